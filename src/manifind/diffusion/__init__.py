@@ -1,0 +1,12 @@
+"""A query's regions → y → f: the on-line half of diffusion, on plain arrays.
+
+`seed` puts the query on the graph (eq. 7, 8), an engine of `ENGINES` solves (I − αS) f = (1 − α) y, and `append` is the
+conventional way that the paper compares with: the query becomes part of the graph.
+"""
+
+from manifind.diffusion.append import Appended, append
+from manifind.diffusion.engines import ENGINES, diffuse
+from manifind.diffusion.seeding import SEEDINGS, Seed, dense, seed
+from manifind.kernels import Solution
+
+__all__ = ["ENGINES", "SEEDINGS", "Appended", "Seed", "Solution", "append", "dense", "diffuse", "seed"]

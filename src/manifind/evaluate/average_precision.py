@@ -1,0 +1,52 @@
+"""Average precision, in the two definitions that the field mixes up.
+
+``"trapezoid"`` is the area under the precision–recall curve as Oxford's own program adds it up, with precision 1 before
+the first image; ``"mean"`` is the mean of the precisions at the positives. They differ by a point or more of mAP, so a
+figure without its definition says little.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from manifind.errors import InvalidInput
+from manifind.validation import choice, integers
+
+DEFINITIONS = ("trapezoid", "mean")
+
+
+def average_precision(
+    ranked: npt.ArrayLike,
+    positives: npt.ArrayLike,
+    junk: npt.ArrayLike = (),
+    *,
+    definition: str = "trapezoid",
+) -> float:
+    """Return the average precision of one ranking, between 0 and 1.
+
+    Parameters
+    ----------
+    ranked : (r,) integers
+        Images, best first. A positive that is not among them counts as never found.
+    positives : integers
+        The images that should be found, at least one.
+    junk : integers
+        Images that count neither for nor against: they are passed over, as if they were not in the collection.
+    definition : {"trapezoid", "mean"}
+    """
+    choice(definition, DEFINITIONS, "definition")
+    wanted = np.unique(integers(positives, "positives"))
+    if not len(wanted):
+        raise InvalidInput("positives is empty; average precision needs at least one image that should be found.")
+    passed_over = np.asarray(junk)
+    places = integers(ranked, "ranked")
+    if passed_over.size:
+        places = places[~np.isin(places, integers(passed_over, "junk"))]
+    ranks = np.flatnonzero(np.isin(places, wanted))
+    if len(ranks) > len(wanted):
+        raise InvalidInput("ranked has an image twice; give each image once.")
+    found = np.arange(len(ranks))
+    precision = (found + 1) / (ranks + 1)
+    if definition == "mean":
+        return float(precision.sum() / len(wanted))
+    before = np.divide(found, ranks, out=np.ones(len(ranks)), where=ranks > 0)
+    return float(((before + precision) / 2).sum() / len(wanted))

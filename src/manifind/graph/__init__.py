@@ -1,0 +1,27 @@
+"""Vectors → neighbours → mutual affinity A → S: the off-line half of diffusion, on plain arrays.
+
+>>> neighbours = exact_neighbours(vectors, k=100)
+>>> A = mutual_affinity(neighbours, gamma=3.0)
+>>> S, degrees = normalise(A)
+"""
+
+from manifind.graph.affinity import kernel, mutual_affinity, normalise, restrict
+from manifind.graph.neighbours import (
+    GRAPHS,
+    Neighbours,
+    exact_neighbours,
+    given_neighbours,
+    nn_descent_neighbours,
+)
+
+__all__ = [
+    "GRAPHS",
+    "Neighbours",
+    "exact_neighbours",
+    "given_neighbours",
+    "kernel",
+    "mutual_affinity",
+    "nn_descent_neighbours",
+    "normalise",
+    "restrict",
+]

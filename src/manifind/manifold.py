@@ -1,0 +1,473 @@
+"""`Manifold`: descriptors in, rankings out.
+
+The estimator ties the rooms together: `manifind.graph` off line, `manifind.diffusion` and `manifind.ranking` on line.
+
+Costs, for n regions of d dimensions with k neighbours each: ``fit`` takes n²d multiplications with the exact graph and
+holds the vectors, the lists (8nk bytes) and S (8 bytes an edge; mutuality leaves half of the nk or fewer). A search is
+one pass over the vectors and at most `max_iter` passes over S, however many regions the query has.
+
+References
+----------
+Iscen, Tolias, Avrithis, Furon, Chum: Efficient Diffusion on Region Manifolds: Recovering Small Objects with Compact
+CNN Representations. CVPR 2017.
+"""
+
+import inspect
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from manifind import store
+from manifind.diffusion import ENGINES, SEEDINGS, Seed, Solution, append, dense, diffuse, seed
+from manifind.errors import InvalidInput, ManifindWarning, NotFitted
+from manifind.graph import GRAPHS, Neighbours, given_neighbours, mutual_affinity, normalise
+from manifind.layout import Layout, aggregate
+from manifind.part import Part, Places, shortlists
+from manifind.ranking import POOLINGS, Ranking, gmp_weights
+from manifind.validation import (
+    FloatArray,
+    choice,
+    image_numbers,
+    real_number,
+    sequence_of_queries,
+    unit_vectors,
+    whole_number,
+)
+
+FORMAT = 1
+BATCH_BYTES = 2**28
+"""What the right-hand sides and the scores of one batch of `Manifold.search_many` may take together."""
+LARGEST_BATCH = 64
+
+
+@dataclass(frozen=True)
+class _Checked:
+    """Parameters whose values were checked."""
+
+    k: int
+    query_k: int
+    alpha: float
+    gamma: float
+    pooling: str
+    max_iter: int
+    tol: float
+    lam: float
+    seeding: str
+    graph: str
+    memory: int
+
+
+class Manifold:
+    """Diffusion on the graph of a collection's region descriptors.
+
+    Parameters
+    ----------
+    k : int, default 100
+        Neighbours of each region in the graph; only mutual ones become edges. It matters most, and the best depends on
+        the collection: too few cut the manifold apart, too many join what does not belong together. The paper takes 200
+        for regions (50 for global descriptors, or after `compact`); the descriptors of a small network want less: on
+        Oxford5k described by MobileNetV2, 50 is best and 200 costs several points of mAP (``docs/oxford5k.md``). The
+        default came near the best on very different collections.
+    query_k : int, default 50
+        Neighbours searched for each query region, and entries kept of y. The paper takes 200 for regions and 10 for
+        global descriptors; what holds for `k` holds for it.
+    alpha : float, default 0.99
+        Share of a region's score that comes from its neighbours, in (0, 1).
+    gamma : float, default 3.0
+        Exponent of the affinity max(x·z, 0)^gamma.
+    pooling : {"gmp", "sum"}, default "gmp"
+        How region scores become an image's: generalised max pooling, or their sum.
+    max_iter : int, default 20
+        Most iterations of the solver. 20 is enough for conjugate gradient; ``engine="iteration"`` wants some 110.
+    tol : float, default 1e-6
+        Relative residual at which the solver stops before `max_iter`.
+    lam : float, default 1.0
+        Regularisation λ of generalised max pooling, positive.
+    seeding : {"paper", "released", "append"}, default "paper"
+        How the query enters: eq. 8; the authors' released program, which sums similarities before raising them to
+        `gamma`; or the conventional way, the query's regions as nodes of the graph (slow: it rebuilds S).
+    graph : {"exact", "nn-descent"}, default "exact"
+        How neighbours are found: all pairs, or NN-Descent with exact re-scoring.
+    memory : int, default 2**28
+        Bytes of scratch for finding neighbours, beyond the vectors and the lists.
+
+    Attributes
+    ----------
+    vectors_ : (n, d) float32
+        The regions' descriptors. Your array, not a copy, where it is C-contiguous float32 of unit rows.
+    layout_ : Layout
+        The images and their regions.
+    neighbours_ : Neighbours
+        Ids (n, k) int32 and similarities (n, k) float32 of each region's neighbours, best first.
+    S_ : (n, n) scipy.sparse.csr_array, float32
+        The normalised affinity, symmetric, of zero diagonal; zero rows for regions without a mutual neighbour.
+    degrees_ : (n,) float32
+        Row sums of the affinity before normalisation.
+    weights_ : (n,) float32
+        Pooling weight of each region.
+    global_vectors_ : (images, g) float32
+        The global descriptors that choose a shortlist.
+
+    Examples
+    --------
+    >>> manifold = Manifold(k=50).fit(vectors, image_of)
+    >>> manifold.search(query_vectors, top=10).images
+    """
+
+    vectors_: FloatArray
+    layout_: Layout
+    neighbours_: Neighbours
+    S_: sp.csr_array
+    degrees_: FloatArray
+    weights_: FloatArray
+    global_vectors_: FloatArray
+
+    def __init__(
+        self,
+        *,
+        k: int = 100,
+        query_k: int = 50,
+        alpha: float = 0.99,
+        gamma: float = 3.0,
+        pooling: str = "gmp",
+        max_iter: int = 20,
+        tol: float = 1e-6,
+        lam: float = 1.0,
+        seeding: str = "paper",
+        graph: str = "exact",
+        memory: int = 2**28,
+    ) -> None:
+        self.k = k
+        self.query_k = query_k
+        self.alpha = alpha
+        self.gamma = gamma
+        self.pooling = pooling
+        self.max_iter = max_iter
+        self.tol = tol
+        self.lam = lam
+        self.seeding = seeding
+        self.graph = graph
+        self.memory = memory
+
+    # -- parameters ---------------------------------------------------------------------------------------------------
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002 (scikit-learn's signature)
+        """Return the parameters as they were given."""
+        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+
+    def set_params(self, **parameters: Any) -> Self:
+        """Change parameters; those of the query (all but k, gamma, pooling, lam, graph) hold from the next search."""
+        for name, value in parameters.items():
+            setattr(self, choice(name, self.get_params(), "parameter"), value)
+        return self
+
+    def __repr__(self) -> str:
+        return f"Manifold({', '.join(f'{name}={value!r}' for name, value in self.get_params().items())})"
+
+    def _checked(self) -> _Checked:
+        return _Checked(
+            k=whole_number(self.k, "k"),
+            query_k=whole_number(self.query_k, "query_k"),
+            alpha=real_number(self.alpha, "alpha", above=0, below=1),
+            gamma=real_number(self.gamma, "gamma", above=0),
+            pooling=choice(self.pooling, POOLINGS, "pooling"),
+            max_iter=whole_number(self.max_iter, "max_iter"),
+            tol=real_number(self.tol, "tol", above=0, below=1),
+            lam=real_number(self.lam, "lam", above=0),
+            seeding=choice(self.seeding, SEEDINGS, "seeding"),
+            graph=choice(self.graph, GRAPHS, "graph"),
+            memory=whole_number(self.memory, "memory"),
+        )
+
+    # -- off line -----------------------------------------------------------------------------------------------------
+
+    def fit(
+        self,
+        vectors: npt.ArrayLike,
+        image_of: npt.ArrayLike | None = None,
+        *,
+        neighbours: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
+        global_vectors: npt.ArrayLike | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Self:
+        """Build the graph of a collection.
+
+        Parameters
+        ----------
+        vectors : (n, d) floating point
+            A descriptor for each region. Rows not of unit norm are normalised in a copy, with a warning.
+        image_of : (n,) integers, ascending, optional
+            The number of the image that each region belongs to. Without it each row is an image of its own, which is
+            the paper's global diffusion.
+        neighbours : (ids, similarities), optional
+            Neighbour lists found elsewhere, best first, at least k long, in place of searching for them.
+        global_vectors : (images, g) floating point, optional
+            A global descriptor for each image, in the order of their numbers, for choosing a shortlist; by default the
+            normalised sum of the image's regions.
+        progress : callable, optional
+            Called with the regions done and the regions in all while neighbours are searched exactly.
+        """
+        checked = self._checked()
+        X = unit_vectors(vectors, "vectors")
+        layout = Layout.of(image_numbers(image_of, len(X)))
+        globals_ = aggregate(X, layout) if global_vectors is None else unit_vectors(global_vectors, "global_vectors")
+        if len(globals_) != len(layout.images):
+            raise InvalidInput(
+                f"global_vectors has {len(globals_)} rows for {len(layout.images)} images; give one for each image."
+            )
+        if neighbours is not None:
+            lists = given_neighbours(neighbours, len(X), checked.k)
+        else:
+            lists = GRAPHS[checked.graph](X, checked.k, memory=checked.memory, progress=progress)
+        S, degrees = normalise(mutual_affinity(lists, checked.gamma))
+        gmp = checked.pooling == "gmp"
+        weights = gmp_weights(X, layout, checked.lam) if gmp else np.ones(len(X), np.float32)
+
+        self.vectors_, self.layout_, self.neighbours_ = X, layout, lists
+        self.S_, self.degrees_, self.weights_ = S, degrees, weights
+        self.global_vectors_ = globals_
+        return self
+
+    # -- on line ------------------------------------------------------------------------------------------------------
+
+    def search(
+        self,
+        query_vectors: npt.ArrayLike,
+        top: int | None = None,
+        *,
+        engine: str = "cg",
+        shortlist: int | npt.ArrayLike | None = None,
+        global_vector: npt.ArrayLike | None = None,
+    ) -> Ranking:
+        """Rank the images for one query.
+
+        Parameters
+        ----------
+        query_vectors : (m, d) floating point
+            All regions of the query.
+        top : int, optional
+            Images to return; all by default. Images that no score reached are last, at zero.
+        engine : {"cg", "iteration"}
+            Conjugate gradient, or the iteration of eq. 3.
+        shortlist : int or array of image numbers, optional
+            Diffuse only on the regions of these images (Sec. 4.4): the given ones, or as many as given that are the
+            most similar by global descriptor. The others are not in the ranking.
+        global_vector : (g,) floating point, optional
+            The query's global descriptor, for the shortlist; by default the normalised sum of its regions.
+        """
+        globals_ = None if global_vector is None else [global_vector]
+        (ranking,) = self._search([query_vectors], ["query_vectors"], top, engine, shortlist, globals_)
+        return ranking
+
+    def search_many(
+        self,
+        queries: Sequence[npt.ArrayLike],
+        top: int | None = None,
+        *,
+        engine: str = "cg",
+        shortlist: int | npt.ArrayLike | None = None,
+        global_vectors: Sequence[npt.ArrayLike] | None = None,
+    ) -> list[Ranking]:
+        """Rank the images for each of many queries, as `search` does, in one pass over the matrix for all.
+
+        Parameters
+        ----------
+        queries : list of (m, d) arrays
+            The regions of each query.
+        top, engine, shortlist
+            As in `search`, for all queries alike.
+        global_vectors : list of (g,) arrays, optional
+            The global descriptor of each query.
+        """
+        listed = sequence_of_queries(queries, "queries")
+        names = [f"queries[{i}]" for i in range(len(listed))]
+        return self._search(listed, names, top, engine, shortlist, global_vectors)
+
+    def _search(
+        self,
+        queries: Sequence[npt.ArrayLike],
+        names: Sequence[str],
+        top: int | None,
+        engine: str,
+        shortlist: int | npt.ArrayLike | None,
+        globals_: Sequence[npt.ArrayLike] | None,
+    ) -> list[Ranking]:
+        self._require_fit()
+        checked = self._checked()
+        choice(engine, ENGINES, "engine")
+        if top is not None:
+            whole_number(top, "top")
+        dimension = self.vectors_.shape[1]
+        Q = [unit_vectors(query, name, dimension=dimension) for query, name in zip(queries, names, strict=True)]
+        places = shortlists(
+            shortlist, self.layout_.images, self.global_vectors_, lambda: self._query_globals(Q, globals_)
+        )
+        search = self._append if checked.seeding == "append" else self._seed
+        if isinstance(places, Sequence):
+            return [search([q], self._part(p), checked, engine, top)[0] for q, p in zip(Q, places, strict=True)]
+        part = self._part(places)
+        size = max(1, min(LARGEST_BATCH, BATCH_BYTES // (8 * part.size)))
+        chunks = [Q[start : start + size] for start in range(0, len(Q), size)]
+        return [ranking for chunk in chunks for ranking in search(chunk, part, checked, engine, top)]
+
+    def _seed(
+        self, queries: list[FloatArray], part: Part, checked: _Checked, engine: str, top: int | None
+    ) -> list[Ranking]:
+        """Rank the paper's way: y is what the queries' neighbours make it."""
+        S = part.truncate(self.S_, self.degrees_)
+        found = part.nearest(np.concatenate(queries), checked.query_k)
+        ends = np.cumsum([len(query) for query in queries])
+        rows = [slice(end - len(query), end) for query, end in zip(queries, ends, strict=True)]
+        seeds = [seed(found.of(own), checked.query_k, checked.gamma, checked.seeding) for own in rows]
+
+        def solve(chosen: list[Seed]) -> Solution:
+            return _diffuse(S, dense(chosen, part.size), checked, engine)
+
+        solution = solve(seeds)
+        _warn_unless_converged(solution, engine, checked)
+        # One query keeps its scores; each of a batch solves again for them if they are asked for.
+        alone = len(queries) == 1
+        return _rankings(
+            part,
+            solution,
+            checked,
+            top,
+            [lambda: solution.scores[:, 0]] if alone else [partial(_first_column, solve, one) for one in seeds],
+        )
+
+    def _append(
+        self, queries: list[FloatArray], part: Part, checked: _Checked, engine: str, top: int | None
+    ) -> list[Ranking]:
+        """Rank the conventional way: each query in turn becomes a part of the graph, and y is one on it."""
+        rankings = []
+        for query in queries:
+            A, nodes = append(self.S_, self.degrees_, self.neighbours_, self.vectors_, query, checked.gamma)
+            if part.regions is not None:
+                rows = np.concatenate([part.regions, nodes])
+                A = sp.csr_array(A[rows][:, rows])
+            y = np.zeros((A.shape[0], 1), np.float32)
+            y[part.size :] = 1
+            solution = _diffuse(normalise(A)[0], y, checked, engine)
+            _warn_unless_converged(solution, engine, checked)
+            solution = solution._replace(scores=solution.scores[: part.size])
+            rankings += _rankings(part, solution, checked, top, [partial(solution.scores.__getitem__, (..., 0))])
+        return rankings
+
+    def _part(self, places: Places | None) -> Part:
+        return Part.of(self.vectors_, self.weights_, self.layout_, places)
+
+    def _query_globals(self, queries: list[FloatArray], given: Sequence[npt.ArrayLike] | None) -> FloatArray:
+        dimension = self.global_vectors_.shape[1]
+        if given is not None:
+            if len(given) != len(queries):
+                raise InvalidInput(
+                    f"global_vectors has {len(given)} entries for {len(queries)} queries; give one for each."
+                )
+            return unit_vectors(np.stack([np.asarray(v) for v in given]), "global_vectors", dimension=dimension)
+        if dimension != self.vectors_.shape[1]:
+            raise InvalidInput(
+                f"global_vector is missing: the collection's own have {dimension} dimensions, not the regions' "
+                f"{self.vectors_.shape[1]}; give the query's too."
+            )
+        owner = np.repeat(np.arange(len(queries), dtype=np.int32), [len(query) for query in queries])
+        return aggregate(np.concatenate(queries), Layout.of(owner))
+
+    def _require_fit(self) -> None:
+        if not hasattr(self, "S_"):
+            raise NotFitted("this Manifold has no collection yet; call fit(vectors, image_of) first, or Manifold.load.")
+
+    # -- on disk ------------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted manifold to the folder `path`: plain arrays and a manifest with their checksums.
+
+        What was saved there before is replaced in one step, or not at all.
+        """
+        self._require_fit()
+        arrays = {
+            "vectors": self.vectors_,
+            "images": self.layout_.images,
+            "starts": self.layout_.starts,
+            "neighbour_ids": self.neighbours_.ids,
+            "neighbour_similarities": self.neighbours_.similarities,
+            "S_data": self.S_.data,
+            "S_indices": self.S_.indices,
+            "S_indptr": self.S_.indptr,
+            "degrees": self.degrees_,
+            "weights": self.weights_,
+            "global_vectors": self.global_vectors_,
+        }
+        store.write(Path(path), "manifold", FORMAT, asdict(self._checked()), arrays)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, verify: bool = True) -> Self:
+        """Open a saved manifold; its arrays are memory-mapped, read only.
+
+        Parameters
+        ----------
+        path
+            The folder that `save` wrote.
+        verify : bool, default True
+            Read everything through once and compare checksums. Without, only sizes are compared.
+        """
+        parameters, arrays = store.read(Path(path), "manifold", FORMAT, verify=verify)
+        n = len(arrays["vectors"])
+        manifold = cls(**parameters)
+        manifold.vectors_ = arrays["vectors"]
+        manifold.layout_ = Layout(arrays["images"], arrays["starts"])
+        manifold.neighbours_ = Neighbours(arrays["neighbour_ids"], arrays["neighbour_similarities"])
+        manifold.S_ = sp.csr_array((arrays["S_data"], arrays["S_indices"], arrays["S_indptr"]), shape=(n, n))
+        manifold.S_.has_sorted_indices = True
+        manifold.degrees_ = arrays["degrees"]
+        manifold.weights_ = arrays["weights"]
+        manifold.global_vectors_ = arrays["global_vectors"]
+        return manifold
+
+
+def _diffuse(S: sp.csr_array, y: FloatArray, checked: _Checked, engine: str) -> Solution:
+    return diffuse(S, y, alpha=checked.alpha, max_iter=checked.max_iter, tol=checked.tol, engine=engine)
+
+
+def _first_column(solve: Callable[[list[Seed]], Solution], one: Seed) -> FloatArray:
+    return solve([one]).scores[:, 0]
+
+
+def _rankings(
+    part: Part,
+    solution: Solution,
+    checked: _Checked,
+    top: int | None,
+    scores: Sequence[Callable[[], FloatArray]],
+) -> list[Ranking]:
+    pooled = np.asarray(part.pool @ solution.scores)
+    return [
+        part.ranking(
+            pooled[:, column],
+            top,
+            iterations=int(solution.iterations[column]),
+            residual=float(solution.residuals[column]),
+            tol=checked.tol,
+            scores=region_scores,
+        )
+        for column, region_scores in enumerate(scores)
+    ]
+
+
+def _warn_unless_converged(solution: Solution, engine: str, checked: _Checked) -> None:
+    """Warn of an iteration cut short; conjugate gradient is meant to be, and its ranking says how far it came."""
+    worst = float(solution.residuals.max())
+    if engine == "iteration" and worst > checked.tol:
+        warnings.warn(
+            f"engine='iteration' stopped after {checked.max_iter} steps at a relative residual of {worst:.1e}; raise "
+            "max_iter (the paper needed 110 steps for the ranking to settle) or use engine='cg'.",
+            ManifindWarning,
+            stacklevel=5,
+        )

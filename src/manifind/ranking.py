@@ -1,0 +1,79 @@
+"""Region scores → a ranking of images: pooling (eq. 13, 14) and sorting."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from manifind.layout import Layout
+from manifind.validation import FloatArray, IntArray
+
+POOLINGS = ("gmp", "sum")
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Images by descending score, with what it took."""
+
+    images: IntArray
+    """Image numbers, best first; equal scores by ascending number."""
+    scores: FloatArray
+    """Their pooled scores, on the scale of f as defined by eq. 4."""
+    iterations: int = 0
+    """Products with S that the solver spent."""
+    residual: float = 0.0
+    """Relative residual ‖(1 − α)y − (I − αS)f‖ / ‖(1 − α)y‖ that it reached."""
+    converged: bool = True
+    """Whether that is within `tol`; at the paper's 20 iterations of conjugate gradient it is usually not, and the
+    order of the best images is nevertheless final."""
+    _region_scores: Callable[[], FloatArray] | None = field(default=None, repr=False, compare=False)
+
+    @cached_property
+    def regions(self) -> FloatArray:
+        """The score of each region of the collection, (n,): f, zero outside the shortlist.
+
+        A ranking out of a batch solves for it when it is first asked for, so that a batch does not hold n scores for
+        each of its queries.
+        """
+        if self._region_scores is None:
+            raise AttributeError("this ranking was made without region scores.")
+        return self._region_scores()
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+
+def gmp_weights(vectors: FloatArray, layout: Layout, lam: float = 1.0, *, memory: int = 2**26) -> FloatArray:
+    """Return the weight of each region in generalised max pooling: w = (ΦΦᵀ + λI)^−1 1 for each image (eq. 14).
+
+    Regions that resemble many others of their image weigh less, so that an object's score does not depend on how many
+    of the overlapping regions happen to show it.
+    """
+    weights = np.empty(len(vectors), np.float32)
+    d = vectors.shape[1]
+    for _, table in layout.equal_counts(lambda m: 4 * m * d + 20 * m * m, memory):
+        phi = vectors[table]
+        gram = phi @ phi.transpose(0, 2, 1)
+        m = gram.shape[1]
+        system = gram.astype(np.float64) + lam * np.eye(m)
+        weights[table] = np.linalg.solve(system, np.ones((len(table), m, 1)))[..., 0]
+    return weights
+
+
+def pooling_matrix(weights: FloatArray, layout: Layout) -> sp.csr_array:
+    """Return the (images, regions) matrix P that pools region scores: P f is eq. 13 for every image."""
+    n = len(weights)
+    indices = np.arange(n, dtype=np.int32)
+    return sp.csr_array((weights, indices, layout.starts.astype(np.int32)), shape=(len(layout.images), n))
+
+
+def best_first(scores: npt.NDArray[np.floating], top: int | None) -> npt.NDArray[np.intp]:
+    """Return the places of the `top` largest scores in descending order, equal ones by place; None means all."""
+    if top is None or top >= len(scores):
+        return np.argsort(-scores, kind="stable")
+    least = np.partition(scores, -top)[-top]
+    candidates = np.flatnonzero(scores >= least)
+    return candidates[np.argsort(-scores[candidates], kind="stable")[:top]]

@@ -1,0 +1,173 @@
+"""Neighbours and affinity against brute force."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from manifind import InvalidInput, ManifindWarning
+from manifind.graph import (
+    Neighbours,
+    exact_neighbours,
+    given_neighbours,
+    mutual_affinity,
+    nn_descent_neighbours,
+    normalise,
+    restrict,
+)
+from tests import literal
+from tests.collections_of_regions import Collection, collections, make, unit
+
+
+@given(collections, st.integers(1, 10))
+def test_exact_neighbours_are_the_most_similar_others(collection: Collection, k: int) -> None:
+    assume(k < collection.n)
+    X = collection.vectors
+    ids, similarities = exact_neighbours(X, k)
+    products = X.astype(np.float64) @ X.T.astype(np.float64)
+    np.fill_diagonal(products, -np.inf)
+    np.testing.assert_allclose(similarities, -np.sort(-products, axis=1)[:, :k], atol=1e-6)
+    np.testing.assert_allclose(np.take_along_axis(products, ids.astype(np.intp), axis=1), similarities, atol=1e-6)
+    assert ids.dtype == np.int32
+    assert similarities.dtype == np.float32
+
+
+@given(collections, st.integers(1, 10), st.integers(1, 2000))
+def test_the_memory_bound_changes_nothing(collection: Collection, k: int, memory: int) -> None:
+    assume(k < collection.n)
+    np.testing.assert_allclose(
+        exact_neighbours(collection.vectors, k, memory=memory).similarities,
+        exact_neighbours(collection.vectors, k).similarities,
+        atol=1e-6,
+    )
+
+
+@pytest.mark.parametrize("search", [exact_neighbours, nn_descent_neighbours])
+@pytest.mark.parametrize("copies", [3, 40])
+def test_duplicates_are_neighbours_and_the_region_itself_never_is(search, copies, rng) -> None:  # type: ignore[no-untyped-def]
+    vectors = np.repeat(unit(rng.normal(size=(20, 8))), copies, axis=0)
+    ids, similarities = search(vectors, 10)
+    assert not (ids == np.arange(len(ids))[:, None]).any()
+    assert all(len(set(row)) == 10 for row in ids.tolist())
+    np.testing.assert_allclose(similarities[:, : min(10, copies - 1)], 1, atol=1e-6)
+
+
+@pytest.mark.parametrize("k", [5, 6, 100])
+@pytest.mark.parametrize("search", [exact_neighbours, nn_descent_neighbours])
+def test_more_neighbours_than_there_are_regions_become_all_others(search, k, rng) -> None:  # type: ignore[no-untyped-def]
+    vectors = unit(rng.normal(size=(5, 3)))
+    with pytest.warns(ManifindWarning, match="k is 4 here"):
+        ids, _ = search(vectors, k)
+    assert [sorted(row) for row in ids.tolist()] == [[j for j in range(5) if j != i] for i in range(5)]
+
+
+def test_a_single_region_has_no_neighbours() -> None:
+    with pytest.warns(ManifindWarning, match="k is 0 here"):
+        lists = exact_neighbours(np.eye(1, 3, dtype=np.float32), 2)
+    assert lists.ids.shape == (1, 0)
+    assert mutual_affinity(lists).nnz == 0
+
+
+def test_progress_runs_to_the_end(rng: np.random.Generator) -> None:
+    seen: list[tuple[int, int]] = []
+    exact_neighbours(unit(rng.normal(size=(50, 4))), 3, memory=1000, progress=lambda *at: seen.append(at))
+    assert seen[-1] == (50, 50)
+    assert len(seen) > 2
+    assert seen == sorted(seen)
+
+
+def test_nn_descent_finds_nearly_all_neighbours_and_scores_them_exactly() -> None:
+    collection = make("clusters", images=900, most_regions=5, d=24, seed=3)
+    X, k = collection.vectors, 20
+    exact, found = exact_neighbours(X, k), nn_descent_neighbours(X, k)
+    recall = np.mean([len(np.intersect1d(a, b)) / k for a, b in zip(exact.ids, found.ids, strict=True)])
+    assert recall > 0.95
+    products = np.einsum("id,ikd->ik", X.astype(np.float64), X[found.ids].astype(np.float64))
+    np.testing.assert_allclose(found.similarities, products, atol=1e-6)
+    assert (np.diff(found.similarities, axis=1) <= 0).all()
+    assert not (found.ids == np.arange(len(X))[:, None]).any()
+
+
+def test_nn_descent_is_deterministic_by_seed() -> None:
+    X = make("clusters", images=300, most_regions=5, d=16, seed=4).vectors
+    np.testing.assert_array_equal(nn_descent_neighbours(X, 10, seed=1).ids, nn_descent_neighbours(X, 10, seed=1).ids)
+
+
+@given(collections, st.integers(1, 10), st.sampled_from([1.0, 2.0, 3.0, 4.5]))
+def test_affinity_is_the_papers(collection: Collection, k: int, gamma: float) -> None:
+    assume(k < collection.n)
+    A = mutual_affinity(exact_neighbours(collection.vectors, k), gamma)
+    dense = A.toarray()
+    np.testing.assert_array_equal(dense, dense.T)
+    assert not dense.diagonal().any()
+    np.testing.assert_allclose(dense, literal.affinity(collection.vectors.astype(np.float64), k, gamma), atol=1e-5)
+    assert A.dtype == np.float32
+    assert A.indices.dtype == np.int32
+    assert (A.data > 0).all()
+
+
+@given(st.integers(1, 30), st.integers(1, 8), st.integers(0, 2**32 - 1))
+def test_affinity_of_any_lists_keeps_mutual_pairs_only(n: int, k: int, seed: int) -> None:
+    """Approximate lists are not symmetric and not complete; the rule is the same."""
+    assume(k < n)
+    rng = np.random.default_rng(seed)
+    X = unit(rng.normal(size=(n, 4)))
+    ids = np.stack([rng.permutation(np.delete(np.arange(n), i))[:k] for i in range(n)]).astype(np.int32)
+    similarities = np.einsum("id,ikd->ik", X, X[ids])
+    order = np.argsort(-similarities, axis=1)
+    lists = Neighbours(np.take_along_axis(ids, order, 1), np.take_along_axis(similarities, order, 1))
+    listed = np.zeros((n, n), bool)
+    np.put_along_axis(listed, ids.astype(np.intp), True, axis=1)
+    expected = np.where(listed & listed.T, np.maximum(X @ X.T, 0) ** 3, 0)
+    np.testing.assert_allclose(mutual_affinity(lists).toarray(), expected, atol=1e-6)
+
+
+def test_isolated_regions_have_zero_rows_and_nothing_is_nan() -> None:
+    # 2 is nobody's nearest: it has a list but no mutual neighbour.
+    vectors = unit(np.array([[1, 0.0, 0], [1, 0.1, 0], [0.3, 0, 1]]))
+    S, degrees = normalise(mutual_affinity(exact_neighbours(vectors, 1)))
+    assert S.toarray()[2].tolist() == [0, 0, 0]
+    assert degrees[2] == 0
+    assert np.isfinite(S.toarray()).all()
+    assert S[0, 1] == 1
+
+
+@given(collections, st.integers(1, 8), st.integers(0, 2**32 - 1))
+def test_restricting_equals_normalising_the_part(collection: Collection, k: int, seed: int) -> None:
+    assume(k < collection.n)
+    lists = exact_neighbours(collection.vectors, k)
+    part = np.flatnonzero(np.random.default_rng(seed).random(collection.n) < 0.6).astype(np.int32)
+    assume(len(part) > 0)
+    expected = literal.transition(mutual_affinity(lists).toarray().astype(np.float64)[np.ix_(part, part)])
+    S, degrees = normalise(mutual_affinity(lists))
+    np.testing.assert_allclose(restrict(S, degrees, part).toarray(), expected, atol=1e-5)
+
+
+def test_building_the_affinity_takes_little_more_than_the_lists() -> None:
+    rng = np.random.default_rng(0)
+    n, k = 40_000, 50
+    ids = rng.integers(0, n, (n, k), dtype=np.int32)
+    similarities = -np.sort(-rng.random((n, k), dtype=np.float32), axis=1)
+    tracemalloc.start()
+    mutual_affinity(Neighbours(ids, similarities))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 3 * (ids.nbytes + similarities.nbytes)  # a dense matrix would be 400 times the lists
+
+
+@pytest.mark.parametrize(
+    ("ids", "similarities", "what"),
+    [
+        ([[1], [0], [3]], [[1.0], [1.0], [1.0]], "ids from 0 to 3"),
+        ([[1], [-1], [0]], [[1.0], [1.0], [1.0]], "ids from -1"),
+        ([[1], [1], [0]], [[1.0], [1.0], [1.0]], "its own neighbour"),
+        ([[1], [0], [0]], [[1.0], [np.nan], [1.0]], "NaN"),
+        ([[1], [0]], [[1.0], [1.0]], r"shapes \(2, 1\)"),
+        ([[1.0], [0.0], [0.0]], [[1.0], [1.0], [1.0]], "dtypes"),
+    ],
+)
+def test_lists_from_elsewhere_are_checked(ids, similarities, what) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(InvalidInput, match=what):
+        given_neighbours((ids, similarities), n=3, k=1)

@@ -1,0 +1,365 @@
+"""`Manifold` as its users meet it: manners, batches, shortlists, bad input."""
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+from manifind import InvalidInput, ManifindWarning, Manifold, NotFitted, Ranking
+from manifind.baselines import NearestImages
+from manifind.graph import exact_neighbours
+from tests.collections_of_regions import Collection, make, unit
+
+
+@pytest.fixture
+def manifold(collection: Collection) -> Manifold:
+    return Manifold(k=10, query_k=10).fit(collection.vectors, collection.image_of)
+
+
+def assert_same(a: Ranking, b: Ranking) -> None:
+    np.testing.assert_array_equal(a.images, b.images)
+    np.testing.assert_allclose(a.scores, b.scores, rtol=1e-5, atol=1e-7)
+
+
+# -- every method behind the same call ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "method",
+    [NearestImages(), Manifold(k=10), Manifold(k=10, seeding="append")],
+    ids=["nearest", "diffusion", "append"],
+)
+def test_contract_of_search(method: Any, collection: Collection) -> None:
+    with pytest.raises(NotFitted, match="fit"):
+        method.search(collection.queries[0])
+    assert method.fit(collection.vectors, collection.image_of) is method
+    images = np.unique(collection.image_of)
+    for query, batched in zip(collection.queries, method.search_many(collection.queries), strict=True):
+        ranking = method.search(query)
+        assert sorted(ranking.images) == images.tolist()
+        assert ranking.scores.dtype == np.float32
+        assert (np.diff(ranking.scores) <= 0).all()
+        assert_same(ranking, batched)
+        best = method.search(query, top=3)
+        assert_same(best, Ranking(ranking.images[:3], ranking.scores[:3]))
+        assert len(method.search(query, top=10**6)) == len(images)
+    assert method.search_many([]) == []
+    with pytest.raises(InvalidInput, match="dimensions"):
+        method.search(collection.queries[0][:, 1:])
+    with pytest.raises(InvalidInput, match=r"queries\[1\]"):
+        method.search_many([collection.queries[0], collection.queries[0] * np.nan])
+    with pytest.raises(InvalidInput, match="list"):
+        method.search_many(collection.queries[0])
+    with pytest.raises(InvalidInput, match="top is 0"):
+        method.search(collection.queries[0], top=0)
+
+
+# -- estimator manners ------------------------------------------------------------------------------------------------
+
+
+def test_parameters_are_kept_as_given_and_checked_at_fit() -> None:
+    manifold = Manifold(k=0, alpha="a lot")  # type: ignore[arg-type]
+    assert manifold.get_params()["k"] == 0
+    assert "alpha='a lot'" in repr(manifold)
+    with pytest.raises(InvalidInput, match="k is 0"):
+        manifold.fit(np.eye(3))
+    assert clone(Manifold(k=7)).get_params() == Manifold(k=7).get_params()
+    assert manifold.set_params(k=1, alpha=0.5).fit(np.eye(3)).k == 1
+    with pytest.raises(InvalidInput, match="'query_k'"):
+        manifold.set_params(q=1)
+    with pytest.raises(TypeError):
+        Manifold(200)  # type: ignore[call-arg]
+
+
+def test_parameters_of_the_query_hold_from_the_next_search(manifold: Manifold, collection: Collection) -> None:
+    before = manifold.search(collection.queries[0])
+    manifold.set_params(alpha=0.5, max_iter=3, tol=1e-4)
+    after = manifold.search(collection.queries[0])
+    assert after.iterations <= 3
+    assert after.scores[0] != before.scores[0]
+
+
+def test_fitted_state_is_there_to_look_at(manifold: Manifold, collection: Collection) -> None:
+    n = collection.n
+    assert manifold.S_.shape == (n, n)
+    assert manifold.S_.format == "csr"
+    assert manifold.neighbours_.ids.shape == (n, 10)
+    assert manifold.neighbours_.similarities.shape == (n, 10)
+    assert manifold.weights_.shape == (n,)
+    assert abs(manifold.S_ - manifold.S_.T).max() == 0
+
+
+def test_the_vectors_are_not_copied(collection: Collection) -> None:
+    manifold = Manifold(k=5).fit(collection.vectors, collection.image_of)
+    assert np.shares_memory(manifold.vectors_, collection.vectors)
+
+
+def test_a_failed_fit_leaves_the_fitted_state_alone(manifold: Manifold, collection: Collection) -> None:
+    before = manifold.search(collection.queries[0])
+    with pytest.raises(InvalidInput):
+        manifold.fit(collection.vectors * np.nan)
+    assert_same(manifold.search(collection.queries[0]), before)
+
+
+def test_without_image_of_each_row_is_an_image(collection: Collection) -> None:
+    ranking = Manifold(k=10).fit(collection.vectors).search(collection.queries[0])
+    assert sorted(ranking.images) == list(range(collection.n))
+
+
+# -- what is reported -------------------------------------------------------------------------------------------------
+
+
+def test_the_ranking_says_how_far_the_solver_came(manifold: Manifold, collection: Collection) -> None:
+    short = manifold.set_params(max_iter=2).search(collection.queries[0])
+    assert (short.iterations, short.converged) == (2, False)
+    assert short.residual > 1e-6
+    full = manifold.set_params(max_iter=1000).search(collection.queries[0])
+    assert full.converged
+    assert full.residual <= 1e-6
+    assert 2 < full.iterations < 1000
+
+
+def test_an_iteration_cut_short_warns(manifold: Manifold, collection: Collection) -> None:
+    with pytest.warns(ManifindWarning, match="110"):
+        ranking = manifold.search(collection.queries[0], engine="iteration")
+    assert not ranking.converged
+
+
+def test_region_scores_pool_to_the_image_scores(manifold: Manifold, collection: Collection) -> None:
+    single = manifold.search(collection.queries[0])
+    batch = manifold.search_many(collection.queries)[0]
+    short = manifold.search(collection.queries[0], shortlist=5)
+    for ranking in (single, batch, short):
+        pooled = np.bincount(collection.image_of, weights=manifold.weights_ * ranking.regions)
+        np.testing.assert_allclose(pooled[ranking.images], ranking.scores, rtol=1e-4, atol=1e-7)
+    outside = ~np.isin(collection.image_of, short.images)
+    assert not short.regions[outside].any()
+
+
+def test_a_query_similar_to_nothing_scores_nothing() -> None:
+    vectors = np.eye(4, dtype=np.float32)[:3]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ManifindWarning)
+        manifold = Manifold().fit(vectors)
+    ranking = manifold.search(np.eye(4, dtype=np.float32)[3:])
+    assert ranking.scores.tolist() == [0, 0, 0]
+    assert ranking.converged
+
+
+# -- batches ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seeding", ["paper", "released", "append"])
+@pytest.mark.parametrize("shortlist", [None, 7, [1, 2, 30]])
+def test_many_queries_give_the_answers_of_each(seeding: str, shortlist: Any) -> None:
+    collection = make("clusters", images=60, most_regions=5, d=10, seed=11, queries=70)
+    if isinstance(shortlist, list):
+        shortlist = np.unique(collection.image_of)[shortlist]
+    manifold = Manifold(k=8, query_k=12, seeding=seeding).fit(collection.vectors, collection.image_of)
+    for query, ranking in zip(
+        collection.queries, manifold.search_many(collection.queries, shortlist=shortlist), strict=True
+    ):
+        assert_same(ranking, manifold.search(query, shortlist=shortlist))
+
+
+# -- shortlists -------------------------------------------------------------------------------------------------------
+
+
+def test_only_shortlisted_images_are_ranked(manifold: Manifold, collection: Collection) -> None:
+    images = np.unique(collection.image_of)[[3, 1, 8]]
+    assert sorted(manifold.search(collection.queries[0], shortlist=images).images) == sorted(images)
+    assert len(manifold.search(collection.queries[0], shortlist=4)) == 4
+    assert len(manifold.search(collection.queries[0], shortlist=4, top=2)) == 2
+
+
+def test_a_shortlist_of_everything_is_the_whole(manifold: Manifold, collection: Collection) -> None:
+    query = collection.queries[0]
+    whole = manifold.search(query)
+    assert_same(manifold.search(query, shortlist=10**6), whole)
+    everything = manifold.search(query, shortlist=np.unique(collection.image_of))
+    np.testing.assert_allclose(everything.scores, whole.scores, rtol=1e-4, atol=1e-6)
+
+
+def test_given_global_descriptors_choose_the_shortlist(collection: Collection) -> None:
+    images = np.unique(collection.image_of)
+    given = unit(np.random.default_rng(0).normal(size=(len(images), 5)))
+    manifold = Manifold(k=10).fit(collection.vectors, collection.image_of, global_vectors=given)
+    query, wanted = collection.queries[0], 6
+    ranking = manifold.search(query, shortlist=1, global_vector=given[wanted])
+    assert ranking.images.tolist() == [images[wanted]]
+    (ranking,) = manifold.search_many([query], shortlist=1, global_vectors=[given[wanted]])
+    assert ranking.images.tolist() == [images[wanted]]
+    with pytest.raises(InvalidInput, match="global_vector is missing"):
+        manifold.search(query, shortlist=1)
+    with pytest.raises(InvalidInput, match="2 entries for 1 queries"):
+        manifold.search_many([query], shortlist=1, global_vectors=[given[0], given[1]])
+    with pytest.raises(InvalidInput, match="3 rows for 40 images"):
+        Manifold(k=10).fit(collection.vectors, collection.image_of, global_vectors=given[:3])
+
+
+@pytest.mark.parametrize(
+    ("shortlist", "what"),
+    [
+        (0, "shortlist is 0"),
+        (-3, "shortlist is -3"),
+        (2.5, "shortlist is 2.5"),
+        (np.array([], int), "shortlist is empty"),
+        ([10**6], "not in the collection, 1000000 first"),
+        ([-1], "not in the collection"),
+        ([0.5], "dtype"),
+        ([[1]], "shape"),
+    ],
+)
+def test_a_shortlist_that_cannot_be_used_is_named(
+    manifold: Manifold, collection: Collection, shortlist: Any, what: str
+) -> None:
+    with pytest.raises(InvalidInput, match=what):
+        manifold.search(collection.queries[0], shortlist=shortlist)
+
+
+# -- lists from elsewhere ---------------------------------------------------------------------------------------------
+
+
+def test_given_neighbours_stand_in_for_the_search(manifold: Manifold, collection: Collection) -> None:
+    longer = exact_neighbours(collection.vectors, 25)
+    other = Manifold(k=10, query_k=10).fit(collection.vectors, collection.image_of, neighbours=longer)
+    assert abs(other.S_ - manifold.S_).max() < 1e-6
+    with pytest.raises(InvalidInput, match="longer lists"):
+        Manifold(k=26).fit(collection.vectors, collection.image_of, neighbours=longer)
+
+
+def test_nn_descent_ranks_nearly_as_the_exact_graph() -> None:
+    collection = make("clusters", images=400, most_regions=6, d=24, seed=5, queries=4)
+    exact, approximate = (
+        Manifold(k=15, graph=graph).fit(collection.vectors, collection.image_of) for graph in ("exact", "nn-descent")
+    )
+    for query in collection.queries:
+        a, b = exact.search(query, top=20), approximate.search(query, top=20)
+        assert len(np.intersect1d(a.images, b.images)) >= 18
+
+
+# -- bad input --------------------------------------------------------------------------------------------------------
+
+GOOD = unit(np.random.default_rng(1).normal(size=(6, 4)))
+
+
+def with_entry(value: float) -> Any:
+    rows = GOOD.copy()
+    rows[2, 1] = value
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("vectors", "image_of", "what"),
+    [
+        (with_entry(np.nan), None, "NaN.*row 2"),
+        (with_entry(np.inf), None, "infinite.*row 2"),
+        (with_entry(1e30), None, "overflow.*row 2"),
+        (np.where(np.arange(6)[:, None] == 4, 0, GOOD), None, "zeros.*row 4"),
+        (np.zeros((3, 4), np.float32), None, "3 rows, the first at 0"),
+        (GOOD.astype(int), None, "dtype int64"),
+        (GOOD.astype(complex), None, "dtype complex"),
+        ([["a"]], None, "dtype"),
+        (GOOD[0], None, r"shape \(4,\).*vectors\[None"),
+        (GOOD[None], None, "2-D"),
+        (GOOD[:0], None, "empty"),
+        (GOOD[:, :0], None, "empty"),
+        (GOOD, [0, 0, 1], r"shape \(3,\).*6 regions"),
+        (GOOD, [0, 1, 1, 0, 2, 2], "not ascending: 1 is followed by 0 at place 3"),
+        (GOOD, [0.0] * 6, "dtype float64"),
+        (GOOD, [-1, 0, 0, 0, 0, 0], "from -1"),
+        (GOOD, [0, 0, 0, 0, 0, 2**31], "int32"),
+        (GOOD, np.zeros((6, 1), int), "1-D"),
+    ],
+)
+def test_a_collection_that_cannot_be_used_is_named(vectors: Any, image_of: Any, what: str) -> None:
+    with pytest.raises(ValueError, match=what):
+        Manifold(k=2).fit(vectors, image_of)
+
+
+@pytest.mark.parametrize(
+    ("parameter", "value", "what"),
+    [
+        ("alpha", 0, "strictly between 0 and 1"),
+        ("alpha", 1.0, "strictly between 0 and 1"),
+        ("alpha", float("nan"), "alpha is nan"),
+        ("k", 0, "at least 1"),
+        ("k", 2.0, "whole number"),
+        ("k", True, "whole number"),
+        ("query_k", -1, "query_k is -1"),
+        ("gamma", 0, "above 0"),
+        ("gamma", float("inf"), "finite"),
+        ("lam", 0.0, "lam is 0.0"),
+        ("tol", 0, "tol is 0"),
+        ("max_iter", 0, "max_iter is 0"),
+        ("memory", 0, "memory is 0"),
+        ("pooling", "max", "'gmp', 'sum'"),
+        ("seeding", "mine", "'paper', 'released', 'append'"),
+        ("graph", "hnsw", "'exact', 'nn-descent'"),
+    ],
+)
+def test_a_parameter_that_cannot_be_used_is_named(parameter: str, value: Any, what: str, manifold: Manifold) -> None:
+    with pytest.raises(InvalidInput, match=what):
+        Manifold(**{"k": 2, parameter: value}).fit(GOOD)
+    with pytest.raises(InvalidInput, match=what):
+        manifold.set_params(**{parameter: value}).search(manifold.vectors_[:1])
+
+
+@pytest.mark.parametrize(
+    ("query", "what"),
+    [
+        (np.empty((0, 12)), "empty"),
+        (np.ones(12) / np.sqrt(12), "2-D"),
+        (np.full((1, 12), np.nan), "NaN"),
+        (np.zeros((2, 12)), "zeros"),
+        (np.ones((1, 12), int), "dtype"),
+        (np.ones((1, 5)) / np.sqrt(5), "5 dimensions but the collection has 12"),
+    ],
+)
+def test_a_query_that_cannot_be_used_is_named(query: Any, what: str, manifold: Manifold) -> None:
+    with pytest.raises(InvalidInput, match=f"query_vectors.*{what}"):
+        manifold.search(query)
+
+
+def test_an_unknown_engine_lists_the_choices(manifold: Manifold, collection: Collection) -> None:
+    with pytest.raises(InvalidInput, match="'cg', 'iteration'"):
+        manifold.search(collection.queries[0], engine="warp")
+
+
+def test_vectors_not_of_unit_norm_are_normalised_with_a_warning(collection: Collection) -> None:
+    scaled = collection.vectors * np.linspace(0.5, 2, collection.n, dtype=np.float32)[:, None]
+    with pytest.warns(ManifindWarning, match="not of unit norm"):
+        manifold = Manifold(k=10, query_k=10).fit(scaled, collection.image_of)
+    np.testing.assert_allclose(manifold.vectors_, collection.vectors, atol=1e-6)
+    with pytest.warns(ManifindWarning, match="query_vectors"):
+        manifold.search(3 * collection.queries[0])
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float64, ">f4"])
+def test_other_floating_types_are_converted_at_the_edge(dtype: Any, manifold: Manifold, collection: Collection) -> None:
+    other = Manifold(k=10, query_k=10).fit(collection.vectors.astype(dtype), collection.image_of)
+    assert other.vectors_.dtype == np.float32
+    np.testing.assert_allclose(other.vectors_, collection.vectors, atol=1e-3)
+    query = collection.queries[0]
+    a, b = manifold.search(query), manifold.search(query.astype(dtype))
+    np.testing.assert_allclose(a.scores, b.scores, rtol=2e-2, atol=1e-4)
+
+
+def test_vectors_in_any_memory_order_are_taken(collection: Collection, manifold: Manifold) -> None:
+    other = Manifold(k=10, query_k=10).fit(np.asfortranarray(collection.vectors), collection.image_of)
+    assert_same(other.search(collection.queries[0]), manifold.search(collection.queries[0]))
+
+
+def test_more_neighbours_than_regions_warns_and_works(collection: Collection) -> None:
+    with pytest.warns(ManifindWarning, match=f"k is {collection.n - 1} here"):
+        manifold = Manifold(k=10**6, query_k=10**6).fit(collection.vectors, collection.image_of)
+    assert manifold.neighbours_.ids.shape == (collection.n, collection.n - 1)
+    assert len(manifold.search(collection.queries[0])) == 40
+
+
+def test_a_collection_of_one_region_works() -> None:
+    with pytest.warns(ManifindWarning, match="k is 0 here"):
+        manifold = Manifold().fit(np.eye(1, 4))
+    assert manifold.search(np.eye(1, 4)).images.tolist() == [0]

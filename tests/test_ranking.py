@@ -1,0 +1,71 @@
+"""Pooling and sorting."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from manifind.layout import Layout, aggregate
+from manifind.ranking import Ranking, best_first, gmp_weights, pooling_matrix
+from tests import literal
+from tests.collections_of_regions import Collection, collections
+
+
+@given(collections, st.sampled_from([0.1, 1.0, 10.0]), st.integers(1, 4000))
+def test_gmp_weights_are_the_dense_formula(collection: Collection, lam: float, memory: int) -> None:
+    weights = gmp_weights(collection.vectors, Layout.of(collection.image_of), lam, memory=memory)
+    X = collection.vectors.astype(np.float64)
+    np.testing.assert_allclose(weights, literal.weights(X, collection.image_of.tolist(), "gmp", lam), atol=1e-5)
+
+
+def test_gmp_halves_the_weight_of_a_region_seen_twice() -> None:
+    """With λ small, two equal regions together weigh what one does alone."""
+    vectors = np.array([[1, 0], [1, 0], [0, 1]], np.float32)
+    weights = gmp_weights(vectors, Layout.of(np.zeros(3, np.int32)), lam=1e-6)
+    np.testing.assert_allclose(weights, [0.5, 0.5, 1], atol=1e-5)
+
+
+@given(collections, st.integers(0, 2**32 - 1))
+def test_pooling_adds_up_weighted_scores(collection: Collection, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    f, w = rng.random(collection.n).astype(np.float32), rng.random(collection.n).astype(np.float32)
+    layout = Layout.of(collection.image_of)
+    expected = literal.pool(f.astype(float), w.astype(float), collection.image_of.tolist())
+    np.testing.assert_allclose(pooling_matrix(w, layout) @ f, [expected[i] for i in layout.images.tolist()], atol=1e-5)
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=40), st.none() | st.integers(1, 50))
+def test_best_first_breaks_ties_by_place(values: list[int], top: int | None) -> None:
+    expected = sorted(range(len(values)), key=lambda place: (-values[place], place))[:top]
+    assert best_first(np.array(values, np.float32), top).tolist() == expected
+
+
+@given(collections, st.integers(1, 3000))
+def test_groups_of_equal_count_cover_every_region_once(collection: Collection, memory: int) -> None:
+    layout = Layout.of(collection.image_of)
+    groups = list(layout.equal_counts(lambda m: 48 * m, memory))
+    tables = [table for _, table in groups]
+    assert sorted(region for table in tables for region in table.ravel().tolist()) == list(range(collection.n))
+    for places, table in groups:
+        assert (collection.image_of[table] == layout.images[places, None]).all()
+        assert len(table) == 1 or table.size * 48 <= memory
+
+
+@given(collections, st.data())
+def test_regions_of_images_are_theirs(collection: Collection, data: st.DataObject) -> None:
+    layout = Layout.of(collection.image_of)
+    places = np.array(data.draw(st.lists(st.sampled_from(range(len(layout.images))), min_size=1, unique=True)))
+    expected = [np.flatnonzero(collection.image_of == image) for image in layout.images[places]]
+    np.testing.assert_array_equal(layout.regions_of(places), np.concatenate(expected))
+
+
+def test_an_image_whose_regions_cancel_is_similar_to_nothing() -> None:
+    vectors = np.array([[1, 0], [-1, 0], [0, 1]], np.float32)
+    np.testing.assert_array_equal(aggregate(vectors, Layout.of(np.array([0, 0, 1], np.int32))), [[0, 0], [0, 1]])
+
+
+def test_a_ranking_without_region_scores_says_so() -> None:
+    ranking = Ranking(np.array([1], np.int32), np.array([1.0], np.float32))
+    assert len(ranking) == 1
+    with pytest.raises(AttributeError, match="without region scores"):
+        _ = ranking.regions

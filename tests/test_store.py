@@ -1,0 +1,200 @@
+"""Saving and loading: nothing lost, nothing trusted blindly."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from manifind import Damaged, InvalidInput, Manifold, NotFitted, store
+from tests.collections_of_regions import Collection
+
+
+@pytest.fixture
+def manifold(collection: Collection) -> Manifold:
+    return Manifold(k=10, query_k=12, alpha=0.98, seeding="released").fit(collection.vectors, collection.image_of)
+
+
+@pytest.fixture
+def saved(manifold: Manifold, tmp_path: Path) -> Path:
+    path = tmp_path / "x.manifold"
+    manifold.save(path)
+    return path
+
+
+def backing(array: Any) -> Any:
+    while isinstance(array, np.ndarray) and not isinstance(array, np.memmap):
+        array = array.base
+    return array
+
+
+@pytest.mark.parametrize("verify", [True, False])
+def test_a_loaded_manifold_answers_as_the_saved_one(
+    manifold: Manifold, saved: Path, collection: Collection, verify: bool
+) -> None:
+    loaded = Manifold.load(saved, verify=verify)
+    assert loaded.get_params() == manifold.get_params()
+    for query in collection.queries:
+        for arguments in ({}, {"shortlist": 6}):
+            a, b = manifold.search(query, **arguments), loaded.search(query, **arguments)  # type: ignore[arg-type]
+            np.testing.assert_array_equal(a.images, b.images)
+            np.testing.assert_array_equal(a.scores, b.scores)
+    appended = [m.set_params(seeding="append").search(collection.queries[0]) for m in (manifold, loaded)]
+    np.testing.assert_array_equal(appended[0].scores, appended[1].scores)
+
+
+def test_loading_memory_maps(saved: Path) -> None:
+    loaded = Manifold.load(saved)
+    for array in (loaded.vectors_, loaded.S_.data, loaded.S_.indices, loaded.neighbours_.ids, loaded.weights_):
+        assert isinstance(backing(array), np.memmap)
+        assert not array.flags.writeable
+
+
+def test_the_arrays_are_plain_files_without_pickle(saved: Path) -> None:
+    for file in saved.glob("*.npy"):
+        np.load(file, allow_pickle=False)
+    assert json.loads((saved / "manifest.json").read_text())["fields"]["alpha"] == 0.98
+
+
+def test_every_file_cut_short_is_noticed(saved: Path, tmp_path: Path) -> None:
+    for file in [*saved.glob("*.npy"), saved / "manifest.json"]:
+        for kept in (0, 1, file.stat().st_size // 2, file.stat().st_size - 1):
+            copy = tmp_path / "cut"
+            shutil.copytree(saved, copy)
+            os.truncate(copy / file.name, kept)
+            for verify in (True, False):
+                with pytest.raises(Damaged, match=r"cut short|cannot be read"):
+                    Manifold.load(copy, verify=verify)
+            shutil.rmtree(copy)
+
+
+def test_every_file_altered_or_missing_is_noticed(saved: Path, tmp_path: Path) -> None:
+    for file in [*saved.glob("*.npy"), saved / "manifest.json"]:
+        copy = tmp_path / "altered"
+        shutil.copytree(saved, copy)
+        content = bytearray((copy / file.name).read_bytes())
+        content[-3] ^= 1
+        (copy / file.name).write_bytes(content)
+        with pytest.raises(Damaged, match=r"checksum|cannot be read"):
+            Manifold.load(copy)
+        (copy / file.name).unlink()
+        with pytest.raises(Damaged, match=r"missing|no manifest.json"):
+            Manifold.load(copy)
+        shutil.rmtree(copy)
+
+
+def test_an_edited_parameter_is_noticed(saved: Path) -> None:
+    manifest = json.loads((saved / "manifest.json").read_text())
+    manifest["fields"]["alpha"] = 0.5
+    (saved / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(Damaged, match="checksum"):
+        Manifold.load(saved)
+
+
+def test_what_is_not_a_manifold_is_said(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        Manifold.load(tmp_path / "nowhere")
+    with pytest.raises(Damaged, match=r"no manifest.json"):
+        Manifold.load(tmp_path)
+    store.write(tmp_path / "other", "index", 1, {}, {"a": np.arange(3)})
+    with pytest.raises(Damaged, match="a saved index, not a manifold"):
+        Manifold.load(tmp_path / "other")
+    store.write(tmp_path / "newer", "manifold", 99, {}, {"a": np.arange(3)})
+    with pytest.raises(Damaged, match="format 99"):
+        Manifold.load(tmp_path / "newer")
+
+
+def test_saving_over_something_else_is_refused(manifold: Manifold, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "notes.txt").write_text("mine")
+    for name in ("file", "folder"):
+        with pytest.raises(InvalidInput, match="is not a saved manifold"):
+            manifold.save(tmp_path / name)
+    assert (tmp_path / "file").read_text() == (tmp_path / "folder" / "notes.txt").read_text() == "mine"
+    with pytest.raises(NotFitted):
+        Manifold().save(tmp_path / "unfitted")
+    assert not (tmp_path / "unfitted").exists()
+
+
+def test_saving_again_replaces_the_old_and_leaves_no_litter(
+    manifold: Manifold, saved: Path, collection: Collection
+) -> None:
+    reader = Manifold.load(saved)
+    before = reader.search(collection.queries[0])
+    files = len(list(saved.iterdir()))
+    Manifold(k=3, query_k=12).fit(collection.vectors, collection.image_of).save(saved)
+    assert len(list(saved.iterdir())) == files
+    assert Manifold.load(saved).k == 3
+    np.testing.assert_array_equal(reader.search(collection.queries[0]).scores, before.scores)
+    reader.save(saved)  # onto the folder that it has mapped
+    assert Manifold.load(saved).k == 10
+
+
+def test_a_full_disk_leaves_the_old_one_whole(saved: Path, collection: Collection, monkeypatch: Any) -> None:
+    other = Manifold(k=3).fit(collection.vectors, collection.image_of)
+    files = sorted(saved.iterdir())
+    for fail_at in range(11):
+        calls = iter(range(100))
+
+        def save(
+            *arguments: Any, real: Any = np.save, calls: Any = calls, fail_at: int = fail_at, **keywords: Any
+        ) -> None:
+            if next(calls) == fail_at:
+                raise OSError(28, "No space left on device")
+            real(*arguments, **keywords)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(np, "save", save)
+            with pytest.raises(OSError, match="No space"):
+                other.save(saved)
+        assert sorted(saved.iterdir()) == files
+        assert Manifold.load(saved).k == 10
+
+
+def test_a_writer_killed_at_any_step_leaves_the_old_or_the_new(saved: Path, tmp_path: Path) -> None:
+    """The process is ended without warning at every fsync and at the rename in turn."""
+    program = """
+import os, sys
+from pathlib import Path
+from manifind import Manifold, store
+fatal, at = int(sys.argv[2]), 0
+def deadly(function):
+    def call(*arguments, **keywords):
+        global at
+        if at == fatal:
+            os._exit(9)
+        at += 1
+        result = function(*arguments, **keywords)
+        return result
+    return call
+manifold = Manifold.load(sys.argv[1]).set_params(alpha=0.5)
+os.fsync, Path.replace, Path.unlink = deadly(os.fsync), deadly(Path.replace), deadly(Path.unlink)
+manifold.save(sys.argv[1])
+"""
+    alphas = []
+    for fatal in range(0, 40, 3):
+        copy = tmp_path / f"killed-{fatal}"
+        shutil.copytree(saved, copy)
+        code = subprocess.run([sys.executable, "-c", program, copy, str(fatal)], check=False).returncode  # noqa: S603
+        loaded = Manifold.load(copy)
+        alphas.append(loaded.alpha)
+        loaded.save(copy)
+        assert len(list(copy.iterdir())) == len(list(saved.iterdir()))
+        if code == 0:
+            break
+    else:
+        pytest.fail("the writer never ran to its end")
+    assert set(alphas) == {0.98, 0.5}
+
+
+def test_a_graph_without_edges_survives(tmp_path: Path) -> None:
+    manifold = Manifold(k=1).fit(np.eye(3))
+    assert manifold.S_.nnz == 0
+    manifold.save(tmp_path / "empty")
+    assert Manifold.load(tmp_path / "empty").search(np.eye(1, 3)).images[0] == 0
