@@ -11,35 +11,17 @@ import json
 import time
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from threadpoolctl import threadpool_limits
 
 from manifind.compact import LEAST_VARIANCE, DoubleArray, compact, starting_regions
-from manifind.validation import FloatArray, IntArray
+from setting import collection
 
 T = TypeVar("T")
-
-OXFORD = Path(__file__).resolve().parents[2] / "shared" / "data" / "oxford5k"
-
-
-def descriptors(images: int) -> tuple[str, FloatArray, IntArray]:
-    """Return what the data is, and its first images."""
-    if (OXFORD / "vectors.npy").exists():
-        image_of: IntArray = np.load(OXFORD / "image_of.npy")
-        image_of = image_of[: np.searchsorted(image_of, images)]
-        vectors = np.load(OXFORD / "vectors.npy", mmap_mode="r")[: len(image_of)].astype(np.float32)
-        return "Oxford5k regions", vectors, image_of
-    rng = np.random.default_rng(0)
-    image_of = np.repeat(np.arange(images, dtype=np.int32), 21)
-    rows = rng.standard_normal((7 * images, 512))[image_of * 7 + rng.integers(7, size=len(image_of))]
-    rows += 0.7 * rng.standard_normal(rows.shape)
-    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    return "synthetic (no Oxford5k at hand)", rows.astype(np.float32), image_of
 
 
 def scikit_learn(points: DoubleArray, start: DoubleArray) -> DoubleArray:
@@ -67,7 +49,9 @@ def best_of(runs: int, work: Callable[[], T]) -> tuple[float, T]:
 
 
 def measure(images: int, c: int, threads: int) -> dict[str, object]:
-    data, vectors, image_of = descriptors(images)
+    data, vectors, image_of, _ = collection(None)
+    rows = int(np.searchsorted(image_of, images))
+    vectors, image_of = vectors[:rows], image_of[:rows]
     counts = np.bincount(image_of)
     photos = [p.astype(np.float64) for p in np.split(vectors, np.cumsum(counts)[:-1]) if len(p) > c]
     starts = [p[starting_regions((p @ p.T)[None], c)[0]] for p in photos]

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manifind import InvalidInput
-from manifind.evaluate import average_precision
+from manifind import InvalidInput, Ranking
+from manifind.evaluate import average_precision, mean_average_precision
 
 
 @pytest.mark.parametrize(
@@ -52,6 +52,15 @@ def test_both_definitions_equal_walking_down_the_list(
     assert average_precision(given_, list(positives), list(junk), definition="mean") == pytest.approx(
         precisions / len(positives)
     )
+
+
+def test_the_mean_leaves_out_queries_without_positives() -> None:
+    scores = np.zeros(2, np.float32)
+    rankings = [Ranking(np.array(images, np.int32), scores) for images in ([1, 2], [2, 1], [1, 2])]
+    assert mean_average_precision(rankings, [[1], [1], []], definition="mean") == pytest.approx(0.75)
+    assert mean_average_precision(rankings, [[1], [1], []], [[], [2], []], definition="mean") == 1
+    with pytest.raises(InvalidInput, match="every query"):
+        mean_average_precision(rankings, [[], [], []])
 
 
 def test_bad_input_is_named() -> None:

@@ -1,5 +1,7 @@
 """Each kernel against its plain twin."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import faiss
 import numpy as np
 import pytest
@@ -131,6 +133,15 @@ def test_a_tolerance_below_float32_stops_anyway(rng: np.random.Generator) -> Non
     solution = kernels.conjugate_gradient(S, rng.random((60, 4)).astype(np.float32), 0.99, 100_000, 1e-30)
     assert np.isfinite(solution.scores).all()
     assert solution.iterations.max() < 1000
+
+
+def test_faiss_is_left_as_it_was(rng: np.random.Generator) -> None:
+    before = faiss.cvar.distance_compute_blas_threshold
+    vectors = unit(rng.normal(size=(200, 8)))
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: kernels.nearest(vectors[:21], vectors, 3)[0], range(40)))
+    assert all((ids == found[0]).all() for ids in found)
+    assert faiss.cvar.distance_compute_blas_threshold == before
 
 
 def test_the_threads_are_faisss() -> None:

@@ -108,7 +108,7 @@ def compact(
         unfinished += int((~converged).sum())
     if unfinished:
         warnings.warn(
-            f"the mixtures of {unfinished} of {len(layout.images)} images did not converge in max_iter={max_iter} updates; "
+            f"{unfinished} of {len(layout.images)} images did not converge in max_iter={max_iter} updates; "
             "their last means are used. Raise max_iter or tol.",
             ManifindWarning,
             stacklevel=2,

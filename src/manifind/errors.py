@@ -5,7 +5,8 @@
     ManifindError
     ├── InvalidInput  (ValueError)      what was given cannot be used: the sentence says what to give
     │   └── NotFitted                   asked before ``fit``
-    └── Damaged       (ValueError)      a saved file is cut short, altered or not ours
+    ├── Damaged       (ValueError)      a saved file is cut short, altered or not ours
+    └── MissingExtra  (ImportError)     an optional package is not installed: the sentence says what to type
 
     ManifindWarning   (UserWarning)     the work went on, but not quite as asked
 """
@@ -25,6 +26,10 @@ class NotFitted(InvalidInput):
 
 class Damaged(ManifindError, ValueError):
     """A saved file or folder is incomplete, altered, or of another format."""
+
+
+class MissingExtra(ManifindError, ImportError):
+    """An optional package is needed and not installed; the message has the line that installs it."""
 
 
 class ManifindWarning(UserWarning):

@@ -64,3 +64,8 @@ def aggregate(vectors: FloatArray, layout: Layout) -> FloatArray:
     norms[norms == 0] = 1
     sums /= norms
     return sums
+
+
+def aggregate_one(regions: FloatArray) -> FloatArray:
+    """Return the global descriptor (1, d) of the one image or query that all of `regions` (m, d) belong to."""
+    return aggregate(regions, Layout(np.zeros(1, np.int32), np.array([0, len(regions)])))

@@ -29,7 +29,7 @@ from manifind import store
 from manifind.diffusion import ENGINES, SEEDINGS, Seed, Solution, append, dense, diffuse, seed
 from manifind.errors import InvalidInput, ManifindWarning, NotFitted
 from manifind.graph import GRAPHS, Neighbours, given_neighbours, mutual_affinity, normalise
-from manifind.layout import Layout, aggregate
+from manifind.layout import Layout, aggregate, aggregate_one
 from manifind.part import Part, Places, shortlists
 from manifind.ranking import POOLINGS, Ranking, gmp_weights
 from manifind.validation import (
@@ -377,8 +377,7 @@ class Manifold:
                 f"global_vector is missing: the collection's own have {dimension} dimensions, not the regions' "
                 f"{self.vectors_.shape[1]}; give the query's too."
             )
-        owner = np.repeat(np.arange(len(queries), dtype=np.int32), [len(query) for query in queries])
-        return aggregate(np.concatenate(queries), Layout.of(owner))
+        return np.concatenate([aggregate_one(query) for query in queries])
 
     def _require_fit(self) -> None:
         if not hasattr(self, "S_"):

@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from typing import Self
 
-import numpy as np
 import numpy.typing as npt
 
 from manifind.errors import NotFitted
-from manifind.layout import Layout, aggregate
+from manifind.layout import Layout, aggregate, aggregate_one
 from manifind.ranking import Ranking, best_first
 from manifind.validation import FloatArray, image_numbers, sequence_of_queries, unit_vectors, whole_number
 
@@ -47,8 +46,7 @@ class NearestImages:
         rankings = []
         for query, name in zip(queries, names, strict=True):
             regions = unit_vectors(query, name, dimension=dimension)
-            (whole,) = aggregate(regions, Layout.of(np.zeros(len(regions), np.int32)))
-            scores = self.global_vectors_ @ whole
+            scores = self.global_vectors_ @ aggregate_one(regions)[0]
             order = best_first(scores, top)
             rankings.append(Ranking(self.layout_.images[order], scores[order]))
         return rankings

@@ -1,5 +1,5 @@
 """How good a ranking is."""
 
-from manifind.evaluate.average_precision import DEFINITIONS, average_precision
+from manifind.evaluate.average_precision import DEFINITIONS, average_precision, mean_average_precision
 
-__all__ = ["DEFINITIONS", "average_precision"]
+__all__ = ["DEFINITIONS", "average_precision", "mean_average_precision"]

@@ -5,10 +5,13 @@ the first image; ``"mean"`` is the mean of the precisions at the positives. They
 figure without its definition says little.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
 from manifind.errors import InvalidInput
+from manifind.ranking import Ranking
 from manifind.validation import choice, integers
 
 DEFINITIONS = ("trapezoid", "mean")
@@ -50,3 +53,22 @@ def average_precision(
         return float(precision.sum() / len(wanted))
     before = np.divide(found, ranks, out=np.ones(len(ranks)), where=ranks > 0)
     return float(((before + precision) / 2).sum() / len(wanted))
+
+
+def mean_average_precision(
+    rankings: Sequence[Ranking],
+    positives: Sequence[npt.ArrayLike],
+    junk: Sequence[npt.ArrayLike] | None = None,
+    *,
+    definition: str = "trapezoid",
+) -> float:
+    """Return the mean of `average_precision` over queries; those without any positive are left out."""
+    nothing: Sequence[npt.ArrayLike] = [()] * len(rankings)
+    each = [
+        average_precision(ranking.images, wanted, passed_over, definition=definition)
+        for ranking, wanted, passed_over in zip(rankings, positives, junk or nothing, strict=True)
+        if np.size(wanted)
+    ]
+    if not each:
+        raise InvalidInput("positives is empty for every query; there is nothing to average.")
+    return float(np.mean(each))

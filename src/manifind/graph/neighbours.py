@@ -55,7 +55,7 @@ def exact_neighbours(
     memory : int
         Bytes of scratch beyond `vectors` and the lists returned.
     progress : callable, optional
-        Called with the rows done and the rows in all, every few seconds at most.
+        Called with the rows done and the rows in all, after each block.
     """
     k = _possible(k, len(vectors))
     ids = np.empty((len(vectors), k), np.int32)

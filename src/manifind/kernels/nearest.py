@@ -1,5 +1,8 @@
 """Exact search by inner product, and exact inner products of given pairs."""
 
+import threading
+from contextlib import nullcontext
+
 import faiss
 import numpy as np
 
@@ -7,6 +10,35 @@ from manifind.validation import FloatArray, IntArray
 
 PAIR_BYTES = 2**24
 """Scratch for the rows gathered by `similarities`; small enough to stay in cache, where gathering is cheap."""
+
+FEWEST_FOR_BLAS = 5
+"""Queries from which a matrix product is faster than faiss's own loop, which it prefers for up to hundreds: three times
+as fast for the 21 regions of one photo, against 106,887 regions of 512 dimensions."""
+
+
+class _LoweredThreshold:
+    """While anybody is inside, faiss multiplies matrices however few the queries; afterwards it is as it was."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._before = 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._inside == 0:
+                self._before = faiss.cvar.distance_compute_blas_threshold
+                faiss.cvar.distance_compute_blas_threshold = 1
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                faiss.cvar.distance_compute_blas_threshold = self._before
+
+
+_BLAS = _LoweredThreshold()
 
 
 def nearest(
@@ -56,7 +88,8 @@ def similarities(vectors: FloatArray, ids: IntArray) -> FloatArray:
 
 def _search(queries: FloatArray, vectors: FloatArray, k: int) -> tuple[FloatArray, IntArray]:
     # faiss.knn searches the array where it lies; an IndexFlatIP would first copy it.
-    scores, ids = faiss.knn(queries, vectors, k, metric=faiss.METRIC_INNER_PRODUCT)
+    with _BLAS if len(queries) >= FEWEST_FOR_BLAS else nullcontext():
+        scores, ids = faiss.knn(queries, vectors, k, metric=faiss.METRIC_INNER_PRODUCT)
     return scores, ids
 
 

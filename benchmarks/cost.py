@@ -1,0 +1,172 @@
+"""What the graph and a query cost, as ratios to faiss and SciPy measured in the same run.
+
+    python benchmarks/cost.py [--k 200] [--query-k 200] [--rows N] [--repeats 3] [--json]
+
+On the regions of Oxford5k where they are at hand (``setting.py``), else on synthetic ones, which it says. Rivals
+take turns and medians are compared. The peers:
+
+graph   `Manifold.fit` against filling and searching a faiss `IndexFlatIP` with all regions, k + 1 neighbours each
+memory  peak resident memory of a process that loads the descriptors and fits, beyond its size with only the libraries
+        loaded, against the size of the descriptors in float32
+query   one `Manifold.search` against SciPy's float64 `cg` (20 iterations, one BLAS thread) plus the search of the
+        query's regions in `IndexFlatIP` with faiss's BLAS threshold lowered
+batch   `Manifold.search_many` of 64 queries against 64 single searches, by query
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import faiss
+import numpy as np
+import scipy
+import scipy.sparse as sp
+from scipy.sparse.linalg import cg
+from threadpoolctl import threadpool_limits
+
+from manifind import Manifold, __version__
+from manifind.diffusion import dense, seed
+from manifind.graph import Neighbours
+from manifind.kernels import nearest
+from manifind.validation import FloatArray, IntArray
+from setting import BATCH, collection, cpu, in_turns
+
+
+def graph_cost(vectors: FloatArray, image_of: IntArray, k: int, repeats: int) -> dict[str, Any]:
+    def peer() -> None:
+        index = faiss.IndexFlatIP(vectors.shape[1])
+        index.add(vectors)
+        index.search(vectors, k + 1)
+
+    ours, theirs = in_turns(repeats, lambda: Manifold(k=k).fit(vectors, image_of), peer)
+    return {"manifind_s": ours, "peer_s": theirs, "ratio": ours / theirs, "at_most": 1.3}
+
+
+MEASURE_MEMORY = """
+import resource, sys
+import numpy as np
+from manifind import Manifold
+def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+before = peak()
+vectors, image_of = np.load(sys.argv[1]), np.load(sys.argv[2])
+Manifold(k=int(sys.argv[3])).fit(vectors, image_of)
+print(before, peak(), vectors.nbytes)
+"""
+
+
+def memory_cost(vectors: FloatArray, image_of: IntArray, k: int) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        files = [Path(folder) / name for name in ("vectors.npy", "image_of.npy")]
+        np.save(files[0], vectors)
+        np.save(files[1], image_of)
+        command = [sys.executable, "-c", MEASURE_MEMORY, *map(str, files), str(k)]
+        printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    before, peak, size = map(int, printed.split())
+    used = peak - before
+    return {"manifind_bytes": used, "peer_bytes": size, "ratio": used / size, "at_most": 3.0}
+
+
+def query_costs(
+    manifold: Manifold, queries: list[FloatArray], repeats: int
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    n, d = manifold.vectors_.shape
+    index = faiss.IndexFlatIP(d)
+    index.add(manifold.vectors_)
+    S = manifold.S_.astype(np.float64)
+    system = sp.csr_array(sp.eye_array(n) - manifold.alpha * S)
+    seeds = [
+        seed(Neighbours(*nearest(query, manifold.vectors_, manifold.query_k)), manifold.query_k, manifold.gamma)
+        for query in queries
+    ]
+    right = [(1 - manifold.alpha) * dense([one], n)[:, 0].astype(np.float64) for one in seeds]
+    turn = iter(range(10**9))
+
+    def ours() -> None:
+        manifold.search(queries[next(turn) % BATCH], top=100)
+
+    def solve() -> None:
+        with threadpool_limits(1, user_api="blas"):
+            cg(system, right[next(turn) % BATCH], rtol=1e-6, maxiter=20)
+
+    def find() -> None:
+        before = faiss.cvar.distance_compute_blas_threshold
+        faiss.cvar.distance_compute_blas_threshold = 1
+        index.search(queries[next(turn) % BATCH], manifold.query_k)
+        faiss.cvar.distance_compute_blas_threshold = before
+
+    single, solving, finding = in_turns(20 * repeats, ours, solve, find)
+    one, many = in_turns(
+        repeats,
+        lambda: [manifold.search(query, top=100) for query in queries],
+        lambda: manifold.search_many(queries, top=100),
+    )
+    query = {
+        "manifind_ms": 1e3 * single,
+        "peer_ms": 1e3 * (solving + finding),
+        "peer_solve_ms": 1e3 * solving,
+        "peer_neighbours_ms": 1e3 * finding,
+        "ratio": single / (solving + finding),
+        "at_most": 1.0,
+    }
+    batch = {
+        "manifind_ms_a_query": 1e3 * many / BATCH,
+        "one_at_a_time_ms": 1e3 * one / BATCH,
+        "ratio": one / many,
+        "at_least": 2.5,
+    }
+    return query, batch, {"edges": int(S.nnz), "edges_a_region": S.nnz / n}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--k", type=int, default=200)
+    parser.add_argument("--query-k", type=int, default=200)
+    parser.add_argument("--rows", type=int, help="only so many regions")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    arguments = parser.parse_args()
+    name, vectors, image_of, queries = collection(arguments.rows)
+    setting = {
+        "data": name,
+        "n": len(vectors),
+        "d": vectors.shape[1],
+        "k": arguments.k,
+        "query_k": arguments.query_k,
+        "regions_a_query": float(np.mean([len(query) for query in queries])),
+        "threads": faiss.omp_get_max_threads(),
+        "cpu": cpu(),
+        "versions": {
+            "manifind": __version__,
+            "faiss": faiss.__version__,
+            "scipy": scipy.__version__,
+            "numpy": np.__version__,
+        },
+    }
+    manifold = Manifold(k=arguments.k, query_k=arguments.query_k).fit(vectors, image_of)
+    query, batch, graph = query_costs(manifold, queries, arguments.repeats)
+    del manifold
+    costs = {
+        "graph": graph_cost(vectors, image_of, arguments.k, max(1, arguments.repeats // 2)),
+        "memory": memory_cost(vectors, image_of, arguments.k),
+        "query": query,
+        "batch": batch,
+    }
+    if arguments.json:
+        print(json.dumps({**setting, **graph, "costs": costs}, indent=1))
+        return
+    for key, value in {**setting, **graph}.items():
+        print(f"{key:16} {value}")
+    for stage, cost in costs.items():
+        bound = f"at most {cost['at_most']}" if "at_most" in cost else f"at least {cost['at_least']}"
+        rest = ", ".join(
+            f"{key} {value:.4g}" for key, value in cost.items() if key not in ("ratio", "at_most", "at_least")
+        )
+        print(f"{stage:8} ratio {cost['ratio']:.2f} ({bound}); {rest}")
+
+
+if __name__ == "__main__":
+    main()

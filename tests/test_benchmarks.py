@@ -1,0 +1,37 @@
+"""The benchmarks run, in their shortest form; no time is asserted."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def printed(repository: Path, *command: str) -> Any:
+    run = subprocess.run(  # noqa: S603
+        [sys.executable, *command, "--json"], cwd=repository, check=True, capture_output=True, text=True
+    )
+    return json.loads(run.stdout)
+
+
+def test_cost(repository: Path) -> None:
+    result = printed(
+        repository, "benchmarks/cost.py", "--rows", "3000", "--k", "10", "--query-k", "10", "--repeats", "1"
+    )
+    assert result["n"] == 3000
+    assert set(result["costs"]) == {"graph", "memory", "query", "batch"}
+    assert all(cost["ratio"] > 0 for cost in result["costs"].values())
+
+
+def test_compact(repository: Path) -> None:
+    result = printed(repository, "benchmarks/compact.py", "--images", "20")
+    assert result["images"] == 20
+    assert result["largest_difference_of_means"] == pytest.approx(0, abs=1e-4)
+
+
+def test_graph(repository: Path) -> None:
+    result = printed(repository, "benchmarks/graph.py", "--rows", "3000", "--k", "10")
+    assert [row["method"] for row in result["rows"]] == ["faiss IndexFlatIP", "exact", "nn-descent"]
+    assert all(row["recall"] > 0.9 for row in result["rows"])
