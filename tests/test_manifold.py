@@ -8,7 +8,7 @@ import pytest
 from sklearn.base import clone
 
 from manifind import InvalidInput, ManifindWarning, Manifold, NotFitted, Ranking
-from manifind.baselines import NearestImages
+from manifind.baselines import NearestImages, RegionMatch
 from manifind.graph import exact_neighbours
 from tests.collections_of_regions import Collection, make, unit
 
@@ -28,8 +28,8 @@ def assert_same(a: Ranking, b: Ranking) -> None:
 
 @pytest.mark.parametrize(
     "method",
-    [NearestImages(), Manifold(k=10), Manifold(k=10, seeding="append")],
-    ids=["nearest", "diffusion", "append"],
+    [NearestImages(), RegionMatch(), Manifold(k=10), Manifold(k=10, seeding="append")],
+    ids=["nearest", "match", "diffusion", "append"],
 )
 def test_contract_of_search(method: Any, collection: Collection) -> None:
     with pytest.raises(NotFitted, match="fit"):

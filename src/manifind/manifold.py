@@ -15,7 +15,7 @@ CNN Representations. CVPR 2017.
 import inspect
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -390,6 +390,25 @@ class Manifold:
 
         What was saved there before is replaced in one step, or not at all.
         """
+        fields, arrays = self.to_arrays()
+        store.write(Path(path), "manifold", FORMAT, fields, arrays)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, verify: bool = True) -> Self:
+        """Open a saved manifold; its arrays are memory-mapped, read only.
+
+        Parameters
+        ----------
+        path
+            The folder that `save` wrote.
+        verify : bool, default True
+            Read everything through once and compare checksums. Without, only sizes are compared.
+        """
+        stored = store.read(Path(path), "manifold", FORMAT, verify=verify)
+        return cls.from_arrays(stored.fields, stored.arrays)
+
+    def to_arrays(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+        """Return the parameters and the fitted state as named arrays, for a store of your own."""
         self._require_fit()
         arrays = {
             "vectors": self.vectors_,
@@ -404,20 +423,11 @@ class Manifold:
             "weights": self.weights_,
             "global_vectors": self.global_vectors_,
         }
-        store.write(Path(path), "manifold", FORMAT, asdict(self._checked()), arrays)
+        return asdict(self._checked()), arrays
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], *, verify: bool = True) -> Self:
-        """Open a saved manifold; its arrays are memory-mapped, read only.
-
-        Parameters
-        ----------
-        path
-            The folder that `save` wrote.
-        verify : bool, default True
-            Read everything through once and compare checksums. Without, only sizes are compared.
-        """
-        parameters, arrays = store.read(Path(path), "manifold", FORMAT, verify=verify)
+    def from_arrays(cls, parameters: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
+        """Return a fitted manifold of what `to_arrays` returned, without copying."""
         n = len(arrays["vectors"])
         manifold = cls(**parameters)
         manifold.vectors_ = arrays["vectors"]

@@ -1,4 +1,4 @@
-"""A folder of arrays on disk: plain ``.npy`` files and a ``manifest.json`` that vouches for them.
+"""A folder on disk: plain ``.npy`` arrays, other files, and a ``manifest.json`` that vouches for them.
 
 The manifest names every file with its size and SHA-256, and carries a checksum of its own. Nothing is a pickle. A new
 version is written beside the old one under names of its own and becomes visible when the manifest is replaced, in one
@@ -8,7 +8,10 @@ atomic rename: a process killed at any instant leaves the old version or the new
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,39 +23,64 @@ from manifind.errors import Damaged, InvalidInput
 MANIFEST = "manifest.json"
 
 
+@dataclass(frozen=True)
+class Stored:
+    """What a folder holds."""
+
+    generation: int
+    fields: dict[str, Any]
+    arrays: dict[str, npt.NDArray[Any]]
+    """Memory-mapped, read only."""
+    files: dict[str, Path]
+    """The files that are not arrays, by the name they were given."""
+
+
 def write(
-    path: Path, kind: str, version: int, fields: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]
+    path: Path,
+    kind: str,
+    version: int,
+    fields: Mapping[str, Any],
+    arrays: Mapping[str, npt.NDArray[Any]],
+    files: Mapping[str, Callable[[Path], None]] | None = None,
 ) -> None:
-    """Write `fields` (JSON) and `arrays` to the folder `path`, replacing what the same kind of thing is there."""
+    """Write to the folder `path`, replacing what the same kind of thing is there.
+
+    Parameters
+    ----------
+    path, kind, version
+        Where, what, and in which format; `read` refuses another kind or format.
+    fields : mapping
+        Whatever JSON can say.
+    arrays : mapping
+        Arrays by name.
+    files : mapping, optional
+        For each other file, such as ``"images.sqlite"``, a function that writes it at the path it is called with.
+    """
     if path.exists() and not _is_ours(path, kind):
         raise InvalidInput(f"{path} exists and is not a saved {kind}; choose another path or remove it.")
     path.mkdir(parents=True, exist_ok=True)
     before = _generation(path)
-    files = {name: f"{name}-{before + 1}.npy" for name in arrays}
+    writers: dict[str, Callable[[Path], None]] = {
+        f"{name}.npy": partial(_write_array, array=array) for name, array in arrays.items()
+    } | dict(files or {})
+    new = {name: path / _of_generation(name, before + 1) for name in writers}
     try:
-        listed = {name: _write_array(path / file, arrays[name]) for name, file in files.items()}
-        manifest = {
-            "kind": kind,
-            "version": version,
-            "generation": before + 1,
-            "fields": fields,
-            "files": listed,
-        }
+        listed = {name: _write_file(new[name], writer) for name, writer in writers.items()}
+        manifest = {"kind": kind, "version": version, "generation": before + 1, "fields": fields, "files": listed}
         _write_manifest(path, manifest)
     except BaseException:
-        for file in files.values():
-            (path / file).unlink(missing_ok=True)
+        for file in new.values():
+            file.unlink(missing_ok=True)
         if before == 0:
             _remove_if_empty(path)
         raise
-    for stray in set(path.glob("*-*.npy")) - {path / file for file in files.values()}:
+    _sync_folder(path)
+    for stray in set(_numbered(path)) - set(new.values()):
         stray.unlink(missing_ok=True)
 
 
-def read(
-    path: Path, kind: str, version: int, *, verify: bool = True
-) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
-    """Return the fields and the memory-mapped arrays of the folder `path`.
+def read(path: Path, kind: str, version: int, *, verify: bool = True) -> Stored:
+    """Read the folder `path`.
 
     Sizes are always compared with the manifest; `verify` also reads every file through and compares checksums.
     """
@@ -62,7 +90,7 @@ def read(
             f"{path} is a saved {kind} of format {manifest['version']} and this manifind reads format {version}; "
             "save it again with this version."
         )
-    arrays = {}
+    stored = Stored(manifest["generation"], manifest["fields"], {}, {})
     for name, listed in manifest["files"].items():
         file = path / listed["file"]
         size = file.stat().st_size if file.is_file() else None
@@ -71,14 +99,22 @@ def read(
             raise Damaged(f"{file} is {found}: {path} was cut short or altered; restore it or save it again.")
         if verify and _digest(file) != listed["sha256"]:
             raise Damaged(f"{file} does not match its checksum: {path} was altered; restore it or save it again.")
-        arrays[name] = _map(file)
-    return manifest["fields"], arrays
+        if name.endswith(".npy"):
+            stored.arrays[name.removesuffix(".npy")] = _map(file)
+        else:
+            stored.files[name] = file
+    return stored
 
 
-def _write_array(file: Path, array: npt.NDArray[Any]) -> dict[str, Any]:
+def _write_array(file: Path, array: npt.NDArray[Any]) -> None:
     with file.open("wb") as stream:
         np.save(stream, array, allow_pickle=False)
-        stream.flush()
+
+
+def _write_file(file: Path, writer: Callable[[Path], None]) -> dict[str, Any]:
+    file.unlink(missing_ok=True)
+    writer(file)
+    with file.open("rb") as stream:
         os.fsync(stream.fileno())
     return {"file": file.name, "bytes": file.stat().st_size, "sha256": _digest(file)}
 
@@ -90,6 +126,9 @@ def _write_manifest(path: Path, manifest: dict[str, Any]) -> None:
         stream.flush()
         os.fsync(stream.fileno())
     draft.replace(path / MANIFEST)
+
+
+def _sync_folder(path: Path) -> None:
     folder = os.open(path, os.O_RDONLY)
     try:
         os.fsync(folder)
@@ -126,10 +165,19 @@ def _is_ours(path: Path, kind: str) -> bool:
         return _generation(path) > 0
 
 
+def _of_generation(name: str, generation: int) -> str:
+    stem, dot, suffix = name.rpartition(".")
+    return f"{stem}-{generation}{dot}{suffix}"
+
+
+def _numbered(path: Path) -> Iterator[Path]:
+    """Yield the files that carry a generation in their name."""
+    return (file for file in path.iterdir() if re.fullmatch(r"\w+-\d+\.\w+", file.name))
+
+
 def _generation(path: Path) -> int:
     """Return the newest generation of which a file is here, whole or not; 0 where there is none."""
-    numbers = [file.stem.rpartition("-")[2] for file in path.glob("*-*.npy")]
-    return max((int(number) for number in numbers if number.isdecimal()), default=0)
+    return max((int(file.stem.rpartition("-")[2]) for file in _numbered(path)), default=0)
 
 
 def _remove_if_empty(path: Path) -> None:
