@@ -47,10 +47,13 @@ def graph_cost(vectors: FloatArray, image_of: IntArray, k: int, repeats: int) ->
 
 
 MEASURE_MEMORY = """
-import resource, sys
+import sys
 import numpy as np
+from pathlib import Path
 from manifind import Manifold
-def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+def peak():  # not getrusage, whose maximum survives exec
+    (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
+    return int(line.split()[1]) * 1024
 before = peak()
 vectors, image_of = np.load(sys.argv[1]), np.load(sys.argv[2])
 Manifold(k=int(sys.argv[3])).fit(vectors, image_of)

@@ -138,6 +138,19 @@ def test_region_scores_pool_to_the_image_scores(manifold: Manifold, collection: 
     assert not short.regions[outside].any()
 
 
+def test_the_ranking_says_what_the_query_put_on_the_graph(manifold: Manifold, collection: Collection) -> None:
+    query = collection.queries[0]
+    whole, short = manifold.search(query), manifold.search(query, shortlist=5)
+    for ranking in (whole, short):
+        assert ranking.seed is not None
+        assert len(ranking.seed.regions) <= 10
+        assert np.isin(collection.image_of[ranking.seed.regions], ranking.images).all()
+    best = (collection.vectors @ query.T).max(axis=1).argmax()
+    assert whole.seed is not None
+    assert best in whole.seed.regions
+    assert manifold.set_params(seeding="append").search(query).seed is None
+
+
 def test_a_query_similar_to_nothing_scores_nothing() -> None:
     vectors = np.eye(4, dtype=np.float32)[:3]
     with warnings.catch_warnings():

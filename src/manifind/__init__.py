@@ -4,8 +4,9 @@ from manifind.compact import compact
 from manifind.errors import Damaged, InvalidInput, ManifindError, ManifindWarning, NotFitted
 from manifind.manifold import Manifold
 from manifind.ranking import Ranking
+from manifind.version import VERSION
 
-__version__ = "0.1.0.dev0"
+__version__ = VERSION
 
 __all__ = [
     "Damaged",
@@ -15,5 +16,6 @@ __all__ = [
     "Manifold",
     "NotFitted",
     "Ranking",
+    "__version__",
     "compact",
 ]

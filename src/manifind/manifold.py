@@ -340,6 +340,7 @@ class Manifold:
             solution,
             checked,
             top,
+            seeds,
             [lambda: solution.scores[:, 0]] if alone else [partial(_first_column, solve, one) for one in seeds],
         )
 
@@ -358,7 +359,9 @@ class Manifold:
             solution = _diffuse(normalise(A)[0], y, checked, engine)
             _warn_unless_converged(solution, engine, checked)
             solution = solution._replace(scores=solution.scores[: part.size])
-            rankings += _rankings(part, solution, checked, top, [partial(solution.scores.__getitem__, (..., 0))])
+            rankings += _rankings(
+                part, solution, checked, top, [None], [partial(solution.scores.__getitem__, (..., 0))]
+            )
         return rankings
 
     def _part(self, places: Places | None) -> Part:
@@ -454,6 +457,7 @@ def _rankings(
     solution: Solution,
     checked: _Checked,
     top: int | None,
+    seeds: Sequence[Seed | None],
     scores: Sequence[Callable[[], FloatArray]],
 ) -> list[Ranking]:
     pooled = np.asarray(part.pool @ solution.scores)
@@ -464,9 +468,10 @@ def _rankings(
             iterations=int(solution.iterations[column]),
             residual=float(solution.residuals[column]),
             tol=checked.tol,
+            seed=one,
             scores=region_scores,
         )
-        for column, region_scores in enumerate(scores)
+        for column, (one, region_scores) in enumerate(zip(seeds, scores, strict=True))
     ]
 
 

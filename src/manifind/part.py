@@ -9,6 +9,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from manifind import kernels
+from manifind.diffusion import Seed
 from manifind.errors import InvalidInput
 from manifind.graph import Neighbours, restrict
 from manifind.layout import Layout
@@ -60,9 +61,12 @@ class Part:
         iterations: int,
         residual: float,
         tol: float,
+        seed: Seed | None,
         scores: Callable[[], FloatArray],
     ) -> Ranking:
         """Rank the images by their pooled scores; `scores` gives the region scores if they are asked for."""
+        if seed is not None and self.regions is not None:
+            seed = Seed(self.regions[seed.regions], seed.values)
 
         def over_all_regions() -> FloatArray:
             if self.regions is None:
@@ -78,6 +82,7 @@ class Part:
             iterations=iterations,
             residual=residual,
             converged=residual <= tol,
+            seed=seed,
             _region_scores=over_all_regions,
         )
 

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from manifind.diffusion import Seed
 from manifind.layout import Layout
 from manifind.validation import FloatArray, IntArray
 
@@ -29,6 +30,8 @@ class Ranking:
     converged: bool = True
     """Whether that is within `tol`; at the paper's 20 iterations of conjugate gradient it is usually not, and the
     order of the best images is nevertheless final."""
+    seed: Seed | None = field(default=None, repr=False, compare=False)
+    """What the query put on the graph: y, by region of the collection. None where it was not put there by a seed."""
     _region_scores: Callable[[], FloatArray] | None = field(default=None, repr=False, compare=False)
 
     @cached_property

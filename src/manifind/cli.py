@@ -1,0 +1,334 @@
+"""The commands: thin, no logic of their own.
+
+Exit codes: 0 done, 1 nothing found or a check that failed, 2 the user's words are off, 3 the machine's fault. An error
+is one sentence on standard error; the traceback comes with ``--debug``.
+"""
+
+import csv
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from manifind.errors import Damaged, InvalidInput, ManifindError
+from manifind.index import METHODS, Chain, Hit, Index
+from manifind.index.pages import chain_page, search_page
+from manifind.version import VERSION
+
+NOTHING_FOUND, WRONG_WORDS, MACHINE_FAULT, INTERRUPTED = 1, 2, 3, 130
+
+out = Console()
+err = Console(stderr=True)
+
+T = TypeVar("T")
+
+
+class BoxType(click.ParamType[tuple[float, ...]]):
+    """``X0,Y0,X1,Y1`` in pixels."""
+
+    name = "X0,Y0,X1,Y1"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, ...]:
+        """Return the four numbers."""
+        if isinstance(value, tuple):
+            return value
+        try:
+            corners = tuple(float(part) for part in str(value).split(","))
+        except ValueError:
+            corners = ()
+        if len(corners) != 4:
+            self.fail(f"{value!r} is not a box; give four numbers X0,Y0,X1,Y1 in pixels.", param, ctx)
+        return corners
+
+
+class AlsoType(click.ParamType[tuple[str, tuple[float, ...] | None]]):
+    """``IMAGE`` or ``IMAGE@X0,Y0,X1,Y1``."""
+
+    name = "IMAGE[@X0,Y0,X1,Y1]"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, tuple[float, ...] | None]:
+        """Return the photo and the box."""
+        if isinstance(value, tuple):
+            return value
+        image, at, box = str(value).rpartition("@")
+        return (image, BOX.convert(box, param, ctx)) if at else (box, None)
+
+
+BOX, ALSO = BoxType(), AlsoType()
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(VERSION, prog_name="manifind")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.pass_context
+def main(context: click.Context, debug: bool) -> None:
+    """Find every photo that contains this object, however small."""
+    context.obj = debug
+
+
+@main.command()
+@click.argument("photos", type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="The index; PHOTOS.manifind by default.")
+@click.option("--backbone", help="A network that comes with manifind, or an ONNX file with a spatial output.")
+@click.option("-k", type=int, help="Neighbours of each region in the graph.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def index(debug: bool, photos: Path, output: Path | None, backbone: str | None, k: int | None, as_json: bool) -> None:
+    """Make an index of the folder PHOTOS, or bring it up to date."""
+    with plain_errors(debug):
+        target = output or photos.with_name(f"{photos.resolve().name}.manifind")
+        with progress_bars(hidden=as_json) as progress:
+            if (target / "manifest.json").exists():
+                if backbone is not None or k is not None:
+                    raise InvalidInput(
+                        f"{target} exists, and --backbone and -k are settled when an index is made; choose another -o."
+                    )
+                made = Index.open(target)
+                if photos.resolve() != made.root:
+                    raise InvalidInput(f"{target} is the index of {made.root}, not of {photos}; choose another -o.")
+                changes: dict[str, int] | None = vars(made.sync(progress=progress))
+            else:
+                parameters: dict[str, Any] = {} if k is None else {"k": k}
+                made = Index.create(target, photos, backbone=backbone, progress=progress, **parameters)
+                changes = None
+        facts = made.info()
+        if as_json:
+            click.echo(json.dumps({**facts, "changes": changes}, indent=2))
+            return
+        out.print(f"{facts['photos']} photos, {facts['regions']} regions, {facts['edges_a_region']:.1f} edges a region")
+        if changes:
+            out.print(", ".join(f"{count} {what}" for what, count in changes.items()))
+        show_skipped(facts["skipped"])
+        out.print(f"[bold]{target}[/]", highlight=False)
+
+
+@main.command()
+@click.argument("index_path", metavar="INDEX", type=click.Path(path_type=Path))
+@click.argument("image", type=click.Path())
+@click.option("--box", type=BOX, help="The part of IMAGE to look for, in pixels of the upright photo.")
+@click.option("--also", type=ALSO, multiple=True, help="Another photo of the same object; may be repeated.")
+@click.option("--top", type=click.IntRange(min=1), default=20, show_default=True, help="How many photos to show.")
+@click.option("--method", type=click.Choice(METHODS), default="regional", show_default=True, help="How to rank.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
+@click.option("--html", type=click.Path(path_type=Path), help="Write a page with the pictures as well.")
+@click.pass_obj
+def search(
+    debug: bool,
+    index_path: Path,
+    image: str,
+    box: tuple[float, ...] | None,
+    also: tuple[tuple[str, tuple[float, ...] | None], ...],
+    top: int,
+    method: str,
+    as_json: bool,
+    as_csv: bool,
+    html: Path | None,
+) -> None:
+    """Rank the photos of INDEX by what they have of IMAGE, or of the box in it."""
+    with plain_errors(debug):
+        opened = Index.open(index_path)
+        hits = opened.search(image, box, also=also, top=top, method=method)
+        hits = [hit for hit in hits if hit.score > 0]
+        if html is not None:
+            html.write_text(search_page(opened, [(image, box), *also], hits, method), encoding="utf-8")
+        if as_json:
+            query = {"image": image, "box": box, "also": [{"image": i, "box": b} for i, b in also]}
+            click.echo(
+                json.dumps({"query": query, "method": method, "results": [as_dict(hit) for hit in hits]}, indent=2)
+            )
+        elif as_csv:
+            write_csv(hits)
+        else:
+            show_hits(hits)
+            if html is not None:
+                err.print(f"wrote {html}", highlight=False)
+        if not hits:
+            if not as_json and not as_csv:
+                err.print("nothing found.")
+            sys.exit(NOTHING_FOUND)
+
+
+@main.command()
+@click.argument("index_path", metavar="INDEX", type=click.Path(path_type=Path))
+@click.argument("image", type=click.Path())
+@click.argument("result")
+@click.option("--box", type=BOX, help="The part of IMAGE that was looked for.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--html", type=click.Path(path_type=Path), help="Write a page with the pictures as well.")
+@click.pass_obj
+def explain(
+    debug: bool,
+    index_path: Path,
+    image: str,
+    result: str,
+    box: tuple[float, ...] | None,
+    as_json: bool,
+    html: Path | None,
+) -> None:
+    """Show the chain of photos that leads from IMAGE to RESULT, a photo of INDEX."""
+    with plain_errors(debug):
+        opened = Index.open(index_path)
+        if opened.catalogue.of_key(result) is None:
+            raise InvalidInput(f"{result!r} is not a photo of {index_path}; give a key that `search` prints.")
+        hit = next(hit for hit in opened.search(image, box, top=None) if hit.key == result)
+        chain = opened.explain(hit)
+        if html is not None:
+            html.write_text(chain_page(opened, image, box, hit, chain), encoding="utf-8")
+        if as_json:
+            click.echo(
+                json.dumps({"key": hit.key, "rank": hit.rank, "score": hit.score, "links": links(chain)}, indent=2)
+            )
+        else:
+            show_chain(hit, chain)
+        if not chain.links:
+            sys.exit(NOTHING_FOUND)
+
+
+@main.command()
+@click.argument("index_path", metavar="INDEX", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def info(debug: bool, index_path: Path, as_json: bool) -> None:
+    """Show what is in INDEX and how healthy its graph is."""
+    with plain_errors(debug):
+        facts = Index.open(index_path).info()
+        if as_json:
+            click.echo(json.dumps(facts, indent=2))
+            return
+        skipped = facts.pop("skipped")
+        facts["describer"] = f"{facts['describer']['name']} ({facts['describer']['sha256'][:12]})"
+        facts["manifold"] = ", ".join(f"{name} {value}" for name, value in facts["manifold"].items())
+        table = Table(show_header=False, box=None)
+        for name, value in facts.items():
+            table.add_row(name.replace("_", " "), f"{value:,.1f}" if isinstance(value, float) else f"{value}")
+        out.print(table)
+        show_skipped(skipped)
+
+
+# -- how things are shown ---------------------------------------------------------------------------------------------
+
+
+def show_hits(hits: list[Hit]) -> None:
+    """Print a table of results."""
+    table = Table(box=None)
+    for name, justify in (("rank", "right"), ("score", "right"), ("photo", "left"), ("where", "left")):
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    for hit in hits:
+        where = f"{shown_box(hit.regions[0].box)} {hit.regions[0].share:.0%}" if hit.regions else ""
+        table.add_row(str(hit.rank), f"{hit.score:.4f}", hit.key, where)
+    out.print(table)
+
+
+def show_chain(hit: Hit, chain: Chain) -> None:
+    """Print the links of a chain, one a line."""
+    if not chain.links:
+        out.print(f"{hit.key}: no chain of photos leads there from the query.", highlight=False)
+        return
+    out.print(f"{hit.key}, rank {hit.rank}, score {hit.score:.4f}, in {len(chain.links)} steps", highlight=False)
+    out.print(f"  query {shown_box(chain.links[0].source.box)}", highlight=False)
+    for link in chain.links:
+        out.print(
+            f"  → {link.target.key} {shown_box(link.target.box)}, similarity {link.similarity:.2f}", highlight=False
+        )
+
+
+def show_skipped(skipped: list[dict[str, str]]) -> None:
+    """Print what was passed over, the first few."""
+    if skipped:
+        out.print(f"passed over {len(skipped)}:", highlight=False)
+        for one in skipped[:10]:
+            out.print(f"  {one['key']}: {one['reason']}", highlight=False, markup=False)
+        if len(skipped) > 10:
+            out.print(f"  and {len(skipped) - 10} more; manifind info --json lists them", highlight=False)
+
+
+def as_dict(hit: Hit) -> dict[str, Any]:
+    """Return a result as JSON has it."""
+    regions = [{"box": region.box, "share": region.share} for region in hit.regions]
+    return {"rank": hit.rank, "key": hit.key, "score": hit.score, "regions": regions}
+
+
+def links(chain: Chain) -> list[dict[str, Any]]:
+    """Return a chain as JSON has it; the key of the query is null."""
+    return [
+        {
+            "from": {"key": link.source.key, "box": link.source.box},
+            "to": {"key": link.target.key, "box": link.target.box},
+            "similarity": link.similarity,
+            "flow": link.flow,
+        }
+        for link in chain.links
+    ]
+
+
+def write_csv(hits: list[Hit]) -> None:
+    """Print results as CSV, the best region of each."""
+    writer = csv.writer(sys.stdout)
+    writer.writerow(["rank", "key", "score", "x0", "y0", "x1", "y1", "share"])
+    for hit in hits:
+        best = [*hit.regions[0].box, hit.regions[0].share] if hit.regions else [""] * 5
+        writer.writerow([hit.rank, hit.key, hit.score, *best])
+
+
+def shown_box(box: tuple[float, ...]) -> str:
+    """Return a box as the command line takes it."""
+    return ",".join(f"{corner:.0f}" for corner in box)
+
+
+@contextmanager
+def progress_bars(*, hidden: bool) -> Iterator[Callable[[str, int, int], None]]:
+    """Show a bar for each stage, with the rate and the time left."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=err, disable=hidden, transient=True) as bars:
+        tasks: dict[str, Any] = {}
+
+        def progress(stage: str, done: int, total: int) -> None:
+            if stage not in tasks:
+                tasks[stage] = bars.add_task(stage, total=total, rate="")
+            speed = bars.tasks[tasks[stage]].speed
+            bars.update(tasks[stage], completed=done, total=total, rate=f"{speed:.1f}/s" if speed else "")
+
+        yield progress
+
+
+@contextmanager
+def plain_errors(debug: bool) -> Iterator[None]:
+    """Turn an error into one sentence and an exit code."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        err.print("interrupted; what was described is kept, and the same command goes on from there.", soft_wrap=True)
+        sys.exit(INTERRUPTED)
+    except (ManifindError, OSError) as error:
+        if debug:
+            raise
+        fault = isinstance(error, Damaged) or (
+            isinstance(error, OSError) and not isinstance(error, FileNotFoundError | ManifindError)
+        )
+        sentence = (
+            str(error)
+            if isinstance(error, ManifindError | FileNotFoundError)
+            else f"{error.filename or 'the disk'}: {error.strerror or error}."
+        )
+        err.print(sentence, highlight=False, markup=False, soft_wrap=True)
+        sys.exit(MACHINE_FAULT if fault else WRONG_WORDS)
+
+
+if __name__ == "__main__":
+    main()

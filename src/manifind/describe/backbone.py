@@ -1,0 +1,308 @@
+"""Photo -> feature map: the networks.
+
+What a backbone is stands in one place, its `BackboneSpec`. Any ONNX file whose output is a map (batch, channels,
+height, width) that grows with the photo will do. What the file does not say about itself is read from a JSON file
+beside it, or measured by running it once, or taken as usual for networks trained on ImageNet.
+
+>>> backbone = load_backbone("mobilenet_v2")       # comes with manifind
+>>> backbone = load_backbone("mine.onnx")          # and mine.onnx.json, say {"mean": [0, 0, 0], "std": [255, 255, 255]}
+>>> backbone.features(photo)                       # (h, w, 3) uint8 -> (C, H, W) float32
+"""
+
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import onnxruntime
+
+from manifind.errors import Damaged, InvalidInput
+from manifind.validation import FloatArray, choice, real_number, whole_number
+
+Photo = npt.NDArray[np.uint8]
+
+NETWORKS = Path(__file__).parent / "networks"
+"""The networks that come with manifind."""
+
+DEFAULT = "mobilenet_v2"
+"""The network that is used unless another is asked for."""
+
+IMAGENET_MEAN = (123.675, 116.28, 103.53)
+IMAGENET_STD = (58.395, 57.12, 57.375)
+LONG_SIDE = 768
+SMALLEST_CELLS = 4
+"""Cells that the shorter side of a map should have at least: small photos are enlarged up to there."""
+
+DECLARED = ("name", "channels", "stride", "mean", "std", "colour_order", "long_side", "smallest_side", "output")
+"""What a network may say about itself, in its file's metadata as ``manifind.<key>`` or in the JSON file beside it."""
+
+
+@dataclass(frozen=True)
+class BackboneSpec:
+    """What there is to know about a network in order to use it."""
+
+    name: str
+    channels: int
+    stride: int
+    """Pixels of the photo to a cell of the map."""
+    mean: tuple[float, float, float] = IMAGENET_MEAN
+    """The network sees (value − mean) / std, where values run from 0 to 255, in `colour_order`."""
+    std: tuple[float, float, float] = IMAGENET_STD
+    colour_order: str = "rgb"
+    """``"rgb"`` or ``"bgr"``."""
+    long_side: int = LONG_SIDE
+    """Photos larger than this are shrunk to it."""
+    smallest_side: int = 0
+    """Photos of a shorter side than this are enlarged; 0 stands for `SMALLEST_CELLS` strides."""
+    sha256: str = ""
+    """Checksum of the file or the weights."""
+    output: str = ""
+    """Which output of the network the map is."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise InvalidInput(f"a backbone's name is {self.name!r}; give it a word.")
+        stride = whole_number(self.stride, "a backbone's stride")
+        whole_number(self.channels, "a backbone's channels")
+        whole_number(self.long_side, "a backbone's long_side", least=stride)
+        smallest = whole_number(self.smallest_side, "a backbone's smallest_side", least=0)
+        choice(self.colour_order, ("rgb", "bgr"), "a backbone's colour_order")
+        for field in ("mean", "std"):
+            values = getattr(self, field)
+            if not isinstance(values, list | tuple) or len(values) != 3:
+                raise InvalidInput(f"a backbone's {field} is {values!r}; give three numbers, one a colour.")
+            numbers = tuple(real_number(value, f"a backbone's {field}") for value in values)
+            object.__setattr__(self, field, numbers)
+        if min(self.std) < 1:
+            raise InvalidInput(
+                f"a backbone's std is {self.std}, below one; mean and std are for pixel values of 0 to 255: "
+                "multiply those for values of 0 to 1 by 255."
+            )
+        object.__setattr__(self, "smallest_side", smallest or SMALLEST_CELLS * stride)
+
+
+class Backbone(Protocol):
+    """A network that turns one photo into one feature map."""
+
+    @property
+    def spec(self) -> BackboneSpec:
+        """What the network is."""
+
+    def features(self, photo: Photo) -> FloatArray:
+        """Return the (C, H, W) float32 feature map of an upright RGB photo, (h, w, 3) uint8."""
+
+
+class OnnxBackbone:
+    """A network in an ONNX file, run by onnxruntime.
+
+    Parameters
+    ----------
+    path : path
+        The ONNX file: one input (batch, 3, height, width) whose height and width are free, float32 or float16.
+    spec : BackboneSpec, optional
+        What the network is; by default what the file or the JSON file beside it says and a trial run shows.
+    threads : int, optional
+        Threads for one photo; by default as many as the process may use.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], spec: BackboneSpec | None = None, *, threads: int | None = None
+    ) -> None:
+        path = Path(path)
+        if not path.is_file():
+            raise FileNotFoundError(f"{path} does not exist; give the path of an ONNX file.")
+        threads = available_cores() if threads is None else whole_number(threads, "threads")
+        with path.open("rb") as stream:
+            sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
+        if spec is not None and spec.sha256 not in ("", sha256):
+            raise Damaged(f"{path} is not the network it was (SHA-256 {sha256}, not {spec.sha256}); restore the file.")
+        self._path = path
+        self._session = _session(path, threads)
+        self._input, self._dtype = _photo_input(self._session, path)
+        said = _declared(self._session, path) if spec is None else {"output": spec.output} if spec.output else {}
+        self._output = _map_output(self._session, said.get("output"), path)
+        if spec is None:
+            spec = complete_spec(
+                {"name": path.stem, **said, "sha256": sha256, "output": self._output}, self._run, f"{path}"
+            )
+        self.spec = dataclasses.replace(spec, sha256=sha256, output=self._output)
+
+    def features(self, photo: Photo) -> FloatArray:
+        """Return the (C, H, W) float32 feature map of an upright RGB photo, (h, w, 3) uint8."""
+        made = self._run(network_input(photo, self.spec))
+        return checked_map(made, self.spec)
+
+    def _run(self, batch: FloatArray) -> npt.NDArray[Any]:
+        try:
+            made = self._session.run([self._output], {self._input: batch.astype(self._dtype, copy=False)})
+        except Exception as error:  # onnxruntime has a class of its own for each kind, all below Exception
+            size = " by ".join(map(str, batch.shape[:1:-1]))
+            raise InvalidInput(
+                f"{self._path} does not run on a photo of {size} pixels ({first_line(error)}); "
+                "export it with free height and width."
+            ) from error
+        return np.asarray(made[0])
+
+
+def default_backbone(*, threads: int | None = None) -> OnnxBackbone:
+    """Return the network that comes with manifind: MobileNetV2, trained on ImageNet."""
+    return OnnxBackbone(NETWORKS / f"{DEFAULT}.onnx", threads=threads)
+
+
+def load_backbone(name_or_path: str | os.PathLike[str] = DEFAULT, *, threads: int | None = None) -> OnnxBackbone:
+    """Return a network that comes with manifind, by its name, or anybody's from an ONNX file."""
+    shipped = shipped_networks()
+    if name_or_path in shipped:
+        return OnnxBackbone(NETWORKS / f"{name_or_path}.onnx", threads=threads)
+    if not Path(name_or_path).is_file():
+        raise InvalidInput(
+            f"backbone {os.fspath(name_or_path)!r} is neither a file nor one of {', '.join(map(repr, shipped))}; "
+            "give one of these or the path of an ONNX file."
+        )
+    return OnnxBackbone(name_or_path, threads=threads)
+
+
+def shipped_networks() -> list[str]:
+    """Return the names of the networks that come with manifind."""
+    return sorted(path.stem for path in NETWORKS.glob("*.onnx"))
+
+
+def available_cores() -> int:
+    """Return how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def checked_photo(photo: object) -> Photo:
+    """Return an upright RGB photo, (h, w, 3) uint8."""
+    if not isinstance(photo, np.ndarray) or photo.dtype != np.uint8:
+        kind = f"an array of {photo.dtype}" if isinstance(photo, np.ndarray) else f"a {type(photo).__name__}"
+        raise InvalidInput(f"photo is {kind}; give an RGB array (height, width, 3) of uint8.")
+    if photo.ndim != 3 or photo.shape[2] != 3 or 0 in photo.shape:
+        raise InvalidInput(f"photo has shape {photo.shape}; give an RGB array (height, width, 3) of uint8.")
+    return photo
+
+
+def network_input(photo: Photo, spec: BackboneSpec) -> FloatArray:
+    """Return what the network sees of a photo: (1, 3, h, w) float32, scaled as the spec says."""
+    photo = checked_photo(photo)
+    seen = np.empty((1, 3, *photo.shape[:2]), np.float32)
+    values = np.arange(256)
+    for plane, mean, std, colour in zip(seen[0], spec.mean, spec.std, _colours(spec), strict=True):
+        # There are 256 values a colour: looking each pixel up is quicker than arithmetic on all.
+        table = ((values - mean) / std).astype(np.float32)
+        np.take(table, photo[:, :, colour], out=plane, mode="clip")
+    return seen
+
+
+def checked_map(made: npt.NDArray[Any], spec: BackboneSpec) -> FloatArray:
+    """Return the one map of a network's output (1, C, H, W), as float32."""
+    if made.ndim != 4 or made.shape[:2] != (1, spec.channels) or 0 in made.shape:
+        raise InvalidInput(
+            f"backbone {spec.name} gave an output of shape {made.shape}; a map (1, {spec.channels}, height, width) was "
+            "declared."
+        )
+    return np.ascontiguousarray(made[0], dtype=np.float32)
+
+
+def complete_spec(said: Mapping[str, Any], run: Callable[[FloatArray], npt.NDArray[Any]], where: str) -> BackboneSpec:
+    """Return the spec of a network from what is said of it and from one run on an even photo of 128 by 256 pixels."""
+    short, long = 128, 256
+    made = run(np.zeros((1, 3, short, long), np.float32))
+    if made.ndim != 4 or 0 in made.shape or made.shape[3] <= made.shape[2]:
+        raise InvalidInput(
+            f"{where} gives an output of shape {made.shape} for a photo of {long} by {short} pixels; a map "
+            "(1, channels, height, width) that grows with the photo is needed: leave out the layers from global "
+            "pooling on."
+        )
+    found = {"channels": made.shape[1], "stride": round((long - short) / (made.shape[3] - made.shape[2]))}
+    for field, value in found.items():
+        if said.get(field, value) != value:
+            raise InvalidInput(
+                f"{where} is declared with {field} {said[field]!r} but has {value}; correct the declaration."
+            )
+    return BackboneSpec(**{**said, **found})
+
+
+def _session(path: Path, threads: int) -> Any:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    # Threads that wait in a loop take the cores from those who read photos meanwhile.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    try:
+        return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime has a class of its own for each kind, all below Exception
+        raise InvalidInput(f"{path} is not an ONNX network that can be run ({first_line(error)}).") from error
+
+
+def _photo_input(session: Any, path: Path) -> tuple[str, type[np.floating[Any]]]:
+    """Return the name and the type of the network's one input."""
+    inputs = session.get_inputs()
+    types: dict[str, type[np.floating[Any]]] = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
+    if len(inputs) != 1 or len(inputs[0].shape) != 4 or inputs[0].type not in types:
+        found = ", ".join(f"{each.name} {each.shape} {each.type}" for each in inputs)
+        raise InvalidInput(f"{path} takes {found}; one floating-point input (batch, 3, height, width) is needed.")
+    batch, colours, height, width = inputs[0].shape
+    if (isinstance(colours, int) and colours != 3) or (isinstance(batch, int) and batch != 1):
+        raise InvalidInput(f"{path} takes {inputs[0].shape}; an input (batch, 3, height, width) is needed.")
+    if isinstance(height, int) or isinstance(width, int):
+        raise InvalidInput(
+            f"{path} takes photos of {width} by {height} pixels only; export it with free height and width."
+        )
+    return inputs[0].name, types[inputs[0].type]
+
+
+def _map_output(session: Any, wanted: str | None, path: Path) -> str:
+    """Return the name of the output that is a map: the one wanted, or the first of four axes."""
+    shapes = {each.name: each.shape for each in session.get_outputs()}
+    # An output of unknown rank has no shape here; the trial run shows it.
+    maps = [name for name, shape in shapes.items() if len(shape) in (0, 4)]
+    if wanted is not None and wanted not in shapes:
+        raise InvalidInput(f"{path} has no output {wanted!r}; choose one of {', '.join(map(repr, shapes))}.")
+    if (wanted or "") not in maps and (wanted is not None or not maps):
+        found = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+        raise InvalidInput(
+            f"{path} gives {found}; a map (batch, channels, height, width) is needed: leave out the layers from global "
+            "pooling on."
+        )
+    return wanted if wanted is not None else maps[0]
+
+
+def _declared(session: Any, path: Path) -> dict[str, Any]:
+    """Return what the file says about itself, and over it what the JSON file beside it says."""
+    beside = path.with_name(f"{path.name}.json")
+    prefix = "manifind."
+    metadata = session.get_modelmeta().custom_metadata_map
+    try:
+        said = {key.removeprefix(prefix): json.loads(metadata[key]) for key in metadata if key.startswith(prefix)}
+    except ValueError as error:
+        raise InvalidInput(f"{path} has metadata that is not JSON ({error}); write each value as JSON.") from error
+    if beside.is_file():
+        try:
+            said |= json.loads(beside.read_text(encoding="utf-8"))
+        except (TypeError, ValueError) as error:
+            raise InvalidInput(f"{beside} is not a JSON object ({error}); correct or remove it.") from error
+    unknown = sorted(said.keys() - set(DECLARED))
+    if unknown:
+        raise InvalidInput(
+            f"{path} is declared with {', '.join(map(repr, unknown))}; a backbone has {', '.join(DECLARED)}."
+        )
+    return said
+
+
+def _colours(spec: BackboneSpec) -> tuple[int, ...]:
+    return (0, 1, 2) if spec.colour_order == "rgb" else (2, 1, 0)
+
+
+def first_line(error: Exception) -> str:
+    """Return what an error of another library says, short enough for a sentence."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]

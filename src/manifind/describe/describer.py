@@ -1,0 +1,193 @@
+"""Photo -> regions: the network, the grid, pooling and whitening in one call.
+
+>>> describer = load_describer()                   # the network and whitening that come with manifind
+>>> regions = describer.describe(photo)            # (h, w, 3) uint8
+>>> regions.vectors, regions.boxes                 # (r, d) unit rows, (r, 4) pixels of the photo given
+"""
+
+import dataclasses
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from manifind.describe.backbone import (
+    DEFAULT,
+    NETWORKS,
+    Backbone,
+    Photo,
+    checked_photo,
+    load_backbone,
+    shipped_networks,
+)
+from manifind.describe.pooling import POOLINGS, pool
+from manifind.describe.regions import region_grid, to_pixels
+from manifind.describe.whitening import Whitening, unit_rows
+from manifind.errors import InvalidInput
+from manifind.validation import FloatArray, choice, real_number, whole_number
+
+
+@dataclass(frozen=True, eq=False)
+class Regions:
+    """The regions of one photo, the whole photo first."""
+
+    vectors: FloatArray
+    """(r, d) unit rows."""
+    boxes: FloatArray
+    """(r, 4): x0, y0, x1, y1 in pixels of the photo as it was given."""
+
+
+class Describer:
+    """Describes photos by their regions.
+
+    Parameters
+    ----------
+    backbone : Backbone
+        The network.
+    whitening : Whitening, optional
+        Learnt on what this network and pooling give; without it, descriptors are the pooled responses at unit norm.
+    pooling : {"gem", "mac", "spoc", "crow"}
+        How the responses in a region become one vector.
+    p : float
+        GeM's exponent.
+    scales, overlap : int, float
+        The grid: sizes of squares, and how much the largest share with their neighbours.
+    long_side : int, optional
+        Photos with a longer side than this are shrunk to it; by default as the backbone says.
+    smallest_side : int, optional
+        Photos with a shorter side than this are enlarged to it as far as `long_side` allows; by default as the
+        backbone says.
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        whitening: Whitening | None = None,
+        *,
+        pooling: str = "gem",
+        p: float = 3.0,
+        scales: int = 3,
+        overlap: float = 0.4,
+        long_side: int | None = None,
+        smallest_side: int | None = None,
+    ) -> None:
+        spec = backbone.spec
+        self.backbone = backbone
+        self.whitening = whitening
+        self.pooling = choice(pooling, POOLINGS, "pooling")
+        self.p = real_number(p, "p", above=0)
+        self.scales = whole_number(scales, "scales", least=0)
+        self.overlap = real_number(overlap, "overlap", above=-1, below=1)
+        self.long_side = (
+            spec.long_side if long_side is None else whole_number(long_side, "long_side", least=spec.stride)
+        )
+        self.smallest_side = (
+            spec.smallest_side if smallest_side is None else whole_number(smallest_side, "smallest_side", least=0)
+        )
+        if whitening is not None and len(whitening.mean) != spec.channels:
+            raise InvalidInput(
+                f"the whitening takes {len(whitening.mean)} dimensions but backbone {spec.name} gives {spec.channels}; "
+                "give the whitening that was learnt on this backbone, or none."
+            )
+
+    @property
+    def dimension(self) -> int:
+        """Dimensions of a descriptor."""
+        return self.backbone.spec.channels if self.whitening is None else self.whitening.project.shape[1]
+
+    def describe(self, photo: Photo, *, scale: float | None = None) -> Regions:
+        """Describe one upright RGB photo, (h, w, 3) uint8.
+
+        `scale` resizes by this factor instead of by what the photo's size asks for: a part cut out of a large photo is
+        then seen at the size that it has in the whole.
+        """
+        photo = checked_photo(photo)
+        pooled, boxes = self._pooled(photo, scale)
+        vectors = unit_rows(pooled)
+        return Regions(vectors if self.whitening is None else self.whitening.apply(vectors), boxes)
+
+    def unwhitened(self, photo: Photo) -> FloatArray:
+        """Return the (r, C) unit vectors of a photo's regions before whitening: what a whitening is learnt from."""
+        return unit_rows(self._pooled(checked_photo(photo), None)[0])
+
+    def _pooled(self, photo: Photo, scale: float | None) -> tuple[FloatArray, FloatArray]:
+        size = photo.shape[0], photo.shape[1]
+        features = self.backbone.features(resized(photo, *self.seen_size(*size, scale=scale)))
+        cells = region_grid(*features.shape[1:], scales=self.scales, overlap=self.overlap)
+        pooled = pool(features, cells, self.pooling, p=self.p)
+        if not np.isfinite(pooled).all():
+            raise InvalidInput(
+                f"backbone {self.backbone.spec.name} gave NaN or infinite responses; check the scaling of its input."
+            )
+        return pooled, to_pixels(cells, (features.shape[1], features.shape[2]), size)
+
+    def seen_size(self, height: int, width: int, *, scale: float | None = None) -> tuple[int, int]:
+        """Return the (height, width) at which the network sees a photo of this size.
+
+        A photo whose longer side is beyond `long_side` is shrunk to it; one whose shorter side is below
+        `smallest_side` is enlarged to it as far as `long_side` allows. No side gets shorter than one cell of the map.
+        """
+        longer, shorter = max(height, width), min(height, width)
+        if scale is not None:
+            factor = real_number(scale, "scale", above=0)
+        elif longer > self.long_side:
+            factor = self.long_side / longer
+        else:
+            factor = max(1.0, min(self.smallest_side / shorter, self.long_side / longer))
+        least = self.backbone.spec.stride
+        return max(least, round(height * factor)), max(least, round(width * factor))
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return everything that descriptors depend on, ready for JSON, with a checksum of it under ``sha256``.
+
+        Vectors are comparable only where these checksums are equal.
+        """
+        spec = dataclasses.asdict(self.backbone.spec)
+        # A network may be renamed, and its usual sizes are replaced by those in use.
+        name = spec.pop("name")
+        del spec["long_side"], spec["smallest_side"]
+        made_by: dict[str, Any] = {
+            "backbone": {key: list(value) if isinstance(value, tuple) else value for key, value in spec.items()},
+            "pooling": self.pooling,
+            "p": self.p if self.pooling == "gem" else None,
+            "scales": self.scales,
+            "overlap": self.overlap,
+            "long_side": self.long_side,
+            "smallest_side": self.smallest_side,
+            "whitening": None if self.whitening is None else self.whitening.sha256,
+            "dimension": self.dimension,
+        }
+        checksum = hashlib.sha256(json.dumps(made_by, sort_keys=True).encode()).hexdigest()
+        return {"name": name, **made_by, "sha256": checksum}
+
+
+def load_describer(
+    name_or_path: str | os.PathLike[str] = DEFAULT, *, threads: int | None = None, **settings: Any
+) -> Describer:
+    """Return a describer with the network of this name, or of this ONNX file or retrieval checkpoint (``.pth``).
+
+    A network that comes with manifind brings its whitening; a checkpoint its pooling and, where it has one, its
+    whitening; an ONNX file of the user's brings none. `settings` are `Describer`'s and go before what is brought.
+    """
+    if Path(name_or_path).suffix in {".pth", ".pt"}:
+        from manifind.describe.torch_backbone import load_retrieval_checkpoint
+
+        trained = load_retrieval_checkpoint(name_or_path)
+        brought = {"whitening": trained.whitening, "pooling": trained.pooling, "p": trained.p}
+        return Describer(trained.backbone, **{**brought, **settings})
+    backbone = load_backbone(name_or_path, threads=threads)
+    if "whitening" not in settings and name_or_path in shipped_networks():
+        settings["whitening"] = Whitening.load(NETWORKS / f"{name_or_path}_whitening.npz")
+    return Describer(backbone, **settings)
+
+
+def resized(photo: Photo, height: int, width: int) -> Photo:
+    """Return the photo at another size, (height, width, 3), smoothed so that shrinking leaves no stairs."""
+    if photo.shape[:2] == (height, width):
+        return photo
+    return np.asarray(Image.fromarray(photo).resize((width, height), Image.Resampling.LANCZOS))

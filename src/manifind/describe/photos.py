@@ -1,0 +1,397 @@
+"""A photo as it is in the wild -> its pixels, upright, in sRGB.
+
+What a file is, its first bytes say, never its name. Only the formats that photos come in are opened: JPEG (MPO too),
+PNG, GIF, WebP, AVIF, TIFF, BMP, JPEG 2000, PNM, and HEIC with the extra ``manifind[heic]``. Of several frames the first
+is read. Whatever the file holds becomes 8-bit RGB:
+
+- turned upright by the EXIF orientation;
+- converted to sRGB by the embedded colour profile; a profile that is broken, or made for another kind of pixels, is
+  passed over, and pixels without one are taken for sRGB;
+- laid on white where it is transparent, as a browser shows it;
+- greys of 16 bits keep their scale (65535 is white, or 4095 if the file says 12 bits); greys of 32 bits run to 65535,
+  those in floating point to 1, 255 or 65535, whichever is the first to hold them all; greys that go beyond are
+  stretched between their extremes.
+
+A photo that cannot be had whole is `Unreadable`, with the reason in a few words. Its size is checked before anything is
+decoded, and a file cut short is an error, never a photo that ends in grey.
+
+A photo much larger than needed is reduced on the way (`long_side`), a JPEG while it is decoded. The reduced photo has
+at least `MARGIN` times the long side that is needed, and exactly the frame of the whole: where the decoder can only
+round a side up to full pixels, the fraction is resampled away.
+"""
+
+import hashlib
+import io
+import os
+import re
+import stat
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+from PIL import ExifTags, Image, ImageCms
+from PIL.AvifImagePlugin import AvifImageFile
+from PIL.BmpImagePlugin import BmpImageFile
+from PIL.GifImagePlugin import GifImageFile
+from PIL.ImageFile import ImageFile
+from PIL.Jpeg2KImagePlugin import Jpeg2KImageFile
+from PIL.JpegImagePlugin import JpegImageFile
+from PIL.PngImagePlugin import PngImageFile
+from PIL.PpmImagePlugin import PpmImageFile
+from PIL.TiffImagePlugin import TiffImageFile
+from PIL.WebPImagePlugin import WebPImageFile
+
+from manifind.errors import InvalidInput, ManifindError
+from manifind.validation import whole_number
+
+ByteArray = npt.NDArray[np.uint8]
+Source = str | os.PathLike[str] | bytes | BinaryIO
+
+MAX_PIXELS = 200_000_000
+"""The largest photo decoded unless told otherwise: what the largest sensors in telephones deliver."""
+
+MARGIN = 2
+"""A reduced photo keeps this many times the long side that is needed."""
+
+HEAD_BYTES = 64
+"""How much of a file's beginning tells what it is."""
+
+_SIGNATURES = {
+    "JPEG": rb"\xff\xd8\xff",
+    "PNG": rb"\x89PNG\r\n\x1a\n",
+    "GIF": rb"GIF8[79]a",
+    "WEBP": rb"RIFF.{4}WEBP",
+    "TIFF": rb"II\*\0|MM\0\*|II\+\0|MM\0\+",
+    "BMP": rb"BM.{12}[\x0c\x28\x34\x38\x40\x6c\x7c]\0{3}",
+    "JPEG2000": rb"\0\0\0\x0cjP  \r\n\x87\n|\xff\x4f\xff\x51",
+    "PNM": rb"P[456]\s+[#0-9]",
+    "AVIF": rb".{4}ftyp(?:.{4})*?avi[fs]",
+    "HEIF": rb".{4}ftyp(?:.{4})*?(?:hei[cxms]|hev[cx]|mif1|msf1)",
+    "JPEG XL": rb"\xff\x0a|\0\0\0\x0cJXL \r\n\x87\n",
+}
+_PATTERNS = {name: re.compile(signature, re.DOTALL) for name, signature in _SIGNATURES.items()}
+
+_TRANSPOSES = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+"""What turns a photo of each EXIF orientation upright."""
+
+_SPACES = {"L": "GRAY", "RGB": "RGB", "CMYK": "CMYK"}
+"""The colour space of the profiles that fit each mode."""
+
+_SRGB = ("sRGB IEC61966-2", "sRGB built-in")
+"""How the descriptions of the profiles begin that most photos carry and that change nothing."""
+
+
+class Unreadable(ManifindError):
+    """A file is no photo that can be read whole; `reason` says why in a few words."""
+
+    def __init__(self, reason: str, name: str = "") -> None:
+        super().__init__(reason, name)
+        self.reason = reason
+        self.name = name
+
+    def __str__(self) -> str:
+        return f"{self.name or 'The photo'} cannot be read: {self.reason}."
+
+
+@dataclass(frozen=True, eq=False)
+class Photo:
+    """The pixels of a photo, and how large it is."""
+
+    pixels: ByteArray
+    """(h, w, 3) sRGB, upright, read-only; the whole frame, reduced in size if that was asked for."""
+    width: int
+    """Of the photo upright and in full, in pixels; boxes are given in these."""
+    height: int
+    """Of the photo upright and in full, in pixels."""
+
+
+def read_photo(source: Source, *, max_pixels: int = MAX_PIXELS, long_side: int | None = None) -> Photo:
+    """Read one photo, or raise `Unreadable`.
+
+    Parameters
+    ----------
+    source : path, bytes or binary file
+        The photo's file or its contents.
+    max_pixels : int
+        A photo with more is refused before it is decoded, as is a file too long to hold a photo within it. Pillow's
+        own limit (twice `PIL.Image.MAX_IMAGE_PIXELS`) holds besides for WebP, GIF and TIFF.
+    long_side : int, optional
+        The long side that the pixels will be shrunk to by the caller. A photo of at least 2 × `MARGIN` times that is
+        handed out reduced, faster than in full, with a long side of no less than `MARGIN` times that.
+    """
+    max_pixels = whole_number(max_pixels, "max_pixels")
+    long_side = None if long_side is None else whole_number(long_side, "long_side")
+    name = _name(source)
+    try:
+        data = _contents(source, most=8 * max_pixels + 2**26)  # 16-bit RGBA uncompressed, and room for the rest
+        with _quietly():
+            return _decode(data, max_pixels, long_side)
+    except Unreadable as error:
+        error.name = name
+        raise
+    except (InvalidInput, MemoryError):
+        raise
+    except Exception as error:  # what hostile bytes make a decoder raise is anybody's guess
+        raise Unreadable(_reason(error), name) from error
+
+
+def photo_format(head: bytes) -> str | None:
+    """Return the format of the photo whose first `HEAD_BYTES` are given; None if these begin no photo."""
+    return next((name for name, pattern in _PATTERNS.items() if pattern.match(head)), None)
+
+
+def content_hash(path: str | os.PathLike[str]) -> str:
+    """Return the SHA-256 of a file's bytes: files with the same are the same photo."""
+    try:
+        _regular(Path(path))
+        with Path(path).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except Unreadable as error:
+        error.name = _name(path)
+        raise
+    except OSError as error:
+        raise Unreadable(access_reason(error), _name(path)) from error
+
+
+def access_reason(error: OSError) -> str:
+    """Say in a few words why a file or folder could not be had."""
+    if isinstance(error, FileNotFoundError):
+        return "no such file"
+    return (error.strerror or "an error of the file system").lower()
+
+
+def _name(source: Source) -> str:
+    """Name the source in an error, in characters that can be printed."""
+    if isinstance(source, str | os.PathLike):
+        return os.fsencode(source).decode("utf-8", "backslashreplace")
+    return ""
+
+
+def _regular(path: Path) -> None:
+    """Refuse folders, pipes and devices: opening a pipe might never return."""
+    mode = path.stat().st_mode
+    if not stat.S_ISREG(mode):
+        raise Unreadable("a folder" if stat.S_ISDIR(mode) else "not a regular file")
+
+
+def _contents(source: Source, most: int) -> bytes:
+    """Return the bytes of a photo's file, at most so many; what does not begin like a photo is left unread."""
+    if isinstance(source, str | os.PathLike):
+        _regular(Path(source))
+        with Path(source).open("rb") as file:
+            return _contents(file, most)
+    if isinstance(source, bytes):
+        source = io.BytesIO(source)
+    if not hasattr(source, "read"):
+        raise InvalidInput(f"source is a {type(source).__name__}; give a path, bytes or a file opened in binary mode.")
+    head = source.read(HEAD_BYTES)
+    if not isinstance(head, bytes):
+        raise InvalidInput("source is a file opened in text mode; open it in binary mode, 'rb'.")
+    if not head:
+        raise Unreadable("empty file")
+    if photo_format(head) is None:
+        raise Unreadable("not a photo")
+    data = head + source.read(most + 1 - len(head))
+    if len(data) > most:
+        raise Unreadable(f"too large: the file is longer than {most / 1e6:.0f} million bytes")
+    return data
+
+
+def _decode(data: bytes, max_pixels: int, long_side: int | None) -> Photo:
+    """Decode a photo from the bytes of its file."""
+    image = _open(data)
+    size = image.size
+    if size[0] * size[1] > max_pixels:
+        limit = f"{max_pixels / 1e6:g} million"
+        raise Unreadable(f"too large: {size[0]} × {size[1]} pixels, the limit is {limit}")
+    factor = max(1, max(size) // (MARGIN * long_side)) if long_side else 1
+    scale = 1
+    if isinstance(image, JpegImageFile):
+        scale = max(s for s in (1, 2, 4, 8) if s <= factor)
+        image.draft(None, (max(1, size[0] // scale), max(1, size[1] // scale)))
+    image.load()
+    if scale == 1:
+        size = image.size  # a TIFF is upright only now
+    orientation = _orientation(image)
+    profile = image.info.get("icc_profile")
+    pixels = _to_srgb(_reduced(_flat(image), size, scale, factor // scale), profile)
+    if orientation in _TRANSPOSES:
+        pixels = pixels.transpose(_TRANSPOSES[orientation])
+    width, height = size if orientation < 5 else size[::-1]
+    return Photo(np.asarray(pixels), width, height)
+
+
+def _open(data: bytes) -> ImageFile:
+    """Read a photo's header."""
+    stream = io.BytesIO(data)
+    name = photo_format(data[:HEAD_BYTES])
+    if name == "JPEG XL":
+        raise Unreadable("JPEG XL is not read: convert it to JPEG or PNG")
+    if name == "JPEG":
+        image: ImageFile = JpegImageFile(stream)
+        # Where the end was never written (a download given up), there is no end mark; libjpeg would draw it grey.
+        if data.find(b"\xff\xd9", stream.tell()) < 0:
+            raise Unreadable("truncated")
+        return image
+    if name == "PNG" and b"IEND" not in data:
+        raise Unreadable("truncated")
+    if name == "WEBP" and int.from_bytes(data[4:8], "little") + 8 > len(data):
+        raise Unreadable("truncated")
+    image = _OPENERS[str(name)](stream)
+    if isinstance(image, TiffImageFile) and image.tag_v2.get(ExifTags.Base.NewSubfileType) == 1:
+        raise Unreadable("a camera's raw file: export it as JPEG")  # its first page is a thumbnail
+    return image
+
+
+def _open_heif(stream: BinaryIO) -> ImageFile:
+    try:
+        import pillow_heif
+    except ImportError:
+        raise Unreadable("needs manifind[heic]: pip install 'manifind[heic]'") from None
+    plugin: Any = pillow_heif
+    image: ImageFile = plugin.HeifImageFile(stream)
+    return image
+
+
+_OPENERS: dict[str, Callable[[BinaryIO], ImageFile]] = {
+    "PNG": PngImageFile,
+    "GIF": GifImageFile,
+    "WEBP": WebPImageFile,
+    "TIFF": TiffImageFile,
+    "BMP": BmpImageFile,
+    "JPEG2000": Jpeg2KImageFile,
+    "PNM": PpmImageFile,
+    "AVIF": AvifImageFile,
+    "HEIF": _open_heif,
+}
+
+
+def _orientation(image: Image.Image) -> int:
+    """Return the EXIF orientation, 1 (upright) to 8; one that is missing or broken is upright."""
+    try:
+        orientation = image.getexif().get(ExifTags.Base.Orientation)
+    except Exception:  # metadata is no reason to lose the photo
+        return 1
+    return orientation if isinstance(orientation, int) and orientation in _TRANSPOSES else 1
+
+
+def _flat(image: Image.Image) -> Image.Image:
+    """Bring any mode to L, RGB or CMYK: 8 bits a channel, no palette, no transparency."""
+    if image.mode == "F" or image.mode.startswith("I"):
+        return _eight_bits(image)
+    if image.mode == "LAB":
+        return _by_profile(image, ImageCms.ImageCmsProfile(ImageCms.createProfile("LAB")))
+    if image.has_transparency_data:
+        image = image.convert("LA" if image.mode in ("LA", "La") else "RGBA")
+        flat = Image.new("L" if image.mode == "LA" else "RGB", image.size, "white")
+        flat.paste(image.convert(flat.mode), mask=image.getchannel("A"))
+        return flat
+    if image.mode in _SPACES:
+        return image
+    return image.convert("L" if image.mode == "1" else "RGB")
+
+
+def _eight_bits(image: Image.Image) -> Image.Image:
+    """Bring deep greys to 8 bits."""
+    values = np.asarray(image)
+    if image.mode.startswith("I;16"):
+        depth = image.tag_v2.get(ExifTags.Base.BitsPerSample) if isinstance(image, TiffImageFile) else None
+        white = 2 ** depth[0] - 1 if isinstance(depth, tuple) and 8 < depth[0] < 16 else 65535
+        table = np.minimum(np.rint(np.arange(65536) * (255 / white)), 255).astype(np.uint8)
+        return Image.fromarray(table[values])
+    values = np.asarray(values, np.float32)
+    finite = values[np.isfinite(values)]
+    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
+    for white in (1, 255, 65535) if image.mode == "F" else (65535,):
+        if low >= 0 and high <= white:
+            low, high = 0, white
+            break
+    gain = 255 / (high - low) if high > low else 0.0
+    scaled = np.nan_to_num(values, nan=low, posinf=high, neginf=low) * gain - low * gain
+    return Image.fromarray(np.rint(scaled).clip(0, 255).astype(np.uint8))
+
+
+def _reduced(image: Image.Image, size: tuple[int, int], scale: int, factor: int) -> Image.Image:
+    """Shrink a photo of `size`, decoded at 1 / `scale`, by a whole factor more; keep the frame exact."""
+    frame = (0.0, 0.0, size[0] / scale, size[1] / scale)
+    target = (max(1, size[0] // (scale * factor)), max(1, size[1] // (scale * factor)))
+    if target == image.size == frame[2:]:
+        return image
+    # A gap of 1 averages whole blocks of pixels, and leaves to the filter what is not whole.
+    return image.resize(target, Image.Resampling.BICUBIC, box=frame, reducing_gap=1.0)
+
+
+def _to_srgb(image: Image.Image, profile: object) -> Image.Image:
+    """Convert to RGB, by the photo's colour profile if that can be used."""
+    if isinstance(profile, bytes) and profile:
+        with suppress(Exception):  # what a broken profile raises is anybody's guess; without it, the photo is still one
+            source = ImageCms.ImageCmsProfile(io.BytesIO(profile))
+            fits = source.profile.xcolor_space.strip() == _SPACES[image.mode]
+            if fits and not (source.profile.profile_description or "").startswith(_SRGB):
+                return _by_profile(image, source)
+    return image.convert("RGB")
+
+
+def _by_profile(image: Image.Image, profile: ImageCms.ImageCmsProfile) -> Image.Image:
+    srgb = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB"))
+    converted = ImageCms.profileToProfile(image, profile, srgb, outputMode="RGB")
+    if converted is None:
+        raise ValueError("the profile converts nothing")
+    return converted
+
+
+def _reason(error: Exception) -> str:
+    """Say in a few words why a photo could not be had."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return access_reason(error)
+    if isinstance(error, Image.DecompressionBombError):
+        return "too large: more pixels than Pillow's own limit"
+    text = str(error).lower()
+    if isinstance(error, EOFError) or "truncated" in text or "unexpected end" in text:
+        return "truncated"
+    if "not installed" in text:
+        return "Pillow was built without this format"
+    return "damaged, or of a kind that is not read"
+
+
+class _ThisThread:
+    """Matches the module of any warning, on one thread while it reads a photo: the fourth field of a filter."""
+
+    def __init__(self) -> None:
+        self.reader: int | None = threading.get_ident()
+
+    def match(self, _module: str) -> bool:
+        return threading.get_ident() == self.reader
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Drop the warnings of this thread alone.
+
+    Pillow warns of every oddity of a file. `warnings.catch_warnings` swaps the filters of the whole process, which
+    photos read side by side would leave swapped; a filter of one's own can be put in and taken out while others are.
+    """
+    here = _ThisThread()
+    entry: Any = ("ignore", None, Warning, here, 0)
+    filters: Any = warnings.filters
+    filters.insert(0, entry)
+    try:
+        yield
+    finally:
+        here.reader = None  # a copy of the filters may keep the entry
+        with suppress(ValueError):
+            filters.remove(entry)

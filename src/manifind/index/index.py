@@ -1,0 +1,426 @@
+"""`Index`: photos in, photos out."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from manifind import store
+from manifind.baselines import NearestImages, RegionMatch
+from manifind.describe import Describer, Whitening, load_describer
+from manifind.describe.folder import key_to_path
+from manifind.describe.photos import Photo, read_photo
+from manifind.errors import InvalidInput
+from manifind.index.build import CATALOGUE, FORMAT, KIND, Before, Changes, Progress, build
+from manifind.index.catalogue import Catalogue
+from manifind.index.explain import best_path
+from manifind.layout import aggregate_one
+from manifind.manifold import Manifold
+from manifind.ranking import Ranking
+from manifind.validation import FloatArray, choice
+from manifind.version import VERSION
+
+METHODS = ("regional", "global", "match", "plain")
+"""Regional diffusion; global diffusion; R-match; similarity of global descriptors."""
+
+SHORTLIST = 10_000
+"""Photos that a search diffuses on where the collection has more than twice as many (Sec. 4.4)."""
+
+SHOWN_REGIONS = 5
+
+Box = tuple[float, float, float, float]
+"""x0, y0, x1, y1 in pixels of the upright photo."""
+Source = str | os.PathLike[str] | bytes | npt.NDArray[np.uint8]
+"""A photo: its path, the key of one in the collection, its bytes, or its pixels (h, w, 3)."""
+
+
+@dataclass(frozen=True)
+class RegionShare:
+    """A part of a photo and its share of the photo's score."""
+
+    box: Box
+    share: float
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A photo that was found."""
+
+    rank: int
+    key: str
+    score: float
+    regions: tuple[RegionShare, ...]
+    """Where the object is: the regions with the largest shares, best first. Only regional diffusion knows."""
+    image: int
+    _search: "_Search" = field(repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A region of a photo of the collection, or of the query where `key` is None."""
+
+    key: str | None
+    box: Box
+    view: int = 0
+    """Which photo of the query."""
+
+
+@dataclass(frozen=True)
+class Link:
+    """Two regions that look alike."""
+
+    source: Place
+    target: Place
+    similarity: float
+    """Inner product of their descriptors."""
+    flow: float
+    """α s_ij: which part of the source's score the target gets; for the first link what the query seeded, in parts of
+    the largest seed."""
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The links from the query to a photo."""
+
+    key: str
+    links: tuple[Link, ...]
+
+    @property
+    def keys(self) -> list[str]:
+        """The photos on the way, each once, the last the one that was found."""
+        keys = [link.target.key for link in self.links if link.target.key is not None]
+        return [key for i, key in enumerate(keys) if i == 0 or keys[i - 1] != key]
+
+
+@dataclass(frozen=True)
+class _Search:
+    """What explaining a hit needs to know of its search."""
+
+    vectors: FloatArray
+    boxes: FloatArray
+    view_of: npt.NDArray[np.int32]
+    ranking: Ranking
+    method: str
+
+
+class Index:
+    """A collection of photos kept on disk.
+
+    >>> index = Index.create("photos.manifind", "photos/")
+    >>> hits = index.search("shot.jpg", box=(40, 60, 220, 310), top=20)
+    >>> hits[0].key, hits[0].score, hits[0].regions
+    >>> index.explain(hits[0])
+    """
+
+    def __init__(self, path: Path, stored: store.Stored, describer: Describer | None) -> None:
+        self.path = path
+        self.generation = stored.generation
+        self.fields = stored.fields
+        self.root = Path(stored.fields["root"])
+        self.catalogue = Catalogue.read(stored.files[CATALOGUE])
+        self.manifold: Manifold = Manifold.from_arrays(stored.fields["manifold"], stored.arrays)
+        self.boxes: FloatArray = stored.arrays["boxes"]
+        self._whitening = (
+            Whitening(stored.arrays["whitening_mean"], stored.arrays["whitening_project"])
+            if "whitening_mean" in stored.arrays
+            else None
+        )
+        self._describer = describer
+        self._others: dict[str, Any] = {}
+
+    @classmethod
+    def create(
+        cls,
+        path: str | os.PathLike[str],
+        photos: str | os.PathLike[str],
+        *,
+        backbone: str | os.PathLike[str] | None = None,
+        describer: Describer | None = None,
+        progress: Progress | None = None,
+        **parameters: Any,
+    ) -> Self:
+        """Make an index of the photos below a folder.
+
+        Parameters
+        ----------
+        path
+            The folder to write, ``photos.manifind`` say. What an interrupted run described there is taken up again.
+        photos
+            The folder of photos.
+        backbone
+            A network that comes with manifind, by name, or an ONNX file.
+        describer : Describer, optional
+            In place of `backbone`, all of how photos are described.
+        progress : callable, optional
+            Called with the stage ("photos", "graph"), how much of it is done, and how much there is.
+        **parameters
+            Of `Manifold`.
+        """
+        target, root = Path(path), Path(photos)
+        if (target / store.MANIFEST).exists():
+            raise InvalidInput(f"{target} is an index already; open it and call sync(), or choose another path.")
+        source = "mobilenet_v2" if backbone is None else str(backbone)
+        made = load_describer(source) if describer is None else describer
+        fields = _fields(source if describer is None else None, made)
+        build(target, root, made, Manifold(**parameters), fields, progress=progress)
+        return cls._opened(target, made, verify=False)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], *, describer: Describer | None = None, verify: bool = False) -> Self:
+        """Open an index; its arrays are memory-mapped.
+
+        Parameters
+        ----------
+        path
+            The index's folder.
+        describer : Describer, optional
+            What describes queries, where the index was made by one of your own; it must be the same.
+        verify : bool
+            Read everything through and compare checksums; sizes are always compared.
+        """
+        return cls._opened(Path(path), describer, verify=verify)
+
+    @classmethod
+    def _opened(cls, path: Path, describer: Describer | None, *, verify: bool) -> Self:
+        index = cls(path, store.read(path, KIND, FORMAT, verify=verify), None)
+        if describer is not None:
+            index._describer = index._same(describer)
+        return index
+
+    # -- searching ----------------------------------------------------------------------------------------------------
+
+    def search(
+        self,
+        image: Source,
+        box: Sequence[float] | None = None,
+        *,
+        also: Sequence[tuple[Source, Sequence[float] | None]] = (),
+        top: int | None = 20,
+        method: str = "regional",
+    ) -> list[Hit]:
+        """Find the photos that contain what is in the box.
+
+        Parameters
+        ----------
+        image
+            A photo: its path, the key of one in the collection, its bytes, or its pixels.
+        box : (x0, y0, x1, y1), optional
+            The part of it to look for, in pixels of the upright photo; without it, all of it.
+        also
+            More photos and boxes of the same object, all one query.
+        top : int, optional
+            How many photos to return; None for all.
+        method : {"regional", "global", "match", "plain"}
+            Regional diffusion, global diffusion, R-match, or plain similarity.
+        """
+        choice(method, METHODS, "method")
+        views = [self._view(photo, part) for photo, part in [(image, box), *also]]
+        vectors = np.concatenate([vectors for vectors, _ in views])
+        boxes = np.concatenate([boxes for _, boxes in views])
+        view_of = np.repeat(np.arange(len(views), dtype=np.int32), [len(vectors) for vectors, _ in views])
+        ranking = self._ranking(vectors, top, method)
+        search = _Search(vectors, boxes, view_of, ranking, method)
+        return [
+            Hit(rank, self.catalogue[number].key, score, self._shares(number, search), number, search)
+            for rank, (number, score) in enumerate(
+                zip(ranking.images.tolist(), ranking.scores.tolist(), strict=True), start=1
+            )
+        ]
+
+    def explain(self, hit: Hit) -> Chain:
+        """Return the chain of photos that led from the query to this one.
+
+        It is the path through the graph along which most of the query's score could flow: see
+        `manifind.index.explain`.
+        """
+        search = hit._search
+        if search.ranking.seed is None:
+            raise InvalidInput(f"method {search.method!r} follows no chain; search with method='regional' to explain.")
+        seed = search.ranking.seed
+        first, end = self.manifold.layout_.starts[hit.image : hit.image + 2]
+        path = best_path(
+            self.manifold.S_,
+            float(self.manifold.alpha),
+            seed,
+            search.ranking.regions,
+            np.arange(first, end, dtype=np.int32),
+        )
+        if path is None:
+            return Chain(hit.key, ())
+        X = self.manifold.vectors_
+        start = int(path.regions[0])
+        likeness = search.vectors @ X[start]
+        nearest = int(likeness.argmax())
+        seeded = seed.values[np.searchsorted(seed.regions, start)] / seed.values.max()
+        links = [
+            Link(
+                Place(None, _box(search.boxes[nearest]), int(search.view_of[nearest])),
+                self._place(start),
+                float(likeness[nearest]),
+                float(seeded),
+            )
+        ]
+        for source, target, flow in zip(path.regions[:-1], path.regions[1:], path.flows, strict=True):
+            links.append(Link(self._place(source), self._place(target), float(X[source] @ X[target]), float(flow)))
+        return Chain(hit.key, tuple(links))
+
+    def photo(self, key: str, *, long_side: int | None = None) -> Photo:
+        """Read a photo of the collection."""
+        if self.catalogue.of_key(key) is None:
+            raise InvalidInput(f"{key!r} is not in the collection; give a key that `search` returned.")
+        return read_photo(key_to_path(self.root, key), long_side=long_side)
+
+    def _ranking(self, vectors: FloatArray, top: int | None, method: str) -> Ranking:
+        manifold = self.manifold
+        if method == "regional":
+            large = len(self.catalogue) > 2 * SHORTLIST
+            return manifold.search(vectors, top, shortlist=SHORTLIST if large else None)
+        if method not in self._others:
+            if method == "global":
+                k = min(50, max(1, len(self.catalogue) - 1))
+                fitted: Any = Manifold(k=k, query_k=10).fit(manifold.global_vectors_)
+            else:
+                baseline = NearestImages() if method == "plain" else RegionMatch()
+                image_of = np.repeat(manifold.layout_.images, manifold.layout_.counts)
+                fitted = baseline.fit(manifold.vectors_, image_of)
+            self._others[method] = fitted
+        ranking: Ranking = self._others[method].search(aggregate_one(vectors) if method == "global" else vectors, top)
+        return ranking
+
+    def _shares(self, number: int, search: _Search) -> tuple[RegionShare, ...]:
+        if search.method != "regional":
+            return ()
+        first, end = self.manifold.layout_.starts[number : number + 2]
+        scores = np.maximum(self.manifold.weights_[first:end] * search.ranking.regions[first:end], 0)
+        if scores.sum() == 0:
+            return ()
+        shares = scores / scores.sum()
+        best = np.argsort(-shares, kind="stable")[:SHOWN_REGIONS]
+        return tuple(RegionShare(_box(self.boxes[first + i]), float(shares[i])) for i in best if shares[i] > 0)
+
+    def _place(self, region: int) -> Place:
+        number = int(np.searchsorted(self.manifold.layout_.starts, region, side="right")) - 1
+        return Place(self.catalogue[number].key, _box(self.boxes[region]))
+
+    def _view(self, image: Source, box: Sequence[float] | None) -> tuple[FloatArray, FloatArray]:
+        """Describe a part of a photo; its boxes are in pixels of the whole."""
+        pixels, (x0, y0, x1, y1) = self.cut(image, box)
+        regions = self.describer.describe(np.ascontiguousarray(pixels[y0:y1, x0:x1]))
+        return regions.vectors, regions.boxes + np.array([x0, y0, x0, y0], np.float32)
+
+    def cut(
+        self, image: Source, box: Sequence[float] | None
+    ) -> tuple[npt.NDArray[np.uint8], tuple[int, int, int, int]]:
+        """Return the pixels of a photo and the box, in whole pixels within it."""
+        pixels = image if isinstance(image, np.ndarray) else self._read(image).pixels
+        return pixels, whole_box(box, pixels.shape[1], pixels.shape[0])
+
+    def _read(self, image: str | os.PathLike[str] | bytes) -> Photo:
+        if isinstance(image, bytes):
+            return read_photo(image)
+        if not Path(image).exists() and self.catalogue.of_key(os.fspath(image)) is not None:
+            return self.photo(os.fspath(image))
+        if not Path(image).exists():
+            raise InvalidInput(f"{image} is neither a file nor a key of the collection; give the path of a photo.")
+        return read_photo(image)
+
+    # -- describing ---------------------------------------------------------------------------------------------------
+
+    @property
+    def describer(self) -> Describer:
+        """What describes the queries: the same that described the photos."""
+        if self._describer is None:
+            source = self.fields["backbone"]
+            if source is None:
+                raise InvalidInput(
+                    f"{self.path} was made by a describer of its maker's own; give the same to Index.open(describer=…)."
+                )
+            self._describer = self._same(
+                load_describer(source, whitening=self._whitening, **self.fields["describer_settings"])
+            )
+        return self._describer
+
+    def _same(self, describer: Describer) -> Describer:
+        stored, given = self.fields["describer"], describer.fingerprint()
+        if stored["sha256"] != given["sha256"]:
+            differ = ", ".join(key for key in stored if key != "sha256" and stored.get(key) != given.get(key))
+            raise InvalidInput(
+                f"{self.path} was made by {stored['name']}; queries described by this {given['name']} cannot be compared "
+                f"with it ({differ} differ). Use the same backbone and settings."
+            )
+        return describer
+
+    # -- keeping up ---------------------------------------------------------------------------------------------------
+
+    def sync(self, *, progress: Progress | None = None) -> Changes:
+        """Bring the index up to date with its folder: describe what is new, forget what is gone, build the graph anew.
+
+        Photos whose size and time, or content, are as they were are not described again.
+        """
+        before = Before(self.catalogue, self.manifold.layout_.starts, self.manifold.vectors_, self.boxes)
+        parameters = Manifold(**self.fields["manifold"])
+        kept = {name: value for name, value in self.fields.items() if name not in ("root", "manifold")}
+        changes = build(self.path, self.root, self.describer, parameters, kept, before=before, progress=progress)
+        self.__init__(self.path, store.read(self.path, KIND, FORMAT, verify=False), self._describer)  # type: ignore[misc]
+        return changes
+
+    def info(self) -> dict[str, Any]:
+        """Return counts, parameters and the health of the graph, ready for JSON."""
+        degrees = np.diff(self.manifold.S_.indptr)
+        return {
+            "path": str(self.path),
+            "photos_folder": str(self.root),
+            "generation": self.generation,
+            "made_by": self.fields["made_by"],
+            "photos": len(self.catalogue),
+            "regions": len(self.boxes),
+            "edges": int(self.manifold.S_.nnz // 2),
+            "edges_a_region": float(degrees.mean()),
+            "isolated_regions": int((degrees == 0).sum()),
+            "bytes": sum(file.stat().st_size for file in self.path.iterdir() if file.is_file()),
+            "describer": self.fields["describer"],
+            "manifold": self.fields["manifold"],
+            "skipped": [{"key": one.key, "reason": one.reason} for one in self.catalogue.skipped],
+        }
+
+    def __len__(self) -> int:
+        return len(self.catalogue)
+
+
+def whole_box(box: Sequence[float] | None, width: int, height: int) -> tuple[int, int, int, int]:
+    """Return the box in whole pixels within a photo of this size; all of it where there is no box."""
+    if box is None:
+        return 0, 0, width, height
+    corners = np.asarray(box, np.float64)
+    if corners.shape != (4,) or not np.isfinite(corners).all():
+        raise InvalidInput(f"box is {box!r}; give four numbers x0, y0, x1, y1 in pixels.")
+    x0, y0 = np.clip(np.floor(corners[:2]), 0, [width, height]).astype(int).tolist()
+    x1, y1 = np.clip(np.ceil(corners[2:]), 0, [width, height]).astype(int).tolist()
+    if x0 >= x1 or y0 >= y1:
+        shown = ", ".join(f"{corner:g}" for corner in corners)
+        raise InvalidInput(
+            f"box is ({shown}), which has no part of the {width} × {height} photo; give x0 < x1 and y0 < y1 within it."
+        )
+    return x0, y0, x1, y1
+
+
+def _box(row: npt.NDArray[np.float32]) -> Box:
+    x0, y0, x1, y1 = (round(float(value), 1) for value in row)
+    return x0, y0, x1, y1
+
+
+def _fields(source: str | None, describer: Describer) -> dict[str, Any]:
+    settings = {
+        name: getattr(describer, name) for name in ("pooling", "p", "scales", "overlap", "long_side", "smallest_side")
+    }
+    where = str(Path(source).resolve()) if source is not None and Path(source).suffix else source
+    return {
+        "made_by": f"manifind {VERSION}",
+        "backbone": where,
+        "describer": describer.fingerprint(),
+        "describer_settings": settings,
+    }

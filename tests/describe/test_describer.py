@@ -1,0 +1,228 @@
+import json
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from manifind.describe import (
+    BackboneSpec,
+    Describer,
+    OnnxBackbone,
+    Whitening,
+    default_backbone,
+    load_describer,
+    region_grid,
+)
+from manifind.describe.describer import resized
+from manifind.errors import InvalidInput
+
+Photo = npt.NDArray[np.uint8]
+
+
+class Averages:
+    """A network of no depth: the mean colour of each cell of 8 pixels, in three channels."""
+
+    def __init__(self, **changes: Any) -> None:
+        given: dict[str, Any] = {"name": "averages", "channels": 3, "stride": 8, "long_side": 96, **changes}
+        self.spec = BackboneSpec(**given)
+
+    def features(self, photo: Photo) -> npt.NDArray[np.float32]:
+        height, width = photo.shape[0] // 8, photo.shape[1] // 8
+        cells = photo[: height * 8, : width * 8].reshape(height, 8, width, 8, 3)
+        return np.asarray(cells.mean(axis=(1, 3)).transpose(2, 0, 1), np.float32)
+
+
+@pytest.fixture(scope="module")
+def backbone() -> OnnxBackbone:
+    return default_backbone(threads=1)
+
+
+@pytest.fixture(scope="module")
+def describer() -> Describer:
+    return load_describer(threads=1)
+
+
+def scene(height: int, width: int, seed: int = 0) -> Photo:
+    """Overlapping discs of plain colours: edges at any size, and the same scene at any resolution."""
+    rng = np.random.default_rng(seed)
+    y, x = (np.mgrid[:height, :width] + 0.5) / np.array([height, width])[:, None, None]
+    photo = np.empty((height, width, 3), np.uint8)
+    photo[:] = rng.integers(0, 256, 3)
+    for _ in range(60):
+        at, radius = rng.random(2), rng.uniform(0.02, 0.2)
+        photo[(y - at[0]) ** 2 + ((x - at[1]) * width / height) ** 2 < radius**2] = rng.integers(0, 256, 3)
+    return photo
+
+
+def test_regions_are_unit_vectors_with_boxes_of_the_photo(describer: Describer) -> None:
+    photo = scene(300, 420)
+    regions = describer.describe(photo)
+    assert regions.vectors.shape == (len(regions.boxes), 512)
+    assert regions.vectors.dtype == regions.boxes.dtype == np.float32
+    np.testing.assert_allclose(np.linalg.norm(regions.vectors, axis=1), 1, atol=1e-5)
+    assert regions.boxes[0].tolist() == [0, 0, 420, 300]
+    assert (regions.boxes >= 0).all()
+    assert (regions.boxes[:, 2:] <= [420, 300]).all()
+    assert (regions.boxes[:, :2] < regions.boxes[:, 2:]).all()
+
+
+def test_descriptors_follow_their_definition_step_by_step(describer: Describer) -> None:
+    photo = scene(200, 290)
+    features = describer.backbone.features(photo).astype(np.float64)
+    rows = []
+    for x0, y0, x1, y1 in region_grid(7, 10).tolist():
+        pooled = np.cbrt((features[:, y0:y1, x0:x1] ** 3).mean(axis=(1, 2)))
+        assert describer.whitening is not None
+        row = (pooled / np.linalg.norm(pooled) - describer.whitening.mean) @ describer.whitening.project
+        rows.append(row / np.linalg.norm(row))
+    np.testing.assert_allclose(describer.describe(photo).vectors, rows, atol=1e-4)
+
+
+def test_a_photo_and_its_resized_twin_have_nearly_the_same_regions(describer: Describer) -> None:
+    large = scene(1152, 1536)
+    twin = np.asarray(Image.fromarray(large).resize((1024, 768), Image.Resampling.BOX))
+    first, second = describer.describe(large), describer.describe(twin)
+    similarities = (first.vectors * second.vectors).sum(axis=1)
+    other = describer.describe(scene(768, 1024, seed=5))
+    assert similarities.min() > 0.98
+    assert (first.vectors @ other.vectors.T).max() < 0.95
+    np.testing.assert_allclose(first.boxes, second.boxes * 1.5, rtol=1e-5)
+
+
+def test_a_part_is_most_like_the_region_it_was_cut_from(describer: Describer) -> None:
+    photo = scene(576, 768)
+    regions = describer.describe(photo)
+    for at in (1, 2, 5):
+        x0, y0, x1, y1 = regions.boxes[at].astype(int)
+        part = describer.describe(photo[y0:y1, x0:x1]).vectors[0]
+        assert (regions.vectors @ part).argmax() == at
+
+
+@given(st.integers(1, 4000), st.integers(1, 4000))
+def test_the_network_sees_no_more_than_the_long_side_and_no_less_than_a_cell(height: int, width: int) -> None:
+    describer = Describer(Averages())
+    seen = describer.seen_size(height, width)
+    assert max(seen) <= 96
+    assert min(seen) >= 8
+    if max(height, width) <= 96 and min(height, width) >= 32:
+        assert seen == (height, width)
+    if max(height, width) > 96:
+        assert max(seen) == 96
+    if max(height, width) <= 3 * min(height, width) and max(height, width) <= 96:
+        assert min(seen) >= 32
+    assert len(describer.describe(np.zeros((height % 200 + 1, width % 200 + 1, 3), np.uint8)).vectors) > 0
+
+
+def test_small_photos_are_enlarged_as_asked() -> None:
+    assert Describer(Averages()).seen_size(20, 25) == (32, 40)
+    assert Describer(Averages(), smallest_side=48).seen_size(20, 25) == (48, 60)
+    assert Describer(Averages(), smallest_side=0).seen_size(20, 25) == (20, 25)
+    assert Describer(Averages(), long_side=40).seen_size(20, 80) == (10, 40)
+
+
+def test_a_part_can_be_seen_at_the_size_it_has_in_the_whole() -> None:
+    describer = Describer(Averages())
+    assert describer.seen_size(300, 400, scale=0.25) == (75, 100)
+    assert describer.describe(scene(300, 400), scale=0.25).boxes[0].tolist() == [0, 0, 400, 300]
+    with pytest.raises(InvalidInput, match="scale is 0; give a finite number above 0"):
+        describer.describe(scene(30, 40), scale=0)
+
+
+def test_resizing_keeps_a_photo_that_has_the_size_and_even_colours() -> None:
+    photo = np.full((40, 60, 3), [10, 128, 250], np.uint8)
+    assert resized(photo, 40, 60) is photo
+    assert (resized(photo, 21, 33) == [10, 128, 250]).all()
+
+
+@pytest.mark.parametrize("pooling", ["mac", "gem", "spoc", "crow"])
+def test_a_black_photo_has_descriptors_too(pooling: str) -> None:
+    regions = Describer(Averages(), pooling=pooling).describe(np.zeros((64, 64, 3), np.uint8))
+    np.testing.assert_allclose(np.linalg.norm(regions.vectors, axis=1), 1, atol=1e-6)
+
+
+def test_scales_and_overlap_set_the_regions() -> None:
+    photo = scene(72, 96)
+    assert len(Describer(Averages(), scales=0).describe(photo).vectors) == 1
+    assert len(Describer(Averages(), scales=2).describe(photo).vectors) == 9
+    assert len(Describer(Averages(), overlap=0.8).describe(photo).vectors) > 21
+
+
+def test_without_whitening_descriptors_are_the_pooled_responses() -> None:
+    photo = np.zeros((32, 64, 3), np.uint8)
+    photo[:, :32], photo[:, 32:] = [0, 30, 40], [60, 0, 80]
+    describer = Describer(Averages(), pooling="mac", scales=1, overlap=0.0)
+    np.testing.assert_allclose(
+        describer.describe(photo).vectors,
+        np.array([[60, 30, 80], [0, 30, 40], [60, 0, 80]]) / [[104.403], [50], [100]],
+        atol=1e-4,
+    )
+    np.testing.assert_array_equal(describer.unwhitened(photo), describer.describe(photo).vectors)
+
+
+def test_the_fingerprint_changes_with_whatever_descriptors_depend_on() -> None:
+    whitening = Whitening(np.zeros(3, np.float32), np.eye(3, dtype=np.float32))
+    variants = [
+        Describer(Averages()),
+        Describer(Averages(), whitening),
+        Describer(Averages(), Whitening(whitening.mean, 2 * whitening.project)),
+        Describer(Averages(), Whitening(whitening.mean, whitening.project[:, :2])),
+        Describer(Averages(), p=4),
+        Describer(Averages(), pooling="mac"),
+        Describer(Averages(), scales=2),
+        Describer(Averages(), overlap=0.5),
+        Describer(Averages(), long_side=64),
+        Describer(Averages(), smallest_side=8),
+        Describer(Averages(sha256="1" * 64)),
+        Describer(Averages(mean=(1, 2, 3))),
+        Describer(Averages(colour_order="bgr")),
+    ]
+    prints = [variant.fingerprint() for variant in variants]
+    assert len({each["sha256"] for each in prints}) == len(variants)
+    assert all(json.loads(json.dumps(each)) == each for each in prints)
+
+
+def test_the_fingerprint_does_not_change_with_what_descriptors_do_not_depend_on(backbone: OnnxBackbone) -> None:
+    same = Describer(Averages(name="renamed")), Describer(Averages(long_side=200), long_side=96)
+    assert {each.fingerprint()["sha256"] for each in same} == {Describer(Averages()).fingerprint()["sha256"]}
+    mac = Describer(backbone, pooling="mac").fingerprint()
+    assert mac == Describer(default_backbone(threads=2), pooling="mac", p=5).fingerprint()
+
+
+def test_settings_that_cannot_be_are_refused_in_one_sentence(backbone: OnnxBackbone) -> None:
+    narrow = Whitening(np.zeros(4, np.float32), np.eye(4, dtype=np.float32))
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"whitening": narrow}, "the whitening takes 4 dimensions but backbone mobilenet_v2 gives 1280"),
+        ({"pooling": "max"}, "pooling is 'max'; choose one of"),
+        ({"p": 0}, "p is 0"),
+        ({"scales": 1.5}, "scales is 1.5"),
+        ({"overlap": 2}, "overlap is 2"),
+        ({"long_side": 16}, "long_side is 16; give a whole number of at least 32"),
+        ({"smallest_side": -1}, "smallest_side is -1"),
+    ]
+    for settings, named in wrong:
+        with pytest.raises(InvalidInput, match=f"^{named}[^\n]*\\.$"):
+            Describer(backbone, **settings)
+
+
+def test_what_is_not_a_photo_is_refused(describer: Describer) -> None:
+    for wrong in (np.zeros((4, 4), np.uint8), np.zeros((4, 4, 3)), "photo.jpg"):
+        with pytest.raises(InvalidInput, match="give an RGB array"):
+            describer.describe(wrong)  # type: ignore[arg-type]
+
+
+def test_a_network_that_overflows_is_reported() -> None:
+    class Broken(Averages):
+        def features(self, photo: Photo) -> npt.NDArray[np.float32]:
+            return super().features(photo) * np.float32(np.nan)
+
+    with pytest.raises(InvalidInput, match="backbone averages gave NaN or infinite responses"):
+        Describer(Broken()).describe(scene(64, 64))
+
+
+def test_whitening_can_be_another_or_none() -> None:
+    assert load_describer(threads=1, whitening=None).dimension == 1280
+    assert load_describer(threads=1).dimension == 512

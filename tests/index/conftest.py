@@ -1,0 +1,55 @@
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from PIL import Image
+from sklearn.datasets import load_sample_image
+
+from manifind.index import Index
+
+Pixels = npt.NDArray[np.uint8]
+
+
+def texture(seed: int, height: int, width: int, grain: int = 16) -> Pixels:
+    """A pattern of coloured patches that no other seed has."""
+    rng = np.random.default_rng(seed)
+    small = rng.integers(0, 256, (height // grain + 1, width // grain + 1, 3), dtype=np.uint8)
+    large = Image.fromarray(small).resize((width, height), Image.Resampling.BICUBIC)
+    return np.asarray(large)
+
+
+@cache
+def thing(number: int) -> Pixels:
+    """A part of a real photograph, 128 × 128: a roof, or a flower."""
+    name, (x, y) = {1: ("china.jpg", (180, 140)), 2: ("flower.jpg", (250, 130))}[number]
+    photo = Image.fromarray(load_sample_image(name)).crop((x, y, x + 256, y + 256))
+    return np.asarray(photo.resize((128, 128)))
+
+
+def scene(background: int, number: int | None, at: tuple[int, int] = (40, 60)) -> Pixels:
+    """A photo of 320 × 240 with a thing pasted into it."""
+    photo = texture(1000 + background, 240, 320).copy()
+    if number is not None:
+        photo[at[1] : at[1] + 128, at[0] : at[0] + 128] = thing(number)
+    return photo
+
+
+@pytest.fixture(scope="session")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two things in four photos each, and four photos without any; some in a folder below."""
+    root = tmp_path_factory.mktemp("photos")
+    (root / "more").mkdir()
+    for i in range(4):
+        Image.fromarray(scene(i, 1, (20 + 50 * i, 30 + 20 * i))).save(root / f"first-{i}.png")
+        Image.fromarray(scene(10 + i, 2, (180 - 50 * i, 20 + 25 * i))).save(root / f"second-{i}.png")
+        Image.fromarray(scene(20 + i, None)).save(root / "more" / f"none-{i}.png")
+    (root / "notes.txt").write_text("not a photo")
+    (root / "broken.jpg").write_bytes(b"\xff\xd8\xff\xe0" + bytes(300))
+    return root
+
+
+@pytest.fixture(scope="session")
+def index(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Index:
+    return Index.create(tmp_path_factory.mktemp("made") / "photos.manifind", photos, k=20, query_k=20)

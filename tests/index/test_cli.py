@@ -1,0 +1,125 @@
+"""The commands, as they are typed."""
+
+import csv
+import io
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from manifind.cli import main
+from manifind.index import Index
+
+BOX = "20,30,148,158"
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
+
+
+def test_index_makes_and_then_brings_up_to_date(photos: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(photos, folder)
+    made = run("index", folder, "-k", 20)
+    assert made.exit_code == 0
+    assert "12 photos" in made.stdout
+    assert "broken.jpg" in made.stdout
+    assert (tmp_path / "copy.manifind" / "manifest.json").exists()
+    (folder / "first-0.png").unlink()
+    again = run("index", folder, "--json")
+    assert again.exit_code == 0
+    assert json.loads(again.stdout)["changes"] == {"described": 0, "kept": 11, "removed": 1, "skipped": 1}
+    assert run("index", folder, "-k", 30).exit_code == 2
+    assert run("index", photos, "-o", tmp_path / "copy.manifind").exit_code == 2
+
+
+def test_search_prints_a_table(index: Index, photos: Path) -> None:
+    result = run("search", index.path, photos / "first-0.png", "--box", BOX, "--top", 4)
+    assert result.exit_code == 0
+    assert re.findall(r"first-\d\.png", result.stdout)
+    assert len(result.stdout.strip().splitlines()) == 5
+
+
+def test_search_prints_json_and_csv(index: Index, photos: Path) -> None:
+    printed = json.loads(run("search", index.path, photos / "first-0.png", "--box", BOX, "--top", 4, "--json").stdout)
+    assert printed["method"] == "regional"
+    assert printed["query"]["box"] == [20, 30, 148, 158]
+    assert [result["rank"] for result in printed["results"]] == [1, 2, 3, 4]
+    assert set(printed["results"][0]) == {"rank", "key", "score", "regions"}
+    assert set(printed["results"][0]["regions"][0]) == {"box", "share"}
+    text = run("search", index.path, photos / "first-0.png", "--box", BOX, "--top", 4, "--csv").stdout
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert [row["key"] for row in rows] == [result["key"] for result in printed["results"]]
+
+
+def test_search_writes_a_page_that_needs_nothing_else(index: Index, photos: Path, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    result = run(
+        "search", index.path, photos / "first-0.png", "--box", BOX, "--also", f"first-1.png@{BOX}", "--html", page
+    )
+    assert result.exit_code == 0
+    text = page.read_text()
+    assert text.count("<figure") == 2 + 12
+    assert "first-3.png" in text
+    assert not re.search(r"(src|href)=\"(?!data:)", text)
+
+
+def test_explain_shows_the_chain(index: Index, photos: Path, tmp_path: Path) -> None:
+    words = ("explain", index.path, photos / "first-0.png", "first-3.png", "--box", BOX)
+    shown = run(*words, "--html", tmp_path / "why.html")
+    assert shown.exit_code == 0
+    assert "first-3.png" in shown.stdout
+    assert "→" in shown.stdout
+    links = json.loads(run(*words, "--json").stdout)["links"]
+    assert links[0]["from"]["key"] is None
+    assert links[-1]["to"]["key"] == "first-3.png"
+    assert (tmp_path / "why.html").read_text().count("<figure") == len(links) + 1
+
+
+def test_info_prints_counts(index: Index) -> None:
+    assert "12" in run("info", index.path).stdout
+    assert json.loads(run("info", index.path, "--json").stdout)["photos"] == 12
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "what"),
+    [
+        (("search", "{index}", "nowhere.jpg"), 2, "neither a file nor a key"),
+        (("search", "{index}", "first-0.png", "--box", "1,2,3"), 2, "four numbers"),
+        (("search", "{index}", "first-0.png", "--box", "9,9,2,2"), 2, "x0 < x1"),
+        (("search", "nowhere.manifind", "first-0.png"), 2, "does not exist"),
+        (("search", "{index}", "first-0.png", "--method", "magic"), 2, "regional"),
+        (("explain", "{index}", "first-0.png", "nowhere.jpg"), 2, "is not a photo of"),
+        (("index", "nowhere"), 2, "not a folder"),
+        (("info", "{photos}"), 3, "manifest.json"),
+    ],
+)
+def test_an_error_is_a_sentence_and_an_exit_code(
+    words: tuple[str, ...], code: int, what: str, index: Index, photos: Path
+) -> None:
+    result = run(*(word.format(index=index.path, photos=photos) for word in words))
+    assert result.exit_code == code
+    assert what in " ".join(result.stderr.split())
+    assert "Traceback" not in result.stderr
+
+
+def test_nothing_found_has_its_own_exit_code(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Index, "search", lambda *_, **__: [])
+    result = run("search", index.path, "first-0.png")
+    assert result.exit_code == 1
+    assert "nothing found" in result.stderr
+
+
+def test_an_interruption_says_that_nothing_is_lost(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Index, "create", interrupted)
+    result = run("index", photos, "-o", tmp_path / "x.manifind")
+    assert result.exit_code == 130
+    assert "goes on from there" in " ".join(result.stderr.split())

@@ -1,0 +1,56 @@
+"""The chain that carries most, against trying all of them."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from manifind.diffusion import Seed
+from manifind.index import explain
+from manifind.index.explain import best_path
+
+
+def all_pairs(S: np.ndarray, alpha: float) -> np.ndarray:
+    """The largest product of α s_ij along any path between each two nodes (Floyd and Warshall)."""
+    best = np.maximum(alpha * S, np.eye(len(S)))
+    for k in range(len(S)):
+        best = np.maximum(best, best[:, [k]] * best[[k], :])
+    return best
+
+
+@given(st.integers(2, 25), st.floats(0.05, 0.6), st.integers(0, 2**32 - 1), st.sampled_from([0.5, 0.99]))
+def test_no_path_carries_more(n: int, density: float, seed: int, alpha: float) -> None:
+    rng = np.random.default_rng(seed)
+    upper = np.triu((rng.random((n, n)) < density) * rng.random((n, n)), 1).astype(np.float32)
+    S = upper + upper.T
+    seeds = np.sort(rng.choice(n, rng.integers(1, n), replace=False)).astype(np.int32)
+    values = rng.uniform(0.1, 1, len(seeds)).astype(np.float32)
+    targets = np.sort(rng.choice(n, rng.integers(1, n), replace=False)).astype(np.int32)
+    carried = (values[:, None] * all_pairs(S.astype(np.float64), alpha)[np.ix_(seeds, targets)]).max()
+    path = best_path(sp.csr_array(S), alpha, Seed(seeds, values), rng.random(n).astype(np.float32), targets)
+    if path is None:
+        assert carried == 0
+        return
+    assert path.regions[0] in seeds
+    assert path.regions[-1] in targets
+    start = values[np.searchsorted(seeds, path.regions[0])]
+    assert start * path.flows.prod() == pytest.approx(carried, rel=1e-4)
+
+
+def test_regions_that_hardly_scored_are_not_walked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(explain, "REACHED", 3)
+    S = np.zeros((5, 5), np.float32)
+    for i, j, s in ((0, 1, 0.5), (1, 4, 0.5), (0, 3, 0.9), (3, 4, 0.9)):
+        S[i, j] = S[j, i] = s
+    scores = np.array([1, 0.9, 0.8, 0.01, 0.1], np.float32)  # 3 is the better way, but nothing reached it
+    path = best_path(sp.csr_array(S), 0.9, Seed(np.array([0], np.int32), np.ones(1, np.float32)), scores, np.array([4]))
+    assert path is not None
+    assert path.regions.tolist() == [0, 1, 4]
+
+
+def test_a_seed_without_weight_leads_nowhere() -> None:
+    nothing = Seed(np.empty(0, np.int32), np.empty(0, np.float32))
+    assert (
+        best_path(sp.csr_array((3, 3), dtype=np.float32), 0.9, nothing, np.zeros(3, np.float32), np.array([1])) is None
+    )
