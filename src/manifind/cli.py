@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from manifind.describe import load_describer, whitening_from_pairs
 from manifind.errors import Damaged, InvalidInput, ManifindError
 from manifind.index import METHODS, Chain, Hit, Index
 from manifind.index.pages import chain_page, search_page
@@ -79,18 +80,28 @@ def main(context: click.Context, debug: bool) -> None:
 @click.argument("photos", type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The index; PHOTOS.manifind by default.")
 @click.option("--backbone", help="A network that comes with manifind, or an ONNX file with a spatial output.")
+@click.option("--whiten", default="shipped", show_default=True, help="shipped, learn, none, or a file of `whiten`.")
 @click.option("-k", type=int, help="Neighbours of each region in the graph.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
-def index(debug: bool, photos: Path, output: Path | None, backbone: str | None, k: int | None, as_json: bool) -> None:
+def index(
+    debug: bool,
+    photos: Path,
+    output: Path | None,
+    backbone: str | None,
+    whiten: str,
+    k: int | None,
+    as_json: bool,
+) -> None:
     """Make an index of the folder PHOTOS, or bring it up to date."""
     with plain_errors(debug):
         target = output or photos.with_name(f"{photos.resolve().name}.manifind")
         with progress_bars(hidden=as_json) as progress:
             if (target / "manifest.json").exists():
-                if backbone is not None or k is not None:
+                if backbone is not None or k is not None or whiten != "shipped":
                     raise InvalidInput(
-                        f"{target} exists, and --backbone and -k are settled when an index is made; choose another -o."
+                        f"{target} exists, and --backbone, --whiten and -k are settled when an index is made; choose "
+                        "another -o."
                     )
                 made = Index.open(target)
                 if photos.resolve() != made.root:
@@ -98,7 +109,7 @@ def index(debug: bool, photos: Path, output: Path | None, backbone: str | None, 
                 changes: dict[str, int] | None = vars(made.sync(progress=progress))
             else:
                 parameters: dict[str, Any] = {} if k is None else {"k": k}
-                made = Index.create(target, photos, backbone=backbone, progress=progress, **parameters)
+                made = Index.create(target, photos, backbone=backbone, whiten=whiten, progress=progress, **parameters)
                 changes = None
         facts = made.info()
         if as_json:
@@ -192,6 +203,34 @@ def explain(
             show_chain(hit, chain)
         if not chain.links:
             sys.exit(NOTHING_FOUND)
+
+
+@main.command()
+@click.argument("pairs", type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The file to write, .npz.")
+@click.option("--backbone", default="mobilenet_v2", show_default=True, help="The network to learn it for.")
+@click.option("--dimension", type=click.IntRange(min=1), default=512, show_default=True)
+@click.pass_obj
+def whiten(debug: bool, pairs: Path, output: Path, backbone: str, dimension: int) -> None:
+    """Learn a whitening from photos that show the same thing.
+
+    PAIRS is a CSV file with two photos a line, their paths taken from where it lies.
+    """
+    with plain_errors(debug):
+        with pairs.open(newline="", encoding="utf-8") as stream:
+            rows = [row for row in csv.reader(stream) if row]
+        if not rows or any(len(row) != 2 for row in rows):
+            raise InvalidInput(f"{pairs} is not a list of pairs; give two photos a line, separated by a comma.")
+        files = [(pairs.parent / a, pairs.parent / b) for a, b in rows]
+        with progress_bars(hidden=False) as progress:
+            learnt = whitening_from_pairs(
+                files,
+                load_describer(backbone, whitening=None),
+                dimension=dimension,
+                progress=lambda done, total: progress("photos", done, total),
+            )
+        learnt.save(output)
+        out.print(f"{output}: {learnt.project.shape[1]} of {len(learnt.mean)} dimensions, from {len(files)} pairs")
 
 
 @main.command()

@@ -6,6 +6,7 @@
     ├── InvalidInput  (ValueError)      what was given cannot be used: the sentence says what to give
     │   └── NotFitted                   asked before ``fit``
     ├── Damaged       (ValueError)      a saved file is cut short, altered or not ours
+    ├── Unreadable                      a file is no photo that can be read whole
     └── MissingExtra  (ImportError)     an optional package is not installed: the sentence says what to type
 
     ManifindWarning   (UserWarning)     the work went on, but not quite as asked
@@ -26,6 +27,18 @@ class NotFitted(InvalidInput):
 
 class Damaged(ManifindError, ValueError):
     """A saved file or folder is incomplete, altered, or of another format."""
+
+
+class Unreadable(ManifindError):
+    """A file is no photo that can be read whole; `reason` says why in a few words."""
+
+    def __init__(self, reason: str, name: str = "") -> None:
+        super().__init__(reason, name)
+        self.reason = reason
+        self.name = name
+
+    def __str__(self) -> str:
+        return f"{self.name or 'The photo'} cannot be read: {self.reason}."
 
 
 class MissingExtra(ManifindError, ImportError):

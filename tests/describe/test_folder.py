@@ -19,8 +19,8 @@ from PIL import Image
 from manifind.describe import ahead
 from manifind.describe.ahead import read_ahead
 from manifind.describe.folder import Found, Skipped, key_of, key_to_path, list_photos
-from manifind.describe.photos import Photo, Unreadable, content_hash, read_photo
-from manifind.errors import InvalidInput
+from manifind.describe.photos import Photo, content_hash, read_photo
+from manifind.errors import InvalidInput, Unreadable
 
 
 def photo_file(path: Path, shade: int = 0) -> Path:

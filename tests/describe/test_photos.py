@@ -21,8 +21,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from PIL import Image, ImageCms
 
-from manifind.describe.photos import MARGIN, Photo, Unreadable, content_hash, photo_format, read_photo
-from manifind.errors import InvalidInput, ManifindError
+from manifind.describe.photos import MARGIN, Photo, content_hash, photo_format, read_photo
+from manifind.errors import InvalidInput, ManifindError, Unreadable
 
 Pixels = npt.NDArray[np.uint8]
 

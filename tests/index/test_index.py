@@ -9,8 +9,7 @@ import pytest
 from PIL import Image
 
 from manifind import Damaged, InvalidInput
-from manifind.describe import Describer, load_describer
-from manifind.describe.photos import Unreadable, read_photo
+from manifind.describe import Describer, Unreadable, learn, load_describer, read_photo
 from manifind.index import METHODS, Index, whole_box
 from tests.index.conftest import scene, texture
 
@@ -185,6 +184,21 @@ def test_sync_describes_only_what_is_new(photos: Path, tmp_path: Path, counting:
     # A reader keeps the generation that it opened.
     shutil.copy(photos / "second-3.png", folder / "second-3.png")
     assert [(hit.key, hit.score) for hit in reader.search("second-3.png")] == before
+
+
+def test_a_whitening_can_be_learnt_from_the_photos(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(learn, "DIMENSION", 32)  # twelve photos have no more to teach
+    seen: list[tuple[str, int, int]] = []
+    made = Index.create(tmp_path / "i.manifind", photos, whiten="learn", k=20, progress=lambda *at: seen.append(at))
+    assert made.manifold.vectors_.shape[1] == 32
+    assert ("whitening", 13, 13) in seen or ("whitening", 12, 12) in seen
+    again = Index.open(made.path)
+    assert again.search("first-0.png", THING, top=1)[0].key.startswith("first")
+    bare = Index.create(tmp_path / "bare.manifind", photos, whiten="none", k=20)
+    assert bare.manifold.vectors_.shape[1] == 1280
+    assert Index.open(bare.path).search("first-0.png", top=1)
 
 
 # -- bad input --------------------------------------------------------------------------------------------------------

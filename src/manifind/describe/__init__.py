@@ -1,16 +1,21 @@
-"""Photo → regions: a network, R-MAC's grid, pooling and whitening; nothing here knows of graphs.
+"""Photo → regions: reading photos, a network, R-MAC's grid, pooling and whitening; nothing here knows of graphs.
 
 >>> describer = load_describer()
->>> regions = describer.describe(photo)
+>>> regions = describer.describe(read_photo("shot.jpg").pixels)
 """
 
 from typing import TYPE_CHECKING, Any
 
+from manifind.describe.ahead import read_ahead
 from manifind.describe.backbone import Backbone, BackboneSpec, OnnxBackbone, default_backbone, load_backbone
 from manifind.describe.describer import Describer, Regions, load_describer
+from manifind.describe.folder import Found, Skipped, key_of, key_to_path, list_photos
+from manifind.describe.learn import whitening_from_pairs, whitening_from_photos
+from manifind.describe.photos import Photo, content_hash, read_photo
 from manifind.describe.pooling import POOLINGS, pool
 from manifind.describe.regions import region_grid, to_pixels
 from manifind.describe.whitening import Whitening, learn_pca, learn_supervised
+from manifind.errors import Unreadable
 
 if TYPE_CHECKING:
     from manifind.describe.torch_backbone import RetrievalNetwork, TorchBackbone, load_retrieval_checkpoint
@@ -20,20 +25,32 @@ __all__ = [
     "Backbone",
     "BackboneSpec",
     "Describer",
+    "Found",
     "OnnxBackbone",
+    "Photo",
     "Regions",
     "RetrievalNetwork",
+    "Skipped",
     "TorchBackbone",
+    "Unreadable",
     "Whitening",
+    "content_hash",
     "default_backbone",
+    "key_of",
+    "key_to_path",
     "learn_pca",
     "learn_supervised",
+    "list_photos",
     "load_backbone",
     "load_describer",
     "load_retrieval_checkpoint",
     "pool",
+    "read_ahead",
+    "read_photo",
     "region_grid",
     "to_pixels",
+    "whitening_from_pairs",
+    "whitening_from_photos",
 ]
 
 

@@ -8,7 +8,8 @@ from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from manifind.describe.folder import Found
-from manifind.describe.photos import MAX_PIXELS, Photo, Unreadable, read_photo
+from manifind.describe.photos import MAX_PIXELS, Photo, read_photo
+from manifind.errors import Unreadable
 from manifind.validation import whole_number
 
 

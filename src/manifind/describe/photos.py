@@ -47,7 +47,7 @@ from PIL.PpmImagePlugin import PpmImageFile
 from PIL.TiffImagePlugin import TiffImageFile
 from PIL.WebPImagePlugin import WebPImageFile
 
-from manifind.errors import InvalidInput, ManifindError
+from manifind.errors import InvalidInput, Unreadable
 from manifind.validation import whole_number
 
 ByteArray = npt.NDArray[np.uint8]
@@ -93,18 +93,6 @@ _SPACES = {"L": "GRAY", "RGB": "RGB", "CMYK": "CMYK"}
 
 _SRGB = ("sRGB IEC61966-2", "sRGB built-in")
 """How the descriptions of the profiles begin that most photos carry and that change nothing."""
-
-
-class Unreadable(ManifindError):
-    """A file is no photo that can be read whole; `reason` says why in a few words."""
-
-    def __init__(self, reason: str, name: str = "") -> None:
-        super().__init__(reason, name)
-        self.reason = reason
-        self.name = name
-
-    def __str__(self) -> str:
-        return f"{self.name or 'The photo'} cannot be read: {self.reason}."
 
 
 @dataclass(frozen=True, eq=False)

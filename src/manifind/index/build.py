@@ -7,6 +7,7 @@ others are described into a journal, and the graph is built on all of them. What
 import shutil
 import warnings
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,10 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from manifind import store
-from manifind.describe import Describer
-from manifind.describe.ahead import read_ahead
-from manifind.describe.folder import Found, Skipped, list_photos
-from manifind.describe.photos import Unreadable, content_hash
+from manifind.describe import Describer, Found, Skipped, Unreadable, content_hash, list_photos, read_ahead
 from manifind.errors import InvalidInput, ManifindWarning
 from manifind.index.catalogue import Catalogue, ImageRecord, SkippedRecord
 from manifind.index.journal import Entry, Journal
@@ -72,9 +70,7 @@ def build(
 ) -> Changes:
     """Describe what is new in the folder `root`, build the graph, and write the index to the folder `path`."""
     report = progress or (lambda *_: None)
-    if not root.is_dir():
-        raise InvalidInput(f"{root} is not a folder; give the folder that holds the photos.")
-    found, skipped = _listed(root)
+    found, skipped = listed(root)
     if not found and not skipped:
         raise InvalidInput(f"{root} has no photos; give a folder with at least one.")
     beside = path.with_name(f"{path.name}{JOURNAL}")
@@ -102,7 +98,10 @@ def build(
     return Changes(described=described, kept=kept, removed=gone, skipped=len(skipped))
 
 
-def _listed(root: Path) -> tuple[list[Found], list[SkippedRecord]]:
+def listed(root: Path) -> tuple[list[Found], list[SkippedRecord]]:
+    """Return the photos below a folder, and what only looks like one."""
+    if not root.is_dir():
+        raise InvalidInput(f"{root} is not a folder; give the folder that holds the photos.")
     found, skipped = [], []
     for one in list_photos(root):
         if isinstance(one, Skipped):
@@ -148,16 +147,18 @@ def _gather(
 
     report("photos", 0, len(wanted))
     described = 0
-    for done, (one, photo) in enumerate(read_ahead(wanted, long_side=describer.long_side), 1):
-        if isinstance(photo, Unreadable):
-            skipped.append(SkippedRecord(one.key, photo.reason))
-        else:
-            regions = describer.describe(photo.pixels)
-            boxes = regions.boxes * np.float32(photo.width / photo.pixels.shape[1])
-            journal.append(hashes[one.key], photo.width, photo.height, regions.vectors, boxes)
-            known[one.key] = ImageRecord(0, one.key, hashes[one.key], 0, 0, photo.width, photo.height)
-            described += 1
-        report("photos", done, len(wanted))
+    with closing(read_ahead(wanted, long_side=describer.long_side)) as photos_read:
+        for done, (one, photo) in enumerate(photos_read, 1):
+            if isinstance(photo, Unreadable):
+                skipped.append(SkippedRecord(one.key, photo.reason))
+            else:
+                regions = describer.describe(photo.pixels)
+                height, width, _ = photo.pixels.shape
+                enlarged = np.array([photo.width / width, photo.height / height] * 2, np.float32)
+                journal.append(hashes[one.key], photo.width, photo.height, regions.vectors, regions.boxes * enlarged)
+                known[one.key] = ImageRecord(0, one.key, hashes[one.key], 0, 0, photo.width, photo.height)
+                described += 1
+            report("photos", done, len(wanted))
 
     photos: list[tuple[ImageRecord, str]] = []
     for one in sorted((one for one in found if one.key in known), key=lambda one: one.key):

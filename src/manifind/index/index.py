@@ -11,11 +11,17 @@ import numpy.typing as npt
 
 from manifind import store
 from manifind.baselines import NearestImages, RegionMatch
-from manifind.describe import Describer, Whitening, load_describer
-from manifind.describe.folder import key_to_path
-from manifind.describe.photos import Photo, read_photo
+from manifind.describe import (
+    Describer,
+    Photo,
+    Whitening,
+    key_to_path,
+    load_describer,
+    read_photo,
+    whitening_from_photos,
+)
 from manifind.errors import InvalidInput
-from manifind.index.build import CATALOGUE, FORMAT, KIND, Before, Changes, Progress, build
+from manifind.index.build import CATALOGUE, FORMAT, KIND, Before, Changes, Progress, build, listed
 from manifind.index.catalogue import Catalogue
 from manifind.index.explain import best_path
 from manifind.layout import aggregate_one
@@ -139,6 +145,7 @@ class Index:
         photos: str | os.PathLike[str],
         *,
         backbone: str | os.PathLike[str] | None = None,
+        whiten: str | os.PathLike[str] = "shipped",
         describer: Describer | None = None,
         progress: Progress | None = None,
         **parameters: Any,
@@ -152,9 +159,12 @@ class Index:
         photos
             The folder of photos.
         backbone
-            A network that comes with manifind, by name, or an ONNX file.
+            A network that comes with manifind, by name, an ONNX file, or a retrieval checkpoint.
+        whiten : {"shipped", "learn", "none"} or path
+            The whitening that comes with the backbone, if any; one learnt from these photos (at least some hundred);
+            none; or a file that ``Whitening.save`` or ``manifind whiten`` wrote.
         describer : Describer, optional
-            In place of `backbone`, all of how photos are described.
+            In place of `backbone` and `whiten`, all of how photos are described.
         progress : callable, optional
             Called with the stage ("photos", "graph"), how much of it is done, and how much there is.
         **parameters
@@ -164,7 +174,7 @@ class Index:
         if (target / store.MANIFEST).exists():
             raise InvalidInput(f"{target} is an index already; open it and call sync(), or choose another path.")
         source = "mobilenet_v2" if backbone is None else str(backbone)
-        made = load_describer(source) if describer is None else describer
+        made = _described_by(source, whiten, root, progress) if describer is None else describer
         fields = _fields(source if describer is None else None, made)
         build(target, root, made, Manifold(**parameters), fields, progress=progress)
         return cls._opened(target, made, verify=False)
@@ -349,7 +359,7 @@ class Index:
         if stored["sha256"] != given["sha256"]:
             differ = ", ".join(key for key in stored if key != "sha256" and stored.get(key) != given.get(key))
             raise InvalidInput(
-                f"{self.path} was made by {stored['name']}; queries described by this {given['name']} cannot be compared "
+                f"{self.path} was made by {stored['name']}; queries of this {given['name']} cannot be compared "
                 f"with it ({differ} differ). Use the same backbone and settings."
             )
         return describer
@@ -406,6 +416,23 @@ def whole_box(box: Sequence[float] | None, width: int, height: int) -> tuple[int
             f"box is ({shown}), which has no part of the {width} × {height} photo; give x0 < x1 and y0 < y1 within it."
         )
     return x0, y0, x1, y1
+
+
+def _described_by(source: str, whiten: str | os.PathLike[str], photos: Path, progress: Progress | None) -> Describer:
+    """Return a describer with the whitening asked for, learnt from the photos if it must be."""
+    if whiten == "shipped":
+        return load_describer(source)
+    if whiten == "none":
+        return load_describer(source, whitening=None)
+    if whiten == "learn":
+        found, _ = listed(photos)
+        if not found:
+            raise InvalidInput(f"{photos} has no photos to learn a whitening from; give a folder with some hundred.")
+        report = progress or (lambda *_: None)
+        bare = load_describer(source, whitening=None)
+        learnt = whitening_from_photos(found, bare, progress=lambda done, total: report("whitening", done, total))
+        return load_describer(source, whitening=learnt)
+    return load_describer(source, whitening=Whitening.load(whiten))
 
 
 def _box(row: npt.NDArray[np.float32]) -> Box:

@@ -4,7 +4,7 @@ import html
 from collections.abc import Sequence
 from itertools import pairwise
 
-from manifind.describe.photos import Unreadable
+from manifind.describe import Unreadable
 from manifind.index.index import Chain, Hit, Index, Place, Source
 from manifind.index.report import THUMBNAIL, Picture, chain, gallery, page
 
