@@ -11,6 +11,7 @@ from PIL import Image
 from manifind import Damaged, InvalidInput
 from manifind.describe import Describer, Unreadable, learn, load_describer, read_photo
 from manifind.index import METHODS, Index, whole_box
+from manifind.index import index as module
 from tests.index.conftest import scene, texture
 
 THING = (20, 30, 148, 158)
@@ -278,3 +279,12 @@ def test_a_box_is_cut_to_the_photo_in_whole_pixels() -> None:
 def test_tiny_and_narrow_queries_work(index: Index) -> None:
     for pixels in (texture(5, 1, 1), texture(5, 3, 200), texture(5, 2000, 20)):
         assert index.search(pixels, top=1)
+
+
+def test_a_large_collection_is_searched_by_shortlist(
+    index: Index, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SHORTLIST", 5)
+    hits = index.search(photos / "first-0.png", THING, top=None)
+    assert len(hits) == 5
+    assert index.explain(hits[0]).keys[-1] == hits[0].key
