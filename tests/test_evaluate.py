@@ -69,4 +69,7 @@ def test_bad_input_is_named() -> None:
     with pytest.raises(InvalidInput, match="positives is empty"):
         average_precision([1], np.array([], int))
     with pytest.raises(InvalidInput, match="twice"):
-        average_precision([1, 1], [1])
+        average_precision([9, 9, 1], [1])
+    with pytest.raises(InvalidInput, match="both positive and junk"):
+        average_precision([1, 2], [1], [1])
+    assert average_precision([], [1]) == 0

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from scipy.sparse.csgraph import connected_components
 
 from manifind import InvalidInput, ManifindWarning
 from manifind.graph import (
     Neighbours,
+    affinity,
     exact_neighbours,
     given_neighbours,
     mutual_affinity,
@@ -145,6 +147,28 @@ def test_restricting_equals_normalising_the_part(collection: Collection, k: int,
     np.testing.assert_allclose(restrict(S, degrees, part).toarray(), expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("search", [exact_neighbours, nn_descent_neighbours])
+@pytest.mark.parametrize("k", [7, 10])
+def test_equals_beyond_k_stay_connected(search, k, rng) -> None:  # type: ignore[no-untyped-def]
+    """Forty blank margins: each has mutual neighbours among them, and they are one component."""
+    vectors = np.concatenate([np.repeat(unit(rng.normal(size=(1, 8))), 40, axis=0), unit(rng.normal(size=(60, 8)))])
+    ids, _ = search(vectors, k)
+    assert not (ids == np.arange(100)[:, None]).any()
+    assert (ids[:40] < 40).all()
+    A = mutual_affinity(search(vectors, k))
+    assert (np.diff(A.indptr)[:40] >= k - 1).all()
+    parts, _ = connected_components(A[:40][:, :40])
+    assert parts == 1
+
+
+@pytest.mark.parametrize("rows", [1, 3, 7])
+def test_blocks_of_rows_change_nothing(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    lists = exact_neighbours(make("clusters", images=20, most_regions=4, d=6, seed=2).vectors, 6)
+    whole = normalise(mutual_affinity(lists))[0].toarray()
+    monkeypatch.setattr(affinity, "ROWS", rows)
+    np.testing.assert_array_equal(normalise(mutual_affinity(lists))[0].toarray(), whole)
+
+
 def test_building_the_affinity_takes_little_more_than_the_lists() -> None:
     rng = np.random.default_rng(0)
     n, k = 40_000, 50
@@ -163,11 +187,12 @@ def test_building_the_affinity_takes_little_more_than_the_lists() -> None:
         ([[1], [0], [3]], [[1.0], [1.0], [1.0]], "ids from 0 to 3"),
         ([[1], [-1], [0]], [[1.0], [1.0], [1.0]], "ids from -1"),
         ([[1], [1], [0]], [[1.0], [1.0], [1.0]], "its own neighbour"),
-        ([[1], [0], [0]], [[1.0], [np.nan], [1.0]], "NaN"),
+        ([[1], [0], [0]], [[1.0], [np.nan], [1.0]], "not finite"),
         ([[1], [0]], [[1.0], [1.0]], r"shapes \(2, 1\)"),
         ([[1.0], [0.0], [0.0]], [[1.0], [1.0], [1.0]], "dtypes"),
+        ([[1], [0], [0]], [[0.5], [0.5], [0.5]], "off by up to 0.5"),
     ],
 )
 def test_lists_from_elsewhere_are_checked(ids, similarities, what) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(InvalidInput, match=what):
-        given_neighbours((ids, similarities), n=3, k=1)
+        given_neighbours((ids, similarities), np.eye(3, dtype=np.float32), k=1)

@@ -1,6 +1,7 @@
 """`Manifold` as its users meet it: manners, batches, shortlists, bad input."""
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,8 @@ def test_contract_of_search(method: Any, collection: Collection) -> None:
         assert_same(best, Ranking(ranking.images[:3], ranking.scores[:3]))
         assert len(method.search(query, top=10**6)) == len(images)
     assert method.search_many([]) == []
+    if isinstance(method, Manifold):
+        assert method.search_many([], shortlist=3) == []
     with pytest.raises(InvalidInput, match="dimensions"):
         method.search(collection.queries[0][:, 1:])
     with pytest.raises(InvalidInput, match=r"queries\[1\]"):
@@ -79,6 +82,20 @@ def test_parameters_of_the_query_hold_from_the_next_search(manifold: Manifold, c
     after = manifold.search(collection.queries[0])
     assert after.iterations <= 3
     assert after.scores[0] != before.scores[0]
+
+
+def test_parameters_of_the_graph_hold_from_the_next_fit(
+    manifold: Manifold, collection: Collection, tmp_path: Path
+) -> None:
+    before = manifold.search(collection.queries[0])
+    manifold.set_params(k=3, gamma=1.0, pooling="sum", lam=9.0, graph="nn-descent")
+    assert_same(manifold.search(collection.queries[0]), before)
+    manifold.save(tmp_path / "x.manifold")
+    loaded = Manifold.load(tmp_path / "x.manifold")
+    assert (loaded.k, loaded.gamma, loaded.pooling) == (10, 3.0, "gmp")
+    assert_same(loaded.search(collection.queries[0]), before)
+    manifold.set_params(graph="exact").fit(collection.vectors, collection.image_of)
+    assert manifold.neighbours_.ids.shape[1] == 3
 
 
 def test_fitted_state_is_there_to_look_at(manifold: Manifold, collection: Collection) -> None:
@@ -161,6 +178,21 @@ def test_a_query_similar_to_nothing_scores_nothing() -> None:
     assert ranking.converged
 
 
+def test_region_scores_of_a_batch_are_of_the_collection_that_was_searched(
+    manifold: Manifold, collection: Collection
+) -> None:
+    whole = manifold.search_many(collection.queries)[0]
+    short = manifold.search_many(collection.queries, shortlist=5)[0]
+    np.testing.assert_allclose(whole.regions, manifold.search(collection.queries[0]).regions, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(
+        short.regions, manifold.search(collection.queries[0], shortlist=5).regions, rtol=1e-5, atol=1e-7
+    )
+    late = manifold.search_many(collection.queries)[0]
+    manifold.fit(collection.vectors, collection.image_of)
+    with pytest.raises(NotFitted, match="fitted anew"):
+        _ = late.regions
+
+
 # -- batches ----------------------------------------------------------------------------------------------------------
 
 
@@ -206,6 +238,8 @@ def test_given_global_descriptors_choose_the_shortlist(collection: Collection) -
     assert ranking.images.tolist() == [images[wanted]]
     with pytest.raises(InvalidInput, match="global_vector is missing"):
         manifold.search(query, shortlist=1)
+    with pytest.raises(InvalidInput, match="NaN"):
+        manifold.search(query, global_vector=given[0] * np.nan)
     with pytest.raises(InvalidInput, match="2 entries for 1 queries"):
         manifold.search_many([query], shortlist=1, global_vectors=[given[0], given[1]])
     with pytest.raises(InvalidInput, match="3 rows for 40 images"):
@@ -219,6 +253,7 @@ def test_given_global_descriptors_choose_the_shortlist(collection: Collection) -
         (-3, "shortlist is -3"),
         (2.5, "shortlist is 2.5"),
         (np.array([], int), "shortlist is empty"),
+        ([], "shortlist is empty"),
         ([10**6], "not in the collection, 1000000 first"),
         ([-1], "not in the collection"),
         ([0.5], "dtype"),
@@ -277,6 +312,8 @@ def with_entry(value: float) -> Any:
         ([["a"]], None, "dtype"),
         (GOOD[0], None, r"shape \(4,\).*vectors\[None"),
         (GOOD[None], None, "2-D"),
+        ([[1.0, 2.0], [1.0]], None, "rows differ in length"),
+        (np.ma.masked_less(GOOD, 0), None, "masked"),
         (GOOD[:0], None, "empty"),
         (GOOD[:, :0], None, "empty"),
         (GOOD, [0, 0, 1], r"shape \(3,\).*6 regions"),

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -191,6 +192,45 @@ manifold.save(sys.argv[1])
     else:
         pytest.fail("the writer never ran to its end")
     assert set(alphas) == {0.98, 0.5}
+
+
+def test_a_first_saving_that_was_cut_off_can_be_repeated(manifold: Manifold, tmp_path: Path) -> None:
+    path = tmp_path / "x.manifold"
+    path.mkdir()
+    (path / "vectors-1.npy").write_bytes(b"half of it")
+    (path / "manifest.json.draft").write_text("{")
+    manifold.save(path)
+    assert Manifold.load(path).k == 10
+
+
+def test_what_others_laid_beside_the_files_stays(manifold: Manifold, saved: Path) -> None:
+    (saved / "notes-2024.txt").write_text("mine")
+    manifold.save(saved)
+    assert (saved / "notes-2024.txt").read_text() == "mine"
+
+
+def test_a_second_writer_is_told_who_has_the_lock(manifold: Manifold, saved: Path) -> None:
+    with store.lock(saved / ".lock", saved), pytest.raises(InvalidInput, match=f"written by process {os.getpid()}"):
+        manifold.save(saved)
+    manifold.save(saved)
+
+
+def test_readers_never_see_a_half_saved_folder(manifold: Manifold, saved: Path) -> None:
+    def read() -> int:
+        return sum(Manifold.load(saved, verify=False).k == 10 for _ in range(60))
+
+    with ThreadPoolExecutor(2) as pool:
+        readers = [pool.submit(read) for _ in range(2)]
+        for _ in range(15):
+            manifold.save(saved)
+        assert [reader.result() for reader in readers] == [60, 60]
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", "null", '{"checksum": "x"}'])
+def test_a_manifest_that_is_none_is_noticed(saved: Path, text: str) -> None:
+    (saved / "manifest.json").write_text(text)
+    with pytest.raises(Damaged, match=r"manifest\.json"):
+        Manifold.load(saved)
 
 
 def test_a_graph_without_edges_survives(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import inspect
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -164,7 +164,10 @@ class Manifold:
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     def set_params(self, **parameters: Any) -> Self:
-        """Change parameters; those of the query (all but k, gamma, pooling, lam, graph) hold from the next search."""
+        """Change parameters: those of the query (query_k, alpha, max_iter, tol, seeding) hold from the next search.
+
+        The others made the graph and hold from the next fit.
+        """
         for name, value in parameters.items():
             setattr(self, choice(name, self.get_params(), "parameter"), value)
         return self
@@ -172,7 +175,8 @@ class Manifold:
     def __repr__(self) -> str:
         return f"Manifold({', '.join(f'{name}={value!r}' for name, value in self.get_params().items())})"
 
-    def _checked(self) -> _Checked:
+    def check_params(self) -> _Checked:
+        """Return the parameters in the form that the rooms take, or raise `InvalidInput`."""
         return _Checked(
             k=whole_number(self.k, "k"),
             query_k=whole_number(self.query_k, "query_k"),
@@ -215,22 +219,26 @@ class Manifold:
         progress : callable, optional
             Called with the regions done and the regions in all while neighbours are searched exactly.
         """
-        checked = self._checked()
+        checked = self.check_params()
         X = unit_vectors(vectors, "vectors")
         layout = Layout.of(image_numbers(image_of, len(X)))
-        globals_ = aggregate(X, layout) if global_vectors is None else unit_vectors(global_vectors, "global_vectors")
+        if global_vectors is not None:
+            globals_ = unit_vectors(global_vectors, "global_vectors")
+        else:
+            globals_ = X if len(layout.images) == len(X) else aggregate(X, layout)
         if len(globals_) != len(layout.images):
             raise InvalidInput(
                 f"global_vectors has {len(globals_)} rows for {len(layout.images)} images; give one for each image."
             )
         if neighbours is not None:
-            lists = given_neighbours(neighbours, len(X), checked.k)
+            lists = given_neighbours(neighbours, X, checked.k)
         else:
             lists = GRAPHS[checked.graph](X, checked.k, memory=checked.memory, progress=progress)
         S, degrees = normalise(mutual_affinity(lists, checked.gamma))
         gmp = checked.pooling == "gmp"
         weights = gmp_weights(X, layout, checked.lam) if gmp else np.ones(len(X), np.float32)
 
+        self._fitted = checked
         self.vectors_, self.layout_, self.neighbours_ = X, layout, lists
         self.S_, self.degrees_, self.weights_ = S, degrees, weights
         self.global_vectors_ = globals_
@@ -264,7 +272,7 @@ class Manifold:
             The query's global descriptor, for the shortlist; by default the normalised sum of its regions.
         """
         globals_ = None if global_vector is None else [global_vector]
-        (ranking,) = self._search([query_vectors], ["query_vectors"], top, engine, shortlist, globals_)
+        (ranking,) = self._search([query_vectors], ["query_vectors"], top, engine, shortlist, globals_, batch=False)
         return ranking
 
     def search_many(
@@ -289,7 +297,7 @@ class Manifold:
         """
         listed = sequence_of_queries(queries, "queries")
         names = [f"queries[{i}]" for i in range(len(listed))]
-        return self._search(listed, names, top, engine, shortlist, global_vectors)
+        return self._search(listed, names, top, engine, shortlist, global_vectors, batch=True)
 
     def _search(
         self,
@@ -299,24 +307,47 @@ class Manifold:
         engine: str,
         shortlist: int | npt.ArrayLike | None,
         globals_: Sequence[npt.ArrayLike] | None,
+        *,
+        batch: bool,
     ) -> list[Ranking]:
-        self._require_fit()
-        checked = self._checked()
+        checked = self._effective()
         choice(engine, ENGINES, "engine")
         if top is not None:
             whole_number(top, "top")
         dimension = self.vectors_.shape[1]
         Q = [unit_vectors(query, name, dimension=dimension) for query, name in zip(queries, names, strict=True)]
+        if not Q:
+            return []
+        G = None if globals_ is None else self._given_globals(globals_, len(Q))
         places = shortlists(
-            shortlist, self.layout_.images, self.global_vectors_, lambda: self._query_globals(Q, globals_)
+            shortlist,
+            self.layout_.images,
+            self.global_vectors_,
+            lambda: self._query_globals(Q) if G is None else G,
         )
         search = self._append if checked.seeding == "append" else self._seed
         if isinstance(places, Sequence):
-            return [search([q], self._part(p), checked, engine, top)[0] for q, p in zip(Q, places, strict=True)]
-        part = self._part(places)
-        size = max(1, min(LARGEST_BATCH, BATCH_BYTES // (8 * part.size)))
-        chunks = [Q[start : start + size] for start in range(0, len(Q), size)]
-        return [ranking for chunk in chunks for ranking in search(chunk, part, checked, engine, top)]
+            found = [search([q], self._part(p), checked, engine, top)[0] for q, p in zip(Q, places, strict=True)]
+        else:
+            part = self._part(places)
+            size = max(1, min(LARGEST_BATCH, BATCH_BYTES // (8 * part.size)))
+            chunks = [Q[start : start + size] for start in range(0, len(Q), size)]
+            found = [ranking for chunk in chunks for ranking in search(chunk, part, checked, engine, top)]
+            places = [places] * len(Q) if places is not None else None
+        if not batch:
+            return found
+        S = self.S_
+
+        def again(query: FloatArray, own: Places | None) -> FloatArray:
+            if self.S_ is not S:
+                raise NotFitted("the manifold was fitted anew since this search; search again for region scores.")
+            return search([query], self._part(own), checked, engine, top)[0].regions
+
+        # A ranking of a batch does not hold the scores of all regions: it searches again if they are asked for.
+        return [
+            replace(ranking, _region_scores=partial(again, query, None if places is None else places[i]))
+            for i, (ranking, query) in enumerate(zip(found, Q, strict=True))
+        ]
 
     def _seed(
         self, queries: list[FloatArray], part: Part, checked: _Checked, engine: str, top: int | None
@@ -328,21 +359,9 @@ class Manifold:
         rows = [slice(end - len(query), end) for query, end in zip(queries, ends, strict=True)]
         seeds = [seed(found.of(own), checked.query_k, checked.gamma, checked.seeding) for own in rows]
 
-        def solve(chosen: list[Seed]) -> Solution:
-            return _diffuse(S, dense(chosen, part.size), checked, engine)
-
-        solution = solve(seeds)
+        solution = _diffuse(S, dense(seeds, part.size), checked, engine)
         _warn_unless_converged(solution, engine, checked)
-        # One query keeps its scores; each of a batch solves again for them if they are asked for.
-        alone = len(queries) == 1
-        return _rankings(
-            part,
-            solution,
-            checked,
-            top,
-            seeds,
-            [lambda: solution.scores[:, 0]] if alone else [partial(_first_column, solve, one) for one in seeds],
-        )
+        return _rankings(part, solution, checked, top, seeds)
 
     def _append(
         self, queries: list[FloatArray], part: Part, checked: _Checked, engine: str, top: int | None
@@ -350,7 +369,9 @@ class Manifold:
         """Rank the conventional way: each query in turn becomes a part of the graph, and y is one on it."""
         rankings = []
         for query in queries:
-            A, nodes = append(self.S_, self.degrees_, self.neighbours_, self.vectors_, query, checked.gamma)
+            A, nodes = append(
+                self.S_, self.degrees_, self.neighbours_, self.vectors_, query, gamma=checked.gamma, k=checked.k
+            )
             if part.regions is not None:
                 rows = np.concatenate([part.regions, nodes])
                 A = sp.csr_array(A[rows][:, rows])
@@ -359,32 +380,36 @@ class Manifold:
             solution = _diffuse(normalise(A)[0], y, checked, engine)
             _warn_unless_converged(solution, engine, checked)
             solution = solution._replace(scores=solution.scores[: part.size])
-            rankings += _rankings(
-                part, solution, checked, top, [None], [partial(solution.scores.__getitem__, (..., 0))]
-            )
+            rankings += _rankings(part, solution, checked, top, [None])
         return rankings
 
     def _part(self, places: Places | None) -> Part:
         return Part.of(self.vectors_, self.weights_, self.layout_, places)
 
-    def _query_globals(self, queries: list[FloatArray], given: Sequence[npt.ArrayLike] | None) -> FloatArray:
+    def _given_globals(self, given: Sequence[npt.ArrayLike], count: int) -> FloatArray:
+        if len(given) != count:
+            raise InvalidInput(f"global_vectors has {len(given)} entries for {count} queries; give one for each.")
         dimension = self.global_vectors_.shape[1]
-        if given is not None:
-            if len(given) != len(queries):
-                raise InvalidInput(
-                    f"global_vectors has {len(given)} entries for {len(queries)} queries; give one for each."
-                )
-            return unit_vectors(np.stack([np.asarray(v) for v in given]), "global_vectors", dimension=dimension)
-        if dimension != self.vectors_.shape[1]:
+        return np.concatenate(
+            [unit_vectors(np.asarray(one)[None], "global_vector", dimension=dimension) for one in given]
+        )
+
+    def _query_globals(self, queries: list[FloatArray]) -> FloatArray:
+        if self.global_vectors_.shape[1] != self.vectors_.shape[1]:
             raise InvalidInput(
-                f"global_vector is missing: the collection's own have {dimension} dimensions, not the regions' "
-                f"{self.vectors_.shape[1]}; give the query's too."
+                f"global_vector is missing: the collection's have {self.global_vectors_.shape[1]} dimensions, not the "
+                f"{self.vectors_.shape[1]} of regions; give the query's too."
             )
         return np.concatenate([aggregate_one(query) for query in queries])
 
-    def _require_fit(self) -> None:
+    def _effective(self) -> _Checked:
+        """Return the parameters in force: the graph's as they were at fit, the query's as they are now."""
         if not hasattr(self, "S_"):
             raise NotFitted("this Manifold has no collection yet; call fit(vectors, image_of) first, or Manifold.load.")
+        of_the_graph = {
+            name: getattr(self._fitted, name) for name in ("k", "gamma", "pooling", "lam", "graph", "memory")
+        }
+        return replace(self.check_params(), **of_the_graph)
 
     # -- on disk ------------------------------------------------------------------------------------------------------
 
@@ -412,7 +437,7 @@ class Manifold:
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
         """Return the parameters and the fitted state as named arrays, for a store of your own."""
-        self._require_fit()
+        parameters = asdict(self._effective())
         arrays = {
             "vectors": self.vectors_,
             "images": self.layout_.images,
@@ -426,13 +451,14 @@ class Manifold:
             "weights": self.weights_,
             "global_vectors": self.global_vectors_,
         }
-        return asdict(self._checked()), arrays
+        return parameters, arrays
 
     @classmethod
     def from_arrays(cls, parameters: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
         """Return a fitted manifold of what `to_arrays` returned, without copying."""
         n = len(arrays["vectors"])
         manifold = cls(**parameters)
+        manifold._fitted = manifold.check_params()
         manifold.vectors_ = arrays["vectors"]
         manifold.layout_ = Layout(arrays["images"], arrays["starts"])
         manifold.neighbours_ = Neighbours(arrays["neighbour_ids"], arrays["neighbour_similarities"])
@@ -448,17 +474,8 @@ def _diffuse(S: sp.csr_array, y: FloatArray, checked: _Checked, engine: str) -> 
     return diffuse(S, y, alpha=checked.alpha, max_iter=checked.max_iter, tol=checked.tol, engine=engine)
 
 
-def _first_column(solve: Callable[[list[Seed]], Solution], one: Seed) -> FloatArray:
-    return solve([one]).scores[:, 0]
-
-
 def _rankings(
-    part: Part,
-    solution: Solution,
-    checked: _Checked,
-    top: int | None,
-    seeds: Sequence[Seed | None],
-    scores: Sequence[Callable[[], FloatArray]],
+    part: Part, solution: Solution, checked: _Checked, top: int | None, seeds: Sequence[Seed | None]
 ) -> list[Ranking]:
     pooled = np.asarray(part.pool @ solution.scores)
     return [
@@ -469,9 +486,9 @@ def _rankings(
             residual=float(solution.residuals[column]),
             tol=checked.tol,
             seed=one,
-            scores=region_scores,
+            scores=partial(solution.scores.__getitem__, (slice(None), column)),
         )
-        for column, (one, region_scores) in enumerate(zip(seeds, scores, strict=True))
+        for column, one in enumerate(seeds)
     ]
 
 

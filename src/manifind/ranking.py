@@ -9,6 +9,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from manifind.diffusion import Seed
+from manifind.errors import InvalidInput
 from manifind.layout import Layout
 from manifind.validation import FloatArray, IntArray
 
@@ -57,12 +58,16 @@ def gmp_weights(vectors: FloatArray, layout: Layout, lam: float = 1.0, *, memory
     """
     weights = np.empty(len(vectors), np.float32)
     d = vectors.shape[1]
-    for _, table in layout.equal_counts(lambda m: 4 * m * d + 20 * m * m, memory):
-        phi = vectors[table]
-        gram = phi @ phi.transpose(0, 2, 1)
-        m = gram.shape[1]
-        system = gram.astype(np.float64) + lam * np.eye(m)
-        weights[table] = np.linalg.solve(system, np.ones((len(table), m, 1)))[..., 0]
+    for _, table in layout.equal_counts(lambda m: 12 * m * d + 24 * m * m, memory):
+        m = table.shape[1]
+        phi = vectors[table].astype(np.float64)
+        system = phi @ phi.transpose(0, 2, 1) + lam * np.eye(m)
+        try:
+            weights[table] = np.linalg.solve(system, np.ones((len(table), m, 1)))[..., 0]
+        except np.linalg.LinAlgError as error:
+            raise InvalidInput(
+                f"lam is {lam:g}, too small for images with equal regions; give 1e-6 or more."
+            ) from error
     return weights
 
 

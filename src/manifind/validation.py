@@ -55,7 +55,7 @@ def unit_vectors(vectors: npt.ArrayLike, name: str, *, dimension: int | None = N
     The caller's memory is returned as it is where it already has that form. Rows whose norm is off by more than
     `UNIT_TOLERANCE` are normalised in a copy, with a `ManifindWarning`; zero, NaN and infinite rows are refused.
     """
-    given = np.asarray(vectors)
+    given = _array(vectors, name)
     if given.dtype.kind != "f":
         raise InvalidInput(f"{name} has dtype {given.dtype}; give floating-point descriptors, float32 at best.")
     if given.ndim != 2:
@@ -119,12 +119,23 @@ def image_numbers(image_of: npt.ArrayLike | None, n: int, name: str = "image_of"
 
 def integers(values: npt.ArrayLike, name: str) -> npt.NDArray[np.signedinteger[Any]]:
     """Return a 1-D array of signed integers."""
-    given = np.asarray(values)
+    given = _array(values, name)
+    if given.size == 0 and given.ndim == 1:
+        return np.empty(0, np.int64)
     if given.dtype.kind not in "iu":
         raise InvalidInput(f"{name} has dtype {given.dtype}; give whole numbers.")
     if given.ndim != 1:
         raise InvalidInput(f"{name} has shape {given.shape}; give a 1-D array.")
     return given.astype(np.int64, copy=False) if given.dtype.kind == "u" else given
+
+
+def _array(values: npt.ArrayLike, name: str) -> npt.NDArray[Any]:
+    if np.ma.isMaskedArray(values):
+        raise InvalidInput(f"{name} is a masked array; give the rows that count, without the mask.")
+    try:
+        return np.asarray(values)
+    except ValueError as error:
+        raise InvalidInput(f"{name} is no array: its rows differ in length; give rows of equal length.") from error
 
 
 def sequence_of_queries(queries: object, name: str) -> Sequence[npt.ArrayLike]:

@@ -31,24 +31,29 @@ def append(
     neighbours: Neighbours,
     vectors: FloatArray,
     query: FloatArray,
+    *,
     gamma: float,
+    k: int,
 ) -> Appended:
     """Return the affinity that a graph built on the collection and the query together would have.
 
     Parameters
     ----------
     S, degrees, neighbours
-        The collection's graph; every list has k entries, and the query's will.
+        The collection's graph.
     vectors, query : (n, d) and (m, d) float32
     gamma : float
         Exponent of the kernel.
+    k : int
+        Neighbours of each region, as asked for: lists that had fewer others to take have room for the query's.
     """
-    (n, k), m = neighbours.ids.shape, len(query)
+    n, m = len(vectors), len(query)
+    k = min(k, n + m - 1)
     to_regions = query @ vectors.T
     to_queries = query @ query.T
     np.fill_diagonal(to_queries, -np.inf)
 
-    regions, kept = _make_room(neighbours, to_regions)
+    regions, kept = _make_room(neighbours, to_regions, k)
     A = _without_dropped(S, degrees, neighbours, regions, kept)
 
     # (m, n): is the query's region in the list of the collection's region, and the other way round?
@@ -66,17 +71,19 @@ def append(
     return Appended(sp.csr_array(joined, dtype=np.float32), np.arange(n, n + m, dtype=np.int32))
 
 
-def _make_room(neighbours: Neighbours, to_regions: FloatArray) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+def _make_room(
+    neighbours: Neighbours, to_regions: FloatArray, k: int
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """Return the regions whose lists the query enters, and how many of its old entries each keeps."""
-    k = neighbours.ids.shape[1]
-    worst = neighbours.similarities[:, -1]
+    width = neighbours.ids.shape[1]
+    worst = neighbours.similarities[:, -1] if width == k else -np.inf
     regions = np.flatnonzero((to_regions > worst).any(axis=0))
     old, new = neighbours.similarities[regions], to_regions[:, regions]
     # An old entry at place p is kept if fewer than k − p of the query's regions are more similar than it.
     ahead = np.zeros(old.shape, np.intp)
     for similarity in new:
         ahead += similarity[:, None] > old
-    return regions, (ahead + np.arange(k) < k).sum(axis=1)
+    return regions, (ahead + np.arange(width) < k).sum(axis=1)
 
 
 def _rank_among(new: FloatArray, old: FloatArray) -> npt.NDArray[np.intp]:

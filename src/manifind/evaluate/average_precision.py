@@ -40,13 +40,14 @@ def average_precision(
     wanted = np.unique(integers(positives, "positives"))
     if not len(wanted):
         raise InvalidInput("positives is empty; average precision needs at least one image that should be found.")
-    passed_over = np.asarray(junk)
+    passed_over = integers(junk, "junk")
     places = integers(ranked, "ranked")
-    if passed_over.size:
-        places = places[~np.isin(places, integers(passed_over, "junk"))]
-    ranks = np.flatnonzero(np.isin(places, wanted))
-    if len(ranks) > len(wanted):
+    if len(np.unique(places)) < len(places):
         raise InvalidInput("ranked has an image twice; give each image once.")
+    both = np.intersect1d(wanted, passed_over)
+    if len(both):
+        raise InvalidInput(f"image {both[0]} is both positive and junk; it can be one of them only.")
+    ranks = np.flatnonzero(np.isin(places[~np.isin(places, passed_over)], wanted))
     found = np.arange(len(ranks))
     precision = (found + 1) / (ranks + 1)
     if definition == "mean":
@@ -63,10 +64,11 @@ def mean_average_precision(
     definition: str = "trapezoid",
 ) -> float:
     """Return the mean of `average_precision` over queries; those without any positive are left out."""
-    nothing: Sequence[npt.ArrayLike] = [()] * len(rankings)
+    if junk is None:
+        junk = [()] * len(rankings)
     each = [
         average_precision(ranking.images, wanted, passed_over, definition=definition)
-        for ranking, wanted, passed_over in zip(rankings, positives, junk or nothing, strict=True)
+        for ranking, wanted, passed_over in zip(rankings, positives, junk, strict=True)
         if np.size(wanted)
     ]
     if not each:

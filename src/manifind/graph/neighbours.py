@@ -6,7 +6,8 @@ neighbour is probably a neighbour", whose cost grows as about n^1.1; its candida
 approximate *score* costs retrieval quality where a missing neighbour hardly does.
 
 k counts other regions. A region is never its own neighbour; another region with the same descriptor may well be.
-Among equally similar regions any may make the list.
+Among equally similar regions any may make the list; where a region has more equals than k, each links to those around
+it in a ring, so that all stay connected.
 """
 
 import warnings
@@ -18,7 +19,7 @@ import numpy.typing as npt
 
 from manifind import kernels
 from manifind.errors import InvalidInput, ManifindWarning
-from manifind.validation import FloatArray, IntArray, whole_number
+from manifind.validation import UNIT_TOLERANCE, FloatArray, IntArray, whole_number
 
 DEFAULT_MEMORY = 2**28
 BLOCK = 4096
@@ -67,6 +68,7 @@ def exact_neighbours(
         ids[block], similarities[block] = _without_self(*found, np.arange(start, start + len(found[0])))
         if progress is not None:
             progress(min(start + step, len(vectors)), len(vectors))
+    _link_duplicates(vectors, ids, similarities)
     return Neighbours(ids, similarities)
 
 
@@ -112,13 +114,17 @@ def nn_descent_neighbours(
         rows = np.flatnonzero(short)
         found = kernels.nearest(np.ascontiguousarray(vectors[rows]), vectors, k + 1, memory=memory)
         ids[rows], similarities[rows] = _without_self(*found, rows)
+    _link_duplicates(vectors, ids, similarities)
     if progress is not None:
         progress(len(vectors), len(vectors))
     return Neighbours(ids, similarities)
 
 
-def given_neighbours(neighbours: tuple[npt.ArrayLike, npt.ArrayLike], n: int, k: int) -> Neighbours:
-    """Check lists that were found elsewhere for `n` regions, and cut them to `k`."""
+def given_neighbours(neighbours: tuple[npt.ArrayLike, npt.ArrayLike], vectors: FloatArray, k: int) -> Neighbours:
+    """Check lists that were found elsewhere, and cut them to `k`."""
+    if len(neighbours) != 2:
+        raise InvalidInput(f"neighbours has {len(neighbours)} parts; give two arrays, ids and similarities.")
+    n = len(vectors)
     ids, similarities = np.asarray(neighbours[0]), np.asarray(neighbours[1])
     if ids.dtype.kind not in "iu" or similarities.dtype.kind != "f":
         raise InvalidInput(
@@ -135,9 +141,19 @@ def given_neighbours(neighbours: tuple[npt.ArrayLike, npt.ArrayLike], n: int, k:
     own = (ids == np.arange(n)[:, None]).any(axis=1)
     if own.any():
         raise InvalidInput(f"neighbours lists region {own.argmax()} as its own neighbour; leave it out of its list.")
-    if not np.isfinite(similarities).all():
-        raise InvalidInput("neighbours has NaN or infinite similarities; give the inner product of each pair.")
-    return Neighbours(ids.astype(np.int32), similarities.astype(np.float32))
+    if not np.isfinite(similarities).all() or (np.diff(similarities, axis=1) > 0).any():
+        raise InvalidInput("neighbours has similarities that are not finite or not best first; sort each list.")
+    checked = Neighbours(ids.astype(np.int32), similarities.astype(np.float32))
+    sample = np.unique(np.linspace(0, n - 1, min(n, 200)).astype(int))
+    if k:
+        exact = np.einsum("id,ikd->ik", vectors[sample], vectors[checked.ids[sample]])
+        worst = float(np.abs(exact - checked.similarities[sample]).max())
+        if worst > UNIT_TOLERANCE:
+            raise InvalidInput(
+                f"neighbours has similarities that are off by up to {worst:.2g}; give the inner products of vectors "
+                "(kernels.similarities computes them): approximate scores cost retrieval quality."
+            )
+    return checked
 
 
 GRAPHS: dict[str, Callable[..., Neighbours]] = {
@@ -157,6 +173,30 @@ def _possible(k: int, n: int) -> int:
         stacklevel=4,
     )
     return n - 1
+
+
+def _link_duplicates(vectors: FloatArray, ids: IntArray, similarities: FloatArray) -> None:
+    """Spread the lists of regions that have more equals than places, in place.
+
+    A search gives all of them the same k equals, which would make neighbours of those few and leave the others without
+    a mutual one: blank margins of scanned pages, say. Each gets those around it instead, in a ring of its equals.
+    """
+    k = ids.shape[1]
+    if k == 0:
+        return
+    full = np.flatnonzero(similarities[:, -1] > 1 - UNIT_TOLERANCE)
+    if not len(full):
+        return
+    # Equal rows have equal projections, and others hardly ever; the rows themselves are not sorted or copied.
+    direction = np.random.default_rng(0).standard_normal(vectors.shape[1])
+    blocks = (full[at : at + BLOCK] for at in range(0, len(full), BLOCK))
+    projected = np.concatenate([np.einsum("ij,j->i", vectors[block], direction) for block in blocks])
+    order = np.argsort(projected, kind="stable")
+    _, starts, sizes = np.unique(projected[order], return_index=True, return_counts=True)
+    around = np.concatenate([np.arange(1, k // 2 + 1), -np.arange(1, k - k // 2 + 1)])
+    for start, size in zip(starts[sizes > k].tolist(), sizes[sizes > k].tolist(), strict=True):
+        equals = full[order[start : start + size]]
+        ids[equals] = equals[(np.arange(size)[:, None] + around) % size]
 
 
 def _without_self(ids: IntArray, similarities: FloatArray, own: npt.NDArray[np.intp]) -> tuple[IntArray, FloatArray]:

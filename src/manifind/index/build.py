@@ -70,6 +70,8 @@ def build(
 ) -> Changes:
     """Describe what is new in the folder `root`, build the graph, and write the index to the folder `path`."""
     report = progress or (lambda *_: None)
+    manifold.check_params()
+    store.check_target(path, KIND)
     found, skipped = listed(root)
     if not found and not skipped:
         raise InvalidInput(f"{root} has no photos; give a folder with at least one.")
@@ -77,14 +79,21 @@ def build(
     with Journal(beside, describer.fingerprint()["sha256"], describer.dimension) as journal:
         photos, kept, described = _gather(found, skipped, describer, journal, before, report)
         if not photos:
+            shutil.rmtree(beside, ignore_errors=True)
             reasons = "; ".join(f"{one.key}: {one.reason}" for one in skipped[:3])
             raise InvalidInput(f"{root} has no photo that can be read ({reasons}); give a folder with at least one.")
+        catalogue = Catalogue([record for record, _ in photos], sorted(skipped, key=lambda one: one.key))
+        if before is not None and (catalogue.images, catalogue.skipped) == (
+            before.catalogue.images,
+            before.catalogue.skipped,
+        ):
+            shutil.rmtree(beside, ignore_errors=True)
+            return Changes(described=0, kept=len(photos), removed=0, skipped=len(skipped))
         vectors, boxes, image_of = _assembled(photos, journal, before, beside)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ManifindWarning)  # a folder of a few photos has fewer regions than k
             manifold.fit(vectors, image_of, progress=lambda done, total: report("graph", done, total))
         parameters, arrays = manifold.to_arrays()
-        catalogue = Catalogue([record for record, _ in photos], sorted(skipped, key=lambda one: one.key))
         store.write(
             path,
             KIND,
@@ -93,7 +102,7 @@ def build(
             {**arrays, "boxes": boxes, **_whitening(describer)},
             {CATALOGUE: catalogue.write},
         )
-    shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(beside, ignore_errors=True)
     gone = 0 if before is None else len({image.key for image in before.catalogue.images} - {r.key for r, _ in photos})
     return Changes(described=described, kept=kept, removed=gone, skipped=len(skipped))
 

@@ -60,7 +60,7 @@ class Catalogue:
     def read(cls, file: Path) -> Self:
         """Read a catalogue that `write` wrote."""
         try:
-            with _connected(f"file:{file}?mode=ro&immutable=1", uri=True) as connection:
+            with _connected(f"{file.resolve().as_uri()}?mode=ro&immutable=1", uri=True) as connection:
                 images = [ImageRecord(*row) for row in connection.execute("SELECT * FROM images ORDER BY number")]
                 skipped = [SkippedRecord(*row) for row in connection.execute("SELECT * FROM skipped ORDER BY key")]
         except sqlite3.DatabaseError as error:

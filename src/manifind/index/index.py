@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
@@ -103,9 +104,39 @@ class Chain:
 
 
 @dataclass(frozen=True)
+class Generation:
+    """One state of an index, as it was written: whoever has it keeps it."""
+
+    number: int
+    fields: dict[str, Any]
+    catalogue: Catalogue
+    manifold: Manifold
+    boxes: FloatArray
+    whitening: Whitening | None
+    others: dict[str, Any] = field(default_factory=dict)
+    """What the methods besides regional diffusion need, made at their first use."""
+
+    @classmethod
+    def read(cls, path: Path, *, verify: bool) -> Self:
+        """Read the newest generation of the index at `path`."""
+        stored = store.read(path, KIND, FORMAT, verify=verify)
+        arrays = stored.arrays
+        learnt = "whitening_mean" in arrays
+        return cls(
+            stored.generation,
+            stored.fields,
+            Catalogue.read(stored.files[CATALOGUE]),
+            Manifold.from_arrays(stored.fields["manifold"], arrays),
+            arrays["boxes"],
+            Whitening(arrays["whitening_mean"], arrays["whitening_project"]) if learnt else None,
+        )
+
+
+@dataclass(frozen=True)
 class _Search:
     """What explaining a hit needs to know of its search."""
 
+    generation: Generation
     vectors: FloatArray
     boxes: FloatArray
     view_of: npt.NDArray[np.int32]
@@ -122,21 +153,35 @@ class Index:
     >>> index.explain(hits[0])
     """
 
-    def __init__(self, path: Path, stored: store.Stored, describer: Describer | None) -> None:
+    def __init__(self, path: Path, generation: Generation, describer: Describer | None = None) -> None:
         self.path = path
-        self.generation = stored.generation
-        self.fields = stored.fields
-        self.root = Path(stored.fields["root"])
-        self.catalogue = Catalogue.read(stored.files[CATALOGUE])
-        self.manifold: Manifold = Manifold.from_arrays(stored.fields["manifold"], stored.arrays)
-        self.boxes: FloatArray = stored.arrays["boxes"]
-        self._whitening = (
-            Whitening(stored.arrays["whitening_mean"], stored.arrays["whitening_project"])
-            if "whitening_mean" in stored.arrays
-            else None
-        )
-        self._describer = describer
-        self._others: dict[str, Any] = {}
+        self._now = generation
+        self._describer = None if describer is None else self._same(describer)
+
+    @property
+    def generation(self) -> int:
+        """The number of the state that is being searched."""
+        return self._now.number
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """The photos, and what was passed over."""
+        return self._now.catalogue
+
+    @property
+    def manifold(self) -> Manifold:
+        """The graph of their regions."""
+        return self._now.manifold
+
+    @property
+    def boxes(self) -> FloatArray:
+        """Where each region is in its photo, (n, 4)."""
+        return self._now.boxes
+
+    @property
+    def root(self) -> Path:
+        """The folder of the photos."""
+        return Path(self._now.fields["root"])
 
     @classmethod
     def create(
@@ -177,7 +222,7 @@ class Index:
         made = _described_by(source, whiten, root, progress) if describer is None else describer
         fields = _fields(source if describer is None else None, made)
         build(target, root, made, Manifold(**parameters), fields, progress=progress)
-        return cls._opened(target, made, verify=False)
+        return cls(target, Generation.read(target, verify=False), made)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, describer: Describer | None = None, verify: bool = False) -> Self:
@@ -192,14 +237,7 @@ class Index:
         verify : bool
             Read everything through and compare checksums; sizes are always compared.
         """
-        return cls._opened(Path(path), describer, verify=verify)
-
-    @classmethod
-    def _opened(cls, path: Path, describer: Describer | None, *, verify: bool) -> Self:
-        index = cls(path, store.read(path, KIND, FORMAT, verify=verify), None)
-        if describer is not None:
-            index._describer = index._same(describer)
-        return index
+        return cls(Path(path), Generation.read(Path(path), verify=verify), describer)
 
     # -- searching ----------------------------------------------------------------------------------------------------
 
@@ -232,10 +270,11 @@ class Index:
         vectors = np.concatenate([vectors for vectors, _ in views])
         boxes = np.concatenate([boxes for _, boxes in views])
         view_of = np.repeat(np.arange(len(views), dtype=np.int32), [len(vectors) for vectors, _ in views])
-        ranking = self._ranking(vectors, top, method)
-        search = _Search(vectors, boxes, view_of, ranking, method)
+        now = self._now
+        ranking = _ranking(now, vectors, top, method)
+        search = _Search(now, vectors, boxes, view_of, ranking, method)
         return [
-            Hit(rank, self.catalogue[number].key, score, self._shares(number, search), number, search)
+            Hit(rank, now.catalogue[number].key, score, _shares(number, search), number, search)
             for rank, (number, score) in enumerate(
                 zip(ranking.images.tolist(), ranking.scores.tolist(), strict=True), start=1
             )
@@ -250,32 +289,22 @@ class Index:
         search = hit._search
         if search.ranking.seed is None:
             raise InvalidInput(f"method {search.method!r} follows no chain; search with method='regional' to explain.")
-        seed = search.ranking.seed
-        first, end = self.manifold.layout_.starts[hit.image : hit.image + 2]
-        path = best_path(
-            self.manifold.S_,
-            float(self.manifold.alpha),
-            seed,
-            search.ranking.regions,
-            np.arange(first, end, dtype=np.int32),
-        )
+        seed, manifold = search.ranking.seed, search.generation.manifold
+        first, end = manifold.layout_.starts[hit.image : hit.image + 2]
+        targets = np.arange(first, end, dtype=np.int32)
+        path = best_path(manifold.S_, float(manifold.alpha), seed, search.ranking.regions, targets)
         if path is None:
             return Chain(hit.key, ())
-        X = self.manifold.vectors_
+        X = manifold.vectors_
         start = int(path.regions[0])
         likeness = search.vectors @ X[start]
         nearest = int(likeness.argmax())
         seeded = seed.values[np.searchsorted(seed.regions, start)] / seed.values.max()
-        links = [
-            Link(
-                Place(None, _box(search.boxes[nearest]), int(search.view_of[nearest])),
-                self._place(start),
-                float(likeness[nearest]),
-                float(seeded),
-            )
-        ]
-        for source, target, flow in zip(path.regions[:-1], path.regions[1:], path.flows, strict=True):
-            links.append(Link(self._place(source), self._place(target), float(X[source] @ X[target]), float(flow)))
+        from_query = Place(None, _box(search.boxes[nearest]), int(search.view_of[nearest]))
+        places = [_place(search.generation, int(region)) for region in path.regions]
+        links = [Link(from_query, places[0], float(likeness[nearest]), float(seeded))]
+        for i, (a, b) in enumerate(pairwise(path.regions)):
+            links.append(Link(places[i], places[i + 1], float(X[a] @ X[b]), float(path.flows[i])))
         return Chain(hit.key, tuple(links))
 
     def photo(self, key: str, *, long_side: int | None = None) -> Photo:
@@ -283,38 +312,6 @@ class Index:
         if self.catalogue.of_key(key) is None:
             raise InvalidInput(f"{key!r} is not in the collection; give a key that `search` returned.")
         return read_photo(key_to_path(self.root, key), long_side=long_side)
-
-    def _ranking(self, vectors: FloatArray, top: int | None, method: str) -> Ranking:
-        manifold = self.manifold
-        if method == "regional":
-            large = len(self.catalogue) > 2 * SHORTLIST
-            return manifold.search(vectors, top, shortlist=SHORTLIST if large else None)
-        if method not in self._others:
-            if method == "global":
-                k = min(50, max(1, len(self.catalogue) - 1))
-                fitted: Any = Manifold(k=k, query_k=10).fit(manifold.global_vectors_)
-            else:
-                baseline = NearestImages() if method == "plain" else RegionMatch()
-                image_of = np.repeat(manifold.layout_.images, manifold.layout_.counts)
-                fitted = baseline.fit(manifold.vectors_, image_of)
-            self._others[method] = fitted
-        ranking: Ranking = self._others[method].search(aggregate_one(vectors) if method == "global" else vectors, top)
-        return ranking
-
-    def _shares(self, number: int, search: _Search) -> tuple[RegionShare, ...]:
-        if search.method != "regional":
-            return ()
-        first, end = self.manifold.layout_.starts[number : number + 2]
-        scores = np.maximum(self.manifold.weights_[first:end] * search.ranking.regions[first:end], 0)
-        if scores.sum() == 0:
-            return ()
-        shares = scores / scores.sum()
-        best = np.argsort(-shares, kind="stable")[:SHOWN_REGIONS]
-        return tuple(RegionShare(_box(self.boxes[first + i]), float(shares[i])) for i in best if shares[i] > 0)
-
-    def _place(self, region: int) -> Place:
-        number = int(np.searchsorted(self.manifold.layout_.starts, region, side="right")) - 1
-        return Place(self.catalogue[number].key, _box(self.boxes[region]))
 
     def _view(self, image: Source, box: Sequence[float] | None) -> tuple[FloatArray, FloatArray]:
         """Describe a part of a photo; its boxes are in pixels of the whole."""
@@ -327,11 +324,15 @@ class Index:
     ) -> tuple[npt.NDArray[np.uint8], tuple[int, int, int, int]]:
         """Return the pixels of a photo and the box, in whole pixels within it."""
         pixels = image if isinstance(image, np.ndarray) else self._read(image).pixels
+        if pixels.ndim != 3 or pixels.shape[2] != 3 or pixels.dtype != np.uint8:
+            raise InvalidInput(f"image has shape {pixels.shape} and dtype {pixels.dtype}; give (h, w, 3) of uint8.")
         return pixels, whole_box(box, pixels.shape[1], pixels.shape[0])
 
     def _read(self, image: str | os.PathLike[str] | bytes) -> Photo:
         if isinstance(image, bytes):
             return read_photo(image)
+        if not isinstance(image, str | os.PathLike):
+            raise InvalidInput(f"image is a {type(image).__name__}; give a path, a key, bytes or pixels.")
         if not Path(image).exists() and self.catalogue.of_key(os.fspath(image)) is not None:
             return self.photo(os.fspath(image))
         if not Path(image).exists():
@@ -344,18 +345,19 @@ class Index:
     def describer(self) -> Describer:
         """What describes the queries: the same that described the photos."""
         if self._describer is None:
-            source = self.fields["backbone"]
+            fields = self._now.fields
+            source = fields["backbone"]
             if source is None:
                 raise InvalidInput(
                     f"{self.path} was made by a describer of its maker's own; give the same to Index.open(describer=…)."
                 )
             self._describer = self._same(
-                load_describer(source, whitening=self._whitening, **self.fields["describer_settings"])
+                load_describer(source, whitening=self._now.whitening, **fields["describer_settings"])
             )
         return self._describer
 
     def _same(self, describer: Describer) -> Describer:
-        stored, given = self.fields["describer"], describer.fingerprint()
+        stored, given = self._now.fields["describer"], describer.fingerprint()
         if stored["sha256"] != given["sha256"]:
             differ = ", ".join(key for key in stored if key != "sha256" and stored.get(key) != given.get(key))
             raise InvalidInput(
@@ -371,12 +373,17 @@ class Index:
 
         Photos whose size and time, or content, are as they were are not described again.
         """
-        before = Before(self.catalogue, self.manifold.layout_.starts, self.manifold.vectors_, self.boxes)
-        parameters = Manifold(**self.fields["manifold"])
-        kept = {name: value for name, value in self.fields.items() if name not in ("root", "manifold")}
+        now = self._now
+        before = Before(now.catalogue, now.manifold.layout_.starts, now.manifold.vectors_, now.boxes)
+        parameters = Manifold(**now.fields["manifold"])
+        kept = {name: value for name, value in now.fields.items() if name not in ("root", "manifold")}
         changes = build(self.path, self.root, self.describer, parameters, kept, before=before, progress=progress)
-        self.__init__(self.path, store.read(self.path, KIND, FORMAT, verify=False), self._describer)  # type: ignore[misc]
+        self.reload()
         return changes
+
+    def reload(self) -> None:
+        """Move to the newest generation on disk; searches under way and hits in hand keep theirs."""
+        self._now = Generation.read(self.path, verify=False)
 
     def info(self) -> dict[str, Any]:
         """Return counts, parameters and the health of the graph, ready for JSON."""
@@ -385,15 +392,15 @@ class Index:
             "path": str(self.path),
             "photos_folder": str(self.root),
             "generation": self.generation,
-            "made_by": self.fields["made_by"],
+            "made_by": self._now.fields["made_by"],
             "photos": len(self.catalogue),
             "regions": len(self.boxes),
             "edges": int(self.manifold.S_.nnz // 2),
             "edges_a_region": float(degrees.mean()),
             "isolated_regions": int((degrees == 0).sum()),
             "bytes": sum(file.stat().st_size for file in self.path.iterdir() if file.is_file()),
-            "describer": self.fields["describer"],
-            "manifold": self.fields["manifold"],
+            "describer": self._now.fields["describer"],
+            "manifold": self._now.fields["manifold"],
             "skipped": [{"key": one.key, "reason": one.reason} for one in self.catalogue.skipped],
         }
 
@@ -401,11 +408,50 @@ class Index:
         return len(self.catalogue)
 
 
+def _ranking(now: Generation, vectors: FloatArray, top: int | None, method: str) -> Ranking:
+    manifold = now.manifold
+    if method == "regional":
+        large = len(now.catalogue) > 2 * SHORTLIST
+        return manifold.search(vectors, top, shortlist=SHORTLIST if large else None)
+    if method not in now.others:
+        if method == "global":
+            k = min(50, max(1, len(now.catalogue) - 1))
+            now.others[method] = Manifold(k=k, query_k=10).fit(manifold.global_vectors_)
+        else:
+            image_of = np.repeat(manifold.layout_.images, manifold.layout_.counts)
+            baseline = NearestImages() if method == "plain" else RegionMatch()
+            now.others[method] = baseline.fit(manifold.vectors_, image_of)
+    ranking: Ranking = now.others[method].search(aggregate_one(vectors) if method == "global" else vectors, top)
+    return ranking
+
+
+def _shares(number: int, search: _Search) -> tuple[RegionShare, ...]:
+    if search.method != "regional":
+        return ()
+    manifold = search.generation.manifold
+    first, end = manifold.layout_.starts[number : number + 2]
+    scores = np.maximum(manifold.weights_[first:end] * search.ranking.regions[first:end], 0)
+    if scores.sum() == 0:
+        return ()
+    shares = scores / scores.sum()
+    best = np.argsort(-shares, kind="stable")[:SHOWN_REGIONS]
+    boxes = search.generation.boxes
+    return tuple(RegionShare(_box(boxes[first + i]), float(shares[i])) for i in best if shares[i] > 0)
+
+
+def _place(now: Generation, region: int) -> Place:
+    number = int(np.searchsorted(now.manifold.layout_.starts, region, side="right")) - 1
+    return Place(now.catalogue[number].key, _box(now.boxes[region]))
+
+
 def whole_box(box: Sequence[float] | None, width: int, height: int) -> tuple[int, int, int, int]:
     """Return the box in whole pixels within a photo of this size; all of it where there is no box."""
     if box is None:
         return 0, 0, width, height
-    corners = np.asarray(box, np.float64)
+    try:
+        corners = np.asarray(box, np.float64)
+    except (TypeError, ValueError):
+        corners = np.empty(0)
     if corners.shape != (4,) or not np.isfinite(corners).all():
         raise InvalidInput(f"box is {box!r}; give four numbers x0, y0, x1, y1 in pixels.")
     x0, y0 = np.clip(np.floor(corners[:2]), 0, [width, height]).astype(int).tolist()

@@ -6,8 +6,8 @@ describing; made in another, it starts afresh.
 """
 
 import json
-import shutil
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -15,6 +15,8 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from manifind.errors import InvalidInput
+from manifind.store import LOCK, lock
 from manifind.validation import FloatArray
 
 HEADER, PHOTOS, VECTORS, BOXES = "header.json", "photos.jsonl", "vectors.f32", "boxes.f32"
@@ -35,10 +37,15 @@ class Journal:
     def __init__(self, folder: Path, fingerprint: str, dimension: int) -> None:
         self._folder = folder
         self._dimension = dimension
-        header = json.dumps({"fingerprint": fingerprint, "dimension": dimension})
+        header = json.dumps({"journal of": "manifind", "fingerprint": fingerprint, "dimension": dimension})
+        if folder.exists() and not _is_journal(folder):
+            raise InvalidInput(f"{folder} is in the way: photos described so far are kept there; move it elsewhere.")
+        folder.mkdir(parents=True, exist_ok=True)
+        self._lock = ExitStack()
+        self._lock.enter_context(lock(folder / LOCK, folder))
         if not (folder / HEADER).is_file() or (folder / HEADER).read_text() != header:
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir(parents=True)
+            for name in (PHOTOS, VECTORS, BOXES):
+                (folder / name).unlink(missing_ok=True)
             (folder / HEADER).write_text(header)
         self._entries: dict[str, Entry] = {}
         self._rows = 0
@@ -55,6 +62,7 @@ class Journal:
     ) -> None:
         for stream in (self._photos, self._vectors, self._boxes):
             stream.close()
+        self._lock.close()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -111,3 +119,13 @@ class Journal:
             if not line.endswith(b"\n") or entry[3] + entry[4] > min(held):
                 return
             yield line, entry
+
+
+def _is_journal(folder: Path) -> bool:
+    """Whether a folder is empty or a journal, of whatever way of describing."""
+    if not folder.is_dir():
+        return False
+    header = folder / HEADER
+    if header.is_file():
+        return "journal of" in header.read_text(errors="replace")
+    return all(file.name == LOCK for file in folder.iterdir())
