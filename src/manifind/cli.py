@@ -6,16 +6,16 @@ is one sentence on standard error; the traceback comes with ``--debug``.
 
 import csv
 import json
+import sqlite3
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
 from manifind.describe import load_describer, whitening_from_pairs
 from manifind.errors import Damaged, InvalidInput, ManifindError
@@ -25,10 +25,9 @@ from manifind.version import VERSION
 
 NOTHING_FOUND, WRONG_WORDS, MACHINE_FAULT, INTERRUPTED = 1, 2, 3, 130
 
-out = Console()
-err = Console(stderr=True)
-
-T = TypeVar("T")
+# Keys are printed as they are: nothing in them is markup, an emoji's name, or something to colour or to break.
+out = Console(markup=False, emoji=False, highlight=False, soft_wrap=True)
+err = Console(stderr=True, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 
 class BoxType(click.ParamType[tuple[float, ...]]):
@@ -61,7 +60,9 @@ class AlsoType(click.ParamType[tuple[str, tuple[float, ...] | None]]):
         if isinstance(value, tuple):
             return value
         image, at, box = str(value).rpartition("@")
-        return (image, BOX.convert(box, param, ctx)) if at else (box, None)
+        if not at or Path(str(value)).exists():
+            return str(value), None
+        return image, BOX.convert(box, param, ctx)
 
 
 BOX, ALSO = BoxType(), AlsoType()
@@ -81,7 +82,7 @@ def main(context: click.Context, debug: bool) -> None:
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The index; PHOTOS.manifind by default.")
 @click.option("--backbone", help="A network that comes with manifind, or an ONNX file with a spatial output.")
 @click.option("--whiten", default="shipped", show_default=True, help="shipped, learn, none, or a file of `whiten`.")
-@click.option("-k", type=int, help="Neighbours of each region in the graph.")
+@click.option("-k", type=click.IntRange(min=1), help="Neighbours of each region in the graph.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def index(
@@ -95,7 +96,8 @@ def index(
 ) -> None:
     """Make an index of the folder PHOTOS, or bring it up to date."""
     with plain_errors(debug):
-        target = output or photos.with_name(f"{photos.resolve().name}.manifind")
+        folder = photos.resolve()
+        target = output or folder.with_name(f"{folder.name}.manifind")
         with progress_bars(hidden=as_json) as progress:
             if (target / "manifest.json").exists():
                 if backbone is not None or k is not None or whiten != "shipped":
@@ -119,7 +121,7 @@ def index(
         if changes:
             out.print(", ".join(f"{count} {what}" for what, count in changes.items()))
         show_skipped(facts["skipped"])
-        out.print(f"[bold]{target}[/]", highlight=False)
+        out.print(target)
 
 
 @main.command()
@@ -151,7 +153,7 @@ def search(
         hits = opened.search(image, box, also=also, top=top, method=method)
         hits = [hit for hit in hits if hit.score > 0]
         if html is not None:
-            html.write_text(search_page(opened, [(image, box), *also], hits, method), encoding="utf-8")
+            write_page(html, search_page(opened, [(image, box), *also], hits, method))
         if as_json:
             query = {"image": image, "box": box, "also": [{"image": i, "box": b} for i, b in also]}
             click.echo(
@@ -162,7 +164,7 @@ def search(
         else:
             show_hits(hits)
             if html is not None:
-                err.print(f"wrote {html}", highlight=False)
+                err.print(f"wrote {html}")
         if not hits:
             if not as_json and not as_csv:
                 err.print("nothing found.")
@@ -191,10 +193,13 @@ def explain(
         opened = Index.open(index_path)
         if opened.catalogue.of_key(result) is None:
             raise InvalidInput(f"{result!r} is not a photo of {index_path}; give a key that `search` prints.")
-        hit = next(hit for hit in opened.search(image, box, top=None) if hit.key == result)
+        hit = next((hit for hit in opened.search(image, box, top=None) if hit.key == result), None)
+        if hit is None:
+            err.print(f"{result} is not among the photos that a search of so large a collection looks at closely.")
+            sys.exit(NOTHING_FOUND)
         chain = opened.explain(hit)
         if html is not None:
-            html.write_text(chain_page(opened, image, box, hit, chain), encoding="utf-8")
+            write_page(html, chain_page(opened, image, box, hit, chain))
         if as_json:
             click.echo(
                 json.dumps({"key": hit.key, "rank": hit.rank, "score": hit.score, "links": links(chain)}, indent=2)
@@ -217,8 +222,11 @@ def whiten(debug: bool, pairs: Path, output: Path, backbone: str, dimension: int
     PAIRS is a CSV file with two photos a line, their paths taken from where it lies.
     """
     with plain_errors(debug):
-        with pairs.open(newline="", encoding="utf-8") as stream:
-            rows = [row for row in csv.reader(stream) if row]
+        try:
+            with pairs.open(newline="", encoding="utf-8") as stream:
+                rows = [row for row in csv.reader(stream) if row]
+        except UnicodeDecodeError:
+            rows = []
         if not rows or any(len(row) != 2 for row in rows):
             raise InvalidInput(f"{pairs} is not a list of pairs; give two photos a line, separated by a comma.")
         files = [(pairs.parent / a, pairs.parent / b) for a, b in rows]
@@ -247,10 +255,8 @@ def info(debug: bool, index_path: Path, as_json: bool) -> None:
         skipped = facts.pop("skipped")
         facts["describer"] = f"{facts['describer']['name']} ({facts['describer']['sha256'][:12]})"
         facts["manifold"] = ", ".join(f"{name} {value}" for name, value in facts["manifold"].items())
-        table = Table(show_header=False, box=None)
         for name, value in facts.items():
-            table.add_row(name.replace("_", " "), f"{value:,.1f}" if isinstance(value, float) else f"{value}")
-        out.print(table)
+            out.print(f"{name.replace('_', ' '):<18}", f"{value:,.1f}" if isinstance(value, float) else value)
         show_skipped(skipped)
 
 
@@ -259,22 +265,20 @@ def info(debug: bool, index_path: Path, as_json: bool) -> None:
 
 def show_hits(hits: list[Hit]) -> None:
     """Print a table of results."""
-    table = Table(box=None)
-    for name, justify in (("rank", "right"), ("score", "right"), ("photo", "left"), ("where", "left")):
-        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    widest = max((len(hit.key) for hit in hits), default=0)
+    out.print(f"{'rank':>4}  {'score':>8}  {'photo':<{widest}}  where")
     for hit in hits:
         where = f"{shown_box(hit.regions[0].box)} {hit.regions[0].share:.0%}" if hit.regions else ""
-        table.add_row(str(hit.rank), f"{hit.score:.4f}", hit.key, where)
-    out.print(table)
+        out.print(f"{hit.rank:4}  {hit.score:8.4f}  {hit.key:<{widest}}  {where}".rstrip())
 
 
 def show_chain(hit: Hit, chain: Chain) -> None:
     """Print the links of a chain, one a line."""
     if not chain.links:
-        out.print(f"{hit.key}: no chain of photos leads there from the query.", highlight=False)
+        out.print(f"{hit.key}: no chain of photos leads there from the query.")
         return
-    out.print(f"{hit.key}, rank {hit.rank}, score {hit.score:.4f}, in {len(chain.links)} steps", highlight=False)
-    out.print(f"  query {shown_box(chain.links[0].source.box)}", highlight=False)
+    out.print(f"{hit.key}, rank {hit.rank}, score {hit.score:.4f}, in {len(chain.links)} steps")
+    out.print(f"  query {shown_box(chain.links[0].source.box)}")
     for link in chain.links:
         out.print(
             f"  → {link.target.key} {shown_box(link.target.box)}, similarity {link.similarity:.2f}", highlight=False
@@ -284,11 +288,11 @@ def show_chain(hit: Hit, chain: Chain) -> None:
 def show_skipped(skipped: list[dict[str, str]]) -> None:
     """Print what was passed over, the first few."""
     if skipped:
-        out.print(f"passed over {len(skipped)}:", highlight=False)
+        out.print(f"passed over {len(skipped)}:")
         for one in skipped[:10]:
-            out.print(f"  {one['key']}: {one['reason']}", highlight=False, markup=False)
+            out.print(f"  {one['key']}: {one['reason']}")
         if len(skipped) > 10:
-            out.print(f"  and {len(skipped) - 10} more; manifind info --json lists them", highlight=False)
+            out.print(f"  and {len(skipped) - 10} more; manifind info --json lists them")
 
 
 def as_dict(hit: Hit) -> dict[str, Any]:
@@ -324,6 +328,13 @@ def shown_box(box: tuple[float, ...]) -> str:
     return ",".join(f"{corner:.0f}" for corner in box)
 
 
+def write_page(file: Path, text: str) -> None:
+    """Write a page where the user wants it."""
+    if file.is_dir() or not file.resolve().parent.is_dir():
+        raise InvalidInput(f"{file} is a folder or lies in none; give the name of a file to write, report.html say.")
+    file.write_text(text, encoding="utf-8")
+
+
 @contextmanager
 def progress_bars(*, hidden: bool) -> Iterator[Callable[[str, int, int], None]]:
     """Show a bar for each stage, with the rate and the time left."""
@@ -352,21 +363,19 @@ def plain_errors(debug: bool) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        err.print("interrupted; what was described is kept, and the same command goes on from there.", soft_wrap=True)
+        err.print("interrupted; what was described is kept, and the same command goes on from there.")
         sys.exit(INTERRUPTED)
-    except (ManifindError, OSError) as error:
+    except (ManifindError, FileNotFoundError, NotADirectoryError) as error:
         if debug:
             raise
-        fault = isinstance(error, Damaged) or (
-            isinstance(error, OSError) and not isinstance(error, FileNotFoundError | ManifindError)
-        )
-        sentence = (
-            str(error)
-            if isinstance(error, ManifindError | FileNotFoundError)
-            else f"{error.filename or 'the disk'}: {error.strerror or error}."
-        )
-        err.print(sentence, highlight=False, markup=False, soft_wrap=True)
-        sys.exit(MACHINE_FAULT if fault else WRONG_WORDS)
+        err.print(error)
+        sys.exit(MACHINE_FAULT if isinstance(error, Damaged) else WRONG_WORDS)
+    except (OSError, sqlite3.Error, MemoryError) as error:
+        if debug:
+            raise
+        where = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
+        err.print(f"{where}{getattr(error, 'strerror', None) or error or 'out of memory'}.")
+        sys.exit(MACHINE_FAULT)
 
 
 if __name__ == "__main__":

@@ -27,8 +27,8 @@ class Averages:
     """A network of no depth: the mean colour of each cell of 8 pixels, in three channels."""
 
     def __init__(self, **changes: Any) -> None:
-        given: dict[str, Any] = {"name": "averages", "channels": 3, "stride": 8, "long_side": 96, **changes}
-        self.spec = BackboneSpec(**given)
+        given: dict[str, Any] = {"name": "averages", "channels": 3, "stride": 8, "long_side": 96, "smallest_side": 32}
+        self.spec = BackboneSpec(**given | changes)
 
     def features(self, photo: Photo) -> npt.NDArray[np.float32]:
         height, width = photo.shape[0] // 8, photo.shape[1] // 8
@@ -71,7 +71,7 @@ def test_regions_are_unit_vectors_with_boxes_of_the_photo(describer: Describer) 
 
 
 def test_descriptors_follow_their_definition_step_by_step(describer: Describer) -> None:
-    photo = scene(200, 290)
+    photo = scene(224, 300)
     features = describer.backbone.features(photo).astype(np.float64)
     rows = []
     for x0, y0, x1, y1 in region_grid(7, 10).tolist():

@@ -94,6 +94,11 @@ def test_info_prints_counts(index: Index) -> None:
         (("search", "{index}", "first-0.png", "--method", "magic"), 2, "regional"),
         (("explain", "{index}", "first-0.png", "nowhere.jpg"), 2, "is not a photo of"),
         (("index", "nowhere"), 2, "not a folder"),
+        (("index", "{photos}", "-k", "0", "-o", "x.manifind"), 2, "0"),
+        (("index", "{photos}", "-o", "{photos}"), 2, "is not a saved index"),
+        (("search", "{index}", "first-0.png", "--html", "nowhere/page.html"), 2, "name of a file"),
+        (("search", "{index}", "first-0.png", "--html", "{photos}"), 2, "name of a file"),
+        (("whiten", "{photos}/first-0.png", "-o", "x.npz"), 2, "not a list of pairs"),
         (("info", "{photos}"), 3, "manifest.json"),
     ],
 )
@@ -104,6 +109,35 @@ def test_an_error_is_a_sentence_and_an_exit_code(
     assert result.exit_code == code
     assert what in " ".join(result.stderr.split())
     assert "Traceback" not in result.stderr
+
+
+def test_keys_are_printed_as_they_are(photos: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "odd #1?"
+    folder.mkdir()
+    names = ["a [bold]b[red].png", ":smile:.png", "x" * 120 + ".png"]
+    for i, name in enumerate(names):
+        shutil.copy(photos / f"first-{i}.png", folder / name)
+    assert run("index", folder).exit_code == 0
+    shown = run("search", tmp_path / "odd #1?.manifind", folder / names[0])
+    assert shown.exit_code == 0
+    assert all(name in shown.stdout for name in names)
+
+
+def test_the_folder_may_be_the_one_where_we_are(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(photos, tmp_path / "here")
+    monkeypatch.chdir(tmp_path / "here")
+    assert run("index", ".").exit_code == 0
+    assert (tmp_path / "here.manifind" / "manifest.json").exists()
+
+
+def test_a_photo_beyond_the_shortlist_cannot_be_explained(
+    index: Index, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("manifind.index.index.SHORTLIST", 2)
+    codes = [
+        run("explain", index.path, photos / "first-0.png", image.key).exit_code for image in index.catalogue.images
+    ]
+    assert sorted(codes) == [0] * 2 + [1] * 10
 
 
 def test_nothing_found_has_its_own_exit_code(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from manifind import Damaged, InvalidInput
 from manifind.describe import Describer, Unreadable, learn, load_describer, read_photo
 from manifind.index import METHODS, Index, whole_box
 from manifind.index import index as module
+from manifind.index.journal import Journal
 from tests.index.conftest import scene, texture
 
 THING = (20, 30, 148, 158)
@@ -200,6 +201,98 @@ def test_a_whitening_can_be_learnt_from_the_photos(
     bare = Index.create(tmp_path / "bare.manifind", photos, whiten="none", k=20)
     assert bare.manifold.vectors_.shape[1] == 1280
     assert Index.open(bare.path).search("first-0.png", top=1)
+
+
+def test_boxes_of_a_large_photo_are_in_its_own_pixels(tmp_path: Path, photos: Path) -> None:
+    """A JPEG of more than four times the size that the network sees is decoded reduced."""
+    (tmp_path / "large").mkdir()
+    small = Image.open(photos / "first-0.png")
+    small.resize((3840, 2880)).save(tmp_path / "large" / "a.jpg", quality=95)
+    small.save(tmp_path / "large" / "b.png")
+    made = Index.create(tmp_path / "i.manifind", tmp_path / "large")
+    first, end = made.manifold.layout_.starts[:2]
+    assert made.catalogue[0].width == 3840
+    np.testing.assert_allclose(made.boxes[first:end].max(axis=0), [3840 / 2, 2880 / 2, 3840, 2880], rtol=0.6)
+    assert made.boxes[first:end, 2].max() == 3840
+    assert made.boxes[first:end, 3].max() == 2880
+
+
+def test_a_photo_edited_in_place_is_described_again(photos: Path, tmp_path: Path, counting: Counting) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(photos, folder)
+    made = Index.create(tmp_path / "i.manifind", folder, describer=counting, k=20)
+    generation, size = made.generation, (folder / "first-0.png").stat().st_size
+    assert made.sync().described == 0
+    assert made.generation == generation
+    Image.fromarray(texture(9, 240, 320)).save(folder / "first-0.png")
+    with (folder / "first-0.png").open("ab") as stream:  # of the same size, if it can be
+        stream.write(bytes(max(0, size - stream.tell())))
+    assert made.sync().described == 1
+
+
+def test_hits_and_readers_keep_their_generation(photos: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(photos, folder)
+    made = Index.create(tmp_path / "i.manifind", folder, k=20)
+    reader = Index.open(made.path)
+    hits = made.search("second-3.png")
+    for file in folder.glob("first-*.png"):
+        file.unlink()
+    made.sync()
+    assert len(made) == 8
+    assert made.explain(hits[-1]).key == hits[-1].key
+    assert len(reader) == 12
+    reader.reload()
+    assert len(reader) == 8
+
+
+def test_two_writers_do_not_mix(photos: Path, tmp_path: Path, counting: Counting) -> None:
+    refused = []
+
+    def meanwhile(stage: str, done: int, total: int) -> None:
+        if stage == "photos" and done == 3:
+            with pytest.raises(InvalidInput, match="being written by process") as error:
+                Index.create(tmp_path / "i.manifind", photos)
+            refused.append(error)
+
+    made = Index.create(tmp_path / "i.manifind", photos, describer=counting, k=20, progress=meanwhile)
+    assert refused
+    assert len(made) == 12
+
+
+def test_a_folder_of_somebody_elses_is_not_touched(photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "thesis.part").mkdir()
+    (tmp_path / "thesis.part" / "chapter.txt").write_text("mine")
+    with pytest.raises(InvalidInput, match="in the way"):
+        Index.create(tmp_path / "thesis", photos)
+    assert (tmp_path / "thesis.part" / "chapter.txt").read_text() == "mine"
+
+
+def test_a_journal_cut_off_in_the_middle_of_a_photo_goes_on(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    rows = [rng.random((n, 3), dtype=np.float32) for n in (4, 5, 6)]
+    with Journal(tmp_path / "j", "print", 3) as journal:
+        for i, vectors in enumerate(rows[:2]):
+            journal.append(f"photo {i}", 10, 20, vectors, np.zeros((len(vectors), 4), np.float32))
+    for name, extra in (("vectors.f32", b"12345"), ("boxes.f32", b"1"), ("photos.jsonl", b'["photo 2", 10')):
+        with (tmp_path / "j" / name).open("ab") as stream:
+            stream.write(extra)
+    with Journal(tmp_path / "j", "print", 3) as journal:
+        assert len(journal) == 2
+        journal.append("photo 2", 10, 20, rows[2], np.ones((6, 4), np.float32))
+        vectors, boxes = journal.arrays()
+        np.testing.assert_array_equal(vectors, np.concatenate(rows))
+        assert boxes[:9].sum() == 0
+        assert boxes[9:].sum() == 24
+    with Journal(tmp_path / "j", "another print", 3) as journal:
+        assert len(journal) == 0
+
+
+def test_the_chain_starts_where_the_query_is(index: Index, photos: Path) -> None:
+    chain = index.explain(index.search(photos / "first-0.png", THING)[0])
+    x0, y0, x1, y1 = chain.links[0].source.box
+    assert THING[0] <= x0 < x1 <= THING[2]
+    assert THING[1] <= y0 < y1 <= THING[3]
 
 
 # -- bad input --------------------------------------------------------------------------------------------------------

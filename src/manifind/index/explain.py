@@ -20,7 +20,7 @@ REACHED = 20_000
 """The best regions by score among which paths are looked for, besides the seed and the target."""
 
 
-class Path(NamedTuple):
+class Chained(NamedTuple):
     """A chain of regions from a seed to the target, and how much flows along it."""
 
     regions: IntArray
@@ -29,7 +29,7 @@ class Path(NamedTuple):
     """α s_ij of each link, one fewer than there are regions."""
 
 
-def best_path(S: sp.csr_array, alpha: float, seed: Seed, scores: FloatArray, targets: IntArray) -> Path | None:
+def best_path(S: sp.csr_array, alpha: float, seed: Seed, scores: FloatArray, targets: IntArray) -> Chained | None:
     """Return the path that carries most from the seed to any of `targets`; None where there is none."""
     count = min(REACHED, len(scores))
     best = np.argpartition(-scores, count - 1)[:count]
@@ -57,7 +57,7 @@ def best_path(S: sp.csr_array, alpha: float, seed: Seed, scores: FloatArray, tar
         chain.append(int(before[chain[-1]]))
     regions = nodes[chain[::-1]].astype(np.int32)
     flows = np.array([alpha * S[i, j] for i, j in pairwise(regions)], np.float32)
-    return Path(regions, flows)
+    return Chained(regions, flows)
 
 
 def _length(flow: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:

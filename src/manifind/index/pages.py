@@ -4,8 +4,10 @@ import html
 from collections.abc import Sequence
 from itertools import pairwise
 
+import numpy as np
+
 from manifind.describe import Unreadable
-from manifind.index.index import Chain, Hit, Index, Place, Source
+from manifind.index.index import Box, Chain, Hit, Index, Place, Source
 from manifind.index.report import THUMBNAIL, Picture, chain, gallery, page
 
 View = tuple[Source, Sequence[float] | None]
@@ -13,7 +15,7 @@ View = tuple[Source, Sequence[float] | None]
 
 def search_page(index: Index, views: Sequence[View], hits: Sequence[Hit], method: str) -> str:
     """Return a page with the query and its results, the matching regions outlined."""
-    results = [picture for hit in hits if (picture := _result(index, hit)) is not None]
+    results = [_result(index, hit) for hit in hits]
     sections = [("Query", gallery([_query(index, *view) for view in views]))]
     sections.append((f"{len(hits)} photos", gallery(results) if results else "<p>Nothing was found.</p>"))
     return page("What manifind found", f"{method}, among {len(index)} photos of {index.root}", sections)
@@ -47,7 +49,7 @@ def _query(index: Index, image: Source, box: Sequence[float] | None) -> Picture:
     return Picture(pixels, width, height, boxes, f"<b>query</b> {name}", query=True)
 
 
-def _result(index: Index, hit: Hit) -> Picture | None:
+def _result(index: Index, hit: Hit) -> Picture:
     boxes = [(region.box, region.share / hit.regions[0].share) for region in hit.regions[:3]]
     caption = f"<b>{hit.rank}</b> {html.escape(hit.key)}<br><span class=faint>score {hit.score:.4f}</span>"
     return _picture(index, hit.key, boxes, caption)
@@ -58,14 +60,10 @@ def _stop(index: Index, place: Place) -> Picture:
     return _picture(index, place.key, [(place.box, 1.0)], html.escape(place.key))
 
 
-def _picture(
-    index: Index, key: str, boxes: Sequence[tuple[tuple[float, float, float, float], float]], caption: str
-) -> Picture:
+def _picture(index: Index, key: str, boxes: Sequence[tuple[Box, float]], caption: str) -> Picture:
     try:
         photo = index.photo(key, long_side=THUMBNAIL)
     except Unreadable as error:
-        import numpy as np
-
         record = index.catalogue.of_key(key)
         assert record is not None  # noqa: S101
         blank = np.full((90, 120, 3), 128, np.uint8)
