@@ -15,7 +15,7 @@ CNN Representations. CVPR 2017.
 import inspect
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -326,16 +326,6 @@ class Manifold:
             lambda: self._query_globals(Q) if G is None else G,
         )
         search = self._append if checked.seeding == "append" else self._seed
-        if isinstance(places, Sequence):
-            found = [search([q], self._part(p), checked, engine, top)[0] for q, p in zip(Q, places, strict=True)]
-        else:
-            part = self._part(places)
-            size = max(1, min(LARGEST_BATCH, BATCH_BYTES // (8 * part.size)))
-            chunks = [Q[start : start + size] for start in range(0, len(Q), size)]
-            found = [ranking for chunk in chunks for ranking in search(chunk, part, checked, engine, top)]
-            places = [places] * len(Q) if places is not None else None
-        if not batch:
-            return found
         S = self.S_
 
         def again(query: FloatArray, own: Places | None) -> FloatArray:
@@ -343,11 +333,21 @@ class Manifold:
                 raise NotFitted("the manifold was fitted anew since this search; search again for region scores.")
             return search([query], self._part(own), checked, engine, top)[0].regions
 
-        # A ranking of a batch does not hold the scores of all regions: it searches again if they are asked for.
-        return [
-            replace(ranking, _region_scores=partial(again, query, None if places is None else places[i]))
-            for i, (ranking, query) in enumerate(zip(found, Q, strict=True))
-        ]
+        def found(chunk: list[FloatArray], own: Places | None) -> Iterator[Ranking]:
+            rankings = search(chunk, self._part(own), checked, engine, top)
+            if not batch:
+                return iter(rankings)
+            # A ranking of a batch does not hold the scores of all regions: it searches again if they are asked for.
+            return (
+                replace(ranking, _region_scores=partial(again, query, own))
+                for ranking, query in zip(rankings, chunk, strict=True)
+            )
+
+        if isinstance(places, Sequence):
+            return [ranking for q, own in zip(Q, places, strict=True) for ranking in found([q], own)]
+        size = max(1, min(LARGEST_BATCH, BATCH_BYTES // (8 * len(self.vectors_))))
+        chunks = [Q[start : start + size] for start in range(0, len(Q), size)]
+        return [ranking for chunk in chunks for ranking in found(chunk, places)]
 
     def _seed(
         self, queries: list[FloatArray], part: Part, checked: _Checked, engine: str, top: int | None
