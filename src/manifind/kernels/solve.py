@@ -94,7 +94,7 @@ def _conjugate_gradient(S: sp.csr_array, b: Floats, alpha: float, max_iter: int,
     for iteration in range(1, max_iter + 1):
         if not len(live):
             break
-        along = _product(S, p)
+        along = _sparse_product(S, p) if iteration == 1 else _product(S, p)
         curvature = _complete(along, p, alpha)
         rr_before, rr = rr, _descend(x, r, p, along, rr / curvature)
         reached.note(live, iteration, np.sqrt(rr))
@@ -149,6 +149,18 @@ class _Reached:
 def _product(S: sp.csr_array, x: Floats) -> Floats:
     """Return Sx; SciPy has a faster loop for a single column than for a block of one."""
     product: Floats = (S @ x[:, 0])[:, None] if x.shape[1] == 1 else S @ x
+    return product
+
+
+def _sparse_product(S: sp.csr_array, x: Floats) -> Floats:
+    """Return Sx for an x of few non-zero rows, as y has: only the rows of S that these meet are touched.
+
+    S is symmetric, so its columns are its rows.
+    """
+    rows = np.flatnonzero(x.any(axis=1))
+    if 4 * len(rows) > len(x):
+        return _product(S, x)
+    product: Floats = S[rows].T @ x[rows]
     return product
 
 
