@@ -1,135 +1,284 @@
-"""The demo as its users meet it: a table, JSON, a picture, and one sentence when something is off."""
+"""The demo as its users meet it: a table, JSON, a page, and one sentence when something is off."""
 
-import io
+import html.parser
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
 
-from manifind import Manifold, demo, plots
-from manifind.synthetic import Planted, planted_objects
+from manifind import Index, demo, plots, scenes
+from manifind.cli import main
+from manifind.demo import DIFFUSION, MATCH, PLAIN, REGIONS, Demo, Ranked
 
-METHODS = ["plain search", "global diffusion", "regional diffusion"]
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    def few() -> Planted:
-        return planted_objects(200, objects=3, views=60, queries=2)
-
-    monkeypatch.setattr(demo, "planted_objects", few)
-    monkeypatch.setattr(plots, "STEP", 0.1)
+METHODS = [PLAIN, MATCH, DIFFUSION, REGIONS]
 
 
-def test_the_table_has_a_line_for_each_method_and_names_its_terms(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert demo.main(["--out", str(tmp_path / "new" / "folder")]) == 0
-    printed = capsys.readouterr()
-    lines = printed.out.splitlines()
+@pytest.fixture(scope="module", autouse=True)
+def quick() -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plots, "STEP", 0.1)
+        patch.setattr(demo, "run", partial(demo.run, scenes=15))
+        yield
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Demo:
+    return demo.run(tmp_path_factory.mktemp("demo") / "new" / "folder", scenes=90)
+
+
+@pytest.fixture(scope="module")
+def index(shown: Demo) -> Index:
+    return Index.open(shown.report.parent / "scenes.manifind")
+
+
+@pytest.fixture(scope="module")
+def made(shown: Demo) -> scenes.Scenes:
+    folder = shown.report.parent / "scenes"
+    said = json.loads((folder / "truth.json").read_text())
+    truth = tuple(scenes.Scene(**one) for one in said["scenes"])
+    queries = tuple(scenes.Query(**one) for one in said["queries"])
+    return scenes.Scenes(folder / "photos", folder / "queries", truth, queries)
+
+
+@pytest.fixture(scope="module")
+def found(index: Index, made: scenes.Scenes) -> list[Ranked]:
+    return demo.rankings(index, [demo._described(index, made, query) for query in made.queries])
+
+
+def manifind(*words: str | Path) -> Result:
+    return CliRunner().invoke(main, ["demo", *map(str, words)])
+
+
+# -- what comes out ---------------------------------------------------------------------------------------------------
+
+
+def test_regional_diffusion_finds_what_the_others_lose_and_the_smaller_the_more(shown: Demo) -> None:
+    plain, match, whole, regional = shown.lines
+    assert regional.mAP > plain.mAP + 5
+    assert regional.mAP > whole.mAP + 5
+    assert regional.mAP > match.mAP
+    gain = [regional.by_size[size] - plain.by_size[size] for size in regional.by_size]
+    assert gain[0] == max(gain)
+    assert gain[0] > 15
+
+
+def test_the_table_has_a_line_for_each_method_and_names_its_terms(shown: Demo) -> None:
+    lines = demo.as_table(shown).splitlines()
     assert [line[:20].strip() for line in lines if line.endswith(" ms")] == METHODS
-    assert "trapezoid" in printed.out
-    assert "200 images, 4,200 regions, 128 dimensions, 6 queries" in printed.out
-    picture = tmp_path / "new" / "folder" / "figure1.png"
-    assert lines[-1].endswith(str(picture))
-    assert picture.read_bytes().startswith(b"\x89PNG")
-    assert printed.err == ""
+    assert "90 photos, 1,890 regions, 12 objects, 24 queries" in lines[0]
+    said = " ".join(lines)
+    for term in ("trapezoid", "k = 200", "alpha = 0.8", str(shown.report)):
+        assert term in said
+    assert max(map(len, lines[:-1])) <= 110
 
 
-def test_json_says_the_same_and_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert demo.main(["--out", str(tmp_path)]) == 0
-    table = capsys.readouterr().out
-    assert demo.main(["--out", str(tmp_path), "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
+def test_json_says_the_same_as_the_table(shown: Demo) -> None:
+    said = json.loads(demo.as_json(shown))
+    table = demo.as_table(shown).splitlines()
     assert [line["method"] for line in said["methods"]] == METHODS
-    assert said["average_precision"] == "trapezoid"
-    assert said["picture"] == str(tmp_path / "figure1.png")
-    assert said["collection"] == {"images": 200, "regions": 4200, "dimensions": 128, "queries": 6}
     for line in said["methods"]:
         figures = [line["mAP"], *line["by_size"].values()]
-        (row,) = [row for row in table.splitlines() if row.startswith(line["method"])]
+        (row,) = [row for row in table if row.startswith(line["method"])]
         assert row[20:].split()[: len(figures)] == [f"{figure:.1f}" for figure in figures]
-        assert line["fit_seconds"] >= 0
         assert line["query_seconds"] > 0
+    assert said["average_precision"] == "trapezoid"
+    assert said["collection"] == {"photos": 90, "regions": 1890, "objects": 12, "queries": 24}
+    assert sum(said["photos_of_size"].values()) == 72
+    assert Path(said["picture"]).read_bytes().startswith(b"\x89PNG")
 
 
-def test_precision_is_counted_where_each_image_was_found() -> None:
-    collection = planted_objects(100, objects=2, views=40, queries=2)
-    by_size = demo.compare(collection)[2].by_size
-    rankings = Manifold().fit(collection.vectors, collection.image_of).search_many(collection.queries)
-    for (least, most), (kind, precision) in zip(demo.SIZES, by_size.items(), strict=True):
-        assert kind == f"{least}-{most}"
-        counted = []
-        for ranking, positives, sizes in zip(rankings, collection.positives, collection.sizes, strict=True):
-            size_of = dict(zip(positives.tolist(), sizes.tolist(), strict=True))
-            found = 0
-            for rank, image in enumerate(ranking.images.tolist(), start=1):
-                if image in size_of:
-                    found += 1
-                    if least <= size_of[image] <= most:
-                        counted.append(found / rank)
-        assert precision == pytest.approx(100 * sum(counted) / len(counted), abs=0.01)
+def test_map_by_size_is_that_of_the_photos_of_the_size_the_others_taken_away(
+    shown: Demo, index: Index, made: scenes.Scenes, found: list[Ranked]
+) -> None:
+    for line, ranked in zip(shown.lines, found, strict=True):
+        for (least, most), (kind, mAP) in zip(demo.SIZES, line.by_size.items(), strict=True):
+            assert kind == f"{least}-{most}"
+            ends = {0 if least == 2 else least, 100 if most == 40 else most}
+            each = []
+            for query, ranking in zip(made.queries, ranked.rankings, strict=True):
+                own = {scene.file: 100 * scene.size for scene in made.truth if scene.shows == query.shows}
+                wanted = {file for file, size in own.items() if min(ends) <= size < max(ends)}
+                keys = [index.catalogue[image].key for image in ranking.images.tolist()]
+                keys = [key for key in keys if key in wanted or key not in own]
+                if wanted:
+                    each.append(area_under(keys, wanted))
+            assert mAP == pytest.approx(100 * sum(each) / len(each), abs=0.01)
 
 
-def test_without_matplotlib_the_table_comes_without_the_picture(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def area_under(keys: list[str], wanted: set[str]) -> float:
+    """Average precision as Oxford's own program adds it up."""
+    area, right, recall, precision = 0.0, 0, 0.0, 1.0
+    for rank, key in enumerate(keys, start=1):
+        right += key in wanted
+        area += (right / len(wanted) - recall) * (precision + right / rank) / 2
+        recall, precision = right / len(wanted), right / rank
+    return area
+
+
+def test_the_rankings_are_those_of_searching_the_index(index: Index, made: scenes.Scenes, found: list[Ranked]) -> None:
+    query = made.queries[0]
+    for ranked, method in ((found[0], "plain"), (found[1], "match"), (found[3], "regional")):
+        hits = index.search(made.queries_folder / query.file, query.box, top=None, method=method)
+        assert [hit.image for hit in hits] == ranked.rankings[0].images.tolist()
+
+
+def test_examples_are_lost_by_similarity_and_found_by_diffusion_through_photos_that_show_the_object(
+    shown: Demo, made: scenes.Scenes
+) -> None:
+    assert shown.examples
+    shows = {scene.file: scene.shows for scene in made.truth}
+    for example in shown.examples:
+        assert example.regional_rank <= example.photos_of_it < example.plain_rank
+        assert example.chain.keys[-1] == example.scene.file
+        assert {shows[key] for key in example.chain.keys} == {example.query.shows}
+        assert len(example.chain.keys) > 1
+    assert len({example.query.shows for example in shown.examples}) == len(shown.examples)
+
+
+class Page(html.parser.HTMLParser):
+    """What a browser would fetch, and what stands there."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.sources: list[str] = []
+        self.cells: list[str] = []
+        self._in_cell = False
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.sources += [value for name, value in attrs if name in ("src", "href") and value]
+        self._in_cell = tag == "td"
+
+    def handle_data(self, data: str) -> None:
+        if self._in_cell:
+            self.cells.append(data)
+            self._in_cell = False
+
+
+def test_the_report_stands_alone_and_shows_a_chain_and_the_table(shown: Demo) -> None:
+    text = shown.report.read_text(encoding="utf-8")
+    page = Page(text)
+    assert page.sources
+    assert all(source.startswith("data:image/") for source in page.sources)
+    assert "<script" not in text
+    for line in shown.lines:
+        start = page.cells.index(line.method)
+        figures = [line.mAP, *line.by_size.values()]
+        assert page.cells[start + 1 : start + 1 + len(figures)] == [f"{figure:.1f}" for figure in figures]
+    for example in shown.examples:
+        assert all(key in text for key in example.chain.keys)
+
+
+def test_a_region_meets_an_object_that_it_has_half_of_or_that_has_half_of_it() -> None:
+    region = (100.0, 100.0, 200.0, 200.0)
+    assert demo._meets(region, (120, 120, 140, 140))
+    assert demo._meets(region, (0, 0, 400, 400))
+    assert demo._meets(region, (80, 120, 120, 140))
+    assert not demo._meets(region, (70, 120, 110, 140))
+    assert not demo._meets(region, (210, 210, 300, 300))
+    assert not demo._meets(region, None)
+
+
+@pytest.mark.parametrize(
+    ("number", "spoken"),
+    [(1, "1st"), (2, "2nd"), (3, "3rd"), (4, "4th"), (11, "11th"), (12, "12th"), (113, "113th"), (121, "121st")],
+)
+def test_ranks_are_spoken(number: int, spoken: str) -> None:
+    assert demo._nth(number) == spoken
+
+
+# -- the command ------------------------------------------------------------------------------------------------------
+
+
+def test_the_command_prints_the_table_and_a_second_run_describes_nothing_again(tmp_path: Path) -> None:
+    first = manifind("--out", tmp_path)
+    assert first.exit_code == 0
+    assert [line[:20].strip() for line in first.stdout.splitlines() if line.endswith(" ms")] == METHODS
+    assert (tmp_path / "report.html").exists()
+    described: list[int] = []
+
+    def progress(stage: str, done: int, total: int) -> None:
+        if stage == "photos":
+            described.append(total)
+
+    again = demo.as_table(demo.run(tmp_path, progress=progress))
+    assert set(described) == {0}
+    for before, after in zip(first.stdout.splitlines(), again.splitlines(), strict=True):
+        if before.endswith(" ms"):
+            assert before[:58] == after[:58]
+
+
+def test_without_matplotlib_there_is_no_picture_and_the_json_is_still_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ["matplotlib", "matplotlib.figure"]:
         monkeypatch.setitem(sys.modules, name, None)
-    assert demo.main(["--out", str(tmp_path), "--json"]) == 0
-    printed = capsys.readouterr()
-    assert json.loads(printed.out)["picture"] is None
-    assert printed.err == "no picture: drawing a figure needs matplotlib; pip install 'manifind[plots]'\n"
+    result = manifind("--out", tmp_path, "--json")
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["picture"] is None
+    assert "pip install 'manifind[plots]'" in result.stderr
 
 
 @pytest.mark.parametrize("below", ["", "further/down"])
-def test_a_file_in_place_of_the_folder_is_the_users_to_mend(
-    below: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_in_place_of_the_folder_is_the_users_to_mend(below: str, tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("here already")
     out = tmp_path / "taken" / below
-    assert demo.main(["--out", str(out)]) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert printed.err == f"--out {out} is a file or lies below one; name a folder.\n"
+    result = manifind("--out", out)
+    assert result.exit_code == 2
+    assert result.stderr == f"--out {out} is a file or lies below one; name a folder.\n"
+    assert result.stdout == ""
     assert (tmp_path / "taken").read_text() == "here already"
 
 
-def test_a_folder_in_place_of_the_picture_is_the_users_to_mend(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "figure1.png").mkdir()
-    assert demo.main(["--out", str(tmp_path)]) == 2
-    assert capsys.readouterr().err == f"{tmp_path / 'figure1.png'} is a folder; move it away or name another --out.\n"
+@pytest.mark.parametrize("name", ["figure1.png", "report.html"])
+def test_a_folder_in_place_of_a_file_is_the_users_to_mend(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).mkdir()
+    result = manifind("--out", tmp_path)
+    assert result.exit_code == 2
+    assert result.stderr == f"{tmp_path / name} is a folder; move it away or name another --out.\n"
 
 
-def test_a_disk_that_cannot_be_written_is_the_machines_fault(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*args: Any, **kwargs: Any) -> None:
-        raise PermissionError(13, "Permission denied")
+def test_another_index_in_its_place_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    photos = tmp_path / "scenes" / "photos"
+    scenes.make_scenes(tmp_path / "scenes", scenes=2)
+    Index.create(tmp_path / "scenes.manifind", photos, k=5)
+    monkeypatch.setattr(demo, "run", partial(demo.run.func, scenes=2))  # type: ignore[attr-defined]
+    result = manifind("--out", tmp_path)
+    assert result.exit_code == 2
+    assert "is another index than this demo makes; move it away" in result.stderr
+    assert Index.open(tmp_path / "scenes.manifind").generation == 1
+
+
+def test_a_disk_that_cannot_be_written_is_the_machines_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Path, *args: Any, **kwargs: Any) -> None:
+        raise PermissionError(13, "Permission denied", str(self))
 
     monkeypatch.setattr(Path, "mkdir", refuse)
-    assert demo.main(["--out", str(tmp_path / "locked")]) == 3
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert printed.err == f"{tmp_path / 'locked' / 'figure1.png'} cannot be written: Permission denied.\n"
+    result = manifind("--out", tmp_path / "locked")
+    assert result.exit_code == 3
+    assert result.stderr == f"{tmp_path / 'locked'}: Permission denied.\n"
 
 
-def test_unknown_words_end_with_code_2(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        demo.main(["--colour"])
-    assert stopped.value.code == 2
-    assert "--colour" in capsys.readouterr().err
+def test_without_the_photographs_the_sentence_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scenes, "find_spec", lambda name: None)
+    scenes._photograph.cache_clear()
+    result = manifind("--out", tmp_path)
+    assert result.exit_code == 2
+    assert "pip install 'manifind[demo]'" in result.stderr
 
 
-def test_progress_is_shown_on_a_terminal_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
+def test_interrupting_ends_with_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*args: Any, **kwargs: Any) -> None:
+        raise KeyboardInterrupt
 
-    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
-    assert demo.main(["--out", str(tmp_path)]) == 0
-    assert terminal.getvalue().endswith("graph: 4,200 of 4,200 regions\n")
+    monkeypatch.setattr(demo, "make_scenes", interrupt)
+    result = manifind("--out", tmp_path)
+    assert result.exit_code == 130
+    assert "interrupted" in result.stderr
+    assert "Traceback" not in result.output

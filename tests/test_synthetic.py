@@ -5,7 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from manifind import InvalidInput, demo
+from manifind import InvalidInput, Manifold, Ranking
+from manifind.baselines import NearestImages
+from manifind.evaluate import mean_average_precision
+from manifind.layout import Layout, aggregate, aggregate_one
 from manifind.synthetic import LARGEST, REGIONS, bananas, planted_objects
 from tests.collections_of_regions import unit
 
@@ -90,11 +93,22 @@ def _few(make: Any) -> dict[str, int]:
 
 
 def test_regional_diffusion_beats_global_diffusion_beats_plain_search() -> None:
-    plain, global_, regional = demo.compare(planted_objects())
-    assert plain.mAP + 5 < global_.mAP < regional.mAP - 20
-    assert regional.mAP < 95  # not everything is found
-    gain = {size: regional.by_size[size] - global_.by_size[size] for size in regional.by_size}
-    assert list(gain) == sorted(gain, key=lambda size: -gain[size])  # the smaller the object, the more
+    made = planted_objects()
+    images = aggregate(made.vectors, Layout.of(made.image_of))
+    plain = NearestImages().fit(made.vectors, made.image_of).search_many(made.queries)
+    global_ = Manifold(k=50, query_k=10).fit(images).search_many([aggregate_one(query) for query in made.queries])
+    regional = Manifold().fit(made.vectors, made.image_of).search_many(made.queries)
+
+    def found(rankings: list[Ranking], least: int = 1, most: int = LARGEST) -> float:
+        shown = [(least <= sizes) & (sizes <= most) for sizes in made.sizes]
+        wanted = [positives[own] for positives, own in zip(made.positives, shown, strict=True)]
+        others = [positives[~own] for positives, own in zip(made.positives, shown, strict=True)]
+        return 100 * mean_average_precision(rankings, wanted, others)
+
+    assert found(plain) + 5 < found(global_) < found(regional) - 20
+    assert found(regional) < 95  # not everything is found
+    gain = [found(regional, size, size + 2) - found(global_, size, size + 2) for size in (1, 4, 7, 10)]
+    assert gain == sorted(gain, reverse=True)  # the smaller the object, the more
 
 
 @pytest.mark.parametrize(

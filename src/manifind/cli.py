@@ -17,6 +17,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from manifind import demo as photo_demo
 from manifind.describe import load_describer, whitening_from_pairs
 from manifind.errors import Damaged, InvalidInput, ManifindError
 from manifind.index import METHODS, Chain, Hit, Index
@@ -258,6 +259,22 @@ def info(debug: bool, index_path: Path, as_json: bool) -> None:
         for name, value in facts.items():
             out.print(f"{name.replace('_', ' '):<18}", f"{value:,.1f}" if isinstance(value, float) else value)
         show_skipped(skipped)
+
+
+@main.command()
+@click.option(
+    "--out", "folder", type=click.Path(path_type=Path), default="out", show_default=True, help="Where everything goes."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def demo(debug: bool, folder: Path, as_json: bool) -> None:
+    """Plant objects in photos, find them in four ways, and write a page that shows how."""
+    with plain_errors(debug):
+        with progress_bars(hidden=as_json or not err.is_terminal) as progress:
+            shown = photo_demo.run(folder, progress=progress)
+        click.echo(photo_demo.as_json(shown) if as_json else photo_demo.as_table(shown))
+        if shown.picture is None:
+            err.print("without Figure 1, which needs matplotlib; pip install 'manifind[plots]'")
 
 
 # -- how things are shown ---------------------------------------------------------------------------------------------

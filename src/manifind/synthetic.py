@@ -1,4 +1,4 @@
-"""Collections made up by a formula, where the truth is known: for the first figure, the demo and tests.
+"""Collections made up by a formula, where the truth is known: for the first figure, examples and tests.
 
 `bananas` is a set of points in the plane, as in Figure 1 of the paper. `planted_objects` is a collection of region
 descriptors with objects hidden in clutter, whose difficulty is the one the paper is about: an object covers a few

@@ -416,7 +416,8 @@ def _ranking(now: Generation, vectors: FloatArray, top: int | None, method: str)
     if method not in now.others:
         if method == "global":
             k = min(50, max(1, len(now.catalogue) - 1))
-            now.others[method] = Manifold(k=k, query_k=10).fit(manifold.global_vectors_)
+            whole = Manifold(k=k, query_k=10, alpha=manifold.alpha, gamma=manifold.gamma)
+            now.others[method] = whole.fit(manifold.global_vectors_)
         else:
             image_of = np.repeat(manifold.layout_.images, manifold.layout_.counts)
             baseline = NearestImages() if method == "plain" else RegionMatch()

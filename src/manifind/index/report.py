@@ -27,6 +27,12 @@ figcaption { padding: .4rem .6rem; font-size: .85rem; overflow-wrap: anywhere; }
 figcaption b { font-variant-numeric: tabular-nums; } .faint { color: var(--faint); }
 .arrow { align-self: center; font-size: 1.4rem; color: var(--faint); text-align: center; }
 .arrow small { display: block; font-size: .75rem; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { padding: .25rem .9rem; border-bottom: 1px solid var(--line); text-align: right; }
+th:first-child, td:first-child { text-align: left; } th { font-weight: 600; }
+.small figure { width: 8.4rem; } .small .row { gap: .6rem; }
+.right { color: light-dark(#2b8a3e, #69db7c); } .wrong { color: light-dark(#c92a2a, #ff8787); }
+img.wide { display: block; max-width: 100%; height: auto; background: white; border-radius: 6px; }
 """
 
 Box = tuple[float, float, float, float]
@@ -69,6 +75,19 @@ def chain(pictures: Sequence[Picture], links: Sequence[str]) -> str:
     for picture, link in zip(pictures[1:], links, strict=True):
         parts += [f'<div class="arrow">→<small>{html.escape(link)}</small></div>', _figure(picture)]
     return f'<div class="row">{"".join(parts)}</div>'
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table: names in the first column, figures in the others."""
+    head = "".join(f"<th>{html.escape(cell)}</th>" for cell in header)
+    body = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def illustration(png: bytes, alt: str) -> str:
+    """Return a drawing, as wide as the page."""
+    source = "data:image/png;base64," + base64.b64encode(png).decode()
+    return f'<img class="wide" alt="{html.escape(alt)}" src="{source}">'
 
 
 def _figure(picture: Picture) -> str:
