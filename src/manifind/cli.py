@@ -107,7 +107,7 @@ def index(
                         "another -o."
                     )
                 made = Index.open(target)
-                if photos.resolve() != made.root:
+                if folder != made.root:
                     raise InvalidInput(f"{target} is the index of {made.root}, not of {photos}; choose another -o.")
                 changes: dict[str, int] | None = vars(made.sync(progress=progress))
             else:

@@ -82,7 +82,7 @@ def build(
             shutil.rmtree(beside, ignore_errors=True)
             reasons = "; ".join(f"{one.key}: {one.reason}" for one in skipped[:3])
             raise InvalidInput(f"{root} has no photo that can be read ({reasons}); give a folder with at least one.")
-        catalogue = Catalogue([record for record, _ in photos], sorted(skipped, key=lambda one: one.key))
+        catalogue = Catalogue(photos, sorted(skipped, key=lambda one: one.key))
         if before is not None and (catalogue.images, catalogue.skipped) == (
             before.catalogue.images,
             before.catalogue.skipped,
@@ -103,7 +103,9 @@ def build(
             {CATALOGUE: catalogue.write},
         )
         shutil.rmtree(beside, ignore_errors=True)
-    gone = 0 if before is None else len({image.key for image in before.catalogue.images} - {r.key for r, _ in photos})
+    gone = (
+        0 if before is None else len({image.key for image in before.catalogue.images} - {photo.key for photo in photos})
+    )
     return Changes(described=described, kept=kept, removed=gone, skipped=len(skipped))
 
 
@@ -127,13 +129,12 @@ def _gather(
     journal: Journal,
     before: Before | None,
     report: Progress,
-) -> tuple[list[tuple[ImageRecord, str]], int, int]:
-    """Return the photos in order of their keys, each with where its regions are; describes those that are new."""
+) -> tuple[list[ImageRecord], int, int]:
+    """Return the photos in order of their keys, how many were known, and how many are new and were described."""
     hashes: dict[str, str] = {}
-    known: dict[str, ImageRecord] = {}
+    sizes: dict[str, tuple[int, int]] = {}
     first_of: dict[str, str] = {}
     wanted: list[Found] = []
-    by_content = {} if before is None else {image.sha256: image for image in before.catalogue.images}
     for one in found:
         old = None if before is None else before.catalogue.of_key(one.key)
         try:
@@ -147,10 +148,9 @@ def _gather(
             continue
         first_of[digest] = one.key
         hashes[one.key] = digest
-        if digest in by_content:
-            known[one.key] = by_content[digest]
-        elif (entry := journal.get(digest)) is not None:
-            known[one.key] = ImageRecord(0, one.key, digest, 0, 0, entry.width, entry.height)
+        known = (None if before is None else before.catalogue.of_content(digest)) or journal.get(digest)
+        if known is not None:
+            sizes[one.key] = known.width, known.height
         else:
             wanted.append(one)
 
@@ -165,33 +165,31 @@ def _gather(
                 height, width, _ = photo.pixels.shape
                 enlarged = np.array([photo.width / width, photo.height / height] * 2, np.float32)
                 journal.append(hashes[one.key], photo.width, photo.height, regions.vectors, regions.boxes * enlarged)
-                known[one.key] = ImageRecord(0, one.key, hashes[one.key], 0, 0, photo.width, photo.height)
+                sizes[one.key] = photo.width, photo.height
                 described += 1
             report("photos", done, len(wanted))
 
-    photos: list[tuple[ImageRecord, str]] = []
-    for one in sorted((one for one in found if one.key in known), key=lambda one: one.key):
-        digest = hashes[one.key]
-        size = known[one.key]
-        record = ImageRecord(len(photos), one.key, digest, one.size, one.mtime_ns, size.width, size.height)
-        photos.append((record, digest))
+    readable = sorted((one for one in found if one.key in sizes), key=lambda one: one.key)
+    photos = [
+        ImageRecord(number, one.key, hashes[one.key], one.size, one.mtime_ns, *sizes[one.key])
+        for number, one in enumerate(readable)
+    ]
     return photos, len(photos) - described, described
 
 
 def _assembled(
-    photos: list[tuple[ImageRecord, str]], journal: Journal, before: Before | None, folder: Path
+    photos: list[ImageRecord], journal: Journal, before: Before | None, folder: Path
 ) -> tuple[FloatArray, FloatArray, Any]:
     """Lay out the regions of all photos in order, in files beside the journal."""
     journal_vectors, journal_boxes = journal.arrays()
     sources: list[_Source] = []
-    old = {} if before is None else {image.sha256: image for image in before.catalogue.images}
-    for _, digest in photos:
-        entry = journal.get(digest)
+    for photo in photos:
+        entry = journal.get(photo.sha256)
         if entry is not None:
             sources.append(_Source(journal_vectors, journal_boxes, entry))
         else:
-            assert before is not None  # noqa: S101 (it is in one of the two)
-            image = old[digest]
+            image = None if before is None else before.catalogue.of_content(photo.sha256)
+            assert before is not None and image is not None  # noqa: S101, PT018 (it is in one of the two)
             first, end = int(before.starts[image.number]), int(before.starts[image.number + 1])
             sources.append(_Source(before.vectors, before.boxes, Entry(image.width, image.height, first, end - first)))
     counts = np.array([source.entry.regions for source in sources])

@@ -55,6 +55,7 @@ class Catalogue:
         self.images = images
         self.skipped = skipped
         self._by_key = {image.key: image for image in images}
+        self._by_content = {image.sha256: image for image in images}
 
     @classmethod
     def read(cls, file: Path) -> Self:
@@ -78,6 +79,10 @@ class Catalogue:
     def of_key(self, key: str) -> ImageRecord | None:
         """Return the photo of that key, if it is in the collection."""
         return self._by_key.get(key)
+
+    def of_content(self, sha256: str) -> ImageRecord | None:
+        """Return the photo of that content, if it is in the collection."""
+        return self._by_content.get(sha256)
 
     def __getitem__(self, number: int) -> ImageRecord:
         return self.images[number]

@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from manifind.index.index import Box
+
 THUMBNAIL = 360
 """Long side of the pictures in a page, in pixels."""
 
@@ -34,8 +36,6 @@ th:first-child, td:first-child { text-align: left; } th { font-weight: 600; }
 .right { color: light-dark(#2b8a3e, #69db7c); } .wrong { color: light-dark(#c92a2a, #ff8787); }
 img.wide { display: block; max-width: 100%; height: auto; background: white; border-radius: 6px; }
 """
-
-Box = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True)
