@@ -23,7 +23,7 @@ from manifind.baselines import NearestImages, RegionMatch
 from manifind.errors import InvalidInput, MissingExtra
 from manifind.evaluate import mean_average_precision
 from manifind.index import Chain, Index
-from manifind.index.index import Box
+from manifind.index.query import Box
 from manifind.index.report import THUMBNAIL, Picture, chain, gallery, illustration, page, table
 from manifind.layout import aggregate_one
 from manifind.manifold import Manifold

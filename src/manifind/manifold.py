@@ -19,14 +19,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
 from manifind import store
-from manifind.diffusion import ENGINES, SEEDINGS, Seed, Solution, append, dense, diffuse, seed
+from manifind.diffusion import ENGINES, SEEDINGS, Seed, Solution, append, dense, diffuse, opposed, seed
 from manifind.errors import InvalidInput, ManifindWarning, NotFitted
 from manifind.graph import GRAPHS, Neighbours, given_neighbours, mutual_affinity, normalise
 from manifind.layout import Layout, aggregate, aggregate_one
@@ -63,6 +63,18 @@ class _Checked:
     seeding: str
     graph: str
     memory: int
+
+
+class _Asked(NamedTuple):
+    """The regions of a query, and of what it does not mean."""
+
+    regions: FloatArray
+    against: FloatArray | None
+
+
+def batch_size(regions: int) -> int:
+    """Return how many queries `Manifold.search_many` solves for at once on a graph of so many regions."""
+    return max(1, min(LARGEST_BATCH, BATCH_BYTES // (8 * regions)))
 
 
 class Manifold:
@@ -283,6 +295,8 @@ class Manifold:
         engine: str = "cg",
         shortlist: int | npt.ArrayLike | None = None,
         global_vectors: Sequence[npt.ArrayLike] | None = None,
+        against: Sequence[npt.ArrayLike | None] | None = None,
+        keep_regions: bool = False,
     ) -> list[Ranking]:
         """Rank the images for each of many queries, as `search` does, in one pass over the matrix for all.
 
@@ -294,10 +308,17 @@ class Manifold:
             As in `search`, for all queries alike.
         global_vectors : list of (g,) arrays, optional
             The global descriptor of each query.
+        against : list of (m, d) arrays or None, optional
+            For each query the regions of what is not meant, if any: what they seed is taken away from what the query
+            seeds (`manifind.diffusion.opposed`), and scores may then be negative.
+        keep_regions : bool
+            Hold the scores of all regions, n a query, rather than search again when a ranking is asked for them.
         """
         listed = sequence_of_queries(queries, "queries")
         names = [f"queries[{i}]" for i in range(len(listed))]
-        return self._search(listed, names, top, engine, shortlist, global_vectors, batch=True)
+        return self._search(
+            listed, names, top, engine, shortlist, global_vectors, against=against, batch=not keep_regions
+        )
 
     def _search(
         self,
@@ -308,6 +329,7 @@ class Manifold:
         shortlist: int | npt.ArrayLike | None,
         globals_: Sequence[npt.ArrayLike] | None,
         *,
+        against: Sequence[npt.ArrayLike | None] | None = None,
         batch: bool,
     ) -> list[Ranking]:
         checked = self._effective()
@@ -325,15 +347,16 @@ class Manifold:
             self.global_vectors_,
             lambda: self._query_globals(Q) if G is None else G,
         )
+        asked = [_Asked(query, one) for query, one in zip(Q, self._given_against(against, len(Q)), strict=True)]
         search = self._append if checked.seeding == "append" else self._seed
         S = self.S_
 
-        def again(query: FloatArray, own: Places | None) -> FloatArray:
+        def again(query: _Asked, own: Places | None) -> FloatArray:
             if self.S_ is not S:
                 raise NotFitted("the manifold was fitted anew since this search; search again for region scores.")
             return search([query], self._part(own), checked, engine, top)[0].regions
 
-        def found(chunk: list[FloatArray], own: Places | None) -> Iterator[Ranking]:
+        def found(chunk: list[_Asked], own: Places | None) -> Iterator[Ranking]:
             rankings = search(chunk, self._part(own), checked, engine, top)
             if not batch:
                 return iter(rankings)
@@ -344,31 +367,38 @@ class Manifold:
             )
 
         if isinstance(places, Sequence):
-            return [ranking for q, own in zip(Q, places, strict=True) for ranking in found([q], own)]
-        size = max(1, min(LARGEST_BATCH, BATCH_BYTES // (8 * len(self.vectors_))))
-        chunks = [Q[start : start + size] for start in range(0, len(Q), size)]
+            return [ranking for q, own in zip(asked, places, strict=True) for ranking in found([q], own)]
+        size = batch_size(len(self.vectors_))
+        chunks = [asked[start : start + size] for start in range(0, len(asked), size)]
         return [ranking for chunk in chunks for ranking in found(chunk, places)]
 
     def _seed(
-        self, queries: list[FloatArray], part: Part, checked: _Checked, engine: str, top: int | None
+        self, queries: list[_Asked], part: Part, checked: _Checked, engine: str, top: int | None
     ) -> list[Ranking]:
         """Rank the paper's way: y is what the queries' neighbours make it."""
         S = part.truncate(self.S_, self.degrees_)
-        found = part.nearest(np.concatenate(queries), checked.query_k)
-        ends = np.cumsum([len(query) for query in queries])
-        rows = [slice(end - len(query), end) for query, end in zip(queries, ends, strict=True)]
-        seeds = [seed(found.of(own), checked.query_k, checked.gamma, checked.seeding) for own in rows]
+        against = [asked.against for asked in queries if asked.against is not None]
+        blocks = [asked.regions for asked in queries] + against
+        found = part.nearest(np.concatenate(blocks), checked.query_k)
+        ends = np.cumsum([len(block) for block in blocks])
+        rows = [slice(end - len(block), end) for block, end in zip(blocks, ends, strict=True)]
+        made = [seed(found.of(own), checked.query_k, checked.gamma, checked.seeding) for own in rows]
+        opposing = iter(made[len(queries) :])
+        seeds = [
+            one if asked.against is None else opposed(one, next(opposing))
+            for asked, one in zip(queries, made, strict=False)
+        ]
 
         solution = _diffuse(S, dense(seeds, part.size), checked, engine)
         _warn_unless_converged(solution, engine, checked)
         return _rankings(part, solution, checked, top, seeds)
 
     def _append(
-        self, queries: list[FloatArray], part: Part, checked: _Checked, engine: str, top: int | None
+        self, queries: list[_Asked], part: Part, checked: _Checked, engine: str, top: int | None
     ) -> list[Ranking]:
         """Rank the conventional way: each query in turn becomes a part of the graph, and y is one on it."""
         rankings = []
-        for query in queries:
+        for query, _ in queries:
             A, nodes = append(
                 self.S_, self.degrees_, self.neighbours_, self.vectors_, query, gamma=checked.gamma, k=checked.k
             )
@@ -393,6 +423,19 @@ class Manifold:
         return np.concatenate(
             [unit_vectors(np.asarray(one)[None], "global_vector", dimension=dimension) for one in given]
         )
+
+    def _given_against(self, given: Sequence[npt.ArrayLike | None] | None, count: int) -> list[FloatArray | None]:
+        if given is None:
+            return [None] * count
+        if len(given) != count:
+            raise InvalidInput(f"against has {len(given)} entries for {count} queries; give one for each, or None.")
+        if self.seeding == "append":
+            raise InvalidInput("seeding is 'append', which knows no regions against; leave out against.")
+        dimension = self.vectors_.shape[1]
+        return [
+            None if one is None else unit_vectors(one, f"against[{i}]", dimension=dimension)
+            for i, one in enumerate(given)
+        ]
 
     def _query_globals(self, queries: list[FloatArray]) -> FloatArray:
         if self.global_vectors_.shape[1] != self.vectors_.shape[1]:

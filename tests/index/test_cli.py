@@ -133,7 +133,7 @@ def test_the_folder_may_be_the_one_where_we_are(photos: Path, tmp_path: Path, mo
 def test_a_photo_beyond_the_shortlist_cannot_be_explained(
     index: Index, photos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("manifind.index.index.SHORTLIST", 2)
+    monkeypatch.setattr("manifind.index.query.SHORTLIST", 2)
     codes = [
         run("explain", index.path, photos / "first-0.png", image.key).exit_code for image in index.catalogue.images
     ]

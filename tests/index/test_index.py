@@ -11,7 +11,7 @@ from PIL import Image
 from manifind import Damaged, InvalidInput
 from manifind.describe import Describer, Unreadable, learn, load_describer, read_photo
 from manifind.index import METHODS, Index, whole_box
-from manifind.index import index as module
+from manifind.index import query as module
 from manifind.index.journal import Journal
 from tests.index.conftest import scene, texture
 

@@ -6,7 +6,7 @@ conventional way that the paper compares with: the query becomes part of the gra
 
 from manifind.diffusion.append import Appended, append
 from manifind.diffusion.engines import ENGINES, diffuse
-from manifind.diffusion.seeding import SEEDINGS, Seed, dense, seed
+from manifind.diffusion.seeding import SEEDINGS, Seed, dense, opposed, seed
 from manifind.kernels import Solution
 
-__all__ = ["ENGINES", "SEEDINGS", "Appended", "Seed", "Solution", "append", "dense", "diffuse", "seed"]
+__all__ = ["ENGINES", "SEEDINGS", "Appended", "Seed", "Solution", "append", "dense", "diffuse", "opposed", "seed"]

@@ -16,6 +16,9 @@ from manifind.validation import FloatArray, IntArray
 SEEDINGS = ("paper", "released", "append")
 """Spellings of y that `Manifold` knows; the last has no seed, see `manifind.diffusion.append`."""
 
+AGAINST = 0.25
+"""How much what is not meant counts against what is meant; ``benchmarks/evidence.py`` has what it was chosen by."""
+
 
 class Seed(NamedTuple):
     """The non-zero entries of y."""
@@ -23,6 +26,11 @@ class Seed(NamedTuple):
     regions: IntArray
     """Ascending."""
     values: FloatArray
+
+    def positive(self) -> "Seed":
+        """Return the entries above zero: all of them, unless something speaks against the query."""
+        above = self.values > 0
+        return self if above.all() else Seed(self.regions[above], self.values[above])
 
 
 def seed(neighbours: Neighbours, query_k: int, gamma: float, spelling: str = "paper") -> Seed:
@@ -48,6 +56,26 @@ def seed(neighbours: Neighbours, query_k: int, gamma: float, spelling: str = "pa
     largest = np.sort(largest[sums[largest] > 0])
     values = sums[largest].astype(np.float32)
     return Seed(regions[largest].astype(np.int32), values if paper else kernel(values, gamma))
+
+
+def opposed(seed: Seed, against: Seed, weight: float = AGAINST) -> Seed:
+    """Return y of a query less what speaks against it.
+
+    Both are spread over the graph by the same linear solve, so that f is the query's score less `weight` times the
+    score of what is not meant: the two-class decision of Zhou et al. (Learning with Local and Global Consistency,
+    NIPS 2003), from which diffusion by eq. 4 comes. Both put equally much on the graph before they are weighed, however
+    many regions each has. Values may be negative.
+    """
+    total = float(against.values.sum())
+    if total == 0:
+        return seed
+    factor = weight * float(seed.values.sum()) / total
+    regions = np.union1d(seed.regions, against.regions)
+    values = np.zeros(len(regions), np.float32)
+    values[np.searchsorted(regions, seed.regions)] = seed.values
+    values[np.searchsorted(regions, against.regions)] -= np.float32(factor) * against.values
+    kept = values != 0
+    return Seed(regions[kept].astype(np.int32), values[kept])
 
 
 def dense(seeds: Sequence[Seed], n: int) -> FloatArray:

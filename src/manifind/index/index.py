@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from manifind import store
-from manifind.baselines import NearestImages, RegionMatch
 from manifind.describe import (
     Describer,
     Photo,
@@ -25,45 +24,13 @@ from manifind.errors import InvalidInput
 from manifind.index.build import CATALOGUE, FORMAT, KIND, Before, Changes, Progress, build, listed
 from manifind.index.catalogue import Catalogue
 from manifind.index.explain import best_path
-from manifind.layout import aggregate_one
+from manifind.index.query import METHODS, Box, Hit, Query, View, box_of, rank, view, whole_box
 from manifind.manifold import Manifold
-from manifind.ranking import Ranking
 from manifind.validation import FloatArray, choice
 from manifind.version import VERSION
 
-METHODS = ("regional", "global", "match", "plain")
-"""Regional diffusion; global diffusion; R-match; similarity of global descriptors."""
-
-SHORTLIST = 10_000
-"""Photos that a search diffuses on where the collection has more than twice as many (Sec. 4.4)."""
-
-SHOWN_REGIONS = 5
-
-Box = tuple[float, float, float, float]
-"""x0, y0, x1, y1 in pixels of the upright photo."""
 Source = str | os.PathLike[str] | bytes | npt.NDArray[np.uint8]
 """A photo: its path, the key of one in the collection, its bytes, or its pixels (h, w, 3)."""
-
-
-@dataclass(frozen=True)
-class RegionShare:
-    """A part of a photo and its share of the photo's score."""
-
-    box: Box
-    share: float
-
-
-@dataclass(frozen=True)
-class Hit:
-    """A photo that was found."""
-
-    rank: int
-    key: str
-    score: float
-    regions: tuple[RegionShare, ...]
-    """Where the object is: the regions with the largest shares, best first. Only regional diffusion knows."""
-    image: int
-    _search: "_Search" = field(repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -130,18 +97,6 @@ class Generation:
             arrays["boxes"],
             Whitening(arrays["whitening_mean"], arrays["whitening_project"]) if learnt else None,
         )
-
-
-@dataclass(frozen=True)
-class _Search:
-    """What explaining a hit needs to know of its search."""
-
-    generation: Generation
-    vectors: FloatArray
-    boxes: FloatArray
-    view_of: npt.NDArray[np.int32]
-    ranking: Ranking
-    method: str
 
 
 class Index:
@@ -247,6 +202,7 @@ class Index:
         box: Sequence[float] | None = None,
         *,
         also: Sequence[tuple[Source, Sequence[float] | None]] = (),
+        not_this: Sequence[tuple[Source, Sequence[float] | None]] = (),
         top: int | None = 20,
         method: str = "regional",
     ) -> list[Hit]:
@@ -260,6 +216,8 @@ class Index:
             The part of it to look for, in pixels of the upright photo; without it, all of it.
         also
             More photos and boxes of the same object, all one query.
+        not_this
+            Photos and boxes of what looks like it and is not meant; only diffusion can keep away from them.
         top : int, optional
             How many photos to return; None for all.
         method : {"regional", "global", "match", "plain"}
@@ -267,18 +225,9 @@ class Index:
         """
         choice(method, METHODS, "method")
         views = [self._view(photo, part) for photo, part in [(image, box), *also]]
-        vectors = np.concatenate([vectors for vectors, _ in views])
-        boxes = np.concatenate([boxes for _, boxes in views])
-        view_of = np.repeat(np.arange(len(views), dtype=np.int32), [len(vectors) for vectors, _ in views])
-        now = self._now
-        ranking = _ranking(now, vectors, top, method)
-        search = _Search(now, vectors, boxes, view_of, ranking, method)
-        return [
-            Hit(rank, now.catalogue[number].key, score, _shares(number, search), number, search)
-            for rank, (number, score) in enumerate(
-                zip(ranking.images.tolist(), ranking.scores.tolist(), strict=True), start=1
-            )
-        ]
+        against = [self._view(photo, part) for photo, part in not_this]
+        (search,) = rank(self._now, [Query.of(views, against)], top, method)
+        return search.hits()
 
     def explain(self, hit: Hit) -> Chain:
         """Return the chain of photos that led from the query to this one.
@@ -289,7 +238,8 @@ class Index:
         search = hit._search
         if search.ranking.seed is None:
             raise InvalidInput(f"method {search.method!r} follows no chain; search with method='regional' to explain.")
-        seed, manifold = search.ranking.seed, search.generation.manifold
+        # What speaks against the query seeds below zero: no chain begins there.
+        seed, manifold = search.ranking.seed.positive(), search.generation.manifold
         first, end = manifold.layout_.starts[hit.image : hit.image + 2]
         targets = np.arange(first, end, dtype=np.int32)
         path = best_path(manifold.S_, float(manifold.alpha), seed, search.ranking.regions, targets)
@@ -297,10 +247,10 @@ class Index:
             return Chain(hit.key, ())
         X = manifold.vectors_
         start = int(path.regions[0])
-        likeness = search.vectors @ X[start]
+        likeness = search.query.vectors @ X[start]
         nearest = int(likeness.argmax())
         seeded = seed.values[np.searchsorted(seed.regions, start)] / seed.values.max()
-        from_query = Place(None, _box(search.boxes[nearest]), int(search.view_of[nearest]))
+        from_query = Place(None, box_of(search.query.boxes[nearest]), int(search.query.view_of[nearest]))
         places = [_place(search.generation, int(region)) for region in path.regions]
         links = [Link(from_query, places[0], float(likeness[nearest]), float(seeded))]
         for i, (a, b) in enumerate(pairwise(path.regions)):
@@ -313,11 +263,9 @@ class Index:
             raise InvalidInput(f"{key!r} is not in the collection; give a key that `search` returned.")
         return read_photo(key_to_path(self.root, key), long_side=long_side)
 
-    def _view(self, image: Source, box: Sequence[float] | None) -> tuple[FloatArray, FloatArray]:
+    def _view(self, image: Source, box: Sequence[float] | None) -> View:
         """Describe a part of a photo; its boxes are in pixels of the whole."""
-        pixels, (x0, y0, x1, y1) = self.cut(image, box)
-        regions = self.describer.describe(np.ascontiguousarray(pixels[y0:y1, x0:x1]))
-        return regions.vectors, regions.boxes + np.array([x0, y0, x0, y0], np.float32)
+        return view(self.describer, self.cut(image, box)[0], box)
 
     def cut(
         self, image: Source, box: Sequence[float] | None
@@ -408,61 +356,9 @@ class Index:
         return len(self.catalogue)
 
 
-def _ranking(now: Generation, vectors: FloatArray, top: int | None, method: str) -> Ranking:
-    manifold = now.manifold
-    if method == "regional":
-        large = len(now.catalogue) > 2 * SHORTLIST
-        return manifold.search(vectors, top, shortlist=SHORTLIST if large else None)
-    if method not in now.others:
-        if method == "global":
-            k = min(50, max(1, len(now.catalogue) - 1))
-            whole = Manifold(k=k, query_k=10, alpha=manifold.alpha, gamma=manifold.gamma)
-            now.others[method] = whole.fit(manifold.global_vectors_)
-        else:
-            image_of = np.repeat(manifold.layout_.images, manifold.layout_.counts)
-            baseline = NearestImages() if method == "plain" else RegionMatch()
-            now.others[method] = baseline.fit(manifold.vectors_, image_of)
-    ranking: Ranking = now.others[method].search(aggregate_one(vectors) if method == "global" else vectors, top)
-    return ranking
-
-
-def _shares(number: int, search: _Search) -> tuple[RegionShare, ...]:
-    if search.method != "regional":
-        return ()
-    manifold = search.generation.manifold
-    first, end = manifold.layout_.starts[number : number + 2]
-    scores = np.maximum(manifold.weights_[first:end] * search.ranking.regions[first:end], 0)
-    if scores.sum() == 0:
-        return ()
-    shares = scores / scores.sum()
-    best = np.argsort(-shares, kind="stable")[:SHOWN_REGIONS]
-    boxes = search.generation.boxes
-    return tuple(RegionShare(_box(boxes[first + i]), float(shares[i])) for i in best if shares[i] > 0)
-
-
 def _place(now: Generation, region: int) -> Place:
     number = int(np.searchsorted(now.manifold.layout_.starts, region, side="right")) - 1
-    return Place(now.catalogue[number].key, _box(now.boxes[region]))
-
-
-def whole_box(box: Sequence[float] | None, width: int, height: int) -> tuple[int, int, int, int]:
-    """Return the box in whole pixels within a photo of this size; all of it where there is no box."""
-    if box is None:
-        return 0, 0, width, height
-    try:
-        corners = np.asarray(box, np.float64)
-    except (TypeError, ValueError):
-        corners = np.empty(0)
-    if corners.shape != (4,) or not np.isfinite(corners).all():
-        raise InvalidInput(f"box is {box!r}; give four numbers x0, y0, x1, y1 in pixels.")
-    x0, y0 = np.clip(np.floor(corners[:2]), 0, [width, height]).astype(int).tolist()
-    x1, y1 = np.clip(np.ceil(corners[2:]), 0, [width, height]).astype(int).tolist()
-    if x0 >= x1 or y0 >= y1:
-        shown = ", ".join(f"{corner:g}" for corner in corners)
-        raise InvalidInput(
-            f"box is ({shown}), which has no part of the {width} × {height} photo; give x0 < x1 and y0 < y1 within it."
-        )
-    return x0, y0, x1, y1
+    return Place(now.catalogue[number].key, box_of(now.boxes[region]))
 
 
 def _described_by(source: str, whiten: str | os.PathLike[str], photos: Path, progress: Progress | None) -> Describer:
@@ -480,11 +376,6 @@ def _described_by(source: str, whiten: str | os.PathLike[str], photos: Path, pro
         learnt = whitening_from_photos(found, bare, progress=lambda done, total: report("whitening", done, total))
         return load_describer(source, whitening=learnt)
     return load_describer(source, whitening=Whitening.load(whiten))
-
-
-def _box(row: npt.NDArray[np.float32]) -> Box:
-    x0, y0, x1, y1 = (round(float(value), 1) for value in row)
-    return x0, y0, x1, y1
 
 
 def _fields(source: str | None, describer: Describer) -> dict[str, Any]:

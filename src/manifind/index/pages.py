@@ -7,7 +7,8 @@ from itertools import pairwise
 import numpy as np
 
 from manifind.describe import Unreadable
-from manifind.index.index import Box, Chain, Hit, Index, Place, Source
+from manifind.index.index import Chain, Index, Place, Source
+from manifind.index.query import Box, Hit
 from manifind.index.report import THUMBNAIL, Picture, chain, gallery, page
 
 View = tuple[Source, Sequence[float] | None]

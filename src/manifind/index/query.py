@@ -1,0 +1,229 @@
+"""A query, and the ranking of many at once on one state of an index.
+
+`view` describes a part of a photo, `Query.of` makes one query of several, and `rank` answers many queries with one pass
+over the graph. What they take is frozen: they may run in any thread, while the index moves on to its next generation.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from manifind.baselines import NearestImages, RegionMatch
+from manifind.describe import Describer
+from manifind.errors import InvalidInput
+from manifind.layout import aggregate_one
+from manifind.manifold import Manifold, batch_size
+from manifind.ranking import Ranking
+from manifind.validation import FloatArray, choice
+
+if TYPE_CHECKING:
+    from manifind.index.index import Generation
+
+METHODS = ("regional", "global", "match", "plain")
+"""Regional diffusion; global diffusion; R-match; similarity of global descriptors."""
+
+SHORTLIST = 10_000
+"""Photos that a search diffuses on where the collection has more than twice as many (Sec. 4.4)."""
+
+SHOWN_REGIONS = 5
+
+Box = tuple[float, float, float, float]
+"""x0, y0, x1, y1 in pixels of the upright photo."""
+
+
+class View(NamedTuple):
+    """A part of a photo, described: its regions, with boxes in pixels of the whole photo."""
+
+    vectors: FloatArray
+    boxes: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Query:
+    """All regions of what is looked for, and of what is not meant."""
+
+    vectors: FloatArray
+    """(m, d), of all views one after the other."""
+    boxes: FloatArray
+    """(m, 4)"""
+    view_of: npt.NDArray[np.int32]
+    """(m,): which view each region is of."""
+    against: FloatArray | None = None
+    """(r, d): the regions of what is not meant."""
+
+    @classmethod
+    def of(cls, views: Sequence[View], against: Sequence[View] = ()) -> Self:
+        """Make one query of several views of an object, and of what looks like it and is not meant."""
+        if not views:
+            raise InvalidInput("the query has no photo; give at least one that shows what is looked for.")
+        return cls(
+            np.concatenate([one.vectors for one in views]),
+            np.concatenate([one.boxes for one in views]),
+            np.repeat(np.arange(len(views), dtype=np.int32), [len(one.vectors) for one in views]),
+            np.concatenate([one.vectors for one in against]) if against else None,
+        )
+
+
+@dataclass(frozen=True)
+class RegionShare:
+    """A part of a photo and its share of the photo's score."""
+
+    box: Box
+    share: float
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A photo that was found."""
+
+    rank: int
+    key: str
+    score: float
+    regions: tuple[RegionShare, ...]
+    """Where the object is: the regions with the largest shares, best first. Only regional diffusion knows."""
+    image: int
+    _search: "Search" = field(repr=False, compare=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Search:
+    """A query that was answered: the ranking, and what explaining it takes."""
+
+    generation: "Generation"
+    query: Query
+    ranking: Ranking
+    method: str
+
+    def hits(self) -> list[Hit]:
+        """Return the photos that were found, best first."""
+        return [self._hit(place) for place in range(len(self.ranking))]
+
+    def hit(self, image: int) -> Hit | None:
+        """Return the photo of this number, if it is in the ranking."""
+        places = np.flatnonzero(self.ranking.images == image)
+        return self._hit(int(places[0])) if len(places) else None
+
+    def shares(self, image: int, most: int | None = SHOWN_REGIONS) -> tuple[RegionShare, ...]:
+        """Return the regions of a photo by their share of its score, largest first; None for all that have any."""
+        if self.method != "regional":
+            return ()
+        manifold = self.generation.manifold
+        first, end = manifold.layout_.starts[image : image + 2]
+        scores = np.maximum(manifold.weights_[first:end] * self.ranking.regions[first:end], 0)
+        total = scores.sum()
+        if total == 0:
+            return ()
+        shares = scores / total
+        best = np.argsort(-shares, kind="stable")[:most]
+        boxes = self.generation.boxes
+        return tuple(RegionShare(box_of(boxes[first + i]), float(shares[i])) for i in best if shares[i] > 0)
+
+    def _hit(self, place: int) -> Hit:
+        image = int(self.ranking.images[place])
+        key, score = self.generation.catalogue[image].key, float(self.ranking.scores[place])
+        return Hit(place + 1, key, score, self.shares(image), image, self)
+
+
+def view(describer: Describer, pixels: npt.NDArray[np.uint8], box: Sequence[float] | None) -> View:
+    """Describe a part of a photo of which all pixels are given."""
+    x0, y0, x1, y1 = whole_box(box, pixels.shape[1], pixels.shape[0])
+    regions = describer.describe(np.ascontiguousarray(pixels[y0:y1, x0:x1]))
+    return View(regions.vectors, regions.boxes + np.array([x0, y0, x0, y0], np.float32))
+
+
+def stored_view(now: "Generation", image: int) -> View:
+    """Return a whole photo of the collection as it was described for the index."""
+    first, end = now.manifold.layout_.starts[image : image + 2]
+    return View(np.array(now.manifold.vectors_[first:end], np.float32), np.array(now.boxes[first:end], np.float32))
+
+
+def rank(now: "Generation", queries: Sequence[Query], top: int | None, method: str = "regional") -> list[Search]:
+    """Answer queries on one state of the index, those of regional diffusion with one pass over its graph.
+
+    Parameters
+    ----------
+    now : Generation
+    queries : list of Query
+    top : int, optional
+        How many photos to return for each; None for all.
+    method : {"regional", "global", "match", "plain"}
+        Only diffusion knows what is not meant; the others pass over it.
+    """
+    choice(method, METHODS, "method")
+    size = batch_size(len(now.boxes))
+    return [
+        Search(now, query, ranking, method)
+        for start in range(0, len(queries), size)
+        for query, ranking in zip(
+            queries[start : start + size],
+            _rankings(now, queries[start : start + size], top, method),
+            strict=True,
+        )
+    ]
+
+
+def _rankings(now: "Generation", queries: Sequence[Query], top: int | None, method: str) -> list[Ranking]:
+    against = [query.against for query in queries]
+    if method == "regional":
+        large = len(now.catalogue) > 2 * SHORTLIST
+        return now.manifold.search_many(
+            [query.vectors for query in queries],
+            top,
+            shortlist=SHORTLIST if large else None,
+            against=against if any(one is not None for one in against) else None,
+            keep_regions=True,
+        )
+    other = _other(now, method)
+    if isinstance(other, Manifold):
+        none = all(one is None for one in against)
+        return other.search_many(
+            [aggregate_one(query.vectors) for query in queries],
+            top,
+            against=None if none else [None if one is None else aggregate_one(one) for one in against],
+        )
+    return other.search_many([query.vectors for query in queries], top)
+
+
+def _other(now: "Generation", method: str) -> Manifold | NearestImages | RegionMatch:
+    """Return what answers by a method besides regional diffusion, made at its first use."""
+    if method not in now.others:
+        manifold = now.manifold
+        if method == "global":
+            k = min(50, max(1, len(now.catalogue) - 1))
+            whole = Manifold(k=k, query_k=10, alpha=manifold.alpha, gamma=manifold.gamma)
+            now.others[method] = whole.fit(manifold.global_vectors_)
+        else:
+            image_of = np.repeat(manifold.layout_.images, manifold.layout_.counts)
+            baseline = NearestImages() if method == "plain" else RegionMatch()
+            now.others[method] = baseline.fit(manifold.vectors_, image_of)
+    made: Manifold | NearestImages | RegionMatch = now.others[method]
+    return made
+
+
+def whole_box(box: Sequence[float] | None, width: int, height: int) -> tuple[int, int, int, int]:
+    """Return the box in whole pixels within a photo of this size; all of it where there is no box."""
+    if box is None:
+        return 0, 0, width, height
+    try:
+        corners = np.asarray(box, np.float64)
+    except (TypeError, ValueError):
+        corners = np.empty(0)
+    if corners.shape != (4,) or not np.isfinite(corners).all():
+        raise InvalidInput(f"box is {box!r}; give four numbers x0, y0, x1, y1 in pixels.")
+    x0, y0 = np.clip(np.floor(corners[:2]), 0, [width, height]).astype(int).tolist()
+    x1, y1 = np.clip(np.ceil(corners[2:]), 0, [width, height]).astype(int).tolist()
+    if x0 >= x1 or y0 >= y1:
+        shown = ", ".join(f"{corner:g}" for corner in corners)
+        raise InvalidInput(
+            f"box is ({shown}), which has no part of the {width} × {height} photo; give x0 < x1 and y0 < y1 within it."
+        )
+    return x0, y0, x1, y1
+
+
+def box_of(row: npt.NDArray[np.float32]) -> Box:
+    """Return a row of boxes as it is shown, to a tenth of a pixel."""
+    x0, y0, x1, y1 = (round(float(value), 1) for value in row)
+    return x0, y0, x1, y1
