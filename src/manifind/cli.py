@@ -6,12 +6,13 @@ is one sentence on standard error; the traceback comes with ``--debug``.
 
 import csv
 import json
+import re
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, NoReturn
 
 import click
 from rich.console import Console
@@ -21,10 +22,13 @@ from manifind import demo as photo_demo
 from manifind.describe import load_describer, whitening_from_pairs
 from manifind.errors import Damaged, InvalidInput, ManifindError
 from manifind.index import METHODS, Chain, Hit, Index
+from manifind.index.check import check as check_index
+from manifind.index.estimate import size
 from manifind.index.pages import chain_page, search_page
 from manifind.version import VERSION
 
-NOTHING_FOUND, WRONG_WORDS, MACHINE_FAULT, INTERRUPTED = 1, 2, 3, 130
+NOTHING_FOUND = CHECK_FAILED = 1
+WRONG_WORDS, MACHINE_FAULT, INTERRUPTED = 2, 3, 130
 
 # Keys are printed as they are: nothing in them is markup, an emoji's name, or something to colour or to break.
 out = Console(markup=False, emoji=False, highlight=False, soft_wrap=True)
@@ -66,7 +70,30 @@ class AlsoType(click.ParamType[tuple[str, tuple[float, ...] | None]]):
         return image, BOX.convert(box, param, ctx)
 
 
-BOX, ALSO = BoxType(), AlsoType()
+class BytesType(click.ParamType[int]):
+    """``4GiB``, ``500MB`` or a plain number."""
+
+    name = "BYTES"
+    units: ClassVar = {"": 1, "b": 1} | {
+        f"{letter}{ending}": base ** (power + 1)
+        for power, letter in enumerate("kmgt")
+        for ending, base in (("", 1024), ("ib", 1024), ("b", 1000))
+    }
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number of bytes."""
+        match = re.fullmatch(r"([0-9.]+)\s*([a-z]*)", str(value).strip().lower())
+        try:
+            return int(float(match[1]) * self.units[match[2]]) if match else self.fail_on(value, param, ctx)
+        except (KeyError, ValueError):
+            return self.fail_on(value, param, ctx)
+
+    def fail_on(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> NoReturn:
+        """Say what would do."""
+        self.fail(f"{value!r} is no amount of memory; give 4GiB, say.", param, ctx)
+
+
+BOX, ALSO, BYTES = BoxType(), AlsoType(), BytesType()
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -84,6 +111,10 @@ def main(context: click.Context, debug: bool) -> None:
 @click.option("--backbone", help="A network that comes with manifind, or an ONNX file with a spatial output.")
 @click.option("--whiten", default="shipped", show_default=True, help="shipped, learn, none, or a file of `whiten`.")
 @click.option("-k", type=click.IntRange(min=1), help="Neighbours of each region in the graph.")
+@click.option("--means", type=click.IntRange(min=1), help="Keep only so many means of a photo's regions; 5, say.")
+@click.option("--memory", type=BYTES, help="Memory that the build may take.")
+@click.option("--relearn", is_flag=True, help="Learn the whitening again, and describe all photos with it.")
+@click.option("--repair", is_flag=True, help="Rebuild what is damaged from what is whole.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def index(
@@ -93,32 +124,50 @@ def index(
     backbone: str | None,
     whiten: str,
     k: int | None,
+    means: int | None,
+    memory: int | None,
+    relearn: bool,
+    repair: bool,
     as_json: bool,
 ) -> None:
     """Make an index of the folder PHOTOS, or bring it up to date."""
     with plain_errors(debug):
         folder = photos.resolve()
         target = output or folder.with_name(f"{folder.name}.manifind")
+        given = {"backbone": backbone, "k": k, "means": means, "whiten": None if whiten == "shipped" else whiten}
+        settled: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        changes: dict[str, int] | None = None
+        done: str | None = None
         with progress_bars(hidden=as_json) as progress:
-            if (target / "manifest.json").exists():
-                if backbone is not None or k is not None or whiten != "shipped":
+            announce = None if as_json else err.print
+            options: dict[str, Any] = {"memory": memory, "progress": progress, "announce": announce}
+            if repair:
+                done = Index.repair(target, progress=progress)
+            if not (target / "manifest.json").exists():
+                if relearn:
+                    raise InvalidInput(f"{target} is no index yet; --whiten learn makes one that learns its whitening.")
+                made = Index.create(target, photos, **settled, **options)
+            else:
+                if settled:
                     raise InvalidInput(
-                        f"{target} exists, and --backbone, --whiten and -k are settled when an index is made; choose "
-                        "another -o."
+                        f"{target} exists, and {', '.join(settled)} are settled when an index is made; choose another "
+                        "-o."
                     )
                 made = Index.open(target)
-                if folder != made.root:
+                moved = folder != made.root
+                if moved and made.root.is_dir():
                     raise InvalidInput(f"{target} is the index of {made.root}, not of {photos}; choose another -o.")
-                changes: dict[str, int] | None = vars(made.sync(progress=progress))
-            else:
-                parameters: dict[str, Any] = {} if k is None else {"k": k}
-                made = Index.create(target, photos, backbone=backbone, whiten=whiten, progress=progress, **parameters)
-                changes = None
+                if not repair:
+                    changes = vars(made.sync(folder if moved else None, **options))
+                if relearn:
+                    changes = vars(made.relearn(**options))
         facts = made.info()
         if as_json:
-            click.echo(json.dumps({**facts, "changes": changes}, indent=2))
+            click.echo(json.dumps({**facts, "changes": changes, "repair": done}, indent=2))
             return
         out.print(f"{facts['photos']} photos, {facts['regions']} regions, {facts['edges_a_region']:.1f} edges a region")
+        if done:
+            out.print(done)
         if changes:
             out.print(", ".join(f"{count} {what}" for what, count in changes.items()))
         show_skipped(facts["skipped"])
@@ -252,13 +301,28 @@ def info(debug: bool, index_path: Path, as_json: bool) -> None:
         facts = Index.open(index_path).info()
         if as_json:
             click.echo(json.dumps(facts, indent=2))
-            return
-        skipped = facts.pop("skipped")
-        facts["describer"] = f"{facts['describer']['name']} ({facts['describer']['sha256'][:12]})"
-        facts["manifold"] = ", ".join(f"{name} {value}" for name, value in facts["manifold"].items())
-        for name, value in facts.items():
-            out.print(f"{name.replace('_', ' '):<18}", f"{value:,.1f}" if isinstance(value, float) else value)
-        show_skipped(skipped)
+        else:
+            show_info(facts)
+
+
+@main.command()
+@click.argument("index_path", metavar="INDEX", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def check(debug: bool, index_path: Path, as_json: bool) -> None:
+    """Verify every checksum of INDEX and everything that must hold of it; say what would repair what is wrong."""
+    with plain_errors(debug):
+        with progress_bars(hidden=as_json) as progress:
+            problems = check_index(index_path, progress)
+        if as_json:
+            click.echo(json.dumps({"problems": [vars(problem) for problem in problems]}, indent=2))
+        else:
+            for problem in problems:
+                out.print(problem)
+            if not problems:
+                out.print("everything is as it should be")
+        if problems:
+            sys.exit(CHECK_FAILED)
 
 
 @main.command()
@@ -300,6 +364,27 @@ def show_chain(hit: Hit, chain: Chain) -> None:
         out.print(
             f"  → {link.target.key} {shown_box(link.target.box)}, similarity {link.similarity:.2f}", highlight=False
         )
+
+
+def show_info(facts: dict[str, Any]) -> None:
+    """Print what is in an index and how it does."""
+    parts = ", ".join(f"{name} {size(count)}" for name, count in facts["bytes_by_part"].items())
+    rows = {
+        "index": facts["path"],
+        "photos in": facts["photos_folder"],
+        "generation": f"{facts['generation']}, made by {facts['made_by']}",
+        "photos": f"{facts['photos']:,}",
+        "regions": f"{facts['regions']:,}" + (f", {facts['means']} means a photo" if facts["means"] else ""),
+        "edges": f"{facts['edges']:,}",
+        "on disk": f"{size(facts['bytes'])}: {parts}",
+        "backbone": f"{facts['describer']['name']} ({facts['describer']['sha256'][:12]})",
+        "parameters": ", ".join(f"{name} {value}" for name, value in facts["manifold"].items()),
+    }
+    for name, value in rows.items():
+        out.print(f"{name:<11} {value}")
+    for sentence in (*facts["health"]["words"], facts["whitening"]["words"]):
+        out.print(f"- {sentence}")
+    show_skipped(facts["skipped"])
 
 
 def show_skipped(skipped: list[dict[str, str]]) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +37,20 @@ class Layout:
         regions: IntArray = (np.arange(counts.sum()) + np.repeat(shift, counts)).astype(np.int32)
         return regions
 
+    def change(self, now: "Layout", origin: IntArray) -> "Change":
+        """Compare with the layout of a changed collection, where region i was region ``origin[i]``, or is new at -1.
+
+        An image is kept if its regions are the regions of one image before, all of them in the same order.
+        """
+        first, counts = origin[now.starts[:-1]], now.counts
+        before = np.searchsorted(self.starts, first, side="right") - 1
+        same = (first >= 0) & (self.starts[before] == first) & (self.counts[np.maximum(before, 0)] == counts)
+        in_line = origin == np.repeat(first, counts) + np.arange(len(origin)) - np.repeat(now.starts[:-1], counts)
+        same &= np.logical_and.reduceat(in_line, now.starts[:-1])
+        new = np.flatnonzero(~same)
+        own = Layout(now.images[new], np.concatenate([[0], np.cumsum(counts[new])]))
+        return Change(np.flatnonzero(same), before[same], new, now.regions_of(new), own)
+
     def equal_counts(
         self, bytes_for: Callable[[int], int], memory: int
     ) -> Iterator[tuple[npt.NDArray[np.intp], npt.NDArray[np.int64]]]:
@@ -54,11 +69,26 @@ class Layout:
                 yield group, self.starts[group, None] + np.arange(m)
 
 
+class Change(NamedTuple):
+    """What of a collection is as it was and what is not; images are named by their places."""
+
+    kept: npt.NDArray[np.intp]
+    before: npt.NDArray[np.intp]
+    """Where the kept images were."""
+    new: npt.NDArray[np.intp]
+    regions: IntArray
+    """The regions of the new images."""
+    layout: Layout
+    """Of these regions alone."""
+
+
 def aggregate(vectors: FloatArray, layout: Layout) -> FloatArray:
     """Return each image's global descriptor: the sum of its region descriptors at unit norm, as in R-MAC.
 
     The regions of an image may cancel out; its global descriptor is then zero and similar to nothing.
     """
+    if not len(layout.images):
+        return np.empty((0, vectors.shape[1]), np.float32)
     sums: FloatArray = np.add.reduceat(vectors, layout.starts[:-1], axis=0)
     norms = np.linalg.norm(sums, axis=1, keepdims=True)
     norms[norms == 0] = 1

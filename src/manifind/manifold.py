@@ -26,14 +26,24 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from manifind import store
+from manifind.arrays import check_arrays, check_ids
 from manifind.diffusion import ENGINES, SEEDINGS, Seed, Solution, append, dense, diffuse, opposed, seed
 from manifind.errors import InvalidInput, ManifindWarning, NotFitted
-from manifind.graph import GRAPHS, Neighbours, given_neighbours, mutual_affinity, normalise
+from manifind.graph import (
+    GRAPHS,
+    Neighbours,
+    given_neighbours,
+    given_origin,
+    mutual_affinity,
+    normalise,
+    update_neighbours,
+)
 from manifind.layout import Layout, aggregate, aggregate_one
 from manifind.part import Part, Places, shortlists
 from manifind.ranking import POOLINGS, Ranking, gmp_weights
 from manifind.validation import (
     FloatArray,
+    Vectors,
     choice,
     image_numbers,
     real_number,
@@ -46,6 +56,8 @@ FORMAT = 1
 BATCH_BYTES = 2**28
 """What the right-hand sides and the scores of one batch of `Manifold.search_many` may take together."""
 LARGEST_BATCH = 64
+LARGEST_CHANGE = 0.25
+"""Share of new regions up to which `Manifold.update` repairs the lists; comparing all pairs is simpler beyond."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +74,7 @@ class _Checked:
     lam: float
     seeding: str
     graph: str
+    reserve: int
     memory: int
 
 
@@ -108,13 +121,17 @@ class Manifold:
         `gamma`; or the conventional way, the query's regions as nodes of the graph (slow: it rebuilds S).
     graph : {"exact", "nn-descent"}, default "exact"
         How neighbours are found: all pairs, or NN-Descent with exact re-scoring.
+    reserve : int, default 0
+        How many neighbours beyond `k` to keep in store, for `update`: without any, each region that goes leaves lists
+        short of k that must be searched for anew.
     memory : int, default 2**28
         Bytes of scratch for finding neighbours, beyond the vectors and the lists.
 
     Attributes
     ----------
     vectors_ : (n, d) float32
-        The regions' descriptors. Your array, not a copy, where it is C-contiguous float32 of unit rows.
+        The regions' descriptors. Your array, not a copy, where it is C-contiguous float32 of unit rows. Float16 in a
+        manifold that `from_arrays` made of such.
     layout_ : Layout
         The images and their regions.
     neighbours_ : Neighbours
@@ -134,7 +151,7 @@ class Manifold:
     >>> manifold.search(query_vectors, top=10).images
     """
 
-    vectors_: FloatArray
+    vectors_: Vectors
     layout_: Layout
     neighbours_: Neighbours
     S_: sp.csr_array
@@ -155,6 +172,7 @@ class Manifold:
         lam: float = 1.0,
         seeding: str = "paper",
         graph: str = "exact",
+        reserve: int = 0,
         memory: int = 2**28,
     ) -> None:
         self.k = k
@@ -167,6 +185,7 @@ class Manifold:
         self.lam = lam
         self.seeding = seeding
         self.graph = graph
+        self.reserve = reserve
         self.memory = memory
 
     # -- parameters ---------------------------------------------------------------------------------------------------
@@ -200,6 +219,7 @@ class Manifold:
             lam=real_number(self.lam, "lam", above=0),
             seeding=choice(self.seeding, SEEDINGS, "seeding"),
             graph=choice(self.graph, GRAPHS, "graph"),
+            reserve=whole_number(self.reserve, "reserve", least=0),
             memory=whole_number(self.memory, "memory"),
         )
 
@@ -235,26 +255,97 @@ class Manifold:
         X = unit_vectors(vectors, "vectors")
         layout = Layout.of(image_numbers(image_of, len(X)))
         if global_vectors is not None:
-            globals_ = unit_vectors(global_vectors, "global_vectors")
+            globals_ = self._checked_globals(global_vectors, layout)
         else:
             globals_ = X if len(layout.images) == len(X) else aggregate(X, layout)
-        if len(globals_) != len(layout.images):
-            raise InvalidInput(
-                f"global_vectors has {len(globals_)} rows for {len(layout.images)} images; give one for each image."
-            )
         if neighbours is not None:
             lists = given_neighbours(neighbours, X, checked.k)
         else:
-            lists = GRAPHS[checked.graph](X, checked.k, memory=checked.memory, progress=progress)
-        S, degrees = normalise(mutual_affinity(lists, checked.gamma))
-        gmp = checked.pooling == "gmp"
-        weights = gmp_weights(X, layout, checked.lam) if gmp else np.ones(len(X), np.float32)
-
-        self._fitted = checked
-        self.vectors_, self.layout_, self.neighbours_ = X, layout, lists
-        self.S_, self.degrees_, self.weights_ = S, degrees, weights
-        self.global_vectors_ = globals_
+            lists = GRAPHS[checked.graph](
+                X, checked.k, reserve=checked.reserve, memory=checked.memory, progress=progress
+            )
+        weights = gmp_weights(X, layout, checked.lam) if checked.pooling == "gmp" else np.ones(len(X), np.float32)
+        self._take(checked, X, layout, lists, weights, globals_)
         return self
+
+    def update(
+        self,
+        vectors: Vectors,
+        image_of: npt.ArrayLike,
+        origin: npt.ArrayLike,
+        *,
+        global_vectors: npt.ArrayLike | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Self:
+        """Move to a collection that has most of its regions in common with the fitted one.
+
+        The result is that of `fit` on the new collection, up to ties among neighbours; the cost is that of the change.
+        Where more than a quarter of the regions are new, it is a fit.
+
+        Parameters
+        ----------
+        vectors : (n, d) float32 or float16
+            The descriptors of all regions as they are now, unit rows.
+        image_of : (n,) integers, ascending
+            The number of the image that each region belongs to, as in `fit`.
+        origin : (n,) integers
+            The row that each region has in the fitted collection, with the same descriptor; -1 where it is new.
+        global_vectors : (images, g) floating point, optional
+            As in `fit`; needed where `fit` had them.
+        progress : callable, optional
+            Called with the regions done and the regions in all.
+        """
+        checked = self._effective()
+        layout = Layout.of(image_numbers(image_of, len(vectors)))
+        rows = given_origin(origin, vectors, self.vectors_)
+        if (rows < 0).sum() > LARGEST_CHANGE * len(rows):
+            return self.fit(vectors, image_of, global_vectors=global_vectors, progress=progress)
+        lists = update_neighbours(
+            self._lists, vectors, rows, checked.k, reserve=checked.reserve, memory=checked.memory, progress=progress
+        )
+        change = self.layout_.change(layout, rows)
+        X = vectors[change.regions].astype(np.float32)
+        weights = np.ones(len(rows), np.float32)
+        if checked.pooling == "gmp":
+            weights[rows >= 0] = self.weights_[rows[rows >= 0]]
+            weights[change.regions] = gmp_weights(X, change.layout, checked.lam)
+        if global_vectors is not None:
+            globals_ = self._checked_globals(global_vectors, layout)
+        elif self.global_vectors_.shape[1] != self.vectors_.shape[1]:
+            raise InvalidInput("global_vectors is missing: the collection was fitted with some of its own.")
+        else:
+            globals_ = np.empty((len(layout.images), vectors.shape[1]), np.float32)
+            globals_[change.kept] = self.global_vectors_[change.before]
+            globals_[change.new] = aggregate(X, change.layout)
+        self._take(checked, vectors, layout, lists, weights, globals_)
+        return self
+
+    def _checked_globals(self, global_vectors: npt.ArrayLike, layout: Layout) -> FloatArray:
+        checked = unit_vectors(global_vectors, "global_vectors")
+        if len(checked) != len(layout.images):
+            raise InvalidInput(
+                f"global_vectors has {len(checked)} rows for {len(layout.images)} images; give one for each image."
+            )
+        return checked
+
+    def _take(
+        self,
+        checked: _Checked,
+        vectors: Vectors,
+        layout: Layout,
+        lists: Neighbours,
+        weights: FloatArray,
+        global_vectors: FloatArray,
+    ) -> None:
+        """Become the manifold of a collection, given the neighbour lists with their reserve."""
+        neighbours = lists.first(min(checked.k, len(vectors) - 1))
+        S, degrees = normalise(mutual_affinity(neighbours, checked.gamma))
+        self._fitted = checked
+        self._lists = lists
+        self._sound = True
+        self.vectors_, self.layout_, self.neighbours_ = vectors, layout, neighbours
+        self.S_, self.degrees_, self.weights_ = S, degrees, weights
+        self.global_vectors_ = global_vectors
 
     # -- on line ------------------------------------------------------------------------------------------------------
 
@@ -449,8 +540,11 @@ class Manifold:
         """Return the parameters in force: the graph's as they were at fit, the query's as they are now."""
         if not hasattr(self, "S_"):
             raise NotFitted("this Manifold has no collection yet; call fit(vectors, image_of) first, or Manifold.load.")
+        if not self._sound:
+            check_ids(self.S_, self.layout_)
+            self._sound = True
         of_the_graph = {
-            name: getattr(self._fitted, name) for name in ("k", "gamma", "pooling", "lam", "graph", "memory")
+            name: getattr(self._fitted, name) for name in ("k", "gamma", "pooling", "lam", "graph", "reserve")
         }
         return replace(self.check_params(), **of_the_graph)
 
@@ -462,7 +556,8 @@ class Manifold:
         What was saved there before is replaced in one step, or not at all.
         """
         fields, arrays = self.to_arrays()
-        store.write(Path(path), "manifold", FORMAT, fields, arrays)
+        with store.writing(Path(path), "manifold") as writer:
+            writer.write(FORMAT, fields, arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, verify: bool = True) -> Self:
@@ -485,8 +580,8 @@ class Manifold:
             "vectors": self.vectors_,
             "images": self.layout_.images,
             "starts": self.layout_.starts,
-            "neighbour_ids": self.neighbours_.ids,
-            "neighbour_similarities": self.neighbours_.similarities,
+            "neighbour_ids": self._lists.ids,
+            "neighbour_similarities": self._lists.similarities,
             "S_data": self.S_.data,
             "S_indices": self.S_.indices,
             "S_indptr": self.S_.indptr,
@@ -498,13 +593,20 @@ class Manifold:
 
     @classmethod
     def from_arrays(cls, parameters: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
-        """Return a fitted manifold of what `to_arrays` returned, without copying."""
-        n = len(arrays["vectors"])
+        """Return a fitted manifold of what `to_arrays` returned, without copying or reading it through.
+
+        Vectors may be of half precision. Shapes and types that do not fit together are `Damaged`; the graph's ids are
+        compared with their range when they are first used.
+        """
         manifold = cls(**parameters)
-        manifold._fitted = manifold.check_params()
+        checked = manifold._fitted = manifold.check_params()
+        check_arrays(arrays, checked.k)
+        n = len(arrays["vectors"])
+        manifold._lists = Neighbours(arrays["neighbour_ids"], arrays["neighbour_similarities"])
+        manifold._sound = False
         manifold.vectors_ = arrays["vectors"]
         manifold.layout_ = Layout(arrays["images"], arrays["starts"])
-        manifold.neighbours_ = Neighbours(arrays["neighbour_ids"], arrays["neighbour_similarities"])
+        manifold.neighbours_ = manifold._lists.first(min(checked.k, n - 1))
         manifold.S_ = sp.csr_array((arrays["S_data"], arrays["S_indices"], arrays["S_indptr"]), shape=(n, n))
         manifold.S_.has_sorted_indices = True
         manifold.degrees_ = arrays["degrees"]

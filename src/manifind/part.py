@@ -14,7 +14,7 @@ from manifind.errors import InvalidInput
 from manifind.graph import Neighbours, restrict
 from manifind.layout import Layout
 from manifind.ranking import Ranking, best_first, pooling_matrix
-from manifind.validation import FloatArray, IntArray, integers, whole_number
+from manifind.validation import FloatArray, IntArray, Vectors, integers, whole_number
 
 Places = npt.NDArray[np.intp]
 """Where images stand in the ascending list of a collection's images."""
@@ -24,7 +24,7 @@ Places = npt.NDArray[np.intp]
 class Part:
     """Some images of a collection, their regions, and how region scores become a ranking of them."""
 
-    vectors: FloatArray
+    vectors: Vectors
     """Of the whole collection, (n, d)."""
     regions: IntArray | None
     """Which of its rows are regions of this part, ascending; None is all. S and scores go by place in this list."""
@@ -32,7 +32,7 @@ class Part:
     pool: sp.csr_array
 
     @classmethod
-    def of(cls, vectors: FloatArray, weights: FloatArray, layout: Layout, places: Places | None) -> Self:
+    def of(cls, vectors: Vectors, weights: FloatArray, layout: Layout, places: Places | None) -> Self:
         """Take the images at `places`, ascending, or all."""
         if places is None:
             return cls(vectors, None, layout.images, pooling_matrix(weights, layout))

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from manifind.diffusion import Seed
 from manifind.errors import InvalidInput
 from manifind.layout import Layout
-from manifind.validation import FloatArray, IntArray
+from manifind.validation import FloatArray, IntArray, Vectors
 
 POOLINGS = ("gmp", "sum")
 
@@ -50,7 +50,7 @@ class Ranking:
         return len(self.images)
 
 
-def gmp_weights(vectors: FloatArray, layout: Layout, lam: float = 1.0, *, memory: int = 2**26) -> FloatArray:
+def gmp_weights(vectors: Vectors, layout: Layout, lam: float = 1.0, *, memory: int = 2**26) -> FloatArray:
     """Return the weight of each region in generalised max pooling: w = (ΦΦᵀ + λI)^−1 1 for each image (eq. 14).
 
     Regions that resemble many others of their image weigh less, so that an object's score does not depend on how many

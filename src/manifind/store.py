@@ -1,29 +1,44 @@
 """A folder on disk: plain ``.npy`` arrays, other files, and a ``manifest.json`` that vouches for them.
 
 The manifest names every file with its size and SHA-256, and carries a checksum of its own. Nothing is a pickle. A new
-version is written beside the old one under names of its own and becomes visible when the manifest is replaced, in one
-atomic rename: a process killed at any instant leaves the old version or the new. Arrays are memory-mapped when read.
+generation is written beside the old one under names of its own and becomes visible when the manifest is replaced, in
+one atomic rename: a process killed at any instant leaves the old generation or the new. Arrays are memory-mapped when
+read.
+
+What is read is not trusted. Opening compares every file's size and type with the manifest, and the checksum of those
+that are small, so that it takes no longer for a large folder; ``verify`` reads all of it.
 """
 
-import fcntl
 import hashlib
 import json
-import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+import threading
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from manifind import disk
 from manifind.errors import Damaged, InvalidInput
 
 MANIFEST = "manifest.json"
 LOCK = ".lock"
+WORK = ".part"
+"""Folder below the saved one for what is not finished; it is nobody's but the writer's."""
+
+SMALL = 2**20
+"""Files of up to this many bytes are compared with their checksum whenever they are opened."""
+
+OWN = re.compile(r"\w+-(\d+)\.(npy|sqlite|json)")
+"""Names of files with their generation: ours, whatever else a user may have laid beside them."""
+
+
+_ONE_HEADER_AT_A_TIME = threading.Lock()
+"""NumPy reads a header with `ast.literal_eval`, which Python 3.11 now and then fails in when two threads are in it."""
 
 
 @dataclass(frozen=True)
@@ -36,50 +51,95 @@ class Stored:
     """Memory-mapped, read only."""
     files: dict[str, Path]
     """The files that are not arrays, by the name they were given."""
+    sizes: dict[str, int]
+    """Bytes of each file, by the name it was given."""
 
 
-def write(
-    path: Path,
-    kind: str,
-    version: int,
-    fields: Mapping[str, Any],
-    arrays: Mapping[str, npt.NDArray[Any]],
-    files: Mapping[str, Callable[[Path], None]] | None = None,
-) -> None:
-    """Write to the folder `path`, replacing what the same kind of thing is there.
+@dataclass(frozen=True)
+class Writer:
+    """The one process that may change a folder at the moment."""
 
-    Parameters
-    ----------
-    path, kind, version
-        Where, what, and in which format; `read` refuses another kind or format.
-    fields : mapping
-        Whatever JSON can say.
-    arrays : mapping
-        Arrays by name.
-    files : mapping, optional
-        For each other file, such as ``"images.sqlite"``, a function that writes it at the path it is called with.
+    path: Path
+    kind: str
+
+    @property
+    def work(self) -> Path:
+        """A folder of the writer's own, on the same disk; it may hold what an earlier writer left."""
+        return self.path / WORK
+
+    def write(
+        self,
+        version: int,
+        fields: Mapping[str, Any],
+        arrays: Mapping[str, npt.NDArray[Any]],
+        files: Mapping[str, bytes] | None = None,
+        *,
+        keep: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Write a new generation, which replaces what is there in one step, or not at all.
+
+        Parameters
+        ----------
+        version
+            The format; `read` refuses another.
+        fields : mapping
+            Whatever JSON can say.
+        arrays : mapping
+            Arrays by name.
+        files : mapping, optional
+            The bytes of other files, such as ``"images.sqlite"``.
+        keep : mapping, optional
+            Files of the present generation that the new one has too, as the present manifest lists them.
+        """
+        generation = _newest(self.path) + 1
+        kept = dict(keep or {})
+        contents = {f"{name}.npy": disk.npy(array) for name, array in arrays.items()}
+        contents |= {name: iter([content]) for name, content in (files or {}).items()}
+        names = {name: _numbered(name, generation) for name in contents}
+        draft, copy = self.path / f"{MANIFEST}.draft", self.path / _numbered(MANIFEST, generation)
+        try:
+            listed = {
+                name: {"file": names[name], **disk.write(self.path / names[name], chunks)._asdict()}
+                for name, chunks in contents.items()
+            }
+            manifest: dict[str, Any] = {
+                "kind": self.kind,
+                "version": version,
+                "generation": generation,
+                "fields": dict(fields),
+                "files": kept | listed,
+            }
+            text = json.dumps({**manifest, "checksum": _checksum(manifest)}, indent=1).encode()
+            for file in (copy, draft):
+                disk.write(file, [text])
+            disk.sync_folder(self.path)
+            disk.replace(draft, self.path / MANIFEST)
+        except BaseException:
+            for file in (draft, copy, *(self.path / name for name in names.values())):
+                disk.remove(file)
+            raise
+        # From here on the new generation is the one that is seen: its files stay whatever happens.
+        disk.sync_folder(self.path)
+        current = {copy.name} | {one["file"] for one in manifest["files"].values()}
+        for stray in list(_own(self.path)):
+            if stray.name not in current:
+                disk.remove(stray)
+
+
+@contextmanager
+def writing(path: Path, kind: str) -> Iterator[Writer]:
+    """Become the one writer of the folder `path`, made if it is not there, until the end of the block.
+
+    `InvalidInput` where `path` is something else, or another process is writing; its number is named.
     """
     check_target(path, kind)
-    path.mkdir(parents=True, exist_ok=True)
-    with lock(path / LOCK, path):
-        before = _generation(path)
-        writers: dict[str, Callable[[Path], None]] = {
-            f"{name}.npy": partial(_write_array, array=array) for name, array in arrays.items()
-        } | dict(files or {})
-        new = {name: path / _of_generation(name, before + 1) for name in writers}
+    disk.make_folder(path)
+    with disk.lock(path / LOCK, path):
         try:
-            listed = {name: _write_file(new[name], writer) for name, writer in writers.items()}
-            manifest = {"kind": kind, "version": version, "generation": before + 1, "fields": fields, "files": listed}
-            _write_manifest(path, manifest)
-        except BaseException:
-            for file in new.values():
-                file.unlink(missing_ok=True)
-            if before == 0:
+            yield Writer(path, kind)
+        finally:
+            if not (path / MANIFEST).exists():
                 _remove_if_empty(path)
-            raise
-        _sync_folder(path)
-        for stray in set(_numbered(path)) - set(new.values()):
-            stray.unlink(missing_ok=True)
 
 
 def check_target(path: Path, kind: str) -> None:
@@ -88,108 +148,96 @@ def check_target(path: Path, kind: str) -> None:
         raise InvalidInput(f"{path} exists and is not a saved {kind}; choose another path or remove it.")
 
 
-@contextmanager
-def lock(file: Path, what: Path) -> Iterator[None]:
-    """Hold the lock `file`, which dies with the process; `InvalidInput` names the process that has it."""
-    descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.read(descriptor, 32).decode(errors="replace").strip() or "unknown"
-            raise InvalidInput(f"{what} is being written by process {holder}; wait for it, or stop it.") from None
-        os.truncate(descriptor, 0)
-        os.write(descriptor, str(os.getpid()).encode())
-        yield
-    finally:
-        os.close(descriptor)
-
-
 def read(path: Path, kind: str, version: int, *, verify: bool = True) -> Stored:
     """Read the folder `path`.
 
-    Sizes are always compared with the manifest; `verify` also reads every file through and compares checksums.
+    Sizes and types are always compared with the manifest, and the checksums of small files; with `verify`, all.
     """
     while True:
-        manifest = _read_manifest(path, kind)
-        if manifest["version"] != version:
-            raise Damaged(
-                f"{path} is a saved {kind} of format {manifest['version']} and this manifind reads format {version}; "
-                "save it again with this version."
-            )
+        manifest = read_manifest(path, kind, version)
         try:
-            return _read_files(path, manifest, verify=verify)
+            stored = Stored(manifest["generation"], manifest["fields"], {}, {}, {})
+            for name, listed in manifest["files"].items():
+                file = path / listed["file"]
+                opened = open_file(file, listed, verify=verify or listed["bytes"] <= SMALL)
+                stored.sizes[name] = listed["bytes"]
+                if opened is None:
+                    stored.files[name] = file
+                else:
+                    stored.arrays[name.removesuffix(".npy")] = opened
         except Damaged:
             # A writer may have replaced the files between the two looks; then there is a newer manifest.
-            if _read_manifest(path, kind)["generation"] == manifest["generation"]:
+            if read_manifest(path, kind, version)["generation"] == manifest["generation"]:
                 raise
+        else:
+            return stored
 
 
-def _read_files(path: Path, manifest: dict[str, Any], *, verify: bool) -> Stored:
-    stored = Stored(manifest["generation"], manifest["fields"], {}, {})
-    for name, listed in manifest["files"].items():
-        file = path / listed["file"]
-        try:
-            size = file.stat().st_size
-            if size != listed["bytes"]:
-                found = f"{size} bytes long instead of {listed['bytes']}"
-                raise Damaged(f"{file} is {found}: {path} was cut short or altered; restore it or save it again.")
-            if verify and _digest(file) != listed["sha256"]:
-                raise Damaged(f"{file} does not match its checksum: {path} was altered; restore it or save it again.")
-            if name.endswith(".npy"):
-                stored.arrays[name.removesuffix(".npy")] = _map(file)
-            else:
-                stored.files[name] = file
-        except FileNotFoundError as error:
-            raise Damaged(f"{file} is missing: {path} was cut short; restore it or save it again.") from error
-    return stored
-
-
-def _write_array(file: Path, array: npt.NDArray[Any]) -> None:
-    with file.open("wb") as stream:
-        np.save(stream, array, allow_pickle=False)
-
-
-def _write_file(file: Path, writer: Callable[[Path], None]) -> dict[str, Any]:
-    file.unlink(missing_ok=True)
-    writer(file)
-    with file.open("rb") as stream:
-        os.fsync(stream.fileno())
-    return {"file": file.name, "bytes": file.stat().st_size, "sha256": _digest(file)}
-
-
-def _write_manifest(path: Path, manifest: dict[str, Any]) -> None:
-    draft = path / f"{MANIFEST}.draft"
-    with draft.open("w", encoding="utf-8") as stream:
-        json.dump({**manifest, "checksum": _checksum(manifest)}, stream, indent=1)
-        stream.flush()
-        os.fsync(stream.fileno())
-    draft.replace(path / MANIFEST)
-
-
-def _sync_folder(path: Path) -> None:
-    folder = os.open(path, os.O_RDONLY)
+def open_file(file: Path, listed: Mapping[str, Any], *, verify: bool) -> npt.NDArray[Any] | None:
+    """Compare a file with what the manifest says of it; return the array that it holds, if it holds one."""
+    remedy = f"{file.parent} was cut short or altered; restore it or save it again"
     try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+        size = file.stat().st_size
+        if size != listed["bytes"]:
+            raise Damaged(f"{file} is {size} bytes long instead of {listed['bytes']}: {remedy}.")
+        if verify and digest(file) != listed["sha256"]:
+            raise Damaged(f"{file} does not match its checksum: {remedy}.")
+        if file.suffix != ".npy":
+            return None
+        with _ONE_HEADER_AT_A_TIME:
+            return np.asarray(np.load(file, mmap_mode="r", allow_pickle=False))
+    except FileNotFoundError as error:
+        raise Damaged(f"{file} is missing: {remedy}.") from error
+    except (ValueError, EOFError, SyntaxError, TypeError) as error:
+        if isinstance(error, Damaged):
+            raise
+        raise Damaged(f"{file} is no plain array ({error}): {remedy}.") from error
 
 
-def _read_manifest(path: Path, kind: str) -> dict[str, Any]:
+def read_manifest(path: Path, kind: str, version: int, name: str = MANIFEST) -> dict[str, Any]:
+    """Return the manifest of a folder of this kind and format, whole and with plain names of files."""
+    manifest = _read_manifest(path, kind, name)
+    if manifest["version"] != version:
+        newer = isinstance(manifest["version"], int) and manifest["version"] > version
+        remedy = "install a newer manifind" if newer else "make it again with this one"
+        raise Damaged(
+            f"{path} is a saved {kind} of format {manifest['version']} and this manifind reads format {version}; "
+            f"{remedy}."
+        )
+    return manifest
+
+
+def copies_of_manifest(path: Path) -> list[str]:
+    """Return the names of what could stand in for a damaged manifest, the newest first."""
+    found = [file.name for file in _own(path) if file.name.startswith("manifest-")]
+    return sorted(found, key=_generation_of, reverse=True)
+
+
+def digest(file: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _read_manifest(path: Path, kind: str, name: str = MANIFEST) -> dict[str, Any]:
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist; give the path of a saved {kind}.")
-    if not (path / MANIFEST).is_file():
-        raise Damaged(f"{path} has no {MANIFEST}: it is not a saved {kind}, or it was not saved to the end.")
+    file = path / name
+    if not file.is_file():
+        raise Damaged(f"{path} has no {name}: it is not a saved {kind}, or it was not saved to the end.")
     try:
-        manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        manifest = json.loads(file.read_text(encoding="utf-8"))
         checksum = manifest.pop("checksum")
         whole = {"kind", "version", "generation", "fields", "files"} <= set(manifest)
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
-        raise Damaged(f"{path / MANIFEST} cannot be read ({error}); restore {path} or save it again.") from error
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
+        raise Damaged(f"{file} cannot be read ({error}); restore {path} or save it again.") from error
     if checksum != _checksum(manifest) or not whole:
-        raise Damaged(f"{path / MANIFEST} does not match its checksum; restore {path} or save it again.")
+        raise Damaged(f"{file} does not match its checksum; restore {path} or save it again.")
     if manifest["kind"] != kind:
         raise Damaged(f"{path} is a saved {manifest['kind']}, not a {kind}; load it as what it is.")
+    for listed in manifest["files"].values():
+        if not OWN.fullmatch(str(listed.get("file"))) or not isinstance(listed.get("bytes"), int):
+            raise Damaged(f"{file} names {listed.get('file')!r}, which is no file of a saved {kind}; restore {path}.")
     return dict(manifest)
 
 
@@ -201,42 +249,35 @@ def _is_ours(path: Path, kind: str) -> bool:
         try:
             return bool(_read_manifest(path, kind))
         except Damaged:
-            return _generation(path) > 0
-    own = {LOCK, f"{MANIFEST}.draft"} | {file.name for file in _numbered(path)}
+            return _newest(path) > 0
+    own = {LOCK, WORK, f"{MANIFEST}.draft"} | {file.name for file in _own(path)}
     return all(file.name in own for file in path.iterdir())
 
 
-def _of_generation(name: str, generation: int) -> str:
+def _numbered(name: str, generation: int) -> str:
     stem, dot, suffix = name.rpartition(".")
     return f"{stem}-{generation}{dot}{suffix}"
 
 
-def _numbered(path: Path) -> Iterator[Path]:
-    """Yield the files that carry a generation in their name: ours, whatever else a user may have laid beside them."""
-    return (file for file in path.iterdir() if re.fullmatch(r"\w+-\d+\.(npy|sqlite)", file.name))
+def _generation_of(name: str) -> int:
+    match = OWN.fullmatch(name)
+    return int(match[1]) if match else 0
 
 
-def _generation(path: Path) -> int:
+def _own(path: Path) -> Iterator[Path]:
+    return (file for file in path.iterdir() if OWN.fullmatch(file.name))
+
+
+def _newest(path: Path) -> int:
     """Return the newest generation of which a file is here, whole or not; 0 where there is none."""
-    return max((int(file.stem.rpartition("-")[2]) for file in _numbered(path)), default=0)
+    return max((_generation_of(file.name) for file in _own(path)), default=0)
 
 
 def _remove_if_empty(path: Path) -> None:
-    for name in (f"{MANIFEST}.draft", LOCK):
-        (path / name).unlink(missing_ok=True)
-    if not any(path.iterdir()):
-        path.rmdir()
+    if {file.name for file in path.iterdir()} <= {LOCK}:
+        disk.remove(path / LOCK)
+        disk.remove_folder(path)
 
 
 def _checksum(manifest: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
-
-
-def _digest(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _map(file: Path) -> npt.NDArray[Any]:
-    mapped = np.load(file, mmap_mode="r", allow_pickle=False)
-    return np.asarray(mapped)

@@ -31,7 +31,13 @@ def test_index_makes_and_then_brings_up_to_date(photos: Path, tmp_path: Path) ->
     (folder / "first-0.png").unlink()
     again = run("index", folder, "--json")
     assert again.exit_code == 0
-    assert json.loads(again.stdout)["changes"] == {"described": 0, "kept": 11, "removed": 1, "skipped": 1}
+    assert json.loads(again.stdout)["changes"] == {
+        "described": 0,
+        "kept": 11,
+        "moved": 0,
+        "removed": 1,
+        "skipped": 1,
+    }
     assert run("index", folder, "-k", 30).exit_code == 2
     assert run("index", photos, "-o", tmp_path / "copy.manifind").exit_code == 2
 

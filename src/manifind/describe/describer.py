@@ -95,6 +95,16 @@ class Describer:
                 "give the whitening that was learnt on this backbone, or none."
             )
 
+    def with_whitening(self, whitening: Whitening | None) -> "Describer":
+        """Return a describer that differs from this one in its whitening alone."""
+        return Describer(self.backbone, whitening, **self.settings)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What was chosen beside the backbone and the whitening, by the names of the parameters."""
+        names = ("pooling", "p", "scales", "overlap", "long_side", "smallest_side")
+        return {name: getattr(self, name) for name in names}
+
     @property
     def dimension(self) -> int:
         """Dimensions of a descriptor."""

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from manifind.graph import Neighbours, kernel
-from manifind.validation import FloatArray, IntArray
+from manifind.validation import FloatArray, IntArray, Vectors
 
 
 class Appended(NamedTuple):
@@ -29,7 +29,7 @@ def append(
     S: sp.csr_array,
     degrees: FloatArray,
     neighbours: Neighbours,
-    vectors: FloatArray,
+    vectors: Vectors,
     query: FloatArray,
     *,
     gamma: float,
@@ -41,7 +41,7 @@ def append(
     ----------
     S, degrees, neighbours
         The collection's graph.
-    vectors, query : (n, d) and (m, d) float32
+    vectors, query : (n, d) and (m, d)
     gamma : float
         Exponent of the kernel.
     k : int

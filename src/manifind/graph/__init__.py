@@ -8,20 +8,25 @@
 from manifind.graph.affinity import kernel, mutual_affinity, normalise, restrict
 from manifind.graph.neighbours import (
     GRAPHS,
+    NOBODY,
     Neighbours,
     exact_neighbours,
     given_neighbours,
     nn_descent_neighbours,
 )
+from manifind.graph.update import given_origin, update_neighbours
 
 __all__ = [
     "GRAPHS",
+    "NOBODY",
     "Neighbours",
     "exact_neighbours",
     "given_neighbours",
+    "given_origin",
     "kernel",
     "mutual_affinity",
     "nn_descent_neighbours",
     "normalise",
     "restrict",
+    "update_neighbours",
 ]

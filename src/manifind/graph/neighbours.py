@@ -12,18 +12,22 @@ it in a ring, so that all stay connected.
 
 import warnings
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from manifind import kernels
 from manifind.errors import InvalidInput, ManifindWarning
-from manifind.validation import UNIT_TOLERANCE, FloatArray, IntArray, whole_number
+from manifind.validation import UNIT_TOLERANCE, FloatArray, IntArray, Vectors, whole_number
 
 DEFAULT_MEMORY = 2**28
 BLOCK = 4096
 """Rows searched at a time: faiss multiplies blocks of this many, so that more of them gain nothing."""
+
+
+NOBODY = -1
+"""Stands after the last neighbour of a list that has fewer than others, with a similarity of −∞."""
 
 
 class Neighbours(NamedTuple):
@@ -34,6 +38,10 @@ class Neighbours(NamedTuple):
     similarities: FloatArray
     """(n, k) float32."""
 
+    def first(self, k: int) -> "Neighbours":
+        """Return the `k` best of each list, or all where they are fewer."""
+        return Neighbours(self.ids[:, :k], self.similarities[:, :k])
+
     def of(self, rows: slice) -> "Neighbours":
         """Return the lists of some rows."""
         return Neighbours(self.ids[rows], self.similarities[rows])
@@ -43,6 +51,7 @@ def exact_neighbours(
     vectors: FloatArray,
     k: int,
     *,
+    reserve: int = 0,
     memory: int = DEFAULT_MEMORY,
     progress: Callable[[int, int], None] | None = None,
 ) -> Neighbours:
@@ -53,22 +62,25 @@ def exact_neighbours(
     vectors : (n, d) float32
     k : int
         Cut to n − 1 with a warning where it is larger.
+    reserve : int
+        How many more to list, for `update_neighbours` to draw on.
     memory : int
         Bytes of scratch beyond `vectors` and the lists returned.
     progress : callable, optional
         Called with the rows done and the rows in all, after each block.
     """
     k = _possible(k, len(vectors))
-    ids = np.empty((len(vectors), k), np.int32)
-    similarities = np.empty((len(vectors), k), np.float32)
-    step = max(1, min(BLOCK, memory // ((k + 1) * 24)))
+    width = min(k + reserve, len(vectors) - 1)
+    ids = np.empty((len(vectors), width), np.int32)
+    similarities = np.empty((len(vectors), width), np.float32)
+    step = max(1, min(BLOCK, memory // ((width + 1) * 24)))
     for start in range(0, len(vectors), step):
         block = slice(start, start + step)
-        found = kernels.nearest(vectors[block], vectors, k + 1)
-        ids[block], similarities[block] = _without_self(*found, np.arange(start, start + len(found[0])))
+        found = kernels.nearest(vectors[block], vectors, width + 1)
+        ids[block], similarities[block] = without_self(*found, np.arange(start, start + len(found[0])))
         if progress is not None:
             progress(min(start + step, len(vectors)), len(vectors))
-    _link_duplicates(vectors, ids, similarities)
+    link_duplicates(vectors, ids, similarities, k)
     return Neighbours(ids, similarities)
 
 
@@ -76,6 +88,7 @@ def nn_descent_neighbours(
     vectors: FloatArray,
     k: int,
     *,
+    reserve: int = 0,
     memory: int = DEFAULT_MEMORY,
     progress: Callable[[int, int], None] | None = None,
     seed: int = 0,
@@ -88,15 +101,16 @@ def nn_descent_neighbours(
     lists came back short, and `progress` is called once, at the end.
     """
     k = _possible(k, len(vectors))
-    if k + 1 >= len(vectors):  # all others are neighbours, and there is nothing to descend
-        return exact_neighbours(vectors, k, memory=memory, progress=progress)
+    width = min(k + reserve, len(vectors) - 1)
+    if width + 1 >= len(vectors):  # all others are neighbours, and there is nothing to descend
+        return exact_neighbours(vectors, k, reserve=reserve, memory=memory, progress=progress)
     # Imported here: numba compiles for seconds at the first use, which those who compare all pairs need not wait for.
     from pynndescent import NNDescent
 
     descent = NNDescent(
         vectors,
         metric="dot",
-        n_neighbors=k + 1,
+        n_neighbors=width + 1,
         n_jobs=kernels.thread_count(),
         random_state=seed,
         compressed=False,
@@ -109,12 +123,12 @@ def nn_descent_neighbours(
     order = np.argsort(-similarities, axis=1, kind="stable")
     ids = np.take_along_axis(ids, order, axis=1)
     similarities = np.take_along_axis(similarities, order, axis=1)
-    ids, similarities = _without_self(ids, similarities, np.arange(len(ids)))
+    ids, similarities = without_self(ids, similarities, np.arange(len(ids)))
     if short.any():
         rows = np.flatnonzero(short)
-        found = kernels.nearest(np.ascontiguousarray(vectors[rows]), vectors, k + 1, memory=memory)
-        ids[rows], similarities[rows] = _without_self(*found, rows)
-    _link_duplicates(vectors, ids, similarities)
+        found = kernels.nearest(np.ascontiguousarray(vectors[rows]), vectors, width + 1, memory=memory)
+        ids[rows], similarities[rows] = without_self(*found, rows)
+    link_duplicates(vectors, ids, similarities, k)
     if progress is not None:
         progress(len(vectors), len(vectors))
     return Neighbours(ids, similarities)
@@ -175,31 +189,35 @@ def _possible(k: int, n: int) -> int:
     return n - 1
 
 
-def _link_duplicates(vectors: FloatArray, ids: IntArray, similarities: FloatArray) -> None:
-    """Spread the lists of regions that have more equals than places, in place.
+def link_duplicates(vectors: Vectors, ids: IntArray, similarities: FloatArray, k: int) -> None:
+    """Spread the lists of regions that have more than `k` equals, in place.
 
     A search gives all of them the same k equals, which would make neighbours of those few and leave the others without
     a mutual one: blank margins of scanned pages, say. Each gets those around it instead, in a ring of its equals.
     """
-    k = ids.shape[1]
     if k == 0:
         return
-    full = np.flatnonzero(similarities[:, -1] > 1 - UNIT_TOLERANCE)
+    full = np.flatnonzero(similarities[:, k - 1] > 1 - UNIT_TOLERANCE)
     if not len(full):
         return
     # Equal rows have equal projections, and others hardly ever; the rows themselves are not sorted or copied.
     direction = np.random.default_rng(0).standard_normal(vectors.shape[1])
     blocks = (full[at : at + BLOCK] for at in range(0, len(full), BLOCK))
-    projected = np.concatenate([np.einsum("ij,j->i", vectors[block], direction) for block in blocks])
+    projected = np.concatenate([np.einsum("ij,j->i", vectors[block].astype(np.float64), direction) for block in blocks])
     order = np.argsort(projected, kind="stable")
     _, starts, sizes = np.unique(projected[order], return_index=True, return_counts=True)
     around = np.concatenate([np.arange(1, k // 2 + 1), -np.arange(1, k - k // 2 + 1)])
     for start, size in zip(starts[sizes > k].tolist(), sizes[sizes > k].tolist(), strict=True):
         equals = full[order[start : start + size]]
-        ids[equals] = equals[(np.arange(size)[:, None] + around) % size]
+        ids[equals, :k] = equals[(np.arange(size)[:, None] + around) % size]
+        # Who else of the equals would be next in line is not known.
+        ids[equals, k:] = NOBODY
+        similarities[equals, k:] = -np.inf
 
 
-def _without_self(ids: IntArray, similarities: FloatArray, own: npt.NDArray[np.intp]) -> tuple[IntArray, FloatArray]:
+def without_self(
+    ids: IntArray, similarities: FloatArray, own: npt.NDArray[np.signedinteger[Any]]
+) -> tuple[IntArray, FloatArray]:
     """Drop each row's own id from lists of k + 1, or the last of a list that duplicates pushed it out of."""
     n, width = ids.shape
     drop = ids == own[:, None]

@@ -1,34 +1,32 @@
-"""A folder of photos → an index on disk.
+"""Photos → a new generation of an index on disk.
 
-Photos are listed, those already described (in the index that is there, or by a run that was interrupted) are kept, the
-others are described into a journal, and the graph is built on all of them. What becomes visible is the finished index.
+Photos that are known keep their descriptions, the others are described into a journal, the graph follows what changed,
+and all of it is written beside what is there. What becomes visible is the finished generation.
 """
 
-import shutil
 import warnings
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from manifind import store
-from manifind.describe import Describer, Found, Skipped, Unreadable, content_hash, list_photos, read_ahead
+from manifind import disk, store
 from manifind.errors import InvalidInput, ManifindWarning
 from manifind.index.catalogue import Catalogue, ImageRecord, SkippedRecord
-from manifind.index.journal import Entry, Journal
-from manifind.manifold import Manifold
-from manifind.validation import FloatArray
+from manifind.index.estimate import Announce, prepared
+from manifind.index.gather import Progress, described, plan
+from manifind.index.generation import CATALOGUE, FORMAT, KIND, Generation
+from manifind.index.journal import Journal
+from manifind.index.recipe import Recipe
+from manifind.index.wanted import Wanted
+from manifind.manifold import LARGEST_CHANGE, Manifold
+from manifind.validation import FloatArray, IntArray
 
-KIND, FORMAT = "index", 1
-CATALOGUE = "images.sqlite"
-JOURNAL = ".part"
-"""Ending of the folder beside the index where photos described so far are kept until it is finished."""
-
-Progress = Callable[[str, int, int], None]
-"""Called with a stage ("photos" or "graph"), how much of it is done, and how much there is."""
+ROWS = 2**14
+"""Rows copied at a time."""
 
 
 @dataclass(frozen=True)
@@ -36,176 +34,172 @@ class Changes:
     """What bringing an index up to date did, in photos."""
 
     described: int
+    """New, or of new content."""
     kept: int
+    moved: int
+    """Of known content, under a new name."""
     removed: int
     skipped: int
 
 
-class Before(NamedTuple):
-    """The photos of the index that is being brought up to date, and their regions."""
+class Regions(NamedTuple):
+    """The regions of all photos in order."""
 
-    catalogue: Catalogue
-    starts: Any
-    vectors: FloatArray
+    vectors: npt.NDArray[np.float16]
     boxes: FloatArray
-
-
-class _Source(NamedTuple):
-    """Where the regions of a photo are: in the index as it was, or in the journal."""
-
-    vectors: FloatArray
-    boxes: FloatArray
-    entry: Entry
+    image_of: IntArray
+    origin: IntArray
+    """Where each was in the generation before; -1 where it is new."""
 
 
 def build(
-    path: Path,
-    root: Path,
-    describer: Describer,
-    manifold: Manifold,
-    fields: dict[str, Any],
+    writer: store.Writer,
+    recipe: Recipe,
+    wanted: Wanted,
     *,
-    before: Before | None = None,
+    before: Generation | None = None,
+    known: Generation | None = None,
+    memory: int | None = None,
     progress: Progress | None = None,
+    announce: Announce | None = None,
 ) -> Changes:
-    """Describe what is new in the folder `root`, build the graph, and write the index to the folder `path`."""
+    """Bring the index to the photos wanted.
+
+    Parameters
+    ----------
+    writer, recipe, wanted
+        Who writes, how photos become an index, and which photos.
+    before : Generation, optional
+        The index as it is.
+    known : Generation, optional
+        The same, where its descriptions and its graph are those of the recipe; None to make all of it anew.
+    memory : int, optional
+        Bytes that the build may take.
+    progress, announce : callable, optional
+        Called as the work goes on, and once before it with what it will take.
+    """
     report = progress or (lambda *_: None)
-    manifold.check_params()
-    store.check_target(path, KIND)
-    found, skipped = listed(root)
-    if not found and not skipped:
-        raise InvalidInput(f"{root} has no photos; give a folder with at least one.")
-    beside = path.with_name(f"{path.name}{JOURNAL}")
-    with Journal(beside, describer.fingerprint()["sha256"], describer.dimension) as journal:
-        photos, kept, described = _gather(found, skipped, describer, journal, before, report)
-        if not photos:
-            shutil.rmtree(beside, ignore_errors=True)
-            reasons = "; ".join(f"{one.key}: {one.reason}" for one in skipped[:3])
-            raise InvalidInput(f"{root} has no photo that can be read ({reasons}); give a folder with at least one.")
-        catalogue = Catalogue(photos, sorted(skipped, key=lambda one: one.key))
-        if before is not None and (catalogue.images, catalogue.skipped) == (
-            before.catalogue.images,
-            before.catalogue.skipped,
-        ):
-            shutil.rmtree(beside, ignore_errors=True)
-            return Changes(described=0, kept=len(photos), removed=0, skipped=len(skipped))
-        vectors, boxes, image_of = _assembled(photos, journal, before, beside)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ManifindWarning)  # a folder of a few photos has fewer regions than k
-            manifold.fit(vectors, image_of, progress=lambda done, total: report("graph", done, total))
-        parameters, arrays = manifold.to_arrays()
-        store.write(
-            path,
-            KIND,
-            FORMAT,
-            {**fields, "root": str(root.resolve()), "manifold": parameters},
-            {**arrays, "boxes": boxes, **_whitening(describer)},
-            {CATALOGUE: catalogue.write},
-        )
-        shutil.rmtree(beside, ignore_errors=True)
-    gone = (
-        0 if before is None else len({image.key for image in before.catalogue.images} - {photo.key for photo in photos})
-    )
-    return Changes(described=described, kept=kept, removed=gone, skipped=len(skipped))
+    fields = recipe.fields
+    with Journal(writer.work, recipe.fingerprint, recipe.describer.dimension) as journal:
+        chosen = plan(wanted, journal, None if known is None else known.catalogue, report)
+        scratch = prepared(writer.path, recipe, chosen, known, memory, announce)
+        images, skipped = described(chosen, recipe.describer, journal, recipe.means, report)
+        if not images:
+            disk.remove_folder(writer.work)
+            reasons = "; ".join(f"{one.key}: {one.reason}" for one in skipped[:3]) or "it is empty"
+            raise InvalidInput(
+                f"{recipe.root} has no photo that can be read ({reasons}); give a folder with at least one."
+            )
+        catalogue = Catalogue.of(images, skipped)
+        if known is None or not _same(known, catalogue, fields):
+            regions = _assembled(images, journal, known, writer.work)
+            manifold = _manifold(writer, recipe, regions, known, scratch, report)
+            _write(writer, recipe, catalogue, regions, manifold)
+    disk.remove_folder(writer.work)
+    return _changes(images, skipped, before, new=len(images) - len(chosen.known))
 
 
-def listed(root: Path) -> tuple[list[Found], list[SkippedRecord]]:
-    """Return the photos below a folder, and what only looks like one."""
-    if not root.is_dir():
-        raise InvalidInput(f"{root} is not a folder; give the folder that holds the photos.")
-    found, skipped = [], []
-    for one in list_photos(root):
-        if isinstance(one, Skipped):
-            skipped.append(SkippedRecord(one.key, one.reason))
-        else:
-            found.append(one)
-    return found, skipped
+def rebuild(writer: store.Writer, recipe: Recipe, regions: Regions, catalogue: Catalogue, report: Progress) -> None:
+    """Make the graph anew from descriptions that are whole."""
+    disk.make_folder(writer.work)
+    _write(writer, recipe, catalogue, regions, _fitted(writer, recipe.manifold(), regions, report))
+    disk.remove_folder(writer.work)
 
 
-def _gather(
-    found: list[Found],
-    skipped: list[SkippedRecord],
-    describer: Describer,
-    journal: Journal,
-    before: Before | None,
+def _changes(
+    images: list[ImageRecord], skipped: list[SkippedRecord], before: Generation | None, *, new: int
+) -> Changes:
+    old = {} if before is None else {one.sha256: one.key for one in before.catalogue.images}
+    keys = {one.key for one in images}
+    contents = {one.sha256 for one in images}
+    moved = sum(old.get(one.sha256, one.key) != one.key for one in images)
+    gone = sum(key not in keys and content not in contents for content, key in old.items())
+    return Changes(described=new, kept=len(images) - new - moved, moved=moved, removed=gone, skipped=len(skipped))
+
+
+def _same(before: Generation, catalogue: Catalogue, fields: dict[str, Any]) -> bool:
+    old = before.catalogue
+    return (old.images, old.skipped, before.fields) == (catalogue.images, catalogue.skipped, fields)
+
+
+def _manifold(
+    writer: store.Writer,
+    recipe: Recipe,
+    regions: Regions,
+    before: Generation | None,
+    scratch: int,
     report: Progress,
-) -> tuple[list[ImageRecord], int, int]:
-    """Return the photos in order of their keys, how many were known, and how many are new and were described."""
-    hashes: dict[str, str] = {}
-    sizes: dict[str, tuple[int, int]] = {}
-    first_of: dict[str, str] = {}
-    wanted: list[Found] = []
-    for one in found:
-        old = None if before is None else before.catalogue.of_key(one.key)
-        try:
-            same = old is not None and (old.bytes, old.mtime_ns) == (one.size, one.mtime_ns)
-            digest = old.sha256 if old is not None and same else content_hash(one.path)
-        except Unreadable as error:
-            skipped.append(SkippedRecord(one.key, error.reason))
-            continue
-        if digest in first_of:
-            skipped.append(SkippedRecord(one.key, f"the same content as {first_of[digest]}"))
-            continue
-        first_of[digest] = one.key
-        hashes[one.key] = digest
-        known = (None if before is None else before.catalogue.of_content(digest)) or journal.get(digest)
-        if known is not None:
-            sizes[one.key] = known.width, known.height
-        else:
-            wanted.append(one)
-
-    report("photos", 0, len(wanted))
-    described = 0
-    with closing(read_ahead(wanted, long_side=describer.long_side)) as photos_read:
-        for done, (one, photo) in enumerate(photos_read, 1):
-            if isinstance(photo, Unreadable):
-                skipped.append(SkippedRecord(one.key, photo.reason))
-            else:
-                regions = describer.describe(photo.pixels)
-                height, width, _ = photo.pixels.shape
-                enlarged = np.array([photo.width / width, photo.height / height] * 2, np.float32)
-                journal.append(hashes[one.key], photo.width, photo.height, regions.vectors, regions.boxes * enlarged)
-                sizes[one.key] = photo.width, photo.height
-                described += 1
-            report("photos", done, len(wanted))
-
-    readable = sorted((one for one in found if one.key in sizes), key=lambda one: one.key)
-    photos = [
-        ImageRecord(number, one.key, hashes[one.key], one.size, one.mtime_ns, *sizes[one.key])
-        for number, one in enumerate(readable)
-    ]
-    return photos, len(photos) - described, described
+) -> Manifold | None:
+    """Return the manifold of the regions; None where it is the one before."""
+    if before is not None and np.array_equal(regions.origin, np.arange(len(before.boxes))):
+        return None
+    if before is None or (regions.origin < 0).mean() > LARGEST_CHANGE:
+        return _fitted(writer, recipe.manifold(memory=scratch), regions, report)
+    manifold = Manifold.from_arrays({**recipe.parameters, "memory": scratch}, before.manifold.to_arrays()[1])
+    return manifold.update(regions.vectors, regions.image_of, regions.origin, progress=_of_graph(report))
 
 
-def _assembled(
-    photos: list[ImageRecord], journal: Journal, before: Before | None, folder: Path
-) -> tuple[FloatArray, FloatArray, Any]:
-    """Lay out the regions of all photos in order, in files beside the journal."""
+def _write(
+    writer: store.Writer, recipe: Recipe, catalogue: Catalogue, regions: Regions, manifold: Manifold | None
+) -> None:
+    files = {CATALOGUE: catalogue.to_bytes()}
+    if manifold is None:
+        # Names or times changed, and no region: all but the catalogue stays.
+        present = store.read_manifest(writer.path, KIND, FORMAT)["files"]
+        kept = {name: listed for name, listed in present.items() if name != CATALOGUE}
+        writer.write(FORMAT, recipe.fields, {}, files, keep=kept)
+        return
+    _, arrays = manifold.to_arrays()
+    learnt = recipe.describer.whitening
+    whitening = {} if learnt is None else {"whitening_mean": learnt.mean, "whitening_project": learnt.project}
+    writer.write(
+        FORMAT, recipe.fields, {**arrays, "vectors": regions.vectors, "boxes": regions.boxes, **whitening}, files
+    )
+
+
+def _assembled(images: list[ImageRecord], journal: Journal, before: Generation | None, folder: Path) -> Regions:
+    """Lay out the regions of all photos in order, the vectors in a file of the folder."""
     journal_vectors, journal_boxes = journal.arrays()
-    sources: list[_Source] = []
-    for photo in photos:
-        entry = journal.get(photo.sha256)
-        if entry is not None:
-            sources.append(_Source(journal_vectors, journal_boxes, entry))
+    spans = []  # whether in the journal, the first row, and how many
+    for image in images:
+        old = None if before is None else before.catalogue.of_content(image.sha256)
+        if before is not None and old is not None:
+            first, end = before.manifold.layout_.starts[old.number : old.number + 2].tolist()
+            spans.append((False, first, end - first))
         else:
-            image = None if before is None else before.catalogue.of_content(photo.sha256)
-            assert before is not None and image is not None  # noqa: S101, PT018 (it is in one of the two)
-            first, end = int(before.starts[image.number]), int(before.starts[image.number + 1])
-            sources.append(_Source(before.vectors, before.boxes, Entry(image.width, image.height, first, end - first)))
-    counts = np.array([source.entry.regions for source in sources])
+            entry = journal.get(image.sha256)
+            assert entry is not None  # noqa: S101 (it is in one of the two)
+            spans.append((True, entry.first, entry.regions))
+    new, first, counts = (np.array(column) for column in zip(*spans, strict=True))
+    starts = np.cumsum(counts) - counts
     n, d = int(counts.sum()), journal_vectors.shape[1]
-    vectors = np.lib.format.open_memmap(folder / "vectors.npy", "w+", np.float32, (n, d))
+    rows = np.repeat(first - starts, counts) + np.arange(n)
+    is_new = np.repeat(new, counts)
+    origin = np.where(is_new, -1, rows).astype(np.int32)
+    vectors = np.lib.format.open_memmap(folder / "vectors.npy", "w+", np.float16, (n, d))
     boxes = np.empty((n, 4), np.float32)
-    at = 0
-    for source in sources:
-        rows = slice(source.entry.first, source.entry.first + source.entry.regions)
-        vectors[at : at + source.entry.regions] = source.vectors[rows]
-        boxes[at : at + source.entry.regions] = source.boxes[rows]
-        at += source.entry.regions
-    return vectors, boxes, np.repeat(np.arange(len(photos), dtype=np.int32), counts)
+    for start in range(0, n, ROWS):
+        block = slice(start, start + ROWS)
+        fresh = is_new[block]
+        vectors[block][fresh], boxes[block][fresh] = (
+            journal_vectors[rows[block][fresh]],
+            journal_boxes[rows[block][fresh]],
+        )
+        if before is not None:
+            vectors[block][~fresh] = before.manifold.vectors_[rows[block][~fresh]]
+            boxes[block][~fresh] = before.boxes[rows[block][~fresh]]
+    return Regions(vectors, boxes, np.repeat(np.arange(len(images), dtype=np.int32), counts), origin)
 
 
-def _whitening(describer: Describer) -> dict[str, FloatArray]:
-    if describer.whitening is None:
-        return {}
-    return {"whitening_mean": describer.whitening.mean, "whitening_project": describer.whitening.project}
+def _fitted(writer: store.Writer, manifold: Manifold, regions: Regions, report: Progress) -> Manifold:
+    """Build the whole graph, on vectors widened into a file: comparing all pairs reads them again and again."""
+    single = np.lib.format.open_memmap(writer.work / "single.npy", "w+", np.float32, regions.vectors.shape)
+    for start in range(0, len(single), ROWS):
+        single[start : start + ROWS] = regions.vectors[start : start + ROWS]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ManifindWarning)  # a folder of a few photos has fewer regions than k
+        return manifold.fit(single, regions.image_of, progress=_of_graph(report))
+
+
+def _of_graph(report: Progress) -> Callable[[int, int], None]:
+    return lambda done, total: report("graph", done, total)

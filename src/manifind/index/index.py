@@ -1,8 +1,8 @@
 """`Index`: photos in, photos out."""
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
@@ -13,20 +13,28 @@ import numpy.typing as npt
 from manifind import store
 from manifind.describe import (
     Describer,
+    Found,
     Photo,
     Whitening,
     key_to_path,
     load_describer,
     read_photo,
-    whitening_from_photos,
 )
 from manifind.errors import InvalidInput
-from manifind.index.build import CATALOGUE, FORMAT, KIND, Before, Changes, Progress, build, listed
+from manifind.index.build import Changes, build
 from manifind.index.catalogue import Catalogue
+from manifind.index.check import Problem, check
+from manifind.index.estimate import Announce
 from manifind.index.explain import best_path
+from manifind.index.gather import Progress, learn_whitening
+from manifind.index.generation import FORMAT, KIND, Generation
+from manifind.index.info import info
 from manifind.index.query import METHODS, Box, Hit, Query, View, box_of, rank, view, whole_box
+from manifind.index.recipe import Recipe
+from manifind.index.repair import repair
+from manifind.index.wanted import Wanted, all_of, everything, more, several, without
 from manifind.manifold import Manifold
-from manifind.validation import FloatArray, choice
+from manifind.validation import FloatArray, choice, whole_number
 from manifind.version import VERSION
 
 Source = str | os.PathLike[str] | bytes | npt.NDArray[np.uint8]
@@ -70,35 +78,6 @@ class Chain:
         return [key for i, key in enumerate(keys) if i == 0 or keys[i - 1] != key]
 
 
-@dataclass(frozen=True)
-class Generation:
-    """One state of an index, as it was written: whoever has it keeps it."""
-
-    number: int
-    fields: dict[str, Any]
-    catalogue: Catalogue
-    manifold: Manifold
-    boxes: FloatArray
-    whitening: Whitening | None
-    others: dict[str, Any] = field(default_factory=dict)
-    """What the methods besides regional diffusion need, made at their first use."""
-
-    @classmethod
-    def read(cls, path: Path, *, verify: bool) -> Self:
-        """Read the newest generation of the index at `path`."""
-        stored = store.read(path, KIND, FORMAT, verify=verify)
-        arrays = stored.arrays
-        learnt = "whitening_mean" in arrays
-        return cls(
-            stored.generation,
-            stored.fields,
-            Catalogue.read(stored.files[CATALOGUE]),
-            Manifold.from_arrays(stored.fields["manifold"], arrays),
-            arrays["boxes"],
-            Whitening(arrays["whitening_mean"], arrays["whitening_project"]) if learnt else None,
-        )
-
-
 class Index:
     """A collection of photos kept on disk.
 
@@ -110,8 +89,19 @@ class Index:
 
     def __init__(self, path: Path, generation: Generation, describer: Describer | None = None) -> None:
         self.path = path
-        self._now = generation
+        self._current = generation
+        self._closed = False
         self._describer = None if describer is None else self._same(describer)
+
+    @property
+    def _now(self) -> Generation:
+        if self._closed:
+            raise InvalidInput(f"{self.path} was closed; open it again.")
+        return self._current
+
+    @_now.setter
+    def _now(self, generation: Generation) -> None:
+        self._current = generation
 
     @property
     def generation(self) -> int:
@@ -147,7 +137,10 @@ class Index:
         backbone: str | os.PathLike[str] | None = None,
         whiten: str | os.PathLike[str] = "shipped",
         describer: Describer | None = None,
+        means: int | None = None,
+        memory: int | None = None,
         progress: Progress | None = None,
+        announce: Announce | None = None,
         **parameters: Any,
     ) -> Self:
         """Make an index of the photos below a folder.
@@ -165,23 +158,40 @@ class Index:
             none; or a file that ``Whitening.save`` or ``manifind whiten`` wrote.
         describer : Describer, optional
             In place of `backbone` and `whiten`, all of how photos are described.
+        means : int, optional
+            Represent each photo by so many means of a mixture of its regions (5, say) in place of its twenty-odd
+            regions: a quarter of the disk and of the work, for a loss in quality.
+        memory : int, optional
+            Bytes that the build may take; refused, with what it needs, where that is too little.
         progress : callable, optional
-            Called with the stage ("photos", "graph"), how much of it is done, and how much there is.
+            Called with the stage ("files", "photos", "whitening", "graph"), how much of it is done, and how much there
+            is.
+        announce : callable, optional
+            Called with an `Estimate` before a long build.
         **parameters
             Of `Manifold`.
         """
         target, root = Path(path), Path(photos)
         if (target / store.MANIFEST).exists():
             raise InvalidInput(f"{target} is an index already; open it and call sync(), or choose another path.")
+        means = None if means is None else whole_number(means, "means")
+        settled = {"reserve": _reserve(parameters.get("k")), **parameters}
+        Manifold(**settled).check_params()
+        store.check_target(target, KIND)
+        wanted = all_of(root)
         source = "mobilenet_v2" if backbone is None else str(backbone)
-        made = _described_by(source, whiten, root, progress) if describer is None else describer
-        fields = _fields(source if describer is None else None, made)
-        build(target, root, made, Manifold(**parameters), fields, progress=progress)
-        return cls(target, Generation.read(target, verify=False), made)
+        if describer is None:
+            made, learnt = _described_by(source, whiten, wanted.found, progress)
+        else:
+            made, learnt = describer, {"from": "describer", "photos": None}
+        recipe = Recipe(root, made, settled, means, _notes(source if describer is None else None, learnt))
+        with store.writing(target, KIND) as writer:
+            build(writer, recipe, wanted, memory=memory, progress=progress, announce=announce)
+        return cls(target, Generation.read(target), made)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, describer: Describer | None = None, verify: bool = False) -> Self:
-        """Open an index; its arrays are memory-mapped.
+        """Open an index; its arrays are memory-mapped, and not read before they are needed.
 
         Parameters
         ----------
@@ -193,6 +203,17 @@ class Index:
             Read everything through and compare checksums; sizes are always compared.
         """
         return cls(Path(path), Generation.read(Path(path), verify=verify), describer)
+
+    def close(self) -> None:
+        """Let go of the files; hits in hand can no longer be explained."""
+        self._now.catalogue.close()
+        self._closed = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     # -- searching ----------------------------------------------------------------------------------------------------
 
@@ -247,14 +268,14 @@ class Index:
             return Chain(hit.key, ())
         X = manifold.vectors_
         start = int(path.regions[0])
-        likeness = search.query.vectors @ X[start]
+        likeness = search.query.vectors @ X[start].astype(np.float32)
         nearest = int(likeness.argmax())
         seeded = seed.values[np.searchsorted(seed.regions, start)] / seed.values.max()
         from_query = Place(None, box_of(search.query.boxes[nearest]), int(search.query.view_of[nearest]))
         places = [_place(search.generation, int(region)) for region in path.regions]
         links = [Link(from_query, places[0], float(likeness[nearest]), float(seeded))]
         for i, (a, b) in enumerate(pairwise(path.regions)):
-            links.append(Link(places[i], places[i + 1], float(X[a] @ X[b]), float(path.flows[i])))
+            links.append(Link(places[i], places[i + 1], _product(X[a], X[b]), float(path.flows[i])))
         return Chain(hit.key, tuple(links))
 
     def photo(self, key: str, *, long_side: int | None = None) -> Photo:
@@ -316,44 +337,137 @@ class Index:
 
     # -- keeping up ---------------------------------------------------------------------------------------------------
 
-    def sync(self, *, progress: Progress | None = None) -> Changes:
-        """Bring the index up to date with its folder: describe what is new, forget what is gone, build the graph anew.
+    def sync(
+        self,
+        photos: str | os.PathLike[str] | None = None,
+        *,
+        memory: int | None = None,
+        progress: Progress | None = None,
+        announce: Announce | None = None,
+    ) -> Changes:
+        """Bring the index up to date with its folder: describe what is new, forget what is gone, repair the graph.
 
-        Photos whose size and time, or content, are as they were are not described again.
+        Photos whose size and time, or content, are as they were are not described again. Photos removed by hand stay
+        removed.
+
+        Parameters
+        ----------
+        photos
+            The folder, where it is another one now.
+        memory, progress, announce
+            As for `create`.
         """
-        now = self._now
-        before = Before(now.catalogue, now.manifold.layout_.starts, now.manifold.vectors_, now.boxes)
-        parameters = Manifold(**now.fields["manifold"])
-        kept = {name: value for name, value in now.fields.items() if name not in ("root", "manifold")}
-        changes = build(self.path, self.root, self.describer, parameters, kept, before=before, progress=progress)
+        root = None if photos is None else Path(photos)
+        return self._change(
+            lambda now: everything(now, root), root=root, memory=memory, progress=progress, announce=announce
+        )
+
+    def add(
+        self,
+        paths: Iterable[str | os.PathLike[str]],
+        *,
+        memory: int | None = None,
+        progress: Progress | None = None,
+        announce: Announce | None = None,
+    ) -> Changes:
+        """Add photos, or those of folders, below the index's folder; the others are not looked at.
+
+        A photo that was removed by hand comes back, one that changed is described again.
+        """
+        given = [Path(path) for path in several(paths, "paths")]
+        return self._change(lambda now: more(now, given), memory=memory, progress=progress, announce=announce)
+
+    def remove(self, keys: Iterable[str], *, progress: Progress | None = None) -> Changes:
+        """Remove photos from the index, not from the disk; `sync` leaves them out until they are added again."""
+        given = several(keys, "keys")
+        return self._change(lambda now: without(now, given), progress=progress)
+
+    def relearn(
+        self, *, memory: int | None = None, progress: Progress | None = None, announce: Announce | None = None
+    ) -> Changes:
+        """Learn the whitening again from the photos as they are now, and describe all of them with it."""
+        with store.writing(self.path, KIND) as writer:
+            self.reload()
+            now = self._now
+            wanted = everything(now)
+            made, learnt = learn_whitening(wanted.found, self.describer, progress)
+            recipe = self._recipe()
+            recipe = replace(recipe, describer=made, notes={**recipe.notes, "whitening": learnt})
+            changes = build(writer, recipe, wanted, before=now, memory=memory, progress=progress, announce=announce)
+        self.reload()
+        self._describer = made
+        return changes
+
+    def _change(
+        self,
+        wanted: Callable[[Generation], Wanted],
+        *,
+        root: Path | None = None,
+        memory: int | None = None,
+        progress: Progress | None = None,
+        announce: Announce | None = None,
+    ) -> Changes:
+        """Move the index, as it is once nobody else can write, to the photos wanted."""
+        with store.writing(self.path, KIND) as writer:
+            self.reload()
+            now = self._now
+            recipe = self._recipe()
+            if root is not None:
+                recipe = replace(recipe, root=root)
+            changes = build(
+                writer,
+                recipe,
+                wanted(now),
+                before=now,
+                known=now,
+                memory=memory,
+                progress=progress,
+                announce=announce,
+            )
         self.reload()
         return changes
 
+    def _recipe(self) -> Recipe:
+        fields = self._now.fields
+        notes = {name: fields[name] for name in ("made_by", "backbone", "whitening")}
+        return Recipe(Path(fields["root"]), self.describer, fields["manifold"], fields["means"], notes)
+
     def reload(self) -> None:
         """Move to the newest generation on disk; searches under way and hits in hand keep theirs."""
-        self._now = Generation.read(self.path, verify=False)
+        if store.read_manifest(self.path, KIND, FORMAT)["generation"] == self._now.number:
+            return
+        newest = Generation.read(self.path)
+        if newest.fields["describer"]["sha256"] != self._now.fields["describer"]["sha256"]:
+            self._describer = None  # the whitening was learnt again
+        self._now = newest
+
+    def check(self, *, progress: Progress | None = None) -> list[Problem]:
+        """Verify every checksum and everything that holds of an index; return what is wrong and what would repair it.
+
+        It is the index on disk that is checked, whichever generation is being searched.
+        """
+        return check(self.path, progress)
+
+    @staticmethod
+    def repair(
+        path: str | os.PathLike[str], *, describer: Describer | None = None, progress: Progress | None = None
+    ) -> str:
+        """Rebuild what is damaged of the index at `path` from what is whole; say what was done.
+
+        The graph comes from the descriptions, and the descriptions from the photos.
+        """
+        return repair(Path(path), describer, progress)
 
     def info(self) -> dict[str, Any]:
-        """Return counts, parameters and the health of the graph, ready for JSON."""
-        degrees = np.diff(self.manifold.S_.indptr)
-        return {
-            "path": str(self.path),
-            "photos_folder": str(self.root),
-            "generation": self.generation,
-            "made_by": self._now.fields["made_by"],
-            "photos": len(self.catalogue),
-            "regions": len(self.boxes),
-            "edges": int(self.manifold.S_.nnz // 2),
-            "edges_a_region": float(degrees.mean()),
-            "isolated_regions": int((degrees == 0).sum()),
-            "bytes": sum(file.stat().st_size for file in self.path.iterdir() if file.is_file()),
-            "describer": self._now.fields["describer"],
-            "manifold": self._now.fields["manifold"],
-            "skipped": [{"key": one.key, "reason": one.reason} for one in self.catalogue.skipped],
-        }
+        """Return counts, bytes, parameters and the health of the graph, ready for JSON."""
+        return info(self.path, self._now)
 
     def __len__(self) -> int:
         return len(self.catalogue)
+
+
+def _product(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> float:
+    return float(a.astype(np.float32) @ b.astype(np.float32))
 
 
 def _place(now: Generation, region: int) -> Place:
@@ -361,31 +475,27 @@ def _place(now: Generation, region: int) -> Place:
     return Place(now.catalogue[number].key, box_of(now.boxes[region]))
 
 
-def _described_by(source: str, whiten: str | os.PathLike[str], photos: Path, progress: Progress | None) -> Describer:
-    """Return a describer with the whitening asked for, learnt from the photos if it must be."""
+def _described_by(
+    source: str, whiten: str | os.PathLike[str], photos: list[Found], progress: Progress | None
+) -> tuple[Describer, dict[str, Any]]:
+    """Return a describer with the whitening asked for, learnt from the photos if it must be, and where that is from."""
     if whiten == "shipped":
-        return load_describer(source)
+        made = load_describer(source)
+        return made, {"from": "none" if made.whitening is None else "shipped", "photos": None}
+    bare = load_describer(source, whitening=None)
     if whiten == "none":
-        return load_describer(source, whitening=None)
+        return bare, {"from": "none", "photos": None}
     if whiten == "learn":
-        found, _ = listed(photos)
-        if not found:
-            raise InvalidInput(f"{photos} has no photos to learn a whitening from; give a folder with some hundred.")
-        report = progress or (lambda *_: None)
-        bare = load_describer(source, whitening=None)
-        learnt = whitening_from_photos(found, bare, progress=lambda done, total: report("whitening", done, total))
-        return load_describer(source, whitening=learnt)
-    return load_describer(source, whitening=Whitening.load(whiten))
+        return learn_whitening(photos, bare, progress)
+    file = Path(whiten)
+    return bare.with_whitening(Whitening.load(file)), {"from": str(file.resolve()), "photos": None}
 
 
-def _fields(source: str | None, describer: Describer) -> dict[str, Any]:
-    settings = {
-        name: getattr(describer, name) for name in ("pooling", "p", "scales", "overlap", "long_side", "smallest_side")
-    }
+def _reserve(k: Any) -> int:
+    """Return how many neighbours beyond k an index keeps: enough for a fifth of its photos to go unnoticed."""
+    return max(4, (Manifold().k if k is None else whole_number(k, "k")) // 4)
+
+
+def _notes(source: str | None, whitening: dict[str, Any]) -> dict[str, Any]:
     where = str(Path(source).resolve()) if source is not None and Path(source).suffix else source
-    return {
-        "made_by": f"manifind {VERSION}",
-        "backbone": where,
-        "describer": describer.fingerprint(),
-        "describer_settings": settings,
-    }
+    return {"made_by": f"manifind {VERSION}", "backbone": where, "whitening": whitening}

@@ -6,7 +6,7 @@ over the graph. What they take is frozen: they may run in any thread, while the 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -14,13 +14,11 @@ import numpy.typing as npt
 from manifind.baselines import NearestImages, RegionMatch
 from manifind.describe import Describer
 from manifind.errors import InvalidInput
+from manifind.index.generation import Generation
 from manifind.layout import aggregate_one
 from manifind.manifold import Manifold, batch_size
 from manifind.ranking import Ranking
 from manifind.validation import FloatArray, choice
-
-if TYPE_CHECKING:
-    from manifind.index.index import Generation
 
 METHODS = ("regional", "global", "match", "plain")
 """Regional diffusion; global diffusion; R-match; similarity of global descriptors."""
@@ -92,7 +90,7 @@ class Hit:
 class Search:
     """A query that was answered: the ranking, and what explaining it takes."""
 
-    generation: "Generation"
+    generation: Generation
     query: Query
     ranking: Ranking
     method: str
@@ -134,13 +132,13 @@ def view(describer: Describer, pixels: npt.NDArray[np.uint8], box: Sequence[floa
     return View(regions.vectors, regions.boxes + np.array([x0, y0, x0, y0], np.float32))
 
 
-def stored_view(now: "Generation", image: int) -> View:
+def stored_view(now: Generation, image: int) -> View:
     """Return a whole photo of the collection as it was described for the index."""
     first, end = now.manifold.layout_.starts[image : image + 2]
     return View(np.array(now.manifold.vectors_[first:end], np.float32), np.array(now.boxes[first:end], np.float32))
 
 
-def rank(now: "Generation", queries: Sequence[Query], top: int | None, method: str = "regional") -> list[Search]:
+def rank(now: Generation, queries: Sequence[Query], top: int | None, method: str = "regional") -> list[Search]:
     """Answer queries on one state of the index, those of regional diffusion with one pass over its graph.
 
     Parameters
@@ -165,7 +163,7 @@ def rank(now: "Generation", queries: Sequence[Query], top: int | None, method: s
     ]
 
 
-def _rankings(now: "Generation", queries: Sequence[Query], top: int | None, method: str) -> list[Ranking]:
+def _rankings(now: Generation, queries: Sequence[Query], top: int | None, method: str) -> list[Ranking]:
     against = [query.against for query in queries]
     if method == "regional":
         large = len(now.catalogue) > 2 * SHORTLIST
@@ -187,7 +185,7 @@ def _rankings(now: "Generation", queries: Sequence[Query], top: int | None, meth
     return other.search_many([query.vectors for query in queries], top)
 
 
-def _other(now: "Generation", method: str) -> Manifold | NearestImages | RegionMatch:
+def _other(now: Generation, method: str) -> Manifold | NearestImages | RegionMatch:
     """Return what answers by a method besides regional diffusion, made at its first use."""
     if method not in now.others:
         manifold = now.manifold

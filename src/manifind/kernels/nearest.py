@@ -1,15 +1,19 @@
 """Exact search by inner product, and exact inner products of given pairs."""
 
 import threading
+from collections.abc import Iterator
 from contextlib import nullcontext
 
 import faiss
 import numpy as np
 
-from manifind.validation import FloatArray, IntArray
+from manifind.validation import FloatArray, IntArray, Vectors
 
 PAIR_BYTES = 2**24
 """Scratch for the rows gathered by `similarities`; small enough to stay in cache, where gathering is cheap."""
+
+PART_BYTES = 2**25
+"""Rows gathered or widened at a time by `nearest`: few enough that they are still in cache when they are multiplied."""
 
 FEWEST_FOR_BLAS = 5
 """Queries from which a matrix product is faster than faiss's own loop, which it prefers for up to hundreds: three times
@@ -42,20 +46,22 @@ _BLAS = _LoweredThreshold()
 
 
 def nearest(
-    queries: FloatArray, vectors: FloatArray, k: int, *, rows: IntArray | None = None, memory: int = 2**28
+    queries: FloatArray, vectors: Vectors, k: int, *, rows: IntArray | None = None, memory: int = 2**28
 ) -> tuple[IntArray, FloatArray]:
     """Find the `k` most similar of `vectors` for each query, best first.
 
     Parameters
     ----------
-    queries, vectors : (m, d) and (n, d) float32, C-contiguous
+    queries : (m, d) float32, C-contiguous
+    vectors : (n, d) float32 or float16, C-contiguous
+        Half-precision rows are widened a block at a time; products are of float32 in either case.
     k : int
         At most the number of rows searched.
     rows : (r,) int32, optional
         Search among these rows of `vectors` only; the ids returned are places in `rows`. The rows are gathered a
         block at a time.
     memory : int
-        Bytes of scratch, roughly: for results in faiss's own types and for gathered rows.
+        Bytes of scratch, roughly: for results in faiss's own types and for rows gathered or widened.
 
     Returns
     -------
@@ -68,10 +74,11 @@ def nearest(
     step = max(1, memory // (k * 12))
     for start in range(0, m, step):
         block = slice(start, start + step)
-        if rows is None:
+        if rows is None and vectors.dtype == np.float32:
             scores[block], ids[block] = _search(queries[block], vectors, k)
         else:
-            scores[block], ids[block] = _search_rows(queries[block], vectors, k, rows, max(k, memory // (4 * d)))
+            parts = _parts(vectors, rows, max(k, min(memory, PART_BYTES) // (4 * d)))
+            scores[block], ids[block] = _search_parts(queries[block], parts, k)
     return ids, scores
 
 
@@ -86,24 +93,30 @@ def similarities(vectors: FloatArray, ids: IntArray) -> FloatArray:
     return out
 
 
-def _search(queries: FloatArray, vectors: FloatArray, k: int) -> tuple[FloatArray, IntArray]:
+def _search(queries: FloatArray, vectors: Vectors, k: int) -> tuple[FloatArray, IntArray]:
     # faiss.knn searches the array where it lies; an IndexFlatIP would first copy it.
     with _BLAS if len(queries) >= FEWEST_FOR_BLAS else nullcontext():
         scores, ids = faiss.knn(queries, vectors, k, metric=faiss.METRIC_INNER_PRODUCT)
     return scores, ids
 
 
-def _search_rows(
-    queries: FloatArray, vectors: FloatArray, k: int, rows: IntArray, step: int
-) -> tuple[FloatArray, IntArray]:
+def _parts(vectors: Vectors, rows: IntArray | None, step: int) -> Iterator[FloatArray]:
+    """Yield `step` rows at a time in float32, of those in `rows` or of all."""
+    for start in range(0, len(vectors if rows is None else rows), step):
+        block = slice(start, start + step)
+        yield (vectors[block] if rows is None else vectors[rows[block]]).astype(np.float32, copy=False)
+
+
+def _search_parts(queries: FloatArray, parts: Iterator[FloatArray], k: int) -> tuple[FloatArray, IntArray]:
     scores = np.empty((len(queries), 0), np.float32)
     ids = np.empty((len(queries), 0), np.int32)
-    for start in range(0, len(rows), step):
-        part = vectors[rows[start : start + step]]
+    start = 0
+    for part in parts:
         part_scores, part_ids = _search(queries, part, min(k, len(part)))
         scores = np.concatenate([scores, part_scores], axis=1)
         ids = np.concatenate([ids, (part_ids + start).astype(np.int32)], axis=1)
         order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
         scores = np.take_along_axis(scores, order, axis=1)
         ids = np.take_along_axis(ids, order, axis=1)
+        start += len(part)
     return scores, ids

@@ -1,0 +1,157 @@
+"""Neighbour lists of a collection that changed, from those before: the cost is that of the change.
+
+Lists are kept somewhat longer than k, by a reserve. A region that leaves is struck from the lists that have it, and the
+reserve moves up; a list that runs short of k is searched for anew. A region that comes is searched for among all, and
+enters the lists of those that it is nearer to than their last. A list is therefore at all times exactly the most
+similar others, as many as it has: `exact_neighbours` on the collection as it now is finds the same, up to ties.
+
+One pass over the vectors is spent on each new region and each list run short, two on new regions.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from manifind import kernels
+from manifind.errors import InvalidInput
+from manifind.graph.neighbours import BLOCK, DEFAULT_MEMORY, NOBODY, Neighbours, link_duplicates, without_self
+from manifind.validation import FloatArray, IntArray, Vectors, integers
+
+SAME = 1e-6
+"""Entries of a descriptor that differ by no more are the same."""
+
+
+def update_neighbours(
+    before: Neighbours,
+    vectors: Vectors,
+    origin: IntArray,
+    k: int,
+    *,
+    reserve: int = 0,
+    memory: int = DEFAULT_MEMORY,
+    progress: Callable[[int, int], None] | None = None,
+) -> Neighbours:
+    """Return the neighbour lists of `vectors`, of which most have lists already.
+
+    Parameters
+    ----------
+    before : Neighbours
+        Lists of the collection as it was, (m, at least k), padded with `NOBODY` where they ran short of their width.
+    vectors : (n, d) float32 or float16
+        The collection as it is.
+    origin : (n,) int32
+        The row that each region had before, -1 where it is new. Rows that do not occur are gone.
+    k, reserve : int
+        Neighbours wanted, and how many more to keep in store.
+    memory : int
+        Bytes of scratch beyond the arguments and the lists returned.
+    progress : callable, optional
+        Called with the regions done and the regions in all that are searched for or compared.
+    """
+    n = len(vectors)
+    k, width = min(k, n - 1), min(k + reserve, n - 1)
+    kept = np.flatnonzero(origin >= 0).astype(np.int32)
+    ids, similarities, counts = _carried_over(before, origin, kept, width)
+
+    complete = counts == len(kept) - 1  # everybody is in the list, so that whoever comes belongs there too
+    short = (counts < k) & ~complete
+    short[origin < 0] = True
+    searched = np.flatnonzero(short).astype(np.int32)
+    entered = np.flatnonzero(~short).astype(np.int32)
+    new = np.flatnonzero(origin < 0)
+    total, done = len(searched) + (len(entered) if len(new) else 0), 0
+
+    step = max(1, min(BLOCK, memory // ((width + 1) * 24)))
+    for start in range(0, len(searched), step):
+        rows = searched[start : start + step]
+        found = kernels.nearest(vectors[rows].astype(np.float32), vectors, width + 1, memory=memory)
+        ids[rows], similarities[rows] = without_self(*found, rows)
+        done += len(rows)
+        if progress is not None:
+            progress(done, total)
+
+    if len(new):
+        arrivals = vectors[new].astype(np.float32).T
+        step = max(1, min(BLOCK, memory // (8 * len(new) + 16 * width)))
+        for start in range(0, len(entered), step):
+            rows = entered[start : start + step]
+            last = np.where(complete[rows], -np.inf, similarities[rows, np.maximum(counts[rows], 1) - 1])
+            products = vectors[rows].astype(np.float32) @ arrivals
+            ids[rows], similarities[rows] = _entered(
+                Neighbours(ids[rows], similarities[rows]), products, products > last[:, None], new
+            )
+            done += len(rows)
+            if progress is not None:
+                progress(done, total)
+    link_duplicates(vectors, ids, similarities, k)
+    return Neighbours(ids, similarities)
+
+
+def given_origin(origin: npt.ArrayLike, vectors: Vectors, before: Vectors) -> IntArray:
+    """Check where the rows of a changed collection were before."""
+    rows = integers(origin, "origin")
+    if rows.shape != (len(vectors),):
+        raise InvalidInput(f"origin has shape {rows.shape} for {len(vectors)} regions; give a row before for each.")
+    if vectors.ndim != 2 or vectors.shape[1] != before.shape[1] or vectors.dtype not in (np.float32, np.float16):
+        raise InvalidInput(
+            f"vectors has shape {vectors.shape} and dtype {vectors.dtype}; give (n, {before.shape[1]}) of float32 or "
+            "float16."
+        )
+    if len(rows) and (rows.min() < -1 or rows.max() >= len(before)):
+        raise InvalidInput(
+            f"origin runs from {rows.min()} to {rows.max()}; give rows from 0 to {len(before) - 1}, or -1."
+        )
+    kept = np.flatnonzero(rows >= 0)
+    if len(np.unique(rows[kept])) != len(kept):
+        raise InvalidInput("origin names a row twice; each region before can be one region now.")
+    sample = kept[np.unique(np.linspace(0, max(0, len(kept) - 1), min(len(kept), 200)).astype(int))]
+    if len(sample) and np.abs(vectors[sample].astype(np.float32) - before[rows[sample]]).max() > SAME:
+        raise InvalidInput("origin leads to rows with other descriptors; give -1 for regions whose descriptor changed.")
+    return rows.astype(np.int32, copy=False)
+
+
+def _carried_over(
+    before: Neighbours, origin: IntArray, kept: IntArray, width: int
+) -> tuple[IntArray, FloatArray, npt.NDArray[np.int64]]:
+    """Renumber the lists of the regions that stay, close the gaps that others left, and count what remains."""
+    place = np.full(len(before.ids), NOBODY, np.int32)
+    place[origin[kept]] = kept
+    ids = np.full((len(origin), width), NOBODY, np.int32)
+    similarities = np.full((len(origin), width), -np.inf, np.float32)
+    for start in range(0, len(kept), BLOCK):
+        rows = kept[start : start + BLOCK]
+        own = before.ids[origin[rows]]
+        values = before.similarities[origin[rows]]
+        renumbered = np.where(own >= 0, place[own], NOBODY)
+        holed = np.flatnonzero(((renumbered < 0) & (own >= 0)).any(axis=1))
+        if len(holed):
+            order = np.argsort(renumbered[holed] < 0, axis=1, kind="stable")
+            renumbered[holed] = np.take_along_axis(renumbered[holed], order, axis=1)
+            values[holed] = np.take_along_axis(values[holed], order, axis=1)
+        values[renumbered < 0] = -np.inf
+        common = min(width, own.shape[1])
+        ids[rows, :common] = renumbered[:, :common]
+        similarities[rows, :common] = values[:, :common]
+    return ids, similarities, (ids >= 0).sum(axis=1)
+
+
+def _entered(
+    lists: Neighbours, products: FloatArray, enters: npt.NDArray[np.bool_], new: npt.NDArray[np.intp]
+) -> Neighbours:
+    """Insert into each list the new regions marked in its row, each at its place; what falls off the end is gone."""
+    ids, similarities = lists
+    row, column = np.nonzero(enters)
+    first = np.searchsorted(row, row)
+    turn = np.arange(len(row)) - first  # the how-manieth of its row
+    columns = np.arange(ids.shape[1])
+    by_turn = np.argsort(turn, kind="stable")
+    # One newcomer a list at a time: a list has few of them, since few regions are new.
+    for turns in np.split(by_turn, np.cumsum(np.bincount(turn))[:-1]) if len(turn) else ():
+        rows, similarity = row[turns], products[row[turns], column[turns]]
+        at = (similarities[rows] >= similarity[:, None]).sum(axis=1)[:, None]
+        source = columns - (columns > at)
+        here = columns == at
+        ids[rows] = np.where(here, new[column[turns], None], np.take_along_axis(ids[rows], source, axis=1))
+        similarities[rows] = np.where(here, similarity[:, None], np.take_along_axis(similarities[rows], source, axis=1))
+    return Neighbours(ids, similarities)

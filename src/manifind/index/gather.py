@@ -1,0 +1,116 @@
+"""Which photos an index is to have, and the descriptions of those that it does not know.
+
+A photo whose size and time are as they were is the same; else its content decides. Content that is known, here or by an
+earlier run that was interrupted, is not described again, wherever the file has gone and whatever it is called now.
+"""
+
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from manifind.compact import compact
+from manifind.describe import (
+    Describer,
+    Found,
+    Regions,
+    Unreadable,
+    content_hash,
+    read_ahead,
+    whitening_from_photos,
+)
+from manifind.index.catalogue import Catalogue, ImageRecord, SkippedRecord
+from manifind.index.journal import Journal
+from manifind.index.wanted import Wanted
+
+Progress = Callable[[str, int, int], None]
+"""Called with a stage ("files", "photos", "whitening" or "graph"), how much of it is done, and how much there is."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is known of the photos that an index is to hold, before any is described."""
+
+    known: list[ImageRecord]
+    """Photos that are described already; their numbers are to come."""
+    new: list[tuple[Found, str]]
+    """Files to describe, with their content hashes."""
+    skipped: list[SkippedRecord]
+
+
+def learn_whitening(
+    found: list[Found], describer: Describer, progress: Progress | None
+) -> tuple[Describer, dict[str, Any]]:
+    """Learn a whitening from photos; return the describer with it, and what it was learnt on."""
+    report = progress or (lambda *_: None)
+    bare = describer.with_whitening(None)
+    learnt = whitening_from_photos(found, bare, progress=lambda done, total: report("whitening", done, total))
+    return bare.with_whitening(learnt), {"from": "learnt", "photos": len(found)}
+
+
+def plan(wanted: Wanted, journal: Journal, before: Catalogue | None, report: Progress) -> Plan:
+    """Look at the files, and find out which of them are to be described."""
+    known, new, skipped = list(wanted.kept), [], list(wanted.skipped)
+    first_of = {image.sha256: image.key for image in known}
+    for done, one in enumerate(wanted.found, 1):
+        try:
+            old = None if before is None else before.of_key(one.key)
+            same = old is not None and (old.bytes, old.mtime_ns) == (one.size, one.mtime_ns)
+            digest = old.sha256 if old is not None and same else content_hash(one.path)
+        except Unreadable as error:
+            skipped.append(SkippedRecord(one.key, error.reason))
+            continue
+        finally:
+            report("files", done, len(wanted.found))
+        if digest in first_of:
+            skipped.append(SkippedRecord(one.key, f"the same content as {first_of[digest]}"))
+            continue
+        first_of[digest] = one.key
+        described = (None if before is None else before.of_content(digest)) or journal.get(digest)
+        if described is None:
+            new.append((one, digest))
+        else:
+            known.append(_record(one, digest, described.width, described.height))
+    return Plan(known, new, skipped)
+
+
+def described(
+    chosen: Plan, describer: Describer, journal: Journal, means: int | None, report: Progress
+) -> tuple[list[ImageRecord], list[SkippedRecord]]:
+    """Describe what is new into the journal; return all photos, numbered in the order of their keys, and the rest."""
+    images, skipped = list(chosen.known), list(chosen.skipped)
+    hashes = {one.key: digest for one, digest in chosen.new}
+    report("photos", 0, len(chosen.new))
+    with closing(read_ahead([one for one, _ in chosen.new], long_side=describer.long_side)) as photos:
+        for done, (one, photo) in enumerate(photos, 1):
+            if isinstance(photo, Unreadable):
+                skipped.append(SkippedRecord(one.key, photo.reason))
+            else:
+                regions = _reduced(describer.describe(photo.pixels), means)
+                height, width, _ = photo.pixels.shape
+                enlarged = np.array([photo.width / width, photo.height / height] * 2, np.float32)
+                digest = hashes[one.key]
+                journal.append(digest, photo.width, photo.height, regions.vectors, regions.boxes * enlarged)
+                images.append(_record(one, digest, photo.width, photo.height))
+            report("photos", done, len(chosen.new))
+    return _numbered(images), sorted(skipped, key=lambda one: one.key)
+
+
+def _reduced(regions: Regions, means: int | None) -> Regions:
+    """Let a mixture's means stand for the regions; a mean is shown where the region most like it is."""
+    if means is None:
+        return regions
+    fewer = compact(regions.vectors, np.zeros(len(regions.vectors), np.int32), regions_per_image=means)
+    likeness = fewer.vectors @ regions.vectors.T
+    likeness[fewer.row_of != np.arange(len(fewer.vectors))[:, None]] = -np.inf
+    return Regions(fewer.vectors, regions.boxes[likeness.argmax(axis=1)])
+
+
+def _record(one: Found, digest: str, width: int, height: int) -> ImageRecord:
+    return ImageRecord(-1, one.key, digest, one.size, one.mtime_ns, width, height)
+
+
+def _numbered(images: Iterable[ImageRecord]) -> list[ImageRecord]:
+    return [replace(image, number=number) for number, image in enumerate(sorted(images, key=lambda image: image.key))]

@@ -1,0 +1,62 @@
+"""One state of an index, as it was written."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from manifind import store
+from manifind.describe import Whitening
+from manifind.errors import Damaged
+from manifind.index.catalogue import Catalogue
+from manifind.manifold import Manifold
+from manifind.validation import FloatArray
+
+KIND, FORMAT = "index", 2
+CATALOGUE = "images.sqlite"
+
+
+@dataclass(frozen=True)
+class Generation:
+    """One state of an index: whoever has it keeps it, whatever is written meanwhile."""
+
+    number: int
+    fields: dict[str, Any]
+    catalogue: Catalogue
+    manifold: Manifold
+    boxes: FloatArray
+    whitening: Whitening | None
+    sizes: dict[str, int]
+    """Bytes of each file."""
+    others: dict[str, Any] = field(default_factory=dict)
+    """What the methods besides regional diffusion need, made at their first use."""
+
+    @classmethod
+    def read(cls, path: Path, *, verify: bool = False) -> Self:
+        """Open the newest generation of the index at `path`; no array is read, unless to `verify` its checksum."""
+        while True:
+            stored = store.read(path, KIND, FORMAT, verify=verify)
+            try:
+                return cls._of(path, stored)
+            except Damaged:
+                # The catalogue is opened by name: a writer may have taken it away since.
+                if store.read_manifest(path, KIND, FORMAT)["generation"] == stored.generation:
+                    raise
+
+    @classmethod
+    def _of(cls, path: Path, stored: store.Stored) -> Self:
+        arrays, fields = stored.arrays, stored.fields
+        try:
+            manifold = Manifold.from_arrays(fields["manifold"], arrays)
+            catalogue = Catalogue.open(stored.files[CATALOGUE])
+            boxes = arrays["boxes"]
+            learnt = "whitening_mean" in arrays
+            whitening = Whitening(arrays["whitening_mean"], arrays["whitening_project"]) if learnt else None
+        except Damaged as error:
+            raise Damaged(f"{path}: {error}") from error
+        except (KeyError, TypeError, ValueError) as error:
+            raise Damaged(
+                f"{path} does not say all of what an index is ({error}); repair it or make it again."
+            ) from error
+        if boxes.shape != (len(manifold.vectors_), 4) or len(catalogue) != len(manifold.layout_.images):
+            raise Damaged(f"{path} has boxes or photos of another collection; repair it or make it again.")
+        return cls(stored.generation, fields, catalogue, manifold, boxes, whitening, stored.sizes)

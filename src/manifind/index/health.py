@@ -1,0 +1,106 @@
+"""How well a graph hangs together, in figures and in words."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.sparse.csgraph import connected_components
+
+from manifind.graph import Neighbours
+
+HUB = 10
+"""A region in this many times more lists than the average is a hub: everything seems to resemble it."""
+
+GROWTH = 2.0
+"""How many times more photos than a whitening was learnt on make it wise to learn it again."""
+
+
+@dataclass(frozen=True)
+class Health:
+    """Of the graph of a collection's regions."""
+
+    regions: int
+    isolated_regions: int
+    """Without any mutual neighbour: diffusion cannot reach them."""
+    largest_component: int
+    """Regions that can be reached from each other, in the largest part that can."""
+    components: int
+    """Such parts of two regions or more."""
+    mean_mutual_degree: float
+    hubs: int
+    """Regions that are in more than `HUB` times as many lists as the average."""
+    most_listed: int
+    """How many lists the most frequent of them is in."""
+
+    def words(self) -> list[str]:
+        """Say what the figures mean."""
+        isolated, together = self.isolated_regions / self.regions, self.largest_component / self.regions
+        said = [f"A region has {self.mean_mutual_degree:.1f} mutual neighbours on average."]
+        if self.isolated_regions:
+            remedy = " A larger k would connect more of them." if isolated > 0.2 else ""
+            said.append(f"{percent(isolated)} of the regions have none: no chain of photos reaches them.{remedy}")
+        else:
+            said.append("Every region has at least one.")
+        if together > 0.5:
+            said.append(f"{percent(together)} hang together: a chain of photos leads from each to each other.")
+        else:
+            said.append(
+                f"The graph is in {self.components:,} pieces, the largest with {percent(together)} of the regions: "
+                "objects in different pieces cannot be found from each other. That is right for photos that have "
+                "nothing in common; otherwise try a larger k."
+            )
+        if self.hubs:
+            said.append(
+                f"{self.hubs:,} regions are hubs, which many others resemble (up to {self.most_listed:,} of them): "
+                "sky, walls, blank paper. Mutuality keeps most of their links out of the graph."
+            )
+        return said
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the figures and the words, ready for JSON."""
+        return {**asdict(self), "words": self.words()}
+
+
+def health(S: sp.csr_array, neighbours: Neighbours) -> Health:
+    """Look at a graph; one pass over it and over the lists."""
+    n, k = neighbours.ids.shape
+    degrees = np.diff(S.indptr)
+    _, labels = connected_components(S, directed=False)
+    sizes = np.bincount(labels)
+    listed = np.bincount(neighbours.ids[neighbours.ids >= 0].ravel(), minlength=n)
+    return Health(
+        regions=n,
+        isolated_regions=int((degrees == 0).sum()),
+        largest_component=int(sizes.max()),
+        components=int((sizes > 1).sum()),
+        mean_mutual_degree=float(degrees.mean()),
+        hubs=int((listed > HUB * max(k, 1)).sum()),
+        most_listed=int(listed.max()),
+    )
+
+
+def whitening_in_words(learnt: dict[str, Any], photos: int) -> str:
+    """Say where a whitening comes from, and whether it should be learnt again."""
+    source, count = learnt["from"], learnt["photos"]
+    if source == "learnt":
+        said = f"The whitening was learnt on {count:,} photos of the collection"
+        if photos >= GROWTH * count:
+            return (
+                f"{said}, which has {photos:,} now: learning it again would be wise (manifind index PHOTOS --relearn)."
+            )
+        return f"{said}, which has {photos:,} now."
+    return {
+        "shipped": "The whitening is the one that comes with the backbone.",
+        "none": "Descriptors are not whitened.",
+        "describer": "The whitening is that of a describer of your own.",
+    }.get(source, f"The whitening was read from {source}.")
+
+
+def percent(share: float) -> str:
+    """Return a share as people read it; never 0 or 100 unless it is."""
+    if 0 < share < 0.001:
+        return "less than 0.1 %"
+    if 0.999 < share < 1:
+        return "more than 99.9 %"
+    return f"{100 * share:.1f} %"

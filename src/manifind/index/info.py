@@ -1,0 +1,48 @@
+"""What is in an index and how it does, ready for JSON."""
+
+from pathlib import Path
+from typing import Any
+
+from manifind.index.generation import CATALOGUE, Generation
+from manifind.index.health import health, whitening_in_words
+
+
+def info(path: Path, now: Generation) -> dict[str, Any]:
+    """Return counts, bytes, parameters and the health of the graph."""
+    fields, manifold, photos = now.fields, now.manifold, len(now.catalogue)
+    facts = health(manifold.S_, manifold.neighbours_)
+    return {
+        "path": str(path),
+        "photos_folder": fields["root"],
+        "generation": now.number,
+        "made_by": fields["made_by"],
+        "photos": photos,
+        "regions": len(now.boxes),
+        "edges": int(manifold.S_.nnz // 2),
+        "edges_a_region": facts.mean_mutual_degree,
+        "isolated_regions": facts.isolated_regions,
+        "bytes": sum(now.sizes.values()),
+        "bytes_by_part": by_part(now.sizes),
+        "describer": fields["describer"],
+        "means": fields["means"],
+        "whitening": {**fields["whitening"], "words": whitening_in_words(fields["whitening"], photos)},
+        "manifold": fields["manifold"],
+        "health": facts.as_dict(),
+        "skipped": [{"key": one.key, "reason": one.reason} for one in now.catalogue.skipped],
+    }
+
+
+def by_part(sizes: dict[str, int]) -> dict[str, int]:
+    """Add up the bytes of files by what they are for."""
+    parts = {"descriptions": 0, "neighbours": 0, "graph": 0, "catalogue": 0}
+    for name, count in sizes.items():
+        if name == CATALOGUE:
+            part = "catalogue"
+        elif name.startswith("neighbour_"):
+            part = "neighbours"
+        elif name.startswith("S_") or name in ("degrees.npy", "weights.npy"):
+            part = "graph"
+        else:
+            part = "descriptions"
+        parts[part] += count
+    return parts

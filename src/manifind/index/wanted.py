@@ -1,0 +1,115 @@
+"""Which photos an index is to hold: all of a folder, more, or fewer."""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from manifind.describe import Found, Skipped, key_of, list_photos
+from manifind.errors import InvalidInput
+from manifind.index.catalogue import REMOVED, ImageRecord, SkippedRecord
+from manifind.index.generation import Generation
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What an index is to hold."""
+
+    found: list[Found]
+    """Files to look at, by key."""
+    skipped: list[SkippedRecord]
+    """What is passed over without a look, and why."""
+    kept: list[ImageRecord]
+    """Photos of the index that stay as they are, without a look at their files."""
+
+
+def all_of(root: Path, removed: Iterable[str] = ()) -> Wanted:
+    """Want the photos below a folder, but those that were removed by hand."""
+    if not root.is_dir():
+        raise InvalidInput(f"{root} is not a folder; give the folder that holds the photos.")
+    by_hand = set(removed)
+    found, skipped = [], []
+    for one in list_photos(root):
+        if isinstance(one, Skipped):
+            skipped.append(SkippedRecord(one.key, one.reason))
+        elif one.key in by_hand:
+            skipped.append(SkippedRecord(one.key, REMOVED))
+        else:
+            found.append(one)
+    if not found and not skipped:
+        raise InvalidInput(f"{root} has no photos; give a folder with at least one.")
+    return Wanted(found, skipped, [])
+
+
+def everything(now: Generation, root: Path | None = None) -> Wanted:
+    """Want the photos of the index's folder as they are now, or of another that has become it."""
+    folder = _root(now) if root is None else root
+    try:
+        return all_of(folder, removed_by_hand(now.catalogue.skipped))
+    except InvalidInput as error:
+        raise InvalidInput(f"{str(error).partition(';')[0]}; is its disk there? The index stays as it was.") from error
+
+
+def more(now: Generation, paths: Sequence[Path]) -> Wanted:
+    """Want what the index has and the photos at `paths`, files or folders below the index's."""
+    root = _root(now)
+    found: dict[str, Found] = {}
+    skipped = {one.key: one for one in now.catalogue.skipped}
+    for path in paths:
+        for one in _below(root, path):
+            skipped.pop(one.key, None)
+            if isinstance(one, Found):
+                found[one.key] = one
+            else:
+                skipped[one.key] = SkippedRecord(one.key, one.reason)
+    kept = [image for image in now.catalogue.images if image.key not in found and image.key not in skipped]
+    return Wanted([found[key] for key in sorted(found)], list(skipped.values()), kept)
+
+
+def without(now: Generation, keys: Sequence[str]) -> Wanted:
+    """Want what the index has but for these photos."""
+    gone = dict.fromkeys(keys)
+    unknown = [key for key in gone if now.catalogue.of_key(key) is None]
+    if unknown:
+        shown = ", ".join(map(repr, unknown[:3]))
+        raise InvalidInput(f"{len(unknown)} of the keys are not in the index, {shown} first; give keys of its photos.")
+    kept = [image for image in now.catalogue.images if image.key not in gone]
+    if not kept:
+        raise InvalidInput("keys are all photos of the index; remove its folder instead.")
+    return Wanted([], now.catalogue.skipped + [SkippedRecord(key, REMOVED) for key in gone], kept)
+
+
+def removed_by_hand(skipped: Iterable[SkippedRecord]) -> list[str]:
+    """Return the keys of photos that `without` left out."""
+    return [one.key for one in skipped if one.reason == REMOVED]
+
+
+def several(values: Iterable[Any], name: str) -> list[Any]:
+    """Return a list; one thing alone is a slip that would be taken apart into letters."""
+    if isinstance(values, str | bytes | os.PathLike):
+        raise InvalidInput(f"{name} is one, {os.fspath(values)!r}; give a list.")
+    return list(values)
+
+
+def _root(now: Generation) -> Path:
+    root = Path(now.fields["root"])
+    if not root.is_dir():
+        raise InvalidInput(f"{root}, the folder of the photos, is not there; give the one that it is now.")
+    return root
+
+
+def _below(root: Path, path: Path) -> Iterator[Found | Skipped]:
+    """List a photo, or the photos of a folder, below the root; a path may be taken from there."""
+    full = (path if path.is_absolute() or path.exists() else root / path).absolute()
+    if not full.exists():
+        raise InvalidInput(f"{path} does not exist; give the path of a photo.")
+    if not full.is_relative_to(root):
+        full = full.resolve()
+    key = "" if full == root else key_of(root, full)
+    if full.is_dir():
+        for one in list_photos(full):
+            yield replace(one, key=f"{key}/{one.key}" if key else one.key)
+    else:
+        status = full.stat()
+        yield Found(key, full, status.st_size, status.st_mtime_ns)

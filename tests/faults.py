@@ -1,0 +1,63 @@
+"""A disk that fails, or a process that dies, at one chosen point: stands in for `os` in `manifind.disk`."""
+
+import errno
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from manifind import disk
+
+POINTS = ("open", "write", "pwrite", "fsync", "ftruncate", "replace", "unlink", "mkdir", "rmdir")
+"""What reaches the disk."""
+
+FAULTS = ("kill", "torn", "ENOSPC", "EIO")
+"""Death before the point; death in the middle of it, if it writes; a full disk or a failing one from there on."""
+
+
+class FaultyOs:
+    """`os`, but for what happens at the point `at`."""
+
+    def __init__(self, at: int, fault: str) -> None:
+        self.at, self.fault, self.seen = at, fault, 0
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(os, name)
+        return self._pointed(name, real) if name in POINTS else real
+
+    def _pointed(self, name: str, real: Any) -> Any:
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            self.seen += 1
+            if self.seen == self.at + 1:
+                self._die(name, arguments)
+            if self.seen > self.at and self.fault in ("ENOSPC", "EIO") and self._fails(name, arguments):
+                code = getattr(errno, self.fault)
+                raise OSError(code, os.strerror(code))
+            return real(*arguments, **keywords)
+
+        return call
+
+    def _die(self, name: str, arguments: tuple[Any, ...]) -> None:
+        if self.fault == "torn" and name == "write":
+            descriptor, data = arguments
+            os.write(descriptor, data[: len(data) // 2])
+        if self.fault in ("kill", "torn"):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def _fails(self, name: str, arguments: tuple[Any, ...]) -> bool:
+        """A full disk still lets go of files, and opens those that are there."""
+        if self.fault == "EIO":
+            return True
+        return name in ("write", "pwrite", "fsync", "mkdir") or (name == "open" and bool(arguments[1] & os.O_TRUNC))
+
+
+@contextmanager
+def faulty(at: int, fault: str) -> Iterator[FaultyOs]:
+    """Let a fault strike in `manifind.disk` at the point of this number."""
+    stand_in = FaultyOs(at, fault)
+    setattr(disk, "os", stand_in)  # noqa: B010 (its import, not a name that it offers)
+    try:
+        yield stand_in
+    finally:
+        setattr(disk, "os", os)  # noqa: B010

@@ -1,0 +1,157 @@
+"""What is left of an index when its writer dies, or its disk fails, at each point in turn.
+
+Run as a program, with the names of operations and faults and how many points to go on by: it prints, as JSON, how often
+the old and the new generation were found. A process of its own, so that it can be forked hundreds of times before any
+library has started threads.
+"""
+
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from manifind.describe import Describer, learn
+from manifind.errors import Damaged
+from manifind.index import Index
+from tests.faults import faulty
+from tests.index.small import save_photo, small_describer
+
+Answer = list[tuple[str, float]]
+PARAMETERS = {"k": 12, "query_k": 10}
+
+learn.DIMENSION = 8
+
+
+def create(path: Path, photos: Path, describer: Describer) -> None:
+    Index.create(path, photos, describer=describer, **PARAMETERS)  # type: ignore[arg-type]
+
+
+def add(path: Path, photos: Path, describer: Describer) -> None:
+    Index.open(path, describer=describer).add([photos / "new"])
+
+
+def remove(path: Path, photos: Path, describer: Describer) -> None:
+    opened = Index.open(path, describer=describer)
+    if opened.catalogue.of_key("3.png"):
+        opened.remove(["3.png", "5.png"])
+
+
+def sync(path: Path, photos: Path, describer: Describer) -> None:
+    Index.open(path, describer=describer).sync()
+
+
+def relearn(path: Path, photos: Path, describer: Describer) -> None:
+    opened = Index.open(path, describer=describer)
+    if opened.info()["whitening"]["from"] != "learnt":
+        opened.relearn()
+
+
+OPERATIONS: dict[str, Callable[[Path, Path, Describer], None]] = {
+    "create": create,
+    "add": add,
+    "remove": remove,
+    "sync": sync,
+    "relearn": relearn,
+}
+
+
+def answer(path: Path, photos: Path, describers: list[Describer]) -> Answer | None:
+    """What a search finds, by whichever describer is the index's; None where there is no index yet."""
+    if not (path / "manifest.json").exists():
+        return None
+    for describer in describers:
+        try:
+            opened = Index.open(path, describer=describer, verify=True)
+        except Damaged:
+            raise
+        except ValueError:
+            continue
+        problems = [problem for problem in opened.check() if problem.damage]
+        assert not problems, problems
+        return [(hit.key, round(hit.score, 6)) for hit in opened.search(photos / "0.png", top=None)]
+    raise AssertionError("the index is of no describer that is known")
+
+
+def struck(path: Path, photos: Path, describer: Describer, operation: str, at: int, fault: str) -> bool:
+    """Run the operation with a fault at a point; whether it came to its end before."""
+    if fault in ("ENOSPC", "EIO"):
+        try:
+            with faulty(at, fault) as stand_in:
+                OPERATIONS[operation](path, photos, describer)
+        except OSError:
+            return False
+        return stand_in.seen <= at
+    child = os.fork()
+    if child == 0:
+        with faulty(at, fault):
+            OPERATIONS[operation](path, photos, describer)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        assert os.WTERMSIG(status) == signal.SIGKILL
+        return False
+    assert os.WEXITSTATUS(status) == 0, "the writer failed without being killed"
+    return True
+
+
+def trial(folder: Path, operation: str, fault: str, step: int) -> dict[str, int]:
+    """Strike at each point of an operation in turn, or at every so many, until it comes to its end."""
+    photos, made, path = folder / "photos", folder / "made.manifind", folder / "struck.manifind"
+    describer = small_describer()
+    for seed in range(7):
+        save_photo(photos / f"{seed}.png", seed)
+    if operation != "create":
+        create(made, photos, describer)
+    if operation in ("add", "sync"):
+        for seed in (11, 12):
+            save_photo(photos / "new" / f"{seed}.png", seed)
+    if operation == "sync":
+        (photos / "2.png").unlink()
+        (photos / "4.png").rename(photos / "z.png")
+
+    def restore() -> None:
+        shutil.rmtree(path, ignore_errors=True)
+        if made.exists():
+            shutil.copytree(made, path)
+
+    restore()
+    before = answer(path, photos, [describer])
+    OPERATIONS[operation](path, photos, describer)
+    describers = [describer]
+    if operation == "relearn":
+        from manifind.index.generation import Generation
+
+        describers.append(describer.with_whitening(Generation.read(path).whitening))
+    after = answer(path, photos, describers)
+    assert before != after
+
+    seen = {"points": 0, "old": 0, "new": 0}
+    for at in range(0, 10_000, step):
+        restore()
+        if struck(path, photos, describer, operation, at, fault):
+            break
+        found = answer(path, photos, describers)
+        assert found in (before, after), f"{operation} with {fault} at {at}: neither the old answer nor the new"
+        seen["points"] += 1
+        seen["old" if found == before else "new"] += 1
+        if found == before or operation != "create":
+            OPERATIONS[operation](path, photos, describers[-1] if found == after else describer)
+        assert answer(path, photos, describers) == after, f"{operation} after {fault} at {at} did not come to its end"
+        litter = [file.name for file in path.iterdir() if file.name == ".part" or file.name.endswith(".draft")]
+        if found == before:
+            assert not litter, f"{operation} with {fault} at {at} left {litter}"
+    return seen
+
+
+if __name__ == "__main__":
+    results = {}
+    memory = Path("/dev/shm")  # noqa: S108 (where flushing costs nothing)
+    for one in sys.argv[1].split(","):
+        for fault in sys.argv[2].split(","):
+            with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as temporary:
+                results[f"{one} {fault}"] = trial(Path(temporary), one, fault, int(sys.argv[3]))
+    print(json.dumps(results))

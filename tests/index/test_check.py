@@ -1,0 +1,268 @@
+"""Damage of every kind: seen, named, never a crash, and repaired."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from manifind import Damaged, InvalidInput
+from manifind.index import Index
+from manifind.index.check import BY_GRAPH, BY_HAND, BY_PHOTOS, BY_WHITENING, check
+from manifind.store import MANIFEST, _checksum
+from tests.index.small import save_photo, small_describer
+
+DESCRIBER = small_describer()
+Answer = dict[str, float]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    base = tmp_path_factory.mktemp("whole")
+    for seed in range(8):
+        save_photo(base / "photos" / f"{seed}.png", seed)
+    return Index.create(base / "i.manifind", base / "photos", describer=DESCRIBER, k=15, query_k=12).path
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Another index with as many photos of the same size, so that files have the same length."""
+    base = tmp_path_factory.mktemp("other")
+    for seed in range(50, 58):
+        save_photo(base / "photos" / f"{seed - 50}.png", seed)
+    return Index.create(base / "i.manifind", base / "photos", describer=DESCRIBER, k=15, query_k=12).path
+
+
+@pytest.fixture
+def copy(whole: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(whole, tmp_path / "copy.manifind"))
+
+
+def answer(path: Path) -> Answer:
+    return {hit.key: hit.score for hit in Index.open(path, describer=DESCRIBER).search("0.png", top=None)}
+
+
+def arrays_and_catalogue(path: Path) -> list[str]:
+    return sorted(file.name for file in path.iterdir() if file.suffix in (".npy", ".sqlite"))
+
+
+def truncated(file: Path) -> None:
+    os.truncate(file, file.stat().st_size // 2)
+
+
+def extended(file: Path) -> None:
+    with file.open("ab") as stream:
+        stream.write(b"more")
+
+
+def flipped(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[len(content) * 3 // 4] ^= 4
+    file.write_bytes(content)
+
+
+def missing(file: Path) -> None:
+    file.unlink()
+
+
+def holding_objects(file: Path) -> None:
+    """An array of objects, which only unpickling could read; the pickle would write a file."""
+    with file.open("wb") as stream:
+        np.save(stream, np.array([_Trap(file.parent / "trap")], dtype=object), allow_pickle=True)
+
+
+class _Trap:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.path,)
+
+
+def test_a_whole_index_has_no_problems(whole: Path) -> None:
+    assert check(whole) == []
+
+
+@pytest.mark.parametrize("damage", [truncated, extended, flipped, missing, holding_objects])
+def test_every_damaged_file_is_named_and_repaired(
+    copy: Path, whole: Path, damage: Callable[[Path], None], tmp_path: Path
+) -> None:
+    expected = answer(whole)
+    for name in arrays_and_catalogue(whole):
+        shutil.rmtree(copy)
+        shutil.copytree(whole, copy)
+        damage(copy / name)
+        (problem,) = check(copy)
+        assert problem.what == name
+        assert problem.repair in (BY_GRAPH, BY_PHOTOS, BY_WHITENING)
+        with pytest.raises(Damaged, match=name):
+            Index.open(copy, describer=DESCRIBER, verify=True)
+        with pytest.raises(Damaged, match=name):  # these files are small, and looked at whenever they are opened
+            Index.open(copy, describer=DESCRIBER)
+        said = Index.repair(copy, describer=DESCRIBER)
+        assert ("8 photos were described again" in said) == (problem.repair == BY_PHOTOS)
+        assert check(copy) == []
+        assert answer(copy) == pytest.approx(expected, abs=1e-6)
+        assert not (copy / "trap").exists()
+
+
+def test_every_file_of_another_index_is_seen(copy: Path, whole: Path, other: Path) -> None:
+    for name in arrays_and_catalogue(whole):
+        if (whole / name).read_bytes() == (other / name).read_bytes():
+            continue  # the same whitening, the same boxes
+        shutil.copy(other / name, copy / name)
+        assert [problem.what for problem in check(copy)] == [name]
+        shutil.copy(whole / name, copy / name)
+
+
+def resigned(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change a manifest as somebody would who knows how to sign it again."""
+    manifest = json.loads((path / MANIFEST).read_text())
+    del manifest["checksum"]
+    change(manifest)
+    (path / MANIFEST).write_text(json.dumps({**manifest, "checksum": _checksum(manifest)}))
+
+
+@pytest.mark.parametrize("name", ["../../outside-1.npy", "/etc/passwd", "..", "vectors.npy", None, 7])
+def test_a_manifest_that_leads_out_of_its_folder_is_refused(copy: Path, name: Any) -> None:
+    resigned(copy, lambda manifest: manifest["files"]["vectors.npy"].update(file=name))
+    with pytest.raises(Damaged, match="which is no file of a saved index"):
+        Index.open(copy, describer=DESCRIBER)
+    assert check(copy)[0].what == MANIFEST
+
+
+def test_a_manifest_of_a_newer_format_says_so(copy: Path) -> None:
+    resigned(copy, lambda manifest: manifest.update(version=99))
+    with pytest.raises(Damaged, match=r"format 99 .* install a newer manifind"):
+        Index.open(copy, describer=DESCRIBER)
+
+
+def test_a_lost_manifest_is_made_up_for_by_its_copy(copy: Path, whole: Path) -> None:
+    (copy / MANIFEST).write_text("{")
+    (problem,) = check(copy)
+    assert (problem.what, problem.repair) == (MANIFEST, BY_GRAPH)
+    Index.repair(copy, describer=DESCRIBER)
+    assert answer(copy) == pytest.approx(answer(whole), abs=1e-6)
+    assert Index.open(copy, describer=DESCRIBER).info()["manifold"]["k"] == 15
+    for file in copy.glob("manifest*"):
+        file.write_text("{")
+    assert check(copy)[0].repair == BY_HAND
+    with pytest.raises(Damaged, match="nothing left that says how it was made"):
+        Index.repair(copy, describer=DESCRIBER)
+
+
+Change = Callable[[dict[str, Any]], None]
+
+
+def rewritten(path: Path, **changed: Callable[[Any], Any]) -> None:
+    """Change arrays and sign for them: what is wrong now is wrong with a right checksum."""
+    from manifind import store
+
+    def change(manifest: dict[str, Any]) -> None:
+        for name, edit in changed.items():
+            listed = manifest["files"][f"{name}.npy"]
+            array = np.load(path / listed["file"])
+            np.save(path / listed["file"], edit(array))
+            file = path / listed["file"]
+            listed.update(bytes=file.stat().st_size, sha256=store.digest(file))
+
+    resigned(path, change)
+
+
+def with_entry(at: Any, value: Any) -> Callable[[Any], Any]:
+    def edit(array: Any) -> Any:
+        array[at] = value
+        return array
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    ("changed", "what"),
+    [
+        ({"S_data": with_entry(3, 0.9)}, "S"),
+        ({"S_data": with_entry(3, -0.1)}, "S_data"),
+        ({"neighbour_ids": with_entry((5, 2), 10**6)}, "neighbour_ids"),
+        ({"neighbour_ids": with_entry((5, 2), 5)}, "neighbour_ids"),
+        ({"neighbour_similarities": with_entry((5, 0), -1)}, "neighbour_similarities"),
+        ({"vectors": with_entry((4, 0), 3)}, "vectors"),
+        ({"vectors": with_entry((4, 0), np.nan)}, "vectors"),
+        ({"weights": with_entry(7, 9)}, "weights"),
+        ({"degrees": with_entry(7, -1)}, "degrees"),
+        ({"boxes": with_entry((3, 2), 1e6)}, "boxes"),
+    ],
+)
+def test_what_cannot_be_is_seen_behind_right_checksums(
+    copy: Path, whole: Path, changed: dict[str, Callable[[Any], Any]], what: str
+) -> None:
+    rewritten(copy, **changed)
+    assert what in {problem.what for problem in check(copy)}
+    Index.open(copy, describer=DESCRIBER)
+    Index.repair(copy, describer=DESCRIBER)
+    assert check(copy) == []
+    assert answer(copy) == pytest.approx(answer(whole), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"S_indices": with_entry(3, 10**6)},
+        {"S_indices": with_entry(3, -5)},
+        {"S_indptr": with_entry(1, 10**6)},
+        {"starts": with_entry(1, 10**6)},
+        {"starts": with_entry(-1, 3)},
+    ],
+)
+def test_ids_that_lead_nowhere_are_an_error_before_compiled_code_follows_them(
+    copy: Path, changed: dict[str, Callable[[Any], Any]]
+) -> None:
+    rewritten(copy, **changed)
+    opened = Index.open(copy, describer=DESCRIBER)
+    with pytest.raises(Damaged, match=next(iter(changed))):
+        opened.search("0.png")
+    assert check(copy)[0].repair == BY_PHOTOS
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"vectors": lambda array: array[:-1]},
+        {"vectors": lambda array: array.astype(np.float64)},
+        {"S_indptr": lambda array: array[:-1]},
+        {"neighbour_ids": lambda array: array[:, :3]},
+        {"boxes": lambda array: array[:, :3]},
+        {"starts": lambda array: array[:-1]},
+    ],
+)
+def test_arrays_that_do_not_fit_together_are_refused(copy: Path, changed: dict[str, Callable[[Any], Any]]) -> None:
+    rewritten(copy, **changed)
+    with pytest.raises(Damaged, match=r"copy\.manifind"):
+        Index.open(copy, describer=DESCRIBER)
+    assert check(copy)
+
+
+def test_photos_gone_or_changed_are_told_and_are_no_damage(whole: Path, tmp_path: Path) -> None:
+    photos = tmp_path / "photos"
+    shutil.copytree(Path(Index.open(whole).root), photos)
+    made = Index.create(tmp_path / "i.manifind", photos, describer=DESCRIBER, k=15)
+    (photos / "2.png").unlink()
+    save_photo(photos / "3.png", 99)
+    problems = made.check()
+    assert [(one.what, one.wrong) for one in problems] == [
+        ("2.png", "the photo is gone"),
+        ("3.png", "the photo has changed since"),
+    ]
+    assert not any(one.damage for one in problems)
+    assert Index.repair(made.path, describer=DESCRIBER) == "nothing is damaged"
+    made.sync()
+    assert made.check() == []
+
+
+def test_repairing_needs_the_describer_that_made_it(copy: Path) -> None:
+    truncated(next(copy.glob("S_data-*.npy")))
+    with pytest.raises(InvalidInput, match="describer of its maker's own"):
+        Index.repair(copy)

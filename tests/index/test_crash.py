@@ -1,0 +1,34 @@
+"""The writer killed, the disk full or failing, at every point where the index reaches the disk."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+STEPS = {"kill": 2, "torn": 5, "ENOSPC": 5, "EIO": 7}
+"""Every so many points are tried; ``python tests/index/crash.py create,add,remove,sync,relearn kill 1`` tries all."""
+
+
+@pytest.mark.parametrize("fault", STEPS)
+@pytest.mark.parametrize("operation", ["create", "add", "remove", "sync", "relearn"])
+def test_an_index_survives_whatever_happens_to_its_writer(operation: str, fault: str) -> None:
+    """It opens, passes its check, answers as the old generation or the new, and the next run completes."""
+    path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    done = subprocess.run(  # noqa: S603
+        [sys.executable, ROOT / "tests" / "index" / "crash.py", operation, fault, str(STEPS[fault])],
+        check=False,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    (seen,) = json.loads(done.stdout).values()
+    assert seen["points"] > 100 // STEPS[fault] - 2
+    assert seen["old"] > seen["new"] // 2
+    if fault in ("kill", "torn"):
+        assert seen["new"] > 0
