@@ -35,3 +35,9 @@ def test_graph(repository: Path) -> None:
     result = printed(repository, "benchmarks/graph.py", "--rows", "3000", "--k", "10")
     assert [row["method"] for row in result["rows"]] == ["faiss IndexFlatIP", "exact", "nn-descent"]
     assert all(row["recall"] > 0.9 for row in result["rows"])
+
+
+def test_upkeep(repository: Path) -> None:
+    result = printed(repository, "benchmarks/upkeep.py", "--photos", "120", "--k", "10", "--share", "0.05")
+    assert result["photos"] == 120
+    assert result["same_neighbours"] == {"add": pytest.approx(1, abs=1e-3), "remove": pytest.approx(1, abs=1e-3)}
