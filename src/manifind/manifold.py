@@ -28,6 +28,7 @@ import scipy.sparse as sp
 from manifind import store
 from manifind.arrays import check_arrays, check_ids
 from manifind.diffusion import ENGINES, SEEDINGS, Seed, Solution, append, dense, diffuse, opposed, seed
+from manifind.diffusion.prepared import PREPARED, Prepared, prepare
 from manifind.errors import InvalidInput, ManifindWarning, NotFitted
 from manifind.graph import (
     GRAPHS,
@@ -187,6 +188,7 @@ class Manifold:
         self.graph = graph
         self.reserve = reserve
         self.memory = memory
+        self._prepared: dict[str, Prepared] = {}
 
     # -- parameters ---------------------------------------------------------------------------------------------------
 
@@ -366,8 +368,9 @@ class Manifold:
             All regions of the query.
         top : int, optional
             Images to return; all by default. Images that no score reached are last, at zero.
-        engine : {"cg", "iteration"}
-            Conjugate gradient, or the iteration of eq. 3.
+        engine : {"cg", "iteration", "offline", "spectral"}
+            Conjugate gradient, or the iteration of eq. 3; or one that does most of the work off line and less exactly,
+            on the whole collection only: see `prepare`.
         shortlist : int or array of image numbers, optional
             Diffuse only on the regions of these images (Sec. 4.4): the given ones, or as many as given that are the
             most similar by global descriptor. The others are not in the ranking.
@@ -424,7 +427,7 @@ class Manifold:
         batch: bool,
     ) -> list[Ranking]:
         checked = self._effective()
-        choice(engine, ENGINES, "engine")
+        choice(engine, (*ENGINES, *PREPARED), "engine")
         if top is not None:
             whole_number(top, "top")
         dimension = self.vectors_.shape[1]
@@ -439,6 +442,11 @@ class Manifold:
             lambda: self._query_globals(Q) if G is None else G,
         )
         asked = [_Asked(query, one) for query, one in zip(Q, self._given_against(against, len(Q)), strict=True)]
+        if engine in PREPARED and (places is not None or checked.seeding == "append"):
+            what = "a shortlist" if places is not None else "seeding='append'"
+            raise InvalidInput(
+                f"engine={engine!r} was prepared on the whole graph and {what} needs another; use engine='cg' for it."
+            )
         search = self._append if checked.seeding == "append" else self._seed
         S = self.S_
 
@@ -480,7 +488,10 @@ class Manifold:
             for asked, one in zip(queries, made, strict=False)
         ]
 
-        solution = _diffuse(S, dense(seeds, part.size), checked, engine)
+        if engine in PREPARED:
+            solution = self._ready(engine, checked.alpha).solve(seeds, checked.alpha)
+        else:
+            solution = _diffuse(S, dense(seeds, part.size), checked, engine)
         _warn_unless_converged(solution, engine, checked)
         return _rankings(part, solution, checked, top, seeds)
 
@@ -503,6 +514,48 @@ class Manifold:
             solution = solution._replace(scores=solution.scores[: part.size])
             rankings += _rankings(part, solution, checked, top, [None])
         return rankings
+
+    # -- engines that work off line ----------------------------------------------------------------------------------
+
+    def prepare(self, engine: str, *, size: int = 1000, progress: Callable[[int, int], None] | None = None) -> Self:
+        """Do now what an engine needs off line; a search with it otherwise does so when it is first asked.
+
+        It is held beside the graph, not saved, and made anew for another graph or, if it depends on it, another α.
+
+        Parameters
+        ----------
+        engine : {"offline", "spectral"}
+            For "offline", the inverse's column of each region, solved on the regions nearest to it: a search for
+            these and n small systems, 8 · n · `size` bytes kept. For "spectral", the largest eigenvectors of S: some
+            hundred products of S with `size` columns, 4 · n · `size` bytes kept and four times as much meanwhile.
+        size : int, default 1000
+            The regions around each region, or the eigenvectors: at most n, with which nothing is left out. How many
+            eigenvectors are enough grows with n; a thousand serve some thousands of regions.
+        progress : callable, optional
+            Called with what is done and what there is in all.
+        """
+        checked = self._effective()
+        choice(engine, PREPARED, "engine")
+        self._prepared[engine] = prepare(
+            engine,
+            self.S_,
+            self.vectors_,
+            self.neighbours_.ids[:, : checked.k],
+            whole_number(size, "size"),
+            alpha=checked.alpha,
+            max_iter=checked.max_iter,
+            tol=checked.tol,
+            progress=progress,
+        )
+        return self
+
+    def _ready(self, engine: str, alpha: float) -> Prepared:
+        ready = self._prepared.get(engine)
+        if ready is None:
+            self.prepare(engine)
+        elif not ready.serves(self.S_, alpha):
+            self.prepare(engine, size=ready.size)
+        return self._prepared[engine]
 
     def _part(self, places: Places | None) -> Part:
         return Part.of(self.vectors_, self.weights_, self.layout_, places)
