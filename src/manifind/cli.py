@@ -139,7 +139,7 @@ def index(
         changes: dict[str, int] | None = None
         done: str | None = None
         with progress_bars(hidden=as_json) as progress:
-            announce = None if as_json else err.print
+            announce = None if as_json else lambda expected: err.print(str(expected))
             options: dict[str, Any] = {"memory": memory, "progress": progress, "announce": announce}
             if repair:
                 done = Index.repair(target, progress=progress)
@@ -318,7 +318,7 @@ def check(debug: bool, index_path: Path, as_json: bool) -> None:
             click.echo(json.dumps({"problems": [vars(problem) for problem in problems]}, indent=2))
         else:
             for problem in problems:
-                out.print(problem)
+                out.print(str(problem))
             if not problems:
                 out.print("everything is as it should be")
         if problems:
@@ -334,7 +334,7 @@ def check(debug: bool, index_path: Path, as_json: bool) -> None:
 def demo(debug: bool, folder: Path, as_json: bool) -> None:
     """Plant objects in photos, find them in four ways, and write a page that shows how."""
     with plain_errors(debug):
-        with progress_bars(hidden=as_json or not err.is_terminal) as progress:
+        with progress_bars(hidden=as_json) as progress:
             shown = photo_demo.run(folder, progress=progress)
         click.echo(photo_demo.as_json(shown) if as_json else photo_demo.as_table(shown))
         if shown.picture is None:
@@ -447,7 +447,7 @@ def progress_bars(*, hidden: bool) -> Iterator[Callable[[str, int, int], None]]:
         TextColumn("{task.fields[rate]}"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=err, disable=hidden, transient=True) as bars:
+    with Progress(*columns, console=err, disable=hidden or not err.is_terminal, transient=True) as bars:
         tasks: dict[str, Any] = {}
 
         def progress(stage: str, done: int, total: int) -> None:

@@ -181,3 +181,51 @@ def test_whiten_learns_from_pairs_and_index_uses_it(photos: Path, tmp_path: Path
     assert run("whiten", tmp_path / "bad.csv", "-o", tmp_path / "w.npz").exit_code == 2
     assert run("whiten", tmp_path / "nowhere.csv", "-o", tmp_path / "w.npz").exit_code == 2
     assert run("index", photos, "-o", tmp_path / "w.manifind", "--whiten", "none").exit_code == 2
+
+
+def test_check_says_what_is_damaged_and_index_repairs_it(photos: Path, index: Index, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.manifind"
+    shutil.copytree(index.path, copy)
+    assert run("check", copy).stdout == "everything is as it should be\n"
+    file = next(copy.glob("S_data-*.npy"))
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    told = run("check", copy)
+    assert told.exit_code == 1
+    assert told.stdout == (
+        f"{file.name}: does not match its checksum; manifind index PHOTOS --repair builds it anew from the "
+        "descriptions.\n"
+    )
+    problems = json.loads(run("check", copy, "--json").stdout)["problems"]
+    assert [problem["what"] for problem in problems] == [file.name]
+    repaired = run("index", photos, "-o", copy, "--repair")
+    assert repaired.exit_code == 0
+    assert "the graph was built anew" in repaired.stdout
+    assert run("check", copy).exit_code == 0
+    (copy / "manifest.json").unlink()
+    assert run("check", copy).exit_code == 1
+
+
+def test_info_tells_the_health_of_the_graph_in_words(index: Index) -> None:
+    told = run("info", index.path).stdout
+    assert "mutual neighbours on average" in told
+    assert "descriptions" in told
+    assert "comes with the backbone" in told
+    assert json.loads(run("info", index.path, "--json").stdout)["health"]["regions"] == len(index.boxes)
+
+
+def test_a_folder_that_moved_is_followed(photos: Path, tmp_path: Path) -> None:
+    shutil.copytree(photos, tmp_path / "old")
+    assert (
+        run("index", tmp_path / "old", "-o", tmp_path / "i.manifind", "--means", 5, "--memory", "4GiB").exit_code == 0
+    )
+    (tmp_path / "old").rename(tmp_path / "new")
+    told = run("index", tmp_path / "new", "-o", tmp_path / "i.manifind", "--json")
+    assert json.loads(told.stdout)["changes"]["kept"] == 12
+    assert json.loads(told.stdout)["photos_folder"] == str(tmp_path / "new")
+    wrong = run("index", tmp_path / "new", "-o", tmp_path / "i.manifind", "--memory", "1MB")
+    assert wrong.exit_code == 2
+    assert "memory is" in wrong.stderr
+    assert run("index", tmp_path / "new", "-o", tmp_path / "i.manifind", "--memory", "much").exit_code == 2
+    assert run("index", tmp_path / "new", "-o", tmp_path / "none.manifind", "--relearn").exit_code == 2

@@ -81,8 +81,9 @@ def damaged_files(path: Path, manifest: dict[str, Any], report: Progress) -> lis
         try:
             store.open_file(path / listed["file"], listed, verify=True)
         except Damaged as error:
+            wrong = str(error).partition(": ")[0].removeprefix(f"{path / listed['file']} ")
             repair = BY_WHITENING if name in WHITENING else BY_PHOTOS if name in DESCRIPTIONS else BY_GRAPH
-            problems.append(Problem(listed["file"], str(error).partition(": ")[0], repair))
+            problems.append(Problem(listed["file"], wrong, repair))
         report("checksums", done, len(files))
     return problems
 
