@@ -266,7 +266,9 @@ class Manifold:
             lists = GRAPHS[checked.graph](
                 X, checked.k, reserve=checked.reserve, memory=checked.memory, progress=progress
             )
-        weights = gmp_weights(X, layout, checked.lam) if checked.pooling == "gmp" else np.ones(len(X), np.float32)
+        weights = np.ones(len(X), np.float32)
+        if checked.pooling == "gmp":
+            weights = gmp_weights(X, layout, checked.lam, memory=min(2**26, checked.memory))
         self._take(checked, X, layout, lists, weights, globals_)
         return self
 
