@@ -72,7 +72,7 @@ class HammingQueryExpansion:
         Words of each descriptor of the query in the first search.
     reliable : int, default 10
         Descriptors of the query that an image must match strictly.
-    growth : float, default 2.0
+    growth : float, default 1.0
         Words of the expanded query, in multiples of those of the query.
     long_side, features : int, default 1024 and 2500
         Size of the photo that features are detected in, and the most of them.
@@ -96,7 +96,7 @@ class HammingQueryExpansion:
         sigma: float = 16.0,
         assignments: int = 3,
         reliable: int = 10,
-        growth: float = 2.0,
+        growth: float = 1.0,
         long_side: int = 1024,
         features: int = 2500,
         seed: int = 0,
