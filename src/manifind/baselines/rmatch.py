@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from manifind.baselines.scorer import ImageScorer
+from manifind.baselines.scorer import ImageScorer, Progress
 from manifind.layout import Layout
 from manifind.validation import FloatArray
 
@@ -18,7 +18,7 @@ class RegionMatch(ImageScorer):
 
     vectors_: FloatArray
 
-    def _keep(self, vectors: FloatArray, layout: Layout) -> None:  # noqa: ARG002
+    def _keep(self, vectors: FloatArray, layout: Layout, progress: Progress | None) -> None:  # noqa: ARG002
         self.vectors_ = vectors
 
     def _scores(self, query: FloatArray) -> FloatArray:

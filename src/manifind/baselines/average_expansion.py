@@ -1,0 +1,32 @@
+"""AQE: average query expansion."""
+
+from manifind.baselines.nearest import NearestImages, unit
+from manifind.baselines.scorer import Progress
+from manifind.layout import Layout
+from manifind.ranking import best_first
+from manifind.validation import FloatArray, whole_number
+
+
+class AverageQueryExpansion(NearestImages):
+    """Search, average the query with the best images, and search again with the average.
+
+    Chum, Philbin, Sivic, Isard, Zisserman: Total Recall: Automatic Query Expansion with a Generative Feature Model for
+    Object Retrieval (ICCV 2007), without the geometric verification of the images that are averaged, as it is used
+    with global descriptors (Tolias et al., ICLR 2016; Gordo et al., 2017). The query counts as much as each image.
+
+    Parameters
+    ----------
+    neighbours : int, default 10
+        Images to average with. The paper does not say how many it takes; Tolias et al. take 5, Gordo et al. 10.
+    """
+
+    def __init__(self, *, neighbours: int = 10) -> None:
+        self.neighbours = neighbours
+
+    def _keep(self, vectors: FloatArray, layout: Layout, progress: Progress | None) -> None:
+        whole_number(self.neighbours, "neighbours")
+        super()._keep(vectors, layout, progress)
+
+    def _global_scores(self, query: FloatArray) -> FloatArray:
+        best = best_first(super()._global_scores(query), self.neighbours)
+        return super()._global_scores(unit(query + self.global_vectors_[best].sum(axis=0)))

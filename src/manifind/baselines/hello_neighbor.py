@@ -1,0 +1,70 @@
+"""HN, "Hello Neighbor": two parts of the list, told apart by reciprocal neighbours, each ranked its own way."""
+
+import numpy as np
+import numpy.typing as npt
+
+from manifind.baselines.nearest import NearestImages
+from manifind.baselines.scorer import Progress
+from manifind.layout import Layout
+from manifind.ranking import best_first
+from manifind.validation import FloatArray, IntArray, whole_number
+
+APART = 2.0
+"""Added to the score of close images: similarities lie between −1 and 1, so that close images come first."""
+
+
+class HelloNeighbor(NearestImages):
+    """Put the images that are reciprocal neighbours of the query first, and rank all by their similarity to these.
+
+    Qin, Gammeter, Bossard, Quack, Van Gool: Hello Neighbor: Accurate Object Retrieval with k-Reciprocal Nearest
+    Neighbors (CVPR 2011). Two images are k-reciprocal neighbours if each is among the k nearest of the other. The close
+    set starts as the query's, and takes in those of a member i where they agree with it: if at least half of i's
+    reciprocal neighbours, i among them, are in the set already. All other images are the far set, which comes after
+    it, in an order of its own. Most is off line: the lists of the images among each other.
+
+    Chosen here, where the publication speaks of bags of words and distances: the query enters the list of an image that
+    it resembles more than the last there does; members are visited in the order in which they joined, each once; and
+    the score, in both sets, is the mean similarity to the query and the close set.
+
+    Parameters
+    ----------
+    neighbours : int, default 10
+        k.
+    """
+
+    reciprocal_: list[IntArray]
+    """The k-reciprocal neighbours of each image."""
+    reach_: FloatArray
+    """The similarity that a query must exceed to be among the k nearest of each image."""
+
+    def __init__(self, *, neighbours: int = 10) -> None:
+        self.neighbours = neighbours
+
+    def _keep(self, vectors: FloatArray, layout: Layout, progress: Progress | None) -> None:
+        k = whole_number(self.neighbours, "neighbours")
+        super()._keep(vectors, layout, progress)
+        ids, similarities = self._other_images(k, progress)
+        own = np.arange(len(ids))[:, None]
+        self.reciprocal_ = [row[(ids[row] == i).any(axis=1)] for i, row in enumerate(ids)]
+        self.reach_ = similarities[:, -1] if ids.shape[1] == k else np.full(len(own), -np.inf, np.float32)
+
+    def _global_scores(self, query: FloatArray) -> FloatArray:
+        similarities = super()._global_scores(query)
+        close = self._close_set(similarities)
+        centre = (query + self.global_vectors_[close].sum(axis=0)) / (1 + len(close))
+        scores = super()._global_scores(centre)
+        scores[close] += APART
+        return scores
+
+    def _close_set(self, similarities: FloatArray) -> npt.NDArray[np.intp]:
+        nearest = best_first(similarities, self.neighbours)
+        members = nearest[similarities[nearest] > self.reach_[nearest]].tolist()
+        close = set(members)
+        for member in members:  # grows while it is walked
+            friends = self.reciprocal_[member].tolist()
+            agreeing = 1 + sum(friend in close for friend in friends)
+            if 2 * agreeing >= 1 + len(friends):
+                joining = [friend for friend in friends if friend not in close]
+                members += joining
+                close.update(joining)
+        return np.array(members, np.intp)
