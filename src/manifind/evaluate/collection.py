@@ -1,11 +1,11 @@
 """Descriptors as they come: of a collection's images, and of queries.
 
-======================== ============================================================================================
-a folder                 ``vectors.npy``, ``image_of.npy``, and ``names.json`` or ``names.txt``
-``.npz``, ``.safetensors`` ``vectors``, ``image_of`` (or ``query_of``), ``names``; ``global_vectors`` where they are apart
-``.npy``                 one row an image
-``.mat``                 the layout of the paper's authors: ``glob.V``, ``glob.Q``, ``reg.V``, ``reg.Q`` (HDF5)
-======================== ============================================================================================
+========================== =======================================================================================
+a folder                   ``vectors.npy``, ``image_of.npy``, and ``names.json`` or ``names.txt``
+``.npz``, ``.safetensors`` ``vectors``, ``image_of`` (or ``query_of``), ``names``; ``global_vectors`` if they are apart
+``.npy``                   one row an image
+``.mat``                   the layout of the paper's authors: ``glob.V``, ``glob.Q``, ``reg.V``, ``reg.Q`` (HDF5)
+========================== =======================================================================================
 
 Regions without global descriptors beside them are aggregated by the methods that want one descriptor an image. Names
 of safetensors are a JSON list under ``names`` in its metadata.
@@ -113,7 +113,9 @@ class Described:
     def followed_by(self, others: "Described") -> "Described":
         """Return both, for distractors."""
         if (self.regional is None) != (others.regional is None) or (self.whole is None) != (others.whole is None):
-            raise InvalidInput(f"{self.what} and {others.what} do not have the same kinds of descriptors; give both alike.")
+            raise InvalidInput(
+                f"{self.what} and {others.what} do not have the same kinds of descriptors; give both alike."
+            )
         if self.any.vectors.shape[1] != others.any.vectors.shape[1]:
             raise InvalidInput(
                 f"{self.what} has {self.any.vectors.shape[1]} dimensions and {others.what} "
@@ -166,7 +168,9 @@ def described(
         else:
             regional = found
     if regional is not None and whole is not None and regional.count != whole.count:
-        raise InvalidInput(f"{what} has regions of {regional.count} and global descriptors of {whole.count} {_many(kind)}.")
+        raise InvalidInput(
+            f"{what} has regions of {regional.count} and global descriptors of {whole.count} {_many(kind)}."
+        )
     made = Described(what, regional, whole, None if names is None else tuple(map(str, names)))
     if made.names is not None:
         repeated = twice(made.names)
@@ -182,8 +186,10 @@ def _descriptors(
     numbers = image_numbers(of, len(rows), f"{kind}_of of {what}")
     count = int(numbers[-1]) + 1
     if names is not None and count != len(names):
-        more = f"the first without a name is number {len(names)}" if count > len(names) else (
-            f"the first without descriptors are {some(list(map(str, names[count:])))}"
+        more = (
+            f"the first without a name is number {len(names)}"
+            if count > len(names)
+            else (f"the first without descriptors are {some(list(map(str, names[count:])))}")
         )
         raise InvalidInput(f"{what} has descriptors of {count} {_many(kind)} and {len(names)} names; {more}.")
     absent = np.setdiff1d(np.arange(count), numbers)
@@ -243,7 +249,9 @@ def read_names(path: Path) -> list[str]:
             return [line.strip() for line in text.splitlines() if line.strip()]
         names = json.loads(text)
     except ValueError as error:
-        raise InvalidInput(f"{path} cannot be read as names ({error}); give a JSON list, or text with a name a line.") from error
+        raise InvalidInput(
+            f"{path} cannot be read as names ({error}); give a JSON list, or text with a name a line."
+        ) from error
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise InvalidInput(f"{path} is not a list of names; give a JSON list of strings.")
     return names
@@ -270,7 +278,9 @@ def _load(path: Path) -> Any:
     try:
         return np.load(path, allow_pickle=False)
     except (ValueError, EOFError) as error:
-        raise InvalidInput(f"{path} cannot be read as NumPy's ({error}); it may be cut short, or have objects in it.") from error
+        raise InvalidInput(
+            f"{path} cannot be read as NumPy's ({error}); it may be cut short, or have objects in it."
+        ) from error
 
 
 def _safetensors(path: Path) -> tuple[dict[str, npt.NDArray[Any]], list[str] | None]:
@@ -303,7 +313,9 @@ def _authors(path: Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str, npt.NDA
                 if of is not None:
                     target[f"{kind}{of}"] = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
     if not images:
-        raise InvalidInput(f"{path} has neither glob.V nor reg.V; give descriptors in the layout of the paper's authors.")
+        raise InvalidInput(
+            f"{path} has neither glob.V nor reg.V; give descriptors in the layout of the paper's authors."
+        )
     return images, queries
 
 
@@ -359,7 +371,7 @@ def of_queries(queries: Described, protocol: Protocol) -> Described:
         return queries.rows_of([place for place in places if place is not None])
     if queries.count != len(protocol.queries):
         raise InvalidInput(
-            f"{queries.what} has descriptors of {queries.count} queries and {protocol.name} has {len(protocol.queries)}; "
-            "give those of its queries in its order."
+            f"{queries.what} has descriptors of {queries.count} queries and {protocol.name} has "
+            f"{len(protocol.queries)}; give those of its queries in its order."
         )
     return queries

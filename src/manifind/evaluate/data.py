@@ -60,7 +60,9 @@ def prepare(protocol: Protocol, collection: Described, queries: Described, photo
         asked = replace(asked, regional=asked.whole)
     data = Data(protocol, images, asked, photos)
     if data.for_method("global") is None:
-        raise InvalidInput(f"{collection.what} and {queries.what} have not the same kind of descriptors; give both alike.")
+        raise InvalidInput(
+            f"{collection.what} and {queries.what} have not the same kind of descriptors; give both alike."
+        )
     if collection.names is None or queries.names is None:
         _check_order(data)
     return data
@@ -79,9 +81,11 @@ def _check_order(data: Data) -> None:
     find = name_finder(protocol.images)
     own = [find(query.image) for query in protocol.queries]
     counted = all(place is not None for place in own)
-    wanted: Sequence[np.ndarray] = [np.array([place]) for place in own] if counted else [
-        np.concatenate([task.positives[i] for task in protocol.tasks]) for i in range(len(own))
-    ]
+    wanted: Sequence[np.ndarray] = (
+        [np.array([place]) for place in own]
+        if counted
+        else [np.concatenate([task.positives[i] for task in protocol.tasks]) for i in range(len(own))]
+    )
     plain = NearestImages().fit(images.vectors, images.of)
     far = []
     for query, vectors, near in zip(protocol.queries, queries, wanted, strict=True):

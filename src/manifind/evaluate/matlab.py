@@ -50,10 +50,7 @@ def _from_version5(value: Any) -> Any:
     if not isinstance(value, np.ndarray):
         return value
     if value.dtype.names:
-        records = [
-            {name: _from_version5(record[name]) for name in value.dtype.names} for record in value.ravel(order="F")
-        ]
-        return records
+        return [{name: _from_version5(record[name]) for name in value.dtype.names} for record in value.ravel(order="F")]
     if value.dtype == object:
         return [_from_version5(cell) for cell in value.ravel(order="F")]
     if value.dtype.kind in "US":

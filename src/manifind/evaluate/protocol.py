@@ -64,11 +64,18 @@ class Protocol:
         check(self)
 
     def with_distractors(self, names: Sequence[str]) -> "Protocol":
-        """Return the protocol on a collection with more images, none of them a positive of any query."""
-        own = set(self.images)
-        more = [name for name in names if name not in own]
-        thousands = f"{round(len(more) / 1000)}k" if len(more) >= 1000 else str(len(more))
-        return replace(self, name=f"{self.name}+{thousands}", images=self.images + tuple(more))
+        """Return the protocol on a collection with more images, none of them a positive of any query.
+
+        Those that are among its images already only lend it the name.
+        """
+        find = name_finder(self.images)
+        wanted = {int(image) for task in self.tasks for images in task.positives for image in images}
+        known = [find(name) for name in names]
+        also = [name for name, number in zip(names, known, strict=True) if number in wanted]
+        refuse(also, self.name, "looks for images that are listed as distractors: {}; take them off the list")
+        more = tuple(name for name, number in zip(names, known, strict=True) if number is None)
+        thousands = f"{round(len(names) / 1000)}k" if len(names) >= 1000 else str(len(names))
+        return replace(self, name=f"{self.name}+{thousands}", images=self.images + more)
 
     def relative_sizes(self, query: int, images: Iterable[int]) -> npt.NDArray[np.float64]:
         """Return the part of each image that the object of a query takes; NaN where it is not known."""

@@ -57,7 +57,9 @@ def read_truth(path: Path, names: Sequence[str] | None = None, *, query_counts: 
         return holidays(path)
     if suffix == ".json":
         return from_json(path, names, query_counts=query_counts)
-    raise InvalidInput(f"{path} is no ground truth; give a .json, .csv, .pkl, .mat, .dat file or a folder of text files.")
+    raise InvalidInput(
+        f"{path} is no ground truth; give a .json, .csv, .pkl, .mat, .dat file or a folder of text files."
+    )
 
 
 # -- Oxford5k and Paris6k ----------------------------------------------------------------------------------------------
@@ -66,8 +68,8 @@ def read_truth(path: Path, names: Sequence[str] | None = None, *, query_counts: 
 def oxford_folder(folder: Path, names: Sequence[str]) -> Protocol:
     """Read the official text files (Philbin et al. 2007, 2008): positives are good and ok, junk is passed over.
 
-    ``KEY_query.txt`` has the photo's name, with ``oxc1_`` before it in Oxford5k, and the box. The query's photo counts as
-    good, as the protocol has it.
+    ``KEY_query.txt`` has the photo's name, with ``oxc1_`` before it in Oxford5k, and the box. The query's photo counts
+    as good, as the protocol has it.
     """
     files = sorted(folder.glob("*_query.txt"))
     if not files:
@@ -130,7 +132,9 @@ def from_gnd(stored: Any, path: Path, *, first: int = 0) -> Protocol:
     )
 
     def labelled(entry: Mapping[str, Any], i: int, *labels: str) -> Images:
-        values = [_within(entry.get(label, ()), images, f"{label} of {queries[i].name} in {path}", first) for label in labels]
+        values = [
+            _within(entry.get(label, ()), images, f"{label} of {queries[i].name} in {path}", first) for label in labels
+        ]
         return np.unique(np.concatenate(values))
 
     def task(name: str, wanted: tuple[str, ...], passed_over: tuple[str, ...]) -> Task:
@@ -165,7 +169,9 @@ def _corners(boxes: Sequence[Any], path: Path) -> list[Box | None]:
     Copies of gnd_instre.mat are described with corners and with x, y, width, height. Corners always ascend; widths and
     heights do not always exceed x and y: where one does not, all of the file are widths and heights.
     """
-    read = [None if box is None else as_box(np.asarray(box).ravel(), f"query {i} in {path}") for i, box in enumerate(boxes)]
+    read = [
+        None if box is None else as_box(np.asarray(box).ravel(), f"query {i} in {path}") for i, box in enumerate(boxes)
+    ]
     if all(box is None or (box[0] < box[2] and box[1] < box[3]) for box in read):
         return list(read)
     return [None if box is None else (box[0], box[1], box[0] + box[2], box[1] + box[3]) for box in read]
@@ -201,14 +207,16 @@ def _title(stem: str) -> str:
 def holidays(path: Path) -> Protocol:
     """Read INRIA Holidays (Jégou et al. 2008) off the names of its photos, a line each.
 
-    ``1234500.jpg`` is the query of group 12345 and the others of the group are its positives; the query itself is passed
-    over. The files of the evaluation package have the name first and more words after it.
+    ``1234500.jpg`` is the query of group 12345 and the others of the group are its positives; the query itself is
+    passed over. The files of the evaluation package have the name first and more words after it.
     """
     names = [line.split()[0] for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     stems = [Path(name).stem for name in names]
     wrong = [name for name, stem in zip(names, stems, strict=True) if not stem.isdigit()]
     if wrong:
-        raise InvalidInput(f"{path} lists photos that are not called by a number, as those of Holidays are: {some(wrong)}.")
+        raise InvalidInput(
+            f"{path} lists photos that are not called by a number, as those of Holidays are: {some(wrong)}."
+        )
     groups: dict[int, list[int]] = {}
     for number, stem in enumerate(stems):
         groups.setdefault(int(stem) // 100, []).append(number)
@@ -265,7 +273,9 @@ def from_csv(path: Path, names: Sequence[str], *, query_counts: bool = False) ->
         reader = csv.DictReader(stream)
         columns = set(reader.fieldnames or ())
         if not {"query", "positives"} <= columns:
-            raise InvalidInput(f"{path} has the columns {sorted(columns)}; give query, box, positives, junk in its first line.")
+            raise InvalidInput(
+                f"{path} has the columns {sorted(columns)}; give query, box, positives, junk in its first line."
+            )
         rows = list(reader)
 
     def listed(cell: str | None) -> list[str]:
@@ -329,7 +339,8 @@ def _is_oxford(entry: object) -> bool:
 
 def _revisited_json(stored: Mapping[str, Any], path: Path) -> Protocol:
     gnd = [
-        {"bbx": query["box"], **{label: query[label] for label in ("easy", "hard", "junk")}} for query in stored["queries"]
+        {"bbx": query["box"], **{label: query[label] for label in ("easy", "hard", "junk")}}
+        for query in stored["queries"]
     ]
     return from_gnd(
         {"imlist": stored["images"], "qimlist": [query["name"] for query in stored["queries"]], "gnd": gnd}, path

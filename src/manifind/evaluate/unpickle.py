@@ -5,7 +5,7 @@ everything else by name before anything is called.
 """
 
 import io
-import pickle  # noqa: S403 (only its parser is used, with a list of what it may build)
+import pickle
 from pathlib import Path
 from typing import Any
 
