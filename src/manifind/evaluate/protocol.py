@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from manifind.errors import InvalidInput
+from manifind.evaluate.average_precision import mean_average_precision
+from manifind.ranking import Ranking
 
 Box = tuple[float, float, float, float]
 """x0, y0, x1, y1 in pixels of the upright photo."""
@@ -39,6 +41,10 @@ class Task:
     name: str
     positives: tuple[Images, ...]
     junk: tuple[Images, ...]
+
+    def mean_average_precision(self, rankings: Sequence[Ranking], definition: str = "trapezoid") -> float:
+        """Return mAP in percent; queries without any positive are left out."""
+        return 100 * mean_average_precision(rankings, self.positives, self.junk, definition=definition)
 
 
 @dataclass(frozen=True)

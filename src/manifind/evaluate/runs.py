@@ -155,7 +155,10 @@ class Runner:
             began = time.perf_counter()
             estimator = self._graph.manifold(lists, parameters)
         else:
-            estimator = choice.method.make(**parameters).fit(descriptors.vectors, descriptors.of)
+            name = f"{choice.method.name}, {data.protocol.name}"
+            estimator = choice.method.make(**parameters).fit(
+                descriptors.vectors, descriptors.of, progress=lambda done, all_: self._progress(name, done, all_)
+            )
         fitted = time.perf_counter()
         rankings = estimator.search_many(queries, **of_search)
         return rankings, fitted - began, time.perf_counter() - fitted

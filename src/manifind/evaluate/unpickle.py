@@ -11,27 +11,41 @@ from typing import Any
 
 from manifind.errors import InvalidInput
 
+
+def _latin1(text: str, _encoding: str = "latin1") -> bytes:
+    """Return bytes as old protocols write them; the encoding named in the file is not looked up."""
+    return text.encode("latin1")
+
+
+def _no_bytes() -> bytes:
+    """Return no bytes: called with a number, Python's own would take as much memory as a file likes."""
+    return b""
+
+
+OWN = {("_codecs", "encode"): _latin1, ("__builtin__", "bytes"): _no_bytes, ("builtins", "bytes"): _no_bytes}
+"""What old protocols write bytes with, done by functions that can do nothing else."""
 ALLOWED = frozenset(
     {
         ("numpy", "ndarray"),
         ("numpy", "dtype"),
-        ("numpy.core.multiarray", "_reconstruct"),
         ("numpy._core.multiarray", "_reconstruct"),
-        ("numpy.core.multiarray", "scalar"),
         ("numpy._core.multiarray", "scalar"),
-        ("_codecs", "encode"),
+        ("numpy._core.numeric", "_frombuffer"),
     }
 )
-"""What NumPy's arrays and numbers are pickled with; bytes come through `_codecs.encode` in old protocols."""
+"""What NumPy's arrays and numbers are pickled with; before NumPy 2 under ``numpy.core``."""
 LARGEST = 2**28
 """Bytes of a ground truth at most; those that are published have less than a megabyte."""
 
 
 class _Reader(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
+        if (module, name) in OWN:
+            return OWN[module, name]
+        module = "numpy._core" + module.removeprefix("numpy.core") if module.startswith("numpy.core.") else module
         if (module, name) not in ALLOWED:
             raise pickle.UnpicklingError(f"it asks for {module}.{name}")
-        return super().find_class(module.replace("numpy.core", "numpy._core"), name)
+        return super().find_class(module, name)
 
     def persistent_load(self, _pid: Any) -> Any:
         raise pickle.UnpicklingError("it refers to objects outside the file")
