@@ -19,7 +19,8 @@ class AlphaQueryExpansion(NearestImages):
     Parameters
     ----------
     neighbours : int, default 50
-        Images to average with, as in the publication.
+        Images to average with, as in the publication, whose network was trained for retrieval; where similarities fall
+        off slowly, 50 images outweigh the query and fewer are better (``docs/methods.md``).
     alpha : float, default 3.0
         The exponent α, positive, as in the publication.
     """

@@ -18,13 +18,14 @@ class HelloNeighbor(NearestImages):
 
     Qin, Gammeter, Bossard, Quack, Van Gool: Hello Neighbor: Accurate Object Retrieval with k-Reciprocal Nearest
     Neighbors (CVPR 2011). Two images are k-reciprocal neighbours if each is among the k nearest of the other. The close
-    set starts as the query's, and takes in those of a member i where they agree with it: if at least half of i's
-    reciprocal neighbours, i among them, are in the set already. All other images are the far set, which comes after
-    it, in an order of its own. Most is off line: the lists of the images among each other.
+    set is made of the query's, and of those of each of them that agrees with it: half or more of the member's own, and
+    the member itself, are the query's too. All other images are the far set, which comes after it, in an order of its
+    own. Most is off line: the lists of the images among each other.
 
     Chosen here, where the publication speaks of bags of words and distances: the query enters the list of an image that
-    it resembles more than the last there does; members are visited in the order in which they joined, each once; and
-    the score, in both sets, is the mean similarity to the query and the close set.
+    it resembles more than the last there does; and the score, in both sets, is the mean similarity to the query and the
+    close set. Only the query's own reciprocal neighbours bring theirs: where those who were brought may bring more,
+    the set was seen to run through half the collection (1,929 of Oxford5k's 5,063 photos, for k = 10).
 
     Parameters
     ----------
@@ -44,9 +45,8 @@ class HelloNeighbor(NearestImages):
         k = whole_number(self.neighbours, "neighbours")
         super()._keep(vectors, layout, progress)
         ids, similarities = self._other_images(k, progress)
-        own = np.arange(len(ids))[:, None]
         self.reciprocal_ = [row[(ids[row] == i).any(axis=1)] for i, row in enumerate(ids)]
-        self.reach_ = similarities[:, -1] if ids.shape[1] == k else np.full(len(own), -np.inf, np.float32)
+        self.reach_ = similarities[:, -1] if ids.shape[1] == k else np.full(len(ids), -np.inf, np.float32)
 
     def _global_scores(self, query: FloatArray) -> FloatArray:
         similarities = super()._global_scores(query)
@@ -58,13 +58,11 @@ class HelloNeighbor(NearestImages):
 
     def _close_set(self, similarities: FloatArray) -> npt.NDArray[np.intp]:
         nearest = best_first(similarities, self.neighbours)
-        members = nearest[similarities[nearest] > self.reach_[nearest]].tolist()
-        close = set(members)
-        for member in members:  # grows while it is walked
-            friends = self.reciprocal_[member].tolist()
-            agreeing = 1 + sum(friend in close for friend in friends)
+        reciprocal = nearest[similarities[nearest] > self.reach_[nearest]]
+        close = set(reciprocal.tolist())
+        for member in reciprocal:
+            friends = self.reciprocal_[member]
+            agreeing = 1 + np.isin(friends, reciprocal).sum()
             if 2 * agreeing >= 1 + len(friends):
-                joining = [friend for friend in friends if friend not in close]
-                members += joining
-                close.update(joining)
-        return np.array(members, np.intp)
+                close.update(friends.tolist())
+        return np.array(sorted(close), np.intp)

@@ -20,11 +20,11 @@ class RegionMatchExpansion(RegionMatch):
 
     Parameters
     ----------
-    neighbours : int, default 10
+    neighbours : int, default 5
         Images to expand with, as for `AverageQueryExpansion`.
     """
 
-    def __init__(self, *, neighbours: int = 10) -> None:
+    def __init__(self, *, neighbours: int = 5) -> None:
         self.neighbours = neighbours
 
     def _keep(self, vectors: FloatArray, layout: Layout, progress: Progress | None) -> None:
