@@ -38,7 +38,7 @@ def as_folder(path: Path, arrays: Arrays) -> Path:
 
 
 def as_npz(path: Path, arrays: Arrays) -> Path:
-    np.savez(path.with_suffix(".npz"), names=NAMES, **arrays)
+    np.savez(path.with_suffix(".npz"), names=NAMES, vectors=arrays["vectors"], image_of=arrays["image_of"])
     return path.with_suffix(".npz")
 
 
@@ -187,11 +187,10 @@ def test_queries_of_another_count_name_or_dimension_are_refused() -> None:
     with pytest.raises(InvalidInput, match="5 queries and toys has 12"):
         prepare(protocol(NAMES), collection, queries_like(collection, np.arange(5)))
     other = regions()
+    cut = other["vectors"][:, :4] / np.linalg.norm(other["vectors"][:, :4], axis=1, keepdims=True)
+    narrow = described("q", {"vectors": cut, "query_of": other["image_of"]}, kind="query")
     with pytest.raises(InvalidInput, match="8 dimensions and q 4"):
-        cut = other["vectors"][:, :4] / np.linalg.norm(other["vectors"][:, :4], axis=1, keepdims=True)
-        prepare(
-            protocol(NAMES), collection, described("q", {"vectors": cut, "query_of": other["image_of"]}, kind="query")
-        )
+        prepare(protocol(NAMES), collection, narrow)
     named = described("q", {"vectors": other["vectors"][:12]}, [f"q{i}" for i in range(1, 13)], kind="query")
     with pytest.raises(InvalidInput, match="no descriptors of queries of toys: q0"):
         prepare(protocol(NAMES), collection, named)

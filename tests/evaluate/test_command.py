@@ -259,8 +259,8 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def truth_of_photos(folder: Path, **change: Any) -> Path:
     def positives(kind: str) -> list[Any]:
-        boxes = {"first": lambda i: (20 + 50 * i, 30 + 20 * i), "second": lambda i: (180 - 50 * i, 20 + 25 * i)}[kind]
-        return [{"image": f"{kind}-{i}", "box": [*boxes(i), boxes(i)[0] + 128, boxes(i)[1] + 128]} for i in range(1, 4)]
+        corners = [(20 + 50 * i, 30 + 20 * i) if kind == "first" else (180 - 50 * i, 20 + 25 * i) for i in range(4)]
+        return [{"image": f"{kind}-{i}", "box": [x, y, x + 128, y + 128]} for i, (x, y) in enumerate(corners) if i]
 
     queries = [
         {"image": "first-0.png", "box": [20, 30, 148, 158], "positives": positives("first"), "junk": ["first-0"]},
@@ -273,17 +273,9 @@ def truth_of_photos(folder: Path, **change: Any) -> Path:
 
 
 def test_photos_are_described_once_and_shown_in_the_page(photos: Path, tmp_path: Path) -> None:
-    words = (
-        "--method",
-        "nearest",
-        "--method",
-        "global-diffusion:k=3,query_k=2",
-        "--figure",
-        "sizes",
-        "--figure",
-        "gains",
-    )
-    words += ("--method", "regional-diffusion:k=10,query_k=5", "--json", "--cache", str(tmp_path / "kept"))
+    methods = ("nearest", "global-diffusion:k=3,query_k=2", "regional-diffusion:k=10,query_k=5")
+    words: list[object] = [word for method in methods for word in ("--method", method)]
+    words += ["--figure", "sizes", "--figure", "gains", "--json", "--cache", tmp_path / "kept"]
     page = tmp_path / "page.html"
     truth = truth_of_photos(tmp_path)
     found = printed(run(photos, "--truth", truth, *words, "--html", page))
@@ -296,7 +288,7 @@ def test_photos_are_described_once_and_shown_in_the_page(photos: Path, tmp_path:
     assert len(pictures) == sum(1 + len(gain["images"]) for gain in found["gains"])
     copy = tmp_path / "copy"
     shutil.copytree(photos, copy)
-    again = run(copy, "--truth", truth, *words[:-1], tmp_path / "kept")
+    again = run(copy, "--truth", truth, *words)
     assert all(row["from_cache"] for row in printed(again)["results"])
 
 

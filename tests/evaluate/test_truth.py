@@ -74,7 +74,7 @@ def test_a_missing_file_and_missing_names_are_said(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="--names"):
         read_truth(folder)
     (folder / "hall_1_junk.txt").unlink()
-    with pytest.raises(InvalidInput, match="hall_1_junk.txt is missing"):
+    with pytest.raises(InvalidInput, match=r"hall_1_junk\.txt is missing"):
         read_truth(folder, NAMES)
     with pytest.raises(InvalidInput, match=r"no \*_query.txt"):
         read_truth(tmp_path, NAMES)
@@ -140,7 +140,7 @@ def test_a_function_hidden_behind_an_allowed_name_is_not_found(tmp_path: Path) -
 def test_a_damaged_pickle_is_refused_in_a_sentence(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
     path = tmp_path / "gnd_roxford5k.pkl"
     path.write_bytes(damage(pickle.dumps(revisited())))
-    with pytest.raises(InvalidInput, match="gnd_roxford5k.pkl"):
+    with pytest.raises(InvalidInput, match=r"gnd_roxford5k\.pkl"):
         read_truth(path)
 
 
@@ -218,7 +218,7 @@ def test_a_matlab_file_cut_short_is_refused(tmp_path: Path) -> None:
         path = tmp_path / "gnd_instre.mat"
         write(path, BOXES)
         path.write_bytes(path.read_bytes()[: 700 if write is version73 else 300])
-        with pytest.raises(InvalidInput, match="gnd_instre.mat"):
+        with pytest.raises(InvalidInput, match=r"gnd_instre\.mat"):
             read_truth(path)
 
 
