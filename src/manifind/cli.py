@@ -291,7 +291,7 @@ def info(debug: bool, index_path: Path, as_json: bool) -> None:
     help="More images that no query looks for: descriptors, or a .txt of names in COLLECTION.",
 )
 @click.option(
-    "--method", "methods", multiple=True, help="NAME or NAME:k=50,query_k=10; may be repeated. All by default."
+    "--method", "methods", multiple=True, help="NAME, NAME:k=50,query_k=10, or all, as by default; may be repeated."
 )
 @click.option(
     "--ap",

@@ -73,7 +73,7 @@ def test_the_table_names_the_definition_and_every_method(laid: Laid) -> None:
     assert re.split(r"\s{2,}", lines[0]) == ["method", "planted", "ms a query"]
     assert [line.split("  ")[0] for line in lines[1:4]] == [
         "Nearest neighbours (R-MAC)",
-        "Global diffusion, k = 10",
+        "Global diffusion, k = 10, query_k = 10",
         "Regional diffusion, k = 20, query_k = 10",
     ]
     assert "mean of the precisions" in on(laid, *FEW, "--no-cache", "--ap", "mean").stdout
@@ -217,7 +217,7 @@ def test_precision_by_size_and_gains_equal_counting(laid: Laid, tmp_path: Path) 
     found = printed(on(laid, *FEW, "--figure", "sizes", "--figure", "gains", "--json", "--cache", tmp_path))
     truth = json.loads(laid.truth.read_text())["queries"]
     rankings = {
-        "Global diffusion, k = 10": None,
+        "Global diffusion, k = 10, query_k = 10": None,
         "Regional diffusion, k = 20, query_k = 10": Manifold(k=20, query_k=10).fit(
             laid.planted.vectors, laid.planted.image_of
         ),

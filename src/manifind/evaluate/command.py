@@ -10,7 +10,7 @@ from manifind.evaluate.cache import Cache
 from manifind.evaluate.collection import Described, is_descriptors, read_collection, read_names, read_queries
 from manifind.evaluate.data import Data, prepare
 from manifind.evaluate.evaluation import FIGURES, Evaluation, as_csv, as_json, as_markdown, evaluate
-from manifind.evaluate.methods import METHODS, Choice, chosen, parse
+from manifind.evaluate.methods import EVERY, METHODS, Choice, chosen, parse
 from manifind.evaluate.page import drawings, report
 from manifind.evaluate.photos import Photos
 from manifind.evaluate.protocol import Protocol, name_finder, some
@@ -91,7 +91,10 @@ def run(
     one_of(asked.definition, ("trapezoid", "mean"), "definition")
     figures = FIGURES if "all" in asked.figures else tuple(one_of(name, FIGURES, "figure") for name in asked.figures)
     check_descriptors(asked.descriptors)
-    choices: list[Choice] = [parse(text) for text in asked.methods] or [chosen(name) for name in METHODS]
+    usual = [chosen(name) for name in METHODS]
+    choices: list[Choice] = []
+    for text in asked.methods or [EVERY]:
+        choices += usual if text == EVERY else [parse(text)]
     if not asked.truths:
         raise InvalidInput("no ground truth was given; give one with --truth.")
     cache = Cache(asked.cache, say)

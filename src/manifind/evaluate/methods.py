@@ -42,6 +42,8 @@ class Method:
     source: str
     make: Callable[..., Any]
     """Called with the parameters: an estimator with ``fit(vectors, image_of)`` and ``search_many(queries)``."""
+    shown: tuple[str, ...] = ()
+    """Parameters that a table always says."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Parameters that are not the estimator's own defaults."""
 
@@ -81,9 +83,8 @@ class Choice:
     @property
     def title(self) -> str:
         """Return the method's name and the parameters that were asked for, or that tell it from others."""
-        shown = {**self.method.settings, **self.given}
-        shown.pop("engine", None)
-        return ", ".join([self.method.title, *(f"{name} = {value}" for name, value in shown.items())])
+        names = dict.fromkeys([*self.method.shown, *self.given])
+        return ", ".join([self.method.title, *(f"{name} = {self.parameters[name]}" for name in names)])
 
 
 def chosen(name: str, **given: Any) -> Choice:
@@ -113,6 +114,9 @@ def _of_manifold() -> dict[str, Any]:
     return {name: one.default for name, one in inspect.signature(Manifold).parameters.items()}
 
 
+EVERY = "all"
+"""Asks for every method, in its usual setting."""
+KS = ("k", "query_k")
 METHODS: dict[str, Method] = {
     method.name: method
     for method in (
@@ -121,27 +125,29 @@ METHODS: dict[str, Method] = {
         Method("alpha-qe", "αQE", "global", "Radenović et al., TPAMI 2019", AlphaQueryExpansion),
         Method("scsm", "SCSM", "global", "Shen et al., TPAMI 2014", SpatiallyConstrainedMatching),
         Method("hello-neighbor", "Hello Neighbor", "global", "Qin et al., CVPR 2011", HelloNeighbor),
-        Method(
-            "dba",
-            "DBA",
-            "global",
-            "Arandjelović and Zisserman, CVPR 2012; Gordo et al., IJCV 2017",
-            DatabaseAugmentation,
-        ),
+        Method("dba", "DBA", "global", "Gordo et al., IJCV 2017", DatabaseAugmentation),
         Method("k-reciprocal", "k-reciprocal re-ranking", "global", "Zhong et al., CVPR 2017", KReciprocal),
-        Method("global-diffusion", "Global diffusion", "global", PAPER, GlobalDiffusion),
+        Method("global-diffusion", "Global diffusion", "global", PAPER, GlobalDiffusion, KS),
         Method("r-match", "R-match", "regional", "Razavian et al., MTA 2016", RegionMatch),
         Method("r-match-aqe", "R-match + AQE", "regional", PAPER, RegionMatchExpansion),
-        Method("compact-diffusion", "Regional diffusion, 5 means", "regional", PAPER, CompactDiffusion),
+        Method(
+            "compact-diffusion",
+            "Regional diffusion on mixture means",
+            "regional",
+            PAPER,
+            CompactDiffusion,
+            ("regions_per_image", *KS),
+        ),
         Method(
             "regional-diffusion-paper",
             "Regional diffusion",
             "regional",
             PAPER,
             Manifold,
+            KS,
             {"k": 200, "query_k": 200},
         ),
-        Method("regional-diffusion", "Regional diffusion", "regional", PAPER, Manifold),
+        Method("regional-diffusion", "Regional diffusion", "regional", PAPER, Manifold, KS),
     )
 }
 """In the order of the table: global descriptors first, what the paper proposes last."""
