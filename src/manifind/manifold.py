@@ -26,7 +26,19 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from manifind import store
-from manifind.diffusion import ENGINES, SEEDINGS, Seed, Solution, append, dense, diffuse, seed
+from manifind.diffusion import (
+    ENGINES,
+    PREPARED,
+    SEEDINGS,
+    Prepared,
+    Seed,
+    Solution,
+    append,
+    dense,
+    diffuse,
+    prepare,
+    seed,
+)
 from manifind.errors import InvalidInput, ManifindWarning, NotFitted
 from manifind.graph import GRAPHS, Neighbours, given_neighbours, mutual_affinity, normalise
 from manifind.layout import Layout, aggregate, aggregate_one
@@ -156,6 +168,7 @@ class Manifold:
         self.seeding = seeding
         self.graph = graph
         self.memory = memory
+        self._prepared: dict[str, Prepared] = {}
 
     # -- parameters ---------------------------------------------------------------------------------------------------
 
@@ -244,6 +257,38 @@ class Manifold:
         self.global_vectors_ = globals_
         return self
 
+    def prepare(self, engine: str, *, size: int = 1000, progress: Callable[[int, int], None] | None = None) -> Self:
+        """Do now what an engine needs off line; a search with it otherwise does so when it is first asked.
+
+        It is held beside the graph, not saved, and made anew for another graph or, if it depends on it, another α.
+
+        Parameters
+        ----------
+        engine : {"offline", "spectral"}
+            For "offline", the inverse's column of each region, solved on the regions nearest to it: a search for
+            these and n small systems, 8 · n · `size` bytes kept. For "spectral", the largest eigenvectors of S: some
+            hundred products of S with `size` columns, 4 · n · `size` bytes kept and four times as much meanwhile.
+        size : int, default 1000
+            The regions around each region, or the eigenvectors: at most n, with which nothing is left out. How many
+            eigenvectors are enough grows with n; a thousand serve some thousands of regions.
+        progress : callable, optional
+            Called with what is done and what there is in all.
+        """
+        checked = self._effective()
+        choice(engine, PREPARED, "engine")
+        self._prepared[engine] = prepare(
+            engine,
+            self.S_,
+            self.vectors_,
+            self.neighbours_.ids,
+            whole_number(size, "size"),
+            alpha=checked.alpha,
+            max_iter=checked.max_iter,
+            tol=checked.tol,
+            progress=progress,
+        )
+        return self
+
     # -- on line ------------------------------------------------------------------------------------------------------
 
     def search(
@@ -263,8 +308,9 @@ class Manifold:
             All regions of the query.
         top : int, optional
             Images to return; all by default. Images that no score reached are last, at zero.
-        engine : {"cg", "iteration"}
-            Conjugate gradient, or the iteration of eq. 3.
+        engine : {"cg", "iteration", "offline", "spectral"}
+            Conjugate gradient, or the iteration of eq. 3; or one that does most of the work off line and less exactly,
+            on the whole collection only: see `prepare`.
         shortlist : int or array of image numbers, optional
             Diffuse only on the regions of these images (Sec. 4.4): the given ones, or as many as given that are the
             most similar by global descriptor. The others are not in the ranking.
@@ -311,7 +357,7 @@ class Manifold:
         batch: bool,
     ) -> list[Ranking]:
         checked = self._effective()
-        choice(engine, ENGINES, "engine")
+        choice(engine, (*ENGINES, *PREPARED), "engine")
         if top is not None:
             whole_number(top, "top")
         dimension = self.vectors_.shape[1]
@@ -325,6 +371,11 @@ class Manifold:
             self.global_vectors_,
             lambda: self._query_globals(Q) if G is None else G,
         )
+        if engine in PREPARED and (places is not None or checked.seeding == "append"):
+            what = "a shortlist" if places is not None else "seeding='append'"
+            raise InvalidInput(
+                f"engine={engine!r} was prepared on the whole graph and {what} needs another; use engine='cg' for it."
+            )
         search = self._append if checked.seeding == "append" else self._seed
         S = self.S_
 
@@ -359,9 +410,20 @@ class Manifold:
         rows = [slice(end - len(query), end) for query, end in zip(queries, ends, strict=True)]
         seeds = [seed(found.of(own), checked.query_k, checked.gamma, checked.seeding) for own in rows]
 
-        solution = _diffuse(S, dense(seeds, part.size), checked, engine)
+        if engine in PREPARED:
+            solution = self._ready(engine, checked.alpha).solve(seeds, checked.alpha)
+        else:
+            solution = _diffuse(S, dense(seeds, part.size), checked, engine)
         _warn_unless_converged(solution, engine, checked)
         return _rankings(part, solution, checked, top, seeds)
+
+    def _ready(self, engine: str, alpha: float) -> Prepared:
+        ready = self._prepared.get(engine)
+        if ready is None:
+            self.prepare(engine)
+        elif not ready.serves(self.S_, alpha):
+            self.prepare(engine, size=ready.size)
+        return self._prepared[engine]
 
     def _append(
         self, queries: list[FloatArray], part: Part, checked: _Checked, engine: str, top: int | None

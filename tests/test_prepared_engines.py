@@ -1,0 +1,158 @@
+"""The engines that work off line: exact where nothing is left out, and honest about what they cannot do."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from manifind import Manifold
+from manifind.diffusion import PREPARED, dense, offline, seed, spectral
+from manifind.errors import InvalidInput, NotFitted
+from manifind.graph import Neighbours, exact_neighbours, mutual_affinity, normalise
+from tests import literal
+from tests.collections_of_regions import Collection, collections, make, unit
+
+each_engine = pytest.mark.parametrize("engine", PREPARED)
+
+
+def graph(collection: Collection, k: int = 5) -> tuple[sp.csr_array, Neighbours]:
+    lists = exact_neighbours(collection.vectors, k)
+    return normalise(mutual_affinity(lists))[0], lists
+
+
+@each_engine
+@pytest.mark.filterwarnings("ignore::manifind.errors.ManifindWarning")
+@given(collection=collections, alpha=st.sampled_from([0.5, 0.9, 0.99]))
+def test_with_nothing_left_out_an_engine_equals_the_closed_form(
+    engine: str, collection: Collection, alpha: float
+) -> None:
+    if collection.n < 2:
+        return
+    manifold = Manifold(k=4, query_k=3, alpha=alpha, max_iter=1000, tol=1e-9)
+    manifold.fit(collection.vectors, collection.image_of).prepare(engine, size=collection.n)
+    S = manifold.S_.toarray().astype(np.float64)
+    for ranking in manifold.search_many(collection.queries, engine=engine):
+        y = dense([ranking.seed], collection.n)[:, 0].astype(np.float64)  # type: ignore[list-item]
+        f = literal.closed_form(S, y, alpha)
+        np.testing.assert_allclose(ranking.regions, f, atol=2e-5 * max(1, np.abs(f).max()))
+        pooled = literal.pool(f, manifold.weights_.astype(np.float64), collection.image_of.tolist())
+        np.testing.assert_allclose(ranking.scores, [pooled[i] for i in ranking.images.tolist()], atol=5e-5)
+
+
+@pytest.mark.parametrize("size", [1, 3, 6, 20])
+def test_a_column_is_the_solution_on_the_nearest_regions_with_the_whole_graphs_s(
+    collection: Collection, size: int
+) -> None:
+    """Late truncation, literally: cut the rows and columns of I − αS and invert what is left."""
+    S, lists = graph(collection)
+    solved = offline.columns(S, collection.vectors, lists.ids, alpha=0.9, size=size, max_iter=500, tol=1e-10).toarray()
+    X = collection.vectors.astype(np.float64)
+    system = np.eye(collection.n) - 0.9 * S.toarray().astype(np.float64)
+    for i in range(collection.n):
+        near = [i, *literal.nearest(X[i], [(j, X[j]) for j in range(collection.n) if j != i], size - 1)]
+        column = np.zeros(collection.n)
+        column[near] = 0.1 * np.linalg.inv(system[np.ix_(near, near)])[:, 0]
+        np.testing.assert_allclose(solved[i], column, atol=1e-6)
+
+
+def test_columns_are_the_same_in_blocks_of_any_size(collection: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
+    S, lists = graph(collection)
+    whole = offline.columns(S, collection.vectors, lists.ids, size=12)
+    monkeypatch.setattr(offline, "BLOCK_BYTES", 20_000)
+    monkeypatch.setattr(offline, "SEARCHED", 16)
+    done: list[int] = []
+    parts = offline.columns(S, collection.vectors, lists.ids, size=12, progress=lambda at, _: done.append(at))
+    np.testing.assert_allclose(parts.toarray(), whole.toarray(), atol=1e-6)
+    assert len(done) > 3
+    assert done == sorted(done)
+    assert done[-1] == collection.n
+
+
+def test_a_region_with_more_equals_than_its_part_has_room_is_in_its_own_part() -> None:
+    vectors = np.tile(unit(np.ones((1, 4))), (30, 1))
+    S, lists = graph(Collection(vectors, np.arange(30, dtype=np.int32), []), k=3)
+    solved = offline.columns(S, vectors, lists.ids, size=8).toarray()
+    assert (np.diagonal(solved) >= 0.01 - 1e-6).all()
+
+
+def test_the_iteration_finds_the_eigenvalues_that_a_dense_solver_finds() -> None:
+    collection = make("ring", images=400, most_regions=3, d=10, seed=3)
+    S, _ = graph(collection, k=30)
+    truth = np.linalg.eigvalsh(S.toarray().astype(np.float64))[::-1]
+    spectra = spectral.decompose(S, 60)
+    assert list(spectra.parts) == [0]  # connected, and too large for the dense solver that it is compared with
+    assert collection.n > spectral.DENSE * 60
+    _, values, vectors = spectra.parts[0]
+    np.testing.assert_allclose(values, truth[: len(values)], atol=1e-4)
+    np.testing.assert_allclose(vectors.T @ vectors, np.eye(len(values)), atol=1e-4)
+    assert np.linalg.norm(S @ vectors - vectors * values, axis=0).max() < 5e-3
+
+
+def test_what_few_eigenvectors_leave_out_is_taken_at_eigenvalue_zero() -> None:
+    collection = make("ring", images=60, most_regions=3, d=6, seed=5)
+    S, lists = graph(collection, k=20)
+    one = seed(lists.of(slice(0, 2)), 5, 3.0)
+    y = dense([one], collection.n)[:, 0].astype(np.float64)
+    values, vectors = np.linalg.eigh(S.toarray().astype(np.float64))
+    values[: collection.n - 20] = 0
+    truth = vectors @ (0.1 / (1 - 0.9 * values) * (vectors.T @ y))
+    spectra = spectral.decompose(S, 20)
+    assert len(spectra.parts) == 1
+    np.testing.assert_allclose(spectral.combine(spectra, [one], 0.9)[:, 0], truth, atol=1e-5)
+
+
+def test_each_component_has_a_spectrum_of_its_own(collection: Collection) -> None:
+    """More components than eigenvectors asked for: none may be left without, and nothing may leak between them."""
+    S, lists = graph(collection)
+    spectra = spectral.decompose(S, 3)
+    assert len(spectra.parts) > 3
+    one = seed(lists.of(slice(0, 1)), 2, 3.0)
+    scores = spectral.combine(spectra, [one], 0.99)[:, 0]
+    reached = np.isin(spectra.component, spectra.component[one.regions])
+    assert (scores[~reached] == 0).all()
+    truth = literal.closed_form(S.toarray().astype(np.float64), dense([one], collection.n)[:, 0].astype(float), 0.99)
+    np.testing.assert_allclose(scores, truth, atol=0.05 * truth.max())
+
+
+@each_engine
+def test_an_engine_prepares_itself_when_first_asked_and_follows_the_graph_and_alpha(
+    engine: str, collection: Collection
+) -> None:
+    manifold = Manifold(k=6, query_k=4, max_iter=300, tol=1e-8).fit(collection.vectors, collection.image_of)
+    for change in ({}, {"alpha": 0.8}):
+        manifold.set_params(**change)
+        lazily = manifold.search(collection.queries[0], engine=engine)
+        truth = manifold.search(collection.queries[0])
+        np.testing.assert_allclose(lazily.regions, truth.regions, atol=1e-4)
+    manifold.fit(collection.vectors[:60], collection.image_of[:60])
+    again = manifold.search(collection.queries[0], engine=engine)
+    np.testing.assert_allclose(again.regions, manifold.search(collection.queries[0]).regions, atol=1e-4)
+
+
+@each_engine
+def test_a_prepared_engine_says_that_it_knows_no_residual(engine: str, collection: Collection) -> None:
+    ranking = Manifold(k=6).fit(collection.vectors, collection.image_of).search(collection.queries[0], engine=engine)
+    assert np.isnan(ranking.residual)
+    assert not ranking.converged
+    assert ranking.iterations == 0
+
+
+@each_engine
+def test_what_a_prepared_engine_cannot_do_is_refused(engine: str, collection: Collection) -> None:
+    manifold = Manifold(k=6).fit(collection.vectors, collection.image_of)
+    with pytest.raises(InvalidInput, match=rf"^engine='{engine}' .* a shortlist needs another; use engine='cg'"):
+        manifold.search(collection.queries[0], engine=engine, shortlist=3)
+    manifold.set_params(seeding="append")
+    with pytest.raises(InvalidInput, match=rf"^engine='{engine}' .* seeding='append' needs another"):
+        manifold.search(collection.queries[0], engine=engine)
+    with pytest.raises(InvalidInput, match=r"^size is 0; give a whole number"):
+        manifold.prepare(engine, size=0)
+    with pytest.raises(NotFitted):
+        Manifold().prepare(engine)
+
+
+def test_only_engines_with_an_off_line_half_are_prepared(collection: Collection) -> None:
+    manifold = Manifold(k=6).fit(collection.vectors, collection.image_of)
+    with pytest.raises(InvalidInput, match=r"^engine is 'cg'; choose one of 'offline', 'spectral'\.$"):
+        manifold.prepare("cg")
