@@ -79,6 +79,16 @@ def test_the_table_names_the_definition_and_every_method(laid: Laid) -> None:
     assert "mean of the precisions" in on(laid, *FEW, "--no-cache", "--ap", "mean").stdout
 
 
+def test_an_engine_that_works_off_line_ranks_as_the_closed_form_does(laid: Laid) -> None:
+    """On so few images nothing is cut off; conjugate gradient has converged in 200 steps."""
+    settings = ["engine=offline,size=60,max_iter=200", "engine=spectral,size=60", "max_iter=200"]
+    words = [word for one in settings for word in ("--method", f"global-diffusion:k=10,tol=1e-7,{one}")]
+    offline, spectral, solved = printed(on(laid, *words, "--no-cache", "--json"))["results"]
+    assert offline["mAP_trapezoid"] == pytest.approx(solved["mAP_trapezoid"], abs=0.2)
+    assert spectral["mAP_trapezoid"] == pytest.approx(solved["mAP_trapezoid"], abs=0.2)
+    assert "engine = offline" in offline["title"]
+
+
 def test_csv_has_both_definitions(laid: Laid) -> None:
     rows = list(csv.DictReader(io.StringIO(on(laid, *FEW, "--no-cache", "--csv").stdout)))
     assert [row["method"] for row in rows] == ["nearest", "global-diffusion", "regional-diffusion"]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from manifind import InvalidInput, Manifold, baselines
-from manifind.evaluate.methods import METHODS, chosen, parse
+from manifind.evaluate.methods import METHODS, OF_SEARCH, chosen, parse
 from manifind.evaluate.published import published
 from manifind.synthetic import planted_objects
 
@@ -17,6 +17,8 @@ def test_parameters_are_the_estimators_own_but_for_those_asked_for() -> None:
     own = {name: one.default for name, one in inspect.signature(Manifold).parameters.items() if name != "memory"}
     asked = {"k": 50, "alpha": 0.9, "engine": "iteration", "pooling": "sum"}
     assert choice.parameters == {**own, "shortlist": None, **asked}
+    assert parse("regional-diffusion:engine=offline,size=300").parameters["size"] == 300
+    assert "size" not in choice.parameters
     assert chosen("regional-diffusion-paper").parameters["k"] == 200
     assert parse("aqe:neighbours=5").method.make(neighbours=5).neighbours == 5
 
@@ -45,7 +47,8 @@ def test_every_baseline_is_a_method() -> None:
 def test_every_method_ranks_every_image_once(name: str) -> None:
     planted = planted_objects(images=60, objects=2, views=5, queries=1, d=32, seed=3)
     choice = chosen(name)
-    parameters = {key: value for key, value in choice.parameters.items() if key not in ("engine", "shortlist")}
+    own = {"size", *(OF_SEARCH if choice.method.on_graph else ())}
+    parameters = {key: value for key, value in choice.parameters.items() if key not in own}
     estimator = choice.method.make(**parameters).fit(planted.vectors, planted.image_of)
     for ranking in estimator.search_many(planted.queries):
         np.testing.assert_array_equal(np.sort(ranking.images), np.arange(60))
@@ -55,7 +58,7 @@ def test_published_figures_are_of_methods_and_columns_that_exist() -> None:
     columns = ["INSTRE", "Oxford5k", "Oxford5k+100k", "Paris6k", "Paris6k+100k"]
     columns += [f"{data} {task}" for data in ("ROxford5k", "RParis6k") for task in ("Easy", "Medium", "Hard")]
     rows = published(columns)
-    later = {"hqe", "offline-diffusion"}
+    later = {"hqe"}
     assert {row.method for row in rows} <= {None, *METHODS, *later}
     assert {name for row in rows for name in row.values} == set(columns)
     assert all(0 < value < 100 and row.source for row in rows for value in row.values.values())

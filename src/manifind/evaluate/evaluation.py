@@ -5,7 +5,7 @@ import io
 import json
 import math
 import platform
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -101,7 +101,6 @@ def evaluate(
     definition: str = "trapezoid",
     figures: Sequence[str] = (),
     descriptors: str | None = None,
-    done: Callable[[Run], None] = lambda _: None,
 ) -> Evaluation:
     """Run methods on data, and draw the paper's figures from them.
 
@@ -119,8 +118,6 @@ def evaluate(
         Which of `FIGURES`.
     descriptors
         What the descriptors are, by the name that published figures know them by.
-    done
-        Called with each run that goes into the table.
     """
     columns = []
     curves: list[Curve] = []
@@ -128,9 +125,6 @@ def evaluate(
     for place, one in enumerate(data):
         runs = runner.run(one, choices, f"methods, {one.protocol.name}")
         columns.append(runs)
-        for run in runs:
-            if run is not None:
-                done(run)
         if place == 0:
             # While the neighbours of its regions are at hand.
             wanted = [name for name in figures if name in CURVES]

@@ -23,6 +23,7 @@ from manifind.baselines import (
     RegionMatchExpansion,
     SpatiallyConstrainedMatching,
 )
+from manifind.diffusion import PREPARED
 from manifind.errors import InvalidInput
 from manifind.manifold import Manifold
 
@@ -58,7 +59,10 @@ class Method:
         for name in given or {}:
             if name not in known:
                 raise InvalidInput(f"{self.name} has no parameter {name!r}; it has {', '.join(known) or 'none'}.")
-        return known | dict(self.settings) | dict(given or {})
+        values = known | dict(self.settings) | dict(given or {})
+        if values.get("engine") not in PREPARED and "size" not in (given or {}):
+            values.pop("size", None)
+        return values
 
     def _known(self) -> dict[str, Any]:
         signature = inspect.signature(self.make).parameters
@@ -67,6 +71,8 @@ class Method:
             known = {**_of_manifold(), **known}
         if self.on_graph:
             known |= {"engine": "cg", "shortlist": None}
+        if "engine" in known:
+            known["size"] = _default(Manifold.prepare, "size")
         known.pop("memory", None)
         return known
 
@@ -110,6 +116,10 @@ def parse(text: str) -> Choice:
     return chosen(name.strip(), **given)
 
 
+def _default(function: Callable[..., Any], name: str) -> Any:
+    return inspect.signature(function).parameters[name].default
+
+
 def _of_manifold() -> dict[str, Any]:
     return {name: one.default for name, one in inspect.signature(Manifold).parameters.items()}
 
@@ -128,6 +138,24 @@ METHODS: dict[str, Method] = {
         Method("dba", "DBA", "global", "Gordo et al., IJCV 2017", DatabaseAugmentation),
         Method("k-reciprocal", "k-reciprocal re-ranking", "global", "Zhong et al., CVPR 2017", KReciprocal),
         Method("global-diffusion", "Global diffusion", "global", PAPER, GlobalDiffusion, KS),
+        Method(
+            "offline-diffusion",
+            "Decoupled global diffusion",
+            "global",
+            "Yang et al., AAAI 2019",
+            GlobalDiffusion,
+            KS,
+            {"engine": "offline"},
+        ),
+        Method(
+            "spectral-diffusion",
+            "Spectral global diffusion",
+            "global",
+            "Iscen et al., Fast Spectral Ranking, CVPR 2018",
+            GlobalDiffusion,
+            KS,
+            {"engine": "spectral"},
+        ),
         Method("r-match", "R-match", "regional", "Razavian et al., MTA 2016", RegionMatch),
         Method("r-match-aqe", "R-match + AQE", "regional", PAPER, RegionMatchExpansion),
         Method(

@@ -53,7 +53,9 @@ def _sections(found: Evaluation, pictures: dict[str, bytes], find: Find | None) 
         drawn = illustration(pictures["sizes"], "precision by object size") if "sizes" in pictures else ""
         yield "Precision of positives at their rank, by the size of the object", drawn + table(*size_cells(found.sizes))
     if found.gains:
-        said = "<p>The queries that gained most; under each image the precision at its rank by global → by regional.</p>"
+        said = (
+            "<p>The queries that gained most; under each image the precision at its rank by global → by regional.</p>"
+        )
         shown = "".join(_gain(found, one, find) for one in found.gains)
         yield "What regional diffusion gains over global diffusion", said + shown
     header, rows = published_cells(found)

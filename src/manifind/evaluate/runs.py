@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from manifind.diffusion import PREPARED
 from manifind.errors import ManifindWarning
 from manifind.evaluate.average_precision import (
     DEFINITIONS,
@@ -146,6 +147,7 @@ class Runner:
         assert found is not None  # noqa: S101 (asked in `run`)
         descriptors, queries = found
         parameters = dict(choice.parameters)
+        size = parameters.pop("size", None)
         of_search = {name: parameters.pop(name) for name in OF_SEARCH if choice.method.on_graph}
         began = time.perf_counter()
         if choice.method.on_graph:
@@ -159,6 +161,11 @@ class Runner:
             estimator = choice.method.make(**parameters).fit(
                 descriptors.vectors, descriptors.of, progress=lambda done, all_: self._progress(name, done, all_)
             )
+        engine = choice.parameters.get("engine")
+        if engine in PREPARED:
+            name = f"{choice.method.name}, off line, {data.protocol.name}"
+            manifold = estimator if isinstance(estimator, Manifold) else estimator.manifold_
+            manifold.prepare(engine, size=size, progress=lambda done, all_: self._progress(name, done, all_))
         fitted = time.perf_counter()
         rankings = estimator.search_many(queries, **of_search)
         return rankings, fitted - began, time.perf_counter() - fitted
