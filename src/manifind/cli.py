@@ -312,7 +312,9 @@ def info(debug: bool, index_path: Path, as_json: bool) -> None:
 @click.option("--query-counts", is_flag=True, help="A query's own photo may be among its positives.")
 @click.option("--backbone", default="mobilenet_v2", show_default=True, help="The network that describes photos.")
 @click.option("--pooling", type=click.Choice(list(POOLINGS)), help="How photos' regions are pooled.")
-@click.option("--cache", type=click.Path(path_type=Path), help=f"Where rankings are kept; {usual_folder()} by default.")
+@click.option(
+    "--cache", type=click.Path(path_type=Path), help="Where rankings are kept; ~/.cache/manifind/evaluate by default."
+)
 @click.option("--no-cache", is_flag=True, help="Keep nothing, use nothing kept.")
 @click.option("--fresh", is_flag=True, help="Compute everything again.")
 @click.option(
