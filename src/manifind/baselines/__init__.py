@@ -2,13 +2,15 @@
 
 On global descriptors: `NearestImages`, `AverageQueryExpansion`, `AlphaQueryExpansion`, `SpatiallyConstrainedMatching`,
 `HelloNeighbor`, `DatabaseAugmentation`, `KReciprocal`, `GlobalDiffusion`. On regions: `RegionMatch`,
-`RegionMatchExpansion`, `RegionalDiffusion`, `CompactDiffusion`.
+`RegionMatchExpansion`, `RegionalDiffusion`, `CompactDiffusion`. On photos, by their local descriptors:
+`HammingQueryExpansion`.
 """
 
 from manifind.baselines.alpha_expansion import AlphaQueryExpansion
 from manifind.baselines.augmentation import DatabaseAugmentation
 from manifind.baselines.average_expansion import AverageQueryExpansion
 from manifind.baselines.diffusion import CompactDiffusion, GlobalDiffusion, RegionalDiffusion
+from manifind.baselines.hamming import HammingQueryExpansion
 from manifind.baselines.hello_neighbor import HelloNeighbor
 from manifind.baselines.k_reciprocal import KReciprocal
 from manifind.baselines.nearest import NearestImages
@@ -23,6 +25,7 @@ __all__ = [
     "CompactDiffusion",
     "DatabaseAugmentation",
     "GlobalDiffusion",
+    "HammingQueryExpansion",
     "HelloNeighbor",
     "ImageScorer",
     "KReciprocal",

@@ -1,0 +1,95 @@
+"""Local descriptors -> visual words and binary signatures: a vocabulary and Hamming embedding.
+
+Jégou, Douze, Schmid: Hamming Embedding and Weak Geometric Consistency for Large Scale Image Search (ECCV 2008). A
+descriptor belongs to the nearest of k-means' centroids, its word. Within the word it is told from others by 64 bits:
+the descriptor is projected on 64 orthonormal random directions, and each bit says whether it is above the median of
+the word's training descriptors there.
+"""
+
+from typing import NamedTuple
+
+import faiss
+import numpy as np
+import numpy.typing as npt
+
+from manifind import kernels
+from manifind.validation import FloatArray, IntArray
+
+BITS = 64
+POINTS_A_WORD = 20
+"""Training descriptors for each word at least; fewer leave no median."""
+K_MEANS_ROUNDS = 10
+
+Signatures = npt.NDArray[np.uint64]
+
+_BITS_SET = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=1).astype(np.uint8)
+
+
+class Embedding(NamedTuple):
+    """A vocabulary with what it takes to make signatures."""
+
+    centroids: FloatArray
+    """(words, d)."""
+    directions: FloatArray
+    """(d, 64), orthonormal columns."""
+    medians: FloatArray
+    """(words, 64)."""
+
+    def words(self, descriptors: FloatArray, count: int = 1) -> IntArray:
+        """Return the `count` nearest words (m, count) of each descriptor, the nearest first."""
+        # The nearest in distance are the largest of 2 x·c − c·c, an inner product with one more dimension.
+        lifted = np.concatenate([2 * self.centroids, -np.square(self.centroids).sum(axis=1, keepdims=True)], axis=1)
+        ones = np.ones((len(descriptors), 1), np.float32)
+        found: IntArray = kernels.nearest(
+            np.concatenate([descriptors, ones], axis=1), lifted, min(count, len(self.centroids))
+        )[0]
+        return found
+
+    def signatures(self, descriptors: FloatArray, words: IntArray) -> Signatures:
+        """Return the signature (m,) of each descriptor in the word given for it."""
+        return pack(descriptors @ self.directions > self.medians[words])
+
+
+def learn(descriptors: FloatArray, words: int, *, seed: int = 0) -> Embedding:
+    """Learn a vocabulary of `words`, or as many as the descriptors (m, d) suffice for, and the medians of each."""
+    count = max(1, min(words, len(descriptors) // POINTS_A_WORD))
+    d = descriptors.shape[1]
+    means = faiss.Kmeans(d, count, niter=K_MEANS_ROUNDS, seed=seed, min_points_per_centroid=1)
+    means.train(descriptors)
+    random = np.random.default_rng(seed).standard_normal((d, BITS))
+    directions = np.linalg.qr(random)[0].astype(np.float32)
+    centroids = np.asarray(means.centroids, np.float32).reshape(count, d)
+    embedding = Embedding(centroids, directions, np.zeros((count, BITS), np.float32))
+    own = embedding.words(descriptors)[:, 0]
+    projected = descriptors @ directions
+    order = np.argsort(own, kind="stable")
+    ends = np.cumsum(np.bincount(own, minlength=count))
+    for word, rows in enumerate(np.split(order, ends[:-1])):
+        if len(rows):
+            embedding.medians[word] = _between(projected[rows])
+    return embedding
+
+
+def _between(values: FloatArray) -> FloatArray:
+    """Return what splits each column in halves, between two values: on a value, its bit would depend on rounding."""
+    count = len(values)
+    middle = (count // 2 - 0.5) / (count - 1) if count > 1 else 0
+    return np.asarray(np.quantile(values, middle, axis=0), np.float32)
+
+
+def pack(bits: npt.NDArray[np.bool_]) -> Signatures:
+    """Return (m, 64) bits as one number each."""
+    packed: Signatures = np.packbits(bits, axis=1).view(np.uint64)[:, 0]
+    return packed
+
+
+def unpack(signatures: Signatures) -> npt.NDArray[np.uint8]:
+    """Return signatures as (m, 64) zeros and ones."""
+    return np.unpackbits(np.ascontiguousarray(signatures)[:, None].view(np.uint8), axis=1)
+
+
+def distances(one: Signatures, other: Signatures) -> npt.NDArray[np.uint8]:
+    """Return the number of bits in which two arrays of signatures differ, entry by entry."""
+    differ = np.bitwise_xor(one, other)
+    counts: npt.NDArray[np.uint8] = _BITS_SET[differ[:, None].view(np.uint8)].sum(axis=1, dtype=np.uint8)
+    return counts

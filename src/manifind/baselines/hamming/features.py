@@ -1,0 +1,87 @@
+"""A photo -> its local descriptors: RootSIFT, by OpenCV."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from manifind.describe.photos import Photo, Source, read_photo
+from manifind.errors import InvalidInput, MissingExtra
+from manifind.validation import FloatArray
+
+Box = tuple[float, float, float, float]
+
+DIMENSION = 128
+
+
+def local_descriptors(
+    photo: Source | npt.NDArray[np.uint8], box: Box | None = None, *, long_side: int = 1024, most: int = 2500
+) -> FloatArray:
+    """Return the RootSIFT descriptors (m, 128) of a photo, or of the part of it within a box; m may be zero.
+
+    SIFT (Lowe, IJCV 2004), each descriptor at unit sum and then by its root (Arandjelović, Zisserman, CVPR 2012).
+
+    Parameters
+    ----------
+    photo : path, bytes, binary file, or (h, w, 3) uint8 pixels
+    box : (x0, y0, x1, y1), optional
+        In pixels of the photo in full; descriptors centred within it are returned.
+    long_side : int
+        A larger photo is reduced to this before anything is detected.
+    most : int
+        Descriptors at most: those of the strongest contrast, within the box if there is one.
+    """
+    cv2 = opencv()
+    taken = _pixels(photo, long_side)
+    height, width = taken.pixels.shape[:2]
+    scale = min(1.0, long_side / max(height, width))
+    grey = cv2.cvtColor(taken.pixels, cv2.COLOR_RGB2GRAY)
+    if scale < 1:
+        size = (max(1, round(width * scale)), max(1, round(height * scale)))
+        grey = cv2.resize(grey, size, interpolation=cv2.INTER_AREA)
+    points, raw = cv2.SIFT_create().detectAndCompute(grey, None)
+    if not points:
+        return np.empty((0, DIMENSION), np.float32)
+    strength = np.array([point.response for point in points])
+    if box is not None:
+        x0, y0, x1, y1 = _within(box, taken)
+        across, down = taken.width / grey.shape[1], taken.height / grey.shape[0]
+        at = np.array([point.pt for point in points]) * (across, down)
+        inside = (at >= (x0, y0)).all(axis=1) & (at < (x1, y1)).all(axis=1)
+        raw, strength = raw[inside], strength[inside]
+    strongest = np.sort(np.argsort(-strength, kind="stable")[:most])
+    chosen = raw[strongest]
+    roots: FloatArray = np.sqrt(chosen / np.maximum(chosen.sum(axis=1, keepdims=True), 1e-12)).astype(np.float32)
+    return roots
+
+
+def opencv() -> Any:
+    """Return OpenCV, or say how to install it."""
+    try:
+        import cv2
+    except ImportError as missing:
+        raise MissingExtra("local descriptors need OpenCV; pip install 'manifind[sift]'") from missing
+    return cv2
+
+
+def _pixels(photo: Source | npt.NDArray[np.uint8], long_side: int) -> Photo:
+    if not isinstance(photo, np.ndarray):
+        return read_photo(photo, long_side=long_side)
+    if photo.ndim != 3 or photo.shape[2] != 3 or photo.dtype != np.uint8 or 0 in photo.shape:
+        raise InvalidInput(
+            f"photo has shape {photo.shape} and dtype {photo.dtype}; give (height, width, 3) uint8 pixels, or a file."
+        )
+    return Photo(np.ascontiguousarray(photo), photo.shape[1], photo.shape[0])
+
+
+def _within(box: Box, photo: Photo) -> Box:
+    try:
+        x0, y0, x1, y1 = (float(side) for side in box)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"box is {box!r}; give (x0, y0, x1, y1) in pixels.") from error
+    if not (x0 < x1 and y0 < y1 and x0 < photo.width and y0 < photo.height and x1 > 0 and y1 > 0):
+        raise InvalidInput(
+            f"box is {box!r}, empty or outside the photo of {photo.width} by {photo.height} pixels; "
+            "give x0 < x1 and y0 < y1 inside it."
+        )
+    return x0, y0, x1, y1
