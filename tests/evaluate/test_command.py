@@ -296,6 +296,8 @@ def test_photos_are_described_once_and_shown_in_the_page(photos: Path, tmp_path:
     assert found["precision_by_size"]["counts"][2] == 6
     pictures = [source for source in resources(page.read_text()).sources if source.startswith("data:image/jpeg")]
     assert len(pictures) == sum(1 + len(gain["images"]) for gain in found["gains"])
+    local = printed(run(photos, "--truth", truth, "--method", "hqe", "--json", "--cache", tmp_path / "kept"))["results"]
+    assert local[0]["mAP_trapezoid"] > 60
     copy = tmp_path / "copy"
     shutil.copytree(photos, copy)
     again = run(copy, "--truth", truth, *words)
@@ -348,9 +350,10 @@ def test_global_descriptors_leave_regional_methods_out(laid: Laid, tmp_path: Pat
     firsts = np.flatnonzero(np.diff(planted.image_of, prepend=-1))
     np.savez(tmp_path / "whole.npz", vectors=planted.vectors[firsts], names=laid.names)
     np.save(tmp_path / "queries.npy", np.array([query[0] for query in planted.queries]))
-    words = ("--method", "nearest", "--method", "r-match", "--no-cache", "--json")
+    words = ("--method", "nearest", "--method", "r-match", "--method", "hqe", "--no-cache", "--json")
     result = run(tmp_path / "whole.npz", "--truth", laid.truth, "--queries", tmp_path / "queries.npy", *words)
     assert "r-match wants regional descriptors" in result.stderr
+    assert "hqe wants photos" in result.stderr
     assert [row["method"] for row in printed(result)["results"]] == ["nearest"]
 
 

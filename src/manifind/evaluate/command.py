@@ -109,8 +109,9 @@ def run(
         photos = Photos(asked.collection, describer(), cache, progress, say)
         data = _of_photos(asked, photos)
     for one in choices:
-        if all(each.for_method(one.method.wants) is None for each in data):
-            say(f"{one.method.name} wants regional descriptors, which are not there; it is left out.")
+        if not any(each.serves(one.method.wants) for each in data):
+            what = "photos" if one.method.wants == "photos" else f"{one.method.wants} descriptors"
+            say(f"{one.method.name} wants {what}, which are not there; it is left out.")
     runner = Runner(cache, progress, fresh=asked.fresh)
     found = evaluate(data, choices, runner, definition=asked.definition, figures=figures, descriptors=asked.descriptors)
     pictures = drawings(found)
@@ -154,7 +155,7 @@ def _of_photos(asked: Asked, photos: Photos) -> list[Data]:
         replace(one, names=tuple(query.name for query in p.queries)) for one, p in zip(queries, protocols, strict=True)
     ]
     return [
-        prepare(protocol, collection, described, photos.root)
+        prepare(protocol, collection, described, photos.path_of)
         for protocol, described in zip(protocols, named, strict=True)
     ]
 

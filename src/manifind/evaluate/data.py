@@ -1,6 +1,6 @@
 """A protocol with its descriptors, ready to be searched."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -10,7 +10,7 @@ import numpy as np
 from manifind.baselines import NearestImages
 from manifind.errors import InvalidInput
 from manifind.evaluate.collection import Described, Descriptors, of_protocol, of_queries
-from manifind.evaluate.protocol import Protocol, name_finder, some
+from manifind.evaluate.protocol import Box, Protocol, name_finder, some
 from manifind.validation import FloatArray
 
 FAR = 0.1
@@ -24,13 +24,25 @@ class Data:
     protocol: Protocol
     images: Described
     queries: Described
-    photos: Path | None = None
-    """The folder of the photos, where there is one."""
+    photos: tuple[Path, ...] | None = None
+    """The file of each image, where all have one."""
+    query_photos: tuple[Path, ...] | None = None
 
     @cached_property
     def checksum(self) -> str:
         """SHA-256 of the descriptors of images and queries: what rankings depend on."""
         return f"{self.images.checksum()[:32]}{self.queries.checksum()[:32]}"
+
+    def serves(self, wants: str) -> bool:
+        """Whether there is what a method wants: "global" or "regional" descriptors, or "photos"."""
+        return self.for_photos() is not None if wants == "photos" else self.for_method(wants) is not None
+
+    def for_photos(self) -> tuple[list[Path], list[tuple[Path, Box | None]]] | None:
+        """Return the files of images, and of queries with their boxes; None where not all have one."""
+        if self.photos is None or self.query_photos is None:
+            return None
+        boxes = [query.box for query in self.protocol.queries]
+        return list(self.photos), list(zip(self.query_photos, boxes, strict=True))
 
     def for_method(self, wants: str) -> tuple[Descriptors, list[FloatArray]] | None:
         """Return descriptors of images and of each query for a method that wants "regional" or "global" ones.
@@ -45,8 +57,13 @@ class Data:
         return None
 
 
-def prepare(protocol: Protocol, collection: Described, queries: Described, photos: Path | None = None) -> Data:
-    """Put a protocol and descriptors together, checked against each other."""
+def prepare(
+    protocol: Protocol,
+    collection: Described,
+    queries: Described,
+    file_of: Callable[[str], Path | None] = lambda _: None,
+) -> Data:
+    """Put a protocol and descriptors together, checked against each other; `file_of` finds a photo by its name."""
     images = of_protocol(collection, protocol)
     asked = of_queries(queries, protocol)
     for a, b in ((images.regional, asked.regional), (images.whole, asked.whole)):
@@ -58,7 +75,8 @@ def prepare(protocol: Protocol, collection: Described, queries: Described, photo
     if images.regional is not None and asked.regional is None and asked.whole is not None:
         # A single row for each query is a query of one region.
         asked = replace(asked, regional=asked.whole)
-    data = Data(protocol, images, asked, photos)
+    photos = _files(protocol.images, file_of)
+    data = Data(protocol, images, asked, photos, _files([query.image for query in protocol.queries], file_of))
     if data.for_method("global") is None:
         raise InvalidInput(
             f"{collection.what} and {queries.what} have not the same kind of descriptors; give both alike."
@@ -66,6 +84,12 @@ def prepare(protocol: Protocol, collection: Described, queries: Described, photo
     if collection.names is None or queries.names is None:
         _check_order(data)
     return data
+
+
+def _files(names: Sequence[str], file_of: Callable[[str], Path | None]) -> tuple[Path, ...] | None:
+    found = [file_of(name) for name in names]
+    files = tuple(path for path in found if path is not None)
+    return files if len(files) == len(found) else None
 
 
 def _check_order(data: Data) -> None:

@@ -16,6 +16,7 @@ from manifind.baselines import (
     CompactDiffusion,
     DatabaseAugmentation,
     GlobalDiffusion,
+    HammingQueryExpansion,
     HelloNeighbor,
     KReciprocal,
     NearestImages,
@@ -39,7 +40,7 @@ class Method:
     name: str
     title: str
     wants: str
-    """"global" or "regional": the descriptors that it ranks by."""
+    """What it ranks by: "global" or "regional" descriptors, or "photos"."""
     source: str
     make: Callable[..., Any]
     """Called with the parameters: an estimator with ``fit(vectors, image_of)`` and ``search_many(queries)``."""
@@ -157,6 +158,7 @@ METHODS: dict[str, Method] = {
             {"engine": "spectral"},
         ),
         Method("r-match", "R-match", "regional", "Razavian et al., MTA 2016", RegionMatch),
+        Method("hqe", "HQE (SIFT)", "photos", "Tolias and Jégou, Pattern Recognition 2014", HammingQueryExpansion),
         Method("r-match-aqe", "R-match + AQE", "regional", PAPER, RegionMatchExpansion),
         Method(
             "compact-diffusion",

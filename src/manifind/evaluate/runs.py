@@ -4,7 +4,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,7 @@ from manifind.ranking import Ranking
 from manifind.version import VERSION
 
 Progress = Callable[[str, int, int], None]
+T = TypeVar("T")
 AT = (1, 5, 10)
 """Ranks at which the mean precision is given, as in the Revisited protocol."""
 OF_GRAPH = ("k", "gamma", "pooling", "lam", "graph")
@@ -102,9 +103,7 @@ class Runner:
     def run(self, data: Data, choices: Sequence[Choice], stage: str = "methods") -> list[Run | None]:
         """Run methods on data, in order; None for one that the descriptors are not for."""
         found: dict[int, Run | None] = {i: self._kept(data, choice) for i, choice in enumerate(choices)}
-        missing = [
-            i for i, run in found.items() if run is None and data.for_method(choices[i].method.wants) is not None
-        ]
+        missing = [i for i, run in found.items() if run is None and data.serves(choices[i].method.wants)]
         longest = max((int(choices[i].parameters["k"]) for i in missing if choices[i].method.on_graph), default=0)
         # Those with equal graphs one after the other, so that each graph is made once.
         missing.sort(key=lambda i: repr([choices[i].parameters.get(name) for name in OF_GRAPH]))
@@ -143,13 +142,19 @@ class Runner:
         return self._note(key, Run(choice, data, images, fit_seconds, each, kept=False))
 
     def _searched(self, data: Data, choice: Choice, longest: int) -> tuple[list[Ranking], float, float]:
-        found = data.for_method(choice.method.wants)
-        assert found is not None  # noqa: S101 (asked in `run`)
-        descriptors, queries = found
         parameters = dict(choice.parameters)
         size = parameters.pop("size", None)
         of_search = {name: parameters.pop(name) for name in OF_SEARCH if choice.method.on_graph}
         began = time.perf_counter()
+        if choice.method.wants == "photos":
+            images, queries = _there(data.for_photos())
+            name = f"{choice.method.name}, {data.protocol.name}"
+            estimator = choice.method.make(**parameters).fit(
+                images, progress=lambda done, all_: self._progress(name, done, all_)
+            )
+            fitted = time.perf_counter()
+            return estimator.search_many(queries), fitted - began, time.perf_counter() - fitted
+        descriptors, regions = _there(data.for_method(choice.method.wants))
         if choice.method.on_graph:
             if self._graph is None or self._graph.data is not data:
                 self._graph = _Graph(data, self._progress)
@@ -167,7 +172,7 @@ class Runner:
             manifold = estimator if isinstance(estimator, Manifold) else estimator.manifold_
             manifold.prepare(engine, size=size, progress=lambda done, all_: self._progress(name, done, all_))
         fitted = time.perf_counter()
-        rankings = estimator.search_many(queries, **of_search)
+        rankings = estimator.search_many(regions, **of_search)
         return rankings, fitted - began, time.perf_counter() - fitted
 
     def _note(self, key: Any, run: Run) -> Run:
@@ -185,8 +190,7 @@ class _Graph:
         self._manifold: Manifold | None = None
 
     def lists(self, k: int) -> Neighbours:
-        assert self.data.images.regional is not None  # noqa: S101 (asked in `Runner.run`)
-        vectors = self.data.images.regional.vectors
+        vectors = _there(self.data.images.regional).vectors
         k = min(k, len(vectors) - 1)
         if self._lists is None or self._lists.ids.shape[1] < k:
             self._lists = None
@@ -200,11 +204,15 @@ class _Graph:
         if last is not None and all(last.get_params()[name] == parameters[name] for name in OF_GRAPH):
             return last.set_params(**parameters)
         self._manifold = None
-        regional = self.data.images.regional
-        assert regional is not None  # noqa: S101
+        regional = _there(self.data.images.regional)
         neighbours = lists if parameters["graph"] == "exact" else None
         self._manifold = Manifold(**parameters).fit(regional.vectors, regional.of, neighbours=neighbours)
         return self._manifold
+
+
+def _there(found: T | None) -> T:
+    assert found is not None  # noqa: S101 (`Runner.run` asks `Data.serves` first)
+    return found
 
 
 def _key(data: Data, choice: Choice) -> dict[str, Any]:
