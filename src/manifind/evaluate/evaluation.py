@@ -277,18 +277,31 @@ def _cells(found: Evaluation) -> tuple[list[str], list[list[str]]]:
 def published_cells(found: Evaluation) -> tuple[list[str], list[list[str]]]:
     """Return the published figures for the columns measured: what they are of, and whether they can be compared."""
     columns = [name for name, _, _ in found.columns()]
-    header = ["published", "descriptors", *columns, "comparable", "source"]
+    ours = {choice.method.name: values for choice, values, _ in found.rows() if not choice.given}
+
+    def beside(row: Published, why: str) -> str:
+        if why:
+            return f"not comparable: {why}"
+        values = zip(columns, ours.get(row.method or "", ()), strict=False)
+        shown = [f"{value:.1f}" for name, value in values if name in row.values and value is not None]
+        return f"comparable: {', '.join(shown)}" if shown else "comparable"
+
+    header = ["published", "descriptors", "figures", "ours", "source"]
     rows = [
         [
             row.title,
             row.descriptors,
-            *(f"{row.values[name]:g}" if name in row.values else "" for name in columns),
-            f"not comparable: {why}" if why else "yes",
-            f"{row.source}{f' ({row.note})' if row.note and row.note != why else ''}",
+            ", ".join(f"{name} {_as_published(row.values[name])}" for name in columns if name in row.values),
+            beside(row, why),
+            f"{row.source}{f' ({row.note})' if row.note else ''}",
         ]
         for row, why in found.published()
     ]
     return header, rows
+
+
+def _as_published(value: float) -> str:
+    return f"{value:.1f}" if round(value, 1) == value else f"{value:.2f}"
 
 
 def parameter_cells(found: Evaluation) -> tuple[list[str], list[list[str]]]:
@@ -296,12 +309,12 @@ def parameter_cells(found: Evaluation) -> tuple[list[str], list[list[str]]]:
     rows = [
         [
             choice.title,
-            ", ".join(f"{name} = {value}" for name, value in choice.parameters.items()) or "none",
             choice.method.source,
+            ", ".join(f"{name} = {value}" for name, value in choice.parameters.items()) or "none",
         ]
         for choice, _, _ in found.rows()
     ]
-    return ["method", "parameters", "source"], rows
+    return ["method", "source", "parameters"], rows
 
 
 def curve_cells(curve: Curve) -> tuple[list[str], list[list[str]]]:

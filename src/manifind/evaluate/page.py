@@ -1,7 +1,7 @@
 """The report of an evaluation: one self-contained page."""
 
 import html
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +23,7 @@ from manifind.evaluate.protocol import Box
 from manifind.index.report import THUMBNAIL, Picture, gallery, illustration, page, table
 
 Find = Callable[[str], Path | None]
+A_FEW_WORDS = 35
 
 
 def drawings(found: Evaluation) -> dict[str, bytes]:
@@ -60,9 +61,23 @@ def _sections(found: Evaluation, pictures: dict[str, bytes], find: Find | None) 
         yield "What regional diffusion gains over global diffusion", said + shown
     header, rows = published_cells(found)
     if rows:
-        yield "Published figures", table(header, rows)
-    yield "Parameters and sources", table(*parameter_cells(found))
-    yield "Data and versions", table(["what", "which"], found.facts())
+        yield "Published figures", _words(header, rows)
+    yield "Parameters and sources", _words(*parameter_cells(found))
+    yield "Data and versions", _words(["what", "which"], found.facts())
+
+
+def _words(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table of words, which read from the left; cells of a few words are not broken into lines."""
+
+    def cells(row: Sequence[str], tag: str) -> str:
+        parts = []
+        for i, cell in enumerate(row):
+            unbroken = "; white-space: nowrap" if len(cell) <= A_FEW_WORDS and i < len(row) - 1 else ""
+            parts.append(f'<{tag} style="text-align: left; vertical-align: top{unbroken}">{html.escape(cell)}</{tag}>')
+        return "".join(parts)
+
+    body = "".join(f"<tr>{cells(row, 'td')}</tr>" for row in rows)
+    return f"<table><thead><tr>{cells(header, 'th')}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def _methods(found: Evaluation) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from manifind.errors import InvalidInput
 
-NOT_STATED = "definition of AP not stated"
+NOT_KNOWN = "AP may differ"
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Published:
     def why_not_comparable(self, descriptors: str | None, definition: str) -> str:
         """Return why a figure measured here cannot be held against this one; nothing if it can."""
         if self.definition is None:
-            return self.note or NOT_STATED
+            return NOT_KNOWN
         if self.definition != definition:
             return f"AP is {self.definition}, not {definition}"
         if self.method is None:
