@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import scipy.io
 
+import oxford5k_data
 from manifind import InvalidInput
 from manifind.evaluate import Protocol, read_truth
 from manifind.evaluate.unpickle import read_pickle
@@ -320,3 +321,35 @@ def test_two_images_of_one_name_and_what_is_no_ground_truth_are_refused(tmp_path
         read_truth(tmp_path / "x.csv", NAMES)
     with pytest.raises(FileNotFoundError):
         read_truth(tmp_path / "none.json", NAMES)
+
+
+# -- the real ones -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not oxford5k_data.at_hand(), reason=f"the ground truths are not at {oxford5k_data.FOLDER}")
+def test_the_real_ground_truths_are_the_same_in_their_official_forms(tmp_path: Path) -> None:
+    names = json.loads((oxford5k_data.FOLDER / "names.json").read_text())
+    stored = json.loads((oxford5k_data.FOLDER / "ground_oxford5k.json").read_text())
+    folder = tmp_path / "gt_files"
+    folder.mkdir()
+    for key, entry in stored.items():
+        (folder / f"{key}_query.txt").write_text(f"oxc1_{entry['name']} {' '.join(map(str, entry['box']))}\n")
+        for label in ("good", "ok", "junk"):
+            (folder / f"{key}_{label}.txt").write_text("".join(f"{name}\n" for name in entry[label]))
+    revisited_json = json.loads((oxford5k_data.FOLDER / "ground_roxford5k.json").read_text())
+    pickled = tmp_path / "gnd_roxford5k.pkl"
+    gnd = [
+        {"bbx": query["box"], **{label: np.array(query[label], int) for label in ("easy", "hard", "junk")}}
+        for query in revisited_json["queries"]
+    ]
+    asked = [query["name"] for query in revisited_json["queries"]]
+    pickled.write_bytes(pickle.dumps({"imlist": revisited_json["images"], "qimlist": asked, "gnd": gnd}))
+    for official, shared in ((folder, "ground_oxford5k.json"), (pickled, "ground_roxford5k.json")):
+        a, b = read_truth(official, names), read_truth(oxford5k_data.FOLDER / shared, names)
+        assert a.images == b.images
+        assert a.queries == b.queries
+        for one, other in zip(a.tasks, b.tasks, strict=True):
+            assert one.name == other.name
+            for x, y in zip((*one.positives, *one.junk), (*other.positives, *other.junk), strict=True):
+                assert set(x.tolist()) == set(y.tolist())
+    assert (len(a.images), len(a.queries), len(stored), len(names)) == (4993, 70, 55, 5063)

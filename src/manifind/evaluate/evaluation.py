@@ -10,6 +10,9 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from manifind.evaluate.curves import CURVES, BySize, Curve, Gain, Sweep, as_dict, by_size, gains
 from manifind.evaluate.data import Data
 from manifind.evaluate.methods import Choice
@@ -243,8 +246,8 @@ def _measured(found: Evaluation, *, each: bool = False) -> Iterator[dict[str, An
                 continue
             more: dict[str, Any] = {}
             if each:
-                values = 100 * run.average_precisions(task, found.definition)
-                more = {"average_precisions": [None if math.isnan(v) else round(float(v), 4) for v in values]}
+                more = {"average_precisions": _rounded(run.average_precisions(task, found.definition))}
+                more |= {f"P@{k}": _rounded(run.precisions_at(task, k)) for k in AT}
             yield {
                 "method": run.choice.method.name,
                 "title": run.choice.title,
@@ -259,6 +262,11 @@ def _measured(found: Evaluation, *, each: bool = False) -> Iterator[dict[str, An
                 "from_cache": run.kept,
                 **more,
             }
+
+
+def _rounded(values: npt.NDArray[np.float64]) -> list[float]:
+    """Return percentages, short enough for a file."""
+    return [round(100 * float(value), 4) for value in values]
 
 
 def _cells(found: Evaluation) -> tuple[list[str], list[list[str]]]:

@@ -61,14 +61,18 @@ class Run:
         """Return mAP in percent."""
         return float(100 * np.nanmean(self.average_precisions(task, definition)))
 
+    def precisions_at(self, task: Task, k: int) -> npt.NDArray[np.float64]:
+        """Return the precision of each query at rank k, as `precision_at`; NaN for one without positives."""
+        return np.array(
+            [
+                precision_at(ranked, wanted, k, passed_over) if len(wanted) else np.nan
+                for ranked, wanted, passed_over in zip(self.rankings, task.positives, task.junk, strict=True)
+            ]
+        )
+
     def mean_precision_at(self, task: Task, k: int) -> float:
         """Return mP@k in percent."""
-        each = [
-            precision_at(ranked, wanted, k, passed_over)
-            for ranked, wanted, passed_over in zip(self.rankings, task.positives, task.junk, strict=True)
-            if len(wanted)
-        ]
-        return float(100 * np.mean(each))
+        return float(100 * np.nanmean(self.precisions_at(task, k)))
 
     def precision_of_positives(self, task: Task, query: int) -> npt.NDArray[np.float64]:
         """Return the precision of each of a query's positives at its rank."""
