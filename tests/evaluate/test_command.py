@@ -5,6 +5,7 @@ import io
 import json
 import re
 import shutil
+import sys
 from collections.abc import Sequence
 from html.parser import HTMLParser
 from pathlib import Path
@@ -302,6 +303,16 @@ def test_photos_are_described_once_and_shown_in_the_page(photos: Path, tmp_path:
     shutil.copytree(photos, copy)
     again = run(copy, "--truth", truth, *words)
     assert all(row["from_cache"] for row in printed(again)["results"])
+
+
+def test_a_method_whose_package_is_missing_is_left_out(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "cv2", None)
+    words = ("--method", "nearest", "--method", "hqe", "--json", "--cache", tmp_path / "kept")
+    result = run(photos, "--truth", truth_of_photos(tmp_path), *words)
+    assert re.search(r"hqe is left out: .*pip install 'manifind\[sift\]'", result.stderr)
+    assert [row["method"] for row in printed(result)["results"]] == ["nearest"]
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ def run(
         if not any(each.serves(one.method.wants) for each in data):
             what = "photos" if one.method.wants == "photos" else f"{one.method.wants} descriptors"
             say(f"{one.method.name} wants {what}, which are not there; it is left out.")
-    runner = Runner(cache, progress, fresh=asked.fresh)
+    runner = Runner(cache, progress, say, fresh=asked.fresh)
     found = evaluate(data, choices, runner, definition=asked.definition, figures=figures, descriptors=asked.descriptors)
     pictures = drawings(found)
     if found.curves and not pictures:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from manifind.diffusion import PREPARED
-from manifind.errors import ManifindWarning
+from manifind.errors import ManifindWarning, MissingExtra
 from manifind.evaluate.average_precision import (
     DEFINITIONS,
     average_precision,
@@ -93,12 +93,22 @@ class Runner:
         Where rankings are kept.
     progress
         Called with a stage, how much of it is done, and how much there is.
+    say : callable
+        Told of methods that are left out because a package is not installed.
     fresh : bool
         Compute everything again, and keep it.
     """
 
-    def __init__(self, cache: Cache, progress: Progress = lambda *_: None, *, fresh: bool = False) -> None:
+    def __init__(
+        self,
+        cache: Cache,
+        progress: Progress = lambda *_: None,
+        say: Callable[[str], None] = lambda _: None,
+        *,
+        fresh: bool = False,
+    ) -> None:
         self._cache = cache
+        self._say = say
         self._progress = progress
         self._fresh = fresh
         self._done: dict[str, Run] = {}
@@ -113,7 +123,10 @@ class Runner:
         missing.sort(key=lambda i: repr([choices[i].parameters.get(name) for name in OF_GRAPH]))
         for number, i in enumerate(missing):
             self._progress(stage, number, len(missing))
-            found[i] = self._computed(data, choices[i], longest)
+            try:
+                found[i] = self._computed(data, choices[i], longest)
+            except MissingExtra as missing_extra:
+                self._say(f"{choices[i].method.name} is left out: {missing_extra}")
         if missing:
             self._progress(stage, len(missing), len(missing))
         return [found[i] for i in range(len(choices))]
