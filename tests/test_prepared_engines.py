@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manifind import Manifold
-from manifind.diffusion import PREPARED, dense, offline, seed, spectral
+from manifind.diffusion import dense, offline, seed, spectral
+from manifind.diffusion.prepared import PREPARED
 from manifind.errors import InvalidInput, NotFitted
 from manifind.graph import Neighbours, exact_neighbours, mutual_affinity, normalise
 from tests import literal

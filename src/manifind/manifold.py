@@ -26,19 +26,8 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from manifind import store
-from manifind.diffusion import (
-    ENGINES,
-    PREPARED,
-    SEEDINGS,
-    Prepared,
-    Seed,
-    Solution,
-    append,
-    dense,
-    diffuse,
-    prepare,
-    seed,
-)
+from manifind.diffusion import ENGINES, SEEDINGS, Seed, Solution, append, dense, diffuse, seed
+from manifind.diffusion.prepared import PREPARED, Prepared, prepare
 from manifind.errors import InvalidInput, ManifindWarning, NotFitted
 from manifind.graph import GRAPHS, Neighbours, given_neighbours, mutual_affinity, normalise
 from manifind.layout import Layout, aggregate, aggregate_one
@@ -257,38 +246,6 @@ class Manifold:
         self.global_vectors_ = globals_
         return self
 
-    def prepare(self, engine: str, *, size: int = 1000, progress: Callable[[int, int], None] | None = None) -> Self:
-        """Do now what an engine needs off line; a search with it otherwise does so when it is first asked.
-
-        It is held beside the graph, not saved, and made anew for another graph or, if it depends on it, another α.
-
-        Parameters
-        ----------
-        engine : {"offline", "spectral"}
-            For "offline", the inverse's column of each region, solved on the regions nearest to it: a search for
-            these and n small systems, 8 · n · `size` bytes kept. For "spectral", the largest eigenvectors of S: some
-            hundred products of S with `size` columns, 4 · n · `size` bytes kept and four times as much meanwhile.
-        size : int, default 1000
-            The regions around each region, or the eigenvectors: at most n, with which nothing is left out. How many
-            eigenvectors are enough grows with n; a thousand serve some thousands of regions.
-        progress : callable, optional
-            Called with what is done and what there is in all.
-        """
-        checked = self._effective()
-        choice(engine, PREPARED, "engine")
-        self._prepared[engine] = prepare(
-            engine,
-            self.S_,
-            self.vectors_,
-            self.neighbours_.ids,
-            whole_number(size, "size"),
-            alpha=checked.alpha,
-            max_iter=checked.max_iter,
-            tol=checked.tol,
-            progress=progress,
-        )
-        return self
-
     # -- on line ------------------------------------------------------------------------------------------------------
 
     def search(
@@ -417,14 +374,6 @@ class Manifold:
         _warn_unless_converged(solution, engine, checked)
         return _rankings(part, solution, checked, top, seeds)
 
-    def _ready(self, engine: str, alpha: float) -> Prepared:
-        ready = self._prepared.get(engine)
-        if ready is None:
-            self.prepare(engine)
-        elif not ready.serves(self.S_, alpha):
-            self.prepare(engine, size=ready.size)
-        return self._prepared[engine]
-
     def _append(
         self, queries: list[FloatArray], part: Part, checked: _Checked, engine: str, top: int | None
     ) -> list[Ranking]:
@@ -444,6 +393,48 @@ class Manifold:
             solution = solution._replace(scores=solution.scores[: part.size])
             rankings += _rankings(part, solution, checked, top, [None])
         return rankings
+
+    # -- engines that work off line ----------------------------------------------------------------------------------
+
+    def prepare(self, engine: str, *, size: int = 1000, progress: Callable[[int, int], None] | None = None) -> Self:
+        """Do now what an engine needs off line; a search with it otherwise does so when it is first asked.
+
+        It is held beside the graph, not saved, and made anew for another graph or, if it depends on it, another α.
+
+        Parameters
+        ----------
+        engine : {"offline", "spectral"}
+            For "offline", the inverse's column of each region, solved on the regions nearest to it: a search for
+            these and n small systems, 8 · n · `size` bytes kept. For "spectral", the largest eigenvectors of S: some
+            hundred products of S with `size` columns, 4 · n · `size` bytes kept and four times as much meanwhile.
+        size : int, default 1000
+            The regions around each region, or the eigenvectors: at most n, with which nothing is left out. How many
+            eigenvectors are enough grows with n; a thousand serve some thousands of regions.
+        progress : callable, optional
+            Called with what is done and what there is in all.
+        """
+        checked = self._effective()
+        choice(engine, PREPARED, "engine")
+        self._prepared[engine] = prepare(
+            engine,
+            self.S_,
+            self.vectors_,
+            self.neighbours_.ids[:, : checked.k],
+            whole_number(size, "size"),
+            alpha=checked.alpha,
+            max_iter=checked.max_iter,
+            tol=checked.tol,
+            progress=progress,
+        )
+        return self
+
+    def _ready(self, engine: str, alpha: float) -> Prepared:
+        ready = self._prepared.get(engine)
+        if ready is None:
+            self.prepare(engine)
+        elif not ready.serves(self.S_, alpha):
+            self.prepare(engine, size=ready.size)
+        return self._prepared[engine]
 
     def _part(self, places: Places | None) -> Part:
         return Part.of(self.vectors_, self.weights_, self.layout_, places)

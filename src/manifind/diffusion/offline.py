@@ -100,7 +100,7 @@ def _around(vectors: FloatArray, own: IntArray, size: int, neighbours: IntArray)
     if size <= neighbours.shape[1] + 1:
         near = np.concatenate([own[:, None], neighbours[own, : size - 1]], axis=1)
     else:
-        near, _ = kernels.nearest(vectors[own], vectors, size)
+        near, _ = kernels.nearest(np.ascontiguousarray(vectors[own], np.float32), vectors, size)
         absent = ~(near == own[:, None]).any(axis=1)
         near[absent, -1] = own[absent]
     near.sort(axis=1)

@@ -24,7 +24,7 @@ from manifind.baselines import (
     RegionMatchExpansion,
     SpatiallyConstrainedMatching,
 )
-from manifind.diffusion import PREPARED
+from manifind.diffusion.prepared import PREPARED
 from manifind.errors import InvalidInput
 from manifind.manifold import Manifold
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from manifind.diffusion import PREPARED
+from manifind.diffusion.prepared import PREPARED
 from manifind.errors import ManifindWarning, MissingExtra
 from manifind.evaluate.average_precision import (
     DEFINITIONS,
