@@ -40,3 +40,15 @@ def test_the_figures_of_the_readme_are_those_that_were_measured(readme: str, rep
     assert len(rows) >= 4
     for method, figure in rows:
         assert f"{figures[method]:.2f}" == figure
+
+
+def test_the_table_of_methods_is_the_one_that_was_measured(repository: Path) -> None:
+    measured = json.loads((repository / "docs" / "oxford5k" / "results.json").read_text())
+    columns = list(dict.fromkeys(row["column"] for row in measured["results"]))
+    figures = {(row["title"], row["column"]): f"{row['mAP_trapezoid']:.2f}" for row in measured["results"]}
+    rows = re.findall(
+        r"^\| ([A-Zkα][^|]+?) ((?:\| [\d.]+ ){4})\|$", (repository / "docs" / "oxford5k.md").read_text(), re.M
+    )
+    assert len(rows) > 10
+    for title, cells in rows:
+        assert cells.strip("| ").split(" | ") == [figures[title, column] for column in columns]

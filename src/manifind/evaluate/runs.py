@@ -3,7 +3,7 @@
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -24,6 +24,7 @@ from manifind.evaluate.protocol import Task
 from manifind.graph import Neighbours, exact_neighbours
 from manifind.manifold import Manifold
 from manifind.ranking import Ranking
+from manifind.validation import whole_number
 from manifind.version import VERSION
 
 Progress = Callable[[str, int, int], None]
@@ -118,7 +119,8 @@ class Runner:
         """Run methods on data, in order; None for one that the descriptors are not for."""
         found: dict[int, Run | None] = {i: self._kept(data, choice) for i, choice in enumerate(choices)}
         missing = [i for i, run in found.items() if run is None and data.serves(choices[i].method.wants)]
-        longest = max((int(choices[i].parameters["k"]) for i in missing if choices[i].method.on_graph), default=0)
+        ks = [whole_number(choices[i].parameters["k"], "k") for i in missing if _on_exact_graph(choices[i])]
+        longest = max(ks, default=0)
         # Those with equal graphs one after the other, so that each graph is made once.
         missing.sort(key=lambda i: repr([choices[i].parameters.get(name) for name in OF_GRAPH]))
         for number, i in enumerate(missing):
@@ -134,15 +136,15 @@ class Runner:
     def _kept(self, data: Data, choice: Choice) -> Run | None:
         key = _key(data, choice)
         if repr(key) in self._done:
-            return self._done[repr(key)]
+            return replace(self._done[repr(key)], choice=choice)
         stored = None if self._fresh else self._cache.get(key)
         if stored is None:
             return None
         fields, arrays = stored
-        rankings = tuple(row[row >= 0] for row in arrays["images"])
-        if len(rankings) != len(data.protocol.queries):
+        if len(arrays["images"]) != len(data.protocol.queries):
             return None
-        return self._note(key, Run(choice, data, rankings, fields["fit_seconds"], fields["query_seconds"], kept=True))
+        run = Run(choice, data, _unpadded(arrays["images"]), fields["fit_seconds"], fields["query_seconds"], kept=True)
+        return self._note(key, run)
 
     def _computed(self, data: Data, choice: Choice, longest: int) -> Run:
         with warnings.catch_warnings():
@@ -150,13 +152,15 @@ class Runner:
             warnings.filterwarnings("ignore", message="engine=", category=ManifindWarning)
             rankings, fit_seconds, seconds = self._searched(data, choice, longest)
         each = seconds / len(rankings)
-        images = tuple(ranking.images for ranking in rankings)
-        table = np.full((len(images), max(map(len, images))), -1, np.int32)
-        for row, ranked in zip(table, images, strict=True):
-            row[: len(ranked)] = ranked
+        table = np.full((len(rankings), max(map(len, rankings))), -1, np.int32)
+        for row, ranking in zip(table, rankings, strict=True):
+            row[: len(ranking)] = ranking.images
         key = _key(data, choice)
         self._cache.put(key, {"fit_seconds": fit_seconds, "query_seconds": each}, {"images": table})
-        return self._note(key, Run(choice, data, images, fit_seconds, each, kept=False))
+        # What was written is memory-mapped: of many methods on many queries it need not all be in memory.
+        stored = self._cache.get(key)
+        images = table if stored is None else stored[1]["images"]
+        return self._note(key, Run(choice, data, _unpadded(images), fit_seconds, each, kept=False))
 
     def _searched(self, data: Data, choice: Choice, longest: int) -> tuple[list[Ranking], float, float]:
         parameters = dict(choice.parameters)
@@ -175,7 +179,7 @@ class Runner:
         if choice.method.on_graph:
             if self._graph is None or self._graph.data is not data:
                 self._graph = _Graph(data, self._progress)
-            lists = self._graph.lists(max(longest, int(parameters["k"])))
+            lists = self._graph.lists(longest) if _on_exact_graph(choice) else None
             began = time.perf_counter()
             estimator = self._graph.manifold(lists, parameters)
         else:
@@ -215,16 +219,24 @@ class _Graph:
             self._lists = exact_neighbours(vectors, k, progress=lambda done, all_: self._progress(name, done, all_))
         return self._lists
 
-    def manifold(self, lists: Neighbours, parameters: dict[str, Any]) -> Manifold:
-        """Return a manifold with these parameters; the last one if its graph is the same."""
+    def manifold(self, lists: Neighbours | None, parameters: dict[str, Any]) -> Manifold:
+        """Return a manifold with these parameters, of these lists or its own; the last one if its graph is the same."""
         last = self._manifold
         if last is not None and all(last.get_params()[name] == parameters[name] for name in OF_GRAPH):
             return last.set_params(**parameters)
         self._manifold = None
         regional = _there(self.data.images.regional)
-        neighbours = lists if parameters["graph"] == "exact" else None
-        self._manifold = Manifold(**parameters).fit(regional.vectors, regional.of, neighbours=neighbours)
+        self._manifold = Manifold(**parameters).fit(regional.vectors, regional.of, neighbours=lists)
         return self._manifold
+
+
+def _on_exact_graph(choice: Choice) -> bool:
+    return choice.method.on_graph and choice.parameters["graph"] == "exact"
+
+
+def _unpadded(table: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int32], ...]:
+    """Return the rows of a table without the -1 at their ends, as views."""
+    return tuple(row[: np.count_nonzero(row >= 0)] for row in table)
 
 
 def _there(found: T | None) -> T:
