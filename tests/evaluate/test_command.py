@@ -217,8 +217,8 @@ def test_a_point_of_a_curve_is_the_method_run_so(laid: Laid, tmp_path: Path) -> 
     assert whole[0].shape[0] > few.vectors.shape[0]
     means = OnMeans(k=20, query_k=20)
     assert at("mixtures", "k = query_k = 20", 3) == pytest.approx(np.mean(by_hand(laid, means, "trapezoid")), abs=1e-3)
-    last = {point["line"]: point["mAP"] for point in found["iterations"]["points"] if point["x"] == 40}
-    assert last["conjugate gradient"] == pytest.approx(last["iteration of eq. 3"], abs=1.5)
+    solved = at("iterations", "conjugate gradient", 40)
+    assert at("iterations", "iteration of eq. 3", 110) == pytest.approx(solved, abs=1.5)
     assert all(point["ms_a_query"] > 0 for point in found["iterations"]["points"])
     assert set(found["k"]["levels"]) == {"R-match", "nearest neighbours"}
 
