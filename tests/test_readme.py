@@ -24,18 +24,31 @@ def test_the_python_in_the_readme_works_when_pasted(readme: str, tmp_path: Path)
 
 
 def test_every_file_that_the_readme_and_the_documents_name_exists(readme: str, repository: Path) -> None:
-    texts = {repository: readme} | {file.parent: file.read_text() for file in (repository / "docs").glob("*.md")}
-    for folder, text in texts.items():
-        for target in re.findall(r"\]\((?!https?:)([^)#]+)", text):
-            assert (folder / target).exists(), target
+    documents = [repository / "README.md", *(repository / "docs").rglob("*.md")]
+    assert len(documents) > 3
+    for document in documents:
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)", document.read_text()):
+            assert (document.parent / target).exists(), target
     for command in re.findall(r"(?:scripts|benchmarks)/[\w.]+", readme):
         assert (repository / command).exists(), command
 
 
 def test_the_figures_of_the_readme_are_those_that_were_measured(readme: str, repository: Path) -> None:
-    measured = json.loads((repository / "docs" / "oxford5k.json").read_text())
-    figures = {row["method"]: row["Oxford5k"] for row in measured["methods"]}
+    measured = json.loads((repository / "docs" / "oxford5k" / "results.json").read_text())
+    figures = {row["title"]: row["mAP_trapezoid"] for row in measured["results"] if row["column"] == "Oxford5k"}
     rows = re.findall(r"^\| ([^|]+?) \| \**([\d.]+)\** \| [\d.]+ \|$", readme, re.MULTILINE)
     assert len(rows) >= 4
     for method, figure in rows:
         assert f"{figures[method]:.2f}" == figure
+
+
+def test_the_table_of_methods_is_the_one_that_was_measured(repository: Path) -> None:
+    measured = json.loads((repository / "docs" / "oxford5k" / "results.json").read_text())
+    columns = list(dict.fromkeys(row["column"] for row in measured["results"]))
+    figures = {(row["title"], row["column"]): f"{row['mAP_trapezoid']:.2f}" for row in measured["results"]}
+    rows = re.findall(
+        r"^\| ([A-Zkα][^|]+?) ((?:\| [\d.]+ ){4})\|$", (repository / "docs" / "oxford5k.md").read_text(), re.M
+    )
+    assert len(rows) > 10
+    for title, cells in rows:
+        assert cells.strip("| ").split(" | ") == [figures[title, column] for column in columns]

@@ -6,13 +6,14 @@ figure without its definition says little.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from manifind.errors import InvalidInput
 from manifind.ranking import Ranking
-from manifind.validation import choice, integers
+from manifind.validation import choice, integers, whole_number
 
 DEFINITIONS = ("trapezoid", "mean")
 
@@ -37,6 +38,46 @@ def average_precision(
     definition : {"trapezoid", "mean"}
     """
     choice(definition, DEFINITIONS, "definition")
+    ranks, _, count = _ranks(ranked, positives, junk)
+    found = np.arange(len(ranks))
+    precision = (found + 1) / (ranks + 1)
+    if definition == "mean":
+        return float(precision.sum() / count)
+    before = np.divide(found, ranks, out=np.ones(len(ranks)), where=ranks > 0)
+    return float(((before + precision) / 2).sum() / count)
+
+
+def precision_at(
+    ranked: npt.ArrayLike, positives: npt.ArrayLike, k: int, junk: npt.ArrayLike = (), *, last: bool = True
+) -> float:
+    """Return the part of the first k images that are positives, junk passed over.
+
+    With `last`, k is no more than the rank of the last positive that was found, as in the Revisited protocol: a query
+    with three positives, all found first, has precision 1 at 10.
+    """
+    ranks, _, _ = _ranks(ranked, positives, junk)
+    if not len(ranks):
+        return 0.0
+    first = min(whole_number(k, "k"), int(ranks[-1]) + 1) if last else whole_number(k, "k")
+    return float(np.count_nonzero(ranks < first) / first)
+
+
+def precision_of_positives(
+    ranked: npt.ArrayLike, positives: npt.ArrayLike, junk: npt.ArrayLike = ()
+) -> npt.NDArray[np.float64]:
+    """Return, for each of `positives`, the precision at the rank where it was found; 0 for one that was not.
+
+    What the paper's Figures 6 and 7 compare: junk is passed over, and the positive itself counts.
+    """
+    ranks, images, _ = _ranks(ranked, positives, junk)
+    at = dict(zip(images.tolist(), ((np.arange(len(ranks)) + 1) / (ranks + 1)).tolist(), strict=True))
+    return np.array([at.get(int(image), 0.0) for image in integers(positives, "positives")], np.float64)
+
+
+def _ranks(
+    ranked: npt.ArrayLike, positives: npt.ArrayLike, junk: npt.ArrayLike
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.signedinteger[Any]], int]:
+    """Return the ranks from 0 of the positives found, junk passed over, which they are, and how many there are."""
     wanted = np.unique(integers(positives, "positives"))
     if not len(wanted):
         raise InvalidInput("positives is empty; average precision needs at least one image that should be found.")
@@ -47,13 +88,9 @@ def average_precision(
     both = np.intersect1d(wanted, passed_over)
     if len(both):
         raise InvalidInput(f"image {both[0]} is both positive and junk; it can be one of them only.")
-    ranks = np.flatnonzero(np.isin(places[~np.isin(places, passed_over)], wanted))
-    found = np.arange(len(ranks))
-    precision = (found + 1) / (ranks + 1)
-    if definition == "mean":
-        return float(precision.sum() / len(wanted))
-    before = np.divide(found, ranks, out=np.ones(len(ranks)), where=ranks > 0)
-    return float(((before + precision) / 2).sum() / len(wanted))
+    kept = places[~np.isin(places, passed_over)]
+    ranks = np.flatnonzero(np.isin(kept, wanted))
+    return ranks, kept[ranks], len(wanted)
 
 
 def mean_average_precision(

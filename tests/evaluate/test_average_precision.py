@@ -4,9 +4,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.metrics import average_precision_score
 
 from manifind import InvalidInput, Ranking
-from manifind.evaluate import average_precision, mean_average_precision
+from manifind.evaluate import average_precision, mean_average_precision, precision_at, precision_of_positives
+from manifind.ranking import best_first
+
+some_images = st.sets(st.integers(0, 24), min_size=1)
 
 
 @pytest.mark.parametrize(
@@ -73,3 +77,55 @@ def test_bad_input_is_named() -> None:
     with pytest.raises(InvalidInput, match="both positive and junk"):
         average_precision([1, 2], [1], [1])
     assert average_precision([], [1]) == 0
+
+
+@given(st.permutations(range(25)), some_images)
+def test_the_mean_of_precisions_is_what_scikit_learn_computes(ranked: list[int], positives: set[int]) -> None:
+    labels = [image in positives for image in ranked]
+    truth = average_precision_score(labels, -np.arange(25))
+    assert average_precision(ranked, list(positives), definition="mean") == pytest.approx(truth)
+
+
+@given(
+    st.lists(st.integers(0, 3), min_size=25, max_size=25), some_images, st.sets(st.integers(0, 24)), st.integers(1, 30)
+)
+def test_equal_scores_are_ranked_by_number_and_junk_among_them_is_passed_over(
+    scores: list[int], positives: set[int], junk: set[int], top: int
+) -> None:
+    """Removing junk from the collection beforehand is the same as passing over it."""
+    junk -= positives
+    ranked = best_first(np.array(scores, np.float32), top)
+    by_hand = sorted(range(25), key=lambda image: (-scores[image], image))[:top]
+    assert ranked.tolist() == by_hand
+    without = np.array([image for image in by_hand if image not in junk], int)
+    for definition in ("trapezoid", "mean"):
+        passed_over = average_precision(ranked, list(positives), list(junk), definition=definition)
+        assert passed_over == pytest.approx(average_precision(without, list(positives), definition=definition))
+
+
+@given(st.permutations(range(25)), some_images, st.sets(st.integers(0, 24)), st.integers(0, 25), st.integers(1, 12))
+def test_precision_at_a_rank_and_of_each_positive_equal_counting(
+    ranked: list[int], positives: set[int], junk: set[int], length: int, k: int
+) -> None:
+    junk -= positives
+    seen = [image for image in ranked[:length] if image not in junk]
+    places = [place for place, image in enumerate(seen, start=1) if image in positives]
+    given_ = np.array(ranked[:length], int)
+
+    def counted(most: int) -> float:
+        return sum(place <= most for place in places) / most
+
+    last = max(places, default=k)
+    assert precision_at(given_, list(positives), k, list(junk)) == pytest.approx(counted(min(k, last)))
+    assert precision_at(given_, list(positives), k, list(junk), last=False) == pytest.approx(counted(k))
+    wanted = sorted(positives)
+    truth = [counted(seen.index(image) + 1) if image in seen else 0.0 for image in wanted]
+    np.testing.assert_allclose(precision_of_positives(given_, wanted, list(junk)), truth)
+
+
+def test_hand_worked_precisions() -> None:
+    """Ranks 1, 3 of positives 5, 6 with 7 junk: the order of `positives` is kept, a lost one has none."""
+    np.testing.assert_allclose(precision_of_positives([5, 7, 9, 6], [6, 5, 4], [7]), [2 / 3, 1, 0])
+    assert precision_at([5, 7, 9, 6], [5, 6], 10, [7]) == pytest.approx(2 / 3)
+    assert precision_at([5, 9, 8], [5, 6], 10) == 1
+    assert precision_at([9, 8], [5], 1) == 0

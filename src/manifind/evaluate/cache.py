@@ -1,0 +1,77 @@
+"""Rankings kept between runs, so that an evaluation that was interrupted goes on where it was.
+
+An entry is known by a checksum of everything that a ranking depends on: the descriptors, the method, its parameters and
+manifind's version. It is a folder of `manifind.store`: written in one step, with checksums, nothing in it a pickle.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+
+from manifind import store
+from manifind.errors import Damaged, InvalidInput
+
+KIND, FORMAT = "evaluated ranking", 1
+
+
+def usual_folder() -> Path:
+    """Return where rankings are kept unless the user says otherwise."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "manifind" / "evaluate"
+
+
+class Cache:
+    """A folder of entries; with `folder` None nothing is kept.
+
+    Parameters
+    ----------
+    folder
+        Made when the first entry is kept.
+    say : callable
+        Told of what is damaged, and computed again.
+    """
+
+    def __init__(self, folder: Path | None, say: Callable[[str], None] = lambda _: None) -> None:
+        self.folder = folder
+        self._say = say
+
+    def get(self, key: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]] | None:
+        """Return the fields and arrays kept for a key; None if there are none, or not whole."""
+        entry = self._entry(key)
+        if entry is None or not entry.exists():
+            return None
+        try:
+            stored = store.read(entry, KIND, FORMAT)
+        except (Damaged, OSError) as error:
+            self._say(f"a kept ranking is damaged and is computed again: {error}")
+            return None
+        if stored.fields.get("key") != _plain(key):
+            self._say(f"{entry} is not what its name says and is computed again.")
+            return None
+        return stored.fields, stored.arrays
+
+    def put(self, key: Mapping[str, Any], fields: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Keep fields and arrays for a key; a folder that cannot be written is said once and not tried again."""
+        entry = self._entry(key)
+        if entry is None:
+            return
+        try:
+            store.write(entry, KIND, FORMAT, {**fields, "key": _plain(key)}, arrays)
+        except (OSError, InvalidInput) as error:
+            self._say(f"rankings are not kept: {error}")
+            self.folder = None
+
+    def _entry(self, key: Mapping[str, Any]) -> Path | None:
+        if self.folder is None:
+            return None
+        return self.folder / hashlib.sha256(json.dumps(_plain(key), sort_keys=True).encode()).hexdigest()[:40]
+
+
+def _plain(key: Mapping[str, Any]) -> Any:
+    """Return a key as JSON gives it back."""
+    return json.loads(json.dumps(key))

@@ -1,0 +1,188 @@
+"""What ``manifind evaluate`` does: reads, checks, runs, and writes."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from manifind.describe import Describer
+from manifind.errors import InvalidInput
+from manifind.evaluate.cache import Cache
+from manifind.evaluate.collection import Described, is_descriptors, read_collection, read_names, read_queries
+from manifind.evaluate.data import Data, prepare
+from manifind.evaluate.evaluation import FIGURES, Evaluation, as_csv, as_json, as_markdown, evaluate
+from manifind.evaluate.methods import EVERY, METHODS, Choice, chosen, parse
+from manifind.evaluate.page import drawings, report
+from manifind.evaluate.photos import Photos
+from manifind.evaluate.protocol import Protocol, name_finder, some
+from manifind.evaluate.published import check_descriptors
+from manifind.evaluate.runs import Runner
+from manifind.evaluate.truth import read_truth
+from manifind.validation import choice as one_of
+
+Progress = Callable[[str, int, int], None]
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the user asked for."""
+
+    collection: Path
+    truths: Sequence[Path]
+    queries: Sequence[Path] = ()
+    names: Path | None = None
+    distractors: Path | None = None
+    methods: Sequence[str] = ()
+    definition: str = "trapezoid"
+    figures: Sequence[str] = ()
+    descriptors: str | None = None
+    query_counts: bool = False
+    cache: Path | None = None
+    fresh: bool = False
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came of it, and where the photos are."""
+
+    evaluation: Evaluation
+    pictures: dict[str, bytes]
+    find: Callable[[str], Path | None] | None
+
+    def page(self) -> str:
+        """Return the report."""
+        return report(self.evaluation, self.pictures, self.find)
+
+    def write(self, folder: Path) -> list[Path]:
+        """Write everything to a folder, and return the files."""
+        folder.mkdir(parents=True, exist_ok=True)
+        texts = {
+            "results.json": as_json(self.evaluation),
+            "results.csv": as_csv(self.evaluation),
+            "report.md": as_markdown(self.evaluation),
+            "report.html": self.page(),
+        }
+        for name, text in texts.items():
+            (folder / name).write_text(text, encoding="utf-8")
+        for name, png in self.pictures.items():
+            (folder / f"figure-{name}.png").write_bytes(png)
+        return [folder / name for name in [*texts, *(f"figure-{name}.png" for name in self.pictures)]]
+
+
+def run(
+    asked: Asked,
+    describer: Callable[[], Describer],
+    progress: Progress = lambda *_: None,
+    say: Say = lambda _: None,
+) -> Answer:
+    """Evaluate.
+
+    Parameters
+    ----------
+    asked
+        What to do.
+    describer
+        Called for what describes photos, if the collection is a folder of them.
+    progress
+        Called with a stage, how much of it is done, and how much there is.
+    say
+        Told what the user should know on the way.
+    """
+    one_of(asked.definition, ("trapezoid", "mean"), "definition")
+    figures = FIGURES if "all" in asked.figures else tuple(one_of(name, FIGURES, "figure") for name in asked.figures)
+    check_descriptors(asked.descriptors)
+    usual = [chosen(name) for name in METHODS]
+    choices: list[Choice] = []
+    for text in asked.methods or [EVERY]:
+        choices += usual if text == EVERY else [parse(text)]
+    if not asked.truths:
+        raise InvalidInput("no ground truth was given; give one with --truth.")
+    cache = Cache(asked.cache, say)
+    if is_descriptors(asked.collection):
+        photos = None
+        data = _of_descriptors(asked)
+    else:
+        if not asked.collection.is_dir():
+            raise FileNotFoundError(f"{asked.collection} does not exist; give a folder of photos, or descriptors.")
+        if asked.queries:
+            raise InvalidInput("--queries is for descriptors; queries on photos are cut out of them as the truth says.")
+        photos = Photos(asked.collection, describer(), cache, progress, say)
+        data = _of_photos(asked, photos)
+    for one in choices:
+        if not any(each.serves(one.method.wants) for each in data):
+            what = "photos" if one.method.wants == "photos" else f"{one.method.wants} descriptors"
+            say(f"{one.method.name} wants {what}, which are not there; it is left out.")
+    runner = Runner(cache, progress, say, fresh=asked.fresh)
+    found = evaluate(data, choices, runner, definition=asked.definition, figures=figures, descriptors=asked.descriptors)
+    pictures = drawings(found)
+    if found.curves and not pictures:
+        say("without figures, which need matplotlib; pip install 'manifind[plots]'")
+    return Answer(found, pictures, None if photos is None else photos.path_of)
+
+
+def _of_descriptors(asked: Asked) -> list[Data]:
+    collection, own_queries = read_collection(asked.collection, asked.names)
+    if not asked.queries and own_queries is None:
+        raise InvalidInput(
+            f"{asked.collection} has no queries; give their descriptors with --queries, one for each --truth."
+        )
+    if asked.queries and len(asked.queries) != len(asked.truths):
+        raise InvalidInput(
+            f"{len(asked.truths)} --truth and {len(asked.queries)} --queries were given; give as many of each."
+        )
+    protocols = [read_truth(path, collection.names, query_counts=asked.query_counts) for path in asked.truths]
+    collection, protocols = _with_distractors(asked, collection, protocols)
+    data = []
+    for i, protocol in enumerate(protocols):
+        queries = read_queries(asked.queries[i]) if asked.queries else own_queries
+        assert queries is not None  # noqa: S101 (asked above)
+        data.append(prepare(protocol, collection, queries))
+    return data
+
+
+def _of_photos(asked: Asked, photos: Photos) -> list[Data]:
+    protocols = [read_truth(path, photos.names, query_counts=asked.query_counts) for path in asked.truths]
+    queries = [photos.queries(protocol) for protocol in protocols]
+    collection, sizes = photos.collection()
+    protocols = [photos.with_sizes(protocol, sizes) for protocol in protocols]
+    # Oxford's protocol is about whatever the collection has: here, the photos that could be read.
+    protocols = [
+        protocol if protocol.images != photos.names else _readable(path, collection, asked, photos, sizes)
+        for path, protocol in zip(asked.truths, protocols, strict=True)
+    ]
+    collection, protocols = _with_distractors(asked, collection, protocols)
+    named = [
+        replace(one, names=tuple(query.name for query in p.queries)) for one, p in zip(queries, protocols, strict=True)
+    ]
+    return [
+        prepare(protocol, collection, described, photos.path_of)
+        for protocol, described in zip(protocols, named, strict=True)
+    ]
+
+
+def _readable(
+    path: Path, collection: Described, asked: Asked, photos: Photos, sizes: dict[str, tuple[float, float]]
+) -> Protocol:
+    return photos.with_sizes(read_truth(path, collection.names, query_counts=asked.query_counts), sizes)
+
+
+def _with_distractors(
+    asked: Asked, collection: Described, protocols: list[Protocol]
+) -> tuple[Described, list[Protocol]]:
+    """Add images that no query looks for: descriptors of their own, or a list of names in the collection."""
+    if asked.distractors is None:
+        return collection, protocols
+    if asked.distractors.suffix.lower() == ".txt":
+        if collection.names is None:
+            raise InvalidInput(f"{asked.distractors} lists names and {asked.collection} has none; give --names.")
+        find = name_finder(collection.names)
+        listed = read_names(asked.distractors)
+        missing = [name for name in listed if find(name) is None]
+        if missing:
+            raise InvalidInput(f"{asked.distractors} names images that are not in {asked.collection}: {some(missing)}.")
+        more = [collection.names[number] for name in listed if (number := find(name)) is not None]
+        return collection, [protocol.with_distractors(more) for protocol in protocols]
+    others, _ = read_collection(asked.distractors)
+    both = collection.followed_by(others)
+    assert others.names is not None  # noqa: S101 (asked by `followed_by`)
+    return both, [protocol.with_distractors(others.names) for protocol in protocols]

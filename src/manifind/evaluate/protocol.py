@@ -1,0 +1,241 @@
+"""What a protocol is: images, queries, and which images each query should find.
+
+A `Protocol` is checked when it is made. What is wrong with a ground truth is said with the first few offenders, because
+a ruler that is off by a few images gives figures that look right.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
+
+import numpy as np
+import numpy.typing as npt
+
+from manifind.errors import InvalidInput
+from manifind.evaluate.average_precision import mean_average_precision
+from manifind.ranking import Ranking
+
+Box = tuple[float, float, float, float]
+"""x0, y0, x1, y1 in pixels of the upright photo."""
+Images = npt.NDArray[np.int64]
+"""Numbers of images, places in `Protocol.images`."""
+
+FEW = 3
+"""Offenders that an error names."""
+
+
+@dataclass(frozen=True)
+class Query:
+    """What is looked for: a photo, or a box in it."""
+
+    name: str
+    image: str
+    """The photo's name; it need not be one of the protocol's images."""
+    box: Box | None = None
+
+
+@dataclass(frozen=True)
+class Task:
+    """For each query the images to find and those to pass over."""
+
+    name: str
+    positives: tuple[Images, ...]
+    junk: tuple[Images, ...]
+
+    def mean_average_precision(self, rankings: Sequence[Ranking], definition: str = "trapezoid") -> float:
+        """Return mAP in percent; queries without any positive are left out."""
+        return 100 * mean_average_precision(rankings, self.positives, self.junk, definition=definition)
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """Images, queries, and one or more tasks on them."""
+
+    name: str
+    images: tuple[str, ...]
+    queries: tuple[Query, ...]
+    tasks: tuple[Task, ...]
+    query_counts: bool = False
+    """Whether a query's own photo may be among its positives, as in Oxford5k and Paris6k."""
+    partial: bool = False
+    """Whether a query may have no positive in one of the tasks; it is left out of that task, as in Revisited."""
+    objects: tuple[Mapping[int, Box], ...] = ()
+    """For each query the box of the object in images, where it is known."""
+    sizes: Mapping[int, tuple[float, float]] = field(default_factory=dict)
+    """Width and height of images, where they are known, in the pixels of `objects`."""
+    files: tuple[str, ...] = ()
+    """Where the ground truth was read from."""
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    def with_distractors(self, names: Sequence[str]) -> "Protocol":
+        """Return the protocol on a collection with more images, none of them a positive of any query.
+
+        Those that are among its images already only lend it the name.
+        """
+        find = name_finder(self.images)
+        wanted = {int(image) for task in self.tasks for images in task.positives for image in images}
+        known = [find(name) for name in names]
+        also = [name for name, number in zip(names, known, strict=True) if number in wanted]
+        refuse(also, self.name, "looks for images that are listed as distractors: {}; take them off the list")
+        more = tuple(name for name, number in zip(names, known, strict=True) if number is None)
+        thousands = f"{round(len(names) / 1000)}k" if len(names) >= 1000 else str(len(names))
+        return replace(self, name=f"{self.name}+{thousands}", images=self.images + more)
+
+    def relative_sizes(self, query: int, images: Iterable[int]) -> npt.NDArray[np.float64]:
+        """Return the part of each image that the object of a query takes; NaN where it is not known."""
+        boxes = self.objects[query] if self.objects else {}
+        found = []
+        for image in images:
+            box, size = boxes.get(int(image)), self.sizes.get(int(image))
+            if box is None or size is None:
+                found.append(np.nan)
+            else:
+                found.append((box[2] - box[0]) * (box[3] - box[1]) / (size[0] * size[1]))
+        return np.array(found, np.float64)
+
+
+def check(protocol: Protocol) -> None:
+    """Raise `InvalidInput` for a ground truth that cannot be right."""
+    name, images, queries = protocol.name, protocol.images, protocol.queries
+    if not queries:
+        raise InvalidInput(f"{name} has no queries; give a ground truth with at least one.")
+    refuse(twice(images), name, "lists {} twice among its images; give each once")
+    refuse(twice([query.name for query in queries]), name, "has two queries called {}; give each a name of its own")
+    refuse(_wrong_boxes(protocol), name, "has a box that is no box in its photo, x0 < x1 and y0 < y1 within it: {}")
+    for task in protocol.tasks:
+        both = [
+            f"{query.name} ({images[int(image)]})"
+            for query, wanted, passed_over in zip(queries, task.positives, task.junk, strict=True)
+            for image in np.intersect1d(wanted, passed_over)[:1]
+        ]
+        refuse(both, name, "has an image that is both positive and junk, of query {}; let it be one of them")
+    empty = [
+        query.name
+        for i, query in enumerate(queries)
+        if (all if protocol.partial else any)(not len(task.positives[i]) for task in protocol.tasks)
+    ]
+    refuse(empty, name, "has no positive for query {}; give at least one image to find, or leave the query out")
+    if not protocol.query_counts:
+        found = name_finder(images)
+        own = [
+            query.name
+            for i, query in enumerate(queries)
+            if any(_holds(task.positives[i], found(query.image)) for task in protocol.tasks)
+        ]
+        refuse(
+            own,
+            name,
+            "has the photo of the query itself among the positives of {}; take it out or make it junk, or say that "
+            "it counts (--query-counts, or query_counts in JSON)",
+        )
+
+
+def refuse(offenders: Sequence[str], name: str, sentence: str) -> None:
+    """Raise `InvalidInput` that names the first few offenders, if there are any."""
+    if offenders:
+        raise InvalidInput(f"{name} {sentence.format(some(offenders))}.")
+
+
+def some(names: Sequence[str]) -> str:
+    """Return the first few names, and how many more there are."""
+    listed = ", ".join(str(name) for name in names[:FEW])
+    return listed if len(names) <= FEW else f"{listed} and {len(names) - FEW} more"
+
+
+def twice(names: Iterable[str]) -> list[str]:
+    """Return the names that come more than once."""
+    seen: set[str] = set()
+    repeated: dict[str, None] = {}
+    for name in names:
+        if name in seen:
+            repeated[name] = None
+        seen.add(name)
+    return list(repeated)
+
+
+def name_finder(names: Sequence[str]) -> Callable[[str], int | None]:
+    """Return a function that finds the number of an image by its name.
+
+    Ground truths call ``jpg/all_souls_000013.jpg`` by ``all_souls_000013``: a name is looked for as it stands, then
+    without its suffix, then by its last part, where no two images share that.
+    """
+    exact = {name: number for number, name in enumerate(names)}
+    bare: dict[str, int | None] = {}
+    last: dict[str, int | None] = {}
+    for number, name in enumerate(names):
+        for table, key in ((bare, without_suffix(name)), (last, without_suffix(name).rpartition("/")[2])):
+            table[key] = None if key in table else number
+
+    def find(name: str) -> int | None:
+        if name in exact:
+            return exact[name]
+        key = without_suffix(name)
+        if key in bare:
+            return bare[key]
+        return last.get(key.rpartition("/")[2])
+
+    return find
+
+
+def without_suffix(name: str) -> str:
+    """Return the name of a photo without ``./`` before it and ``.jpg`` or the like after it."""
+    path = PurePosixPath(name.replace("\\", "/"))
+    suffix = path.suffix.lower()
+    is_photo = suffix in {".jpg", ".jpeg", ".png", ".ppm", ".pgm", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".jp2"}
+    return str(path.with_suffix("") if is_photo else path)
+
+
+def numbers_of(names: Iterable[str], find: Callable[[str], int | None], missing: list[str]) -> Images:
+    """Return the numbers of images, each once; those that are not there are added to `missing`."""
+    numbers: dict[int, None] = {}
+    for name in names:
+        number = find(name)
+        if number is None:
+            missing.append(name)
+        else:
+            numbers[number] = None
+    return np.array(list(numbers), np.int64)
+
+
+def as_box(values: object, whose: str) -> Box:
+    """Return four numbers as a box."""
+    try:
+        x0, y0, x1, y1 = (float(value) for value in values)  # type: ignore[attr-defined]
+    except (TypeError, ValueError):
+        raise InvalidInput(f"the box of {whose} is {values!r}; give four numbers x0, y0, x1, y1 in pixels.") from None
+    return x0, y0, x1, y1
+
+
+def _wrong_boxes(protocol: Protocol) -> list[str]:
+    find = name_finder(protocol.images) if protocol.sizes else None
+    wrong = []
+    for query in protocol.queries:
+        number = find(query.image) if find else None
+        if query.box is not None and not _fits(query.box, None if number is None else protocol.sizes.get(number)):
+            wrong.append(f"{query.name} {shown(query.box)}")
+    for query, boxes in zip(protocol.queries, protocol.objects, strict=False):
+        wrong += [
+            f"{query.name} in {protocol.images[image]} {shown(box)}"
+            for image, box in boxes.items()
+            if not _fits(box, protocol.sizes.get(image))
+        ]
+    return wrong
+
+
+def _fits(box: Box, size: tuple[float, float] | None) -> bool:
+    """Whether a box has an area and, but for the last pixel of rounding, lies within its photo."""
+    x0, y0, x1, y1 = box
+    if not (np.isfinite(box).all() and x0 < x1 and y0 < y1):
+        return False
+    return size is None or (x0 >= -1 and y0 >= -1 and x1 <= size[0] + 1 and y1 <= size[1] + 1)
+
+
+def shown(box: Box) -> str:
+    """Return a box for an error."""
+    return "(" + ", ".join(f"{corner:g}" for corner in box) + ")"
+
+
+def _holds(images: Images, number: int | None) -> bool:
+    return number is not None and bool((images == number).any())
