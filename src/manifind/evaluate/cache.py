@@ -61,7 +61,8 @@ class Cache:
         if entry is None:
             return
         try:
-            store.write(entry, KIND, FORMAT, {**fields, "key": _plain(key)}, arrays)
+            with store.writing(entry, KIND) as writer:
+                writer.write(FORMAT, {**fields, "key": _plain(key)}, arrays)
         except (OSError, InvalidInput) as error:
             self._say(f"rankings are not kept: {error}")
             self.folder = None
