@@ -13,13 +13,13 @@ from statistics import mean
 from typing import Any
 
 PAIRS = (("nearest", "aqe"), ("nearest", "alpha-qe"), ("r-match", "r-match-aqe"))
-RIGHT = 80.0
+RIGHT = 4
 
 
 def apart(before: dict[str, Any], after: dict[str, Any]) -> dict[bool, tuple[int, float, float]]:
     """For queries that begin well, and for those that do not: how many, and mAP before and after."""
     groups: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
-    scores = zip(before["average_precisions"], after["average_precisions"], before["P@5"], strict=True)
+    scores = zip(before["average_precisions"], after["average_precisions"], before["right_of_first_5"], strict=True)
     for first, second, right in scores:
         if first is not None:
             groups[right >= RIGHT].append((first, second))

@@ -247,7 +247,7 @@ def _measured(found: Evaluation, *, each: bool = False) -> Iterator[dict[str, An
             more: dict[str, Any] = {}
             if each:
                 more = {"average_precisions": _rounded(run.average_precisions(task, found.definition))}
-                more |= {f"P@{k}": _rounded(run.precisions_at(task, k)) for k in AT}
+                more |= {f"right_of_first_{k}": run.right_of_first(task, k) for k in AT}
             yield {
                 "method": run.choice.method.name,
                 "title": run.choice.title,

@@ -71,6 +71,13 @@ class Run:
             ]
         )
 
+    def right_of_first(self, task: Task, k: int) -> list[int]:
+        """Return how many of the first k images of each query are positives, junk passed over."""
+        return [
+            round(k * precision_at(ranked, wanted, k, passed_over, last=False)) if len(wanted) else 0
+            for ranked, wanted, passed_over in zip(self.rankings, task.positives, task.junk, strict=True)
+        ]
+
     def mean_precision_at(self, task: Task, k: int) -> float:
         """Return mP@k in percent."""
         return float(100 * np.nanmean(self.precisions_at(task, k)))
