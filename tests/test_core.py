@@ -13,7 +13,8 @@ from manifind import kernels
 from manifind.graph import affinity
 from manifind.graph.affinity import normalise
 from manifind.kernels import native, plain, solve
-from manifind.validation import FloatArray
+from manifind.validation import FloatArray, IntArray
+from tests.collections_of_regions import unit
 from tests.test_kernels import symmetric
 
 pytestmark = pytest.mark.skipif(not kernels.compiled(), reason="the core was not compiled")
@@ -165,6 +166,103 @@ def test_the_part_that_a_shortlist_leaves_equals_its_twin(n: int, seed: int) -> 
     np.testing.assert_allclose(part.toarray(), twin.toarray(), rtol=1e-6, atol=1e-7)
 
 
+def check_neighbours(vectors: FloatArray, ids: IntArray, similarities: FloatArray, k: int) -> None:
+    """Against the twin: equal similarities; the ids have them, are different, and are not the row itself."""
+    n = len(vectors)
+    np.testing.assert_allclose(similarities, plain.nearest_others(vectors, k)[1], atol=1e-6)
+    np.testing.assert_allclose(np.einsum("nkd,nd->nk", vectors[ids], vectors), similarities, atol=1e-6)
+    assert all(len(set(row)) == k for row in ids.tolist())
+    assert not (ids == np.arange(n)[:, None]).any()
+    assert (np.diff(similarities, axis=1) <= 0).all()
+
+
+@in_the_fixture
+@pytest.mark.parametrize("precision", ["int8", "bf16", "float32"])
+@given(
+    n=st.integers(2, 400),
+    d=st.integers(1, 70),
+    k=st.integers(1, 60),
+    copies=st.integers(1, 8),
+    memory=st.sampled_from([0, 2**28]),
+    threads=st.integers(1, 3),
+    seed=seeds,
+)
+def test_neighbours_equal_sorting_all_products(
+    level: str, precision: str, n: int, d: int, k: int, copies: int, memory: int, threads: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    vectors = unit(np.repeat(rng.normal(size=(-(-n // copies), d)), copies, axis=0)[:n])
+    k = min(k, n - 1)
+    ids, similarities = np.empty((n, k), np.int32), np.empty((n, k), np.float32)
+    search = core.NeighbourSearch(vectors, precision, 0.0, memory, threads, ids, similarities)
+    while search.step() < n:
+        pass
+    check_neighbours(vectors, ids, similarities, k)
+
+
+@pytest.mark.parametrize("memory", [0, 2**28])
+@pytest.mark.parametrize("spread", [1.0, 0.01])
+def test_neighbours_of_many_rows_are_exact(level: str, memory: int, spread: float, rng: np.random.Generator) -> None:
+    """Several blocks and bands, guesses, and similarities that eight bits cannot tell apart."""
+    vectors = unit(rng.normal(size=(1, 24)) + spread * rng.normal(size=(9001, 24)))
+    k = 30
+    ids, similarities = np.empty((9001, k), np.int32), np.empty((9001, k), np.float32)
+    search = core.NeighbourSearch(vectors, "int8", 0.0, memory, 2, ids, similarities)
+    while search.step() < 9001:
+        pass
+    sample = rng.choice(9001, 500, replace=False)
+    products = vectors[sample] @ vectors.T
+    products[np.arange(500), sample] = -1
+    truth = -np.sort(-products, axis=1)[:, :k]
+    np.testing.assert_allclose(similarities[sample], truth, atol=1e-6)
+    assert all(len(set(row)) == k for row in ids[sample].tolist())
+
+
+def test_rows_whose_threshold_was_guessed_too_high_are_searched_again(rng: np.random.Generator) -> None:
+    n, k = 20_000, 200
+    vectors = unit(rng.normal(size=(n, 4)))
+    ids, similarities = np.empty((n, k), np.int32), np.empty((n, k), np.float32)
+    search = core.NeighbourSearch(vectors, "int8", 0.0, 2**28, 1, ids, similarities)
+    while search.step() < n:
+        pass
+    assert search.searched_again > 0  # a guess allows for three standard deviations, and there are 20,000 rows
+    rows = rng.choice(n, 1000, replace=False)
+    products = vectors[rows] @ vectors.T
+    products[np.arange(1000), rows] = -1
+    np.testing.assert_allclose(similarities[rows], -np.sort(-products, axis=1)[:, :k], atol=1e-6)
+
+
+@in_the_fixture
+@given(m=st.integers(1, 40), n=st.integers(1, 300), d=st.integers(1, 70), k=st.integers(1, 60), seed=seeds)
+def test_search_in_compressed_rows_equals_sorting_all_products(
+    level: str, m: int, n: int, d: int, k: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    queries, vectors = unit(rng.normal(size=(m, d))), unit(rng.normal(size=(n, d)))
+    k = min(k, n)
+    ids, similarities = np.empty((m, k), np.int32), np.empty((m, k), np.float32)
+    core.CompressedRows(vectors, 0.0, 2).search(vectors, queries, 2, ids, similarities)
+    np.testing.assert_allclose(similarities, plain.nearest(queries, vectors, k)[1], atol=1e-6)
+    np.testing.assert_allclose(np.einsum("mkd,md->mk", vectors[ids], queries), similarities, atol=1e-6)
+    assert all(len(set(row)) == k for row in ids.tolist())
+
+
+def test_the_second_search_of_a_large_collection_is_in_compressed_rows(
+    monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> None:
+    monkeypatch.setattr(native, "COMPRESSED_FROM", 1)
+    vectors = unit(rng.normal(size=(500, 12)))
+    first = kernels.nearest(vectors[:7], vectors, 5)
+    assert id(vectors) not in native._compressed
+    second = kernels.nearest(vectors[:7], vectors, 5)
+    assert id(vectors) in native._compressed
+    np.testing.assert_array_equal(first[0], second[0])
+    np.testing.assert_allclose(first[1], second[1], atol=1e-6)
+    key = id(vectors)
+    del vectors
+    assert key not in native._compressed
+
+
 def test_the_boundary_refuses_what_does_not_fit(rng: np.random.Generator) -> None:
     starts, columns, values = np.array([0, 1, 2]), np.array([1, 0], np.int32), np.ones(2, np.float32)
     S = core.Matrix(starts, columns, values)
@@ -194,6 +292,27 @@ def test_the_boundary_refuses_what_does_not_fit(rng: np.random.Generator) -> Non
             core.solve(S, *bad_call)
     with pytest.raises(TypeError):
         core.solve(S, None, y.astype(np.float64), 0.9, 1, 0.1, 1, f, i, r)
+    x, ids, near = np.eye(3, dtype=np.float32), np.zeros((3, 2), np.int32), np.zeros((3, 2), np.float32)
+    for bad_search in (
+        (x, "int4", 0.0, 0, 1, ids, near),
+        (x, "int8", -1.0, 0, 1, ids, near),
+        (x, "int8", 0.0, -1, 1, ids, near),
+        (x, "int8", 0.0, 0, 0, ids, near),
+        (x, "int8", 0.0, 0, 1, ids[:2], near),
+        (x[:2], "int8", 0.0, 0, 1, ids[:2], near[:2]),
+        (x[:, :0].copy(), "int8", 0.0, 0, 1, ids, near),
+    ):
+        with pytest.raises(ValueError, match=r"precision|deviations|memory|threads|ids|k is|columns"):
+            core.NeighbourSearch(*bad_search)
+    rows = core.CompressedRows(x, 0.0, 1)
+    for bad_query in (
+        (x[:2], x, 1, ids, near),
+        (x, x[:2], 1, ids, near),
+        (x, x[:, :2].copy(), 1, ids, near),
+        (x, x, 0, ids, near),
+    ):
+        with pytest.raises(ValueError, match=r"vectors|queries|ids|threads"):
+            rows.search(*bad_query)
     with pytest.raises(ValueError, match="cannot run"):
         core.use_level("abacus")
 

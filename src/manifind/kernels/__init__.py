@@ -1,14 +1,14 @@
 """The few hot loops, on arrays that were checked by their callers.
 
-`nearest` (exact inner-product search), `similarities` (re-scoring given pairs), `conjugate_gradient` and `iterate`
-(the two solvers, many right-hand sides in one pass), `solve_locally` (the first of them on the neighbourhood of y).
-Each has a plain twin in `manifind.kernels.plain` that says the same in the fewest words, and is tested against it. The
-loops that measurement singled out are in a compiled core (``core/``, by way of `manifind.kernels.native`); all else,
-and everything where the core could not be compiled, is NumPy, SciPy and faiss.
+`nearest` and `nearest_others` (exact search by inner product), `similarities` (re-scoring given pairs),
+`conjugate_gradient` and `iterate` (the two solvers, many right-hand sides in one pass), `solve_locally` (the first of
+them on the neighbourhood of y). Each has a plain twin in `manifind.kernels.plain` that says the same in the fewest
+words, and is tested against it. The loops that measurement singled out are in a compiled core (``core/``, by way of
+`manifind.kernels.native`); all else, and everything where the core could not be compiled, is NumPy, SciPy and faiss.
 """
 
 from manifind.kernels.native import compiled, restrict, system
-from manifind.kernels.nearest import nearest, similarities
+from manifind.kernels.nearest import nearest, nearest_others, similarities
 from manifind.kernels.solve import Solution, conjugate_gradient, iterate, solve_locally
 from manifind.kernels.threads import set_threads, thread_count
 
@@ -18,6 +18,7 @@ __all__ = [
     "conjugate_gradient",
     "iterate",
     "nearest",
+    "nearest_others",
     "restrict",
     "set_threads",
     "similarities",

@@ -10,6 +10,26 @@ Starts = npt.NDArray[np.int64]
 class Matrix:
     def __init__(self, starts: Starts, columns: IntArray, values: FloatArray) -> None: ...
 
+class NeighbourSearch:
+    searched_again: int
+    def __init__(
+        self,
+        vectors: FloatArray,
+        precision: str,
+        deviations: float,
+        memory: int,
+        threads: int,
+        ids: IntArray,
+        similarities: FloatArray,
+    ) -> None: ...
+    def step(self) -> int: ...
+
+class CompressedRows:
+    def __init__(self, vectors: FloatArray, deviations: float, threads: int) -> None: ...
+    def search(
+        self, vectors: FloatArray, queries: FloatArray, threads: int, ids: IntArray, similarities: FloatArray
+    ) -> None: ...
+
 def level() -> str: ...
 def levels() -> list[str]: ...
 def use_level(name: str) -> None: ...

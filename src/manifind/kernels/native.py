@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from threadpoolctl import threadpool_info
 
 from manifind.kernels.threads import thread_count
-from manifind.validation import FloatArray, IntArray
+from manifind.validation import FloatArray, IntArray, Vectors
 
 if TYPE_CHECKING:
     from manifind.kernels import _core
@@ -77,6 +77,35 @@ def prepared(S: sp.csr_array) -> Prepared:
             weakref.finalize(S, _prepared.pop, key, None)
         found = _prepared[key] = Prepared(S)
     return found
+
+
+COMPRESSED_FROM = 2**24
+"""Values in a collection from which compressing it pays, at the second search."""
+_compressed: "dict[int, _core.CompressedRows]" = {}
+_searched: set[int] = set()
+
+
+def compressed(vectors: Vectors) -> "_core.CompressedRows | None":
+    """Return the rows in eight bits, for searching: a quarter of their size, made at the second search.
+
+    They are kept while `vectors` lives, whose values must not change meanwhile.
+    """
+    key = id(vectors)
+    if key in _compressed:
+        return _compressed[key]
+    if vectors.size < COMPRESSED_FROM or vectors.dtype != np.float32 or not vectors.flags.c_contiguous:
+        return None
+    if key not in _searched:
+        _searched.add(key)
+        weakref.finalize(vectors, _forget, key)
+        return None
+    _compressed[key] = core.CompressedRows(vectors, 0.0, thread_count())
+    return _compressed[key]
+
+
+def _forget(key: int) -> None:
+    _searched.discard(key)
+    _compressed.pop(key, None)
 
 
 def compiled() -> bool:

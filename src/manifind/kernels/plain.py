@@ -16,6 +16,14 @@ def nearest(queries: FloatArray, vectors: FloatArray, k: int) -> tuple[IntArray,
     return ids, np.take_along_axis(products, ids, axis=1)
 
 
+def nearest_others(vectors: FloatArray, k: int) -> tuple[IntArray, FloatArray]:
+    """All inner products but those of rows with themselves, sorted."""
+    products = vectors @ vectors.T
+    np.fill_diagonal(products, -np.inf)
+    ids = np.argsort(-products, axis=1, kind="stable")[:, :k].astype(np.int32)
+    return ids, np.take_along_axis(products, ids, axis=1)
+
+
 def similarities(vectors: FloatArray, ids: IntArray) -> FloatArray:
     """One row at a time."""
     return np.stack([vectors[others] @ vectors[i] for i, others in enumerate(ids)])

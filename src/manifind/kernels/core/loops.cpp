@@ -31,6 +31,7 @@ typedef int32_t Ints __attribute__((vector_size(LANES * 4)));
 // Loads from anywhere: rows of floats need not be aligned.
 typedef float LooseFloats __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 typedef uint32_t LooseWords __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
+typedef int32_t LooseInts __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 
 inline Floats load(const float* at) { return *reinterpret_cast<const LooseFloats*>(at); }
 inline Words load(const uint32_t* at) { return *reinterpret_cast<const LooseWords*>(at); }
@@ -41,9 +42,11 @@ inline Floats all(float value) { return Floats{} + value; }
 inline Words all(uint32_t value) { return Words{} + value; }
 
 inline float total(Floats v) {
-    float sum = 0;
-    for (int i = 0; i < LANES; ++i) sum += v[i];
-    return sum;
+    float sums[LANES];
+    store(sums, v);
+    for (int half = LANES / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; ++i) sums[i] += sums[i + half];
+    return sums[0];
 }
 
 // bf16 is the upper half of a float32; rounded to the nearest, ties to even.
@@ -206,34 +209,46 @@ struct OfInt8 {
         return (Floats)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)a, (__m512i)b);
     }
     static Floats score(Floats sum, const Block& a, int row, const Block& b, int column) {
-        const Ints exact = (Ints)sum - *reinterpret_cast<const Ints*>(b.biases + column);
+        const Ints exact = (Ints)sum - *reinterpret_cast<const LooseInts*>(b.biases + column);
         return (Floats)_mm512_cvtepi32_ps((__m512i)exact) * a.scales[row] * load(b.scales + column);
     }
 };
 #endif
 
+constexpr int PARTS = PANELS * PANEL / LANES;  // registers across the strip
+
+// The sums of a micro-tile. Its loops are unrolled, or the sums would not stay in registers.
+template <class Of>
+inline void products(int words, const uint32_t* left, const uint32_t* right, float (&out)[ROWS][PARTS * LANES]) {
+    Floats sums[ROWS][PARTS] = {};
+    for (int w = 0; w < words; ++w) {
+        Words b[PARTS];
+#pragma GCC unroll 8
+        for (int part = 0; part < PARTS; ++part)
+            b[part] = load(right + (int64_t(part * LANES / PANEL) * words + w) * PANEL + part * LANES % PANEL);
+#pragma GCC unroll 8
+        for (int i = 0; i < ROWS; ++i) {
+            const Words a = all(left[w * PANEL + i]);
+#pragma GCC unroll 8
+            for (int part = 0; part < PARTS; ++part) sums[i][part] = Of::add(sums[i][part], a, b[part]);
+        }
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < ROWS; ++i)
+#pragma GCC unroll 8
+        for (int part = 0; part < PARTS; ++part) store(out[i] + part * LANES, sums[i][part]);
+}
+
 template <class Of>
 size_t scan(int words, int halves, const Block& a, const Block& b, Hit* hits) {
-    constexpr int PARTS = PANELS * PANEL / LANES;  // registers across the strip
     size_t found = 0;
     for (int row = 0; row < 8 * halves; row += ROWS) {
-        const uint32_t* left = a.words + int64_t(row / PANEL) * words * PANEL + row % PANEL;
-        Floats sums[ROWS][PARTS] = {};
-        for (int w = 0; w < words; ++w) {
-            Words right[PARTS];
-            for (int part = 0; part < PARTS; ++part) {
-                const int panel = part * LANES / PANEL, lane = part * LANES % PANEL;
-                right[part] = load(b.words + (int64_t(panel) * words + w) * PANEL + lane);
-            }
-            for (int i = 0; i < ROWS; ++i) {
-                const Words one = all(left[w * PANEL + i]);
-                for (int part = 0; part < PARTS; ++part) sums[i][part] = Of::add(sums[i][part], one, right[part]);
-            }
-        }
+        float sums[ROWS][PARTS * LANES];
+        products<Of>(words, a.words + int64_t(row / PANEL) * words * PANEL + row % PANEL, b.words, sums);
         for (int i = 0; i < ROWS; ++i)
-            for (int part = 0; part < PARTS; ++part) {
-                const int column = part * LANES;
-                const Floats score = Of::score(sums[i][part], a, row + i, b, column);
+            for (int column = 0; column < PARTS * LANES; column += LANES) {
+                const Floats score = Of::score(load(sums[i] + column), a, row + i, b, column) +
+                                     (load(b.offsets + column) + a.offsets[row + i]);
                 const Ints reached = (score >= all(a.thresholds[row + i])) | (score >= load(b.thresholds + column));
 #if defined(__AVX512F__)
                 uint32_t mask = _mm512_movepi32_mask((__m512i)reached);

@@ -27,6 +27,7 @@ enum class Packing { float32 = 1, bf16 = 2, int8 = 4 };
 struct Block {
     const uint32_t* words;
     const float* thresholds;  // a score that reaches it is a hit; infinity for rows that only fill a panel up
+    const float* offsets;     // added to the scores of the row: the most that they can be too low
     const float* scales;      // int8: what one step of the integers is worth
     const int32_t* biases;    // int8: 128 times the sum of the row's integers
 };
@@ -55,8 +56,8 @@ struct Loops {
     void (*advance_one)(int64_t begin, int64_t end, float step, float turn, float* p, const float* ap, float* x,
                         float* r, double* rr);
 
-    // Inner products of a (8 · halves rows) with a strip of b, `words` words long; returns the hits, those that reach
-    // the threshold of their row or of their column. There is room in `hits` for all.
+    // Inner products of a (8 · halves rows) with a strip of b, `words` words long, plus the offsets of both rows; returns
+    // the hits, those that reach the threshold of their row or of their column. There is room in `hits` for all.
     size_t (*scan)(Packing packing, int words, int halves, const Block& a, const Block& b, Hit* hits);
     // Pack up to 16 rows, `rows[i]` of them, into one panel; int8 by `scales`. `words` counts words of a row.
     void (*pack)(Packing packing, const float* vectors, int64_t d, const int64_t* rows, int count, int words,

@@ -5,6 +5,8 @@
 #include <nanobind/stl/string.h>
 
 #include <atomic>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -12,6 +14,7 @@
 
 #include "graph.h"
 #include "loops.h"
+#include "neighbours.h"
 #include "solve.h"
 
 namespace nb = nanobind;
@@ -138,6 +141,80 @@ void reorder_(const Matrix& S, Array<const int32_t, 1> order, Array<int64_t, 1> 
     reorder(S.csr, order.data(), 1, starts.data(), columns.data(), values.data());
 }
 
+Packing packing_of(const std::string& precision) {
+    if (precision == "float32") return Packing::float32;
+    if (precision == "bf16") return Packing::bf16;
+    demand(precision == "int8", "precision is not float32, bf16 or int8");
+    return Packing::int8;
+}
+
+// Keeps the arrays that it works on alive.
+class NeighbourSearch {
+   public:
+    NeighbourSearch(Array<const float, 2> vectors, const std::string& precision, double deviations, int64_t memory,
+                    int threads, Array<int32_t, 2> ids, Array<float, 2> similarities)
+        : vectors_(vectors), ids_(ids), similarities_(similarities) {
+        const int64_t n = int64_t(vectors.shape(0)), d = int64_t(vectors.shape(1)), k = int64_t(ids.shape(1));
+        demand(n < (int64_t(1) << 31), "vectors has more rows than int32 can number");
+        demand(d >= 1, "vectors has no columns");
+        demand(k >= 1 && k < n, "k is not between 1 and the number of other rows");
+        demand(int64_t(ids.shape(0)) == n && similarities.shape(0) == ids.shape(0) &&
+                   similarities.shape(1) == ids.shape(1),
+               "ids and similarities do not have a row for each of vectors");
+        demand(memory >= 0, "memory is negative");
+        demand(deviations >= 0, "deviations is negative");
+        demand(threads >= 1, "threads is less than 1");
+        const Packing packing = packing_of(precision);
+        const nb::gil_scoped_release release;
+        search_ = std::make_unique<Neighbours>(vectors.data(), n, d, k, packing, deviations, memory, threads,
+                                               ids.data(), similarities.data());
+    }
+    int64_t step() {
+        const nb::gil_scoped_release release;
+        const std::lock_guard<std::mutex> held(guard_);
+        return search_->step();
+    }
+    int64_t searched_again() const { return search_->searched_again(); }
+
+   private:
+    Array<const float, 2> vectors_;
+    Array<int32_t, 2> ids_;
+    Array<float, 2> similarities_;
+    std::unique_ptr<Neighbours> search_;
+    std::mutex guard_;
+};
+
+class CompressedRows {
+   public:
+    CompressedRows(Array<const float, 2> vectors, double deviations, int threads) {
+        demand(deviations >= 0, "deviations is negative");
+        demand(vectors.shape(0) >= 1 && vectors.shape(0) < (size_t(1) << 31), "vectors has no rows, or too many");
+        demand(vectors.shape(1) >= 1, "vectors has no columns");
+        demand(threads >= 1, "threads is less than 1");
+        const nb::gil_scoped_release release;
+        rows_ = std::make_unique<Compressed>(vectors.data(), int64_t(vectors.shape(0)), int64_t(vectors.shape(1)),
+                                             deviations, threads);
+    }
+    void search(Array<const float, 2> vectors, Array<const float, 2> queries, int threads, Array<int32_t, 2> ids,
+                Array<float, 2> similarities) const {
+        const int64_t k = int64_t(ids.shape(1));
+        demand(int64_t(vectors.shape(0)) == rows_->n && int64_t(vectors.shape(1)) == rows_->d,
+               "vectors are not those that were compressed");
+        demand(int64_t(queries.shape(1)) == rows_->d, "queries and vectors differ in their columns");
+        demand(k >= 1 && k <= rows_->n, "k is not between 1 and the number of rows");
+        demand(ids.shape(0) == queries.shape(0) && similarities.shape(0) == queries.shape(0) &&
+                   similarities.shape(1) == ids.shape(1),
+               "ids and similarities do not have a row for each query");
+        demand(threads >= 1, "threads is less than 1");
+        const nb::gil_scoped_release release;
+        rows_->search(vectors.data(), queries.data(), int64_t(queries.shape(0)), k, threads, ids.data(),
+                      similarities.data());
+    }
+
+   private:
+    std::unique_ptr<Compressed> rows_;
+};
+
 // Hands a vector over to NumPy without copying.
 template <class T>
 auto handed(std::vector<T> vector) {
@@ -191,6 +268,17 @@ NB_MODULE(_core, m) {
     nb::class_<Matrix>(m, "Matrix")
         .def(nb::init<Array<const int64_t, 1>, Array<const int32_t, 1>, Array<const float, 1>>(),
              "starts"_a.noconvert(), "columns"_a.noconvert(), "values"_a.noconvert());
+    nb::class_<NeighbourSearch>(m, "NeighbourSearch")
+        .def(nb::init<Array<const float, 2>, const std::string&, double, int64_t, int, Array<int32_t, 2>,
+                      Array<float, 2>>(),
+             "vectors"_a.noconvert(), "precision"_a, "deviations"_a, "memory"_a, "threads"_a, "ids"_a.noconvert(),
+             "similarities"_a.noconvert())
+        .def("step", &NeighbourSearch::step)
+        .def_prop_ro("searched_again", &NeighbourSearch::searched_again);
+    nb::class_<CompressedRows>(m, "CompressedRows")
+        .def(nb::init<Array<const float, 2>, double, int>(), "vectors"_a.noconvert(), "deviations"_a, "threads"_a)
+        .def("search", &CompressedRows::search, "vectors"_a.noconvert(), "queries"_a.noconvert(), "threads"_a,
+             "ids"_a.noconvert(), "similarities"_a.noconvert());
     m.def("solve", solve_, "S"_a, "order"_a.none().noconvert(), "y"_a.noconvert(), "alpha"_a, "max_iter"_a, "tol"_a,
           "threads"_a, "f"_a.noconvert(), "iterations"_a.noconvert(), "residuals"_a.noconvert());
     m.def("solve_locally", solve_locally_, "S"_a, "rows"_a.noconvert(), "values"_a.noconvert(), "alpha"_a,
