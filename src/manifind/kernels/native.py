@@ -1,10 +1,11 @@
 """The compiled core, if it is there, and what is kept for it between calls.
 
 `core` is the extension module, or None where the install found no compiler: NumPy, SciPy and faiss serve then, and a
-line of the log says so once. ``MANIFIND_CORE=off`` does without it as well.
+line of the log says so once. ``MANIFIND_CORE`` may be ``off``, or the file of another build of it.
 """
 
 import importlib
+import importlib.util
 import logging
 import os
 import weakref
@@ -22,10 +23,24 @@ from manifind.validation import FloatArray, IntArray, Vectors
 if TYPE_CHECKING:
     from manifind.kernels import _core
 
+
+def _loaded() -> Any:
+    wanted = os.environ.get("MANIFIND_CORE")
+    if wanted == "off":
+        raise ImportError("MANIFIND_CORE is off")
+    if not wanted:
+        return importlib.import_module("manifind.kernels._core")
+    spec = importlib.util.spec_from_file_location("_core", wanted)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"MANIFIND_CORE, {wanted}, is no extension module")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 core: Any = None
 try:
-    if os.environ.get("MANIFIND_CORE") != "off":
-        core = importlib.import_module("manifind.kernels._core")
+    core = _loaded()
 except ImportError as reason:
     logging.getLogger("manifind").info(
         "the compiled core is not there (%s); NumPy, SciPy and faiss serve, several times slower", reason
