@@ -17,9 +17,11 @@ medians, of CPU time with one thread and of the clock with more, so that one thr
 """
 
 import argparse
+import itertools
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -59,7 +61,7 @@ class Clock:
 
 
 def limits(clock: Clock) -> Row:
-    """The rate of a matrix product and of reading memory, here and now."""
+    """Measure the rate of a matrix product and of reading memory, here and now."""
     a = np.random.default_rng(0).random((1024, 1024), np.float32)
     much = np.zeros(2**26, np.float32)
     product, reading = clock.in_turns(5, lambda: a @ a, lambda: much.max())
@@ -67,7 +69,7 @@ def limits(clock: Clock) -> Row:
 
 
 def recall(ids: IntArray, vectors: FloatArray, k: int) -> float:
-    """The share of the true neighbours' similarities that the lists reach, over a sample; ties count as found."""
+    """Return the share of the lists that reaches the k-th true similarity, over a sample; ties count as found."""
     sample = np.random.default_rng(0).choice(len(vectors), min(500, len(vectors)), replace=False)
     _, truth = faiss.knn(vectors[sample], vectors, k + 1, metric=faiss.METRIC_INNER_PRODUCT)[::-1]
     worst = truth[:, k][:, None] - 1e-6
@@ -245,12 +247,12 @@ def engines(arguments: argparse.Namespace, clock: Clock) -> list[Row]:
         if engine == "iteration":
             manifold.set_params(max_iter=110, tol=1e-3)
         rankings = manifold.search_many(queries, engine=engine)
-        turn = iter(range(10**9))
-        single, many = clock.in_turns(
-            arguments.repeats,
-            lambda engine=engine, turn=turn: manifold.search(queries[next(turn) % len(queries)], engine=engine),
-            lambda engine=engine: manifold.search_many(queries, engine=engine),
-        )
+        turn = itertools.cycle(queries)
+
+        def one(engine: str = engine, turn: Iterator[FloatArray] = turn) -> None:
+            manifold.search(next(turn), engine=engine)
+
+        single, many = clock.in_turns(arguments.repeats, one, partial(manifold.search_many, queries, engine=engine))
         manifold.set_params(max_iter=20, tol=1e-6)
         rows.append(
             {
@@ -278,11 +280,10 @@ def growth(arguments: argparse.Namespace, clock: Clock) -> list[Row]:
     for n in [*sizes, largest]:
         part = np.ascontiguousarray(vectors[:n])
         manifold = Manifold(k=arguments.k, query_k=arguments.query_k)
-        (fitting,) = clock.in_turns(1, lambda part=part, n=n, m=manifold: m.fit(part, image_of[:n]))
+        (fitting,) = clock.in_turns(1, partial(manifold.fit, part, image_of[:n]))
         y = right_hand_sides(manifold, queries)
-        taken = {
-            row["method"]: row["ms_a_query"] for row in solvers(manifold.S_, manifold._part(None).pool, y, clock, 3)
-        }
+        solved = solvers(manifold.S_, manifold._part(None).pool, y, clock, 3)
+        taken = {row["method"]: row["ms_a_query"] for row in solved}
         held = manifold.S_.data.nbytes + manifold.S_.indices.nbytes + sum(a.nbytes for a in manifold.neighbours_)
         rows.append({"n": n, "fit_s": fitting, **taken, "graph_bytes": held, "vector_bytes": part.nbytes})
     if arguments.plot:
@@ -291,12 +292,12 @@ def growth(arguments: argparse.Namespace, clock: Clock) -> list[Row]:
 
 
 def plot(rows: list[Row], file: str) -> None:
-    import matplotlib
+    import matplotlib as mpl
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
 
-    figure, (left, middle, right) = pyplot.subplots(1, 3, figsize=(12, 4))
+    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(12, 4))
     n = [row["n"] for row in rows]
     left.loglog(n, [row["fit_s"] for row in rows], "o-")
     left.set_ylabel("graph, seconds")

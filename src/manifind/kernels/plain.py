@@ -70,7 +70,7 @@ def _neighbourhood(S: sp.csr_array, b: npt.NDArray[np.float64], alpha: float, bu
     hop = met
     while hop and len(met) < 2 * budget:
         before = len(met)
-        for one in sorted(hop, key=lambda region: -mass[region]):
+        for one in sorted(hop, key=lambda region: -abs(mass[region])):
             if len(met) >= 2 * budget:
                 break
             entries = slice(S.indptr[one], S.indptr[one + 1])
@@ -79,7 +79,7 @@ def _neighbourhood(S: sp.csr_array, b: npt.NDArray[np.float64], alpha: float, bu
             met += new
             known.update(new)
         hop = met[before:]
-    others = sorted(met[len(seeds) :], key=lambda region: -mass[region])
+    others = sorted(met[len(seeds) :], key=lambda region: -abs(mass[region]))
     kept = others[: max(0, budget - len(seeds))]
     return np.sort(np.concatenate([seeds, np.array(kept, seeds.dtype)])).astype(np.int32)
 

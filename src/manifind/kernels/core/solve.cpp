@@ -197,7 +197,10 @@ Reach solve_locally(const Csr& S, const int32_t* rows, const float* values, int6
         norm += double(b[i]) * b[i];
     }
     norm = std::sqrt(norm);
-    const auto more = [&](int32_t i, int32_t j) { return mass[i] > mass[j] || (mass[i] == mass[j] && i < j); };
+    const auto more = [&](int32_t i, int32_t j) {
+        const float a = std::fabs(mass[i]), b = std::fabs(mass[j]);
+        return a > b || (a == b && i < j);
+    };
     std::vector<int32_t> chosen;
     const auto met = [&] { return int64_t(region.size()); };
     for (int64_t begin = 0, end = count; begin < end && met() < 2 * budget; begin = end, end = met()) {
