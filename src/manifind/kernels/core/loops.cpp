@@ -307,20 +307,36 @@ void pack(Packing packing, const float* vectors, int64_t d, const int64_t* rows,
     }
 }
 
+// In the same order whichever of the two comes first: a pair has one score.
+inline float dot(const float* x, const float* z, int64_t d) {
+    Floats sums[4] = {};
+    int64_t at = 0;
+    for (; at + 4 * LANES <= d; at += 4 * LANES)
+#pragma GCC unroll 4
+        for (int u = 0; u < 4; ++u) sums[u] += load(x + at + u * LANES) * load(z + at + u * LANES);
+    float rest = 0;
+    for (; at < d; ++at) rest += x[at] * z[at];
+    return total((sums[0] + sums[1]) + (sums[2] + sums[3])) + rest;
+}
+
+inline void prefetch(const float* row, int64_t d) {
+    for (int64_t at = 0; at < d; at += 16) __builtin_prefetch(row + at);
+}
+
 void dots(const float* x, const float* vectors, int64_t d, const int32_t* ids, int64_t count, float* out) {
     for (int64_t c = 0; c < count; ++c) {
-        if (c + 2 < count) {
-            const float* later = vectors + int64_t(ids[c + 2]) * d;
-            for (int64_t at = 0; at < d; at += 16) __builtin_prefetch(later + at);
+        if (c + 2 < count) prefetch(vectors + int64_t(ids[c + 2]) * d, d);
+        out[c] = dot(x, vectors + int64_t(ids[c]) * d, d);
+    }
+}
+
+void pair_dots(const float* vectors, int64_t d, const Pair* pairs, int64_t count, float* out) {
+    for (int64_t c = 0; c < count; ++c) {
+        if (c + 1 < count) {
+            prefetch(vectors + int64_t(pairs[c + 1].left) * d, d);
+            prefetch(vectors + int64_t(pairs[c + 1].right) * d, d);
         }
-        const float* z = vectors + int64_t(ids[c]) * d;
-        Floats sums[4] = {};
-        int64_t at = 0;
-        for (; at + 4 * LANES <= d; at += 4 * LANES)
-            for (int u = 0; u < 4; ++u) sums[u] += load(x + at + u * LANES) * load(z + at + u * LANES);
-        float rest = 0;
-        for (; at < d; ++at) rest += x[at] * z[at];
-        out[c] = total((sums[0] + sums[1]) + (sums[2] + sums[3])) + rest;
+        out[c] = dot(vectors + int64_t(pairs[c].left) * d, vectors + int64_t(pairs[c].right) * d, d);
     }
 }
 
@@ -329,7 +345,7 @@ void dots(const float* x, const float* vectors, int64_t d, const int32_t* ids, i
 extern const Loops JOIN(loops_, MANIFIND_LEVEL);
 const Loops JOIN(loops_, MANIFIND_LEVEL) = {
     NAME(MANIFIND_LEVEL), LOW_PRECISION != 0, PANELS * PANEL, multiply_any, advance, multiply_one, advance_one,
-    scan_any,             pack,               dots,
+    scan_any,             pack,               dots,             pair_dots,
 };
 
 }  // namespace manifind

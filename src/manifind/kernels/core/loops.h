@@ -37,6 +37,11 @@ struct Hit {
     float score;
 };
 
+// Two rows to be scored, and where they stand among those that are searched.
+struct Pair {
+    int32_t left, right, left_place, right_place;
+};
+
 struct Loops {
     const char* name;
     bool low_precision;  // products of bf16 and int8 are faster than those of float32
@@ -64,6 +69,8 @@ struct Loops {
                  const float* scales, uint32_t* panel);
     // Inner products of x with the given rows of `vectors`.
     void (*dots)(const float* x, const float* vectors, int64_t d, const int32_t* ids, int64_t count, float* out);
+    // Inner products of pairs of rows.
+    void (*pair_dots)(const float* vectors, int64_t d, const Pair* pairs, int64_t count, float* out);
 };
 
 #ifdef MANIFIND_HAS_avx512

@@ -193,31 +193,25 @@ void Neighbours::scan_block(const std::vector<int32_t>& places, int64_t begin, i
         for (int64_t j = begin; j < end && both; ++j) scratch.right.thresholds[j - begin] = threshold(j - band_begin_);
         Block left = left_.from(tile);
         left.thresholds = scratch.row_thresholds.data();
+        scratch.pairs.clear();
         for (int64_t strip = begin; strip < end; strip += l.strip) {
             const size_t found = l.scan(packing_, scratch.right.words_of_row, int((tile_end - tile + 7) / 8), left,
                                         scratch.right.from(strip - begin), scratch.hits.data());
-            const Hit* hits = scratch.hits.data();
-            for (size_t h = 0; h < found;) {
-                // The hits of one row come together.
-                const int64_t i = tile + hits[h].row, row_place = band_begin_ + (i < count ? places[i] : 0);
-                scratch.ids.clear();
-                scratch.others.clear();
-                for (const uint16_t same = hits[h].row; h < found && hits[h].row == same; ++h) {
-                    const int64_t j = strip + hits[h].column;
-                    if (i >= count || j >= end || row_place == j || (both && j < row_place)) continue;
-                    scratch.others.push_back(int32_t(j - band_begin_));
-                    scratch.ids.push_back(int32_t(order_[j]));
-                }
-                if (scratch.ids.empty()) continue;
-                const int64_t row = order_[row_place];
-                scratch.scores.resize(scratch.ids.size());
-                l.dots(vectors_ + row * d_, vectors_, d_, scratch.ids.data(), int64_t(scratch.ids.size()),
-                       scratch.scores.data());
-                for (size_t c = 0; c < scratch.ids.size(); ++c) {
-                    push(places[i], {scratch.scores[c], scratch.ids[c]}, row_rank, scratch);
-                    if (both) push(scratch.others[c], {scratch.scores[c], int32_t(row)}, column_rank, scratch);
-                }
+            for (size_t h = 0; h < found; ++h) {
+                const int64_t i = tile + scratch.hits[h].row, j = strip + scratch.hits[h].column;
+                if (i >= count || j >= end) continue;
+                const int64_t row_place = band_begin_ + places[i];
+                if (row_place == j || (both && j < row_place)) continue;
+                scratch.pairs.push_back({int32_t(order_[row_place]), int32_t(order_[j]), places[i],
+                                         int32_t(j - band_begin_)});
             }
+        }
+        scratch.scores.resize(scratch.pairs.size());
+        l.pair_dots(vectors_, d_, scratch.pairs.data(), int64_t(scratch.pairs.size()), scratch.scores.data());
+        for (size_t c = 0; c < scratch.pairs.size(); ++c) {
+            const Pair& pair = scratch.pairs[c];
+            push(pair.left_place, {scratch.scores[c], pair.right}, row_rank, scratch);
+            if (both) push(pair.right_place, {scratch.scores[c], pair.left}, column_rank, scratch);
         }
     }
 }

@@ -59,7 +59,7 @@ class Neighbours {
         Packed right;
         std::vector<Hit> hits;
         std::vector<Candidate> candidates;
-        std::vector<int32_t> ids, others;
+        std::vector<Pair> pairs;
         std::vector<float> scores, row_thresholds;
     };
     void start_band();
