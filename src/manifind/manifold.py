@@ -371,9 +371,9 @@ class Manifold:
         top : int, optional
             Images to return; all by default. Images that no score reached are last, at zero.
         engine : {"cg", "iteration", "local", "offline", "spectral"}
-            Conjugate gradient; the iteration of eq. 3; conjugate gradient on the neighbourhood of the query alone, whose
-            cost does not grow with the collection (`Ranking.reached` says how many regions that were); or one that does
-            most of the work off line and less exactly, on the whole collection only: see `prepare`.
+            Conjugate gradient; the iteration of eq. 3; conjugate gradient on the neighbourhood of the query alone,
+            whose cost does not grow with the collection (`Ranking.reached` says how many regions that were); or one
+            that does most of the work off line and less exactly, on the whole collection only: see `prepare`.
         shortlist : int or array of image numbers, optional
             Diffuse only on the regions of these images (Sec. 4.4): the given ones, or as many as given that are the
             most similar by global descriptor. The others are not in the ranking.

@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from manifind.validation import FloatArray, IntArray
+from manifind.validation import FloatArray, IntArray, Vectors
 
 Starts = npt.NDArray[np.int64]
 
@@ -27,7 +27,7 @@ class NeighbourSearch:
 class CompressedRows:
     def __init__(self, vectors: FloatArray, deviations: float, threads: int) -> None: ...
     def search(
-        self, vectors: FloatArray, queries: FloatArray, threads: int, ids: IntArray, similarities: FloatArray
+        self, vectors: Vectors, queries: FloatArray, threads: int, ids: IntArray, similarities: FloatArray
     ) -> None: ...
 
 def level() -> str: ...
