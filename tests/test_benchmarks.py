@@ -41,3 +41,13 @@ def test_upkeep(repository: Path) -> None:
     result = printed(repository, "benchmarks/upkeep.py", "--photos", "120", "--k", "10", "--share", "0.05")
     assert result["photos"] == 120
     assert result["same_neighbours"] == {"add": pytest.approx(1, abs=1e-3), "remove": pytest.approx(1, abs=1e-3)}
+
+
+@pytest.mark.parametrize("stage", ["graph", "query", "truncation"])
+def test_speed(repository: Path, stage: str) -> None:
+    small = ("--rows", "3000", "--k", "10", "--query-k", "10", "--repeats", "1", "--threads", "1")
+    result = printed(repository, "benchmarks/speed.py", stage, *small)
+    assert result["limits"]["sgemm_gflops"] > 0
+    assert result["rows"]
+    assert all(row["ratio"] > 0 for row in result["rows"] if "ratio" in row)
+    assert all(row["recall"] > 0.95 for row in result["rows"] if "recall" in row)

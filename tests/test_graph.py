@@ -74,8 +74,8 @@ def test_a_single_region_has_no_neighbours() -> None:
 
 def test_progress_runs_to_the_end(rng: np.random.Generator) -> None:
     seen: list[tuple[int, int]] = []
-    exact_neighbours(unit(rng.normal(size=(50, 4))), 3, memory=1000, progress=lambda *at: seen.append(at))
-    assert seen[-1] == (50, 50)
+    exact_neighbours(unit(rng.normal(size=(9000, 4))), 3, memory=1000, progress=lambda *at: seen.append(at))
+    assert seen[-1] == (9000, 9000)
     assert len(seen) > 2
     assert seen == sorted(seen)
 

@@ -6,6 +6,7 @@ is one sentence on standard error; the traceback comes with ``--debug``.
 
 import csv
 import json
+import platform
 import re
 import sqlite3
 import sys
@@ -19,6 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from manifind import demo as photo_demo
+from manifind import kernels
 from manifind.describe import POOLINGS, load_describer, whitening_from_pairs
 from manifind.errors import Damaged, InvalidInput, ManifindError
 from manifind.evaluate import command as evaluation
@@ -104,10 +106,13 @@ BOX, ALSO, BYTES = BoxType(), AlsoType(), BytesType()
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(VERSION, prog_name="manifind")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.option("--threads", type=click.IntRange(min=1), help="Threads to use; all cores by default.")
 @click.pass_context
-def main(context: click.Context, debug: bool) -> None:
+def main(context: click.Context, debug: bool, threads: int | None) -> None:
     """Find every photo that contains this object, however small."""
     context.obj = debug
+    if threads is not None:
+        kernels.set_threads(threads)
 
 
 @main.command()
@@ -297,12 +302,18 @@ def whiten(debug: bool, pairs: Path, output: Path, backbone: str, dimension: int
 
 
 @main.command()
-@click.argument("index_path", metavar="INDEX", type=click.Path(path_type=Path))
+@click.argument("index_path", metavar="INDEX", type=click.Path(path_type=Path), required=False)
+@click.option("--system", "of_system", is_flag=True, help="Show what manifind itself runs on instead.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
-def info(debug: bool, index_path: Path, as_json: bool) -> None:
+def info(debug: bool, index_path: Path | None, of_system: bool, as_json: bool) -> None:
     """Show what is in INDEX and how healthy its graph is."""
     with plain_errors(debug):
+        if of_system:
+            show_system(as_json)
+            return
+        if index_path is None:
+            raise InvalidInput("INDEX is missing; give the index to show, or --system for what manifind runs on.")
         facts = Index.open(index_path).info()
         if as_json:
             click.echo(json.dumps(facts, indent=2))
@@ -446,6 +457,17 @@ def show_hits(hits: list[Hit]) -> None:
     for hit in hits:
         where = f"{shown_box(hit.regions[0].box)} {hit.regions[0].share:.0%}" if hit.regions else ""
         out.print(f"{hit.rank:4}  {hit.score:8.4f}  {hit.key:<{widest}}  {where}".rstrip())
+
+
+def show_system(as_json: bool) -> None:
+    """Print what manifind runs on."""
+    facts = {"manifind": VERSION, "python": platform.python_version(), **kernels.system()}
+    if as_json:
+        click.echo(json.dumps(facts, indent=2))
+        return
+    for name, value in facts.items():
+        shown = ", ".join(value) if isinstance(value, list) else value
+        out.print(f"{name.replace('_', ' '):<18}", "none" if shown in (None, "") else shown)
 
 
 def show_chain(hit: Hit, chain: Chain) -> None:

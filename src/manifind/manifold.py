@@ -370,9 +370,10 @@ class Manifold:
             All regions of the query.
         top : int, optional
             Images to return; all by default. Images that no score reached are last, at zero.
-        engine : {"cg", "iteration", "offline", "spectral"}
-            Conjugate gradient, or the iteration of eq. 3; or one that does most of the work off line and less exactly,
-            on the whole collection only: see `prepare`.
+        engine : {"cg", "iteration", "local", "offline", "spectral"}
+            Conjugate gradient; the iteration of eq. 3; conjugate gradient on the neighbourhood of the query alone,
+            whose cost does not grow with the collection (`Ranking.reached` says how many regions that were); or one
+            that does most of the work off line and less exactly, on the whole collection only: see `prepare`.
         shortlist : int or array of image numbers, optional
             Diffuse only on the regions of these images (Sec. 4.4): the given ones, or as many as given that are the
             most similar by global descriptor. The others are not in the ranking.
@@ -685,6 +686,7 @@ def _rankings(
             iterations=int(solution.iterations[column]),
             residual=float(solution.residuals[column]),
             tol=checked.tol,
+            reached=None if solution.regions is None else int(solution.regions[column]),
             seed=one,
             scores=partial(solution.scores.__getitem__, (slice(None), column)),
         )

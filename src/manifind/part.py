@@ -61,6 +61,7 @@ class Part:
         iterations: int,
         residual: float,
         tol: float,
+        reached: int | None = None,
         seed: Seed | None,
         scores: Callable[[], FloatArray],
     ) -> Ranking:
@@ -82,6 +83,7 @@ class Part:
             iterations=iterations,
             residual=residual,
             converged=residual <= tol,
+            reached=reached,
             seed=seed,
             _region_scores=over_all_regions,
         )

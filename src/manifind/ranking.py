@@ -31,6 +31,8 @@ class Ranking:
     converged: bool = True
     """Whether that is within `tol`; at the paper's 20 iterations of conjugate gradient it is usually not, and the
     order of the best images is nevertheless final."""
+    reached: int | None = None
+    """Regions that took part in the solution where that is not all of them: ``engine="local"``."""
     seed: Seed | None = field(default=None, repr=False, compare=False)
     """What the query put on the graph: y, by region of the collection. None where it was not put there by a seed."""
     _region_scores: Callable[[], FloatArray] | None = field(default=None, repr=False, compare=False)

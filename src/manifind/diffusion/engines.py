@@ -7,7 +7,7 @@ from manifind import kernels
 from manifind.kernels import Solution
 from manifind.validation import FloatArray
 
-ENGINES = {"cg": kernels.conjugate_gradient, "iteration": kernels.iterate}
+ENGINES = {"cg": kernels.conjugate_gradient, "iteration": kernels.iterate, "local": kernels.solve_locally}
 
 
 def diffuse(
@@ -28,8 +28,8 @@ def diffuse(
         One right-hand side or many; many share each pass over S.
     alpha, max_iter, tol
         The diffusion parameter, the most products with S to spend, and the relative residual that is enough.
-    engine : {"cg", "iteration"}
-        Conjugate gradient (Sec. 4.3), or the iteration of eq. 3.
+    engine : {"cg", "iteration", "local"}
+        Conjugate gradient (Sec. 4.3), the iteration of eq. 3, or conjugate gradient on the neighbourhood of y alone.
 
     Returns
     -------

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from manifind import kernels
 from manifind.graph.neighbours import Neighbours
 from manifind.validation import FloatArray, IntArray
 
@@ -73,6 +74,10 @@ def restrict(S: sp.csr_array, degrees: FloatArray, rows: IntArray) -> sp.csr_arr
     rows : (r,) int32, ascending
         Regions to keep; they are numbered by their place here in the result.
     """
+    return (kernels.restrict if kernels.compiled() else _restrict)(S, degrees, rows)
+
+
+def _restrict(S: sp.csr_array, degrees: FloatArray, rows: IntArray) -> sp.csr_array:
     place = np.full(S.shape[0], -1, np.int32)
     place[rows] = np.arange(len(rows), dtype=np.int32)
     part = sp.csr_array(S[rows])

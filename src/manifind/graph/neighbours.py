@@ -71,6 +71,10 @@ def exact_neighbours(
     """
     k = _possible(k, len(vectors))
     width = min(k + reserve, len(vectors) - 1)
+    if kernels.compiled() and width and vectors.dtype == np.float32 and vectors.flags.c_contiguous:
+        ids, similarities = kernels.nearest_others(vectors, width, memory=memory, progress=progress)
+        link_duplicates(vectors, ids, similarities, k)
+        return Neighbours(ids, similarities)
     ids = np.empty((len(vectors), width), np.int32)
     similarities = np.empty((len(vectors), width), np.float32)
     step = max(1, min(BLOCK, memory // ((width + 1) * 24)))

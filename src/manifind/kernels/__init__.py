@@ -1,12 +1,28 @@
 """The few hot loops, on arrays that were checked by their callers.
 
-`nearest` (exact inner-product search), `similarities` (re-scoring given pairs), `conjugate_gradient` and `iterate`
-(the two solvers, many right-hand sides in one pass). Each has a plain twin in `manifind.kernels.plain` that says the
-same in the fewest words, and is tested against it.
+`nearest` and `nearest_others` (exact search by inner product), `similarities` (re-scoring given pairs),
+`conjugate_gradient` and `iterate` (the two solvers, many right-hand sides in one pass), `solve_locally` (the first of
+them on the neighbourhood of y). Each has a plain twin in `manifind.kernels.plain` that says the same in the fewest
+words, and is tested against it. The loops that measurement singled out are in a compiled core (``core/``, by way of
+`manifind.kernels.native`); all else, and everything where the core could not be compiled, is NumPy, SciPy and faiss.
 """
 
-from manifind.kernels.nearest import nearest, similarities
-from manifind.kernels.solve import Solution, conjugate_gradient, iterate
-from manifind.kernels.threads import thread_count
+from manifind.kernels.native import compiled, restrict, system
+from manifind.kernels.nearest import nearest, nearest_others, similarities
+from manifind.kernels.solve import Solution, conjugate_gradient, iterate, solve_locally
+from manifind.kernels.threads import set_threads, thread_count
 
-__all__ = ["Solution", "conjugate_gradient", "iterate", "nearest", "similarities", "thread_count"]
+__all__ = [
+    "Solution",
+    "compiled",
+    "conjugate_gradient",
+    "iterate",
+    "nearest",
+    "nearest_others",
+    "restrict",
+    "set_threads",
+    "similarities",
+    "solve_locally",
+    "system",
+    "thread_count",
+]

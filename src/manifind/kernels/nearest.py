@@ -1,12 +1,18 @@
-"""Exact search by inner product, and exact inner products of given pairs."""
+"""Exact search by inner product, and exact inner products of given pairs.
+
+The compiled core multiplies in eight bits and scores anew, in float32, every pair that the rounding leaves in doubt
+(``core/neighbours.h``); without it, and for what is small, faiss multiplies in float32.
+"""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 
 import faiss
 import numpy as np
 
+from manifind.kernels import native
+from manifind.kernels.threads import thread_count
 from manifind.validation import FloatArray, IntArray, Vectors
 
 PAIR_BYTES = 2**24
@@ -71,6 +77,10 @@ def nearest(
     m, d = queries.shape
     ids = np.empty((m, k), np.int32)
     scores = np.empty((m, k), np.float32)
+    threads = thread_count()
+    if native.core is not None and rows is None and m and k and (found := native.compressed(vectors)) is not None:
+        found.search(vectors, np.ascontiguousarray(queries, np.float32), threads, ids, scores)
+        return ids, scores
     step = max(1, memory // (k * 12))
     for start in range(0, m, step):
         block = slice(start, start + step)
@@ -79,6 +89,46 @@ def nearest(
         else:
             parts = _parts(vectors, rows, max(k, min(memory, PART_BYTES) // (4 * d)))
             scores[block], ids[block] = _search_parts(queries[block], parts, k)
+    return ids, scores
+
+
+def nearest_others(
+    vectors: FloatArray,
+    k: int,
+    *,
+    memory: int = 2**28,
+    deviations: float = 0.0,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[IntArray, FloatArray]:
+    """Find the `k` most similar other rows of each row, best first, in the compiled core: each pair once.
+
+    Parameters
+    ----------
+    vectors : (n, d) float32, C-contiguous
+    k : int
+        Between 1 and n − 1.
+    memory : int
+        Bytes of scratch for candidates. They take 4k or more a row: with room for all rows, each pair is multiplied
+        once, and with less nearly twice.
+    deviations : float
+        0 is exact: what the bound on the error of rounding cannot exclude is scored anew. Above 0 only what lies
+        within so many of its standard deviations is, which is a little faster and misses a few.
+    progress : callable, optional
+        Called with the rows done and the rows in all.
+
+    Returns
+    -------
+    ids : (n, k) int32
+    similarities : (n, k) float32
+    """
+    n = len(vectors)
+    ids, scores = np.empty((n, k), np.int32), np.empty((n, k), np.float32)
+    search = native.core.NeighbourSearch(vectors, "int8", deviations, memory, thread_count(), ids, scores)
+    done = 0
+    while done < n:  # a step at a time, so that an interrupt is heard
+        done = search.step()
+        if progress is not None:
+            progress(done, n)
     return ids, scores
 
 

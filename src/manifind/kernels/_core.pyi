@@ -1,0 +1,61 @@
+"""The compiled core; ``core/module.cpp`` has what each takes, checked there."""
+
+import numpy as np
+import numpy.typing as npt
+
+from manifind.validation import FloatArray, IntArray, Vectors
+
+Starts = npt.NDArray[np.int64]
+
+class Matrix:
+    def __init__(self, starts: Starts, columns: IntArray, values: FloatArray) -> None: ...
+
+class NeighbourSearch:
+    searched_again: int
+    def __init__(
+        self,
+        vectors: FloatArray,
+        precision: str,
+        deviations: float,
+        memory: int,
+        threads: int,
+        ids: IntArray,
+        similarities: FloatArray,
+    ) -> None: ...
+    def step(self) -> int: ...
+
+class CompressedRows:
+    def __init__(self, vectors: FloatArray, deviations: float, threads: int) -> None: ...
+    def search(
+        self, vectors: Vectors, queries: FloatArray, threads: int, ids: IntArray, similarities: FloatArray
+    ) -> None: ...
+
+def level() -> str: ...
+def levels() -> list[str]: ...
+def use_level(name: str) -> None: ...
+def solve(
+    S: Matrix,
+    order: IntArray | None,
+    y: FloatArray,
+    alpha: float,
+    max_iter: int,
+    tol: float,
+    threads: int,
+    f: FloatArray,
+    iterations: IntArray,
+    residuals: FloatArray,
+) -> None: ...
+def solve_locally(
+    S: Matrix,
+    rows: IntArray,
+    values: FloatArray,
+    alpha: float,
+    max_iter: int,
+    tol: float,
+    budget: int,
+    place: IntArray,
+    f: FloatArray,
+) -> tuple[int, float, int]: ...
+def breadth_first(S: Matrix, order: IntArray) -> None: ...
+def reorder(S: Matrix, order: IntArray, starts: Starts, columns: IntArray, values: FloatArray) -> None: ...
+def restrict(S: Matrix, degrees: FloatArray, rows: IntArray, threads: int) -> tuple[Starts, IntArray, FloatArray]: ...

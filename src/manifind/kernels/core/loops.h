@@ -1,0 +1,87 @@
+// The hot loops, each compiled once for every instruction set (loops.cpp) and reached through a table.
+//
+// They work on raw pointers and use no library: code of the standard library that was compiled here for AVX-512 could
+// be merged with the same code compiled elsewhere, and would then run on machines without it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace manifind {
+
+// Rows of a sparse matrix: the entries of row i are starts[i] … starts[i + 1].
+struct Csr {
+    int64_t n;
+    const int64_t* starts;
+    const int32_t* columns;
+    const float* values;
+};
+
+// Rows of vectors are packed in panels of 16: word w of row r of a panel is at [w * 16 + r]. A word is 32 bits: one
+// float32, two bfloat16 or four int8.
+constexpr int PANEL = 16;
+
+enum class Packing { float32 = 1, bf16 = 2, int8 = 4 };
+
+// How the rows of a packed block are to be read, an entry a row.
+struct Block {
+    const uint32_t* words;
+    const float* thresholds;  // a score that reaches it is a hit; infinity for rows that only fill a panel up
+    const float* offsets;     // added to the scores of the row: the most that they can be too low
+    const float* scales;      // int8: what one step of the integers is worth
+    const int32_t* biases;    // int8: 128 times the sum of the row's integers
+};
+
+struct Hit {
+    uint16_t row, column;
+    float score;
+};
+
+// Two rows to be scored, and where they stand among those that are searched.
+struct Pair {
+    int32_t left, right, left_place, right_place;
+};
+
+struct Loops {
+    const char* name;
+    bool low_precision;  // products of bf16 and int8 are faster than those of float32
+    int strip;           // rows of the right-hand block that `scan` takes, a multiple of PANEL
+
+    // Conjugate gradient, a batch: p is bf16, two columns a word (the low half is column c, the high half is column
+    // c + words); ap and r are float32 (n, 2 words). Writes ap = (I − αS)p for some rows and adds up, by column,
+    // pᵀap, rᵀp, rᵀap and apᵀap in `dots` (4, 2 words).
+    void (*multiply)(const Csr& S, int64_t begin, int64_t end, int words, float alpha, const uint32_t* p,
+                     const float* r, float* ap, double* dots);
+    // x += step·p, r −= step·ap, p = r + turn·p; adds up rᵀr, the new one, by column.
+    void (*advance)(int64_t begin, int64_t end, int words, const float* step, const float* turn, uint32_t* p,
+                    const float* ap, float* x, float* r, double* rr);
+    // The same for one right-hand side, p in float32.
+    void (*multiply_one)(const Csr& S, int64_t begin, int64_t end, float alpha, const float* p, const float* r,
+                         float* ap, double* dots);
+    void (*advance_one)(int64_t begin, int64_t end, float step, float turn, float* p, const float* ap, float* x,
+                        float* r, double* rr);
+
+    // Inner products of a (8 · halves rows) with a strip of b, `words` words long, plus the offsets of both rows; returns
+    // the hits, those that reach the threshold of their row or of their column. There is room in `hits` for all.
+    size_t (*scan)(Packing packing, int words, int halves, const Block& a, const Block& b, Hit* hits);
+    // Pack up to 16 rows, `rows[i]` of them, into one panel; int8 by `scales`. `words` counts words of a row.
+    void (*pack)(Packing packing, const float* vectors, int64_t d, const int64_t* rows, int count, int words,
+                 const float* scales, uint32_t* panel);
+    // Inner products of x with the given rows of `vectors`.
+    void (*dots)(const float* x, const float* vectors, int64_t d, const int32_t* ids, int64_t count, float* out);
+    // Inner products of pairs of rows.
+    void (*pair_dots)(const float* vectors, int64_t d, const Pair* pairs, int64_t count, float* out);
+};
+
+#ifdef MANIFIND_HAS_avx512
+extern const Loops loops_avx512;
+#endif
+#ifdef MANIFIND_HAS_avx2
+extern const Loops loops_avx2;
+#endif
+extern const Loops loops_portable;
+
+// The best that this machine can run, or that `use_level` chose.
+const Loops& loops();
+
+}  // namespace manifind

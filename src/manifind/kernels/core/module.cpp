@@ -1,0 +1,290 @@
+// What Python sees. Arguments are checked here, once; the work runs without the interpreter's lock.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "graph.h"
+#include "loops.h"
+#include "neighbours.h"
+#include "solve.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace manifind {
+namespace {
+
+template <class T, int dimensions>
+using Array = nb::ndarray<T, nb::ndim<dimensions>, nb::c_contig, nb::device::cpu>;
+
+std::vector<const Loops*> levels() {
+    std::vector<const Loops*> found;
+#ifdef MANIFIND_HAS_avx512
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni") &&
+        __builtin_cpu_supports("avx512bf16"))
+        found.push_back(&loops_avx512);
+#endif
+#ifdef MANIFIND_HAS_avx2
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) found.push_back(&loops_avx2);
+#endif
+    found.push_back(&loops_portable);
+    return found;
+}
+
+std::atomic<const Loops*> chosen{nullptr};
+
+void demand(bool holds, const char* what) {
+    if (!holds) throw std::invalid_argument(what);
+}
+
+// A sparse symmetric matrix whose arrays were checked; it keeps them alive and must not see them change.
+class Matrix {
+   public:
+    Matrix(Array<const int64_t, 1> starts, Array<const int32_t, 1> columns, Array<const float, 1> values)
+        : starts_(starts), columns_(columns), values_(values) {
+        demand(starts.size() >= 1, "starts is empty");
+        csr = {int64_t(starts.size()) - 1, starts.data(), columns.data(), values.data()};
+        const int64_t entries = int64_t(columns.size());
+        demand(values.size() == columns.size(), "columns and values differ in length");
+        demand(starts.data()[0] == 0 && starts.data()[csr.n] == entries, "starts does not span the entries");
+        const nb::gil_scoped_release release;
+        for (int64_t i = 0; i < csr.n; ++i) demand(csr.starts[i] <= csr.starts[i + 1], "starts is not ascending");
+        bool inside = true;
+        for (int64_t e = 0; e < entries; ++e) inside &= csr.columns[e] >= 0 && csr.columns[e] < csr.n;
+        demand(inside, "columns has entries outside the matrix");
+    }
+    Csr csr;
+
+   private:
+    Array<const int64_t, 1> starts_;
+    Array<const int32_t, 1> columns_;
+    Array<const float, 1> values_;
+};
+
+void check_stop(double alpha, int max_iter, int threads) {
+    demand(alpha > 0 && alpha < 1, "alpha is not in (0, 1)");
+    demand(max_iter >= 0, "max_iter is negative");
+    demand(threads >= 1, "threads is less than 1");
+}
+
+void check_order(const int32_t* order, size_t size, int64_t n) {
+    demand(int64_t(size) == n, "order has not as many entries as S has rows");
+    std::vector<bool> seen(n, false);
+    for (int64_t i = 0; i < n; ++i) {
+        demand(order[i] >= 0 && order[i] < n && !seen[order[i]], "order is not a permutation");
+        seen[order[i]] = true;
+    }
+}
+
+void check_rows(const Array<const int32_t, 1>& rows, int64_t n) {
+    for (size_t i = 0; i < rows.size(); ++i) {
+        const int32_t row = rows.data()[i];
+        demand(row >= 0 && row < n && (i == 0 || rows.data()[i - 1] < row), "rows are not ascending rows of S");
+    }
+}
+
+void solve_(const Matrix& S, std::optional<Array<const int32_t, 1>> order, Array<const float, 2> y, double alpha,
+            int max_iter, double tol, int threads, Array<float, 2> f, Array<int32_t, 1> iterations,
+            Array<float, 1> residuals) {
+    const int64_t n = S.csr.n, columns = int64_t(y.shape(1));
+    demand(int64_t(y.shape(0)) == n, "y has not as many rows as S");
+    demand(f.shape(0) == y.shape(0) && f.shape(1) == y.shape(1), "f is not of the shape of y");
+    demand(int64_t(iterations.size()) == columns && int64_t(residuals.size()) == columns,
+           "iterations and residuals do not have an entry for each column");
+    check_stop(alpha, max_iter, threads);
+    if (order) check_order(order->data(), order->size(), n);
+    const nb::gil_scoped_release release;
+    solve(S.csr, order ? order->data() : nullptr, y.data(), columns, float(alpha), {max_iter, tol}, threads, f.data(),
+          iterations.data(), residuals.data());
+}
+
+nb::tuple solve_locally_(const Matrix& S, Array<const int32_t, 1> rows, Array<const float, 1> values, double alpha,
+                         int max_iter, double tol, int64_t budget, Array<int32_t, 1> place, Array<float, 1> f) {
+    const int64_t n = S.csr.n;
+    demand(rows.size() == values.size(), "rows and values differ in length");
+    demand(int64_t(place.size()) == n && int64_t(f.size()) == n, "place and f do not have an entry for each row of S");
+    demand(budget >= 1, "budget is less than 1");
+    check_stop(alpha, max_iter, 1);
+    check_rows(rows, n);
+    Reach reach;
+    {
+        const nb::gil_scoped_release release;
+        reach = solve_locally(S.csr, rows.data(), values.data(), int64_t(rows.size()), float(alpha), {max_iter, tol},
+                              budget, place.data(), f.data());
+    }
+    return nb::make_tuple(reach.iterations, reach.residual, reach.regions);
+}
+
+void breadth_first_(const Matrix& S, Array<int32_t, 1> order) {
+    demand(int64_t(order.size()) == S.csr.n, "order has not as many entries as S has rows");
+    const nb::gil_scoped_release release;
+    breadth_first(S.csr, order.data());
+}
+
+void reorder_(const Matrix& S, Array<const int32_t, 1> order, Array<int64_t, 1> starts, Array<int32_t, 1> columns,
+              Array<float, 1> values) {
+    check_order(order.data(), order.size(), S.csr.n);
+    const size_t entries = size_t(S.csr.starts[S.csr.n]);
+    demand(int64_t(starts.size()) == S.csr.n + 1 && columns.size() == entries && values.size() == entries,
+           "starts, columns and values are not of the sizes of those of S");
+    const nb::gil_scoped_release release;
+    reorder(S.csr, order.data(), 1, starts.data(), columns.data(), values.data());
+}
+
+Packing packing_of(const std::string& precision) {
+    if (precision == "float32") return Packing::float32;
+    if (precision == "bf16") return Packing::bf16;
+    demand(precision == "int8", "precision is not float32, bf16 or int8");
+    return Packing::int8;
+}
+
+// Keeps the arrays that it works on alive.
+class NeighbourSearch {
+   public:
+    NeighbourSearch(Array<const float, 2> vectors, const std::string& precision, double deviations, int64_t memory,
+                    int threads, Array<int32_t, 2> ids, Array<float, 2> similarities)
+        : vectors_(vectors), ids_(ids), similarities_(similarities) {
+        const int64_t n = int64_t(vectors.shape(0)), d = int64_t(vectors.shape(1)), k = int64_t(ids.shape(1));
+        demand(n < (int64_t(1) << 31), "vectors has more rows than int32 can number");
+        demand(d >= 1, "vectors has no columns");
+        demand(k >= 1 && k < n, "k is not between 1 and the number of other rows");
+        demand(int64_t(ids.shape(0)) == n && similarities.shape(0) == ids.shape(0) &&
+                   similarities.shape(1) == ids.shape(1),
+               "ids and similarities do not have a row for each of vectors");
+        demand(memory >= 0, "memory is negative");
+        demand(deviations >= 0, "deviations is negative");
+        demand(threads >= 1, "threads is less than 1");
+        const Packing packing = packing_of(precision);
+        const nb::gil_scoped_release release;
+        search_ = std::make_unique<Neighbours>(vectors.data(), n, d, k, packing, deviations, memory, threads,
+                                               ids.data(), similarities.data());
+    }
+    int64_t step() {
+        const nb::gil_scoped_release release;
+        const std::lock_guard<std::mutex> held(guard_);
+        return search_->step();
+    }
+    int64_t searched_again() const { return search_->searched_again(); }
+
+   private:
+    Array<const float, 2> vectors_;
+    Array<int32_t, 2> ids_;
+    Array<float, 2> similarities_;
+    std::unique_ptr<Neighbours> search_;
+    std::mutex guard_;
+};
+
+class CompressedRows {
+   public:
+    CompressedRows(Array<const float, 2> vectors, double deviations, int threads) {
+        demand(deviations >= 0, "deviations is negative");
+        demand(vectors.shape(0) >= 1 && vectors.shape(0) < (size_t(1) << 31), "vectors has no rows, or too many");
+        demand(vectors.shape(1) >= 1, "vectors has no columns");
+        demand(threads >= 1, "threads is less than 1");
+        const nb::gil_scoped_release release;
+        rows_ = std::make_unique<Compressed>(vectors.data(), int64_t(vectors.shape(0)), int64_t(vectors.shape(1)),
+                                             deviations, threads);
+    }
+    void search(Array<const float, 2> vectors, Array<const float, 2> queries, int threads, Array<int32_t, 2> ids,
+                Array<float, 2> similarities) const {
+        const int64_t k = int64_t(ids.shape(1));
+        demand(int64_t(vectors.shape(0)) == rows_->n && int64_t(vectors.shape(1)) == rows_->d,
+               "vectors are not those that were compressed");
+        demand(int64_t(queries.shape(1)) == rows_->d, "queries and vectors differ in their columns");
+        demand(k >= 1 && k <= rows_->n, "k is not between 1 and the number of rows");
+        demand(ids.shape(0) == queries.shape(0) && similarities.shape(0) == queries.shape(0) &&
+                   similarities.shape(1) == ids.shape(1),
+               "ids and similarities do not have a row for each query");
+        demand(threads >= 1, "threads is less than 1");
+        const nb::gil_scoped_release release;
+        rows_->search(vectors.data(), queries.data(), int64_t(queries.shape(0)), k, threads, ids.data(),
+                      similarities.data());
+    }
+
+   private:
+    std::unique_ptr<Compressed> rows_;
+};
+
+// Hands a vector over to NumPy without copying.
+template <class T>
+auto handed(std::vector<T> vector) {
+    auto* kept = new std::vector<T>(std::move(vector));
+    nb::capsule owner(kept, [](void* one) noexcept { delete static_cast<std::vector<T>*>(one); });
+    return nb::ndarray<nb::numpy, T, nb::ndim<1>>(kept->data(), {kept->size()}, owner);
+}
+
+nb::tuple restrict_(const Matrix& S, Array<const float, 1> degrees, Array<const int32_t, 1> rows, int threads) {
+    demand(int64_t(degrees.size()) == S.csr.n, "degrees does not have an entry for each row of S");
+    demand(threads >= 1, "threads is less than 1");
+    check_rows(rows, S.csr.n);
+    Part part;
+    {
+        const nb::gil_scoped_release release;
+        part = restrict_to(S.csr, degrees.data(), rows.data(), int64_t(rows.size()), threads);
+    }
+    return nb::make_tuple(handed(std::move(part.starts)), handed(std::move(part.columns)),
+                          handed(std::move(part.values)));
+}
+
+}  // namespace
+
+const Loops& loops() {
+    const Loops* level = chosen.load();
+    if (!level) chosen = level = levels().front();
+    return *level;
+}
+
+}  // namespace manifind
+
+NB_MODULE(_core, m) {
+    using namespace manifind;
+    m.def("level", [] { return loops().name; });
+    m.def("levels", [] {
+        nb::list names;
+        for (const Loops* one : levels()) names.append(one->name);
+        return names;
+    });
+    m.def(
+        "use_level",
+        [](const std::string& name) {
+            for (const Loops* one : levels())
+                if (name == one->name) {
+                    chosen = one;
+                    return;
+                }
+            throw std::invalid_argument("this machine cannot run that level");
+        },
+        "name"_a);
+    nb::class_<Matrix>(m, "Matrix")
+        .def(nb::init<Array<const int64_t, 1>, Array<const int32_t, 1>, Array<const float, 1>>(),
+             "starts"_a.noconvert(), "columns"_a.noconvert(), "values"_a.noconvert());
+    nb::class_<NeighbourSearch>(m, "NeighbourSearch")
+        .def(nb::init<Array<const float, 2>, const std::string&, double, int64_t, int, Array<int32_t, 2>,
+                      Array<float, 2>>(),
+             "vectors"_a.noconvert(), "precision"_a, "deviations"_a, "memory"_a, "threads"_a, "ids"_a.noconvert(),
+             "similarities"_a.noconvert())
+        .def("step", &NeighbourSearch::step)
+        .def_prop_ro("searched_again", &NeighbourSearch::searched_again);
+    nb::class_<CompressedRows>(m, "CompressedRows")
+        .def(nb::init<Array<const float, 2>, double, int>(), "vectors"_a.noconvert(), "deviations"_a, "threads"_a)
+        .def("search", &CompressedRows::search, "vectors"_a.noconvert(), "queries"_a.noconvert(), "threads"_a,
+             "ids"_a.noconvert(), "similarities"_a.noconvert());
+    m.def("solve", solve_, "S"_a, "order"_a.none().noconvert(), "y"_a.noconvert(), "alpha"_a, "max_iter"_a, "tol"_a,
+          "threads"_a, "f"_a.noconvert(), "iterations"_a.noconvert(), "residuals"_a.noconvert());
+    m.def("solve_locally", solve_locally_, "S"_a, "rows"_a.noconvert(), "values"_a.noconvert(), "alpha"_a,
+          "max_iter"_a, "tol"_a, "budget"_a, "place"_a.noconvert(), "f"_a.noconvert());
+    m.def("reorder", reorder_, "S"_a, "order"_a.noconvert(), "starts"_a.noconvert(), "columns"_a.noconvert(),
+          "values"_a.noconvert());
+    m.def("restrict", restrict_, "S"_a, "degrees"_a.noconvert(), "rows"_a.noconvert(), "threads"_a);
+    m.def("breadth_first", breadth_first_, "S"_a, "order"_a.noconvert());
+}

@@ -1,0 +1,388 @@
+#include "neighbours.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <random>
+
+#include "parallel.h"
+
+namespace manifind {
+namespace {
+
+constexpr float NOTHING = -std::numeric_limits<float>::infinity();
+constexpr float NEVER = std::numeric_limits<float>::infinity();
+constexpr int64_t LEFT_ROWS = 4096;  // packed once and met by all others
+constexpr int64_t TILE_ROWS = 32;    // of them, that stay in the cache of a core beside a block of the others
+constexpr int64_t STRIPS = 6;        // strips of a block
+
+// Equal scores by id, so that the answer does not depend on who came first.
+constexpr auto better = [](const Candidate& a, const Candidate& b) {
+    return a.score > b.score || (a.score == b.score && a.id < b.id);
+};
+
+float at_rank(std::vector<Candidate>& candidates, int64_t rank) {
+    std::nth_element(candidates.begin(), candidates.begin() + (rank - 1), candidates.end(), better);
+    return candidates[rank - 1].score;
+}
+
+void drop_below(float least, std::vector<Candidate>& candidates) {
+    const auto gone = [&](const Candidate& one) { return one.score < least; };
+    candidates.erase(std::remove_if(candidates.begin(), candidates.end(), gone), candidates.end());
+}
+
+}  // namespace
+
+Rounding::Rounding(Packing packing, const float* vectors, int64_t n, int64_t d, double deviations, int threads)
+    : scales(n), offsets(n) {
+    constexpr int64_t ROWS = 1024;
+    std::vector<double> lengths(n), errors(n);
+    parallel((n + ROWS - 1) / ROWS, threads, [&](int64_t task, int) {
+        for (int64_t i = task * ROWS; i < std::min(n, (task + 1) * ROWS); ++i) {
+            const float* x = vectors + i * d;
+            float largest = 0;
+            double squared = 0, off = 0;
+            for (int64_t j = 0; j < d; ++j) largest = std::max(largest, std::fabs(x[j]));
+            const float scale = largest / 127, inverse = scale > 0 ? 1 / scale : 0;
+            for (int64_t j = 0; j < d; ++j) {
+                float rounded = x[j];
+                if (packing == Packing::int8) {
+                    rounded = float(int32_t(x[j] * inverse + (x[j] < 0 ? -0.5f : 0.5f))) * scale;
+                } else if (packing == Packing::bf16) {
+                    uint32_t bits;
+                    std::memcpy(&bits, &rounded, 4);
+                    bits = (bits + 0x7fffu + ((bits >> 16) & 1u)) & 0xffff0000u;
+                    std::memcpy(&rounded, &bits, 4);
+                }
+                off += double(x[j] - rounded) * (x[j] - rounded);
+                squared += double(x[j]) * x[j];
+            }
+            scales[i] = scale;
+            errors[i] = std::sqrt(off) * 1.0001;
+            lengths[i] = std::sqrt(squared) * 1.0001;
+        }
+    });
+    const double longest = n ? *std::max_element(lengths.begin(), lengths.end()) : 0;
+    const double worst = n ? *std::max_element(errors.begin(), errors.end()) : 0;
+    // x·z − x̂·ẑ = (x − x̂)·z + x̂·(z − ẑ), each at most the product of the lengths. Adding up d products in float32, here
+    // and when they are scored anew, is off by at most d units in the last place each time.
+    const double adding = double(d + 16) * std::ldexp(1.0, -23) * longest * longest;
+    for (int64_t i = 0; i < n; ++i) {
+        const double bound = errors[i] * (longest + worst);
+        const double spread = deviations > 0 ? std::min(1.0, deviations / std::sqrt(2.0 * double(d))) : 1.0;
+        offsets[i] = float(bound * spread + adding);
+    }
+}
+
+void Packed::fill(Packing packing, const float* vectors, int64_t d, const int64_t* rows, int64_t count,
+                  int64_t multiple, bool left, const Rounding& rounding) {
+    const int values = int(packing);
+    words_of_row = int((d + values - 1) / values);
+    const int64_t room = (count + multiple - 1) / multiple * multiple;
+    words.resize(size_t(room) * words_of_row);
+    thresholds.assign(room, NEVER);
+    offsets.assign(room, 0);
+    scales.assign(room, 0);
+    biases.assign(room, 0);
+    for (int64_t i = 0; i < count; ++i) {
+        offsets[i] = rounding.offsets[rows[i]];
+        scales[i] = rounding.scales[rows[i]];
+    }
+    for (int64_t panel = 0; panel < room; panel += PANEL) {
+        uint32_t* to = words.data() + panel * words_of_row;
+        const int present = int(std::max<int64_t>(0, std::min<int64_t>(PANEL, count - panel)));
+        loops().pack(packing, vectors, d, rows + panel, present, words_of_row, scales.data() + panel, to);
+        if (packing != Packing::int8) continue;
+        for (int64_t w = 0; w < int64_t(words_of_row) * PANEL; ++w) {
+            int32_t sum = 0;
+            for (int shift = 0; shift < 32; shift += 8) sum += int8_t(to[w] >> shift);
+            biases[panel + w % PANEL] += 128 * sum;
+            if (left) to[w] ^= 0x80808080u;
+        }
+    }
+}
+
+Block Packed::from(int64_t row) const {
+    return {words.data() + row * words_of_row, thresholds.data() + row, offsets.data() + row, scales.data() + row,
+            biases.data() + row};
+}
+
+// -- all rows against all ---------------------------------------------------------------------------------------------
+
+Neighbours::Neighbours(const float* vectors, int64_t n, int64_t d, int64_t k, Packing packing, double deviations,
+                       int64_t memory, int threads, int32_t* ids, float* similarities)
+    : vectors_(vectors),
+      n_(n),
+      d_(d),
+      k_(k),
+      packing_(loops().low_precision ? packing : Packing::float32),
+      threads_(threads),
+      ids_(ids),
+      similarities_(similarities),
+      rounding_(packing_, vectors, n, d, deviations, threads),
+      order_(n),
+      spare_size_(std::max<int64_t>(64, k / 2)),
+      scratch_(threads) {
+    std::iota(order_.begin(), order_.end(), int64_t(0));
+    std::shuffle(order_.begin(), order_.end(), std::mt19937_64(0));
+    const int64_t row_bytes = spare_size_ * int64_t(sizeof(Candidate)) + 16;
+    band_ = std::clamp<int64_t>(memory / row_bytes, std::min(n, LEFT_ROWS), n);
+    band_ = (n + (n + band_ - 1) / band_ - 1) / ((n + band_ - 1) / band_);  // bands of one size
+}
+
+int64_t Neighbours::step() {
+    if (at_ >= n_) return n_;
+    if (at_ == band_end_) start_band();
+    std::vector<int32_t> places(std::min(band_end_ - at_, LEFT_ROWS));
+    std::iota(places.begin(), places.end(), int32_t(at_ - band_begin_));
+    search(places, true);
+    at_ += int64_t(places.size());
+    if (at_ == band_end_) finish_band();
+    return at_;
+}
+
+void Neighbours::start_band() {
+    band_begin_ = at_;
+    band_end_ = std::min(n_, band_begin_ + band_);
+    spare_.resize(size_t(band_end_ - band_begin_) * spare_size_);
+    states_.reset(new State[band_end_ - band_begin_]);
+}
+
+// Meets the rows at these places with all others. Where it is their turn, those of the band that come before were met
+// already, and a pair within the band is a candidate for both.
+void Neighbours::search(const std::vector<int32_t>& places, bool turn) {
+    std::vector<int64_t> rows(places.size());
+    for (size_t i = 0; i < places.size(); ++i) rows[i] = order_[band_begin_ + places[i]];
+    left_.fill(packing_, vectors_, d_, rows.data(), int64_t(rows.size()), PANEL, true, rounding_);
+    const int64_t block = STRIPS * loops().strip;
+    struct Range {
+        int64_t begin, end;
+        bool both;
+    };
+    std::vector<Range> ranges;
+    const auto cut = [&](int64_t begin, int64_t end, bool both) {
+        for (; begin < end; begin += block) ranges.push_back({begin, std::min(end, begin + block), both});
+    };
+    if (turn) cut(band_begin_ + places[0], band_end_, true);
+    if (!turn) cut(band_begin_, band_end_, false);
+    cut(0, band_begin_, false);
+    cut(band_end_, n_, false);
+    parallel(int64_t(ranges.size()), threads_, [&](int64_t task, int thread) {
+        const Range& range = ranges[task];
+        scan_block(places, range.begin, range.end, range.both, turn, places[0] + (task + 1) * block,
+                   scratch_[thread]);
+    });
+}
+
+void Neighbours::scan_block(const std::vector<int32_t>& places, int64_t begin, int64_t end, bool both, bool guess,
+                            int64_t seen, Scratch& scratch) {
+    const Loops& l = loops();
+    scratch.right.fill(packing_, vectors_, d_, order_.data() + begin, end - begin, l.strip, false, rounding_);
+    scratch.hits.resize(TILE_ROWS * l.strip);
+    scratch.row_thresholds.assign(TILE_ROWS, NEVER);
+    const int64_t count = int64_t(places.size());
+    const int64_t row_rank = guess ? rank(seen) : k_;
+    const auto threshold = [&](int64_t place) { return states_[place].threshold.load(std::memory_order_relaxed); };
+    for (int64_t tile = 0; tile < count; tile += TILE_ROWS) {
+        const int64_t tile_end = std::min(count, tile + TILE_ROWS);
+        const int64_t column_rank = guess ? rank(places[0] + tile_end) : k_;
+        if (both && band_begin_ + places[tile] >= end) break;  // these pairs come the other way round
+        for (int64_t i = tile; i < tile + TILE_ROWS; ++i)
+            scratch.row_thresholds[i - tile] = i < tile_end ? threshold(places[i]) : NEVER;
+        for (int64_t j = begin; j < end && both; ++j) scratch.right.thresholds[j - begin] = threshold(j - band_begin_);
+        Block left = left_.from(tile);
+        left.thresholds = scratch.row_thresholds.data();
+        scratch.pairs.clear();
+        for (int64_t strip = begin; strip < end; strip += l.strip) {
+            const size_t found = l.scan(packing_, scratch.right.words_of_row, int((tile_end - tile + 7) / 8), left,
+                                        scratch.right.from(strip - begin), scratch.hits.data());
+            for (size_t h = 0; h < found; ++h) {
+                const int64_t i = tile + scratch.hits[h].row, j = strip + scratch.hits[h].column;
+                if (i >= count || j >= end) continue;
+                const int64_t row_place = band_begin_ + places[i];
+                if (row_place == j || (both && j < row_place)) continue;
+                scratch.pairs.push_back({int32_t(order_[row_place]), int32_t(order_[j]), places[i],
+                                         int32_t(j - band_begin_)});
+            }
+        }
+        scratch.scores.resize(scratch.pairs.size());
+        l.pair_dots(vectors_, d_, scratch.pairs.data(), int64_t(scratch.pairs.size()), scratch.scores.data());
+        for (size_t c = 0; c < scratch.pairs.size(); ++c) {
+            const Pair& pair = scratch.pairs[c];
+            push(pair.left_place, {scratch.scores[c], pair.right}, row_rank, scratch);
+            if (both) push(pair.right_place, {scratch.scores[c], pair.left}, column_rank, scratch);
+        }
+    }
+}
+
+// Of the rows that were seen, so many of the best hold all that are among the k best of all rows, hardly ever fewer.
+int64_t Neighbours::rank(int64_t seen) const {
+    const double share = double(k_) * std::min(1.0, double(seen) / double(n_));
+    return std::min<int64_t>(k_, int64_t(share + 3 * std::sqrt(share)) + 4);
+}
+
+void Neighbours::push(int64_t place, Candidate one, int64_t rank, Scratch& scratch) {
+    State& state = states_[place];
+    if (one.score < state.threshold.load(std::memory_order_relaxed)) return;
+    while (state.lock.test_and_set(std::memory_order_acquire)) std::this_thread::yield();
+    if (state.count >= (rank < k_ ? std::min(2 * rank + 16, k_ + spare_size_) : k_ + spare_size_))
+        compact(place, rank, scratch);
+    if (one.score >= state.threshold.load(std::memory_order_relaxed)) {
+        const int64_t at = state.count++;
+        if (at < k_) {
+            const int64_t to = order_[band_begin_ + place] * k_ + at;
+            ids_[to] = one.id;
+            similarities_[to] = one.score;
+        } else {
+            spare_[place * spare_size_ + at - k_] = one;
+        }
+    }
+    state.lock.clear(std::memory_order_release);
+}
+
+// Keeps the best `rank` candidates: k of them, or as many as are guessed to hold those of the k best that were seen.
+void Neighbours::compact(int64_t place, int64_t rank, Scratch& scratch) {
+    State& state = states_[place];
+    std::vector<Candidate>& candidates = scratch.candidates;
+    load(place, candidates);
+    const float threshold = at_rank(candidates, rank);
+    candidates.resize(rank);
+    state.threshold.store(threshold, std::memory_order_relaxed);
+    if (rank < k_) state.guess = threshold;
+    save(place, candidates);
+}
+
+void Neighbours::load(int64_t place, std::vector<Candidate>& to) const {
+    const int64_t row = order_[band_begin_ + place];
+    to.clear();
+    for (int64_t c = 0; c < states_[place].count; ++c)
+        to.push_back(c < k_ ? Candidate{similarities_[row * k_ + c], ids_[row * k_ + c]}
+                            : spare_[place * spare_size_ + c - k_]);
+}
+
+void Neighbours::save(int64_t place, const std::vector<Candidate>& from) {
+    const int64_t row = order_[band_begin_ + place], count = int64_t(from.size());
+    states_[place].count = int32_t(count);
+    for (int64_t c = 0; c < std::min(count, k_); ++c) {
+        ids_[row * k_ + c] = from[c].id;
+        similarities_[row * k_ + c] = from[c].score;
+    }
+    for (int64_t c = k_; c < count; ++c) spare_[place * spare_size_ + c - k_] = from[c];
+}
+
+void Neighbours::finish_row(int64_t place, Scratch& scratch) {
+    std::vector<Candidate>& candidates = scratch.candidates;
+    load(place, candidates);
+    at_rank(candidates, k_);
+    candidates.resize(k_);
+    std::sort(candidates.begin(), candidates.end(), better);
+    save(place, candidates);
+}
+
+void Neighbours::finish_band() {
+    const int64_t rows = band_end_ - band_begin_;
+    // Were the guesses low enough? If not, all over again for these rows, without.
+    std::vector<int32_t> again;
+    for (int64_t place = 0; place < rows; ++place) {
+        State& state = states_[place];
+        bool sure = state.count >= k_;
+        if (sure && state.guess > NOTHING) {
+            load(place, scratch_[0].candidates);
+            sure = at_rank(scratch_[0].candidates, k_) >= state.guess;
+        }
+        if (sure) continue;
+        again.push_back(int32_t(place));
+        state.count = 0;
+        state.threshold.store(NOTHING, std::memory_order_relaxed);
+    }
+    again_total_ += int64_t(again.size());
+    for (size_t first = 0; first < again.size(); first += LEFT_ROWS)
+        search({again.begin() + first, again.begin() + std::min(again.size(), first + LEFT_ROWS)}, false);
+
+    constexpr int64_t ROWS = 256;
+    parallel((rows + ROWS - 1) / ROWS, threads_, [&](int64_t task, int thread) {
+        for (int64_t place = task * ROWS; place < std::min(rows, (task + 1) * ROWS); ++place)
+            finish_row(place, scratch_[thread]);
+    });
+}
+
+// -- a few queries ----------------------------------------------------------------------------------------------------
+
+Compressed::Compressed(const float* vectors, int64_t rows, int64_t dimensions, double deviations, int threads)
+    : n(rows),
+      d(dimensions),
+      packing_(loops().low_precision ? Packing::int8 : Packing::float32),
+      deviations_(deviations) {
+    std::vector<int64_t> all(n);
+    std::iota(all.begin(), all.end(), int64_t(0));
+    const Rounding rounding(packing_, vectors, n, d, deviations, threads);
+    packed_.fill(packing_, vectors, d, all.data(), n, loops().strip, false, rounding);
+}
+
+void Compressed::search(const float* vectors, const float* queries, int64_t m, int64_t k, int threads, int32_t* ids,
+                        float* similarities) const {
+    const Loops& l = loops();
+    const Rounding rounding(packing_, queries, m, d, deviations_, 1);
+    std::vector<int64_t> all(m);
+    std::iota(all.begin(), all.end(), int64_t(0));
+    Packed left;
+    left.fill(packing_, queries, d, all.data(), m, PANEL, true, rounding);
+    // Scores are upper bounds here; the least that they can stand for is lower by both offsets, twice.
+    const auto slack = [&](int64_t i, int32_t id) { return 2 * (rounding.offsets[i] + packed_.offsets[id]); };
+
+    // Each thread has a part of the rows, and candidates of its own.
+    const int64_t strips = (n + l.strip - 1) / l.strip, parts = std::min<int64_t>(threads, strips);
+    std::vector<std::vector<std::vector<Candidate>>> found(parts, std::vector<std::vector<Candidate>>(m));
+    // The k-th best of what the candidates are at least: nothing below it can be among the k best.
+    const auto least = [&](int64_t i, const std::vector<Candidate>& candidates, std::vector<Candidate>& scratch) {
+        scratch = candidates;
+        for (Candidate& one : scratch) one.score -= slack(i, one.id);
+        return at_rank(scratch, k);
+    };
+    parallel(parts, threads, [&](int64_t part, int) {
+        std::vector<std::vector<Candidate>>& mine = found[part];
+        std::vector<Candidate> scratch;
+        std::vector<size_t> full(m, size_t(2 * k + 64));
+        std::vector<float> thresholds(left.thresholds.size(), NEVER), never(l.strip, NEVER);
+        std::fill_n(thresholds.begin(), m, NOTHING);
+        std::vector<Hit> hits(TILE_ROWS * l.strip);
+        for (int64_t strip = strips * part / parts; strip < strips * (part + 1) / parts; ++strip) {
+            Block right = packed_.from(strip * l.strip);
+            right.thresholds = never.data();
+            for (int64_t tile = 0; tile < m; tile += TILE_ROWS) {
+                Block rows = left.from(tile);
+                rows.thresholds = thresholds.data() + tile;
+                const int halves = int((std::min(m - tile, TILE_ROWS) + 7) / 8);
+                const size_t count = l.scan(packing_, packed_.words_of_row, halves, rows, right, hits.data());
+                for (size_t h = 0; h < count; ++h) {
+                    const int64_t i = tile + hits[h].row, j = strip * l.strip + hits[h].column;
+                    if (i >= m || j >= n || hits[h].score < thresholds[i]) continue;
+                    mine[i].push_back({hits[h].score, int32_t(j)});
+                    if (mine[i].size() < full[i]) continue;
+                    thresholds[i] = least(i, mine[i], scratch);
+                    drop_below(thresholds[i], mine[i]);
+                    full[i] = std::max(size_t(2 * k + 64), 2 * mine[i].size());
+                }
+            }
+        }
+    });
+    parallel(m, threads, [&](int64_t i, int) {
+        std::vector<Candidate> candidates, scratch;
+        for (int64_t part = 0; part < parts; ++part)
+            candidates.insert(candidates.end(), found[part][i].begin(), found[part][i].end());
+        drop_below(least(i, candidates, scratch), candidates);
+        std::vector<int32_t> which(candidates.size());
+        std::vector<float> scores(candidates.size());
+        for (size_t c = 0; c < candidates.size(); ++c) which[c] = candidates[c].id;
+        l.dots(queries + i * d, vectors, d, which.data(), int64_t(which.size()), scores.data());
+        for (size_t c = 0; c < candidates.size(); ++c) candidates[c].score = scores[c];
+        std::partial_sort(candidates.begin(), candidates.begin() + k, candidates.end(), better);
+        for (int64_t c = 0; c < k; ++c) {
+            ids[i * k + c] = candidates[c].id;
+            similarities[i * k + c] = candidates[c].score;
+        }
+    });
+}
+
+}  // namespace manifind

@@ -1,0 +1,116 @@
+// The k most similar other rows of each row, by all inner products, each pair once.
+//
+// Products are taken in low precision, tile by tile. A pair whose product, plus the most that low precision can be off,
+// reaches the threshold of one of its rows is scored anew in float32, at once, while both rows are in the cache, and
+// becomes a candidate if the true score reaches it. No neighbour is lost that way: exactness does not depend on luck.
+// Rows are visited in random order, so that what was seen so far is a sample: from it a threshold is guessed that lets
+// few through from the beginning. At the end it is checked that no guess was too high; rows for which one was are
+// searched again without guessing.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <vector>
+
+#include "loops.h"
+
+namespace manifind {
+
+struct Candidate {
+    float score;
+    int32_t id;
+};
+
+// What low precision makes of rows: the scale of their integers, and how far the rounded row is from the row.
+struct Rounding {
+    std::vector<float> scales;
+    // Of each row; the product of two rows is off by the sum of theirs at most.
+    std::vector<float> offsets;
+    // With `deviations` > 0, so many standard deviations instead, if errors are spread evenly over the dimensions.
+    Rounding(Packing packing, const float* vectors, int64_t n, int64_t d, double deviations, int threads);
+};
+
+// Rows packed for `scan`, with what goes with them.
+struct Packed {
+    std::vector<uint32_t> words;
+    std::vector<float> thresholds, offsets, scales;
+    std::vector<int32_t> biases;
+    int words_of_row = 0;
+    // Packs the given rows, filled up to a multiple of `multiple`; for the left-hand side int8 is made unsigned.
+    void fill(Packing packing, const float* vectors, int64_t d, const int64_t* rows, int64_t count, int64_t multiple,
+              bool left, const Rounding& rounding);
+    Block from(int64_t row) const;
+};
+
+class Neighbours {
+   public:
+    // With `deviations` > 0 not quite exact: see `Rounding`.
+    Neighbours(const float* vectors, int64_t n, int64_t d, int64_t k, Packing packing, double deviations,
+               int64_t memory, int threads, int32_t* ids, float* similarities);
+    // Does a part of the work; returns how many rows are done.
+    int64_t step();
+    int64_t searched_again() const { return again_total_; }
+
+   private:
+    // What a thread works with.
+    struct Scratch {
+        Packed right;
+        std::vector<Hit> hits;
+        std::vector<Candidate> candidates;
+        std::vector<Pair> pairs;
+        std::vector<float> scores, row_thresholds;
+    };
+    void start_band();
+    void finish_band();
+    void search(const std::vector<int32_t>& places, bool turn);
+    void scan_block(const std::vector<int32_t>& places, int64_t begin, int64_t end, bool both, bool guess,
+                    int64_t seen, Scratch& scratch);
+    int64_t rank(int64_t seen) const;
+    void push(int64_t place, Candidate one, int64_t rank, Scratch& scratch);
+    void compact(int64_t place, int64_t rank, Scratch& scratch);
+    void load(int64_t place, std::vector<Candidate>& to) const;
+    void save(int64_t place, const std::vector<Candidate>& from);
+    void finish_row(int64_t place, Scratch& scratch);
+
+    // A row of the band. Its candidates: the first k in the lists that are returned, the others in `spare_`.
+    struct State {
+        std::atomic<float> threshold{-std::numeric_limits<float>::infinity()};
+        float guess = -std::numeric_limits<float>::infinity();
+        int32_t count = 0;
+        std::atomic_flag lock = ATOMIC_FLAG_INIT;
+    };
+
+    const float* vectors_;
+    int64_t n_, d_, k_;
+    Packing packing_;
+    int threads_;
+    int32_t* ids_;
+    float* similarities_;
+    Rounding rounding_;
+    std::vector<int64_t> order_;  // place -> row
+    // Rows whose candidates are held at a time are a band of the order; places count from its beginning.
+    int64_t band_begin_ = 0, band_end_ = 0, band_ = 0, at_ = 0, spare_size_ = 0, again_total_ = 0;
+    std::vector<Candidate> spare_;
+    std::unique_ptr<State[]> states_;
+    Packed left_;
+    std::vector<Scratch> scratch_;
+};
+
+// Rows in int8 for searching a few queries in them, with exact scoring of what it finds.
+class Compressed {
+   public:
+    Compressed(const float* vectors, int64_t n, int64_t d, double deviations, int threads);
+    // `vectors` are the rows that it was made from: they are not kept.
+    void search(const float* vectors, const float* queries, int64_t m, int64_t k, int threads, int32_t* ids,
+                float* similarities) const;
+    const int64_t n, d;
+
+   private:
+    Packing packing_;
+    double deviations_;
+    Packed packed_;
+};
+
+}  // namespace manifind

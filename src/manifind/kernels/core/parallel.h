@@ -1,0 +1,36 @@
+// Threads of one call: started when it begins, joined before it ends. There is no pool to own or to fork.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace manifind {
+
+// Calls work(task, thread) for every task of 0 … tasks, on up to `threads` threads; rethrows the first exception.
+template <class Work>
+void parallel(int64_t tasks, int threads, Work work) {
+    std::atomic<int64_t> next{0};
+    std::exception_ptr failure;
+    std::mutex guard;
+    auto run = [&](int thread) {
+        try {
+            for (int64_t task; (task = next.fetch_add(1)) < tasks;) work(task, thread);
+        } catch (...) {
+            const std::lock_guard<std::mutex> held(guard);
+            if (!failure) failure = std::current_exception();
+            next = tasks;
+        }
+    };
+    const int helpers = int(threads < tasks ? threads : tasks) - 1;
+    std::vector<std::thread> started;
+    for (int thread = 1; thread <= helpers; ++thread) started.emplace_back(run, thread);
+    run(0);
+    for (std::thread& one : started) one.join();
+    if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace manifind

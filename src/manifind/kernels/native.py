@@ -1,0 +1,154 @@
+"""The compiled core, if it is there, and what is kept for it between calls.
+
+`core` is the extension module, or None where the install found no compiler: NumPy, SciPy and faiss serve then, and a
+line of the log says so once. ``MANIFIND_CORE`` may be ``off``, or the file of another build of it.
+"""
+
+import importlib
+import importlib.util
+import logging
+import os
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import faiss
+import numpy as np
+import scipy
+import scipy.sparse as sp
+from threadpoolctl import threadpool_info
+
+from manifind.kernels.threads import thread_count
+from manifind.validation import FloatArray, IntArray, Vectors
+
+if TYPE_CHECKING:
+    from manifind.kernels import _core
+
+
+def _loaded() -> Any:
+    wanted = os.environ.get("MANIFIND_CORE")
+    if wanted == "off":
+        raise ImportError("MANIFIND_CORE is off")
+    if not wanted:
+        return importlib.import_module("manifind.kernels._core")
+    spec = importlib.util.spec_from_file_location("_core", wanted)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"MANIFIND_CORE, {wanted}, is no extension module")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+core: Any = None
+try:
+    core = _loaded()
+except ImportError as reason:
+    logging.getLogger("manifind").info(
+        "the compiled core is not there (%s); NumPy, SciPy and faiss serve, several times slower", reason
+    )
+
+ENOUGH = 16
+"""Right-hand sides solved on one matrix from which ordering it pays."""
+
+
+class Prepared:
+    """A symmetric matrix as the core takes it: checked, and after enough use in breadth-first order."""
+
+    def __init__(self, S: sp.csr_array) -> None:
+        self.source = S.indptr, S.indices, S.data
+        values = np.ascontiguousarray(S.data, np.float32)
+        columns = S.indices.astype(np.int32, copy=False)
+        self._arrays = S.indptr.astype(np.int64, copy=False), columns, values
+        self.matrix: _core.Matrix = core.Matrix(*self._arrays)
+        self.ordered: tuple[_core.Matrix, IntArray] | None = None
+        self.scratch: list[IntArray] = []
+        """For `solve_locally`: arrays of n entries, all −1, an entry for each thread that was at it."""
+        self._solved = 0
+
+    def for_columns(self, columns: int) -> tuple["_core.Matrix", IntArray | None]:
+        """Return the matrix to solve so many right-hand sides on, and the order of its regions.
+
+        Once it was used enough they are in breadth-first order: neighbours then lie near each other in memory, which
+        half of the time of a batch depends on. The ordered matrix is a copy, and one column gains nothing by it.
+        """
+        self._solved += columns
+        if self.ordered is None and self._solved >= ENOUGH and columns > 1:
+            order = np.empty(len(self._arrays[0]) - 1, np.int32)
+            core.breadth_first(self.matrix, order)
+            arrays = tuple(np.empty_like(array) for array in self._arrays)
+            core.reorder(self.matrix, order, *arrays)
+            self.ordered = core.Matrix(*arrays), order
+        return (self.matrix, None) if self.ordered is None or columns == 1 else self.ordered
+
+
+_prepared: dict[int, Prepared] = {}
+
+
+def prepared(S: sp.csr_array) -> Prepared:
+    """Return `S` as the core takes it; made once, and kept while `S` lives. Its values must not change meanwhile."""
+    key = id(S)
+    found = _prepared.get(key)
+    if found is None or any(a is not b for a, b in zip(found.source, (S.indptr, S.indices, S.data), strict=True)):
+        if key not in _prepared:
+            weakref.finalize(S, _prepared.pop, key, None)
+        found = _prepared[key] = Prepared(S)
+    return found
+
+
+COMPRESSED_FROM = 2**24
+"""Values in a collection from which compressing it pays, at the second search."""
+_compressed: "dict[int, _core.CompressedRows]" = {}
+_searched: set[int] = set()
+
+
+def compressed(vectors: Vectors) -> "_core.CompressedRows | None":
+    """Return the rows in eight bits, for searching: a quarter of their size, made at the second search.
+
+    They are kept while `vectors` lives, whose values must not change meanwhile.
+    """
+    key = id(vectors)
+    if key in _compressed:
+        return _compressed[key]
+    if vectors.size < COMPRESSED_FROM or vectors.dtype != np.float32 or not vectors.flags.c_contiguous:
+        return None
+    if key not in _searched:
+        _searched.add(key)
+        weakref.finalize(vectors, _forget, key)
+        return None
+    _compressed[key] = core.CompressedRows(vectors, 0.0, thread_count())
+    return _compressed[key]
+
+
+def _forget(key: int) -> None:
+    _searched.discard(key)
+    _compressed.pop(key, None)
+
+
+def compiled() -> bool:
+    """Whether the compiled core is there."""
+    return core is not None
+
+
+def restrict(S: sp.csr_array, degrees: FloatArray, rows: IntArray) -> sp.csr_array:
+    """Keep the given ascending rows and columns of the affinity behind S and normalise anew, in one pass.
+
+    `manifind.graph.restrict` has the plain twin.
+    """
+    rows = np.ascontiguousarray(rows, np.int32)
+    degrees = np.ascontiguousarray(degrees, np.float32)
+    starts, columns, values = core.restrict(prepared(S).matrix, degrees, rows, thread_count())
+    return sp.csr_array((values, columns, starts), shape=(len(rows), len(rows)))
+
+
+def system() -> dict[str, Any]:
+    """Return what the kernels run on."""
+    blas = sorted({f"{pool['internal_api']} {pool.get('version')}" for pool in threadpool_info()})
+    return {
+        "threads": thread_count(),
+        "core": "compiled" if compiled() else "not compiled: NumPy, SciPy and faiss serve, several times slower",
+        "instructions": core.level() if compiled() else None,
+        "could_run": core.levels() if compiled() else [],
+        "blas": blas,
+        "faiss": faiss.__version__,
+        "numpy": np.__version__,
+        "scipy": scipy.__version__,
+    }

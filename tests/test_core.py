@@ -1,0 +1,336 @@
+"""The compiled core against the plain twins, at every level that this machine can run."""
+
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from manifind import kernels
+from manifind.graph import affinity
+from manifind.graph.affinity import normalise
+from manifind.kernels import native, plain, solve
+from manifind.validation import FloatArray, IntArray
+from tests.collections_of_regions import unit
+from tests.test_kernels import symmetric
+
+pytestmark = pytest.mark.skipif(not kernels.compiled(), reason="the core was not compiled")
+
+core = native.core
+LEVELS = core.levels() if kernels.compiled() else []
+seeds = st.integers(0, 2**32 - 1)
+in_the_fixture = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=50)
+
+
+@pytest.fixture(params=LEVELS)
+def level(request: pytest.FixtureRequest) -> Iterator[str]:
+    before = core.level()
+    core.use_level(request.param)
+    yield str(request.param)
+    core.use_level(before)
+
+
+@pytest.fixture
+def everywhere(level: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The core on small graphs too, which are otherwise solved in float64."""
+    monkeypatch.setattr(solve, "SMALL", 0)
+    return level
+
+
+def right_hand_sides(n: int, columns: int, rng: np.random.Generator) -> FloatArray:
+    y = (rng.random((n, columns)) * (rng.random((n, columns)) < 0.2)).astype(np.float32)
+    y[:, 0] = 0
+    return y
+
+
+@pytest.mark.usefixtures("everywhere")
+@in_the_fixture
+@given(n=st.integers(1, 90), columns=st.integers(1, 130), alpha=st.sampled_from([0.3, 0.9, 0.99]), seed=seeds)
+def test_conjugate_gradient_reaches_the_closed_form(n: int, columns: int, alpha: float, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    S, y = symmetric(n, rng), right_hand_sides(n, columns, rng)
+    solution = kernels.conjugate_gradient(S, y, alpha, 3000, 1e-7)
+    truth = (1 - alpha) * np.linalg.inv(np.eye(n) - alpha * S.toarray().astype(np.float64)) @ y
+    np.testing.assert_allclose(solution.scores, truth, rtol=1e-5, atol=1e-5)
+    assert (solution.residuals <= 1e-6).all()
+    assert solution.iterations[0] == 0
+
+
+@pytest.mark.usefixtures("everywhere")
+@pytest.mark.parametrize("columns", [1, 5, 64])
+@pytest.mark.parametrize("max_iter", [1, 2, 20])
+def test_what_is_reported_is_the_true_residual(columns: int, max_iter: int, rng: np.random.Generator) -> None:
+    S, y = symmetric(400, rng, density=0.05), rng.random((400, columns)).astype(np.float32)
+    solution = kernels.conjugate_gradient(S, y, 0.99, max_iter, 1e-30)
+    b, f = 0.01 * y.astype(np.float64), solution.scores.astype(np.float64)
+    true = np.linalg.norm(b - f + 0.99 * (S @ f), axis=0) / np.linalg.norm(b, axis=0)
+    np.testing.assert_allclose(solution.residuals, true, rtol=1e-3, atol=2e-5)
+    np.testing.assert_array_equal(solution.iterations, max_iter)
+
+
+@pytest.mark.usefixtures("everywhere")
+def test_columns_stop_by_themselves(rng: np.random.Generator) -> None:
+    S = symmetric(40, rng)
+    y = np.tile(rng.random((40, 1)).astype(np.float32), 6)
+    y[:, 0] = 0
+    y[0, 0] = 1  # an empty row: one step solves it
+    solution = kernels.conjugate_gradient(S, y, 0.99, 500, 1e-6)
+    assert solution.iterations[0] == 1 < solution.iterations[1:].min()
+
+
+@pytest.mark.usefixtures("everywhere")
+def test_the_answer_does_not_depend_on_the_threads(rng: np.random.Generator) -> None:
+    S, y = symmetric(300, rng), rng.random((300, 40)).astype(np.float32)
+    matrix = native.prepared(S).matrix
+    found = []
+    for threads in (1, 2, 7):
+        solution = [np.empty_like(y), np.empty(40, np.int32), np.empty(40, np.float32)]
+        core.solve(matrix, None, y, 0.9, 20, 1e-6, threads, *solution)
+        found.append(solution)
+    for one in found[1:]:
+        for a, b in zip(one, found[0], strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+@in_the_fixture
+@given(n=st.integers(1, 90), seed=seeds)
+def test_breadth_first_order_is_a_relabelling(n: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    S = symmetric(n, rng, density=0.05)
+    ready = native.prepared(S)
+    order = np.empty(n, np.int32)
+    core.breadth_first(ready.matrix, order)
+    np.testing.assert_array_equal(np.sort(order), np.arange(n))
+    starts, columns, values = np.empty(n + 1, np.int64), np.empty(S.nnz, np.int32), np.empty(S.nnz, np.float32)
+    core.reorder(ready.matrix, order, starts, columns, values)
+    ordered = sp.csr_array((values, columns, starts), shape=(n, n))
+    np.testing.assert_array_equal(ordered.toarray(), S.toarray()[np.ix_(order, order)])
+
+
+@pytest.mark.usefixtures("everywhere")
+def test_an_ordered_matrix_gives_the_same_scores(rng: np.random.Generator) -> None:
+    S, y = symmetric(200, rng, density=0.05), rng.random((200, native.ENOUGH)).astype(np.float32)
+    first = kernels.conjugate_gradient(S, y[:, :5], 0.9, 30, 1e-6)
+    assert native.prepared(S).ordered is None
+    second = kernels.conjugate_gradient(S, y, 0.9, 30, 1e-6)
+    assert native.prepared(S).ordered is not None
+    np.testing.assert_allclose(second.scores[:, :5], first.scores, atol=1e-5)
+
+
+def test_what_was_prepared_goes_with_its_matrix(rng: np.random.Generator) -> None:
+    before = len(native._prepared)
+    S = symmetric(20, rng)
+    assert native.prepared(S) is native.prepared(S)
+    S.data = S.data / 2
+    np.testing.assert_array_equal(native.prepared(S).source[2], S.data)
+    del S
+    assert len(native._prepared) == before
+
+
+@in_the_fixture
+@given(
+    n=st.integers(1, 120),
+    columns=st.integers(1, 3),
+    budget=st.integers(1, 150),
+    max_iter=st.sampled_from([1, 5, 40]),
+    seed=seeds,
+)
+def test_local_solution_equals_its_twin(n: int, columns: int, budget: int, max_iter: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    S, y = symmetric(n, rng, density=0.08), right_hand_sides(n, columns, rng)
+    solution = kernels.solve_locally(S, y, 0.9, max_iter, 1e-6, budget=budget)
+    twin = plain.solve_locally(S, y, 0.9, max_iter, 1e-6, budget)
+    np.testing.assert_array_equal(solution.regions, twin.regions)
+    np.testing.assert_allclose(solution.scores, twin.scores, atol=2e-5)
+    np.testing.assert_allclose(solution.residuals, twin.residuals, atol=1e-4)
+
+
+def test_a_local_solution_with_room_for_all_is_the_solution(rng: np.random.Generator) -> None:
+    S, y = symmetric(300, rng, density=0.02), np.zeros((300, 1), np.float32)
+    y[150] = 1
+    whole = kernels.conjugate_gradient(S, y, 0.9, 500, 1e-6)
+    np.testing.assert_allclose(kernels.solve_locally(S, y, 0.9, 500, 1e-6, budget=300).scores, whole.scores, atol=1e-6)
+
+
+@in_the_fixture
+@given(n=st.integers(1, 80), seed=seeds)
+def test_the_part_that_a_shortlist_leaves_equals_its_twin(n: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    S, degrees = normalise(symmetric(n, rng))
+    rows = np.sort(rng.choice(n, rng.integers(1, n + 1), replace=False)).astype(np.int32)
+    part = kernels.restrict(S, degrees, rows)
+    twin = affinity._restrict(S, degrees, rows)
+    np.testing.assert_allclose(part.toarray(), twin.toarray(), rtol=1e-6, atol=1e-7)
+
+
+def check_neighbours(vectors: FloatArray, ids: IntArray, similarities: FloatArray, k: int) -> None:
+    """Against the twin: equal similarities; the ids have them, are different, and are not the row itself."""
+    n = len(vectors)
+    np.testing.assert_allclose(similarities, plain.nearest_others(vectors, k)[1], atol=1e-6)
+    np.testing.assert_allclose(np.einsum("nkd,nd->nk", vectors[ids], vectors), similarities, atol=1e-6)
+    assert all(len(set(row)) == k for row in ids.tolist())
+    assert not (ids == np.arange(n)[:, None]).any()
+    assert (np.diff(similarities, axis=1) <= 0).all()
+
+
+@in_the_fixture
+@pytest.mark.parametrize("precision", ["int8", "bf16", "float32"])
+@given(
+    n=st.integers(2, 400),
+    d=st.integers(1, 70),
+    k=st.integers(1, 60),
+    copies=st.integers(1, 8),
+    memory=st.sampled_from([0, 2**28]),
+    threads=st.integers(1, 3),
+    seed=seeds,
+)
+def test_neighbours_equal_sorting_all_products(
+    level: str, precision: str, n: int, d: int, k: int, copies: int, memory: int, threads: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    vectors = unit(np.repeat(rng.normal(size=(-(-n // copies), d)), copies, axis=0)[:n])
+    k = min(k, n - 1)
+    ids, similarities = np.empty((n, k), np.int32), np.empty((n, k), np.float32)
+    search = core.NeighbourSearch(vectors, precision, 0.0, memory, threads, ids, similarities)
+    while search.step() < n:
+        pass
+    check_neighbours(vectors, ids, similarities, k)
+
+
+@pytest.mark.parametrize("memory", [0, 2**28])
+@pytest.mark.parametrize("spread", [1.0, 0.01])
+def test_neighbours_of_many_rows_are_exact(level: str, memory: int, spread: float, rng: np.random.Generator) -> None:
+    """Several blocks and bands, guesses, and similarities that eight bits cannot tell apart."""
+    vectors = unit(rng.normal(size=(1, 24)) + spread * rng.normal(size=(9001, 24)))
+    k = 30
+    ids, similarities = np.empty((9001, k), np.int32), np.empty((9001, k), np.float32)
+    search = core.NeighbourSearch(vectors, "int8", 0.0, memory, 2, ids, similarities)
+    while search.step() < 9001:
+        pass
+    sample = rng.choice(9001, 500, replace=False)
+    products = vectors[sample] @ vectors.T
+    products[np.arange(500), sample] = -1
+    truth = -np.sort(-products, axis=1)[:, :k]
+    np.testing.assert_allclose(similarities[sample], truth, atol=1e-6)
+    assert all(len(set(row)) == k for row in ids[sample].tolist())
+
+
+def test_rows_whose_threshold_was_guessed_too_high_are_searched_again(rng: np.random.Generator) -> None:
+    n, k = 20_000, 200
+    vectors = unit(rng.normal(size=(n, 4)))
+    ids, similarities = np.empty((n, k), np.int32), np.empty((n, k), np.float32)
+    search = core.NeighbourSearch(vectors, "int8", 0.0, 2**28, 1, ids, similarities)
+    while search.step() < n:
+        pass
+    assert search.searched_again > 0  # a guess allows for three standard deviations, and there are 20,000 rows
+    rows = rng.choice(n, 1000, replace=False)
+    products = vectors[rows] @ vectors.T
+    products[np.arange(1000), rows] = -1
+    np.testing.assert_allclose(similarities[rows], -np.sort(-products, axis=1)[:, :k], atol=1e-6)
+
+
+@in_the_fixture
+@given(m=st.integers(1, 40), n=st.integers(1, 300), d=st.integers(1, 70), k=st.integers(1, 60), seed=seeds)
+def test_search_in_compressed_rows_equals_sorting_all_products(
+    level: str, m: int, n: int, d: int, k: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    queries, vectors = unit(rng.normal(size=(m, d))), unit(rng.normal(size=(n, d)))
+    k = min(k, n)
+    ids, similarities = np.empty((m, k), np.int32), np.empty((m, k), np.float32)
+    core.CompressedRows(vectors, 0.0, 2).search(vectors, queries, 2, ids, similarities)
+    np.testing.assert_allclose(similarities, plain.nearest(queries, vectors, k)[1], atol=1e-6)
+    np.testing.assert_allclose(np.einsum("mkd,md->mk", vectors[ids], queries), similarities, atol=1e-6)
+    assert all(len(set(row)) == k for row in ids.tolist())
+
+
+def test_the_second_search_of_a_large_collection_is_in_compressed_rows(
+    monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> None:
+    monkeypatch.setattr(native, "COMPRESSED_FROM", 1)
+    vectors = unit(rng.normal(size=(500, 12)))
+    first = kernels.nearest(vectors[:7], vectors, 5)
+    assert id(vectors) not in native._compressed
+    second = kernels.nearest(vectors[:7], vectors, 5)
+    assert id(vectors) in native._compressed
+    np.testing.assert_array_equal(first[0], second[0])
+    np.testing.assert_allclose(first[1], second[1], atol=1e-6)
+    key = id(vectors)
+    del vectors
+    assert key not in native._compressed
+
+
+def test_the_boundary_refuses_what_does_not_fit(rng: np.random.Generator) -> None:
+    starts, columns, values = np.array([0, 1, 2]), np.array([1, 0], np.int32), np.ones(2, np.float32)
+    S = core.Matrix(starts, columns, values)
+    for bad in (
+        (starts[:0], columns, values),
+        (starts, columns[:1], values),
+        (starts, columns + 1, values),
+        (starts, columns - 1, values),
+        (np.array([0, 3, 2]), columns, values),
+        (np.array([0, 1, 1]), columns, values),
+    ):
+        with pytest.raises(ValueError, match=r"starts|columns"):
+            core.Matrix(*bad)
+    with pytest.raises(TypeError):
+        core.Matrix(starts, columns, values.astype(np.float64))
+    y, f, i, r = np.ones((2, 1), np.float32), np.ones((2, 1), np.float32), np.zeros(1, np.int32), np.ones(1, np.float32)
+    for bad_call in (
+        (None, y[:1], 0.9, 1, 0.1, 1, f, i, r),
+        (None, y, 0.9, 1, 0.1, 1, f[:1], i, r),
+        (None, y, 0.9, 1, 0.1, 1, f, i[:0], r),
+        (None, y, 1.0, 1, 0.1, 1, f, i, r),
+        (None, y, 0.9, -1, 0.1, 1, f, i, r),
+        (None, y, 0.9, 1, 0.1, 0, f, i, r),
+        (np.zeros(2, np.int32), y, 0.9, 1, 0.1, 1, f, i, r),
+    ):
+        with pytest.raises(ValueError, match=r"y|f|iterations|alpha|max_iter|threads|order"):
+            core.solve(S, *bad_call)
+    with pytest.raises(TypeError):
+        core.solve(S, None, y.astype(np.float64), 0.9, 1, 0.1, 1, f, i, r)
+    x, ids, near = np.eye(3, dtype=np.float32), np.zeros((3, 2), np.int32), np.zeros((3, 2), np.float32)
+    for bad_search in (
+        (x, "int4", 0.0, 0, 1, ids, near),
+        (x, "int8", -1.0, 0, 1, ids, near),
+        (x, "int8", 0.0, -1, 1, ids, near),
+        (x, "int8", 0.0, 0, 0, ids, near),
+        (x, "int8", 0.0, 0, 1, ids[:2], near),
+        (x[:2], "int8", 0.0, 0, 1, ids[:2], near[:2]),
+        (x[:, :0].copy(), "int8", 0.0, 0, 1, ids, near),
+    ):
+        with pytest.raises(ValueError, match=r"precision|deviations|memory|threads|ids|k is|columns"):
+            core.NeighbourSearch(*bad_search)
+    rows = core.CompressedRows(x, 0.0, 1)
+    for bad_query in (
+        (x[:2], x, 1, ids, near),
+        (x, x[:2], 1, ids, near),
+        (x, x[:, :2].copy(), 1, ids, near),
+        (x, x, 0, ids, near),
+    ):
+        with pytest.raises(ValueError, match=r"vectors|queries|ids|threads"):
+            rows.search(*bad_query)
+    with pytest.raises(ValueError, match="cannot run"):
+        core.use_level("abacus")
+
+
+def test_other_threads_run_while_the_core_works(rng: np.random.Generator) -> None:
+    S, y = symmetric(600, rng), rng.random((600, 64)).astype(np.float32)
+    matrix = native.prepared(S).matrix
+    done = threading.Event()
+    turns = 0
+
+    def work() -> None:
+        solution = [np.empty_like(y), np.empty(64, np.int32), np.empty(64, np.float32)]
+        core.solve(matrix, None, y, 0.999, 300, 1e-30, 1, *solution)
+        done.set()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    while not done.is_set():
+        turns += 1
+    thread.join()
+    assert turns > 1000
