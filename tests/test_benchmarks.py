@@ -41,3 +41,12 @@ def test_upkeep(repository: Path) -> None:
     result = printed(repository, "benchmarks/upkeep.py", "--photos", "120", "--k", "10", "--share", "0.05")
     assert result["photos"] == 120
     assert result["same_neighbours"] == {"add": pytest.approx(1, abs=1e-3), "remove": pytest.approx(1, abs=1e-3)}
+
+
+def test_serve(repository: Path) -> None:
+    words = ["--rows", "3000", "-k", "10", "--seconds", "0.5", "--clients", "1", "8", "--overload", "300"]
+    result = printed(repository, "benchmarks/serve.py", *words)
+    assert set(result["clients"]) == {"1", "8"}
+    assert all(set(one["statuses"]) == {"200"} for one in result["clients"].values())
+    assert set(result["overload"]["statuses"]) <= {"200", "503"}
+    assert result["batching_gain"] > 0
