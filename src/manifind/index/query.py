@@ -29,6 +29,7 @@ SHORTLIST = 10_000
 SHOWN_REGIONS = 5
 BINS = 64
 """Steps across and down a photo in which the place of what matched is worked out."""
+EDGES = np.linspace(0, 1, BINS + 1, dtype=np.float32)
 
 Box = tuple[float, float, float, float]
 """x0, y0, x1, y1 in pixels of the upright photo."""
@@ -129,10 +130,9 @@ class Search:
         first, shares = self._all_shares(image)
         if shares is None:
             return None
-        record = self.generation.catalogue[image]
-        boxes = np.asarray(self.generation.boxes[first : first + len(shares)], np.float64)
-        x0, x1 = _middle(boxes[:, 0], boxes[:, 2], shares, record.width)
-        y0, y1 = _middle(boxes[:, 1], boxes[:, 3], shares, record.height)
+        boxes = np.asarray(self.generation.boxes[first : first + len(shares)], np.float32)
+        # Regions reach from edge to edge, so that theirs are the photo's.
+        x0, y0, x1, y1 = (round(float(corner), 1) for corner in _middle(boxes, shares, boxes.max(axis=0)[2:]))
         return x0, y0, x1, y1
 
     def _all_shares(self, image: int) -> tuple[int, FloatArray | None]:
@@ -149,17 +149,17 @@ class Search:
         return Hit(place + 1, key, score, self.shares(image), image, self)
 
 
-def _middle(
-    starts: npt.NDArray[np.float64], ends: npt.NDArray[np.float64], shares: FloatArray, length: int
-) -> tuple[float, float]:
-    """Return where the middle four fifths of shares begin and end that are spread evenly over intervals."""
-    edges = np.linspace(0, length, BINS + 1)
-    covered = np.clip(np.minimum(ends[:, None], edges[1:]) - np.maximum(starts[:, None], edges[:-1]), 0, None)
-    covered /= np.maximum(ends - starts, 1e-6)[:, None]
-    density = np.clip(shares @ covered - 0.5 * covered.mean(axis=0), 0, None)
-    below = np.concatenate([[0], np.cumsum(density) / density.sum()])
-    first, last = np.interp([0.1, 0.9], below, edges)
-    return round(float(first), 1), round(float(last), 1)
+def _middle(boxes: FloatArray, shares: FloatArray, size: FloatArray) -> npt.NDArray[np.float64]:
+    """Return the box that holds the middle four fifths of shares that are spread evenly over boxes."""
+    starts, ends = boxes[:, :2] / size, boxes[:, 2:] / size
+    # (2, r, BINS): which part of each region lies in each step across, and down.
+    covered = np.minimum(ends.T[..., None], EDGES[1:]) - np.maximum(starts.T[..., None], EDGES[:-1])
+    np.maximum(covered, 0, out=covered)
+    covered /= np.maximum(ends - starts, 1e-6).T[..., None]
+    density = np.maximum(shares @ covered - covered.sum(axis=1) * (0.5 / len(shares)), 0)
+    below = np.cumsum(density, axis=1)
+    corners = [np.interp([0.1 * line[-1], 0.9 * line[-1]], [0.0, *line], EDGES) for line in below]
+    return np.array([corners[0][0], corners[1][0], corners[0][1], corners[1][1]]) * np.tile(size, 2)
 
 
 def view(describer: Describer, pixels: npt.NDArray[np.uint8], box: Sequence[float] | None) -> View:

@@ -2,11 +2,9 @@
 
 import hashlib
 import io
-import os
 import stat
 import zipfile
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -186,10 +184,3 @@ def _entry(rank: int, key: str) -> str:
     """Name a photo in an archive: nothing in it leads anywhere but into one folder."""
     name = "".join(c if c.isalnum() or c in " ._-()" else "_" for c in "_".join(PurePosixPath(key).parts))
     return f"photos/{rank:03d}-{name[-180:]}"
-
-
-def default_threads() -> int:
-    """Return how many threads may read and describe photos at once."""
-    with suppress(AttributeError):
-        return max(1, len(os.sched_getaffinity(0)))
-    return os.cpu_count() or 1

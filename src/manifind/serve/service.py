@@ -33,6 +33,9 @@ from manifind.validation import unit_vectors
 log = logging.getLogger("manifind.serve")
 T = TypeVar("T")
 
+RECORDS = 20_000
+"""Photos of which what the index has is kept at hand."""
+
 FEWEST_WAITING = 4
 """Searches that are let in however slow the machine is."""
 
@@ -72,6 +75,7 @@ class Service:
         self._described: Kept[View] = Kept(DESCRIBED_BYTES)
         self._describing = ThreadPoolExecutor(settings.describe_threads, thread_name_prefix="describe")
         self._rendering = ThreadPoolExecutor(settings.picture_threads, thread_name_prefix="picture")
+        self._records: Kept[ImageRecord] = Kept(RECORDS)
         self._checked: Describer | None = None
         self._fingerprint = ""
         self._under_way = 0
@@ -141,9 +145,9 @@ class Service:
     @asynccontextmanager
     async def _admitted(self) -> AsyncIterator[None]:
         """Hold one of the places for searches; 503 where none is free."""
-        # No more than can be answered in half of the time that a search may take, at the pace of late.
+        # No more than can be answered well within the time that a search may take, at the pace of late.
         room = min(
-            self.settings.waiting, max(FEWEST_WAITING, int(self.settings.time_limit / 2 / max(self._pace, 1e-6)))
+            self.settings.waiting, max(FEWEST_WAITING, int(0.7 * self.settings.time_limit / max(self._pace, 1e-6)))
         )
         if self._under_way >= room:
             self.metrics.refused.inc()
@@ -226,6 +230,14 @@ class Service:
         self._pace += 0.3 * ((time.perf_counter() - start) / len(jobs) - self._pace)
         return answers
 
+    def _record(self, now: Generation, image: int) -> ImageRecord:
+        """Return what the index has of a photo; those found often are at hand."""
+        known = self._records.get((now.number, image))
+        if known is None:
+            known = now.catalogue[image]
+            self._records.put((now.number, image), known, 1)
+        return known
+
     def _solved(self, jobs: Sequence[_Job]) -> list[bytes | Search | Exception]:
         answers: list[bytes | Search | Exception] = [busy()] * len(jobs)
         groups: dict[tuple[int, str, bool], list[int]] = {}
@@ -237,7 +249,8 @@ class Service:
             try:
                 searches = rank(group[0].now, [job.query for job in group], top, method)
                 found: list[bytes | Search] = [
-                    search if explain else _answer(search, job) for search, job in zip(searches, group, strict=True)
+                    search if explain else _answer(search, job, self._record)
+                    for search, job in zip(searches, group, strict=True)
                 ]
             except Exception as error:  # one group's fault is not another's
                 for i in places:
@@ -389,9 +402,8 @@ def _given(now: Generation, vectors: list[list[float]]) -> View:
     return View(checked, np.zeros((len(checked), 4), np.float32))
 
 
-def _answer(search: Search, job: _Job) -> bytes:
+def _answer(search: Search, job: _Job, record_of: Callable[[Generation, int], ImageRecord]) -> bytes:
     """Return the answer to a search as JSON, all but the times."""
-    catalogue = search.generation.catalogue
     kept = [
         (int(image), float(score))
         for image, score in zip(search.ranking.images, search.ranking.scores, strict=True)
@@ -399,7 +411,7 @@ def _answer(search: Search, job: _Job) -> bytes:
     ][: job.request.top]
     results = []
     for place, (image, score) in enumerate(kept, 1):
-        record = catalogue[image]
+        record = record_of(search.generation, image)
         regions = [{"box": one.box, "share": round(one.share, 4)} for one in search.shares(image)]
         where = search.where(image)
         results.append({"rank": place, "score": score, "where": where, "regions": regions, **_shown(record)})

@@ -27,11 +27,8 @@ class Settings:
     uploads_bytes: int = 300_000_000
     """What uploads may take together; the oldest make room."""
     json_bytes: int = 8_000_000
-    most_views: int = 64
-    """Photos and boxes in one query."""
     most_regions: int = 4096
     """Descriptors in one query."""
-    largest_top: int = 1000
     describe_threads: int = 2
     picture_threads: int = 2
     cache_bytes: int = 128_000_000
