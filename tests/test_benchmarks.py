@@ -51,3 +51,12 @@ def test_speed(repository: Path, stage: str) -> None:
     assert result["rows"]
     assert all(row["ratio"] > 0 for row in result["rows"] if "ratio" in row)
     assert all(row["recall"] > 0.95 for row in result["rows"] if "recall" in row)
+
+
+def test_serve(repository: Path) -> None:
+    words = ["--rows", "3000", "-k", "10", "--seconds", "0.5", "--clients", "1", "8", "--overload", "300"]
+    result = printed(repository, "benchmarks/serve.py", *words)
+    assert set(result["clients"]) == {"1", "8"}
+    assert all(set(one["statuses"]) == {"200"} for one in result["clients"].values())
+    assert set(result["overload"]["statuses"]) <= {"200", "503"}
+    assert result["batching_gain"] > 0

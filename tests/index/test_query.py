@@ -23,9 +23,9 @@ def test_many_at_once_are_answered_as_one_by_one(method: str, index: Index) -> N
         Query.of([described(index, scene(i, 1, (20, 30)), FIRST), described(index, scene(30, 2))], against)
         for i, against in enumerate([[], [described(index, scene(31, 2), SECOND)], []])
     ]
-    together = rank(index._now, queries, 6, method)
+    together = rank(index.state, queries, 6, method)
     for query, search in zip(queries, together, strict=True):
-        (alone,) = rank(index._now, [query], 6, method)
+        (alone,) = rank(index.state, [query], 6, method)
         assert search.ranking.images.tolist() == alone.ranking.images.tolist()
         np.testing.assert_allclose(search.ranking.scores, alone.ranking.scores, rtol=1e-5)
         for a, b in zip(search.hits(), alone.hits(), strict=True):
@@ -35,7 +35,7 @@ def test_many_at_once_are_answered_as_one_by_one(method: str, index: Index) -> N
 def test_a_whole_photo_of_the_collection_needs_no_describing(index: Index, photos: Path) -> None:
     image = index.catalogue.of_key("first-1.png")
     assert image is not None
-    stored, anew = stored_view(index._now, image.number), described(index, scene(1, 1, (70, 50)))
+    stored, anew = stored_view(index.state, image.number), described(index, scene(1, 1, (70, 50)))
     np.testing.assert_allclose(stored.vectors, anew.vectors, atol=2e-3)
     np.testing.assert_allclose(stored.boxes, anew.boxes, atol=0.1)
 
@@ -66,7 +66,7 @@ def test_shares_of_all_regions_add_up_to_one(index: Index, photos: Path) -> None
 
 
 def test_a_photo_outside_the_ranking_is_no_hit(index: Index) -> None:
-    (search,) = rank(index._now, [Query.of([stored_view(index._now, 0)])], 3)
+    (search,) = rank(index.state, [Query.of([stored_view(index.state, 0)])], 3)
     assert [search.hit(hit.image) == hit for hit in search.hits()] == [True] * 3
     assert sum(search.hit(i) is not None for i in range(len(index))) == 3
 

@@ -3,6 +3,7 @@
 from manifind.index.build import Changes
 from manifind.index.check import Problem
 from manifind.index.estimate import Estimate
+from manifind.index.evidence import Evidence, evidence
 from manifind.index.generation import Generation
 from manifind.index.index import Chain, Index, Link, Place
 from manifind.index.query import METHODS, Hit, Query, RegionShare, Search, View, rank, stored_view, view, whole_box
@@ -12,6 +13,7 @@ __all__ = [
     "Chain",
     "Changes",
     "Estimate",
+    "Evidence",
     "Generation",
     "Hit",
     "Index",
@@ -22,6 +24,7 @@ __all__ = [
     "RegionShare",
     "Search",
     "View",
+    "evidence",
     "rank",
     "stored_view",
     "view",

@@ -109,6 +109,11 @@ class Index:
         return self._now.number
 
     @property
+    def state(self) -> Generation:
+        """The state that is being searched: whoever has it keeps it while the index moves on."""
+        return self._now
+
+    @property
     def catalogue(self) -> Catalogue:
         """The photos, and what was passed over."""
         return self._now.catalogue
@@ -437,9 +442,10 @@ class Index:
         if store.read_manifest(self.path, KIND, FORMAT)["generation"] == self._now.number:
             return
         newest = Generation.read(self.path)
-        if newest.fields["describer"]["sha256"] != self._now.fields["describer"]["sha256"]:
-            self._describer = None  # the whitening was learnt again
+        relearnt = newest.fields["describer"]["sha256"] != self._now.fields["describer"]["sha256"]
         self._now = newest
+        if relearnt:
+            self._describer = None  # after the move, or another thread might load the old one again
 
     def check(self, *, progress: Progress | None = None) -> list[Problem]:
         """Verify every checksum and everything that holds of an index; return what is wrong and what would repair it.

@@ -27,6 +27,9 @@ SHORTLIST = 10_000
 """Photos that a search diffuses on where the collection has more than twice as many (Sec. 4.4)."""
 
 SHOWN_REGIONS = 5
+BINS = 64
+"""Steps across and down a photo in which the place of what matched is worked out."""
+EDGES = np.linspace(0, 1, BINS + 1, dtype=np.float32)
 
 Box = tuple[float, float, float, float]
 """x0, y0, x1, y1 in pixels of the upright photo."""
@@ -108,21 +111,55 @@ class Search:
         """Return the regions of a photo by their share of its score, largest first; None for all that have any."""
         if self.method != "regional":
             return ()
+        first, shares = self._all_shares(image)
+        if shares is None:
+            return ()
+        best = np.argsort(-shares, kind="stable")[:most]
+        boxes = self.generation.boxes
+        return tuple(RegionShare(box_of(boxes[first + i]), float(shares[i])) for i in best if shares[i] > 0)
+
+    def where(self, image: int) -> Box | None:
+        """Return one box round what matched in a photo; None where the method does not know.
+
+        The share of each region lies evenly over its box. Across and down, the box holds the middle four fifths of what
+        stands above half of what equal shares would give: on scenes whose objects are known it meets them better than
+        the region of the largest share does (``benchmarks/evidence.py``).
+        """
+        if self.method != "regional":
+            return None
+        first, shares = self._all_shares(image)
+        if shares is None:
+            return None
+        boxes = np.asarray(self.generation.boxes[first : first + len(shares)], np.float32)
+        # Regions reach from edge to edge, so that theirs are the photo's.
+        x0, y0, x1, y1 = (round(float(corner), 1) for corner in _middle(boxes, shares, boxes.max(axis=0)[2:]))
+        return x0, y0, x1, y1
+
+    def _all_shares(self, image: int) -> tuple[int, FloatArray | None]:
+        """Return the first region of a photo and the shares of all of them; None where nothing reached it."""
         manifold = self.generation.manifold
         first, end = manifold.layout_.starts[image : image + 2]
         scores = np.maximum(manifold.weights_[first:end] * self.ranking.regions[first:end], 0)
         total = scores.sum()
-        if total == 0:
-            return ()
-        shares = scores / total
-        best = np.argsort(-shares, kind="stable")[:most]
-        boxes = self.generation.boxes
-        return tuple(RegionShare(box_of(boxes[first + i]), float(shares[i])) for i in best if shares[i] > 0)
+        return int(first), None if total == 0 else scores / total
 
     def _hit(self, place: int) -> Hit:
         image = int(self.ranking.images[place])
         key, score = self.generation.catalogue[image].key, float(self.ranking.scores[place])
         return Hit(place + 1, key, score, self.shares(image), image, self)
+
+
+def _middle(boxes: FloatArray, shares: FloatArray, size: FloatArray) -> npt.NDArray[np.float64]:
+    """Return the box that holds the middle four fifths of shares that are spread evenly over boxes."""
+    starts, ends = boxes[:, :2] / size, boxes[:, 2:] / size
+    # (2, r, BINS): which part of each region lies in each step across, and down.
+    covered = np.minimum(ends.T[..., None], EDGES[1:]) - np.maximum(starts.T[..., None], EDGES[:-1])
+    np.maximum(covered, 0, out=covered)
+    covered /= np.maximum(ends - starts, 1e-6).T[..., None]
+    density = np.maximum(shares @ covered - covered.sum(axis=1) * (0.5 / len(shares)), 0)
+    below = np.cumsum(density, axis=1)
+    corners = [np.interp([0.1 * line[-1], 0.9 * line[-1]], [0.0, *line], EDGES) for line in below]
+    return np.array([corners[0][0], corners[1][0], corners[0][1], corners[1][1]]) * np.tile(size, 2)
 
 
 def view(describer: Describer, pixels: npt.NDArray[np.uint8], box: Sequence[float] | None) -> View:

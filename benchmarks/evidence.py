@@ -1,0 +1,251 @@
+"""How good the page's judgements are: the line, the empty answer, refining a search, the box round what matched.
+
+    python benchmarks/evidence.py [--scenes FOLDER] [--manifold SAVED] [--part line|nothing|refine|where ...] [--json]
+
+On Oxford5k's descriptors where they are at hand (``setting.py`` says where), and on the scenes that ``manifind demo
+--out FOLDER`` made and indexed.
+
+line     photos above the line "probably not below here": precision, recall and F1 over queries whose answer is known,
+         and the F1 of the best line that could have been drawn for each query
+nothing  how often a query that has matches is told that it has none, and how often one from the other collection is
+         told that it has some
+refine   mAP after the first wrong results were marked as not meant (they are taken out of both rankings), by weight,
+         and after right results were marked as meant
+where    how well boxes meet the planted objects, as intersection over union: the region of the largest share, and the
+         box that the page draws
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+
+import oxford5k_data
+from manifind import Manifold, scenes
+from manifind import manifold as manifold_module
+from manifind.diffusion import Seed, opposed
+from manifind.index import Generation, Index, Query, Search, View, evidence, rank
+from manifind.ranking import Ranking
+from manifind.validation import FloatArray
+
+PARTS = ("line", "nothing", "refine", "where")
+WEIGHTS = (0.1, 0.25, 0.5, 1.0)
+
+
+@dataclass(frozen=True)
+class Known:
+    """Queries on a collection, with the photos that show what they ask for."""
+
+    name: str
+    state: Generation
+    queries: list[FloatArray]
+    positives: list[set[int]]
+    junk: list[set[int]]
+    own: list[set[int]]
+    """Photos that the query was cut from."""
+
+    def searches(self, queries: Sequence[FloatArray] | None = None) -> list[Search]:
+        views = [Query.of([View(q, np.zeros((len(q), 4), np.float32))]) for q in queries or self.queries]
+        return rank(self.state, views, None)
+
+
+def oxford5k(k: int, saved: Path | None) -> Known:
+    protocol = oxford5k_data.oxford5k()
+    if saved is None:
+        manifold = Manifold(k=k, query_k=50).fit(protocol.vectors, protocol.image_of)
+    else:
+        manifold = Manifold.load(saved, verify=False)
+    images = len(manifold.layout_.images)
+    # All that ranking and evidence look at.
+    state = SimpleNamespace(
+        manifold=manifold, boxes=np.zeros((len(protocol.vectors), 4)), others={}, catalogue=range(images)
+    )
+    names = json.loads((oxford5k_data.FOLDER / "names.json").read_text())
+    truth = json.loads((oxford5k_data.FOLDER / "ground_oxford5k.json").read_text())
+    own = [{names.index(truth[key]["name"].removeprefix("oxc1_"))} for key in sorted(truth)]
+    task = protocol.tasks["Oxford5k"]
+    positives, junk = ([set(one.tolist()) for one in some] for some in (task.positives, task.junk))
+    return Known("Oxford5k", cast(Generation, state), protocol.queries, positives, junk, own)
+
+
+def demo_scenes(folder: Path) -> tuple[Known, Index, scenes.Scenes]:
+    index = Index.open(folder / "scenes.manifind")
+    made = scenes.make_scenes(folder / "scenes", scenes=len(index))
+    number = {image.key: image.number for image in index.catalogue.images}
+    queries = [
+        index.describer.describe(np.ascontiguousarray(_cut(index, made.queries_folder / one.file, one.box)))
+        for one in made.queries
+    ]
+    positives = [{number[s.file] for s in made.truth if s.shows == one.shows} for one in made.queries]
+    none: list[set[int]] = [set() for _ in queries]
+    return Known("scenes", index.state, [q.vectors for q in queries], positives, none, none), index, made
+
+
+def _cut(index: Index, file: Path, box: Sequence[float]) -> Any:
+    pixels, (x0, y0, x1, y1) = index.cut(file, box)
+    return pixels[y0:y1, x0:x1]
+
+
+def line(known: Known) -> dict[str, float]:
+    rows = []
+    for search, positives, junk, own in zip(known.searches(), known.positives, known.junk, known.own, strict=True):
+        found = evidence(search, own)
+        assert found is not None  # noqa: S101
+        images = search.ranking.images[: found.likely].tolist()
+        right = [one in positives for one in images if one not in junk]
+        whole = np.array([one in positives for one in search.ranking.images.tolist() if one not in junk])
+        hits = np.cumsum(whole)
+        best = (2 * hits / (np.arange(1, len(whole) + 1) + len(positives))).max()
+        f1 = 2 * sum(right) / (len(right) + len(positives))
+        rows.append([np.mean(right) if right else 1.0, sum(right) / len(positives), f1, best])
+    return dict(zip(("precision", "recall", "f1", "best_f1"), np.mean(rows, axis=0).tolist(), strict=True))
+
+
+def nothing(known: Known, strangers: Sequence[FloatArray]) -> dict[str, float]:
+    def none(search: Search, own: set[int]) -> bool:
+        found = evidence(search, own)
+        return found is not None and found.similarity <= found.chance
+
+    missed = [none(one, own) for one, own in zip(known.searches(), known.own, strict=True)]
+    told = [not none(one, set()) for one in known.searches(strangers)]
+    return {
+        "told_none_though_there_are": float(np.mean(missed)),
+        "told_some_though_there_are_none": float(np.mean(told)),
+        "queries": len(missed),
+        "strangers": len(told),
+    }
+
+
+def mean_ap(rankings: Sequence[Ranking], known: Known, left_out: Sequence[set[int]]) -> float:
+    values = []
+    for ranking, positives, junk, out in zip(rankings, known.positives, known.junk, left_out, strict=True):
+        right = np.array([one in positives for one in ranking.images.tolist() if one not in junk and one not in out])
+        precision = np.cumsum(right) / np.arange(1, len(right) + 1)
+        before = np.concatenate([[1.0], precision[:-1]])
+        values.append(float(((precision + before) / 2)[right].sum() / len(positives - out)))
+    return 100 * float(np.mean(values))
+
+
+def refine(known: Known) -> dict[str, Any]:
+    manifold = known.state.manifold
+    base = [search.ranking for search in known.searches()]
+    nobody: list[set[int]] = [set() for _ in base]
+
+    def parts(ranking: Ranking, image: int) -> FloatArray:
+        """Return the five regions of a photo that contribute most: what the page's box holds."""
+        first, end = manifold.layout_.starts[image : image + 2]
+        order = np.argsort(-(manifold.weights_[first:end] * ranking.regions[first:end]))
+        return np.asarray(manifold.vectors_[first:end][order[:5]], np.float32)
+
+    result: dict[str, Any] = {"as_it_was": mean_ap(base, known, nobody)}
+    for count in (1, 3):
+        wrong = [
+            [one for one in ranking.images.tolist() if one not in positives | junk][:count]
+            for ranking, positives, junk in zip(base, known.positives, known.junk, strict=True)
+        ]
+        out = [set(one) for one in wrong]
+        against = [np.concatenate([parts(r, one) for one in some]) for r, some in zip(base, wrong, strict=True)]
+        row = {"without": mean_ap(base, known, out)}
+        for weight in WEIGHTS:
+            with _weighed(weight):
+                row[str(weight)] = mean_ap(manifold.search_many(known.queries, against=against), known, out)
+        result[f"not_this_{count}"] = row
+    for count in (1, 3):
+        queries = []
+        for query, ranking, positives, own in zip(known.queries, base, known.positives, known.own, strict=True):
+            right = [one for one in ranking.images.tolist()[:50] if one in positives - own][-count:]
+            queries.append(np.concatenate([query, *(parts(ranking, one) for one in right)]))
+        result[f"also_this_{count}"] = mean_ap(manifold.search_many(queries), known, nobody)
+    return result
+
+
+class _weighed:  # noqa: N801 (a block)
+    """Count what is not meant by another weight while the block runs."""
+
+    def __init__(self, weight: float) -> None:
+        self._weight = weight
+
+    def __enter__(self) -> None:
+        self._before: Callable[..., Seed] = vars(manifold_module)["opposed"]
+        weight = self._weight
+        vars(manifold_module)["opposed"] = lambda seed, against: opposed(seed, against, weight)
+
+    def __exit__(self, *_: object) -> None:
+        vars(manifold_module)["opposed"] = self._before
+
+
+def where(known: Known, index: Index, made: scenes.Scenes) -> dict[str, float]:
+    truth = {scene.file: scene for scene in made.truth}
+    region, drawn = [], []
+    for query, search in zip(made.queries, known.searches(), strict=True):
+        for image in search.ranking.images[:40].tolist():
+            scene, box = truth[index.catalogue[image].key], search.where(image)
+            if scene.shows == query.shows and scene.box is not None and box is not None:
+                region.append(overlap(search.shares(image)[0].box, scene.box))
+                drawn.append(overlap(box, scene.box))
+    return {"region_of_the_largest_share": float(np.mean(region)), "box": float(np.mean(drawn)), "photos": len(drawn)}
+
+
+def overlap(a: Sequence[float], b: Sequence[float]) -> float:
+    width, height = min(a[2], b[2]) - max(a[0], b[0]), min(a[3], b[3]) - max(a[1], b[1])
+    if width <= 0 or height <= 0:
+        return 0.0
+    both = width * height
+    return both / ((a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - both)
+
+
+def whole_photos(known: Known, count: int = 100) -> list[FloatArray]:
+    """Return some photos of a collection as queries."""
+    manifold = known.state.manifold
+    starts = manifold.layout_.starts
+    some = np.linspace(0, len(starts) - 2, count).astype(int)
+    return [np.asarray(manifold.vectors_[starts[i] : starts[i + 1]], np.float32) for i in some]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--scenes", type=Path, help="the folder that `manifind demo --out` filled")
+    parser.add_argument("--manifold", type=Path, help="of Oxford5k, saved, in place of building its graph")
+    parser.add_argument("--part", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("-k", type=int, default=50)
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    planted = demo_scenes(args.scenes) if args.scenes else None
+    real = oxford5k(args.k, args.manifold) if oxford5k_data.at_hand() else None
+    collections = [one for one in (real, planted[0] if planted else None) if one is not None]
+    if not collections:
+        sys.exit("neither Oxford5k nor --scenes is at hand; run `manifind demo --out out` and give --scenes out.")
+    result: dict[str, Any] = {}
+    for known in collections:
+        mine: dict[str, Any] = {}
+        if "line" in args.part:
+            mine["line"] = line(known)
+        others = [one for one in collections if one is not known]
+        if "nothing" in args.part and others:
+            mine["nothing"] = nothing(known, whole_photos(others[0]))
+        if "refine" in args.part and known is real:
+            mine["refine"] = refine(known)
+        if "where" in args.part and planted and known is planted[0]:
+            mine["where"] = where(*planted)
+        result[known.name] = mine
+    if args.json:
+        json.dump(result, sys.stdout, indent=1)
+        return
+    for name, mine in result.items():
+        for part, values in mine.items():
+            print(f"{name}, {part}")
+            for label, value in values.items():
+                shown = (
+                    ", ".join(f"{a} {b:.2f}" for a, b in value.items()) if isinstance(value, dict) else f"{value:.3f}"
+                )
+                print(f"    {label.replace('_', ' '):<34} {shown}")
+
+
+if __name__ == "__main__":
+    main()

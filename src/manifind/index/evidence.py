@@ -1,0 +1,96 @@
+"""Where the evidence of a ranking ends.
+
+Diffusion gives every photo a score, so that a ranking has no end of its own. Two measured properties say how far to
+trust one (``benchmarks/evidence.py`` prints how well each does):
+
+- **Does anything match?** Two regions of different photos resemble each other to some degree by chance: `chance` is the
+  similarity that one pair in three hundred of this collection exceeds, or `MOST_BY_CHANCE` where that is less, since in
+  a collection of one thing alone most pairs are no chance. Where no region of the query resembles any region of the
+  best photos more than that, nothing matches.
+- **Down to where?** Scores fall steeply behind the photos that show the object. The line is where they fall below a
+  tenth of the mean of the best five.
+
+Photos that the query itself was taken from are left out of both: they match themselves.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+
+from manifind.index.generation import Generation
+from manifind.index.query import Search
+from manifind.validation import FloatArray, IntArray
+
+PART_OF_THE_BEST = 0.1
+BEST = 5
+LOOKED_AT = 10
+"""The best photos among which a region must resemble one of the query's."""
+
+ONE_IN = 300
+MOST_BY_CHANCE = 0.45
+"""What photos of unlike collections reach in one case of twenty or less, described by the network that comes along."""
+
+SAMPLE = 400, 40_000
+"""Regions compared, and regions that they are compared with, to learn what chance gives."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What speaks for the photos of a ranking."""
+
+    likely: int
+    """How many photos stand above the line, in rank order; the rest probably do not show the object."""
+    similarity: float
+    """The largest similarity of a region of the query to one of the best photos, the query's own left out."""
+    chance: float
+    """The similarity that regions which have nothing in common reach."""
+    score: float
+    """The score at the line."""
+
+
+def evidence(search: Search, own: Collection[int] = ()) -> Evidence | None:
+    """Say where the evidence of a ranking by regional diffusion ends; None for other methods, which know none.
+
+    `own` are the photos of the collection that the query was taken from.
+    """
+    if search.method != "regional":
+        return None
+    chance = chance_similarity(search.generation)
+    images, scores = search.ranking.images, search.ranking.scores
+    others = np.flatnonzero(~np.isin(images, list(own)) & (scores > 0))
+    similarity = 0.0
+    for image in images[others[:LOOKED_AT]]:
+        first, end = search.generation.manifold.layout_.starts[image : image + 2]
+        found: FloatArray = (
+            search.query.vectors @ np.asarray(search.generation.manifold.vectors_[first:end], np.float32).T
+        )
+        similarity = max(similarity, float(found.max()))
+    if similarity <= chance:
+        return Evidence(_leading(images, own), similarity, chance, 0.0)
+    line = PART_OF_THE_BEST * float(scores[others[:BEST]].mean())
+    return Evidence(int((scores >= line).sum()), similarity, chance, line)
+
+
+def chance_similarity(now: Generation) -> float:
+    """Return the similarity that regions of different photos hardly exceed by chance; measured once for each state."""
+    if "chance" not in now.others:
+        manifold = now.manifold
+        n = len(now.boxes)
+        rows, columns = (np.unique(np.linspace(0, n - 1, min(size, n)).astype(np.intp)) for size in SAMPLE)
+        image_of = np.repeat(np.arange(len(manifold.layout_.images)), manifold.layout_.counts)
+        similarities = (
+            np.asarray(manifold.vectors_[rows], np.float32) @ np.asarray(manifold.vectors_[columns], np.float32).T
+        )
+        pairs = similarities[image_of[rows][:, None] != image_of[columns]]
+        least_likely = float(np.quantile(pairs, 1 - 1 / ONE_IN)) if len(pairs) else 1.0
+        now.others["chance"] = min(least_likely, MOST_BY_CHANCE)
+    return float(now.others["chance"])
+
+
+def _leading(images: IntArray, own: Collection[int]) -> int:
+    """Return how many photos at the head of the ranking are the query's own."""
+    count = 0
+    while count < len(images) and int(images[count]) in own:
+        count += 1
+    return count

@@ -1,0 +1,26 @@
+"""The HTTP service and the page in the browser.
+
+`create_app` makes the service of an opened index, an ASGI application; `serve` runs it. The page is plain modules in
+``page/``; everything it does goes through the same API that ``/openapi.json`` describes.
+
+::
+
+    request ──▶ views described in threads ──▶ queries gathered ──▶ one batched solve ──▶ answers
+
+Needs the extra ``manifind[serve]``.
+"""
+
+from manifind.errors import MissingExtra
+
+try:
+    import fastapi as _fastapi  # noqa: F401
+    import prometheus_client as _prometheus_client  # noqa: F401
+    import uvicorn as _uvicorn  # noqa: F401
+except ImportError as error:
+    raise MissingExtra("the web page needs more packages; pip install 'manifind[serve]'.") from error
+
+from manifind.serve.app import create_app
+from manifind.serve.run import serve
+from manifind.serve.settings import Settings
+
+__all__ = ["Settings", "create_app", "serve"]

@@ -1,0 +1,349 @@
+"""The service as an ASGI application: routes, and what they answer when something is wrong."""
+
+import json
+import logging
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from importlib.resources import files
+from typing import Annotated, Any, TypeVar
+
+from fastapi import Depends, FastAPI, Query, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from manifind.errors import InvalidInput, ManifindError, Unreadable
+from manifind.index import Index
+from manifind.serve.guard import Guard
+from manifind.serve.problems import Problem, first_sentence, sentence_response
+from manifind.serve.schemas import (
+    SHORT_VIEW,
+    UPLOAD,
+    ExplainAnswer,
+    ExplainRequest,
+    FoldersAnswer,
+    HealthAnswer,
+    Method,
+    PhotoAnswer,
+    PhotosAnswer,
+    ProblemAnswer,
+    SearchAnswer,
+    SearchRequest,
+    UploadAnswer,
+    ViewRequest,
+)
+from manifind.serve.service import Service, table
+from manifind.serve.settings import Settings
+from manifind.version import VERSION
+
+log = logging.getLogger("manifind.serve")
+T = TypeVar("T")
+
+PAGE = files("manifind.serve") / "page"
+KINDS = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    status: {"model": ProblemAnswer, "description": what}
+    for status, what in {
+        400: "The request cannot be read.",
+        401: "The token is missing.",
+        403: "Another site's page asks, or the photo lies outside the collection.",
+        404: "There is no such photo.",
+        405: "The address does not take this method.",
+        413: "The body is too large.",
+        415: "The body is of another kind than the route takes.",
+        421: "The service does not go by this name.",
+        422: "What was asked for cannot be answered; the sentence says why.",
+        503: "There is too much to do; Retry-After says when to come back.",
+        504: "The search took too long and was given up.",
+    }.items()
+}
+PHOTO_BODY = {
+    "requestBody": {
+        "required": True,
+        "description": "The bytes of a photo: JPEG, PNG, WebP, AVIF, TIFF, GIF, BMP, JPEG 2000, PNM or HEIC.",
+        "content": {
+            kind: {"schema": {"type": "string", "format": "binary"}} for kind in ("application/octet-stream", "image/*")
+        },
+    }
+}
+JPEG: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"image/jpeg": {"schema": {"type": "string", "format": "binary"}}}},
+    304: {"description": "As it was."},
+}
+
+Top = Annotated[int, Query(ge=1, le=1000)]
+ShortViews = Annotated[list[str], Query(max_length=64, description=SHORT_VIEW)]
+ShortBox = Annotated[str | None, Query(description="x0,y0,x1,y1 in pixels of the upright photo", max_length=200)]
+
+
+def create_app(index: Index, settings: Settings | None = None) -> FastAPI:
+    """Return the service of an index."""
+    settings = settings or Settings()
+    service = Service(index, settings)
+
+    @asynccontextmanager
+    async def alive(_: FastAPI) -> AsyncIterator[None]:
+        await service.start()
+        yield
+        await service.stop()
+
+    app = FastAPI(
+        title="manifind",
+        version=VERSION,
+        description="Finds every photo of a collection that contains this object, however small.",
+        lifespan=alive,
+        docs_url=None,
+        redoc_url=None,
+        responses=PROBLEMS,
+        redirect_slashes=False,
+    )
+    app.state.service = service
+    _searching(app, service)
+    _browsing(app, service)
+    _watching(app, service)
+    _page(app)
+    _problems(app)
+    app.add_middleware(Guard, settings=settings, metrics=service.metrics)
+    if settings.origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=list(settings.origins),
+            allow_methods=["GET", "POST"],
+            allow_headers=["Authorization", "Content-Type"],
+        )
+    return app
+
+
+def _searching(app: FastAPI, service: Service) -> None:
+    def asked(
+        q: ShortViews = [],  # noqa: B006 (FastAPI copies defaults)
+        n: Annotated[list[str], Query(alias="not", max_length=64, description=SHORT_VIEW)] = [],  # noqa: B006
+        method: Method = "regional",
+        top: Top = 60,
+    ) -> SearchRequest:
+        return SearchRequest(views=_short("q", q), not_this=_short("not", n), method=method, top=top)
+
+    Asked = Annotated[SearchRequest, Depends(asked)]
+
+    async def answered(http: Request, request: SearchRequest) -> bytes:
+        return await _while_connected(service, http, service.search(request))
+
+    @app.post("/api/search", response_model=SearchAnswer, tags=["search"])
+    async def search(http: Request, request: SearchRequest) -> Response:
+        """Find the photos that contain what the views show: by key, by upload, or by descriptors of your own."""
+        return Response(await answered(http, request), media_type="application/json")
+
+    @app.get("/api/search", response_model=SearchAnswer, tags=["search"])
+    async def search_by_address(http: Request, request: Asked) -> Response:
+        """Find photos by the same words that the page's address holds."""
+        return Response(await answered(http, request), media_type="application/json")
+
+    @app.post("/api/search/photo", response_model=SearchAnswer, tags=["search"], openapi_extra=PHOTO_BODY)
+    async def search_by_photo(
+        http: Request, box: ShortBox = None, method: Method = "regional", top: Top = 60
+    ) -> Response:
+        """Find photos by the photo that is the body of the request."""
+        upload = await service.take(await _photo_body(http))
+        view = _checked(ViewRequest, upload=upload.name, box=_corners(box))
+        request = SearchRequest(views=[view], method=method, top=top)
+        return Response(await answered(http, request), media_type="application/json")
+
+    @app.get("/api/search.csv", tags=["search"], response_class=Response, responses=_body("text/csv"))
+    async def search_as_table(http: Request, request: Asked) -> Response:
+        """Answer a search as a table."""
+        text = table(json.loads(await answered(http, request)))
+        return Response(text, media_type="text/csv", headers=_attached("results.csv"))
+
+    @app.get("/api/search.zip", tags=["search"], response_class=Response, responses=_body("application/zip"))
+    async def search_as_archive(http: Request, request: Asked) -> Response:
+        """Answer a search as an archive of the photos themselves."""
+        now = service.now
+        answer = json.loads(await answered(http, request))
+        keys = [one["key"] for one in answer["results"]]
+        pieces = service.pictures.archive(now, keys, table(answer))
+        return StreamingResponse(pieces, media_type="application/zip", headers=_attached("photos.zip"))
+
+    @app.post("/api/explain", response_model=ExplainAnswer, tags=["search"])
+    async def explain(http: Request, request: ExplainRequest) -> Response:
+        """Show the chain of photos that leads from the query to a photo."""
+        return JSONResponse(await _while_connected(service, http, service.explain(request)))
+
+    @app.post("/api/uploads", response_model=UploadAnswer, tags=["search"], openapi_extra=PHOTO_BODY)
+    async def upload(http: Request) -> Response:
+        """Take in a photo to search with; it is kept in memory, never on disk, until newer ones need the room."""
+        taken = await service.take(await _photo_body(http))
+        return JSONResponse({"upload": taken.name, "width": taken.width, "height": taken.height})
+
+    @app.get("/api/uploads/{upload}", response_model=UploadAnswer, tags=["search"])
+    async def uploaded(upload: str) -> Response:
+        """Say whether an upload is still kept."""
+        kept = service.pictures.upload(upload[:64])
+        return JSONResponse({"upload": kept.name, "width": kept.width, "height": kept.height})
+
+
+def _browsing(app: FastAPI, service: Service) -> None:
+    @app.get("/api/photos", response_model=PhotosAnswer, tags=["browse"])
+    async def photos(
+        folder: Annotated[str, Query(max_length=4096)] = "",
+        contains: Annotated[str, Query(max_length=400)] = "",
+        start: Annotated[int, Query(ge=0, le=10**9)] = 0,
+        count: Annotated[int, Query(ge=1, le=500)] = 100,
+    ) -> Response:
+        """List photos in order of their keys, of a folder or with some letters in the key."""
+        return JSONResponse(await service.photos(folder, contains, start, count))
+
+    @app.get("/api/photo", response_model=PhotoAnswer, tags=["browse"])
+    async def photo(key: Annotated[str, Query(max_length=4096)]) -> Response:
+        """Tell what the index knows of a photo."""
+        return JSONResponse(service.photo(key))
+
+    @app.get("/api/folders", response_model=FoldersAnswer, tags=["browse"])
+    async def folders() -> Response:
+        """List the folders of the collection."""
+        return JSONResponse(await service.folders())
+
+    @app.get("/api/picture", tags=["browse"], response_class=Response, responses=JPEG)
+    async def picture(
+        http: Request,
+        key: Annotated[str | None, Query(max_length=4096)] = None,
+        upload: Annotated[str | None, Query(pattern=UPLOAD)] = None,
+        box: ShortBox = None,
+        side: Annotated[int, Query(ge=16, le=2048, description="The longer side in pixels, rounded up.")] = 320,
+        version: Annotated[str | None, Query(max_length=64, description="Lets the browser keep the picture.")] = None,
+    ) -> Response:
+        """Show a photo, or a part of it, as a JPEG."""
+        name, data = await service.picture(_checked(ViewRequest, key=key, upload=upload, box=_corners(box)), side)
+        kept = "private, max-age=31536000, immutable" if version else "private, no-cache"
+        headers = {"ETag": f'"{name}"', "Cache-Control": kept}
+        if http.headers.get("if-none-match") == headers["ETag"]:
+            return Response(status_code=304, headers=headers)
+        return Response(data, media_type="image/jpeg", headers=headers)
+
+
+def _watching(app: FastAPI, service: Service) -> None:
+    @app.get("/api/info", tags=["service"], response_model=dict[str, Any])
+    async def info() -> Response:
+        """Tell counts, parameters and the health of the graph."""
+        return JSONResponse(await service.info())
+
+    @app.get("/api/health", tags=["service"], response_model=HealthAnswer)
+    async def health() -> Response:
+        """Say that the service is alive."""
+        return JSONResponse({"status": "ok"})
+
+    @app.get("/api/ready", tags=["service"], response_model=HealthAnswer)
+    async def ready() -> Response:
+        """Say whether the network is loaded and queries can be answered."""
+        if not service.ready:
+            raise Problem(503, "The service is still loading; try again in a second.", {"Retry-After": "1"})
+        return JSONResponse({"status": "ok"})
+
+    @app.get("/metrics", tags=["service"], response_class=Response, responses=_body("text/plain"))
+    async def metrics() -> Response:
+        """Tell Prometheus latencies by stage, batch sizes and the queue."""
+        return Response(service.metrics.text(), media_type="text/plain; version=0.0.4")
+
+
+def _page(app: FastAPI) -> None:
+    """Serve the files of the page: what is in the package, read once."""
+    contents = {file.name: file.read_bytes() for file in PAGE.iterdir() if "." in file.name}
+
+    def answer(name: str) -> Response:
+        kind = KINDS.get(name[name.rfind(".") :])
+        if name not in contents or kind is None:
+            raise Problem(404, "There is nothing at this address.")
+        return Response(contents[name], headers={"Content-Type": kind, "Cache-Control": "no-cache"})
+
+    @app.get("/", include_in_schema=False)
+    async def page() -> Response:
+        return answer("index.html")
+
+    @app.get("/page/{name}", include_in_schema=False)
+    async def part(name: str) -> Response:
+        return answer(name)
+
+
+def _problems(app: FastAPI) -> None:
+    @app.exception_handler(Problem)
+    async def told(_: Request, problem: Problem) -> Response:
+        return sentence_response(problem.status, problem.sentence, problem.headers)
+
+    @app.exception_handler(RequestValidationError)
+    @app.exception_handler(ValidationError)
+    async def invalid(_: Request, error: RequestValidationError | ValidationError) -> Response:
+        return sentence_response(422, first_sentence(error.errors()))
+
+    @app.exception_handler(InvalidInput)
+    @app.exception_handler(Unreadable)
+    async def unusable(_: Request, error: ManifindError) -> Response:
+        return sentence_response(422, str(error))
+
+    @app.exception_handler(HTTPException)
+    async def http(_: Request, error: HTTPException) -> Response:
+        sentences = {404: "There is nothing at this address.", 405: "The address does not take this method."}
+        sentence = sentences.get(error.status_code, f"{str(error.detail).rstrip('.')}.")
+        return sentence_response(error.status_code, sentence, dict(error.headers or {}))
+
+    @app.exception_handler(Exception)
+    async def fault(_: Request, error: Exception) -> Response:
+        log.error("a request could not be answered", exc_info=error)
+        return sentence_response(500, "The service failed; its log has the reason.")
+
+
+def _short(name: str, texts: list[str]) -> list[ViewRequest]:
+    try:
+        return [ViewRequest.short(text) for text in texts]
+    except ValidationError as error:
+        raise Problem(422, f"{name}: {first_sentence(error.errors())}") from None
+    except ValueError as error:
+        raise Problem(422, f"{name}: {error}.") from None
+
+
+def _checked(model: type[ViewRequest], **fields: Any) -> ViewRequest:
+    try:
+        return model.model_validate(fields)
+    except ValidationError as error:
+        raise Problem(422, first_sentence(error.errors())) from None
+
+
+def _corners(box: str | None) -> list[float] | None:
+    if box is None:
+        return None
+    try:
+        return [float(corner) for corner in box.split(",")]
+    except ValueError:
+        raise Problem(422, f"box is {box[:80]!r}; give four numbers x0,y0,x1,y1 in pixels.") from None
+
+
+async def _photo_body(http: Request) -> bytes:
+    kind = http.headers.get("content-type", "application/octet-stream").partition(";")[0].strip().lower()
+    if kind != "application/octet-stream" and not kind.startswith("image/"):
+        raise Problem(415, "The body must be the bytes of a photo, sent as application/octet-stream or image/….")
+    data = await http.body()
+    if not data:
+        raise Problem(422, "The body is empty; send the bytes of a photo.")
+    return data
+
+
+async def _while_connected(service: Service, http: Request, work: Awaitable[T]) -> T:
+    async def left() -> None:
+        while (await http.receive())["type"] != "http.disconnect":
+            pass
+
+    return await service.within_limits(work, left())
+
+
+def _body(kind: str) -> dict[int | str, dict[str, Any]]:
+    return {200: {"content": {kind: {"schema": {"type": "string"}}}}}
+
+
+def _attached(name: str) -> dict[str, str]:
+    return {"Content-Disposition": f'attachment; filename="{name}"'}

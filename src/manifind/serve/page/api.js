@@ -1,0 +1,71 @@
+// The service behind the page: the same API that /openapi.json describes. No request goes anywhere else.
+
+import { viewText } from "./state.js";
+
+export class Refused extends Error {
+  constructor(sentence, status) {
+    super(sentence);
+    this.status = status;
+  }
+}
+
+async function json(address, options = {}) {
+  let answer;
+  try {
+    answer = await fetch(address, options);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Refused("The service does not answer; is it still running?", 0);
+  }
+  if (answer.status === 503 && !options.again) {
+    const seconds = Number(answer.headers.get("Retry-After") ?? 1);
+    await new Promise((done) => setTimeout(done, 1000 * seconds));
+    return json(address, { ...options, again: true });
+  }
+  const body = await answer.json().catch(() => ({}));
+  if (!answer.ok) throw new Refused(body.error ?? `The service answered ${answer.status}.`, answer.status);
+  return body;
+}
+
+const sent = (body, signal) => ({
+  method: "POST",
+  headers: { "Content-Type": "application/json" },
+  body: JSON.stringify(body),
+  signal,
+});
+
+export const search = (views, not, method, top, signal) =>
+  json("/api/search", sent({ views, not_this: not, method, top }, signal));
+
+export const explain = (views, not, key, signal) => json("/api/explain", sent({ views, not_this: not, key }, signal));
+
+export const upload = (file) =>
+  json("/api/uploads", { method: "POST", headers: { "Content-Type": "application/octet-stream" }, body: file });
+
+export const uploaded = (name) => json(`/api/uploads/${name}`);
+export const photo = (key) => json(`/api/photo?${new URLSearchParams({ key })}`);
+export const info = () => json("/api/info");
+export const folders = () => json("/api/folders");
+
+export function photos(folder, contains, start, count, signal) {
+  return json(`/api/photos?${new URLSearchParams({ folder, contains, start, count })}`, { signal });
+}
+
+export function picture(source, side, { box = null, version = null } = {}) {
+  const words = new URLSearchParams();
+  if (source.key != null) words.set("key", source.key);
+  else words.set("upload", source.upload);
+  if (box) words.set("box", box.map((corner) => corner.toFixed(1)).join(","));
+  words.set("side", side);
+  if (version ?? source.upload) words.set("version", version ?? source.upload);
+  return `/api/picture?${words}`;
+}
+
+export function download(kind, state, top) {
+  const words = new URLSearchParams();
+  for (const view of state.views) words.append("q", viewText(view));
+  for (const view of state.not) words.append("not", viewText(view));
+  words.set("method", state.method);
+  words.set("top", top);
+  return `/api/search${kind === "json" ? "" : `.${kind}`}?${words}`;
+}

@@ -1,0 +1,154 @@
+// A result looked at closely: beside the query, with what each part contributes, and the chain of photos that led there.
+
+import * as api from "./api.js";
+import { byId, h, say } from "./dom.js";
+import { heat, photo } from "./photo.js";
+import { sources } from "./state.js";
+
+export class Detail {
+  constructor(page) {
+    this.page = page;
+    this.dialog = byId("detail");
+    this.glowing = true;
+    this.dialog.addEventListener("close", () => {
+      if (this.page.state.why) this.page.go({ why: null });
+    });
+    this.dialog.addEventListener("click", (event) => {
+      if (event.target === this.dialog) this.dialog.close();
+    });
+    this.dialog.addEventListener("keydown", (event) => {
+      if (event.target.closest(".chain") || event.altKey || event.ctrlKey) return;
+      if (event.key === "ArrowRight") this.step(1);
+      if (event.key === "ArrowLeft") this.step(-1);
+    });
+  }
+
+  show(key) {
+    if (!key) {
+      this.abort?.abort();
+      this.key = null;
+      if (this.dialog.open) {
+        this.dialog.close();
+        this.back?.isConnected && this.back.focus();
+      }
+      return;
+    }
+    if (key === this.key) return;
+    this.key = key;
+    if (!this.dialog.open) {
+      this.back = document.querySelector(`.card[data-key="${CSS.escape(key)}"] .look`) ?? document.activeElement;
+      this.dialog.showModal();
+    }
+    this.load(key);
+  }
+
+  results() {
+    return this.page.search.answer?.results ?? [];
+  }
+
+  step(by) {
+    const results = this.results();
+    const at = results.findIndex((one) => one.key === this.key);
+    const next = results[at + by];
+    if (at >= 0 && next) this.page.go({ why: next.key }, { replace: true });
+  }
+
+  async load(key) {
+    this.abort?.abort();
+    const abort = (this.abort = new AbortController());
+    const { state } = this.page;
+    this.answer = null;
+    this.fill(h("p", { class: "loading" }, "Following the chain …"));
+    try {
+      const answer = await api.explain(state.views, state.not, key, abort.signal);
+      const all = await Promise.all(sources(state.views).map(async (one) => ({ ...one, ...(await this.page.about(one)) })));
+      const stops = await Promise.all(answer.links.map((link) => this.page.about({ key: link.target.key })));
+      if (abort.signal.aborted) return;
+      this.answer = answer;
+      this.fill(this.beside(all, answer), this.why(all, answer, stops));
+      say(`${key}: rank ${answer.rank}, found in ${answer.links.length} steps.`);
+    } catch (error) {
+      if (error.name === "AbortError") return;
+      this.fill(h("p", { class: "loading" }, error.message));
+    }
+  }
+
+  fill(...parts) {
+    const held = this.dialog.contains(document.activeElement) ? document.activeElement.getAttribute("aria-label") : null;
+    this.dialog.replaceChildren(this.head(), ...parts);
+    const button = held && this.dialog.querySelector(`.steps [aria-label="${CSS.escape(held)}"]:enabled`);
+    (button ?? this.dialog.querySelector(".steps [aria-label=Close]")).focus();
+  }
+
+  // The list of results may come after the dialog, where the address asks for both.
+  refresh() {
+    if (this.key) this.fill(...[...this.dialog.children].slice(1));
+  }
+
+  head() {
+    const { key, answer } = this;
+    const results = this.results();
+    const place = results.findIndex((one) => one.key === key);
+    const rank = results[place]?.rank ?? answer?.rank;
+    return h("header", { class: "detail-head" },
+      h("div", {},
+        h("h2", { id: "detail-title" }, key),
+        h("p", { class: "quiet" }, answer ? `Rank ${rank}, score ${answer.score.toFixed(4)}` : "\u00a0")),
+      h("div", { class: "steps" },
+        h("button", { type: "button", disabled: place <= 0, "aria-label": "The result before", onclick: () => this.step(-1) }, "‹"),
+        h("button", { type: "button", disabled: place < 0 || place >= results.length - 1, "aria-label": "The next result", onclick: () => this.step(1) }, "›"),
+        h("button", { type: "button", "aria-label": "Close", onclick: () => this.dialog.close() }, "×")));
+  }
+
+  beside(all, answer) {
+    const glow = heat(answer.width, answer.height, answer.regions);
+    glow.hidden = !this.glowing;
+    const box = answer.where;
+    const marked = this.page.state.views.some((view) => view.key === answer.key);
+    return h("div", { class: "beside" },
+      h("figure", {},
+        all.map((source) => photo(source, { side: 1280, boxes: source.boxes, kind: "asked", lazy: false, alt: `The query: ${source.key ?? "an uploaded photo"}` })),
+        h("figcaption", {}, all.length > 1 ? `The query, ${all.length} photos` : "The query")),
+      h("figure", {},
+        photo({ key: answer.key, width: answer.width, height: answer.height, version: answer.version },
+          { side: 1280, boxes: box ? [box] : [], lazy: false, alt: `The result: ${answer.key}`, overlays: [glow] }),
+        h("figcaption", {},
+          h("label", { class: "switch" },
+            h("input", { type: "checkbox", checked: this.glowing, onchange: (event) => { this.glowing = event.target.checked; glow.hidden = !this.glowing; } }),
+            "Show what each part contributes"),
+          marked ? null : h("span", { class: "marks" },
+            h("button", { type: "button", onclick: () => this.page.search.mark("views", answer.key, box) }, "Also this"),
+            h("button", { type: "button", onclick: () => this.page.search.mark("not", answer.key, box) }, "Not this")))));
+  }
+
+  why(all, answer, stops) {
+    if (!answer.links.length) {
+      return h("section", { class: "why" }, h("h3", {}, "Why?"), h("p", {}, "No chain of photos leads here from the query."));
+    }
+    const first = answer.links[0].source;
+    // Descriptors of the client's own have no photo; views of one photo share it.
+    const view = this.page.state.views[first.view];
+    const asked = all.find((one) => (view.key != null ? one.key === view.key : one.upload === view.upload)) ?? all[0];
+    const nodes = [
+      { about: asked, box: first.box, kind: "asked", label: "The query" },
+      ...answer.links.map((link, at) => ({
+        about: stops[at], box: link.target.box, kind: "found", label: link.target.key, similarity: link.similarity,
+      })),
+    ];
+    const direct = answer.links.length === 1;
+    return h("section", { class: "why", "aria-label": "Why it was found" },
+      h("h3", {}, "Why?"),
+      h("p", { class: "quiet" }, direct
+        ? "It resembles the query directly: the two outlined parts look alike."
+        : `It was reached in ${answer.links.length} steps. Each outlined part looks like the one before it.`),
+      h("ol", { class: "chain", tabindex: "0", "aria-label": "The chain of photos, from the query to the result" },
+        nodes.flatMap((node, at) => [
+          at ? h("li", { class: "arrow", "aria-label": `similarity ${node.similarity.toFixed(2)}` },
+            h("span", { "aria-hidden": "true" }, "→"), h("small", { "aria-hidden": "true" }, node.similarity.toFixed(2))) : null,
+          h("li", { class: `stop ${node.kind}` },
+            photo(node.about, { side: 320, boxes: [node.box], kind: node.kind, lazy: false, alt: node.label }),
+            h("img", { class: "crop", src: api.picture(node.about, 160, { box: node.box, version: node.about.version }), alt: `The part of it that matches` }),
+            h("span", { class: "key", title: node.label }, node.label)),
+        ])));
+  }
+}

@@ -1,0 +1,37 @@
+// Elements in few words. Text is always text: nothing here takes HTML.
+
+export function h(tag, attributes = {}, ...children) {
+  return fill(document.createElement(tag), attributes, children);
+}
+
+export function svg(tag, attributes = {}, ...children) {
+  return fill(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
+}
+
+function fill(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name === "style") for (const [property, to] of Object.entries(value)) element.style.setProperty(property, to);
+    else element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  return element;
+}
+
+export const byId = (id) => document.getElementById(id);
+
+export function say(text) {
+  byId("said").textContent = text;
+}
+
+export function complain(text) {
+  const problem = byId("problem");
+  problem.hidden = !text;
+  problem.replaceChildren();
+  if (text) {
+    problem.append(h("p", {}, text), h("button", { type: "button", class: "quiet", onclick: () => complain("") }, "Dismiss"));
+  }
+}
+
+export const counted = (count, one, many = `${one}s`) => `${count.toLocaleString("en")} ${count === 1 ? one : many}`;

@@ -1,0 +1,45 @@
+// What is in the index, how its graph is, and what was passed over and why.
+
+import * as api from "./api.js";
+import { complain, counted, h } from "./dom.js";
+
+const NAMES = {
+  photos: "Photos",
+  regions: "Regions",
+  edges: "Links between regions",
+  edges_a_region: "Links of a region",
+  isolated_regions: "Regions without a link",
+  generation: "Generation",
+  bytes: "On disk",
+  made_by: "Made by",
+};
+
+export async function showHealth(main) {
+  const section = h("section", { class: "health" }, h("h1", {}, "Health of the index"));
+  main.replaceChildren(section);
+  try {
+    const facts = await api.info();
+    const { skipped = [] } = facts;
+    section.append(
+      h("ul", { class: "lead" }, [...facts.health.words, facts.whitening.words].map((words) => h("li", {}, words))),
+      h("dl", {}, Object.entries(NAMES).filter(([name]) => facts[name] !== undefined).flatMap(([name, label]) => [
+        h("dt", {}, label), h("dd", {}, shown(name, facts[name]))])),
+      h("h2", {}, "How it was made"),
+      h("dl", {},
+        h("dt", {}, "Network"), h("dd", {}, `${facts.describer.name}, ${facts.describer.dimension} dimensions`),
+        Object.entries(facts.manifold).flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, String(value))])),
+      h("h2", {}, skipped.length ? `Passed over: ${counted(skipped.length, "file")}` : "No file was passed over"),
+      skipped.length
+        ? h("table", {}, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "File"), h("th", { scope: "col" }, "Why"))),
+          h("tbody", {}, skipped.slice(0, 500).map((one) => h("tr", {}, h("td", {}, one.key), h("td", {}, one.reason)))))
+        : null);
+  } catch (error) {
+    complain(error.message);
+  }
+}
+
+function shown(name, value) {
+  if (name === "bytes") return `${(value / 1e6).toFixed(1)} MB`;
+  if (typeof value === "number") return Number.isInteger(value) ? value.toLocaleString("en") : value.toFixed(1);
+  return String(value);
+}

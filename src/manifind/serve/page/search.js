@@ -1,0 +1,348 @@
+// The query on one side, what was found on the other.
+
+import * as api from "./api.js";
+import { BoxEditor } from "./boxes.js";
+import { complain, counted, h, say } from "./dom.js";
+import { photo } from "./photo.js";
+import { METHODS, address, sameSource, sources, viewText, viewsOf } from "./state.js";
+
+const FIRST = 60;
+const MORE = 120;
+const SIDE_BY_SIDE = 15;
+const SETTLES = 300; // milliseconds after which a box counts as settled
+const SETTLES_SLOWLY = 700; // the same while keys are being pressed
+
+export class Search {
+  constructor(page) {
+    this.page = page;
+    this.active = 0;
+    this.top = FIRST;
+    this.asked = null;
+    this.answer = null;
+    this.query = h("section", { class: "query", "aria-label": "What to look for" });
+    this.found = h("section", { class: "results", "aria-label": "Results" });
+    this.element = h("div", { class: "desk" }, this.query, this.found);
+  }
+
+  forget() {
+    this.active = 0;
+    this.top = FIRST;
+  }
+
+  show(main, state) {
+    if (!state.views.length) {
+      this.abort?.abort();
+      this.asked = this.shown = this.answer = null;
+      this.landing(main);
+      return;
+    }
+    if (main.firstElementChild !== this.element) {
+      main.replaceChildren(this.element);
+      this.shown = null;
+    }
+    this.showQuery(state);
+    this.ask(state);
+  }
+
+  // -- before anything was asked -------------------------------------------------------------------------------------
+
+  landing(main) {
+    const some = h("div", { class: "wall", "aria-label": "Photos of the collection" });
+    main.replaceChildren(
+      h("section", { class: "landing" },
+        h("h1", {}, "Find every photo that contains this object"),
+        h("p", { class: "lead" },
+          "Choose a photo and draw a box round what you are looking for. However small it is, and seen from wherever, " +
+          "the search follows it from photo to photo, and shows you how it got there."),
+        h("div", { class: "ways" },
+          h("button", { type: "button", class: "primary", onclick: () => this.page.choose() }, "Upload a photo"),
+          h("a", { class: "button", href: "/?tab=browse", "data-local": true }, "Choose from the collection"),
+          h("span", { class: "quiet" }, "or drop or paste one anywhere on this page")),
+        h("h2", {}, "Or begin with one of these"),
+        some));
+    this.offer(some);
+  }
+
+  async offer(wall) {
+    try {
+      const { total } = await api.photos("", "", 0, 1);
+      const count = Math.min(18, total);
+      const starts = [...new Set(Array.from({ length: count }, (_, i) => Math.floor(((i + Math.random()) * total) / count)))];
+      const answers = await Promise.all(starts.map((start) => api.photos("", "", start, 1)));
+      const photos = answers.flatMap((answer) => answer.photos);
+      this.page.learn(photos);
+      wall.append(...photos.map((one) =>
+        h("button", { type: "button", class: "pick", style: { "--aspect": one.width / one.height },
+          "aria-label": `Search with ${one.key}`, onclick: () => this.page.take({ key: one.key }) },
+        photo(one, { side: 320 }))));
+    } catch (error) {
+      complain(error.message);
+    }
+  }
+
+  // -- the query -----------------------------------------------------------------------------------------------------
+
+  async showQuery(state) {
+    const all = sources(state.views);
+    this.active = Math.min(this.active, all.length - 1);
+    const source = all[this.active];
+    const shown = JSON.stringify([all.map(({ key, upload }) => [key, upload]), this.active, state.not]);
+    const boxes = JSON.stringify(source.boxes.map((box) => box.map((corner) => corner.toFixed(1))));
+    if (this.shown === shown && boxes === this.drawn) return;
+    this.shown = shown;
+    this.drawn = boxes;
+    let about;
+    try {
+      about = await this.page.about(source);
+    } catch (error) {
+      if (this.shown !== shown) return;
+      this.query.replaceChildren(
+        h("p", { class: "gone-note" }, error.message),
+        this.tools(all));
+      return;
+    }
+    if (this.shown !== shown) return;
+    this.editor = new BoxEditor({
+      image: api.picture(source, 1280, { version: about.version }),
+      width: about.width,
+      height: about.height,
+      boxes: source.boxes,
+      label: `The query: ${source.key ?? "an uploaded photo"}`,
+      changed: (drawn, { slowly = false } = {}) => this.settle(drawn, slowly ? SETTLES_SLOWLY : SETTLES),
+    });
+    const strip = await this.strip(all);
+    if (this.shown !== shown) return;
+    const parts = [
+      h("h2", {}, "Looking for"),
+      h("p", { class: "quiet hint" }, source.boxes.length
+        ? "Move or resize the box, or draw another."
+        : "The whole photo is searched for. Draw a box round the object."),
+      this.editor.element,
+      h("p", { id: "box-help", class: "unseen" },
+        "Arrow keys move the box, Shift with an arrow resizes it, Control takes small steps, Delete removes it."),
+      h("p", { class: "caption" }, source.key ?? "Uploaded photo", h("span", {}, `${about.width} × ${about.height}`)),
+      this.tools(all),
+      strip,
+      this.rejected(state.not),
+    ];
+    this.query.replaceChildren(...parts.filter(Boolean));
+  }
+
+  tools(all) {
+    return h("div", { class: "tools" },
+      this.editor ? h("button", { type: "button", onclick: () => this.editor.add() }, "Add a box") : null,
+      h("button", { type: "button", onclick: () => this.page.choose(true), title: "Another photo of the same object" }, "Add an upload"),
+      h("a", { class: "button", "data-local": true,
+        href: address({ ...this.page.state, tab: "browse", add: true, why: null }) }, "Add from the collection"),
+      all.length > 1
+        ? h("button", { type: "button", onclick: () => this.dropSource(all[this.active]) }, "Remove this photo")
+        : h("button", { type: "button", onclick: () => this.page.go({ views: [], not: [], why: null, compare: false, method: "regional" }) }, "Start over"));
+  }
+
+  async strip(all) {
+    if (all.length < 2) return null;
+    const known = await Promise.all(all.map((one) => this.page.about(one).catch(() => null)));
+    return h("div", { class: "strip", role: "group", "aria-label": "Photos of the query" },
+      all.map((source, at) => known[at] && h("button", {
+        type: "button", "aria-pressed": String(at === this.active), "aria-label": `Photo ${at + 1} of the query: ${source.key ?? "uploaded"}`,
+        style: { "--aspect": known[at].width / known[at].height },
+        onclick: () => { this.active = at; this.showQuery(this.page.state); },
+      }, photo(known[at], { side: 160, boxes: source.boxes, kind: "asked" }))));
+  }
+
+  rejected(not) {
+    if (!not.length) return null;
+    return h("div", { class: "rejected" },
+      h("h3", {}, "Not this"),
+      h("ul", {}, not.map((view, at) => h("li", {},
+        h("img", { src: api.picture(view, 160, { box: view.box }), alt: "" }),
+        h("span", {}, view.key ?? "uploaded"),
+        h("button", { type: "button", class: "remove-chip", "aria-label": `Take back: not ${view.key ?? "the upload"}`,
+          onclick: () => this.page.go({ not: not.filter((_, i) => i !== at) }) }, "×")))));
+  }
+
+  settle(drawn, milliseconds) {
+    clearTimeout(this.settling);
+    this.settling = setTimeout(() => {
+      const all = sources(this.page.state.views);
+      all[this.active].boxes = drawn.map((box) => [...box]);
+      this.drawn = JSON.stringify(drawn.map((box) => box.map((corner) => corner.toFixed(1))));
+      this.top = FIRST;
+      this.page.go({ views: viewsOf(all) });
+    }, milliseconds);
+  }
+
+  dropSource(source) {
+    this.page.go({ views: this.page.state.views.filter((view) => !sameSource(view, source)) });
+  }
+
+  // -- asking --------------------------------------------------------------------------------------------------------
+
+  async ask(state) {
+    const asked = JSON.stringify([state.views.map(viewText), state.not.map(viewText), state.compare ? "all" : state.method, this.top]);
+    if (asked === this.asked) return;
+    this.asked = asked;
+    this.abort?.abort(); // the service stops working on what nobody waits for
+    const abort = (this.abort = new AbortController());
+    this.found.setAttribute("aria-busy", "true");
+    const one = (method, top) => api.search(state.views, state.not, method, top, abort.signal);
+    try {
+      if (state.compare) {
+        const answers = await Promise.all(Object.keys(METHODS).map((method) => one(method, SIDE_BY_SIDE)));
+        answers.forEach((answer) => this.page.learn(answer.results));
+        this.answer = answers[0];
+        this.showCompared(state, answers);
+      } else {
+        this.answer = await one(state.method, this.top);
+        this.page.learn(this.answer.results);
+        this.showFound(state, this.answer);
+      }
+      this.page.detail.refresh();
+      this.found.removeAttribute("aria-busy");
+    } catch (error) {
+      if (error.name === "AbortError") return;
+      this.found.removeAttribute("aria-busy");
+      this.asked = null;
+      this.found.replaceChildren(this.bar(state), h("p", { class: "nothing" }, error.message));
+      this.answer = null;
+      complain(error.message);
+    }
+  }
+
+  // -- what was found ------------------------------------------------------------------------------------------------
+
+  bar(state, answer = null) {
+    const choices = [...Object.entries(METHODS), ["compare", "Side by side"]];
+    const chosen = state.compare ? "compare" : state.method;
+    return h("div", { class: "bar" },
+      h("fieldset", { class: "methods" },
+        h("legend", { class: "unseen" }, "How to search"),
+        choices.map(([name, label]) => h("label", { class: name === chosen ? "chosen" : null },
+          h("input", { type: "radio", name: "method", value: name, checked: name === chosen,
+            onchange: () => this.page.go(name === "compare" ? { compare: true } : { compare: false, method: name }) }),
+          label))),
+      answer && answer.results.length
+        ? h("div", { class: "downloads", role: "group", "aria-label": "Download these results" },
+          ["json", "csv", "zip"].map((kind) =>
+            h("a", { href: api.download(kind, state, this.top), download: `results.${kind}` },
+              { json: "JSON", csv: "CSV", zip: "Photos (zip)" }[kind])))
+        : null);
+  }
+
+  showFound(state, answer) {
+    const { results, evidence } = answer;
+    const likely = evidence ? evidence.likely : results.length;
+    const milliseconds = Math.round(answer.milliseconds.describe + answer.milliseconds.search);
+    const nothing = evidence && evidence.similarity <= evidence.chance;
+    const gallery = h("ol", { class: "gallery" });
+    const cards = results.map((one, at) => this.card(one, at >= likely));
+    const parts = [this.bar(state, answer)];
+    if (!results.length || (nothing && likely === 0)) {
+      parts.push(this.emptiness(results, evidence, gallery, cards));
+      say("Nothing in this collection matches.");
+    } else {
+      if (nothing) {
+        parts.push(h("p", { class: "note" }, "Besides the photo that you searched with, nothing in this collection seems to match."));
+      }
+      const above = evidence && likely < results.length ? `${counted(likely, "photo")} above the line` : counted(results.length, "photo");
+      parts.push(h("p", { class: "count" }, `${above}, in ${milliseconds} ms`));
+      say(`${above}.`);
+      cards.forEach((card, at) => {
+        if (evidence && at === likely) gallery.append(line(evidence, nothing));
+        gallery.append(card);
+      });
+      gallery.append(h("li", { class: "filler", "aria-hidden": "true" }));
+      parts.push(gallery);
+      if (results.length === this.top && this.top < 1000) {
+        parts.push(h("button", { type: "button", class: "more", onclick: () => {
+          this.top = Math.min(1000, this.top + MORE);
+          this.ask(this.page.state);
+        } }, "Show more"));
+      }
+    }
+    this.found.replaceChildren(...parts);
+  }
+
+  emptiness(results, evidence, gallery, cards) {
+    const element = h("div", { class: "nothing" },
+      h("h2", {}, "Nothing in this collection matches"),
+      evidence
+        ? h("p", {}, `No part of it resembles any photo more (${evidence.similarity.toFixed(2)}) than parts that have nothing in ` +
+          `common resemble each other by chance (${evidence.chance.toFixed(2)}). ` +
+          "A smaller box that holds the object alone may help, or another photo of it.")
+        : h("p", {}, "No photo has a score above zero."),
+      results.length
+        ? h("button", { type: "button", onclick: (event) => {
+          gallery.append(...cards, h("li", { class: "filler", "aria-hidden": "true" }));
+          event.target.replaceWith(h("p", { class: "quiet" }, "What comes nearest, though it is probably something else:"));
+          element.after(gallery);
+        } }, "Show what comes nearest anyway")
+        : null);
+    return element;
+  }
+
+  card(one, doubtful) {
+    const { state } = this.page;
+    const marked = state.views.some((view) => view.key === one.key);
+    const box = one.where;
+    return h("li", { class: `card${doubtful ? " doubtful" : ""}`, style: { "--aspect": one.width / one.height }, "data-key": one.key },
+      h("a", { class: "look", "data-local": true, href: address({ ...state, why: one.key }),
+        "aria-label": `Rank ${one.rank}: ${one.key}, score ${one.score.toFixed(3)}. Look closer` },
+      photo(one, { side: 320, boxes: one.where ? [one.where] : [] })),
+      h("div", { class: "about" },
+        h("span", { class: "rank" }, one.rank),
+        h("span", { class: "key", title: one.key }, one.key),
+        h("span", { class: "score", title: "Score" }, one.score.toFixed(3))),
+      h("div", { class: "marks" },
+        marked
+          ? h("span", { class: "quiet" }, "In the query")
+          : [
+            h("button", { type: "button", onclick: () => this.mark("views", one.key, box), "aria-label": `Also this: ${one.key}` }, "Also this"),
+            h("button", { type: "button", onclick: () => this.mark("not", one.key, box), "aria-label": `Not this: ${one.key}` }, "Not this"),
+          ]));
+  }
+
+  // The part that matched is what is marked: the rest of the photo is something else.
+  mark(list, key, box) {
+    say(list === "views" ? `${key} is now part of the query.` : `Searching without what is in ${key}.`);
+    this.page.go({ [list]: [...this.page.state[list], { key, box }], why: null });
+  }
+
+  showCompared(state, answers) {
+    const of = (answer) => new Set(answer.results.map((one) => one.key));
+    const [regional, ...others] = answers.map(of);
+    const columns = Object.entries(METHODS).map(([method, label], at) => {
+      const own = at === 0 ? [...regional].filter((key) => others.every((set) => !set.has(key))) : [];
+      return h("section", { class: "column", "aria-label": label },
+        h("h3", {}, label),
+        h("p", { class: "quiet" }, {
+          regional: "Parts of photos, followed from photo to photo.",
+          global: "Whole photos, followed from photo to photo.",
+          plain: "Whole photos, each compared with the query alone.",
+        }[method]),
+        h("ol", {}, answers[at].results.map((one) => h("li", { class: own.includes(one.key) ? "only" : null, "data-key": one.key },
+          h("a", { class: "look", "data-local": true, href: address({ ...state, compare: false, method: "regional", why: one.key }),
+            "aria-label": `Rank ${one.rank}: ${one.key}${own.includes(one.key) ? ", found by regional diffusion only" : ""}` },
+          photo(one, { side: 320, boxes: one.where ? [one.where] : [] })),
+          h("span", { class: "rank" }, one.rank),
+          own.includes(one.key) ? h("span", { class: "badge" }, "only here") : null))));
+    });
+    const count = [...regional].filter((key) => others.every((set) => !set.has(key))).length;
+    const words = `Of the first ${answers[0].results.length} by regional diffusion, ${count} are not among the first ${SIDE_BY_SIDE} of the other two.`;
+    say(words);
+    this.found.replaceChildren(this.bar(state, null), h("p", { class: "count" }, words), h("div", { class: "columns" }, columns));
+  }
+}
+
+function line(evidence, nothing) {
+  return h("li", { class: "line" },
+    h("p", {}, h("strong", {}, "Probably not below here")),
+    h("details", {},
+      h("summary", {}, "Why the line is here"),
+      nothing
+        ? h("p", {}, `Besides the query's own photo, no part resembles it more (${evidence.similarity.toFixed(2)}) than parts ` +
+          `that have nothing in common do by chance (${evidence.chance.toFixed(2)}).`)
+        : h("p", {}, `Scores fall steeply behind the photos that show the object. Below here they are under ${evidence.score.toFixed(4)}, ` +
+          "a tenth of the mean of the best five. On photos whose contents are known, this line is right more often than " +
+          "not, but it is a measured habit of the scores, not a proof: look at a few below it.")));
+}

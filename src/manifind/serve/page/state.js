@@ -1,0 +1,82 @@
+// The whole state of a search is in the address: it can be shared, reloaded, and gone back to.
+//
+//   ?q=k:KEY@x0,y0,x1,y1   a photo of the collection, or a part of it; again for more of the same object
+//   &q=u:UPLOAD            an uploaded photo
+//   &not=k:KEY@…           what is not meant
+//   &method=global         how to search; &compare=1 for three ways side by side
+//   &why=KEY               the result that is looked at closely
+//   &tab=browse&folder=…&contains=…
+
+export const METHODS = {
+  regional: "Regional diffusion",
+  global: "Global diffusion",
+  plain: "Plain similarity",
+};
+
+const BOX = /@(-?[\d.]+(?:e[-+]?\d+)?(?:,-?[\d.]+(?:e[-+]?\d+)?){3})$/i;
+
+export function viewText(view) {
+  const box = view.box ? `@${view.box.map((corner) => Number(corner.toFixed(1))).join(",")}` : "";
+  return `${view.key != null ? `k:${view.key}` : `u:${view.upload}`}${box}`;
+}
+
+export function textView(text) {
+  const match = BOX.exec(text);
+  const box = match ? match[1].split(",").map(Number) : null;
+  const name = text.slice(2, match ? match.index : undefined);
+  if (text.startsWith("k:")) return { key: name, box };
+  if (text.startsWith("u:")) return { upload: name, box };
+  return null;
+}
+
+export function readState(address = location.search) {
+  const words = new URLSearchParams(address);
+  const views = (name) => words.getAll(name).map(textView).filter(Boolean);
+  const method = words.get("method") ?? "regional";
+  return {
+    tab: words.get("tab") ?? "search",
+    views: views("q"),
+    not: views("not"),
+    method: method in METHODS ? method : "regional",
+    compare: words.has("compare"),
+    why: words.get("why"),
+    folder: words.get("folder") ?? "",
+    contains: words.get("contains") ?? "",
+    add: words.has("add"),
+  };
+}
+
+export function address(state) {
+  const words = new URLSearchParams();
+  if (state.tab !== "search") words.set("tab", state.tab);
+  for (const view of state.views) words.append("q", viewText(view));
+  for (const view of state.not) words.append("not", viewText(view));
+  if (state.method !== "regional") words.set("method", state.method);
+  if (state.compare) words.set("compare", "1");
+  if (state.why) words.set("why", state.why);
+  if (state.folder) words.set("folder", state.folder);
+  if (state.contains) words.set("contains", state.contains);
+  if (state.add) words.set("add", "1");
+  // Commas, slashes and the like read better as they are, and are allowed in a query.
+  const text = words.toString().replace(/%2C/g, ",").replace(/%3A/g, ":").replace(/%40/g, "@").replace(/%2F/g, "/");
+  return text ? `/?${text}` : "/";
+}
+
+export const sameSource = (a, b) => (a.key ?? null) === (b.key ?? null) && (a.upload ?? null) === (b.upload ?? null);
+
+// The photos of a query, each with its boxes: what the editor works on.
+export function sources(views) {
+  const found = [];
+  for (const view of views) {
+    let source = found.find((one) => sameSource(one, view));
+    if (!source) found.push((source = { key: view.key, upload: view.upload, boxes: [] }));
+    if (view.box) source.boxes.push(view.box);
+  }
+  return found;
+}
+
+export function viewsOf(found) {
+  return found.flatMap(({ key, upload, boxes }) =>
+    (boxes.length ? boxes : [null]).map((box) => (key != null ? { key, box } : { upload, box })),
+  );
+}

@@ -1,0 +1,186 @@
+"""Photos as a page shows them: thumbnails, crops, and the files themselves. Only what is in the index, never a path."""
+
+import hashlib
+import io
+import stat
+import zipfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from manifind.describe import Photo, Unreadable, key_to_path, read_photo
+from manifind.describe.photos import HEAD_BYTES, photo_format
+from manifind.errors import InvalidInput
+from manifind.index import Generation, whole_box
+from manifind.index.catalogue import ImageRecord
+from manifind.serve.memory import Kept
+from manifind.serve.problems import Problem
+from manifind.serve.schemas import ViewRequest
+from manifind.serve.settings import Settings
+
+SIDES = (160, 320, 640, 1280, 2048)
+"""Long sides that pictures are made at: what is asked for is rounded up to one of them."""
+
+QUALITY = 84
+CHUNK = 2**18
+
+
+@dataclass(frozen=True)
+class Upload:
+    """An uploaded photo, as it came."""
+
+    name: str
+    data: bytes
+    width: int
+    height: int
+
+
+class Pictures:
+    """Reads and renders photos of the collection and uploads; everything here may take long and runs in threads."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._uploads: Kept[Upload] = Kept(settings.uploads_bytes)
+        self._rendered: Kept[bytes] = Kept(settings.cache_bytes)
+
+    # -- what there is ------------------------------------------------------------------------------------------------
+
+    def take(self, data: bytes) -> Upload:
+        """Check an upload by decoding it, and keep it."""
+        name = hashlib.sha256(data).hexdigest()[:32]
+        kept = self._uploads.get(name)
+        if kept is not None:
+            return kept
+        photo = self._decoded(data)
+        upload = Upload(name, data, photo.width, photo.height)
+        self._uploads.put(name, upload, len(data))
+        return upload
+
+    def upload(self, name: str) -> Upload:
+        """Return an upload that is still kept."""
+        kept = self._uploads.get(name)
+        if kept is None:
+            raise Problem(404, f"The uploaded photo {name} is not kept any more; upload it again.")
+        return kept
+
+    def record(self, now: Generation, key: str) -> ImageRecord:
+        """Return what the index has of a key."""
+        record = now.catalogue.of_key(key)
+        if record is None:
+            raise Problem(404, f"{ascii(key)[:200]} is no photo of the collection; give a key that a search returned.")
+        return record
+
+    def file(self, now: Generation, record: ImageRecord) -> Path:
+        """Return the file of a photo, which must lie in the collection's folder, links resolved."""
+        root = Path(now.fields["root"])
+        try:
+            path = key_to_path(root, record.key)
+            real = path.resolve(strict=True)
+        except (InvalidInput, OSError):
+            raise Problem(404, f"{record.key!a} has no file any more; bring the index up to date.") from None
+        if not (self._settings.follow_links or real.is_relative_to(root.resolve())):
+            raise Problem(403, f"{record.key!a} is a link out of the collection; serve with --follow-links.")
+        return real
+
+    def pixels(self, now: Generation, view: ViewRequest, *, long_side: int | None = None) -> Photo:
+        """Read the photo of a view; the upright whole."""
+        if view.upload is not None:
+            return self._decoded(self.upload(view.upload).data, long_side)
+        record = self.record(now, view.key or "")
+        try:
+            return read_photo(self.file(now, record), long_side=long_side)
+        except Unreadable as error:
+            raise Problem(404, f"{record.key!a} cannot be read: {error.reason}.") from None
+
+    def _decoded(self, data: bytes, long_side: int | None = None) -> Photo:
+        try:
+            return read_photo(data, max_pixels=self._settings.upload_pixels, long_side=long_side)
+        except Unreadable as error:
+            raise Problem(422, f"The uploaded file cannot be read: {error.reason}.") from None
+
+    def _photo_file(self, now: Generation, key: str) -> Path:
+        """Return the file of a photo that is still one: what was put in its place since is not handed out."""
+        file = self.file(now, self.record(now, key))
+        if not stat.S_ISREG(file.stat().st_mode):
+            raise Problem(404, "not a regular file.")
+        with file.open("rb") as source:
+            if photo_format(source.read(HEAD_BYTES)) is None:
+                raise Problem(404, "not a photo.")
+        return file
+
+    # -- as a page shows it -------------------------------------------------------------------------------------------
+
+    def jpeg(self, now: Generation, view: ViewRequest, side: int) -> tuple[str, bytes]:
+        """Return a photo, or a part of it, as a JPEG of at most `side` pixels, and what names its content."""
+        side = next((size for size in SIDES if size >= side), SIDES[-1])
+        content = self.upload(view.upload).name if view.upload else self.record(now, view.key or "").sha256
+        box = None if view.box is None else tuple(round(corner, 1) for corner in view.box)
+        name = hashlib.sha256(f"{content} {box} {side}".encode()).hexdigest()[:32]
+        made = self._rendered.get(name)
+        if made is None:
+            photo = self.pixels(now, view, long_side=None if box else side)
+            pixels = photo.pixels
+            if box is not None:
+                x0, y0, x1, y1 = whole_box(box, photo.width, photo.height)
+                pixels = pixels[y0:y1, x0:x1]
+            made = _encoded(pixels, side)
+            self._rendered.put(name, made, len(made))
+        return name, made
+
+    def archive(self, now: Generation, keys: Iterable[str], table: str) -> Iterator[bytes]:
+        """Return the photos themselves as a zip, in rank order, with a table of the results; piece by piece."""
+        sink = _Sink()
+        missing: list[str] = []
+        with zipfile.ZipFile(sink, "w", zipfile.ZIP_STORED) as archive:
+            archive.writestr("results.csv", table)
+            for rank, key in enumerate(keys, 1):
+                try:
+                    file = self._photo_file(now, key)
+                    with file.open("rb") as source, archive.open(_entry(rank, key), "w", force_zip64=True) as into:
+                        while chunk := source.read(CHUNK):
+                            into.write(chunk)
+                            yield sink.taken()
+                except (Problem, OSError) as error:
+                    missing.append(f"{key}: {error}")
+                yield sink.taken()
+            if missing:
+                archive.writestr("missing.txt", "\n".join(missing) + "\n")
+        yield sink.taken()
+
+
+class _Sink(io.RawIOBase):
+    """A file that is read off while it is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._buffer = bytearray()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: object) -> int:
+        piece = memoryview(data)  # type: ignore[arg-type]
+        self._buffer += piece
+        return len(piece)
+
+    def taken(self) -> bytes:
+        piece, self._buffer = bytes(self._buffer), bytearray()
+        return piece
+
+
+def _encoded(pixels: npt.NDArray[np.uint8], side: int) -> bytes:
+    image = Image.fromarray(pixels)
+    image.thumbnail((side, side), Image.Resampling.LANCZOS, reducing_gap=2.0)
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG", quality=QUALITY)
+    return buffer.getvalue()
+
+
+def _entry(rank: int, key: str) -> str:
+    """Name a photo in an archive: nothing in it leads anywhere but into one folder."""
+    name = "".join(c if c.isalnum() or c in " ._-()" else "_" for c in "_".join(PurePosixPath(key).parts))
+    return f"photos/{rank:03d}-{name[-180:]}"

@@ -1,0 +1,102 @@
+"""Running the service: addresses, the token that others must show, and the server."""
+
+import asyncio
+import ipaddress
+import logging
+import secrets
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from urllib.parse import quote
+
+import uvicorn
+
+from manifind.errors import InvalidInput
+from manifind.index import Index
+from manifind.serve.app import create_app
+from manifind.serve.settings import Settings
+
+BACKLOG = 2048
+
+
+def serve(
+    index: Index,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8765,
+    open_to_all: bool = False,
+    settings: Settings | None = None,
+    started: Callable[[str], None] | None = None,
+) -> None:
+    """Serve an index until interrupted.
+
+    Parameters
+    ----------
+    index : Index
+    host, port
+        Where to listen; port 0 takes any that is free.
+    open_to_all : bool
+        Listen elsewhere than on this machine without demanding a token.
+    settings : Settings, optional
+    started : callable, optional
+        Called with the page's address when the service listens.
+    """
+    settings = settings or Settings()
+    here = is_loopback(host)
+    if not here:
+        if settings.token is None and not open_to_all:
+            raise InvalidInput(
+                f"host is {host}, which others can reach: give a token with --token or MANIFIND_TOKEN "
+                f"({secrets.token_urlsafe(16)} say), or insist with --open-to-all."
+            )
+        settings = replace(settings, hosts=None)
+    listening = _listen(host, port)
+    shown = f"[{host}]" if ":" in host else host
+    address = f"http://{shown}:{listening.getsockname()[1]}/"
+    if settings.token is not None:
+        address += f"?token={quote(settings.token, safe='')}"
+    config = uvicorn.Config(
+        create_app(index, settings),
+        log_level=logging.WARNING,
+        access_log=False,
+        server_header=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=10,
+        ws="none",
+    )
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            if started is not None and self.started:
+                started(address)
+
+    with suppress(KeyboardInterrupt):
+        asyncio.run(Server(config).serve([listening]))
+
+
+def is_loopback(host: str) -> bool:
+    """Say whether only this machine can reach the address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, protocol, _, where = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listening = socket.socket(family, kind, protocol)
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind(where)
+        except OSError:
+            listening.close()
+            raise
+    except OSError as error:
+        raise InvalidInput(f"{host} port {port} cannot be listened on ({error.strerror}); choose another.") from error
+    return listening

@@ -1,0 +1,209 @@
+"""What goes over the wire, checked at the edge."""
+
+import re
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Box = Annotated[
+    list[Finite], Field(min_length=4, max_length=4, description="x0, y0, x1, y1 in pixels of the upright photo")
+]
+Method = Literal["regional", "global", "match", "plain"]
+
+UPLOAD = r"^[0-9a-f]{32}$"
+SHORT_VIEW = (
+    "A photo and a box in short: `k:KEY` or `u:UPLOAD`, and after it `@x0,y0,x1,y1` where only that part is meant."
+)
+_NUMBER = r"-?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+_SHORT = re.compile(rf"(?P<kind>[ku]):(?P<name>.+?)(?:@(?P<box>{_NUMBER}(?:,{_NUMBER}){{3}}))?", re.DOTALL)
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class ViewRequest(_Model):
+    """A photo, or a part of it: one of the collection by its key, or one that was uploaded."""
+
+    key: str | None = Field(default=None, max_length=4096)
+    upload: str | None = Field(default=None, pattern=UPLOAD)
+    box: Box | None = None
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.key is None) == (self.upload is None):
+            raise ValueError("give either the key of a photo of the collection or the id of an upload")
+        return self
+
+    @classmethod
+    def short(cls, text: str) -> Self:
+        """Read a view as it stands in an address."""
+        match = _SHORT.fullmatch(text)
+        if match is None:
+            raise ValueError(f"{text[:100]!r} is no view; write k:KEY or u:UPLOAD, and @x0,y0,x1,y1 for a part of it")
+        box = None if match["box"] is None else [float(corner) for corner in match["box"].split(",")]
+        name = "key" if match["kind"] == "k" else "upload"
+        return cls.model_validate({name: match["name"], "box": box})
+
+
+class SearchRequest(_Model):
+    """What to look for."""
+
+    views: list[ViewRequest] = Field(default=[], max_length=64, description="Photos and boxes of one object.")
+    not_this: list[ViewRequest] = Field(
+        default=[], max_length=64, description="Photos and boxes of what looks like it and is not meant."
+    )
+    vectors: list[list[Finite]] | None = Field(
+        default=None,
+        max_length=4096,
+        description="Descriptors of the query's regions, made as the index's were.",
+    )
+    method: Method = "regional"
+    top: int = Field(default=60, ge=1, le=1000)
+
+    @model_validator(mode="after")
+    def _something(self) -> Self:
+        if not self.views and not self.vectors:
+            raise ValueError("the query is empty; give at least one view, or vectors")
+        return self
+
+
+class ExplainRequest(_Model):
+    """What was looked for, and the photo whose place in the ranking is to be explained."""
+
+    views: list[ViewRequest] = Field(default=[], max_length=64)
+    not_this: list[ViewRequest] = Field(default=[], max_length=64)
+    vectors: list[list[Finite]] | None = Field(default=None, max_length=4096)
+    key: str = Field(max_length=4096)
+
+    def search(self) -> SearchRequest:
+        """Return the search that it is about."""
+        return SearchRequest(views=self.views, not_this=self.not_this, vectors=self.vectors)
+
+    @model_validator(mode="after")
+    def _something(self) -> Self:
+        self.search()
+        return self
+
+
+class RegionAnswer(BaseModel):
+    """A part of a photo and its share of the photo's score."""
+
+    box: Box
+    share: float
+
+
+class ResultAnswer(BaseModel):
+    """A photo that was found."""
+
+    rank: int
+    key: str
+    score: float
+    where: Box | None = Field(description="One box round what matched; null where the method does not know.")
+    regions: list[RegionAnswer] = Field(description="The regions with the largest shares, best first.")
+    width: int
+    height: int
+    version: str = Field(description="Changes with the photo's content.")
+
+
+class EvidenceAnswer(BaseModel):
+    """Where the evidence ends: `likely` results stand above the line."""
+
+    likely: int
+    similarity: float = Field(description="The largest similarity of a region of the query to one that was found.")
+    chance: float = Field(description="The similarity that regions with nothing in common reach.")
+    score: float = Field(description="The score at the line.")
+
+
+class SearchAnswer(BaseModel):
+    """Photos in rank order. Scores at or below zero are left out."""
+
+    query: dict[str, Any]
+    method: Method
+    generation: int
+    results: list[ResultAnswer]
+    evidence: EvidenceAnswer | None
+    milliseconds: dict[str, float]
+
+
+class PlaceAnswer(BaseModel):
+    """A region of a photo of the collection, or of the query where `key` is null."""
+
+    key: str | None
+    box: Box
+    view: int = Field(description="Which view of the query.")
+
+
+class LinkAnswer(BaseModel):
+    """Two regions that look alike."""
+
+    source: PlaceAnswer
+    target: PlaceAnswer
+    similarity: float
+    flow: float
+
+
+class ExplainAnswer(BaseModel):
+    """The chain of photos from the query to a result, and what each region of it contributes."""
+
+    key: str
+    rank: int
+    score: float
+    where: Box | None
+    width: int
+    height: int
+    version: str
+    links: list[LinkAnswer]
+    regions: list[RegionAnswer]
+
+
+class PhotoAnswer(BaseModel):
+    """A photo of the collection."""
+
+    key: str
+    width: int
+    height: int
+    version: str
+
+
+class PhotosAnswer(BaseModel):
+    """A stretch of the collection, in order of keys."""
+
+    total: int
+    start: int
+    generation: int
+    photos: list[PhotoAnswer]
+
+
+class FolderAnswer(BaseModel):
+    """A folder of the collection and how many photos lie in it and below."""
+
+    folder: str
+    photos: int
+
+
+class FoldersAnswer(BaseModel):
+    """The folders of the collection."""
+
+    folders: list[FolderAnswer]
+
+
+class UploadAnswer(BaseModel):
+    """A photo that was uploaded; it is kept in memory until newer ones need the room."""
+
+    upload: str
+    width: int
+    height: int
+
+
+class HealthAnswer(BaseModel):
+    """Whether the service is alive, or ready."""
+
+    status: Literal["ok"]
+
+
+class ProblemAnswer(BaseModel):
+    """One sentence that names what is wrong and what to do."""
+
+    error: str

@@ -1,0 +1,37 @@
+"""What the service may use, and whom it answers."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Limits and manners of a service."""
+
+    token: str | None = None
+    """What a client must show; None answers everybody who can reach the address."""
+    hosts: tuple[str, ...] | None = ("127.0.0.1", "localhost", "::1")
+    """Names by which the service may be called, against pages that have their own name lead here; None for any."""
+    origins: tuple[str, ...] = ()
+    """Other sites whose pages may use the API."""
+    follow_links: bool = False
+    """Serve photos of the index whose file lies outside the collection's folder, through a link."""
+    gather_seconds: float = 0.004
+    """How long a query waits for others to be solved with, while the solver is idle."""
+    largest_batch: int = 64
+    waiting: int = 256
+    """Searches under way at most; more are answered 503."""
+    time_limit: float = 30.0
+    """Seconds after which a search is given up."""
+    upload_bytes: int = 50_000_000
+    upload_pixels: int = 50_000_000
+    uploads_bytes: int = 300_000_000
+    """What uploads may take together; the oldest make room."""
+    json_bytes: int = 8_000_000
+    most_regions: int = 4096
+    """Descriptors in one query."""
+    describe_threads: int = 2
+    picture_threads: int = 2
+    cache_bytes: int = 128_000_000
+    """What thumbnails kept in memory may take."""
+    reload_seconds: float = 1.0
+    """How often to look for a new generation of the index."""

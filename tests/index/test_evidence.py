@@ -1,0 +1,73 @@
+"""Where the evidence of a ranking ends."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from manifind.index import Query, Search, View, evidence
+from manifind.index.evidence import MOST_BY_CHANCE, PART_OF_THE_BEST, chance_similarity
+from manifind.layout import Layout
+from manifind.ranking import Ranking
+from tests.collections_of_regions import unit
+
+
+def collection(images: int = 200, d: int = 64, shared: int = 0) -> Any:
+    """Photos of three random regions each; the first `shared` all show one thing in their first region."""
+    rng = np.random.default_rng(3)
+    vectors = unit(rng.normal(size=(3 * images, d)).astype(np.float32))
+    for image in range(shared):
+        vectors[3 * image] = unit(vectors[:1] + 0.02 * rng.normal(size=(1, d)))[0]
+    layout = Layout.of(np.repeat(np.arange(images, dtype=np.int32), 3))
+    manifold = SimpleNamespace(vectors_=vectors, layout_=layout)
+    return SimpleNamespace(manifold=manifold, boxes=np.zeros((3 * images, 4)), others={})
+
+
+def found(
+    now: Any, query: np.ndarray[Any, Any], images: list[int], scores: list[float], method: str = "regional"
+) -> Search:
+    asked = Query.of([View(query, np.zeros((len(query), 4), np.float32))])
+    ranking = Ranking(np.array(images, np.int32), np.array(scores, np.float32))
+    return Search(now, asked, ranking, method)
+
+
+def test_the_line_is_a_tenth_of_the_mean_of_the_best_five() -> None:
+    now = collection(shared=8)
+    scores = [1.0, 0.9, 0.8, 0.7, 0.6, 0.2, 0.08, 0.079, 0.01]
+    shown = evidence(found(now, now.manifold.vectors_[:1], list(range(9)), scores))
+    assert shown is not None
+    assert shown.score == pytest.approx(PART_OF_THE_BEST * np.mean(scores[:5]))
+    assert shown.likely == 7
+
+
+def test_the_querys_own_photo_is_no_evidence() -> None:
+    now = collection()
+    shown = evidence(found(now, now.manifold.vectors_[:1], [0, 1, 2], [1.0, 0.1, 0.1]), own={0})
+    assert shown is not None
+    assert shown.similarity < MOST_BY_CHANCE
+    assert shown.likely == 1
+
+
+def test_nothing_is_likely_where_nothing_is_alike() -> None:
+    now = collection()
+    stranger = unit(np.random.default_rng(9).normal(size=(4, 64)).astype(np.float32))
+    shown = evidence(found(now, stranger, list(range(20)), [1.0] * 20))
+    assert shown is not None
+    assert shown.likely == 0
+
+
+def test_chance_is_measured_between_photos_and_bounded_in_a_collection_of_one_thing() -> None:
+    now = collection()
+    X = now.manifold.vectors_
+    apart = np.repeat(np.arange(200), 3)
+    pairs = (X @ X.T)[apart[:, None] != apart]
+    assert chance_similarity(now) == pytest.approx(np.quantile(pairs, 1 - 1 / 300), abs=0.02)
+    assert chance_similarity(collection(images=30, shared=30)) == MOST_BY_CHANCE
+
+
+@pytest.mark.parametrize("method", ["global", "match", "plain"])
+def test_other_methods_know_no_line(method: str, tmp_path: Path) -> None:
+    now = collection()
+    assert evidence(found(now, now.manifold.vectors_[:1], [0], [1.0], method)) is None

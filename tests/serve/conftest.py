@@ -1,0 +1,75 @@
+from collections.abc import Iterator
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+from PIL import Image
+
+from manifind.index import Index
+from tests.index.conftest import thing
+from tests.serve.running import running
+
+OTHERS = 104
+"""Photos without either thing: enough to tell what chance gives."""
+
+BACKGROUNDS = ("astronaut.png", "chelsea.png", "coffee.png", "motorcycle_left.png", "rocket.jpg", "retina.jpg")
+PLACES = [(20 + 36 * i, 12 + 18 * i) for i in range(6)]
+"""Where the thing of 128 × 128 lies in each photo that has it."""
+
+
+@cache
+def _photograph(name: str) -> Image.Image:
+    return Image.open(str(files("skimage") / "data" / name)).convert("RGB")
+
+
+def background(number: int) -> Image.Image:
+    """A part of a photograph, 320 × 240, of a size, place and handedness of its own."""
+    rng = np.random.default_rng(number)
+    whole = _photograph(BACKGROUNDS[number % len(BACKGROUNDS)])
+    width = int(rng.uniform(0.35, 0.9) * min(whole.width, whole.height * 4 / 3))
+    height = width * 3 // 4
+    x, y = int(rng.integers(0, whole.width - width + 1)), int(rng.integers(0, whole.height - height + 1))
+    part = whole.resize((320, 240), Image.Resampling.LANCZOS, box=(x, y, x + width, y + height))
+    return part.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if rng.random() < 0.5 else part
+
+
+def planted(number: int, which: int, place: tuple[int, int]) -> Image.Image:
+    """A background with a thing in it."""
+    photo = background(number)
+    photo.paste(Image.fromarray(thing(which)), place)
+    return photo
+
+
+@pytest.fixture(scope="session")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two things in six photos each, and a hundred photos without them in a folder below."""
+    root = tmp_path_factory.mktemp("collection")
+    (root / "more").mkdir()
+    for i, (x, y) in enumerate(PLACES):
+        planted(1000 + i, 1, (x, y)).save(root / f"first-{i}.png")
+        planted(2000 + i, 2, (192 - x, y)).save(root / f"second-{i}.png")
+    for i in range(OTHERS):
+        background(i).save(root / "more" / f"none-{i:03d}.jpg", quality=90)
+    (root / "broken.jpg").write_bytes(b"\xff\xd8\xff\xe0" + bytes(300))
+    return root
+
+
+@pytest.fixture(scope="session")
+def index(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Index:
+    return Index.create(tmp_path_factory.mktemp("made") / "photos.manifind", photos, k=30, query_k=20, alpha=0.9)
+
+
+@pytest.fixture(scope="session")
+def address(index: Index) -> Iterator[str]:
+    """A service of the collection."""
+    with running(index) as where:
+        yield where
+
+
+@pytest.fixture
+def client(address: str) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=address, timeout=30) as client:
+        yield client

@@ -1,0 +1,490 @@
+"""The page in a real browser: what a person does with it, from the photo to the reason.
+
+Runs where a Chromium is found (on the path, or named by MANIFIND_CHROMIUM). Screenshots are left in
+``build/screenshots``, to be looked at.
+"""
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+
+from manifind.index import Index
+from manifind.serve import Settings
+from tests.serve.conftest import planted
+from tests.serve.running import running
+
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--force-prefers-reduced-motion",
+]
+CHROMIUM = os.environ.get("MANIFIND_CHROMIUM") or next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None
+)
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason="no Chromium is found: install it (apt install chromium) or set MANIFIND_CHROMIUM"
+)
+
+BOX = (20, 12, 148, 140)
+SEARCH = "/?q=k:first-0.png@20,12,148,140"
+FIRST = {f"first-{i}.png" for i in range(6)}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+def opened(browser: Browser, address: str, **settings: Any) -> Page:
+    context = browser.new_context(base_url=address, **{"viewport": {"width": 1280, "height": 860}, **settings})
+    page = context.new_page()
+    page.set_default_timeout(15_000)
+    faults: list[str] = []
+    asked: list[str] = []
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
+    page.on("request", lambda request: asked.append(request.url))
+    page.faults, page.asked = faults, asked  # type: ignore[attr-defined]
+    return page
+
+
+@pytest.fixture
+def page(browser: Browser, address: str) -> Iterator[Page]:
+    page = opened(browser, address)
+    yield page
+    leave(page, address)
+
+
+def leave(page: Page, address: str) -> None:
+    """Close a page on which nothing went wrong, and which asked nobody but the service."""
+    asked: list[str] = page.asked  # type: ignore[attr-defined]
+    faults: list[str] = page.faults  # type: ignore[attr-defined]
+    page.context.close()
+    assert all(url.startswith((address, "blob:", "data:")) for url in asked)
+    # A browser reports every refusal of the service; the page deals with those itself.
+    assert [fault for fault in faults if not fault.startswith("Failed to load resource")] == []
+
+
+def kept(page: Page, name: str, repository: Path) -> None:
+    folder = repository / "build" / "screenshots"
+    folder.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=folder / f"{name}.png")
+
+
+def shown(page: Page) -> list[str]:
+    """The keys in the gallery, in order, once they have come."""
+    expect(page.locator(".card").first).to_be_visible()
+    expect(page.locator(".results")).not_to_have_attribute("aria-busy", "true")
+    return [str(key) for key in page.locator(".card").evaluate_all("cards => cards.map((one) => one.dataset.key)")]
+
+
+def settled(page: Page, *, old: str) -> None:
+    """Wait until the address is another and the answer to it is there."""
+    page.wait_for_function("old => location.href !== old", arg=old)
+    expect(page.locator(".results")).not_to_have_attribute("aria-busy", "true")
+
+
+def boxes_in(page: Page) -> list[list[float]]:
+    found = re.findall(r"[?&]q=[^&]*@([-\d.,]+)", page.url)
+    return [[float(corner) for corner in one.split(",")] for one in found]
+
+
+def draw(page: Page, box: tuple[float, ...], width: int = 320, height: int = 240) -> None:
+    """Drag a box on the query's photo, given in the photo's pixels."""
+    frame = page.locator(".layer").bounding_box()
+    assert frame is not None
+    across, down = frame["width"] / width, frame["height"] / height
+    page.mouse.move(frame["x"] + box[0] * across, frame["y"] + box[1] * down)
+    page.mouse.down()
+    page.mouse.move(frame["x"] + (box[0] + box[2]) / 2 * across, frame["y"] + (box[1] + box[3]) / 2 * down)
+    page.mouse.move(frame["x"] + box[2] * across, frame["y"] + box[3] * down, steps=3)
+    page.mouse.up()
+
+
+# -- from the photo to the reason -------------------------------------------------------------------------------------
+
+
+def test_upload_draw_a_box_and_find_the_thing(page: Page, tmp_path: Path, repository: Path) -> None:
+    planted(5000, 1, (150, 60)).save(tmp_path / "shot.png")
+    page.goto("/")
+    expect(page.get_by_role("heading", name="Find every photo")).to_be_visible()
+    expect(page.locator(".pick").first).to_be_visible()
+    kept(page, "landing", repository)
+    with page.expect_file_chooser() as chooser:
+        page.get_by_role("button", name="Upload a photo").click()
+    chooser.value.set_files(tmp_path / "shot.png")
+    expect(page.locator(".layer")).to_be_visible()
+    shown(page)
+    old = page.url
+    draw(page, (150, 60, 278, 188))
+    settled(page, old=old)
+    (box,) = boxes_in(page)
+    assert box == pytest.approx([150, 60, 278, 188], abs=1)
+    assert set(shown(page)[:6]) == FIRST
+    expect(page.locator(".card").first.locator("rect")).to_be_visible()
+    kept(page, "results", repository)
+
+
+def test_a_photo_dropped_or_pasted_is_the_query(page: Page, tmp_path: Path) -> None:
+    planted(5001, 2, (90, 60)).save(tmp_path / "shot.png")
+    data = list((tmp_path / "shot.png").read_bytes())
+    for event, field in (("drop", "dataTransfer"), ("paste", "clipboardData")):
+        page.goto("/")
+        expect(page.locator(".pick").first).to_be_visible()
+        page.evaluate(
+            """([event, field, data]) => {
+                const carried = new DataTransfer();
+                carried.items.add(new File([new Uint8Array(data)], "shot.png", { type: "image/png" }));
+                const kind = event === "drop" ? DragEvent : ClipboardEvent;
+                document.body.dispatchEvent(new kind(event, { [field]: carried, bubbles: true, cancelable: true }));
+            }""",
+            [event, field, data],
+        )
+        expect(page.locator(".layer")).to_be_visible()
+        assert len(shown(page)) > 0
+        assert "q=u:" in page.url
+
+
+def test_a_box_is_moved_resized_and_removed_with_the_mouse(page: Page) -> None:
+    page.goto(SEARCH)
+    shown(page)
+    frame = page.locator(".layer").bounding_box()
+    assert frame is not None
+    scale = frame["width"] / 320
+    old = page.url
+    page.mouse.move(frame["x"] + 80 * scale, frame["y"] + 80 * scale)
+    page.mouse.down()
+    page.mouse.move(frame["x"] + 120 * scale, frame["y"] + 100 * scale, steps=4)
+    page.mouse.up()
+    settled(page, old=old)
+    assert boxes_in(page)[0] == pytest.approx([60, 32, 188, 160], abs=1)
+    old = page.url
+    page.mouse.move(frame["x"] + 188 * scale, frame["y"] + 160 * scale)  # the lower right corner
+    page.mouse.down()
+    page.mouse.move(frame["x"] + 260 * scale, frame["y"] + 200 * scale, steps=4)
+    page.mouse.up()
+    settled(page, old=old)
+    assert boxes_in(page)[0] == pytest.approx([60, 32, 260, 200], abs=1)
+    old = page.url
+    draw(page, (5, 5, 50, 25))
+    settled(page, old=old)
+    assert len(boxes_in(page)) == 2
+    old = page.url
+    page.locator(".box").first.hover()
+    page.get_by_role("button", name="Remove box 1").click()
+    settled(page, old=old)
+    assert boxes_in(page)[0] == pytest.approx([5, 5, 50, 25], abs=1)
+
+
+def test_why_shows_the_query_the_result_and_the_chain(page: Page, repository: Path) -> None:
+    page.goto(SEARCH)
+    shown(page)
+    card = page.locator(".card[data-key='first-3.png']")
+    card.locator(".look").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_role("heading", name="first-3.png")).to_be_visible()
+    expect(dialog.locator(".beside figure")).to_have_count(2)
+    expect(dialog.locator(".heat")).to_be_visible()
+    stops = dialog.locator(".stop")
+    expect(stops.first).to_contain_text("The query")
+    expect(stops.last).to_contain_text("first-3.png")
+    expect(stops.last.locator("rect")).to_be_visible()
+    expect(stops.last.locator(".crop")).to_be_visible()
+    assert "why=first-3.png" in page.url
+    page.wait_for_function("() => [...document.querySelectorAll('dialog img')].every((one) => one.complete)")
+    kept(page, "why", repository)
+    dialog.get_by_label("Show what each part contributes").uncheck()
+    expect(dialog.locator(".heat")).to_be_hidden()
+    key = dialog.locator("h2").inner_text()
+    page.keyboard.press("ArrowRight")
+    expect(dialog.locator("h2")).not_to_have_text(key)
+    page.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
+    assert "why" not in page.url
+
+
+def test_a_search_is_refined_by_also_this_and_not_this(page: Page, repository: Path) -> None:
+    page.goto(SEARCH)
+    keys = shown(page)
+    old = page.url
+    page.get_by_role("button", name=f"Also this: {keys[1]}").click()
+    settled(page, old=old)
+    assert len(boxes_in(page)) == 2
+    expect(page.locator(".strip button")).to_have_count(2)
+    old = page.url
+    wrong = next(key for key in shown(page) if key not in FIRST)
+    page.get_by_role("button", name=f"Not this: {wrong}").click()
+    settled(page, old=old)
+    assert wrong not in shown(page)
+    assert set(shown(page)[:6]) == FIRST
+    expect(page.locator(".rejected")).to_contain_text(wrong)
+    kept(page, "refined", repository)
+    old = page.url
+    page.get_by_role("button", name=f"Take back: not {wrong}").click()
+    settled(page, old=old)
+    assert wrong in shown(page)
+
+
+def test_the_address_holds_the_search(page: Page, browser: Browser, address: str) -> None:
+    page.goto(SEARCH)
+    keys = shown(page)
+    old = page.url
+    page.get_by_role("button", name=f"Also this: {keys[2]}").click()
+    settled(page, old=old)
+    refined = shown(page)
+    page.reload()
+    assert shown(page) == refined
+    elsewhere = opened(browser, address)
+    elsewhere.goto(page.url)
+    assert shown(elsewhere) == refined
+    leave(elsewhere, address)
+    page.go_back()
+    page.wait_for_function("old => location.href === old", arg=old)
+    expect(page.locator(".strip")).to_have_count(0)
+    assert shown(page) == keys
+    page.go_forward()
+    expect(page.locator(".strip button")).to_have_count(2)
+
+
+def test_three_ways_are_seen_side_by_side(page: Page, repository: Path) -> None:
+    page.goto(SEARCH)
+    shown(page)
+    page.get_by_text("Side by side").click()
+    expect(page.locator(".column")).to_have_count(3)
+    assert "compare=1" in page.url
+    columns = page.locator(".column").all()
+    assert [column.locator("h3").inner_text() for column in columns] == [
+        "Regional diffusion",
+        "Global diffusion",
+        "Plain similarity",
+    ]
+    keys = columns[0].locator("li").evaluate_all("all => all.map((one) => one.dataset.key)")
+    assert set(keys[:6]) == FIRST
+    kept(page, "compare", repository)
+    page.get_by_text("Plain similarity").first.click()
+    expect(page.locator(".gallery")).to_be_visible()
+    assert "method=plain" in page.url
+
+
+def test_the_line_says_where_the_evidence_ends(page: Page) -> None:
+    page.goto(SEARCH)
+    keys = shown(page)
+    order = page.locator(".gallery > li:not(.filler)").evaluate_all(
+        "all => all.map((one) => one.dataset.key ?? 'line')"
+    )
+    above = order[: order.index("line")]
+    assert set(above) >= FIRST
+    assert len(above) < len(keys)
+    page.get_by_text("Why the line is here").click()
+    expect(page.locator(".line details")).to_contain_text("a tenth of the mean of the best five")
+
+
+def test_an_honest_empty_result(page: Page, tmp_path: Path, repository: Path) -> None:
+    from PIL import Image
+
+    noise = os.urandom(200 * 200 * 3)
+    Image.frombytes("RGB", (200, 200), noise).save(tmp_path / "noise.png")
+    page.goto("/")
+    page.locator("#file").set_input_files(tmp_path / "noise.png")
+    expect(page.get_by_role("heading", name="Nothing in this collection matches")).to_be_visible()
+    expect(page.locator(".card")).to_have_count(0)
+    kept(page, "nothing", repository)
+    page.get_by_role("button", name="Show what comes nearest anyway").click()
+    expect(page.locator(".card").first).to_be_visible()
+
+
+def test_a_broken_upload_is_told_in_one_sentence(page: Page, photos: Path, repository: Path) -> None:
+    page.goto("/")
+    page.locator("#file").set_input_files(photos / "broken.jpg")
+    expect(page.get_by_role("alert")).to_contain_text("The uploaded file cannot be read")
+    kept(page, "broken-upload", repository)
+    page.get_by_role("button", name="Dismiss").click()
+    expect(page.get_by_role("alert")).to_be_hidden()
+
+
+def test_an_upload_that_is_gone_says_so(page: Page) -> None:
+    page.goto(f"/?q=u:{'0' * 32}")
+    expect(page.locator(".gone-note")).to_contain_text("upload it again")
+
+
+def test_results_can_be_downloaded(page: Page, tmp_path: Path) -> None:
+    page.goto(SEARCH)
+    keys = shown(page)
+    for kind, name in (("JSON", "results.json"), ("CSV", "results.csv"), ("Photos (zip)", "photos.zip")):
+        with page.expect_download() as download:
+            page.get_by_role("link", name=kind, exact=True).click()
+        download.value.save_as(tmp_path / name)
+    found = json.loads((tmp_path / "results.json").read_text())
+    assert [one["key"] for one in found["results"]] == keys
+    assert (tmp_path / "photos.zip").read_bytes().startswith(b"PK")
+
+
+# -- the collection ---------------------------------------------------------------------------------------------------
+
+
+def test_the_collection_is_browsed_filtered_and_picked_from(page: Page, repository: Path) -> None:
+    page.goto("/?tab=browse")
+    expect(page.locator(".cell").first).to_be_visible()
+    expect(page.locator(".browse .count")).to_have_text("116 photos")
+    kept(page, "browse", repository)
+    page.get_by_label("Folder").select_option("more")
+    expect(page.locator(".browse .count")).to_have_text("104 photos")
+    page.get_by_label("Folder").select_option("")
+    page.get_by_label("Name").fill("second")
+    expect(page.locator(".cell")).to_have_count(6)
+    page.get_by_role("button", name="Search with second-2.png").click()
+    assert shown(page)[0] == "second-2.png"
+    assert "q=k:second-2.png" in page.url
+    page.get_by_role("link", name="Add from the collection").click()
+    page.get_by_label("Name").fill("first-1")
+    page.get_by_role("button", name="Search with first-1.png").click()
+    expect(page.locator(".strip button")).to_have_count(2)
+
+
+def test_only_what_is_in_sight_is_in_the_page(browser: Browser, address: str) -> None:
+    page = opened(browser, address, viewport={"width": 420, "height": 500})
+    page.goto("/?tab=browse")
+    expect(page.locator(".cell").first).to_be_visible()
+    assert page.locator(".cell").count() < 60
+    page.keyboard.press("End")
+    page.evaluate("scrollTo(0, document.body.scrollHeight)")
+    expect(page.get_by_role("button", name="116 of 116")).to_be_visible()
+    assert page.locator(".cell").count() < 60
+    leave(page, address)
+
+
+def test_health_shows_what_was_passed_over(page: Page, repository: Path) -> None:
+    page.goto("/?tab=health")
+    expect(page.get_by_role("cell", name="broken.jpg")).to_be_visible()
+    expect(page.locator(".health dd").first).to_have_text("116")
+    kept(page, "health", repository)
+
+
+# -- for everybody ----------------------------------------------------------------------------------------------------
+
+
+def test_everything_can_be_done_with_the_keyboard_alone(page: Page) -> None:
+    page.goto("/?tab=browse&contains=first")
+    expect(page.locator(".cell").first).to_be_visible()
+
+    def reach(target: Locator, key: str = "Tab", most: int = 60) -> None:
+        for _ in range(most):
+            if target.evaluate("element => element === document.activeElement"):
+                return
+            page.keyboard.press(key)
+        raise AssertionError(f"{target} cannot be reached by {key}")
+
+    reach(page.locator(".cell button").first)
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("Enter")
+    shown(page)
+    assert "q=k:first-0.png" in page.url
+    reach(page.get_by_role("button", name="Add a box"))
+    old = page.url
+    page.keyboard.press("Enter")
+    settled(page, old=old)
+    box = page.locator(".box")
+    expect(box).to_be_focused()
+    old = page.url
+    for _ in range(10):
+        page.keyboard.press("ArrowLeft")
+    page.keyboard.press("Shift+ArrowDown")
+    settled(page, old=old)
+    (found,) = boxes_in(page)
+    assert found == pytest.approx([32, 72, 160, 174.4], abs=1)
+    reach(page.locator(".card").nth(1).locator(".look"))
+    page.keyboard.press("Enter")
+    dialog = page.get_by_role("dialog")
+    expect(dialog.locator(".stop").first).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
+    expect(page.locator(".card").nth(1).locator(".look")).to_be_focused()
+    reach(page.get_by_role("button", name="Not this:").first)
+    old = page.url
+    page.keyboard.press("Enter")
+    settled(page, old=old)
+    assert "not=" in page.url
+    reach(page.locator(".box"), "Shift+Tab", 200)
+    old = page.url
+    page.keyboard.press("Delete")
+    settled(page, old=old)
+    assert boxes_in(page) == []
+
+
+def test_a_box_is_drawn_with_a_finger(browser: Browser, address: str) -> None:
+    page = opened(browser, address, viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+    page.goto("/?q=k:first-0.png")
+    shown(page)
+    page.locator(".layer").scroll_into_view_if_needed()
+    frame = page.locator(".layer").bounding_box()
+    assert frame is not None
+    scale = frame["width"] / 320
+    at = [(frame["x"] + x * scale, frame["y"] + y * scale) for x, y in ((20, 12), (90, 80), (148, 140))]
+    old = page.url
+    touch = page.context.new_cdp_session(page)
+    for kind, place in (("touchStart", at[0]), ("touchMove", at[1]), ("touchMove", at[2]), ("touchEnd", None)):
+        points = [] if place is None else [{"x": place[0], "y": place[1]}]
+        touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+    settled(page, old=old)
+    assert boxes_in(page)[0] == pytest.approx(BOX, abs=1.5)
+    leave(page, address)
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1280, "light"), (360, "light"), (1280, "dark")])
+def test_nothing_serious_is_found_by_axe(
+    width: int, scheme: str, browser: Browser, address: str, repository: Path
+) -> None:
+    size = {"width": width, "height": 800}
+    page = opened(browser, address, viewport=size, color_scheme=scheme, has_touch=width < 500)
+    places = {
+        "landing": ("/", ".pick"),
+        "search": (SEARCH, ".card"),
+        "compare": (f"{SEARCH}&compare=1", ".column li"),
+        "why": (f"{SEARCH}&why=first-3.png", ".stop"),
+        "browse": ("/?tab=browse", ".cell"),
+        "health": ("/?tab=health", "td"),
+    }
+    if (width, scheme) in ((360, "light"), (1280, "dark")):  # colours and widths were seen apart: the main ones do
+        places = {name: places[name] for name in ("search", "why")}
+    for name, (path, sign) in places.items():
+        page.goto(path)
+        expect(page.locator(sign).first).to_be_visible()
+        page.wait_for_function("() => [...document.images].every((one) => one.complete || one.loading === 'lazy')")
+        kept(page, f"{name}-{width}-{scheme}", repository)
+        found = Axe().run(page).response["violations"]
+        serious = [
+            (one["id"], [node["html"][:160] for node in one["nodes"]])
+            for one in found
+            if one["impact"] in ("serious", "critical")
+        ]
+        assert serious == [], name
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{name} is wider than the screen"
+    leave(page, address)
+
+
+def test_the_token_in_the_address_opens_the_page_once(browser: Browser, index: Index) -> None:
+    with running(index, Settings(token="open sesame")) as address:  # noqa: S106
+        page = opened(browser, address)
+        page.goto("/")
+        expect(page.get_by_role("heading", name="needs its token")).to_be_visible()
+        page.goto(f"{SEARCH}&token=open%20sesame")
+        assert "token" not in page.url
+        assert set(shown(page)[:6]) == FIRST
+        leave(page, address)
