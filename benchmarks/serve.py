@@ -52,7 +52,8 @@ def index_of_regions(saved: Path | None, rows: int | None, k: int) -> tuple[Inde
     boxes = np.tile(np.array([0, 0, 1024, 768], np.float32), (len(manifold.vectors_), 1))
     describer = load_describer()
     fields = {"root": "/nowhere", "backbone": "mobilenet_v2", "describer": describer.fingerprint()}
-    state = Generation(1, fields, Catalogue.of(records, []), manifold, boxes, None, {})
+    fields["whitening"] = {"from": "shipped", "photos": None}
+    state = Generation(1, "benchmark", fields, Catalogue.of(records, []), manifold, boxes, None, {})
     return Index(Path("/nowhere/regions.manifind"), state, describer), name
 
 

@@ -41,7 +41,9 @@ def stand_in(folder: Path, number: int) -> str:
 
 def lay_in(index: Path, describer: Describer, hashes: dict[int, str], vectors: FloatArray, layout: Layout) -> None:
     """Write photos into the journal of an index."""
-    with Journal(index / ".part", f"{describer.fingerprint()['sha256']} means None", describer.dimension) as journal:
+    with Journal(
+        index / ".part" / "described", f"{describer.fingerprint()['sha256']} means None", describer.dimension
+    ) as journal:
         for number, digest in hashes.items():
             first, end = layout.starts[number : number + 2]
             boxes = np.tile(np.array([0, 0, *SIZE], np.float32), (end - first, 1))

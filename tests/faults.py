@@ -9,11 +9,12 @@ from typing import Any
 
 from manifind import disk
 
-POINTS = ("open", "write", "pwrite", "fsync", "ftruncate", "replace", "unlink", "mkdir", "rmdir")
+POINTS = ("open", "write", "pwrite", "fsync", "ftruncate", "replace", "unlink", "mkdir", "rmdir", "posix_fallocate")
 """What reaches the disk."""
 
-FAULTS = ("kill", "torn", "ENOSPC", "EIO")
-"""Death before the point; death in the middle of it, if it writes; a full disk or a failing one from there on."""
+FAULTS = ("kill", "torn", "ENOSPC", "EIO", "interrupt")
+"""Death before the point; death in the middle of it, if it writes; a full disk or a failing one from there on; Ctrl-C
+just after it."""
 
 
 class FaultyOs:
@@ -34,7 +35,10 @@ class FaultyOs:
             if self.seen > self.at and self.fault in ("ENOSPC", "EIO") and self._fails(name, arguments):
                 code = getattr(errno, self.fault)
                 raise OSError(code, os.strerror(code))
-            return real(*arguments, **keywords)
+            result = real(*arguments, **keywords)
+            if self.fault == "interrupt" and self.seen == self.at + 1:
+                raise KeyboardInterrupt
+            return result
 
         return call
 
@@ -49,7 +53,9 @@ class FaultyOs:
         """A full disk still lets go of files, and opens those that are there."""
         if self.fault == "EIO":
             return True
-        return name in ("write", "pwrite", "fsync", "mkdir") or (name == "open" and bool(arguments[1] & os.O_TRUNC))
+        return name in ("write", "pwrite", "fsync", "mkdir", "posix_fallocate") or (
+            name == "open" and bool(arguments[1] & os.O_TRUNC)
+        )
 
 
 @contextmanager

@@ -166,6 +166,7 @@ def test_a_full_or_failing_disk_leaves_the_old_one_whole(saved: Path, collection
 def test_a_first_saving_that_was_cut_off_can_be_repeated(manifold: Manifold, tmp_path: Path) -> None:
     path = tmp_path / "x.manifold"
     path.mkdir()
+    (path / ".lock").touch()
     (path / "vectors-1.npy").write_bytes(b"half of it")
     (path / "manifest.json.draft").write_text("{")
     manifold.save(path)
@@ -207,3 +208,44 @@ def test_a_graph_without_edges_survives(tmp_path: Path) -> None:
     assert manifold.S_.nnz == 0
     manifold.save(tmp_path / "empty")
     assert Manifold.load(tmp_path / "empty").search(np.eye(1, 3)).images[0] == 0
+
+
+def test_what_is_not_ours_is_neither_replaced_nor_removed(manifold: Manifold, saved: Path, tmp_path: Path) -> None:
+    """Names that look like ours, and folders with a manifest of something else."""
+    folds, page = tmp_path / "folds", tmp_path / "page"
+    for folder, names in ((folds, ["fold-1.npy", "fold-2.npy"]), (page, ["manifest.json", "page-1.json"])):
+        folder.mkdir()
+        for name in names:
+            (folder / name).write_text("{}")
+        with pytest.raises(InvalidInput, match="is not a saved manifold"):
+            manifold.save(folder)
+        assert sorted(file.name for file in folder.iterdir()) == names
+    (saved / "notes-1.json").write_text("mine")
+    (saved / "fold-7.npy").write_text("mine")
+    manifold.save(saved)
+    assert (saved / "notes-1.json").read_text() == (saved / "fold-7.npy").read_text() == "mine"
+    with store.writing(tmp_path / "other", "index") as writer:
+        writer.write(1, {}, {"a": np.arange(3)})
+    with pytest.raises(InvalidInput, match="is not a saved manifold"):
+        manifold.save(tmp_path / "other")
+
+
+def test_an_interrupt_at_any_point_leaves_the_old_or_the_new(saved: Path, collection: Collection) -> None:
+    other = Manifold(k=3).fit(collection.vectors, collection.image_of)
+    for at in range(1000):
+        try:
+            with faulty(at, "interrupt"):
+                other.save(saved)
+        except KeyboardInterrupt:
+            assert Manifold.load(saved).k in (3, 10)
+        else:
+            break
+    assert at > 40
+    assert Manifold.load(saved).k == 3
+
+
+def test_one_region_can_be_saved(tmp_path: Path) -> None:
+    with pytest.warns(match="k is"):
+        manifold = Manifold().fit(np.eye(1, 4))
+    manifold.save(tmp_path / "one")
+    assert Manifold.load(tmp_path / "one").search(np.eye(1, 4)).images.tolist() == [0]

@@ -152,7 +152,7 @@ def index(
             announce = None if as_json else lambda expected: err.print(str(expected))
             options: dict[str, Any] = {"memory": memory, "progress": progress, "announce": announce}
             if repair:
-                done = Index.repair(target, progress=progress)
+                done = Index.repair(target, folder, memory=memory, progress=progress)
             if not (target / "manifest.json").exists():
                 if relearn:
                     raise InvalidInput(f"{target} is no index yet; --whiten learn makes one that learns its whitening.")
@@ -167,10 +167,10 @@ def index(
                 moved = folder != made.root
                 if moved and made.root.is_dir():
                     raise InvalidInput(f"{target} is the index of {made.root}, not of {photos}; choose another -o.")
-                if not repair:
-                    changes = vars(made.sync(folder if moved else None, **options))
                 if relearn:
-                    changes = vars(made.relearn(**options))
+                    changes = vars(made.relearn(folder if moved else None, **options))
+                elif not repair:
+                    changes = vars(made.sync(folder if moved else None, **options))
         facts = made.info()
         if as_json:
             click.echo(json.dumps({**facts, "changes": changes, "repair": done}, indent=2))

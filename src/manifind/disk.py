@@ -54,6 +54,20 @@ def put(descriptor: int, chunk: Bytes) -> int:
     return length
 
 
+def scratch(file: Path, kind: npt.DTypeLike, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    """Return an array in a file of its own, mapped for writing, on space that is there.
+
+    A file that only gets its blocks as pages are written would end the process on a full disk.
+    """
+    array = np.lib.format.open_memmap(file, "w+", kind, shape)
+    descriptor = os.open(file, os.O_RDWR)
+    try:
+        os.posix_fallocate(descriptor, 0, file.stat().st_size)
+    finally:
+        os.close(descriptor)
+    return array
+
+
 def truncate(descriptor: int, size: int) -> None:
     """Cut an open file to `size`."""
     os.ftruncate(descriptor, size)
@@ -71,10 +85,10 @@ def remove(file: Path) -> None:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder of files, if it is there."""
+    """Remove a folder with all that is in it, if it is there."""
     if folder.is_dir():
         for file in folder.iterdir():
-            remove(file)
+            remove_folder(file) if file.is_dir() and not file.is_symlink() else remove(file)
         os.rmdir(folder)
 
 
@@ -102,6 +116,8 @@ def npy(array: npt.NDArray[Any]) -> Iterator[Bytes]:
     described["fortran_order"] = False
     np.lib.format.write_array_header_1_0(header, described)
     yield header.getvalue()
+    if not array.size:
+        return
     rows = max(1, CHUNK // max(1, array[:1].nbytes))
     for start in range(0, len(array), rows):
         yield np.ascontiguousarray(array[start : start + rows]).data.cast("B")

@@ -6,6 +6,7 @@
     ├── InvalidInput  (ValueError)      what was given cannot be used: the sentence says what to give
     │   └── NotFitted                   asked before ``fit``
     ├── Damaged       (ValueError)      a saved file is cut short, altered or not ours
+    │   └── OtherFormat                 it is whole, and of another version of manifind
     ├── Unreadable                      a file is no photo that can be read whole
     └── MissingExtra  (ImportError)     an optional package is not installed: the sentence says what to type
 
@@ -27,6 +28,10 @@ class NotFitted(InvalidInput):
 
 class Damaged(ManifindError, ValueError):
     """A saved file or folder is incomplete, altered, or of another format."""
+
+
+class OtherFormat(Damaged):
+    """A saved thing is whole, and of a format that this manifind does not read."""
 
 
 class Unreadable(ManifindError):

@@ -596,13 +596,17 @@ class Manifold:
         """Return the parameters in force: the graph's as they were at fit, the query's as they are now."""
         if not hasattr(self, "S_"):
             raise NotFitted("this Manifold has no collection yet; call fit(vectors, image_of) first, or Manifold.load.")
-        if not self._sound:
-            check_ids(self.S_, self.layout_)
-            self._sound = True
+        self.check_ids()
         of_the_graph = {
             name: getattr(self._fitted, name) for name in ("k", "gamma", "pooling", "lam", "graph", "reserve")
         }
         return replace(self.check_params(), **of_the_graph)
+
+    def check_ids(self) -> None:
+        """Raise `Damaged` where an id of the graph leads nowhere; looked at once, if it came from a disk."""
+        if not self._sound:
+            check_ids(self.S_, self.layout_)
+            self._sound = True
 
     # -- on disk ------------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ that are small, so that it takes no longer for a large folder; ``verify`` reads 
 import hashlib
 import json
 import re
+import secrets
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -23,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from manifind import disk
-from manifind.errors import Damaged, InvalidInput
+from manifind.errors import Damaged, InvalidInput, OtherFormat
 
 MANIFEST = "manifest.json"
 LOCK = ".lock"
@@ -33,8 +34,8 @@ WORK = ".part"
 SMALL = 2**20
 """Files of up to this many bytes are compared with their checksum whenever they are opened."""
 
-OWN = re.compile(r"\w+-(\d+)\.(npy|sqlite|json)")
-"""Names of files with their generation: ours, whatever else a user may have laid beside them."""
+OWN = re.compile(r"(\w+)-(\d+)\.(npy|sqlite|json)")
+"""Names of files with their generation."""
 
 
 _ONE_HEADER_AT_A_TIME = threading.Lock()
@@ -46,6 +47,8 @@ class Stored:
     """What a folder holds."""
 
     generation: int
+    stamp: str
+    """No other writing has the same, here or elsewhere."""
     fields: dict[str, Any]
     arrays: dict[str, npt.NDArray[Any]]
     """Memory-mapped, read only."""
@@ -92,6 +95,7 @@ class Writer:
             Files of the present generation that the new one has too, as the present manifest lists them.
         """
         generation = _newest(self.path) + 1
+        before = {one["file"] for one in self._present()["files"].values()}
         kept = dict(keep or {})
         contents = {f"{name}.npy": disk.npy(array) for name, array in arrays.items()}
         contents |= {name: iter([content]) for name, content in (files or {}).items()}
@@ -106,6 +110,7 @@ class Writer:
                 "kind": self.kind,
                 "version": version,
                 "generation": generation,
+                "stamp": secrets.token_hex(8),
                 "fields": dict(fields),
                 "files": kept | listed,
             }
@@ -115,15 +120,24 @@ class Writer:
             disk.sync_folder(self.path)
             disk.replace(draft, self.path / MANIFEST)
         except BaseException:
-            for file in (draft, copy, *(self.path / name for name in names.values())):
-                disk.remove(file)
+            # An interrupt may come just after the rename: what is seen by then must stay.
+            if self._present()["generation"] != generation:
+                for file in (draft, copy, *(self.path / name for name in names.values())):
+                    disk.remove(file)
             raise
-        # From here on the new generation is the one that is seen: its files stay whatever happens.
         disk.sync_folder(self.path)
         current = {copy.name} | {one["file"] for one in manifest["files"].values()}
+        # Other generations of these files, and of those before; whatever else lies there is not ours to touch.
+        stems = {_stem(name) for name in current | before}
         for stray in list(_own(self.path)):
-            if stray.name not in current:
+            if stray.name not in current and _stem(stray.name) in stems:
                 disk.remove(stray)
+
+    def _present(self) -> dict[str, Any]:
+        try:
+            return _read_manifest(self.path, self.kind)
+        except (Damaged, OSError):
+            return {"generation": None, "files": {}}
 
 
 @contextmanager
@@ -156,7 +170,7 @@ def read(path: Path, kind: str, version: int, *, verify: bool = True) -> Stored:
     while True:
         manifest = read_manifest(path, kind, version)
         try:
-            stored = Stored(manifest["generation"], manifest["fields"], {}, {}, {})
+            stored = Stored(manifest["generation"], manifest["stamp"], manifest["fields"], {}, {}, {})
             for name, listed in manifest["files"].items():
                 file = path / listed["file"]
                 opened = open_file(file, listed, verify=verify or listed["bytes"] <= SMALL)
@@ -167,7 +181,7 @@ def read(path: Path, kind: str, version: int, *, verify: bool = True) -> Stored:
                     stored.arrays[name.removesuffix(".npy")] = opened
         except Damaged:
             # A writer may have replaced the files between the two looks; then there is a newer manifest.
-            if read_manifest(path, kind, version)["generation"] == manifest["generation"]:
+            if read_manifest(path, kind, version)["stamp"] == manifest["stamp"]:
                 raise
         else:
             return stored
@@ -200,7 +214,7 @@ def read_manifest(path: Path, kind: str, version: int, name: str = MANIFEST) -> 
     if manifest["version"] != version:
         newer = isinstance(manifest["version"], int) and manifest["version"] > version
         remedy = "install a newer manifind" if newer else "make it again with this one"
-        raise Damaged(
+        raise OtherFormat(
             f"{path} is a saved {kind} of format {manifest['version']} and this manifind reads format {version}; "
             f"{remedy}."
         )
@@ -228,16 +242,20 @@ def _read_manifest(path: Path, kind: str, name: str = MANIFEST) -> dict[str, Any
     try:
         manifest = json.loads(file.read_text(encoding="utf-8"))
         checksum = manifest.pop("checksum")
-        whole = {"kind", "version", "generation", "fields", "files"} <= set(manifest)
+        whole = {"kind", "version", "generation", "stamp", "fields", "files"} <= set(manifest)
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         raise Damaged(f"{file} cannot be read ({error}); restore {path} or save it again.") from error
     if checksum != _checksum(manifest) or not whole:
         raise Damaged(f"{file} does not match its checksum; restore {path} or save it again.")
     if manifest["kind"] != kind:
         raise Damaged(f"{path} is a saved {manifest['kind']}, not a {kind}; load it as what it is.")
-    for listed in manifest["files"].values():
-        if not OWN.fullmatch(str(listed.get("file"))) or not isinstance(listed.get("bytes"), int):
-            raise Damaged(f"{file} names {listed.get('file')!r}, which is no file of a saved {kind}; restore {path}.")
+    if not isinstance(manifest["fields"], dict) or not isinstance(manifest["files"], dict):
+        raise Damaged(f"{file} does not say what a saved {kind} is; restore {path} or save it again.")
+    for name, listed in manifest["files"].items():
+        parts = [listed.get(part) for part in ("file", "bytes", "sha256")] if isinstance(listed, dict) else [name]
+        if [type(part) for part in parts] != [str, int, str] or not OWN.fullmatch(str(parts[0])):
+            shown = parts[0]
+            raise Damaged(f"{file} names {shown!r}, which is no file of a saved {kind}; restore {path}.")
     return dict(manifest)
 
 
@@ -245,13 +263,22 @@ def _is_ours(path: Path, kind: str) -> bool:
     """Whether `path` is an empty folder or holds the same kind of thing: whole, damaged, or first saved by half."""
     if not path.is_dir():
         return False
-    if (path / MANIFEST).exists():
-        try:
-            return bool(_read_manifest(path, kind))
-        except Damaged:
-            return _newest(path) > 0
+    if any(_kind_of(path, name) == kind for name in (MANIFEST, *copies_of_manifest(path))):
+        return True
     own = {LOCK, WORK, f"{MANIFEST}.draft"} | {file.name for file in _own(path)}
-    return all(file.name in own for file in path.iterdir())
+    names = {file.name for file in path.iterdir()}
+    # A writer makes its lock before anything else.
+    return not names or (LOCK in names and names <= own)
+
+
+def _kind_of(path: Path, name: str) -> str | None:
+    """Return what a manifest says it is of, whatever its format; None if it is none of ours."""
+    try:
+        manifest = json.loads((path / name).read_text(encoding="utf-8"))
+        checksum = manifest.pop("checksum")
+    except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError):
+        return None
+    return str(manifest.get("kind")) if checksum == _checksum(manifest) else None
 
 
 def _numbered(name: str, generation: int) -> str:
@@ -259,9 +286,14 @@ def _numbered(name: str, generation: int) -> str:
     return f"{stem}-{generation}{dot}{suffix}"
 
 
+def _stem(name: str) -> str:
+    match = OWN.fullmatch(name)
+    return match[1] if match else ""
+
+
 def _generation_of(name: str) -> int:
     match = OWN.fullmatch(name)
-    return int(match[1]) if match else 0
+    return int(match[2]) if match else 0
 
 
 def _own(path: Path) -> Iterator[Path]:

@@ -78,11 +78,11 @@ def answer(path: Path, photos: Path, describers: list[Describer]) -> Answer | No
 
 def struck(path: Path, photos: Path, describer: Describer, operation: str, at: int, fault: str) -> bool:
     """Run the operation with a fault at a point; whether it came to its end before."""
-    if fault in ("ENOSPC", "EIO"):
+    if fault in ("ENOSPC", "EIO", "interrupt"):
         try:
             with faulty(at, fault) as stand_in:
                 OPERATIONS[operation](path, photos, describer)
-        except OSError:
+        except (OSError, KeyboardInterrupt):
             return False
         return stand_in.seen <= at
     child = os.fork()

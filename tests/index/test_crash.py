@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
-STEPS = {"kill": 2, "torn": 5, "ENOSPC": 5, "EIO": 7}
+STEPS = {"kill": 2, "torn": 5, "interrupt": 3, "ENOSPC": 5, "EIO": 7}
 """Every so many points are tried; ``python tests/index/crash.py create,add,remove,sync,relearn kill 1`` tries all."""
 
 

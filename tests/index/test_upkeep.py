@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -553,3 +554,155 @@ def test_an_index_of_another_format_says_what_to_do(made: Index, monkeypatch: py
     monkeypatch.setattr("manifind.index.generation.FORMAT", 1)
     with pytest.raises(Damaged, match="install a newer manifind"):
         Index.open(made.path)
+
+
+def test_a_writer_does_not_sign_for_damage(made: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files larger than those that are looked at whenever they are opened."""
+    monkeypatch.setattr("manifind.store.SMALL", 0)
+    for name in ("vectors", "neighbour_similarities", "S_indices"):
+        file = next(made.path.glob(f"{name}-*.npy"))
+        whole = file.read_bytes()
+        altered = bytearray(whole)
+        altered[-1] ^= 64
+        file.write_bytes(altered)
+        opened = Index.open(made.path, describer=made.describer)
+        with pytest.raises(Damaged, match=f"{name}.*--repair"):
+            opened.remove(["1.png"])
+        if name == "S_indices":
+            with pytest.raises(Damaged, match="S_indices"):
+                opened.info()
+        file.write_bytes(whole)
+    made.remove(["1.png"])
+
+
+def test_an_interrupted_run_keeps_what_it_described_across_other_changes(
+    made: Index, folder: Path, describer: Counting
+) -> None:
+    for seed in range(60, 66):
+        save_photo(folder / "more" / f"{seed}.png", seed)
+
+    def interrupt(stage: str, done: int, total: int) -> None:
+        if stage == "photos" and done == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        made.sync(progress=interrupt)
+    made.remove(["2.png"])
+    describer.described = 0
+    assert made.sync().described == 6
+    assert describer.described == 2
+    assert not (made.path / ".part").exists()
+
+
+def test_an_interrupted_relearning_goes_on_where_it_stopped(
+    made: Index, describer: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(learn, "DIMENSION", 8)
+
+    def interrupt(stage: str, done: int, total: int) -> None:
+        if stage == "photos" and done == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        made.relearn(progress=interrupt)
+    seen: list[tuple[str, int, int]] = []
+    changes = made.relearn(progress=lambda *at: seen.append(at))
+    assert (changes.described, changes.kept, changes.moved) == (8, 0, 0)
+    assert ("photos", 0, 3) in seen
+
+
+def test_the_maker_of_an_index_can_open_and_repair_it_after_relearning(
+    made: Index, describer: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(learn, "DIMENSION", 8)
+    reader = Index.open(made.path, describer=describer)
+    made.relearn()
+    reader.reload()
+    again = Index.open(made.path, describer=describer)
+    assert [hit.key for hit in reader.search("1.png")] == [hit.key for hit in again.search("1.png")]
+    next(made.path.glob("S_data-*.npy")).write_bytes(b"")
+    assert "built anew" in Index.repair(made.path, describer=describer)
+    next(made.path.glob("whitening_mean-*.npy")).write_bytes(b"")
+    assert Index.repair(made.path, describer=describer) == (
+        "the whitening was learnt and 8 photos were described again"
+    )
+
+
+def test_repairing_with_another_describer_is_refused(made: Index, describer: Counting) -> None:
+    next(made.path.glob("S_data-*.npy")).write_bytes(b"")
+    other = Describer(describer.backbone, describer.whitening, long_side=32)
+    with pytest.raises(InvalidInput, match="give the describer that made it"):
+        Index.repair(made.path, describer=other)
+
+
+def test_an_index_that_lost_its_manifest_is_not_made_over(made: Index, folder: Path, describer: Counting) -> None:
+    (made.path / "manifest.json").unlink()
+    with pytest.raises(InvalidInput, match="--repair puts it back"):
+        Index.create(made.path, folder, describer=describer)
+    assert Index.repair(made.path, describer=describer) == "the manifest was put back from its copy"
+    assert Index.open(made.path, describer=describer).info()["manifold"]["k"] == 15
+
+
+def test_paths_are_taken_for_what_they_lead_to(made: Index, folder: Path, tmp_path: Path) -> None:
+    save_photo(folder / "sub" / "a.png", 71)
+    save_photo(folder / "b.png", 72)
+    save_photo(folder / ".hidden.png", 73)
+    save_photo(tmp_path / "out.png", 74)
+    made.add([folder / "sub" / ".." / "b.png", "sub/a.png"])
+    assert {"b.png", "sub/a.png"} <= {one.key for one in made.catalogue.images}
+    with pytest.raises(InvalidInput, match="not below root"):
+        made.add([folder / ".." / "out.png"])
+    with pytest.raises(InvalidInput, match="hidden"):
+        made.add([folder / ".hidden.png"])
+
+
+def test_a_photo_replaced_while_others_were_described_is_left_for_the_next_run(made: Index, folder: Path) -> None:
+    save_photo(folder / "new.png", 80)
+
+    def replaced(stage: str, done: int, total: int) -> None:
+        if stage == "files" and done == total:
+            save_photo(folder / "new.png", 81)
+            os.utime(folder / "new.png", ns=(5, 5))
+
+    assert made.sync(progress=replaced).described == 0
+    assert "changed while" in made.catalogue.skipped[0].reason
+    assert made.sync().described == 1
+
+
+def test_photos_of_a_folder_that_cannot_be_listed_stay(
+    made: Index, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seed in (21, 22):
+        save_photo(folder / "below" / f"{seed}.png", seed)
+    made.sync()
+    real = os.scandir
+
+    def scandir(path: Any) -> Any:
+        if Path(os.fsdecode(path)).name == "below":
+            raise PermissionError(13, "Permission denied")
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    changes = made.sync()
+    monkeypatch.undo()
+    assert changes.removed == 0
+    assert made.catalogue.of_key("below/21.png") is not None
+
+
+def test_numbers_of_numpy_are_numbers(folder: Path, tmp_path: Path, describer: Counting) -> None:
+    made = Index.create(tmp_path / "n.manifind", folder, describer=describer, k=np.int64(9), alpha=np.float32(0.5))
+    assert made.info()["manifold"]["k"] == 9
+
+
+def test_an_index_made_anew_at_the_same_place_is_noticed(made: Index, folder: Path, describer: Counting) -> None:
+    reader = Index.open(made.path, describer=describer)
+    shutil.rmtree(made.path)
+    (folder / "7.png").unlink()
+    Index.create(made.path, folder, describer=describer, **PARAMETERS)
+    reader.reload()
+    assert len(reader) == 7
+
+
+def test_closing_twice_is_closing(made: Index) -> None:
+    made.close()
+    made.close()

@@ -214,6 +214,8 @@ def link_duplicates(vectors: Vectors, ids: IntArray, similarities: FloatArray, k
     for start, size in zip(starts[sizes > k].tolist(), sizes[sizes > k].tolist(), strict=True):
         equals = full[order[start : start + size]]
         ids[equals, :k] = equals[(np.arange(size)[:, None] + around) % size]
+        same = vectors[equals[0]].astype(np.float32)
+        similarities[equals, :k] = same @ same
         # Who else of the equals would be next in line is not known.
         ids[equals, k:] = NOBODY
         similarities[equals, k:] = -np.inf

@@ -18,6 +18,10 @@ from manifind.errors import InvalidInput
 from manifind.graph.neighbours import BLOCK, DEFAULT_MEMORY, NOBODY, Neighbours, link_duplicates, without_self
 from manifind.validation import FloatArray, IntArray, Vectors, integers
 
+FEW = 4
+"""Newcomers to a list up to which each is inserted by itself; more are merged, which costs as many columns as there are
+newcomers in all."""
+
 SAME = 1e-6
 """Entries of a descriptor that differ by no more are the same."""
 
@@ -62,7 +66,7 @@ def update_neighbours(
     new = np.flatnonzero(origin < 0)
     total, done = len(searched) + (len(entered) if len(new) else 0), 0
 
-    step = max(1, min(BLOCK, memory // ((width + 1) * 24)))
+    step = max(1, min(BLOCK, memory // ((width + 1) * 24 + 4 * vectors.shape[1])))
     for start in range(0, len(searched), step):
         rows = searched[start : start + step]
         found = kernels.nearest(vectors[rows].astype(np.float32), vectors, width + 1, memory=memory)
@@ -71,17 +75,23 @@ def update_neighbours(
         if progress is not None:
             progress(done, total)
 
-    if len(new):
-        arrivals = vectors[new].astype(np.float32).T
-        step = max(1, min(BLOCK, memory // (8 * len(new) + 16 * width)))
+    # Newcomers in groups that fit the memory, and the lists that they may enter in blocks.
+    group = max(1, memory // (8 * vectors.shape[1]))
+    for first in range(0, len(new), group):
+        coming = new[first : first + group]
+        arrivals = vectors[coming].astype(np.float32).T
+        step = max(1, min(BLOCK, memory // (32 * (len(coming) + width))))
         for start in range(0, len(entered), step):
             rows = entered[start : start + step]
-            last = np.where(complete[rows], -np.inf, similarities[rows, np.maximum(counts[rows], 1) - 1])
+            own = Neighbours(ids[rows], similarities[rows])
+            counts = (own.ids >= 0).sum(axis=1)
+            # Into a list of everybody whoever comes belongs; into others, who is nearer than the last.
+            open_ = complete[rows] & (counts < width)
+            last = np.where(open_, -np.inf, own.similarities[np.arange(len(rows)), np.maximum(counts, 1) - 1])
             products = vectors[rows].astype(np.float32) @ arrivals
-            ids[rows], similarities[rows] = _entered(
-                Neighbours(ids[rows], similarities[rows]), products, products > last[:, None], new
-            )
-            done += len(rows)
+            ids[rows], similarities[rows] = _entered(own, products, products > last[:, None], coming)
+            if first == 0:
+                done += len(rows)
             if progress is not None:
                 progress(done, total)
     link_duplicates(vectors, ids, similarities, k)
@@ -139,19 +149,40 @@ def _carried_over(
 def _entered(
     lists: Neighbours, products: FloatArray, enters: npt.NDArray[np.bool_], new: npt.NDArray[np.intp]
 ) -> Neighbours:
-    """Insert into each list the new regions marked in its row, each at its place; what falls off the end is gone."""
+    """Let each list take in the new regions marked in its row, each at its place; what falls off the end is gone."""
     ids, similarities = lists
-    row, column = np.nonzero(enters)
-    first = np.searchsorted(row, row)
-    turn = np.arange(len(row)) - first  # the how-manieth of its row
-    columns = np.arange(ids.shape[1])
-    by_turn = np.argsort(turn, kind="stable")
-    # One newcomer a list at a time: a list has few of them, since few regions are new.
-    for turns in np.split(by_turn, np.cumsum(np.bincount(turn))[:-1]) if len(turn) else ():
-        rows, similarity = row[turns], products[row[turns], column[turns]]
-        at = (similarities[rows] >= similarity[:, None]).sum(axis=1)[:, None]
-        source = columns - (columns > at)
-        here = columns == at
-        ids[rows] = np.where(here, new[column[turns], None], np.take_along_axis(ids[rows], source, axis=1))
-        similarities[rows] = np.where(here, similarity[:, None], np.take_along_axis(similarities[rows], source, axis=1))
+    coming = enters.sum(axis=1)
+    few = np.flatnonzero((coming > 0) & (coming <= FEW))
+    if len(few):
+        row, column = np.nonzero(enters[few])
+        row = few[row]
+        turn = np.arange(len(row)) - np.searchsorted(row, row)  # the how-manieth of its row
+        for one in range(FEW):
+            of_turn = turn == one
+            _insert(ids, similarities, row[of_turn], new[column[of_turn]], products[row[of_turn], column[of_turn]])
+    many = np.flatnonzero(coming > FEW)
+    if len(many):
+        width = ids.shape[1]
+        joined = np.concatenate([similarities[many], np.where(enters[many], products[many], -np.inf)], axis=1)
+        best = np.argpartition(-joined, width - 1, axis=1)[:, :width]
+        best = np.take_along_axis(best, np.argsort(-np.take_along_axis(joined, best, axis=1), axis=1), axis=1)
+        newcomers = new[np.maximum(best - width, 0)]
+        old = np.take_along_axis(ids[many], np.minimum(best, width - 1), axis=1)
+        similarities[many] = np.take_along_axis(joined, best, axis=1)
+        ids[many] = np.where(np.isneginf(similarities[many]), NOBODY, np.where(best < width, old, newcomers))
     return Neighbours(ids, similarities)
+
+
+def _insert(
+    ids: IntArray,
+    similarities: FloatArray,
+    rows: npt.NDArray[np.intp],
+    new: npt.NDArray[np.intp],
+    similarity: FloatArray,
+) -> None:
+    """Insert one new region into each of the lists of different `rows`, in place."""
+    columns = np.arange(ids.shape[1])
+    at = (similarities[rows] >= similarity[:, None]).sum(axis=1)[:, None]
+    source, here = columns - (columns > at), columns == at
+    ids[rows] = np.where(here, new[:, None], np.take_along_axis(ids[rows], source, axis=1))
+    similarities[rows] = np.where(here, similarity[:, None], np.take_along_axis(similarities[rows], source, axis=1))

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from manifind import disk, store
-from manifind.errors import InvalidInput, ManifindWarning
+from manifind.errors import Damaged, InvalidInput, ManifindWarning
 from manifind.index.catalogue import Catalogue, ImageRecord, SkippedRecord
 from manifind.index.estimate import Announce, prepared
 from manifind.index.gather import Progress, described, plan
@@ -27,6 +27,9 @@ from manifind.validation import FloatArray, IntArray
 
 ROWS = 2**14
 """Rows copied at a time."""
+
+JOURNAL, VECTORS, SINGLE = "described", "vectors.npy", "single.npy"
+"""What the writer's folder holds: photos described so far, and the vectors of all in order, half and single."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,7 @@ def build(
     """
     report = progress or (lambda *_: None)
     fields = recipe.fields
-    with Journal(writer.work, recipe.fingerprint, recipe.describer.dimension) as journal:
+    with Journal(writer.work / JOURNAL, recipe.fingerprint, recipe.describer.dimension) as journal:
         chosen = plan(wanted, journal, None if known is None else known.catalogue, report)
         scratch = prepared(writer.path, recipe, chosen, known, memory, announce)
         images, skipped = described(chosen, recipe.describer, journal, recipe.means, report)
@@ -92,11 +95,19 @@ def build(
             )
         catalogue = Catalogue.of(images, skipped)
         if known is None or not _same(known, catalogue, fields):
+            if known is not None:
+                _verify(writer.path)
             regions = _assembled(images, journal, known, writer.work)
             manifold = _manifold(writer, recipe, regions, known, scratch, report)
             _write(writer, recipe, catalogue, regions, manifold)
-    disk.remove_folder(writer.work)
-    return _changes(images, skipped, before, new=len(images) - len(chosen.known))
+        used = {image.sha256 for image in images}
+        # Photos that an interrupted run described stay for the next, unless this one looked at all there are.
+        if not wanted.kept or used.issuperset(journal.contents()):
+            disk.remove_folder(writer.work)
+        else:
+            for name in (VECTORS, SINGLE):
+                disk.remove(writer.work / name)
+    return _changes(images, skipped, before, known)
 
 
 def rebuild(writer: store.Writer, recipe: Recipe, regions: Regions, catalogue: Catalogue, report: Progress) -> None:
@@ -106,13 +117,22 @@ def rebuild(writer: store.Writer, recipe: Recipe, regions: Regions, catalogue: C
     disk.remove_folder(writer.work)
 
 
+def _verify(path: Path) -> None:
+    """Read through what a new generation is to be made of: damage must not be signed for anew."""
+    try:
+        store.read(path, KIND, FORMAT, verify=True)
+    except Damaged as error:
+        raise Damaged(f"{str(error).partition(';')[0]}; manifind index PHOTOS --repair mends it.") from error
+
+
 def _changes(
-    images: list[ImageRecord], skipped: list[SkippedRecord], before: Generation | None, *, new: int
+    images: list[ImageRecord], skipped: list[SkippedRecord], before: Generation | None, known: Generation | None
 ) -> Changes:
     old = {} if before is None else {one.sha256: one.key for one in before.catalogue.images}
     keys = {one.key for one in images}
     contents = {one.sha256 for one in images}
-    moved = sum(old.get(one.sha256, one.key) != one.key for one in images)
+    new = len(images) if known is None else sum(one.sha256 not in old for one in images)
+    moved = 0 if known is None else sum(old.get(one.sha256, one.key) != one.key for one in images)
     gone = sum(key not in keys and content not in contents for content, key in old.items())
     return Changes(described=new, kept=len(images) - new - moved, moved=moved, removed=gone, skipped=len(skipped))
 
@@ -176,7 +196,7 @@ def _assembled(images: list[ImageRecord], journal: Journal, before: Generation |
     rows = np.repeat(first - starts, counts) + np.arange(n)
     is_new = np.repeat(new, counts)
     origin = np.where(is_new, -1, rows).astype(np.int32)
-    vectors = np.lib.format.open_memmap(folder / "vectors.npy", "w+", np.float16, (n, d))
+    vectors = disk.scratch(folder / VECTORS, np.float16, (n, d))
     boxes = np.empty((n, 4), np.float32)
     for start in range(0, n, ROWS):
         block = slice(start, start + ROWS)
@@ -193,7 +213,7 @@ def _assembled(images: list[ImageRecord], journal: Journal, before: Generation |
 
 def _fitted(writer: store.Writer, manifold: Manifold, regions: Regions, report: Progress) -> Manifold:
     """Build the whole graph, on vectors widened into a file: comparing all pairs reads them again and again."""
-    single = np.lib.format.open_memmap(writer.work / "single.npy", "w+", np.float32, regions.vectors.shape)
+    single = disk.scratch(writer.work / SINGLE, np.float32, regions.vectors.shape)
     for start in range(0, len(single), ROWS):
         single[start : start + ROWS] = regions.vectors[start : start + ROWS]
     with warnings.catch_warnings():

@@ -12,9 +12,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from manifind import store
-from manifind.arrays import check_ids
 from manifind.describe import key_to_path
-from manifind.errors import Damaged, InvalidInput
+from manifind.errors import Damaged, InvalidInput, OtherFormat
 from manifind.graph import NOBODY, Neighbours
 from manifind.index.gather import Progress
 from manifind.index.generation import CATALOGUE, FORMAT, KIND, Generation
@@ -48,17 +47,33 @@ class Problem:
     @property
     def damage(self) -> bool:
         """Whether the index is damaged, not merely behind its photos."""
-        return self.repair != BY_SYNC
+        return self.repair in (BY_GRAPH, BY_PHOTOS, BY_WHITENING, BY_HAND)
 
     def __str__(self) -> str:
         return f"{self.what}: {self.wrong}; {self.repair}."
 
 
 def check(path: Path, progress: Progress | None = None) -> list[Problem]:
-    """Look for everything that can be wrong with the index at `path`."""
-    report = progress or (lambda *_: None)
+    """Look for everything that can be wrong with the index at `path`, as it is when nobody has changed it meanwhile."""
+    while True:
+        before = _stamp(path)
+        problems = _check(path, progress or (lambda *_: None))
+        if _stamp(path) == before:
+            return problems
+
+
+def _stamp(path: Path) -> str | None:
+    try:
+        return str(store.read_manifest(path, KIND, FORMAT)["stamp"])
+    except Damaged:
+        return None
+
+
+def _check(path: Path, report: Progress) -> list[Problem]:
     try:
         manifest = store.read_manifest(path, KIND, FORMAT)
+    except OtherFormat:
+        raise
     except Damaged as error:
         copies = [name for name in store.copies_of_manifest(path) if _readable(path, name)]
         return [Problem(store.MANIFEST, str(error).rstrip("."), BY_GRAPH if copies else BY_HAND)]
@@ -67,10 +82,24 @@ def check(path: Path, progress: Progress | None = None) -> list[Problem]:
         return problems
     try:
         now = Generation.read(path)
-        check_ids(now.manifold.S_, now.manifold.layout_)
+        now.manifold.check_ids()
+        _catalogue(now)
     except Damaged as error:
         return [Problem(str(path), str(error).rstrip("."), BY_PHOTOS)]
     return [*_graph(now, report), *_descriptions(now, report), *_photos(now, report)]
+
+
+def _catalogue(now: Generation) -> None:
+    """Read all of the catalogue."""
+    try:
+        numbers = [(image.number, image.width + image.height + image.bytes) for image in now.catalogue.images]
+        whole = [number for number, _ in numbers] == list(
+            range(len(now.catalogue))
+        ) and now.catalogue.skipped is not None
+    except (TypeError, ValueError) as error:
+        raise Damaged(f"{CATALOGUE} has a row that is none ({error})") from error
+    if not whole or len(now.catalogue) != len(now.manifold.layout_.images):
+        raise Damaged(f"{CATALOGUE} does not have all photos")
 
 
 def damaged_files(path: Path, manifest: dict[str, Any], report: Progress) -> list[Problem]:

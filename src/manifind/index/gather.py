@@ -87,6 +87,8 @@ def described(
         for done, (one, photo) in enumerate(photos, 1):
             if isinstance(photo, Unreadable):
                 skipped.append(SkippedRecord(one.key, photo.reason))
+            elif not _as_listed(one):
+                skipped.append(SkippedRecord(one.key, "changed while it was being read; the next run takes it"))
             else:
                 regions = _reduced(describer.describe(photo.pixels), means)
                 height, width, _ = photo.pixels.shape
@@ -96,6 +98,15 @@ def described(
                 images.append(_record(one, digest, photo.width, photo.height))
             report("photos", done, len(chosen.new))
     return _numbered(images), sorted(skipped, key=lambda one: one.key)
+
+
+def _as_listed(one: Found) -> bool:
+    """Whether a file is still the one that was listed and hashed."""
+    try:
+        status = one.path.stat()
+    except OSError:
+        return True  # what was read was read
+    return (status.st_size, status.st_mtime_ns) == (one.size, one.mtime_ns)
 
 
 def _reduced(regions: Regions, means: int | None) -> Regions:

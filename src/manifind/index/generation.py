@@ -20,6 +20,8 @@ class Generation:
     """One state of an index: whoever has it keeps it, whatever is written meanwhile."""
 
     number: int
+    stamp: str
+    """No other generation has the same."""
     fields: dict[str, Any]
     catalogue: Catalogue
     manifold: Manifold
@@ -28,7 +30,7 @@ class Generation:
     sizes: dict[str, int]
     """Bytes of each file."""
     others: dict[str, Any] = field(default_factory=dict)
-    """What the methods besides regional diffusion need, made at their first use."""
+    """What describes queries, and what the methods besides regional diffusion need: made at their first use."""
 
     @classmethod
     def read(cls, path: Path, *, verify: bool = False) -> Self:
@@ -39,7 +41,7 @@ class Generation:
                 return cls._of(path, stored)
             except Damaged:
                 # The catalogue is opened by name: a writer may have taken it away since.
-                if store.read_manifest(path, KIND, FORMAT)["generation"] == stored.generation:
+                if store.read_manifest(path, KIND, FORMAT)["stamp"] == stored.stamp:
                     raise
 
     @classmethod
@@ -59,4 +61,4 @@ class Generation:
             ) from error
         if boxes.shape != (len(manifold.vectors_), 4) or len(catalogue) != len(manifold.layout_.images):
             raise Damaged(f"{path} has boxes or photos of another collection; repair it or make it again.")
-        return cls(stored.generation, fields, catalogue, manifold, boxes, whitening, stored.sizes)
+        return cls(stored.generation, stored.stamp, fields, catalogue, manifold, boxes, whitening, stored.sizes)

@@ -84,12 +84,12 @@ def whitening_in_words(learnt: dict[str, Any], photos: int) -> str:
     """Say where a whitening comes from, and whether it should be learnt again."""
     source, count = learnt["from"], learnt["photos"]
     if source == "learnt":
-        said = f"The whitening was learnt on {count:,} photos of the collection"
+        said = f"The whitening was learnt when the collection had {count:,} photos"
         if photos >= GROWTH * count:
             return (
                 f"{said}, which has {photos:,} now: learning it again would be wise (manifind index PHOTOS --relearn)."
             )
-        return f"{said}, which has {photos:,} now."
+        return f"{said}; it has {photos:,} now."
     return {
         "shipped": "The whitening is the one that comes with the backbone.",
         "none": "Descriptors are not whitened.",

@@ -29,13 +29,16 @@ from manifind.index.explain import best_path
 from manifind.index.gather import Progress, learn_whitening
 from manifind.index.generation import FORMAT, KIND, Generation
 from manifind.index.info import info
-from manifind.index.query import METHODS, Box, Hit, Query, View, box_of, rank, view, whole_box
+from manifind.index.query import METHODS, Box, Hit, Query, box_of, rank, view, whole_box
 from manifind.index.recipe import Recipe
 from manifind.index.repair import repair
 from manifind.index.wanted import Wanted, all_of, everything, more, several, without
 from manifind.manifold import Manifold
 from manifind.validation import FloatArray, choice, whole_number
 from manifind.version import VERSION
+
+DESCRIBER = "describer"
+"""Where a generation keeps what described it."""
 
 Source = str | os.PathLike[str] | bytes | npt.NDArray[np.uint8]
 """A photo: its path, the key of one in the collection, its bytes, or its pixels (h, w, 3)."""
@@ -91,7 +94,10 @@ class Index:
         self.path = path
         self._current = generation
         self._closed = False
-        self._describer = None if describer is None else self._same(describer)
+        self._given = describer
+        """What describes queries, but for its whitening, in an index made by a describer of its maker's own."""
+        if describer is not None:
+            self._describer_of(generation)
 
     @property
     def _now(self) -> Generation:
@@ -177,8 +183,7 @@ class Index:
             Of `Manifold`.
         """
         target, root = Path(path), Path(photos)
-        if (target / store.MANIFEST).exists():
-            raise InvalidInput(f"{target} is an index already; open it and call sync(), or choose another path.")
+        _check_free(target)
         means = None if means is None else whole_number(means, "means")
         settled = {"reserve": _reserve(parameters.get("k")), **parameters}
         Manifold(**settled).check_params()
@@ -191,6 +196,7 @@ class Index:
             made, learnt = describer, {"from": "describer", "photos": None}
         recipe = Recipe(root, made, settled, means, _notes(source if describer is None else None, learnt))
         with store.writing(target, KIND) as writer:
+            _check_free(target)  # somebody may have been faster
             build(writer, recipe, wanted, memory=memory, progress=progress, announce=announce)
         return cls(target, Generation.read(target), made)
 
@@ -211,7 +217,8 @@ class Index:
 
     def close(self) -> None:
         """Let go of the files; hits in hand can no longer be explained."""
-        self._now.catalogue.close()
+        if not self._closed:
+            self._current.catalogue.close()
         self._closed = True
 
     def __enter__(self) -> Self:
@@ -250,9 +257,13 @@ class Index:
             Regional diffusion, global diffusion, R-match, or plain similarity.
         """
         choice(method, METHODS, "method")
-        views = [self._view(photo, part) for photo, part in [(image, box), *also]]
-        against = [self._view(photo, part) for photo, part in not_this]
-        (search,) = rank(self._now, [Query.of(views, against)], top, method)
+        now = self._now
+        describer = self._describer_of(now)
+        views, against = (
+            [view(describer, self.cut(photo, part)[0], part) for photo, part in parts]
+            for parts in ([(image, box), *also], not_this)
+        )
+        (search,) = rank(now, [Query.of(views, against)], top, method)
         return search.hits()
 
     def explain(self, hit: Hit) -> Chain:
@@ -289,10 +300,6 @@ class Index:
             raise InvalidInput(f"{key!r} is not in the collection; give a key that `search` returned.")
         return read_photo(key_to_path(self.root, key), long_side=long_side)
 
-    def _view(self, image: Source, box: Sequence[float] | None) -> View:
-        """Describe a part of a photo; its boxes are in pixels of the whole."""
-        return view(self.describer, self.cut(image, box)[0], box)
-
     def cut(
         self, image: Source, box: Sequence[float] | None
     ) -> tuple[npt.NDArray[np.uint8], tuple[int, int, int, int]]:
@@ -318,20 +325,26 @@ class Index:
     @property
     def describer(self) -> Describer:
         """What describes the queries: the same that described the photos."""
-        if self._describer is None:
-            fields = self._now.fields
-            source = fields["backbone"]
-            if source is None:
+        return self._describer_of(self._now)
+
+    def _describer_of(self, now: Generation) -> Describer:
+        """Return what described the photos of a generation; kept with it, so that the two never part."""
+        if DESCRIBER not in now.others:
+            source, learnt = now.fields["backbone"], now.fields["whitening"]["from"] == "learnt"
+            if self._given is not None:
+                made = self._given.with_whitening(now.whitening) if learnt else self._given
+            elif source is not None:
+                made = load_describer(source, whitening=now.whitening, **now.fields["describer_settings"])
+            else:
                 raise InvalidInput(
                     f"{self.path} was made by a describer of its maker's own; give the same to Index.open(describer=…)."
                 )
-            self._describer = self._same(
-                load_describer(source, whitening=self._now.whitening, **fields["describer_settings"])
-            )
-        return self._describer
+            now.others[DESCRIBER] = self._same(made, now)
+        describer: Describer = now.others[DESCRIBER]
+        return describer
 
-    def _same(self, describer: Describer) -> Describer:
-        stored, given = self._now.fields["describer"], describer.fingerprint()
+    def _same(self, describer: Describer, now: Generation) -> Describer:
+        stored, given = now.fields["describer"], describer.fingerprint()
         if stored["sha256"] != given["sha256"]:
             differ = ", ".join(key for key in stored if key != "sha256" and stored.get(key) != given.get(key))
             raise InvalidInput(
@@ -388,19 +401,29 @@ class Index:
         return self._change(lambda now: without(now, given), progress=progress)
 
     def relearn(
-        self, *, memory: int | None = None, progress: Progress | None = None, announce: Announce | None = None
+        self,
+        photos: str | os.PathLike[str] | None = None,
+        *,
+        memory: int | None = None,
+        progress: Progress | None = None,
+        announce: Announce | None = None,
     ) -> Changes:
-        """Learn the whitening again from the photos as they are now, and describe all of them with it."""
+        """Learn the whitening again from the photos as they are now, and describe all of them with it.
+
+        Parameters are those of `sync`.
+        """
         with store.writing(self.path, KIND) as writer:
             self.reload()
             now = self._now
-            wanted = everything(now)
+            root = None if photos is None else Path(photos)
+            wanted = everything(now, root)
             made, learnt = learn_whitening(wanted.found, self.describer, progress)
             recipe = self._recipe()
-            recipe = replace(recipe, describer=made, notes={**recipe.notes, "whitening": learnt})
+            recipe = replace(
+                recipe, root=root or recipe.root, describer=made, notes={**recipe.notes, "whitening": learnt}
+            )
             changes = build(writer, recipe, wanted, before=now, memory=memory, progress=progress, announce=announce)
         self.reload()
-        self._describer = made
         return changes
 
     def _change(
@@ -439,13 +462,13 @@ class Index:
 
     def reload(self) -> None:
         """Move to the newest generation on disk; searches under way and hits in hand keep theirs."""
-        if store.read_manifest(self.path, KIND, FORMAT)["generation"] == self._now.number:
+        now = self._now
+        if store.read_manifest(self.path, KIND, FORMAT)["stamp"] == now.stamp:
             return
         newest = Generation.read(self.path)
-        relearnt = newest.fields["describer"]["sha256"] != self._now.fields["describer"]["sha256"]
+        if newest.fields["describer"]["sha256"] == now.fields["describer"]["sha256"] and DESCRIBER in now.others:
+            newest.others[DESCRIBER] = now.others[DESCRIBER]
         self._now = newest
-        if relearnt:
-            self._describer = None  # after the move, or another thread might load the old one again
 
     def check(self, *, progress: Progress | None = None) -> list[Problem]:
         """Verify every checksum and everything that holds of an index; return what is wrong and what would repair it.
@@ -456,13 +479,19 @@ class Index:
 
     @staticmethod
     def repair(
-        path: str | os.PathLike[str], *, describer: Describer | None = None, progress: Progress | None = None
+        path: str | os.PathLike[str],
+        photos: str | os.PathLike[str] | None = None,
+        *,
+        describer: Describer | None = None,
+        memory: int | None = None,
+        progress: Progress | None = None,
     ) -> str:
         """Rebuild what is damaged of the index at `path` from what is whole; say what was done.
 
-        The graph comes from the descriptions, and the descriptions from the photos.
+        The graph comes from the descriptions, and the descriptions from the photos; `photos` is their folder, where it
+        is another one now.
         """
-        return repair(Path(path), describer, progress)
+        return repair(Path(path), None if photos is None else Path(photos), describer, memory, progress)
 
     def info(self) -> dict[str, Any]:
         """Return counts, bytes, parameters and the health of the graph, ready for JSON."""
@@ -479,6 +508,16 @@ def _product(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> float:
 def _place(now: Generation, region: int) -> Place:
     number = int(np.searchsorted(now.manifold.layout_.starts, region, side="right")) - 1
     return Place(now.catalogue[number].key, box_of(now.boxes[region]))
+
+
+def _check_free(target: Path) -> None:
+    """Raise `InvalidInput` where an index is, or was before its manifest was lost."""
+    if (target / store.MANIFEST).exists():
+        raise InvalidInput(f"{target} is an index already; open it and call sync(), or choose another path.")
+    if target.is_dir() and store.copies_of_manifest(target):
+        raise InvalidInput(
+            f"{target} is an index without its {store.MANIFEST}; manifind index PHOTOS --repair puts it back."
+        )
 
 
 def _described_by(

@@ -10,6 +10,7 @@ from manifind.index.health import health, whitening_in_words
 def info(path: Path, now: Generation) -> dict[str, Any]:
     """Return counts, bytes, parameters and the health of the graph."""
     fields, manifold, photos = now.fields, now.manifold, len(now.catalogue)
+    manifold.check_ids()
     facts = health(manifold.S_, manifold.neighbours_)
     return {
         "path": str(path),

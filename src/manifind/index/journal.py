@@ -8,7 +8,7 @@ describing; made in another, it starts afresh. Only the writer of the index touc
 import json
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -65,6 +65,10 @@ class Journal:
     def __len__(self) -> int:
         return len(self._entries)
 
+    def contents(self) -> Iterable[str]:
+        """Return the content hashes of the photos that are here."""
+        return self._entries.keys()
+
     def get(self, sha256: str) -> Entry | None:
         """Return the photo of that content, if it was described."""
         return self._entries.get(sha256)
@@ -108,7 +112,7 @@ class Journal:
                 entry = Entry(*numbers)
                 half = self._part(VECTORS, entry, 2 * self._dimension)
                 corners = self._part(BOXES, entry, 16)
-            except (ValueError, TypeError):
+            except (ValueError, TypeError, OSError, OverflowError):
                 return
             if not line.endswith(b"\n") or zlib.crc32(corners, zlib.crc32(half)) != checksum:
                 return

@@ -226,6 +226,7 @@ def _other(now: Generation, method: str) -> Manifold | NearestImages | RegionMat
     """Return what answers by a method besides regional diffusion, made at its first use."""
     if method not in now.others:
         manifold = now.manifold
+        manifold.check_ids()
         if method == "global":
             k = min(50, max(1, len(now.catalogue) - 1))
             whole = Manifold(k=k, query_k=10, alpha=manifold.alpha, gamma=manifold.gamma)

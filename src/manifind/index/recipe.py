@@ -1,6 +1,6 @@
 """How photos become an index."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ class Recipe:
     @property
     def fields(self) -> dict[str, Any]:
         """What the manifest says of it."""
-        parameters = self.manifold().get_params()
+        parameters = asdict(self.manifold().check_params())
         del parameters["memory"]  # a matter of the machine, not of the index
         return {
             **self.notes,

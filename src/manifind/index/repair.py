@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from manifind import store
+from manifind import disk, store
 from manifind.describe import Describer, Whitening, load_describer
-from manifind.errors import Damaged, InvalidInput
-from manifind.index.build import Changes, Regions, build, rebuild
+from manifind.errors import Damaged, InvalidInput, OtherFormat
+from manifind.index.build import Regions, build, rebuild
 from manifind.index.catalogue import Catalogue
 from manifind.index.check import DESCRIPTIONS, WHITENING, check, damaged_files
 from manifind.index.gather import Progress, learn_whitening
@@ -17,68 +17,90 @@ from manifind.index.recipe import Recipe
 from manifind.index.wanted import all_of, removed_by_hand
 
 
-def repair(path: Path, describer: Describer | None = None, progress: Progress | None = None) -> str:
-    """Repair the index at `path`, and say what was done."""
+def repair(
+    path: Path,
+    photos: Path | None = None,
+    describer: Describer | None = None,
+    memory: int | None = None,
+    progress: Progress | None = None,
+) -> str:
+    """Repair the index at `path`, and say what was done; `photos` is their folder, where it is another one now."""
     report = progress or (lambda *_: None)
+    if not path.is_dir():
+        raise InvalidInput(f"{path} is not there; there is nothing to repair.")
     with store.writing(path, KIND) as writer:
         problems = [problem for problem in check(path, progress) if problem.damage]
         if not problems:
             return "nothing is damaged"
-        manifest = _manifest(path)
+        name, manifest = _manifest(path)
         fields, files = manifest["fields"], manifest["files"]
+        root = Path(fields["root"]) if photos is None else photos
         bad = {one.what for one in damaged_files(path, manifest, report)}
-        whole = {name: path / one["file"] for name, one in files.items() if one["file"] not in bad}
-        found_by_content = {problem.what for problem in problems} & {"vectors", "boxes", str(path)}
-        made = _describer(fields, whole, describer)
-        notes = {name: fields[name] for name in ("made_by", "backbone", "whitening")}
-        lost = made.fingerprint()["sha256"] != fields["describer"]["sha256"]
+        whole = {file: path / one["file"] for file, one in files.items() if one["file"] not in bad}
+        if name != store.MANIFEST and not bad:
+            disk.write(path / f"{store.MANIFEST}.draft", [(path / name).read_bytes()])
+            disk.replace(path / f"{store.MANIFEST}.draft", path / store.MANIFEST)
+            return "the manifest was put back from its copy"
+        by_content = {problem.what for problem in problems} & {"vectors", "boxes", str(path)}
+        made, lost = _describer(fields, whole, describer)
+        notes = {note: fields[note] for note in ("made_by", "backbone", "whitening")}
         if lost:
-            made, notes["whitening"] = _learnt_again(Path(fields["root"]), made, fields, progress)
-        recipe = Recipe(Path(fields["root"]), made, fields["manifold"], fields["means"], notes)
-        if set(DESCRIPTIONS) <= set(whole) and not found_by_content and not lost:
+            made, notes["whitening"] = _learnt_again(root, made, fields, progress)
+        recipe = Recipe(root, made, fields["manifold"], fields["means"], notes)
+        if set(DESCRIPTIONS) <= set(whole) and not by_content and not lost:
             rebuild(writer, recipe, _regions(whole), Catalogue.open(whole[CATALOGUE]), report)
             return "the graph was built anew from the descriptions"
-        changes = _from_photos(writer, recipe, whole, progress)
+        removed = removed_by_hand(Catalogue.open(whole[CATALOGUE]).skipped) if CATALOGUE in whole else []
+        changes = build(writer, recipe, all_of(root, removed), memory=memory, progress=progress)
         learnt = "the whitening was learnt and " if lost else ""
         return f"{learnt}{changes.described} photos were described again"
 
 
-def _manifest(path: Path) -> dict[str, Any]:
-    """Return the manifest, or the newest whole copy of it."""
+def _manifest(path: Path) -> tuple[str, dict[str, Any]]:
+    """Return the manifest, or the newest whole copy of it, and its name."""
     for name in (store.MANIFEST, *store.copies_of_manifest(path)):
         try:
-            return store.read_manifest(path, KIND, FORMAT, name)
+            return name, store.read_manifest(path, KIND, FORMAT, name)
+        except OtherFormat:
+            raise
         except Damaged:
             continue
     raise Damaged(f"{path} has nothing left that says how it was made; remove it and make it again.")
 
 
-def _describer(fields: dict[str, Any], whole: dict[str, Path], given: Describer | None) -> Describer:
-    if given is not None:
-        made = given
-    elif fields["backbone"] is None:
+def _describer(fields: dict[str, Any], whole: dict[str, Path], given: Describer | None) -> tuple[Describer, bool]:
+    """Return what described the photos, and whether its whitening is lost and must be learnt again."""
+    source = fields["whitening"]["from"]
+    if given is None and fields["backbone"] is None:
         raise InvalidInput(
-            "the index was made by a describer of its maker's own; repair it with Index.repair(describer=…)."
+            "the index was made by a describer of its maker's own; give the same to Index.repair(describer=…)."
         )
-    else:
-        made = load_describer(fields["backbone"], **fields["describer_settings"])
-        if set(WHITENING) <= set(whole):
-            mean, project = (np.load(whole[name], allow_pickle=False) for name in WHITENING)
-            made = made.with_whitening(Whitening(mean, project))
-        elif fields["describer"]["whitening"] is None:
-            made = made.with_whitening(None)
-    return made
+    made = given or load_describer(fields["backbone"], **fields["describer_settings"])
+    if fields["describer"]["whitening"] is None:
+        made = made.with_whitening(None)
+    elif set(WHITENING) <= set(whole):
+        mean, project = (np.load(whole[name], allow_pickle=False) for name in WHITENING)
+        made = made.with_whitening(Whitening(mean, project))
+    elif source == "learnt":
+        return made, True
+    elif source not in ("shipped", "describer") and Path(source).is_file():
+        made = made.with_whitening(Whitening.load(source))
+    if made.fingerprint()["sha256"] != fields["describer"]["sha256"]:
+        raise InvalidInput(
+            f"the index was described by {fields['describer']['name']} with other settings or another whitening than "
+            f"{made.fingerprint()['name']} has here; give the describer that made it, or make the index again."
+        )
+    return made, False
 
 
 def _learnt_again(
     root: Path, made: Describer, fields: dict[str, Any], progress: Progress | None
 ) -> tuple[Describer, dict[str, Any]]:
-    """Learn a whitening in place of one that is lost, if it was learnt from the photos."""
-    if fields["whitening"]["from"] != "learnt":
-        raise Damaged(
-            f"the whitening of the index is lost and came from {fields['whitening']['from']}; make the index again "
-            "with it."
-        )
+    """Learn a whitening in place of one that is lost, for the describer that is the index's but for it."""
+    own = {**fields["describer"], "whitening": None, "dimension": None, "sha256": None}
+    given = {**made.fingerprint(), "whitening": None, "dimension": None, "sha256": None}
+    if own != given:
+        raise InvalidInput("describer is not the one that made the index; give that one.")
     return learn_whitening(all_of(root).found, made, progress)
 
 
@@ -88,8 +110,3 @@ def _regions(whole: dict[str, Path]) -> Regions:
         for name in ("vectors", "boxes", "images", "starts")
     )
     return Regions(vectors, boxes, np.repeat(images, np.diff(starts)), np.full(len(vectors), -1, np.int32))
-
-
-def _from_photos(writer: store.Writer, recipe: Recipe, whole: dict[str, Path], progress: Progress | None) -> Changes:
-    removed = removed_by_hand(Catalogue.open(whole[CATALOGUE]).skipped) if CATALOGUE in whole else []
-    return build(writer, recipe, all_of(recipe.root, removed), progress=progress)

@@ -46,7 +46,11 @@ def everything(now: Generation, root: Path | None = None) -> Wanted:
     """Want the photos of the index's folder as they are now, or of another that has become it."""
     folder = _root(now) if root is None else root
     try:
-        return all_of(folder, removed_by_hand(now.catalogue.skipped))
+        wanted = all_of(folder, removed_by_hand(now.catalogue.skipped))
+        # A folder that cannot be listed at the moment is not one whose photos are gone.
+        closed = tuple(f"{one.key}/" for one in wanted.skipped)
+        kept = [image for image in now.catalogue.images if image.key.startswith(closed)] if closed else []
+        return replace(wanted, kept=kept)
     except InvalidInput as error:
         raise InvalidInput(f"{str(error).partition(';')[0]}; is its disk there? The index stays as it was.") from error
 
@@ -101,12 +105,16 @@ def _root(now: Generation) -> Path:
 
 def _below(root: Path, path: Path) -> Iterator[Found | Skipped]:
     """List a photo, or the photos of a folder, below the root; a path may be taken from there."""
-    full = (path if path.is_absolute() or path.exists() else root / path).absolute()
+    full = Path(os.path.normpath(path.absolute() if path.is_absolute() or path.exists() else root / path))
+    if not full.is_relative_to(root) and (root / path).exists():
+        full = Path(os.path.normpath(root / path))
     if not full.exists():
         raise InvalidInput(f"{path} does not exist; give the path of a photo.")
     if not full.is_relative_to(root):
         full = full.resolve()
     key = "" if full == root else key_of(root, full)
+    if any(part.startswith(".") for part in full.relative_to(root).parts):
+        raise InvalidInput(f"{path} is hidden, or lies in a hidden folder, and those are passed over; rename it.")
     if full.is_dir():
         for one in list_photos(full):
             yield replace(one, key=f"{key}/{one.key}" if key else one.key)
