@@ -113,12 +113,13 @@ def estimate(recipe: Recipe, chosen: Plan, known: Generation | None, *, timed: b
     seconds = 0.0
     if timed:
         multiplications = n * n * d if whole else 2 * n * new * d
-        seconds = len(chosen.new) * _seconds_a_photo(recipe.describer) + multiplications * _seconds_a_multiplication(d)
+        seconds = len(chosen.new) * seconds_a_photo(recipe.describer) + multiplications * _seconds_a_multiplication(d)
     memory = PROGRAM + checked.memory + lists + TEMPORARY * 8 * edges
     return Estimate(len(chosen.new), n, seconds, kept + scratch, kept, memory)
 
 
-def _seconds_a_photo(describer: Describer) -> float:
+def seconds_a_photo(describer: Describer) -> float:
+    """Return how long it takes to describe a photo, measured on a picture of noise."""
     side = describer.long_side
     picture = np.random.default_rng(0).integers(0, 256, (side * 3 // 4, side, 3), dtype=np.uint8)
     describer.describe(picture)  # the first is slower
