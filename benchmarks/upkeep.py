@@ -143,9 +143,7 @@ def main() -> None:
         whole = measured["against_full_with_describing"].get(name)
         tail = ""
         if ratio is not None:
-            tail = (
-                f"  {ratio:.1%} of the full build, {whole:.1%} with describing; {same:.4%} of the neighbours as fresh"
-            )
+            tail = f"  {ratio:.1%} of the full build, {whole:.1%} with describing; {same:.4%} of neighbours as fresh"
         print(f"{name:<8} {seconds:8.2f} s{tail}")
 
 
