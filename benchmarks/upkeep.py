@@ -22,6 +22,7 @@ from typing import Any
 import faiss
 import numpy as np
 
+from manifind import store
 from manifind.describe import Describer, load_describer
 from manifind.index import Index
 from manifind.index.estimate import seconds_a_photo
@@ -43,9 +44,11 @@ def stand_in(folder: Path, number: int) -> str:
 
 def lay_in(index: Path, describer: Describer, hashes: dict[int, str], vectors: FloatArray, layout: Layout) -> None:
     """Write photos into the journal of an index."""
-    with Journal(
-        index / ".part" / "described", f"{describer.fingerprint()['sha256']} means None", describer.dimension
-    ) as journal:
+    fingerprint = f"{describer.fingerprint()['sha256']} means None"
+    with (
+        store.writing(index, "index") as writer,
+        Journal(writer.work / "described", fingerprint, describer.dimension) as journal,
+    ):
         for number, digest in hashes.items():
             first, end = layout.starts[number : number + 2]
             boxes = np.tile(np.array([0, 0, *SIZE], np.float32), (end - first, 1))
