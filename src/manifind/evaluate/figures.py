@@ -25,7 +25,7 @@ def curve_png(curve: Curve, definition: str, data: str) -> bytes:
         colour = COLOURS[number % len(COLOURS)]
         axes.plot([p.x for p in own], [p.mAP for p in own], "o-", ms=4, lw=1.4, color=colour, label=line)
         if curve.name in ("iterations", "mixtures"):
-            _label_times(axes, curve, line, colour)
+            _label_times(axes, curve, line, colour, below=number > 0)
     for number, (name, level) in enumerate(curve.levels):
         axes.axhline(level, ls="--", lw=1, color=COLOURS[number], label=f"{name}, {level:.1f}")
     ticks = sorted({point.x for point in curve.points})
@@ -37,7 +37,7 @@ def curve_png(curve: Curve, definition: str, data: str) -> bytes:
     return _png(figure)
 
 
-def _label_times(axes: "Axes", curve: Curve, line: str, colour: str) -> None:
+def _label_times(axes: "Axes", curve: Curve, line: str, colour: str, *, below: bool) -> None:
     for point in curve.points:
         if point.line == line and (curve.name == "mixtures" or point.x in LABELLED):
             seconds = (
@@ -47,7 +47,7 @@ def _label_times(axes: "Axes", curve: Curve, line: str, colour: str) -> None:
                 seconds,
                 (point.x, point.mAP),
                 textcoords="offset points",
-                xytext=(0, 6),
+                xytext=(0, -11 if below else 6),
                 ha="center",
                 fontsize=7,
                 color=colour,
