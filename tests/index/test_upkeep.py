@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from manifind import Damaged, InvalidInput
 from manifind.describe import Describer, learn
-from manifind.index import Estimate, Index, estimate
+from manifind.index import Estimate, Index, estimate, gather
 from manifind.index import index as index_module
 from manifind.index.catalogue import REMOVED
 from manifind.index.health import health
@@ -706,3 +706,32 @@ def test_an_index_made_anew_at_the_same_place_is_noticed(made: Index, folder: Pa
 def test_closing_twice_is_closing(made: Index) -> None:
     made.close()
     made.close()
+
+
+def test_copies_and_broken_photos_are_not_read_again_while_they_are_the_same(
+    made: Index, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copy(folder / "1.png", folder / "copy.png")
+    (folder / "broken.png").write_bytes((folder / "2.png").read_bytes()[:200])
+    made.sync()
+    before = made.catalogue.skipped
+    assert [one.key for one in before] == ["broken.png", "copy.png"]
+    read: list[str] = []
+    for name in ("content_hash", "read_ahead"):
+        real = getattr(gather, name)
+
+        def noted(what: Any, *others: Any, real: Any = real, **named: Any) -> Any:
+            what = list(what) if not isinstance(what, Path) else what
+            read.extend([what.name] if isinstance(what, Path) else [one.key for one in what])
+            return real(what, *others, **named)
+
+        monkeypatch.setattr(gather, name, noted)
+    made.sync()
+    assert read == []
+    assert made.catalogue.skipped == before
+    # The original goes, and its copy is a photo; the broken one is replaced by a whole one.
+    (folder / "1.png").unlink()
+    save_photo(folder / "broken.png", 90)
+    changes = made.sync()
+    assert (changes.described, changes.moved, changes.skipped) == (1, 1, 0)
+    assert made.catalogue.of_key("copy.png") is not None

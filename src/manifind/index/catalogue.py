@@ -24,7 +24,10 @@ CREATE TABLE images (
 );
 CREATE TABLE skipped (
     key TEXT PRIMARY KEY,
-    reason TEXT NOT NULL
+    reason TEXT NOT NULL,
+    sha256 TEXT,
+    bytes INTEGER,
+    mtime_ns INTEGER
 );
 """
 
@@ -48,10 +51,13 @@ class ImageRecord:
 
 @dataclass(frozen=True)
 class SkippedRecord:
-    """A file that is no photo of the collection, and why."""
+    """A file that is no photo of the collection, and why; with what tells whether it has changed, where it was read."""
 
     key: str
     reason: str
+    sha256: str | None = None
+    bytes: int | None = None
+    mtime_ns: int | None = None
 
 
 class Catalogue:
@@ -70,7 +76,7 @@ class Catalogue:
         connection = sqlite3.connect(":memory:", check_same_thread=False)
         connection.executescript(SCHEMA)
         connection.executemany("INSERT INTO images VALUES (?, ?, ?, ?, ?, ?, ?)", map(astuple, images))
-        connection.executemany("INSERT INTO skipped VALUES (?, ?)", map(astuple, skipped))
+        connection.executemany("INSERT INTO skipped VALUES (?, ?, ?, ?, ?)", map(astuple, skipped))
         connection.commit()
         return cls(connection, "the catalogue")
 
@@ -108,6 +114,11 @@ class Catalogue:
     def of_content(self, sha256: str) -> ImageRecord | None:
         """Return the photo of that content, if it is in the collection."""
         return self._one("SELECT * FROM images WHERE sha256 = ?", sha256)
+
+    def skipped_of(self, key: str) -> SkippedRecord | None:
+        """Return why the file of that key was passed over, if it was."""
+        rows = self._rows("SELECT * FROM skipped WHERE key = ?", key)
+        return SkippedRecord(*rows[0]) if rows else None
 
     def __getitem__(self, number: int) -> ImageRecord:
         found = self._one("SELECT * FROM images WHERE number = ?", int(number))

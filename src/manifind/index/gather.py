@@ -25,6 +25,9 @@ from manifind.index.catalogue import Catalogue, ImageRecord, SkippedRecord
 from manifind.index.journal import Journal
 from manifind.index.wanted import Wanted
 
+SAME = "the same content as "
+"""How the reason begins why a copy is passed over."""
+
 Progress = Callable[[str, int, int], None]
 """Called with a stage ("files", "photos", "whitening" or "graph"), how much of it is done, and how much there is."""
 
@@ -56,16 +59,19 @@ def plan(wanted: Wanted, journal: Journal, before: Catalogue | None, report: Pro
     first_of = {image.sha256: image.key for image in known}
     for done, one in enumerate(wanted.found, 1):
         try:
-            old = None if before is None else before.of_key(one.key)
+            old = None if before is None else before.of_key(one.key) or before.skipped_of(one.key)
             same = old is not None and (old.bytes, old.mtime_ns) == (one.size, one.mtime_ns)
-            digest = old.sha256 if old is not None and same else content_hash(one.path)
+            digest = (old.sha256 if old is not None and same else None) or content_hash(one.path)
         except Unreadable as error:
             skipped.append(SkippedRecord(one.key, error.reason))
             continue
         finally:
             report("files", done, len(wanted.found))
         if digest in first_of:
-            skipped.append(SkippedRecord(one.key, f"the same content as {first_of[digest]}"))
+            skipped.append(_passed_over(one, f"{SAME}{first_of[digest]}", digest))
+            continue
+        if same and isinstance(old, SkippedRecord) and not old.reason.startswith(SAME):
+            skipped.append(old)  # as unreadable as it was
             continue
         first_of[digest] = one.key
         described = (None if before is None else before.of_content(digest)) or journal.get(digest)
@@ -86,7 +92,12 @@ def described(
     with closing(read_ahead([one for one, _ in chosen.new], long_side=describer.long_side)) as photos:
         for done, (one, photo) in enumerate(photos, 1):
             if isinstance(photo, Unreadable):
-                skipped.append(SkippedRecord(one.key, photo.reason))
+                lasting = _as_listed(one, gone=False)
+                skipped.append(
+                    _passed_over(one, photo.reason, hashes[one.key])
+                    if lasting
+                    else SkippedRecord(one.key, photo.reason)
+                )
             elif not _as_listed(one):
                 skipped.append(SkippedRecord(one.key, "changed while it was being read; the next run takes it"))
             else:
@@ -100,12 +111,17 @@ def described(
     return _numbered(images), sorted(skipped, key=lambda one: one.key)
 
 
-def _as_listed(one: Found) -> bool:
-    """Whether a file is still the one that was listed and hashed."""
+def _passed_over(one: Found, reason: str, digest: str) -> SkippedRecord:
+    """Remember of a file that is passed over what it was, so that it need not be read again while it is the same."""
+    return SkippedRecord(one.key, reason, digest, one.size, one.mtime_ns)
+
+
+def _as_listed(one: Found, *, gone: bool = True) -> bool:
+    """Whether a file is still the one that was listed and hashed; what to say of one that is gone is given."""
     try:
         status = one.path.stat()
     except OSError:
-        return True  # what was read was read
+        return gone  # what was read was read
     return (status.st_size, status.st_mtime_ns) == (one.size, one.mtime_ns)
 
 
