@@ -92,12 +92,10 @@ def described(
     with closing(read_ahead([one for one, _ in chosen.new], long_side=describer.long_side)) as photos:
         for done, (one, photo) in enumerate(photos, 1):
             if isinstance(photo, Unreadable):
-                lasting = _as_listed(one, gone=False)
-                skipped.append(
-                    _passed_over(one, photo.reason, hashes[one.key])
-                    if lasting
-                    else SkippedRecord(one.key, photo.reason)
-                )
+                # What an extra could read is tried again; so is what may have been torn while it was being read.
+                lasting = _as_listed(one, gone=False) and "install" not in photo.reason
+                known = _passed_over(one, photo.reason, hashes[one.key])
+                skipped.append(known if lasting else SkippedRecord(one.key, photo.reason))
             elif not _as_listed(one):
                 skipped.append(SkippedRecord(one.key, "changed while it was being read; the next run takes it"))
             else:
