@@ -115,16 +115,17 @@ class Writer:
                 "files": kept | listed,
             }
             text = json.dumps({**manifest, "checksum": _checksum(manifest)}, indent=1).encode()
-            for file in (copy, draft):
-                disk.write(file, [text])
+            disk.write(draft, [text])
             disk.sync_folder(self.path)
             disk.replace(draft, self.path / MANIFEST)
         except BaseException:
             # An interrupt may come just after the rename: what is seen by then must stay.
             if self._present()["generation"] != generation:
-                for file in (draft, copy, *(self.path / name for name in names.values())):
+                for file in (draft, *(self.path / name for name in names.values())):
                     disk.remove(file)
             raise
+        # A copy, should the manifest be lost; not before there is one, or it would speak for what was never finished.
+        disk.write(copy, [text])
         disk.sync_folder(self.path)
         current = {copy.name} | {one["file"] for one in manifest["files"].values()}
         # Other generations of these files, and of those before; whatever else lies there is not ours to touch.
