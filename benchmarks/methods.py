@@ -1,0 +1,144 @@
+"""Why methods do on Oxford5k what they do: the figures of docs/methods.md.
+
+    python benchmarks/methods.py [--out out/methods.json] [--part expansion | engines | photos]
+
+The table of all methods is ``manifind evaluate``'s. Average precision is the trapezoid, as in Oxford's own program; mAP
+is in percent. ``expansion`` is what the number of images does to query expansion, and why; ``engines`` is what the
+engines that work off line keep of conjugate gradient's mAP; ``photos`` is Hamming query expansion on planted scenes.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+import oxford5k_data
+from manifind import Manifold, __version__
+from manifind.baselines import (
+    AlphaQueryExpansion,
+    AverageQueryExpansion,
+    HammingQueryExpansion,
+    ImageScorer,
+    NearestImages,
+    RegionMatchExpansion,
+)
+from manifind.baselines.nearest import unit
+from manifind.evaluate import mean_average_precision
+from manifind.graph import exact_neighbours
+from manifind.kernels import thread_count
+from manifind.scenes import make_scenes
+
+Row = dict[str, Any]
+Protocol = oxford5k_data.Protocol
+
+
+def scored(method: ImageScorer, protocol: Protocol) -> Row:
+    began = time.perf_counter()
+    method.fit(protocol.vectors, protocol.image_of)
+    fitted = time.perf_counter()
+    rankings = method.search_many(protocol.queries)
+    searched = time.perf_counter()
+    figures = {name: task.mean_average_precision(rankings) for name, task in protocol.tasks.items()}
+    return figures | {"fit_s": fitted - began, "ms_a_query": 1e3 * (searched - fitted) / len(rankings)}
+
+
+def expansion(oxford: Protocol) -> Iterator[Row]:
+    task = oxford.tasks["Oxford5k"]
+    plain = NearestImages().fit(oxford.vectors, oxford.image_of)
+    rankings = plain.search_many(oxford.queries)
+    for count in (1, 2, 3, 5, 10, 20, 50):
+        first = [
+            ranking.images[~np.isin(ranking.images, junk)][:count]
+            for ranking, junk in zip(rankings, task.junk, strict=True)
+        ]
+        right = [own[np.isin(own, wanted)] for own, wanted in zip(first, task.positives, strict=True)]
+        ideal = [
+            plain.search(unit(query + plain.global_vectors_[own].sum(axis=0, keepdims=True)))
+            for query, own in zip(oxford.whole_queries, right, strict=True)
+        ]
+        yield {
+            "images": count,
+            "right_among_them": float(np.mean([len(own) / count for own in right])),
+            "similarity_of_the_last": float(np.mean([ranking.scores[count - 1] for ranking in rankings])),
+            "AQE": scored(AverageQueryExpansion(neighbours=count), oxford)["Oxford5k"],
+            "AQE_by_the_right_ones_only": task.mean_average_precision(ideal),
+            "alphaQE": scored(AlphaQueryExpansion(neighbours=count), oxford)["Oxford5k"],
+            "R-match+AQE": scored(RegionMatchExpansion(neighbours=count), oxford)["Oxford5k"],
+        }
+
+
+def engines(oxford: Protocol) -> Iterator[Row]:
+    task = oxford.tasks["Oxford5k"]
+    whole = Manifold(k=50, query_k=10).fit(oxford.whole_images)
+    lists = exact_neighbours(oxford.vectors, 50)
+    regional = Manifold(k=50, query_k=50).fit(oxford.vectors, oxford.image_of, neighbours=lists)
+    cases: list[tuple[str, Manifold, list[Any], list[tuple[str, int]]]] = [
+        ("global, k = 50", whole, oxford.whole_queries, [("cg", 0), *(("offline", s) for s in (100, 300, 1000))]),
+        ("global, k = 50", whole, oxford.whole_queries, [("spectral", rank) for rank in (100, 300)]),
+        ("regional, k = 50", regional, oxford.queries, [("cg", 0), ("offline", 500)]),
+        ("regional, k = 50", regional, oxford.queries, [("spectral", 300)]),
+    ]
+    for graph, manifold, queries, settings in cases:
+        for engine, size in settings:
+            began = time.process_time()
+            if size:
+                manifold.prepare(engine, size=size)
+            ready, began_search = time.process_time(), time.perf_counter()
+            rankings = manifold.search_many(queries, engine=engine)
+            yield {
+                "graph": graph,
+                "engine": engine,
+                "size": size,
+                "Oxford5k": task.mean_average_precision(rankings),
+                "prepare_cpu_s": ready - began,
+                "ms_a_query": 1e3 * (time.perf_counter() - began_search) / len(queries),
+            }
+
+
+def photos(_: Protocol) -> Iterator[Row]:
+    with TemporaryDirectory() as folder:
+        scenes = make_scenes(folder)
+        method = HammingQueryExpansion(words=4096).fit(scenes.folder)
+        place = {key: i for i, key in enumerate(method.keys_)}
+        wanted = [[place[one.file] for one in scenes.truth if one.shows == query.shows] for query in scenes.queries]
+        asked = [(scenes.queries_folder / query.file, query.box) for query in scenes.queries]
+        for name, growth, reliable in (("HQE", 1.0, 10), ("twice the words", 2.0, 10), ("first search", 1.0, 10**9)):
+            method.growth, method.reliable = growth, reliable
+            rankings = method.search_many(asked)
+            yield {"method": name, "scenes": 100 * mean_average_precision(rankings, wanted)}
+
+
+PARTS = {"expansion": expansion, "engines": engines, "photos": photos}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("out/methods.json"))
+    parser.add_argument("--part", choices=PARTS, action="append", help="only this part; may be repeated")
+    arguments = parser.parse_args()
+    if not oxford5k_data.at_hand():
+        print(f"no descriptors at {oxford5k_data.FOLDER}; this benchmark needs them.", file=sys.stderr)
+        return 1
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    results = json.loads(arguments.out.read_text()) if arguments.out.exists() else {}
+    results |= {"version": __version__, "definition": "trapezoid", "threads": thread_count()}
+    oxford = oxford5k_data.oxford5k()
+    for part in arguments.part or PARTS:
+        print(f"\n{part}")
+        results[part] = []
+        for row in PARTS[part](oxford):
+            results[part].append(row)
+            figures = (f"{name} {value:.2f}" if isinstance(value, float) else str(value) for name, value in row.items())
+            print(" ", "   ".join(figures), flush=True)
+            arguments.out.write_text(json.dumps(results, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
