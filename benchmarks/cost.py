@@ -23,17 +23,16 @@ from typing import Any
 
 import faiss
 import numpy as np
-import scipy
 import scipy.sparse as sp
 from scipy.sparse.linalg import cg
 from threadpoolctl import threadpool_limits
 
-from manifind import Manifold, __version__
+from manifind import Manifold
 from manifind.diffusion import dense, seed
 from manifind.graph import Neighbours
 from manifind.kernels import nearest
 from manifind.validation import FloatArray, IntArray
-from setting import BATCH, collection, cpu, in_turns
+from setting import BATCH, collection, cpu, in_turns, versions
 
 
 def graph_cost(vectors: FloatArray, image_of: IntArray, k: int, repeats: int) -> dict[str, Any]:
@@ -142,12 +141,7 @@ def main() -> None:
         "regions_a_query": float(np.mean([len(query) for query in queries])),
         "threads": faiss.omp_get_max_threads(),
         "cpu": cpu(),
-        "versions": {
-            "manifind": __version__,
-            "faiss": faiss.__version__,
-            "scipy": scipy.__version__,
-            "numpy": np.__version__,
-        },
+        "versions": versions(),
     }
     manifold = Manifold(k=arguments.k, query_k=arguments.query_k).fit(vectors, image_of)
     query, batch, graph = query_costs(manifold, queries, arguments.repeats)

@@ -6,9 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
+import faiss
 import numpy as np
+import scipy
 
 import oxford5k_data
+from manifind import __version__
 from manifind.validation import FloatArray, IntArray
 
 BATCH = 64
@@ -32,15 +35,24 @@ def collection(rows: int | None) -> tuple[str, FloatArray, IntArray, list[FloatA
     return name, vectors[:rows], image_of[:rows], queries
 
 
-def in_turns(repeats: int, *works: Callable[[], object]) -> list[float]:
-    """Return the median seconds of each."""
+def in_turns(repeats: int, *works: Callable[[], object], now: Callable[[], float] = time.perf_counter) -> list[float]:
+    """Return the median seconds of each, by the wall's clock or another."""
     seconds: list[list[float]] = [[] for _ in works]
     for _ in range(repeats):
         for work, taken in zip(works, seconds, strict=True):
-            began = time.perf_counter()
+            began = now()
             work()
-            taken.append(time.perf_counter() - began)
+            taken.append(now() - began)
     return [median(taken) for taken in seconds]
+
+
+def versions() -> dict[str, str]:
+    return {
+        "manifind": __version__,
+        "faiss": faiss.__version__,
+        "scipy": scipy.__version__,
+        "numpy": np.__version__,
+    }
 
 
 def cpu() -> str:

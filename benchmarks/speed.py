@@ -22,23 +22,21 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from statistics import median
 from typing import Any
 
 import faiss
 import numpy as np
-import scipy
 import scipy.sparse as sp
 from scipy.sparse.linalg import cg
 from threadpoolctl import threadpool_limits
 
 import oxford5k_data
-from manifind import Manifold, __version__, kernels
+from manifind import Manifold, kernels
 from manifind.diffusion import ENGINES, dense, seed
 from manifind.graph import Neighbours, nn_descent_neighbours, restrict
 from manifind.kernels import nearest, nearest_others
 from manifind.validation import FloatArray, IntArray
-from setting import BATCH, collection, cpu
+from setting import BATCH, collection, cpu, in_turns, versions
 
 Row = dict[str, Any]
 
@@ -51,13 +49,7 @@ class Clock:
 
     def in_turns(self, repeats: int, *works: Callable[[], object]) -> list[float]:
         """Return the median seconds of each."""
-        seconds: list[list[float]] = [[] for _ in works]
-        for _ in range(repeats):
-            for work, taken in zip(works, seconds, strict=True):
-                began = self._now()
-                work()
-                taken.append(self._now() - began)
-        return [median(taken) for taken in seconds]
+        return in_turns(repeats, *works, now=self._now)
 
 
 def limits(clock: Clock) -> Row:
@@ -351,12 +343,7 @@ def main() -> None:
         "threads": arguments.threads,
         "cpu": cpu(),
         "core": kernels.system()["instructions"],
-        "versions": {
-            "manifind": __version__,
-            "faiss": faiss.__version__,
-            "scipy": scipy.__version__,
-            "numpy": np.__version__,
-        },
+        "versions": versions(),
         "limits": limits(clock),
     }
     rows = STAGES[arguments.stage](arguments, clock)

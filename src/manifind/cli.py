@@ -419,7 +419,7 @@ def evaluate(
     with plain_errors(debug, "interrupted; what was measured is kept, and the same command goes on from there."):
         settings: dict[str, Any] = {} if pooling is None else {"pooling": pooling}
         wanted = evaluation.Asked(**asked, cache=None if no_cache else cache or usual_folder())
-        with progress_bars(hidden=as_json_ or as_csv_ or not err.is_terminal) as progress:
+        with progress_bars(hidden=as_json_ or as_csv_) as progress:
             answer = evaluation.run(wanted, lambda: load_describer(backbone, **settings), progress, err.print)
         if html is not None:
             write_page(html, answer.page())

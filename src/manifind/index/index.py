@@ -412,53 +412,47 @@ class Index:
 
         Parameters are those of `sync`.
         """
-        with store.writing(self.path, KIND) as writer:
-            self.reload()
-            now = self._now
-            root = None if photos is None else Path(photos)
-            wanted = everything(now, root)
-            made, learnt = learn_whitening(wanted.found, self.describer, progress)
-            recipe = self._recipe()
-            recipe = replace(
-                recipe, root=root or recipe.root, describer=made, notes={**recipe.notes, "whitening": learnt}
-            )
-            changes = build(writer, recipe, wanted, before=now, memory=memory, progress=progress, announce=announce)
-        self.reload()
-        return changes
+        root = None if photos is None else Path(photos)
+        return self._change(
+            lambda now: everything(now, root),
+            root=root,
+            anew=True,
+            memory=memory,
+            progress=progress,
+            announce=announce,
+        )
 
     def _change(
         self,
         wanted: Callable[[Generation], Wanted],
         *,
         root: Path | None = None,
+        anew: bool = False,
         memory: int | None = None,
         progress: Progress | None = None,
         announce: Announce | None = None,
     ) -> Changes:
-        """Move the index, as it is once nobody else can write, to the photos wanted."""
+        """Move the index, as it is once nobody else can write, to the photos wanted; `anew` with a new whitening."""
         with store.writing(self.path, KIND) as writer:
             self.reload()
             now = self._now
-            recipe = self._recipe()
-            if root is not None:
-                recipe = replace(recipe, root=root)
+            photos = wanted(now)
+            recipe = Recipe.of_fields(now.fields, self.describer, root)
+            if anew:
+                made, learnt = learn_whitening(photos.found, self.describer, progress)
+                recipe = replace(recipe, describer=made, notes={**recipe.notes, "whitening": learnt})
             changes = build(
                 writer,
                 recipe,
-                wanted(now),
+                photos,
                 before=now,
-                known=now,
+                known=None if anew else now,
                 memory=memory,
                 progress=progress,
                 announce=announce,
             )
         self.reload()
         return changes
-
-    def _recipe(self) -> Recipe:
-        fields = self._now.fields
-        notes = {name: fields[name] for name in ("made_by", "backbone", "whitening")}
-        return Recipe(Path(fields["root"]), self.describer, fields["manifold"], fields["means"], notes)
 
     def reload(self) -> None:
         """Move to the newest generation on disk; searches under way and hits in hand keep theirs."""

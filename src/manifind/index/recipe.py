@@ -2,10 +2,13 @@
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from manifind.describe import Describer, region_grid
 from manifind.manifold import Manifold
+
+NOTES = ("made_by", "backbone", "whitening")
+"""What else a manifest says."""
 
 
 @dataclass(frozen=True)
@@ -20,6 +23,12 @@ class Recipe:
     """Means of the mixture that stands for a photo's regions; None for the regions themselves."""
     notes: dict[str, Any]
     """What else the manifest is to say: who made it, and where the describer came from."""
+
+    @classmethod
+    def of_fields(cls, fields: dict[str, Any], describer: Describer, root: Path | None = None) -> Self:
+        """Return the recipe that a manifest speaks of; `root` where the photos are elsewhere now."""
+        notes = {name: fields[name] for name in NOTES}
+        return cls(root or Path(fields["root"]), describer, fields["manifold"], fields["means"], notes)
 
     def manifold(self, **changed: Any) -> Manifold:
         """Return a manifold with the parameters, checked; it has no collection yet."""

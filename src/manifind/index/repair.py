@@ -43,10 +43,10 @@ def repair(
             return "the manifest was put back from its copy"
         by_content = {problem.what for problem in problems} & {"vectors", "boxes", str(path)}
         made, lost = _describer(fields, whole, describer)
-        notes = {note: fields[note] for note in ("made_by", "backbone", "whitening")}
         if lost:
-            made, notes["whitening"] = _learnt_again(root, made, fields, progress)
-        recipe = Recipe(root, made, fields["manifold"], fields["means"], notes)
+            made, learnt_on = _learnt_again(root, made, fields, progress)
+            fields = {**fields, "whitening": learnt_on}
+        recipe = Recipe.of_fields(fields, made, root)
         if set(DESCRIPTIONS) <= set(whole) and not by_content and not lost:
             rebuild(writer, recipe, _regions(whole), Catalogue.open(whole[CATALOGUE]), report)
             return "the graph was built anew from the descriptions"
