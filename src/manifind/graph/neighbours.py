@@ -48,7 +48,7 @@ class Neighbours(NamedTuple):
 
 
 def exact_neighbours(
-    vectors: FloatArray,
+    vectors: Vectors,
     k: int,
     *,
     reserve: int = 0,
@@ -59,7 +59,7 @@ def exact_neighbours(
 
     Parameters
     ----------
-    vectors : (n, d) float32
+    vectors : (n, d) float32 or float16
     k : int
         Cut to n − 1 with a warning where it is larger.
     reserve : int
@@ -71,7 +71,7 @@ def exact_neighbours(
     """
     k = _possible(k, len(vectors))
     width = min(k + reserve, len(vectors) - 1)
-    if kernels.compiled() and width and vectors.dtype == np.float32 and vectors.flags.c_contiguous:
+    if kernels.compiled() and width and vectors.flags.c_contiguous:
         ids, similarities = kernels.nearest_others(vectors, width, memory=memory, progress=progress)
         link_duplicates(vectors, ids, similarities, k)
         return Neighbours(ids, similarities)
@@ -80,7 +80,7 @@ def exact_neighbours(
     step = max(1, min(BLOCK, memory // ((width + 1) * 24)))
     for start in range(0, len(vectors), step):
         block = slice(start, start + step)
-        found = kernels.nearest(vectors[block], vectors, width + 1)
+        found = kernels.nearest(vectors[block].astype(np.float32, copy=False), vectors, width + 1)
         ids[block], similarities[block] = without_self(*found, np.arange(start, start + len(found[0])))
         if progress is not None:
             progress(min(start + step, len(vectors)), len(vectors))

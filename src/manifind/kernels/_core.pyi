@@ -14,7 +14,7 @@ class NeighbourSearch:
     searched_again: int
     def __init__(
         self,
-        vectors: FloatArray,
+        vectors: Vectors,
         precision: str,
         deviations: float,
         memory: int,
@@ -25,7 +25,7 @@ class NeighbourSearch:
     def step(self) -> int: ...
 
 class CompressedRows:
-    def __init__(self, vectors: FloatArray, deviations: float, threads: int) -> None: ...
+    def __init__(self, vectors: Vectors, deviations: float, threads: int) -> None: ...
     def search(
         self, vectors: Vectors, queries: FloatArray, threads: int, ids: IntArray, similarities: FloatArray
     ) -> None: ...

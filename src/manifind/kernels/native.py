@@ -101,14 +101,14 @@ _searched: set[int] = set()
 
 
 def compressed(vectors: Vectors) -> "_core.CompressedRows | None":
-    """Return the rows in eight bits, for searching: a quarter of their size, made at the second search.
+    """Return the rows in eight bits, for searching: a byte a value, made at the second search.
 
     They are kept while `vectors` lives, whose values must not change meanwhile.
     """
     key = id(vectors)
     if key in _compressed:
         return _compressed[key]
-    if vectors.size < COMPRESSED_FROM or vectors.dtype != np.float32 or not vectors.flags.c_contiguous:
+    if vectors.size < COMPRESSED_FROM or not vectors.flags.c_contiguous:
         return None
     if key not in _searched:
         _searched.add(key)

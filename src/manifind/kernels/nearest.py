@@ -60,7 +60,7 @@ def nearest(
     ----------
     queries : (m, d) float32, C-contiguous
     vectors : (n, d) float32 or float16, C-contiguous
-        Half-precision rows are widened a block at a time; products are of float32 in either case.
+        Products are of float32 in either case: half-precision rows are widened, in blocks where there is no core.
     k : int
         At most the number of rows searched.
     rows : (r,) int32, optional
@@ -93,7 +93,7 @@ def nearest(
 
 
 def nearest_others(
-    vectors: FloatArray,
+    vectors: Vectors,
     k: int,
     *,
     memory: int = 2**28,
@@ -104,7 +104,7 @@ def nearest_others(
 
     Parameters
     ----------
-    vectors : (n, d) float32, C-contiguous
+    vectors : (n, d) float32 or float16, C-contiguous
     k : int
         Between 1 and n − 1.
     memory : int

@@ -6,11 +6,13 @@
 #define NAME_(a) #a
 #define NAME(a) NAME_(a)
 
-#if defined(__AVX512BF16__) && defined(__AVX512VNNI__)
+#if defined(__AVX512VNNI__)
 #define LOW_PRECISION 1
-#include <immintrin.h>
 #else
 #define LOW_PRECISION 0
+#endif
+#if defined(__F16C__)
+#include <immintrin.h>
 #endif
 
 namespace manifind {
@@ -192,152 +194,258 @@ void advance_one(int64_t begin, int64_t end, float step, float turn, float* p, c
 
 struct OfFloats {
     static Floats add(Floats sum, Words a, Words b) { return sum + (Floats)a * (Floats)b; }
-    static Floats score(Floats sum, const Block&, int, const Block&, int) { return sum; }
+    static Floats score(Floats sum, Ints, float, Floats, Floats offset) { return sum + offset; }
 };
 
 #if LOW_PRECISION
-struct OfBf16 {
-    static Floats add(Floats sum, Words a, Words b) {
-        return (Floats)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a, (__m512bh)b);
-    }
-    static Floats score(Floats sum, const Block&, int, const Block&, int) { return sum; }
-};
-
 // The left-hand integers are stored with 128 added, as the instruction takes one side unsigned.
 struct OfInt8 {
     static Floats add(Floats sum, Words a, Words b) {
         return (Floats)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)a, (__m512i)b);
     }
-    static Floats score(Floats sum, const Block& a, int row, const Block& b, int column) {
-        const Ints exact = (Ints)sum - *reinterpret_cast<const LooseInts*>(b.biases + column);
-        return (Floats)_mm512_cvtepi32_ps((__m512i)exact) * a.scales[row] * load(b.scales + column);
+    static Floats score(Floats sum, Ints bias, float own, Floats scale, Floats offset) {
+        return (Floats)_mm512_cvtepi32_ps((__m512i)((Ints)sum - bias)) * own * scale + offset;
     }
 };
 #endif
 
+// A bit for each lane in which `score` reaches `least`.
+inline uint32_t reached(Floats score, Floats least) {
+#if defined(__AVX512F__)
+    return _mm512_cmp_ps_mask((__m512)score, (__m512)least, _CMP_GE_OQ);
+#else
+    const Ints which = score >= least;
+    uint32_t mask = 0;
+    for (int lane = 0; lane < LANES; ++lane) mask |= uint32_t(which[lane] & 1) << lane;
+    return mask;
+#endif
+}
+
 constexpr int PARTS = PANELS * PANEL / LANES;  // registers across the strip
 
-// The sums of a micro-tile. Its loops are unrolled, or the sums would not stay in registers.
-template <class Of>
-inline void products(int words, const uint32_t* left, const uint32_t* right, float (&out)[ROWS][PARTS * LANES]) {
-    Floats sums[ROWS][PARTS] = {};
+// The sums of a micro-tile of R rows. Its loops are unrolled, or the sums would not stay in registers.
+template <class Of, int R>
+inline void products(int words, const uint32_t* left, const uint32_t* right, float (&out)[R][PARTS * LANES]) {
+    Floats sums[R][PARTS] = {};
     for (int w = 0; w < words; ++w) {
         Words b[PARTS];
 #pragma GCC unroll 8
         for (int part = 0; part < PARTS; ++part)
             b[part] = load(right + (int64_t(part * LANES / PANEL) * words + w) * PANEL + part * LANES % PANEL);
 #pragma GCC unroll 8
-        for (int i = 0; i < ROWS; ++i) {
-            const Words a = all(left[w * PANEL + i]);
+        for (int i = 0; i < R; ++i) {
+            const Words a = all(left[w * GROUP + i]);
 #pragma GCC unroll 8
             for (int part = 0; part < PARTS; ++part) sums[i][part] = Of::add(sums[i][part], a, b[part]);
         }
     }
 #pragma GCC unroll 8
-    for (int i = 0; i < ROWS; ++i)
+    for (int i = 0; i < R; ++i)
 #pragma GCC unroll 8
         for (int part = 0; part < PARTS; ++part) store(out[i] + part * LANES, sums[i][part]);
 }
 
-template <class Of>
-size_t scan(int words, int halves, const Block& a, const Block& b, Hit* hits) {
+template <class Of, int R>
+size_t scan_rows(int words, int group, int first, const Block& a, const Block& b, Hit* hits) {
+    float sums[R][PARTS * LANES];
+    products<Of, R>(words, a.words + int64_t(group) * words * GROUP + first, b.words, sums);
+    // What belongs to the columns stays in registers.
+    Ints bias[PARTS];
+    Floats scale[PARTS], offset[PARTS], threshold[PARTS];
+#pragma GCC unroll 8
+    for (int part = 0; part < PARTS; ++part) {
+        bias[part] = *reinterpret_cast<const LooseInts*>(b.biases + part * LANES);
+        scale[part] = load(b.scales + part * LANES);
+        offset[part] = load(b.offsets + part * LANES);
+        threshold[part] = load(b.thresholds + part * LANES);
+    }
     size_t found = 0;
-    for (int row = 0; row < 8 * halves; row += ROWS) {
-        float sums[ROWS][PARTS * LANES];
-        products<Of>(words, a.words + int64_t(row / PANEL) * words * PANEL + row % PANEL, b.words, sums);
-        for (int i = 0; i < ROWS; ++i)
-            for (int column = 0; column < PARTS * LANES; column += LANES) {
-                const Floats score = Of::score(load(sums[i] + column), a, row + i, b, column) +
-                                     (load(b.offsets + column) + a.offsets[row + i]);
-                const Ints reached = (score >= all(a.thresholds[row + i])) | (score >= load(b.thresholds + column));
-#if defined(__AVX512F__)
-                uint32_t mask = _mm512_movepi32_mask((__m512i)reached);
-#else
-                uint32_t mask = 0;
-                for (int lane = 0; lane < LANES; ++lane) mask |= uint32_t(reached[lane] != 0) << lane;
-#endif
-                if (mask == 0) continue;
-                float scores[LANES];
-                store(scores, score);
-                for (; mask; mask &= mask - 1) {
-                    const int lane = __builtin_ctz(mask);
-                    hits[found++] = Hit{uint16_t(row + i), uint16_t(column + lane), scores[lane]};
-                }
-            }
+#pragma GCC unroll 1
+    for (int i = 0; i < R; ++i) {
+        const int row = group * GROUP + first + i;
+        const Floats own = all(a.offsets[row]), least = all(a.thresholds[row]);
+        uint64_t mask = 0;
+#pragma GCC unroll 8
+        for (int part = 0; part < PARTS; ++part) {
+            const Floats score =
+                Of::score(load(sums[i] + part * LANES), bias[part], a.scales[row], scale[part], offset[part]) + own;
+            store(sums[i] + part * LANES, score);
+            mask |= uint64_t(reached(score, threshold[part] < least ? threshold[part] : least)) << (part * LANES);
+        }
+        for (; mask; mask &= mask - 1) {
+            const int column = __builtin_ctzll(mask);
+            hits[found++] = Hit{uint16_t(row), uint16_t(column), sums[i][column]};
+        }
     }
     return found;
 }
 
-size_t scan_any(Packing packing, int words, int halves, const Block& a, const Block& b, Hit* hits) {
+template <class Of>
+size_t scan(int words, int groups, int height, const Block& a, const Block& b, Hit* hits) {
+    size_t found = 0;
+    for (int group = 0; group < groups; ++group) {
+        if constexpr (ROWS == GROUP) {  // a micro-tile of its own for each height: 21 rows are three of seven
+            switch (height) {
+                case 8: found += scan_rows<Of, 8>(words, group, 0, a, b, hits + found); break;
+                case 7: found += scan_rows<Of, 7>(words, group, 0, a, b, hits + found); break;
+                case 6: found += scan_rows<Of, 6>(words, group, 0, a, b, hits + found); break;
+                case 5: found += scan_rows<Of, 5>(words, group, 0, a, b, hits + found); break;
+                default: found += scan_rows<Of, 4>(words, group, 0, a, b, hits + found);
+            }
+        } else {
+            for (int first = 0; first < height; first += ROWS)
+                found += scan_rows<Of, ROWS>(words, group, first, a, b, hits + found);
+        }
+    }
+    return found;
+}
+
+size_t scan_any(Packing packing, int words, int groups, int height, const Block& a, const Block& b, Hit* hits) {
 #if LOW_PRECISION
-    if (packing == Packing::bf16) return scan<OfBf16>(words, halves, a, b, hits);
-    if (packing == Packing::int8) return scan<OfInt8>(words, halves, a, b, hits);
+    if (packing == Packing::int8) return scan<OfInt8>(words, groups, height, a, b, hits);
 #endif
     (void)packing;
-    return scan<OfFloats>(words, halves, a, b, hits);
+    return scan<OfFloats>(words, groups, height, a, b, hits);
 }
 
-void pack(Packing packing, const float* vectors, int64_t d, const int64_t* rows, int count, int words,
-          const float* scales, uint32_t* panel) {
-    const int values = int(packing);  // a word
-    for (int r = 0; r < PANEL; ++r) {
-        const float* from = r < count ? vectors + rows[r] * d : nullptr;
-        const float inverse = packing == Packing::int8 && from && scales[r] > 0 ? 1 / scales[r] : 0;
-        for (int w = 0; w < words; ++w) {
-            uint32_t word = 0;
-            for (int v = 0; v < values && from; ++v) {
-                const int64_t at = int64_t(w) * values + v;
-                if (at >= d) break;
-                union {
-                    float value;
-                    uint32_t bits;
-                } one = {from[at]};
-                if (packing == Packing::float32) {
-                    word = one.bits;
-                } else if (packing == Packing::bf16) {
-                    word |= ((one.bits + 0x7fffu + ((one.bits >> 16) & 1u)) >> 16) << (16 * v);
-                } else {
-                    const float scaled = one.value * inverse;
-                    const int32_t whole = int32_t(scaled + (scaled < 0 ? -0.5f : 0.5f));
-                    word |= uint32_t(whole & 0xff) << (8 * v);
+union Bits {
+    float value;
+    uint32_t word;
+};
+
+void pack(Packing packing, const float* rows, int64_t d, int count, int height, int words, const float* scales,
+          uint32_t* panel, int32_t* biases) {
+    for (int r = 0; r < height; ++r) {
+        const float* from = rows + r * d;
+        if (r >= count) {
+            for (int w = 0; w < words; ++w) panel[w * height + r] = 0;
+        } else if (packing == Packing::float32) {
+            for (int w = 0; w < words; ++w) panel[w * height + r] = Bits{from[w]}.word;
+        } else {
+            const float inverse = scales[r] > 0 ? 1 / scales[r] : 0;
+            const uint32_t flip = height == GROUP ? 0x80808080u : 0;
+            int32_t sum = 0;
+            constexpr int MANY = 256;  // words quantised at a time
+            for (int first = 0; first < words; first += MANY) {
+                const int more = words - first < MANY ? words - first : MANY;
+                const int64_t at = int64_t(first) * 4, stop = d - at < more * 4 ? d - at : more * 4;
+                int32_t whole[4 * MANY];
+                for (int64_t j = 0; j < stop; ++j) {
+                    const float scaled = from[at + j] * inverse;
+                    whole[j] = int32_t(scaled + (scaled < 0 ? -0.5f : 0.5f));
+                    sum += whole[j];
+                }
+                for (int64_t j = stop; j < more * 4; ++j) whole[j] = 0;
+                for (int w = 0; w < more; ++w) {
+                    const uint32_t word = uint32_t(whole[4 * w] & 0xff) | uint32_t(whole[4 * w + 1] & 0xff) << 8 |
+                                          uint32_t(whole[4 * w + 2] & 0xff) << 16 | uint32_t(whole[4 * w + 3]) << 24;
+                    panel[(first + w) * height + r] = word ^ flip;
                 }
             }
-            panel[w * PANEL + r] = word;
+            biases[r] = 128 * sum;
         }
     }
 }
 
-// In the same order whichever of the two comes first: a pair has one score.
-inline float dot(const float* x, const float* z, int64_t d) {
-    Floats sums[4] = {};
+#if !defined(__F16C__)
+// Exponent and mantissa are moved to their places in a float32; its exponent counts from 127 rather than from 15.
+inline float single(uint16_t half) {
+    const uint32_t sign = uint32_t(half & 0x8000u) << 16, rest = uint32_t(half & 0x7fffu) << 13;
+    if (rest >= 0x0f800000u) {  // infinite, or not a number
+        Bits special;
+        special.word = sign | 0x70000000u | rest;
+        return special.value;
+    }
+    Bits moved, power;
+    moved.word = rest;
+    power.word = (254u - 15u) << 23;  // 2^112: the multiplication also makes denormals what they stand for
+    moved.value *= power.value;
+    moved.word |= sign;
+    return moved.value;
+}
+#endif
+
+inline Floats load(const uint16_t* at) {
+#if defined(__AVX512F__)
+    return (Floats)_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)));
+#elif defined(__F16C__)
+    return (Floats)_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)));
+#else
+    Floats out;
+    for (int lane = 0; lane < LANES; ++lane) out[lane] = single(at[lane]);
+    return out;
+#endif
+}
+
+inline float one(const float* at) { return *at; }
+inline float one(const uint16_t* at) {
+#if defined(__F16C__)
+    return _cvtsh_ss(*at);
+#else
+    return single(*at);
+#endif
+}
+
+void widen(const Rows& rows, int64_t row, float* out) {
+    if (!rows.half) {
+        const float* from = static_cast<const float*>(rows.data) + row * rows.d;
+        for (int64_t j = 0; j < rows.d; ++j) out[j] = from[j];
+        return;
+    }
+    const uint16_t* from = static_cast<const uint16_t*>(rows.data) + row * rows.d;
+    int64_t j = 0;
+    for (; j + LANES <= rows.d; j += LANES) store(out + j, load(from + j));
+    for (; j < rows.d; ++j) out[j] = one(from + j);
+}
+
+// Inner products with R rows at once, which share the loads of x. Each is added up in the same order whatever R, and
+// whichever of the two rows is x.
+template <int R, class T>
+inline void dots_of(const float* x, const T* const* rows, int64_t d, float* out) {
+    constexpr int SUMS = 4;
+    Floats sums[R][SUMS] = {};
     int64_t at = 0;
-    for (; at + 4 * LANES <= d; at += 4 * LANES)
+    for (; at + SUMS * LANES <= d; at += SUMS * LANES)
 #pragma GCC unroll 4
-        for (int u = 0; u < 4; ++u) sums[u] += load(x + at + u * LANES) * load(z + at + u * LANES);
-    float rest = 0;
-    for (; at < d; ++at) rest += x[at] * z[at];
-    return total((sums[0] + sums[1]) + (sums[2] + sums[3])) + rest;
-}
-
-inline void prefetch(const float* row, int64_t d) {
-    for (int64_t at = 0; at < d; at += 16) __builtin_prefetch(row + at);
-}
-
-void dots(const float* x, const float* vectors, int64_t d, const int32_t* ids, int64_t count, float* out) {
-    for (int64_t c = 0; c < count; ++c) {
-        if (c + 2 < count) prefetch(vectors + int64_t(ids[c + 2]) * d, d);
-        out[c] = dot(x, vectors + int64_t(ids[c]) * d, d);
-    }
-}
-
-void pair_dots(const float* vectors, int64_t d, const Pair* pairs, int64_t count, float* out) {
-    for (int64_t c = 0; c < count; ++c) {
-        if (c + 1 < count) {
-            prefetch(vectors + int64_t(pairs[c + 1].left) * d, d);
-            prefetch(vectors + int64_t(pairs[c + 1].right) * d, d);
+        for (int u = 0; u < SUMS; ++u) {
+            const Floats own = load(x + at + u * LANES);
+#pragma GCC unroll 4
+            for (int r = 0; r < R; ++r) sums[r][u] += own * load(rows[r] + at + u * LANES);
         }
-        out[c] = dot(vectors + int64_t(pairs[c].left) * d, vectors + int64_t(pairs[c].right) * d, d);
+#pragma GCC unroll 4
+    for (int r = 0; r < R; ++r) {
+        float rest = 0;
+        for (int64_t j = at; j < d; ++j) rest += x[j] * one(rows[r] + j);
+        out[r] = total((sums[r][0] + sums[r][1]) + (sums[r][2] + sums[r][3])) + rest;
     }
+}
+
+template <class T>
+void dots_any(const float* x, const T* vectors, int64_t d, bool far, const int32_t* ids, int64_t count, float* out) {
+    constexpr int R = LANES == 16 ? 4 : 1;  // sums of more would not fit in the registers
+    constexpr int64_t LINE = 64 / sizeof(T);
+    const T* rows[R];
+    int64_t c = 0;
+    for (; c + R <= count; c += R) {
+        for (int r = 0; r < R; ++r) rows[r] = vectors + ids[c + r] * d;
+        for (int64_t ahead = c + R; far && ahead < count && ahead < c + 2 * R; ++ahead)
+            for (int64_t j = 0; j < d; j += LINE) __builtin_prefetch(vectors + ids[ahead] * d + j);
+        dots_of<R>(x, rows, d, out + c);
+    }
+    for (int r = 0; c + r < count; ++r) rows[r] = vectors + ids[c + r] * d;
+    if constexpr (R == 4) {
+        if (count - c == 3) return dots_of<3>(x, rows, d, out + c);
+        if (count - c == 2) return dots_of<2>(x, rows, d, out + c);
+    }
+    if (c < count) dots_of<1>(x, rows, d, out + c);
+}
+
+void dots(const float* x, const Rows& rows, const int32_t* ids, int64_t count, float* out) {
+    const bool far = rows.n * rows.d > 1 << 18;  // too much to be in the cache: rows are fetched ahead
+    if (rows.half)
+        dots_any(x, static_cast<const uint16_t*>(rows.data), rows.d, far, ids, count, out);
+    else
+        dots_any(x, static_cast<const float*>(rows.data), rows.d, far, ids, count, out);
 }
 
 }  // namespace
@@ -345,7 +453,7 @@ void pair_dots(const float* vectors, int64_t d, const Pair* pairs, int64_t count
 extern const Loops JOIN(loops_, MANIFIND_LEVEL);
 const Loops JOIN(loops_, MANIFIND_LEVEL) = {
     NAME(MANIFIND_LEVEL), LOW_PRECISION != 0, PANELS * PANEL, multiply_any, advance, multiply_one, advance_one,
-    scan_any,             pack,               dots,             pair_dots,
+    scan_any,             pack,               widen,            dots,
 };
 
 }  // namespace manifind

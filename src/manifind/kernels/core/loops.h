@@ -17,11 +17,18 @@ struct Csr {
     const float* values;
 };
 
-// Rows of vectors are packed in panels of 16: word w of row r of a panel is at [w * 16 + r]. A word is 32 bits: one
-// float32, two bfloat16 or four int8.
-constexpr int PANEL = 16;
+// Vectors as they are given, row by row, in single or half precision.
+struct Rows {
+    const void* data;
+    int64_t n, d;
+    bool half;
+};
 
-enum class Packing { float32 = 1, bf16 = 2, int8 = 4 };
+// For `scan` rows are packed: word w of row r of a panel is at [w * height + r], where a panel has PANEL rows on the
+// right-hand side and GROUP rows on the left. A word is 32 bits: one float32, or four int8.
+constexpr int PANEL = 16, GROUP = 8;
+
+enum class Packing { float32 = 1, int8 = 4 };
 
 // How the rows of a packed block are to be read, an entry a row.
 struct Block {
@@ -37,14 +44,9 @@ struct Hit {
     float score;
 };
 
-// Two rows to be scored, and where they stand among those that are searched.
-struct Pair {
-    int32_t left, right, left_place, right_place;
-};
-
 struct Loops {
     const char* name;
-    bool low_precision;  // products of bf16 and int8 are faster than those of float32
+    bool low_precision;  // products of int8 are faster than those of float32
     int strip;           // rows of the right-hand block that `scan` takes, a multiple of PANEL
 
     // Conjugate gradient, a batch: p is bf16, two columns a word (the low half is column c, the high half is column
@@ -61,16 +63,17 @@ struct Loops {
     void (*advance_one)(int64_t begin, int64_t end, float step, float turn, float* p, const float* ap, float* x,
                         float* r, double* rr);
 
-    // Inner products of a (8 · halves rows) with a strip of b, `words` words long, plus the offsets of both rows; returns
-    // the hits, those that reach the threshold of their row or of their column. There is room in `hits` for all.
-    size_t (*scan)(Packing packing, int words, int halves, const Block& a, const Block& b, Hit* hits);
-    // Pack up to 16 rows, `rows[i]` of them, into one panel; int8 by `scales`. `words` counts words of a row.
-    void (*pack)(Packing packing, const float* vectors, int64_t d, const int64_t* rows, int count, int words,
-                 const float* scales, uint32_t* panel);
-    // Inner products of x with the given rows of `vectors`.
-    void (*dots)(const float* x, const float* vectors, int64_t d, const int32_t* ids, int64_t count, float* out);
-    // Inner products of pairs of rows.
-    void (*pair_dots)(const float* vectors, int64_t d, const Pair* pairs, int64_t count, float* out);
+    // Inner products of a, of whose groups the first `height` rows count, with a strip of b, `words` words long, plus the
+    // offsets of both rows; returns the hits, those that reach the threshold of their row or of their column. There is
+    // room in `hits` for all.
+    size_t (*scan)(Packing packing, int words, int groups, int height, const Block& a, const Block& b, Hit* hits);
+    // Pack `count` rows of d floats into one panel; int8 by `scales`. The integers of the left-hand side get 128 added.
+    void (*pack)(Packing packing, const float* rows, int64_t d, int count, int height, int words, const float* scales,
+                 uint32_t* panel, int32_t* biases);
+    // One row in single precision.
+    void (*widen)(const Rows& rows, int64_t row, float* out);
+    // Inner products of x with the given rows. Those of x and z are the same as those of z and x.
+    void (*dots)(const float* x, const Rows& rows, const int32_t* ids, int64_t count, float* out);
 };
 
 #ifdef MANIFIND_HAS_avx512

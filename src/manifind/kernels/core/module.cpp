@@ -35,7 +35,8 @@ std::vector<const Loops*> levels() {
         found.push_back(&loops_avx512);
 #endif
 #ifdef MANIFIND_HAS_avx2
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) found.push_back(&loops_avx2);
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c"))
+        found.push_back(&loops_avx2);
 #endif
     found.push_back(&loops_portable);
     return found;
@@ -143,22 +144,31 @@ void reorder_(const Matrix& S, Array<const int32_t, 1> order, Array<int64_t, 1> 
 
 Packing packing_of(const std::string& precision) {
     if (precision == "float32") return Packing::float32;
-    if (precision == "bf16") return Packing::bf16;
-    demand(precision == "int8", "precision is not float32, bf16 or int8");
+    demand(precision == "int8", "precision is not float32 or int8");
     return Packing::int8;
+}
+
+// Vectors in single or half precision.
+using AnyRows = nb::ndarray<nb::ro, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+
+Rows rows_of(const AnyRows& vectors) {
+    const bool half = vectors.dtype() == nb::dlpack::dtype{uint8_t(nb::dlpack::dtype_code::Float), 16, 1};
+    demand(half || vectors.dtype() == nb::dtype<float>(), "vectors is not of float32 or float16");
+    demand(vectors.shape(0) >= 1 && vectors.shape(0) < (size_t(1) << 31), "vectors has no rows, or too many");
+    demand(vectors.shape(1) >= 1, "vectors has no columns");
+    return {vectors.data(), int64_t(vectors.shape(0)), int64_t(vectors.shape(1)), half};
 }
 
 // Keeps the arrays that it works on alive.
 class NeighbourSearch {
    public:
-    NeighbourSearch(Array<const float, 2> vectors, const std::string& precision, double deviations, int64_t memory,
-                    int threads, Array<int32_t, 2> ids, Array<float, 2> similarities)
+    NeighbourSearch(AnyRows vectors, const std::string& precision, double deviations, int64_t memory, int threads,
+                    Array<int32_t, 2> ids, Array<float, 2> similarities)
         : vectors_(vectors), ids_(ids), similarities_(similarities) {
-        const int64_t n = int64_t(vectors.shape(0)), d = int64_t(vectors.shape(1)), k = int64_t(ids.shape(1));
-        demand(n < (int64_t(1) << 31), "vectors has more rows than int32 can number");
-        demand(d >= 1, "vectors has no columns");
-        demand(k >= 1 && k < n, "k is not between 1 and the number of other rows");
-        demand(int64_t(ids.shape(0)) == n && similarities.shape(0) == ids.shape(0) &&
+        const Rows rows = rows_of(vectors);
+        const int64_t k = int64_t(ids.shape(1));
+        demand(k >= 1 && k < rows.n, "k is not between 1 and the number of other rows");
+        demand(int64_t(ids.shape(0)) == rows.n && similarities.shape(0) == ids.shape(0) &&
                    similarities.shape(1) == ids.shape(1),
                "ids and similarities do not have a row for each of vectors");
         demand(memory >= 0, "memory is negative");
@@ -166,8 +176,8 @@ class NeighbourSearch {
         demand(threads >= 1, "threads is less than 1");
         const Packing packing = packing_of(precision);
         const nb::gil_scoped_release release;
-        search_ = std::make_unique<Neighbours>(vectors.data(), n, d, k, packing, deviations, memory, threads,
-                                               ids.data(), similarities.data());
+        search_ = std::make_unique<Neighbours>(rows, k, packing, deviations, memory, threads, ids.data(),
+                                               similarities.data());
     }
     int64_t step() {
         const nb::gil_scoped_release release;
@@ -177,7 +187,7 @@ class NeighbourSearch {
     int64_t searched_again() const { return search_->searched_again(); }
 
    private:
-    Array<const float, 2> vectors_;
+    AnyRows vectors_;
     Array<int32_t, 2> ids_;
     Array<float, 2> similarities_;
     std::unique_ptr<Neighbours> search_;
@@ -186,29 +196,26 @@ class NeighbourSearch {
 
 class CompressedRows {
    public:
-    CompressedRows(Array<const float, 2> vectors, double deviations, int threads) {
+    CompressedRows(AnyRows vectors, double deviations, int threads) {
         demand(deviations >= 0, "deviations is negative");
-        demand(vectors.shape(0) >= 1 && vectors.shape(0) < (size_t(1) << 31), "vectors has no rows, or too many");
-        demand(vectors.shape(1) >= 1, "vectors has no columns");
         demand(threads >= 1, "threads is less than 1");
+        const Rows rows = rows_of(vectors);
         const nb::gil_scoped_release release;
-        rows_ = std::make_unique<Compressed>(vectors.data(), int64_t(vectors.shape(0)), int64_t(vectors.shape(1)),
-                                             deviations, threads);
+        rows_ = std::make_unique<Compressed>(rows, deviations, threads);
     }
-    void search(Array<const float, 2> vectors, Array<const float, 2> queries, int threads, Array<int32_t, 2> ids,
+    void search(AnyRows vectors, Array<const float, 2> queries, int threads, Array<int32_t, 2> ids,
                 Array<float, 2> similarities) const {
         const int64_t k = int64_t(ids.shape(1));
-        demand(int64_t(vectors.shape(0)) == rows_->n && int64_t(vectors.shape(1)) == rows_->d,
-               "vectors are not those that were compressed");
-        demand(int64_t(queries.shape(1)) == rows_->d, "queries and vectors differ in their columns");
-        demand(k >= 1 && k <= rows_->n, "k is not between 1 and the number of rows");
+        const Rows rows = rows_of(vectors);
+        demand(rows.n == rows_->n && rows.d == rows_->d, "vectors are not those that were compressed");
+        demand(int64_t(queries.shape(1)) == rows.d, "queries and vectors differ in their columns");
+        demand(k >= 1 && k <= rows.n, "k is not between 1 and the number of rows");
         demand(ids.shape(0) == queries.shape(0) && similarities.shape(0) == queries.shape(0) &&
                    similarities.shape(1) == ids.shape(1),
                "ids and similarities do not have a row for each query");
         demand(threads >= 1, "threads is less than 1");
         const nb::gil_scoped_release release;
-        rows_->search(vectors.data(), queries.data(), int64_t(queries.shape(0)), k, threads, ids.data(),
-                      similarities.data());
+        rows_->search(rows, queries.data(), int64_t(queries.shape(0)), k, threads, ids.data(), similarities.data());
     }
 
    private:
@@ -269,14 +276,13 @@ NB_MODULE(_core, m) {
         .def(nb::init<Array<const int64_t, 1>, Array<const int32_t, 1>, Array<const float, 1>>(),
              "starts"_a.noconvert(), "columns"_a.noconvert(), "values"_a.noconvert());
     nb::class_<NeighbourSearch>(m, "NeighbourSearch")
-        .def(nb::init<Array<const float, 2>, const std::string&, double, int64_t, int, Array<int32_t, 2>,
-                      Array<float, 2>>(),
+        .def(nb::init<AnyRows, const std::string&, double, int64_t, int, Array<int32_t, 2>, Array<float, 2>>(),
              "vectors"_a.noconvert(), "precision"_a, "deviations"_a, "memory"_a, "threads"_a, "ids"_a.noconvert(),
              "similarities"_a.noconvert())
         .def("step", &NeighbourSearch::step)
         .def_prop_ro("searched_again", &NeighbourSearch::searched_again);
     nb::class_<CompressedRows>(m, "CompressedRows")
-        .def(nb::init<Array<const float, 2>, double, int>(), "vectors"_a.noconvert(), "deviations"_a, "threads"_a)
+        .def(nb::init<AnyRows, double, int>(), "vectors"_a.noconvert(), "deviations"_a, "threads"_a)
         .def("search", &CompressedRows::search, "vectors"_a.noconvert(), "queries"_a.noconvert(), "threads"_a,
              "ids"_a.noconvert(), "similarities"_a.noconvert());
     m.def("solve", solve_, "S"_a, "order"_a.none().noconvert(), "y"_a.noconvert(), "alpha"_a, "max_iter"_a, "tol"_a,

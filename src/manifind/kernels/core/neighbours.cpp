@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <numeric>
 #include <random>
 
@@ -14,8 +13,10 @@ namespace {
 constexpr float NOTHING = -std::numeric_limits<float>::infinity();
 constexpr float NEVER = std::numeric_limits<float>::infinity();
 constexpr int64_t LEFT_ROWS = 4096;  // packed once and met by all others
-constexpr int64_t TILE_ROWS = 32;    // of them, that stay in the cache of a core beside a block of the others
-constexpr int64_t STRIPS = 6;        // strips of a block
+constexpr int64_t TILE_ROWS = 64;    // of them, that stay in the cache of a core beside a block of the others
+constexpr int64_t BLOCK_BYTES = 5 << 17;  // of a block of the others, in float32: it stays in the cache of a core
+constexpr int64_t MOST_STRIPS = 8;        // of a block
+constexpr int64_t WAITING = 32;           // candidates of a row of a block that wait to be pushed
 
 // Equal scores by id, so that the answer does not depend on who came first.
 constexpr auto better = [](const Candidate& a, const Candidate& b) {
@@ -34,27 +35,24 @@ void drop_below(float least, std::vector<Candidate>& candidates) {
 
 }  // namespace
 
-Rounding::Rounding(Packing packing, const float* vectors, int64_t n, int64_t d, double deviations, int threads)
-    : scales(n), offsets(n) {
+Rounding::Rounding(Packing packing, const Rows& vectors, double deviations, int threads)
+    : scales(vectors.n), offsets(vectors.n) {
     constexpr int64_t ROWS = 1024;
+    const int64_t n = vectors.n, d = vectors.d;
     std::vector<double> lengths(n), errors(n);
     parallel((n + ROWS - 1) / ROWS, threads, [&](int64_t task, int) {
+        std::vector<float> row(d);
+        const float* x = row.data();
         for (int64_t i = task * ROWS; i < std::min(n, (task + 1) * ROWS); ++i) {
-            const float* x = vectors + i * d;
+            loops().widen(vectors, i, row.data());
             float largest = 0;
             double squared = 0, off = 0;
             for (int64_t j = 0; j < d; ++j) largest = std::max(largest, std::fabs(x[j]));
             const float scale = largest / 127, inverse = scale > 0 ? 1 / scale : 0;
             for (int64_t j = 0; j < d; ++j) {
                 float rounded = x[j];
-                if (packing == Packing::int8) {
+                if (packing == Packing::int8)
                     rounded = float(int32_t(x[j] * inverse + (x[j] < 0 ? -0.5f : 0.5f))) * scale;
-                } else if (packing == Packing::bf16) {
-                    uint32_t bits;
-                    std::memcpy(&bits, &rounded, 4);
-                    bits = (bits + 0x7fffu + ((bits >> 16) & 1u)) & 0xffff0000u;
-                    std::memcpy(&rounded, &bits, 4);
-                }
                 off += double(x[j] - rounded) * (x[j] - rounded);
                 squared += double(x[j]) * x[j];
             }
@@ -75,32 +73,31 @@ Rounding::Rounding(Packing packing, const float* vectors, int64_t n, int64_t d, 
     }
 }
 
-void Packed::fill(Packing packing, const float* vectors, int64_t d, const int64_t* rows, int64_t count,
-                  int64_t multiple, bool left, const Rounding& rounding) {
+void Packed::fill(Packing packing, const Rows& vectors, const int64_t* rows, int64_t count, int height, int used,
+                  int64_t multiple, const Rounding& rounding, bool keep, int threads) {
     const int values = int(packing);
+    const int64_t d = vectors.d;
+    const int64_t room = ((count + used - 1) / used * height + multiple - 1) / multiple * multiple;
     words_of_row = int((d + values - 1) / values);
-    const int64_t room = (count + multiple - 1) / multiple * multiple;
     words.resize(size_t(room) * words_of_row);
     thresholds.assign(room, NEVER);
     offsets.assign(room, 0);
     scales.assign(room, 0);
     biases.assign(room, 0);
-    for (int64_t i = 0; i < count; ++i) {
-        offsets[i] = rounding.offsets[rows[i]];
-        scales[i] = rounding.scales[rows[i]];
-    }
-    for (int64_t panel = 0; panel < room; panel += PANEL) {
-        uint32_t* to = words.data() + panel * words_of_row;
-        const int present = int(std::max<int64_t>(0, std::min<int64_t>(PANEL, count - panel)));
-        loops().pack(packing, vectors, d, rows + panel, present, words_of_row, scales.data() + panel, to);
-        if (packing != Packing::int8) continue;
-        for (int64_t w = 0; w < int64_t(words_of_row) * PANEL; ++w) {
-            int32_t sum = 0;
-            for (int shift = 0; shift < 32; shift += 8) sum += int8_t(to[w] >> shift);
-            biases[panel + w % PANEL] += 128 * sum;
-            if (left) to[w] ^= 0x80808080u;
+    floats.resize(size_t(keep ? room : int64_t(threads) * height) * d);
+    parallel(room / height, threads, [&](int64_t panel, int thread) {
+        const int64_t first = panel * used, to = panel * height;
+        const int present = int(std::clamp<int64_t>(count - first, 0, used));
+        float* own = floats.data() + (keep ? to : int64_t(thread) * height) * d;
+        for (int r = 0; r < present; ++r) {
+            const int64_t row = rows[first + r];
+            loops().widen(vectors, row, own + r * d);
+            offsets[to + r] = rounding.offsets[row];
+            scales[to + r] = rounding.scales[row];
         }
-    }
+        loops().pack(packing, own, d, present, height, words_of_row, scales.data() + to,
+                     words.data() + to * words_of_row, biases.data() + to);
+    });
 }
 
 Block Packed::from(int64_t row) const {
@@ -110,25 +107,27 @@ Block Packed::from(int64_t row) const {
 
 // -- all rows against all ---------------------------------------------------------------------------------------------
 
-Neighbours::Neighbours(const float* vectors, int64_t n, int64_t d, int64_t k, Packing packing, double deviations,
-                       int64_t memory, int threads, int32_t* ids, float* similarities)
+Neighbours::Neighbours(const Rows& vectors, int64_t k, Packing packing, double deviations, int64_t memory, int threads,
+                       int32_t* ids, float* similarities)
     : vectors_(vectors),
-      n_(n),
-      d_(d),
+      n_(vectors.n),
+      d_(vectors.d),
       k_(k),
       packing_(loops().low_precision ? packing : Packing::float32),
       threads_(threads),
       ids_(ids),
       similarities_(similarities),
-      rounding_(packing_, vectors, n, d, deviations, threads),
-      order_(n),
+      rounding_(packing_, vectors, deviations, threads),
+      order_(n_),
       spare_size_(std::max<int64_t>(64, k / 2)),
       scratch_(threads) {
     std::iota(order_.begin(), order_.end(), int64_t(0));
     std::shuffle(order_.begin(), order_.end(), std::mt19937_64(0));
     const int64_t row_bytes = spare_size_ * int64_t(sizeof(Candidate)) + 16;
-    band_ = std::clamp<int64_t>(memory / row_bytes, std::min(n, LEFT_ROWS), n);
-    band_ = (n + (n + band_ - 1) / band_ - 1) / ((n + band_ - 1) / band_);  // bands of one size
+    band_ = std::clamp<int64_t>(memory / row_bytes, std::min(n_, LEFT_ROWS), n_);
+    band_ = (n_ + (n_ + band_ - 1) / band_ - 1) / ((n_ + band_ - 1) / band_);  // bands of one size
+    const int64_t strip = loops().strip;
+    block_ = strip * std::clamp<int64_t>(BLOCK_BYTES / (strip * d_ * int64_t(sizeof(float))), 1, MOST_STRIPS);
 }
 
 int64_t Neighbours::step() {
@@ -154,15 +153,15 @@ void Neighbours::start_band() {
 void Neighbours::search(const std::vector<int32_t>& places, bool turn) {
     std::vector<int64_t> rows(places.size());
     for (size_t i = 0; i < places.size(); ++i) rows[i] = order_[band_begin_ + places[i]];
-    left_.fill(packing_, vectors_, d_, rows.data(), int64_t(rows.size()), PANEL, true, rounding_);
-    const int64_t block = STRIPS * loops().strip;
+    left_.fill(packing_, vectors_, rows.data(), int64_t(rows.size()), GROUP, GROUP, GROUP, rounding_, true,
+               threads_);
     struct Range {
         int64_t begin, end;
         bool both;
     };
     std::vector<Range> ranges;
     const auto cut = [&](int64_t begin, int64_t end, bool both) {
-        for (; begin < end; begin += block) ranges.push_back({begin, std::min(end, begin + block), both});
+        for (; begin < end; begin += block_) ranges.push_back({begin, std::min(end, begin + block_), both});
     };
     if (turn) cut(band_begin_ + places[0], band_end_, true);
     if (!turn) cut(band_begin_, band_end_, false);
@@ -170,7 +169,7 @@ void Neighbours::search(const std::vector<int32_t>& places, bool turn) {
     cut(band_end_, n_, false);
     parallel(int64_t(ranges.size()), threads_, [&](int64_t task, int thread) {
         const Range& range = ranges[task];
-        scan_block(places, range.begin, range.end, range.both, turn, places[0] + (task + 1) * block,
+        scan_block(places, range.begin, range.end, range.both, turn, places[0] + (task + 1) * block_,
                    scratch_[thread]);
     });
 }
@@ -178,64 +177,93 @@ void Neighbours::search(const std::vector<int32_t>& places, bool turn) {
 void Neighbours::scan_block(const std::vector<int32_t>& places, int64_t begin, int64_t end, bool both, bool guess,
                             int64_t seen, Scratch& scratch) {
     const Loops& l = loops();
-    scratch.right.fill(packing_, vectors_, d_, order_.data() + begin, end - begin, l.strip, false, rounding_);
+    scratch.right.fill(packing_, vectors_, order_.data() + begin, end - begin, PANEL, PANEL, l.strip, rounding_, true,
+                       1);
+    const Rows others{scratch.right.floats.data(), end - begin, d_, false};
     scratch.hits.resize(TILE_ROWS * l.strip);
     scratch.row_thresholds.assign(TILE_ROWS, NEVER);
+    scratch.met.resize(TILE_ROWS * block_);
+    scratch.scores.resize(block_);
+    scratch.waiting.resize(block_ * WAITING);
+    scratch.waiting_counts.assign(block_, 0);
     const int64_t count = int64_t(places.size());
     const int64_t row_rank = guess ? rank(seen) : k_;
+    int64_t column_rank = k_;
+    const auto flush = [&](int64_t j) {
+        push(begin + j - band_begin_, scratch.waiting.data() + j * WAITING, scratch.waiting_counts[j], column_rank, scratch);
+        scratch.waiting_counts[j] = 0;
+    };
     const auto threshold = [&](int64_t place) { return states_[place].threshold.load(std::memory_order_relaxed); };
     for (int64_t tile = 0; tile < count; tile += TILE_ROWS) {
         const int64_t tile_end = std::min(count, tile + TILE_ROWS);
-        const int64_t column_rank = guess ? rank(places[0] + tile_end) : k_;
+        if (guess) column_rank = rank(places[0] + tile_end);
         if (both && band_begin_ + places[tile] >= end) break;  // these pairs come the other way round
         for (int64_t i = tile; i < tile + TILE_ROWS; ++i)
             scratch.row_thresholds[i - tile] = i < tile_end ? threshold(places[i]) : NEVER;
         for (int64_t j = begin; j < end && both; ++j) scratch.right.thresholds[j - begin] = threshold(j - band_begin_);
         Block left = left_.from(tile);
         left.thresholds = scratch.row_thresholds.data();
-        scratch.pairs.clear();
-        for (int64_t strip = begin; strip < end; strip += l.strip) {
-            const size_t found = l.scan(packing_, scratch.right.words_of_row, int((tile_end - tile + 7) / 8), left,
-                                        scratch.right.from(strip - begin), scratch.hits.data());
+        scratch.counts.assign(TILE_ROWS, 0);
+        // What will be scored anew is fetched while the tile is scanned.
+        for (int64_t at = tile * d_; at < tile_end * d_; at += 16) __builtin_prefetch(left_.floats.data() + at, 0, 2);
+        for (int64_t strip = 0; strip < end - begin; strip += l.strip) {
+            const size_t found = l.scan(packing_, scratch.right.words_of_row, int((tile_end - tile + GROUP - 1) / GROUP),
+                                        GROUP, left, scratch.right.from(strip), scratch.hits.data());
             for (size_t h = 0; h < found; ++h) {
-                const int64_t i = tile + scratch.hits[h].row, j = strip + scratch.hits[h].column;
-                if (i >= count || j >= end) continue;
-                const int64_t row_place = band_begin_ + places[i];
-                if (row_place == j || (both && j < row_place)) continue;
-                scratch.pairs.push_back({int32_t(order_[row_place]), int32_t(order_[j]), places[i],
-                                         int32_t(j - band_begin_)});
+                const int64_t row = scratch.hits[h].row, j = strip + scratch.hits[h].column;
+                if (tile + row >= count || begin + j >= end) continue;
+                const int64_t row_place = band_begin_ + places[tile + row];
+                if (row_place == begin + j || (both && begin + j < row_place)) continue;
+                scratch.met[row * block_ + scratch.counts[row]++] = int32_t(j);
             }
         }
-        scratch.scores.resize(scratch.pairs.size());
-        l.pair_dots(vectors_, d_, scratch.pairs.data(), int64_t(scratch.pairs.size()), scratch.scores.data());
-        for (size_t c = 0; c < scratch.pairs.size(); ++c) {
-            const Pair& pair = scratch.pairs[c];
-            push(pair.left_place, {scratch.scores[c], pair.right}, row_rank, scratch);
-            if (both) push(pair.right_place, {scratch.scores[c], pair.left}, column_rank, scratch);
+        for (int64_t i = tile; i < tile_end; ++i) {
+            const int32_t* met = scratch.met.data() + (i - tile) * block_;
+            const int64_t found = scratch.counts[i - tile];
+            if (found == 0) continue;
+            const int32_t id = int32_t(order_[band_begin_ + places[i]]);
+            l.dots(left_.floats.data() + i * d_, others, met, found, scratch.scores.data());
+            scratch.row_candidates.clear();
+            for (int64_t c = 0; c < found; ++c) {
+                const float score = scratch.scores[c];
+                const int64_t j = met[c];
+                if (score >= scratch.row_thresholds[i - tile])
+                    scratch.row_candidates.push_back({score, int32_t(order_[begin + j])});
+                if (both && score >= scratch.right.thresholds[j]) {
+                    scratch.waiting[j * WAITING + scratch.waiting_counts[j]++] = {score, id};
+                    if (scratch.waiting_counts[j] == WAITING) flush(j);
+                }
+            }
+            push(places[i], scratch.row_candidates.data(), int64_t(scratch.row_candidates.size()), row_rank, scratch);
         }
     }
+    for (int64_t j = 0; j < end - begin; ++j) flush(j);
 }
 
 // Of the rows that were seen, so many of the best hold all that are among the k best of all rows, hardly ever fewer.
 int64_t Neighbours::rank(int64_t seen) const {
     const double share = double(k_) * std::min(1.0, double(seen) / double(n_));
-    return std::min<int64_t>(k_, int64_t(share + 3 * std::sqrt(share)) + 4);
+    return std::min<int64_t>(k_, int64_t(share + 2.5 * std::sqrt(share)) + 4);
 }
 
-void Neighbours::push(int64_t place, Candidate one, int64_t rank, Scratch& scratch) {
+void Neighbours::push(int64_t place, const Candidate* some, int64_t count, int64_t rank, Scratch& scratch) {
+    if (count == 0) return;
     State& state = states_[place];
-    if (one.score < state.threshold.load(std::memory_order_relaxed)) return;
+    const int64_t row = order_[band_begin_ + place];
+    const int64_t most = rank < k_ ? std::min(int64_t(2 * rank) + 16, k_ + spare_size_) : k_ + spare_size_;
     while (state.lock.test_and_set(std::memory_order_acquire)) std::this_thread::yield();
-    if (state.count >= (rank < k_ ? std::min(2 * rank + 16, k_ + spare_size_) : k_ + spare_size_))
-        compact(place, rank, scratch);
-    if (one.score >= state.threshold.load(std::memory_order_relaxed)) {
+    for (const Candidate* one = some; one < some + count; ++one) {
+        if (one->score < state.threshold.load(std::memory_order_relaxed)) continue;
+        if (state.count >= most) {
+            compact(place, rank, scratch);
+            if (one->score < state.threshold.load(std::memory_order_relaxed)) continue;
+        }
         const int64_t at = state.count++;
         if (at < k_) {
-            const int64_t to = order_[band_begin_ + place] * k_ + at;
-            ids_[to] = one.id;
-            similarities_[to] = one.score;
+            ids_[row * k_ + at] = one->id;
+            similarities_[row * k_ + at] = one->score;
         } else {
-            spare_[place * spare_size_ + at - k_] = one;
+            spare_[place * spare_size_ + at - k_] = *one;
         }
     }
     state.lock.clear(std::memory_order_release);
@@ -309,25 +337,29 @@ void Neighbours::finish_band() {
 
 // -- a few queries ----------------------------------------------------------------------------------------------------
 
-Compressed::Compressed(const float* vectors, int64_t rows, int64_t dimensions, double deviations, int threads)
-    : n(rows),
-      d(dimensions),
+Compressed::Compressed(const Rows& vectors, double deviations, int threads)
+    : n(vectors.n),
+      d(vectors.d),
       packing_(loops().low_precision ? Packing::int8 : Packing::float32),
       deviations_(deviations) {
     std::vector<int64_t> all(n);
     std::iota(all.begin(), all.end(), int64_t(0));
-    const Rounding rounding(packing_, vectors, n, d, deviations, threads);
-    packed_.fill(packing_, vectors, d, all.data(), n, loops().strip, false, rounding);
+    const Rounding rounding(packing_, vectors, deviations, threads);
+    packed_.fill(packing_, vectors, all.data(), n, PANEL, PANEL, loops().strip, rounding, false, threads);
 }
 
-void Compressed::search(const float* vectors, const float* queries, int64_t m, int64_t k, int threads, int32_t* ids,
+void Compressed::search(const Rows& vectors, const float* queries, int64_t m, int64_t k, int threads, int32_t* ids,
                         float* similarities) const {
     const Loops& l = loops();
-    const Rounding rounding(packing_, queries, m, d, deviations_, 1);
+    const Rows rows{queries, m, d, false};
+    const Rounding rounding(packing_, rows, deviations_, 1);
     std::vector<int64_t> all(m);
     std::iota(all.begin(), all.end(), int64_t(0));
+    // As many groups of eight as are needed, all of one height: query i is number i % height of group i / height.
+    const int64_t groups = (m + GROUP - 1) / GROUP;
+    const int height = int((m + groups - 1) / groups);
     Packed left;
-    left.fill(packing_, queries, d, all.data(), m, PANEL, true, rounding);
+    left.fill(packing_, rows, all.data(), m, GROUP, height, GROUP, rounding, false, 1);
     // Scores are upper bounds here; the least that they can stand for is lower by both offsets, twice.
     const auto slack = [&](int64_t i, int32_t id) { return 2 * (rounding.offsets[i] + packed_.offsets[id]); };
 
@@ -344,24 +376,26 @@ void Compressed::search(const float* vectors, const float* queries, int64_t m, i
         std::vector<std::vector<Candidate>>& mine = found[part];
         std::vector<Candidate> scratch;
         std::vector<size_t> full(m, size_t(2 * k + 64));
-        std::vector<float> thresholds(left.thresholds.size(), NEVER), never(l.strip, NEVER);
-        std::fill_n(thresholds.begin(), m, NOTHING);
+        std::vector<float> thresholds(groups * GROUP, NEVER), never(l.strip, NEVER);
+        for (int64_t i = 0; i < m; ++i) thresholds[i / height * GROUP + i % height] = NOTHING;
+        constexpr int64_t AT_ONCE = TILE_ROWS / GROUP;  // groups
         std::vector<Hit> hits(TILE_ROWS * l.strip);
         for (int64_t strip = strips * part / parts; strip < strips * (part + 1) / parts; ++strip) {
             Block right = packed_.from(strip * l.strip);
             right.thresholds = never.data();
-            for (int64_t tile = 0; tile < m; tile += TILE_ROWS) {
-                Block rows = left.from(tile);
-                rows.thresholds = thresholds.data() + tile;
-                const int halves = int((std::min(m - tile, TILE_ROWS) + 7) / 8);
-                const size_t count = l.scan(packing_, packed_.words_of_row, halves, rows, right, hits.data());
+            for (int64_t group = 0; group < groups; group += AT_ONCE) {
+                Block some = left.from(group * GROUP);
+                some.thresholds = thresholds.data() + group * GROUP;
+                const int taken = int(std::min(groups - group, AT_ONCE));
+                const size_t count = l.scan(packing_, packed_.words_of_row, taken, height, some, right, hits.data());
                 for (size_t h = 0; h < count; ++h) {
-                    const int64_t i = tile + hits[h].row, j = strip * l.strip + hits[h].column;
-                    if (i >= m || j >= n || hits[h].score < thresholds[i]) continue;
+                    const int64_t slot = group * GROUP + hits[h].row, j = strip * l.strip + hits[h].column;
+                    if (j >= n || hits[h].score < thresholds[slot]) continue;
+                    const int64_t i = slot / GROUP * height + slot % GROUP;
                     mine[i].push_back({hits[h].score, int32_t(j)});
                     if (mine[i].size() < full[i]) continue;
-                    thresholds[i] = least(i, mine[i], scratch);
-                    drop_below(thresholds[i], mine[i]);
+                    thresholds[slot] = least(i, mine[i], scratch);
+                    drop_below(thresholds[slot], mine[i]);
                     full[i] = std::max(size_t(2 * k + 64), 2 * mine[i].size());
                 }
             }
@@ -375,7 +409,7 @@ void Compressed::search(const float* vectors, const float* queries, int64_t m, i
         std::vector<int32_t> which(candidates.size());
         std::vector<float> scores(candidates.size());
         for (size_t c = 0; c < candidates.size(); ++c) which[c] = candidates[c].id;
-        l.dots(queries + i * d, vectors, d, which.data(), int64_t(which.size()), scores.data());
+        l.dots(queries + i * d, vectors, which.data(), int64_t(which.size()), scores.data());
         for (size_t c = 0; c < candidates.size(); ++c) candidates[c].score = scores[c];
         std::partial_sort(candidates.begin(), candidates.begin() + k, candidates.end(), better);
         for (int64_t c = 0; c < k; ++c) {

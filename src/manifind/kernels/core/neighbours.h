@@ -12,11 +12,25 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <new>
 #include <vector>
 
 #include "loops.h"
 
 namespace manifind {
+
+// Memory on lines of the cache: a load of a register then touches one line and not two.
+template <class T>
+struct OnLines {
+    using value_type = T;
+    OnLines() = default;
+    template <class Other>
+    OnLines(const OnLines<Other>&) {}
+    T* allocate(size_t count) { return static_cast<T*>(::operator new(count * sizeof(T), std::align_val_t(64))); }
+    void deallocate(T* at, size_t) { ::operator delete(at, std::align_val_t(64)); }
+    friend bool operator==(const OnLines&, const OnLines&) { return true; }
+    friend bool operator!=(const OnLines&, const OnLines&) { return false; }
+};
 
 struct Candidate {
     float score;
@@ -29,26 +43,28 @@ struct Rounding {
     // Of each row; the product of two rows is off by the sum of theirs at most.
     std::vector<float> offsets;
     // With `deviations` > 0, so many standard deviations instead, if errors are spread evenly over the dimensions.
-    Rounding(Packing packing, const float* vectors, int64_t n, int64_t d, double deviations, int threads);
+    Rounding(Packing packing, const Rows& vectors, double deviations, int threads);
 };
 
 // Rows packed for `scan`, with what goes with them.
 struct Packed {
-    std::vector<uint32_t> words;
+    std::vector<uint32_t, OnLines<uint32_t>> words;
     std::vector<float> thresholds, offsets, scales;
     std::vector<int32_t> biases;
+    std::vector<float, OnLines<float>> floats;  // the rows themselves, if they are kept
     int words_of_row = 0;
-    // Packs the given rows, filled up to a multiple of `multiple`; for the left-hand side int8 is made unsigned.
-    void fill(Packing packing, const float* vectors, int64_t d, const int64_t* rows, int64_t count, int64_t multiple,
-              bool left, const Rounding& rounding);
+    // Packs the given rows, filled up to a multiple of `multiple`, in panels of so many rows: GROUP on the left-hand
+    // side, of which the first `used` are taken, PANEL on the right.
+    void fill(Packing packing, const Rows& vectors, const int64_t* rows, int64_t count, int height, int used,
+              int64_t multiple, const Rounding& rounding, bool keep, int threads);
     Block from(int64_t row) const;
 };
 
 class Neighbours {
    public:
     // With `deviations` > 0 not quite exact: see `Rounding`.
-    Neighbours(const float* vectors, int64_t n, int64_t d, int64_t k, Packing packing, double deviations,
-               int64_t memory, int threads, int32_t* ids, float* similarities);
+    Neighbours(const Rows& vectors, int64_t k, Packing packing, double deviations, int64_t memory, int threads,
+               int32_t* ids, float* similarities);
     // Does a part of the work; returns how many rows are done.
     int64_t step();
     int64_t searched_again() const { return again_total_; }
@@ -58,9 +74,12 @@ class Neighbours {
     struct Scratch {
         Packed right;
         std::vector<Hit> hits;
-        std::vector<Candidate> candidates;
-        std::vector<Pair> pairs;
+        std::vector<Candidate> candidates, row_candidates;
+        std::vector<int32_t> met, counts;  // the rows of the right that each row of a tile is scored with
         std::vector<float> scores, row_thresholds;
+        // Candidates of the rows of the right, some of each, until they are pushed together.
+        std::vector<Candidate> waiting;
+        std::vector<int32_t> waiting_counts;
     };
     void start_band();
     void finish_band();
@@ -68,7 +87,7 @@ class Neighbours {
     void scan_block(const std::vector<int32_t>& places, int64_t begin, int64_t end, bool both, bool guess,
                     int64_t seen, Scratch& scratch);
     int64_t rank(int64_t seen) const;
-    void push(int64_t place, Candidate one, int64_t rank, Scratch& scratch);
+    void push(int64_t place, const Candidate* some, int64_t count, int64_t rank, Scratch& scratch);
     void compact(int64_t place, int64_t rank, Scratch& scratch);
     void load(int64_t place, std::vector<Candidate>& to) const;
     void save(int64_t place, const std::vector<Candidate>& from);
@@ -82,16 +101,16 @@ class Neighbours {
         std::atomic_flag lock = ATOMIC_FLAG_INIT;
     };
 
-    const float* vectors_;
-    int64_t n_, d_, k_;
-    Packing packing_;
+    const Rows vectors_;
+    const int64_t n_, d_, k_;
+    const Packing packing_;
     int threads_;
     int32_t* ids_;
     float* similarities_;
     Rounding rounding_;
     std::vector<int64_t> order_;  // place -> row
     // Rows whose candidates are held at a time are a band of the order; places count from its beginning.
-    int64_t band_begin_ = 0, band_end_ = 0, band_ = 0, at_ = 0, spare_size_ = 0, again_total_ = 0;
+    int64_t band_begin_ = 0, band_end_ = 0, band_ = 0, at_ = 0, spare_size_ = 0, block_ = 0, again_total_ = 0;
     std::vector<Candidate> spare_;
     std::unique_ptr<State[]> states_;
     Packed left_;
@@ -101,15 +120,15 @@ class Neighbours {
 // Rows in int8 for searching a few queries in them, with exact scoring of what it finds.
 class Compressed {
    public:
-    Compressed(const float* vectors, int64_t n, int64_t d, double deviations, int threads);
+    Compressed(const Rows& vectors, double deviations, int threads);
     // `vectors` are the rows that it was made from: they are not kept.
-    void search(const float* vectors, const float* queries, int64_t m, int64_t k, int threads, int32_t* ids,
+    void search(const Rows& vectors, const float* queries, int64_t m, int64_t k, int threads, int32_t* ids,
                 float* similarities) const;
     const int64_t n, d;
 
    private:
-    Packing packing_;
-    double deviations_;
+    const Packing packing_;
+    const double deviations_;
     Packed packed_;
 };
 
