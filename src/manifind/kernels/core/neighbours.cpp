@@ -28,6 +28,15 @@ float at_rank(std::vector<Candidate>& candidates, int64_t rank) {
     return candidates[rank - 1].score;
 }
 
+// Of the rows that were seen, so many of the best hold all that are among the k best of all rows, hardly ever fewer.
+int64_t guessed_rank(int64_t k, int64_t seen, int64_t n, double deviations) {
+    const double share = double(k) * std::min(1.0, double(seen) / double(n));
+    return std::min<int64_t>(k, int64_t(share + deviations * std::sqrt(share)) + 4);
+}
+
+constexpr double OF_ROWS = 2.5;    // deviations allowed for where rows come one by one in random order
+constexpr double OF_STRIPS = 5.0;  // and where they come in strips: the regions of a photo are alike
+
 void drop_below(float least, std::vector<Candidate>& candidates) {
     const auto gone = [&](const Candidate& one) { return one.score < least; };
     candidates.erase(std::remove_if(candidates.begin(), candidates.end(), gone), candidates.end());
@@ -187,7 +196,7 @@ void Neighbours::scan_block(const std::vector<int32_t>& places, int64_t begin, i
     scratch.waiting.resize(block_ * WAITING);
     scratch.waiting_counts.assign(block_, 0);
     const int64_t count = int64_t(places.size());
-    const int64_t row_rank = guess ? rank(seen) : k_;
+    const int64_t row_rank = guess ? guessed_rank(k_, seen, n_, OF_ROWS) : k_;
     int64_t column_rank = k_;
     const auto flush = [&](int64_t j) {
         push(begin + j - band_begin_, scratch.waiting.data() + j * WAITING, scratch.waiting_counts[j], column_rank, scratch);
@@ -196,7 +205,7 @@ void Neighbours::scan_block(const std::vector<int32_t>& places, int64_t begin, i
     const auto threshold = [&](int64_t place) { return states_[place].threshold.load(std::memory_order_relaxed); };
     for (int64_t tile = 0; tile < count; tile += TILE_ROWS) {
         const int64_t tile_end = std::min(count, tile + TILE_ROWS);
-        if (guess) column_rank = rank(places[0] + tile_end);
+        if (guess) column_rank = guessed_rank(k_, places[0] + tile_end, n_, OF_ROWS);
         if (both && band_begin_ + places[tile] >= end) break;  // these pairs come the other way round
         for (int64_t i = tile; i < tile + TILE_ROWS; ++i)
             scratch.row_thresholds[i - tile] = i < tile_end ? threshold(places[i]) : NEVER;
@@ -240,17 +249,11 @@ void Neighbours::scan_block(const std::vector<int32_t>& places, int64_t begin, i
     for (int64_t j = 0; j < end - begin; ++j) flush(j);
 }
 
-// Of the rows that were seen, so many of the best hold all that are among the k best of all rows, hardly ever fewer.
-int64_t Neighbours::rank(int64_t seen) const {
-    const double share = double(k_) * std::min(1.0, double(seen) / double(n_));
-    return std::min<int64_t>(k_, int64_t(share + 2.5 * std::sqrt(share)) + 4);
-}
-
 void Neighbours::push(int64_t place, const Candidate* some, int64_t count, int64_t rank, Scratch& scratch) {
     if (count == 0) return;
     State& state = states_[place];
     const int64_t row = order_[band_begin_ + place];
-    const int64_t most = rank < k_ ? std::min(int64_t(2 * rank) + 16, k_ + spare_size_) : k_ + spare_size_;
+    const int64_t most = rank < k_ ? std::min(2 * rank + 16, k_ + spare_size_) : k_ + spare_size_;
     while (state.lock.test_and_set(std::memory_order_acquire)) std::this_thread::yield();
     for (const Candidate* one = some; one < some + count; ++one) {
         if (one->score < state.threshold.load(std::memory_order_relaxed)) continue;
@@ -350,73 +353,106 @@ Compressed::Compressed(const Rows& vectors, double deviations, int threads)
 
 void Compressed::search(const Rows& vectors, const float* queries, int64_t m, int64_t k, int threads, int32_t* ids,
                         float* similarities) const {
-    const Loops& l = loops();
     const Rows rows{queries, m, d, false};
     const Rounding rounding(packing_, rows, deviations_, 1);
     std::vector<int64_t> all(m);
     std::iota(all.begin(), all.end(), int64_t(0));
-    // As many groups of eight as are needed, all of one height: query i is number i % height of group i / height.
-    const int64_t groups = (m + GROUP - 1) / GROUP;
+    const auto unsure = attempt(vectors, rows, all, rounding, true, k, threads, ids, similarities);
+    if (!unsure.empty()) attempt(vectors, rows, unsure, rounding, false, k, threads, ids, similarities);
+}
+
+std::vector<int64_t> Compressed::attempt(const Rows& vectors, const Rows& queries, const std::vector<int64_t>& which,
+                                         const Rounding& rounding, bool guess, int64_t k, int threads, int32_t* ids,
+                                         float* similarities) const {
+    const Loops& l = loops();
+    // As many groups of eight as are needed, all of one height: the i-th is number i % height of group i / height.
+    const int64_t m = int64_t(which.size()), groups = (m + GROUP - 1) / GROUP;
     const int height = int((m + groups - 1) / groups);
     Packed left;
-    left.fill(packing_, rows, all.data(), m, GROUP, height, GROUP, rounding, false, 1);
-    // Scores are upper bounds here; the least that they can stand for is lower by both offsets, twice.
-    const auto slack = [&](int64_t i, int32_t id) { return 2 * (rounding.offsets[i] + packed_.offsets[id]); };
+    left.fill(packing_, queries, which.data(), m, GROUP, height, GROUP, rounding, false, 1);
 
-    // Each thread has a part of the rows, and candidates of its own.
+    // Scores are upper bounds here; the least that they can stand for is lower by both offsets, twice. Nothing below the
+    // `rank`-th best of what the candidates are at least can be among the `rank` best.
+    const auto least = [&](int64_t i, int64_t rank, const std::vector<Candidate>& candidates,
+                           std::vector<Candidate>& scratch) {
+        scratch = candidates;
+        for (Candidate& one : scratch) one.score -= 2 * (rounding.offsets[which[i]] + packed_.offsets[one.id]);
+        return at_rank(scratch, rank);
+    };
+
+    // Each thread has a part of the rows, and candidates of its own. It visits them in strides, as rows that lie
+    // together are alike and what was seen is to be a sample.
     const int64_t strips = (n + l.strip - 1) / l.strip, parts = std::min<int64_t>(threads, strips);
     std::vector<std::vector<std::vector<Candidate>>> found(parts, std::vector<std::vector<Candidate>>(m));
-    // The k-th best of what the candidates are at least: nothing below it can be among the k best.
-    const auto least = [&](int64_t i, const std::vector<Candidate>& candidates, std::vector<Candidate>& scratch) {
-        scratch = candidates;
-        for (Candidate& one : scratch) one.score -= slack(i, one.id);
-        return at_rank(scratch, k);
-    };
+    std::vector<std::vector<float>> thresholds(parts, std::vector<float>(groups * GROUP, NEVER));
+    const auto slot_of = [&](int64_t i) { return i / height * GROUP + i % height; };
     parallel(parts, threads, [&](int64_t part, int) {
         std::vector<std::vector<Candidate>>& mine = found[part];
         std::vector<Candidate> scratch;
-        std::vector<size_t> full(m, size_t(2 * k + 64));
-        std::vector<float> thresholds(groups * GROUP, NEVER), never(l.strip, NEVER);
-        for (int64_t i = 0; i < m; ++i) thresholds[i / height * GROUP + i % height] = NOTHING;
+        std::vector<float>& reach = thresholds[part];
+        const std::vector<float> never(l.strip, NEVER);
+        std::vector<int64_t> full(m, 0);
+        for (int64_t i = 0; i < m; ++i) reach[slot_of(i)] = NOTHING;
         constexpr int64_t AT_ONCE = TILE_ROWS / GROUP;  // groups
         std::vector<Hit> hits(TILE_ROWS * l.strip);
-        for (int64_t strip = strips * part / parts; strip < strips * (part + 1) / parts; ++strip) {
+        const int64_t begin = strips * part / parts, count = strips * (part + 1) / parts - begin;
+        int64_t stride = count * 618 / 1000 + 1;
+        while (std::gcd(stride, count) != 1) ++stride;
+        for (int64_t turn = 0; turn < count; ++turn) {
+            const int64_t strip = begin + turn * stride % count;
+            const int64_t rank = guess ? guessed_rank(k, (turn + 1) * l.strip, n, OF_STRIPS) : k;
             Block right = packed_.from(strip * l.strip);
             right.thresholds = never.data();
+            // The next strip is fetched while this one is scanned.
+            const uint32_t* next = packed_.from((begin + (turn + 1) * stride % count) * l.strip).words;
+            for (int64_t w = 0; w < l.strip * packed_.words_of_row; w += 16) __builtin_prefetch(next + w, 0, 2);
             for (int64_t group = 0; group < groups; group += AT_ONCE) {
                 Block some = left.from(group * GROUP);
-                some.thresholds = thresholds.data() + group * GROUP;
+                some.thresholds = reach.data() + group * GROUP;
                 const int taken = int(std::min(groups - group, AT_ONCE));
-                const size_t count = l.scan(packing_, packed_.words_of_row, taken, height, some, right, hits.data());
-                for (size_t h = 0; h < count; ++h) {
+                const size_t met = l.scan(packing_, packed_.words_of_row, taken, height, some, right, hits.data());
+                for (size_t h = 0; h < met; ++h) {
                     const int64_t slot = group * GROUP + hits[h].row, j = strip * l.strip + hits[h].column;
-                    if (j >= n || hits[h].score < thresholds[slot]) continue;
+                    if (j >= n || hits[h].score < reach[slot]) continue;
                     const int64_t i = slot / GROUP * height + slot % GROUP;
                     mine[i].push_back({hits[h].score, int32_t(j)});
-                    if (mine[i].size() < full[i]) continue;
-                    thresholds[slot] = least(i, mine[i], scratch);
-                    drop_below(thresholds[slot], mine[i]);
-                    full[i] = std::max(size_t(2 * k + 64), 2 * mine[i].size());
+                    if (int64_t(mine[i].size()) < std::max(full[i], 2 * rank + 16)) continue;
+                    reach[slot] = std::max(reach[slot], least(i, rank, mine[i], scratch));
+                    drop_below(reach[slot], mine[i]);
+                    full[i] = 2 * int64_t(mine[i].size());
                 }
             }
         }
     });
+
+    std::vector<char> sure(m, 0);
     parallel(m, threads, [&](int64_t i, int) {
         std::vector<Candidate> candidates, scratch;
-        for (int64_t part = 0; part < parts; ++part)
+        float reach = NOTHING;
+        for (int64_t part = 0; part < parts; ++part) {
             candidates.insert(candidates.end(), found[part][i].begin(), found[part][i].end());
-        drop_below(least(i, candidates, scratch), candidates);
-        std::vector<int32_t> which(candidates.size());
+            reach = std::max(reach, thresholds[part][slot_of(i)]);
+        }
+        if (int64_t(candidates.size()) < k) return;
+        drop_below(least(i, k, candidates, scratch), candidates);
+        std::vector<int32_t> rows(candidates.size());
         std::vector<float> scores(candidates.size());
-        for (size_t c = 0; c < candidates.size(); ++c) which[c] = candidates[c].id;
-        l.dots(queries + i * d, vectors, which.data(), int64_t(which.size()), scores.data());
+        for (size_t c = 0; c < candidates.size(); ++c) rows[c] = candidates[c].id;
+        l.dots(static_cast<const float*>(queries.data) + which[i] * d, vectors, rows.data(), int64_t(rows.size()),
+               scores.data());
         for (size_t c = 0; c < candidates.size(); ++c) candidates[c].score = scores[c];
-        std::partial_sort(candidates.begin(), candidates.begin() + k, candidates.end(), better);
+        at_rank(candidates, k);
+        std::sort(candidates.begin(), candidates.begin() + k, better);
+        sure[i] = !guess || candidates[k - 1].score >= reach;
         for (int64_t c = 0; c < k; ++c) {
-            ids[i * k + c] = candidates[c].id;
-            similarities[i * k + c] = candidates[c].score;
+            ids[which[i] * k + c] = candidates[c].id;
+            similarities[which[i] * k + c] = candidates[c].score;
         }
     });
+    std::vector<int64_t> unsure;
+    for (int64_t i = 0; i < m; ++i)
+        if (!sure[i]) unsure.push_back(which[i]);
+    return unsure;
 }
 
 }  // namespace manifind

@@ -12,25 +12,12 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
-#include <new>
 #include <vector>
 
 #include "loops.h"
+#include "memory.h"
 
 namespace manifind {
-
-// Memory on lines of the cache: a load of a register then touches one line and not two.
-template <class T>
-struct OnLines {
-    using value_type = T;
-    OnLines() = default;
-    template <class Other>
-    OnLines(const OnLines<Other>&) {}
-    T* allocate(size_t count) { return static_cast<T*>(::operator new(count * sizeof(T), std::align_val_t(64))); }
-    void deallocate(T* at, size_t) { ::operator delete(at, std::align_val_t(64)); }
-    friend bool operator==(const OnLines&, const OnLines&) { return true; }
-    friend bool operator!=(const OnLines&, const OnLines&) { return false; }
-};
 
 struct Candidate {
     float score;
@@ -86,7 +73,6 @@ class Neighbours {
     void search(const std::vector<int32_t>& places, bool turn);
     void scan_block(const std::vector<int32_t>& places, int64_t begin, int64_t end, bool both, bool guess,
                     int64_t seen, Scratch& scratch);
-    int64_t rank(int64_t seen) const;
     void push(int64_t place, const Candidate* some, int64_t count, int64_t rank, Scratch& scratch);
     void compact(int64_t place, int64_t rank, Scratch& scratch);
     void load(int64_t place, std::vector<Candidate>& to) const;
@@ -117,7 +103,8 @@ class Neighbours {
     std::vector<Scratch> scratch_;
 };
 
-// Rows in int8 for searching a few queries in them, with exact scoring of what it finds.
+// Rows in int8 for searching queries in them, with exact scoring of what it finds. Thresholds are guessed from a sample
+// of the rows, as above, and so are the queries searched again for which a guess was too high.
 class Compressed {
    public:
     Compressed(const Rows& vectors, double deviations, int threads);
@@ -127,6 +114,10 @@ class Compressed {
     const int64_t n, d;
 
    private:
+    // Searches some of the queries; returns those for which a guess was too high.
+    std::vector<int64_t> attempt(const Rows& vectors, const Rows& queries, const std::vector<int64_t>& which,
+                                 const Rounding& rounding, bool guess, int64_t k, int threads, int32_t* ids,
+                                 float* similarities) const;
     const Packing packing_;
     const double deviations_;
     Packed packed_;
