@@ -12,8 +12,8 @@ namespace {
 
 constexpr float NOTHING = -std::numeric_limits<float>::infinity();
 constexpr float NEVER = std::numeric_limits<float>::infinity();
-constexpr int64_t LEFT_ROWS = 4096;  // packed once and met by all others
-constexpr int64_t TILE_ROWS = 64;    // of them, that stay in the cache of a core beside a block of the others
+constexpr int64_t LEFT_ROWS = 4096;       // packed once and met by all others
+constexpr int64_t TILE_ROWS = 64;         // of them, that stay in the cache of a core beside a block of the others
 constexpr int64_t BLOCK_BYTES = 5 << 17;  // of a block of the others, in float32: it stays in the cache of a core
 constexpr int64_t MOST_STRIPS = 8;        // of a block
 constexpr int64_t WAITING = 32;           // candidates of a row of a block that wait to be pushed
@@ -199,8 +199,9 @@ void Neighbours::scan_block(const std::vector<int32_t>& places, int64_t begin, i
     const int64_t row_rank = guess ? guessed_rank(k_, seen, n_, OF_ROWS) : k_;
     int64_t column_rank = k_;
     const auto flush = [&](int64_t j) {
-        push(begin + j - band_begin_, scratch.waiting.data() + j * WAITING, scratch.waiting_counts[j], column_rank, scratch);
-        scratch.waiting_counts[j] = 0;
+        int32_t& count = scratch.waiting_counts[j];
+        push(begin + j - band_begin_, scratch.waiting.data() + j * WAITING, count, column_rank, scratch);
+        count = 0;
     };
     const auto threshold = [&](int64_t place) { return states_[place].threshold.load(std::memory_order_relaxed); };
     for (int64_t tile = 0; tile < count; tile += TILE_ROWS) {
@@ -216,8 +217,9 @@ void Neighbours::scan_block(const std::vector<int32_t>& places, int64_t begin, i
         // What will be scored anew is fetched while the tile is scanned.
         for (int64_t at = tile * d_; at < tile_end * d_; at += 16) __builtin_prefetch(left_.floats.data() + at, 0, 2);
         for (int64_t strip = 0; strip < end - begin; strip += l.strip) {
-            const size_t found = l.scan(packing_, scratch.right.words_of_row, int((tile_end - tile + GROUP - 1) / GROUP),
-                                        GROUP, left, scratch.right.from(strip), scratch.hits.data());
+            const int groups = int((tile_end - tile + GROUP - 1) / GROUP);
+            const size_t found = l.scan(packing_, scratch.right.words_of_row, groups, GROUP, left,
+                                        scratch.right.from(strip), scratch.hits.data());
             for (size_t h = 0; h < found; ++h) {
                 const int64_t row = scratch.hits[h].row, j = strip + scratch.hits[h].column;
                 if (tile + row >= count || begin + j >= end) continue;
