@@ -12,6 +12,7 @@ from manifind import InvalidInput, ManifindWarning, Manifold, NotFitted, Ranking
 from manifind.baselines import NearestImages, RegionMatch
 from manifind.diffusion.seeding import AGAINST
 from manifind.graph import exact_neighbours
+from manifind.part import Part
 from tests.collections_of_regions import Collection, make, unit
 
 
@@ -447,3 +448,40 @@ def test_against_is_checked(manifold: Manifold, collection: Collection) -> None:
     manifold.set_params(seeding="append")
     with pytest.raises(InvalidInput, match="append"):
         manifold.search_many(collection.queries[:1], against=[collection.queries[1]])
+
+
+# -- regions of the collection as a query -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("query_k", [1, 4, 11, 40])
+def test_what_the_graph_knows_of_its_own_regions_equals_a_search(query_k: int, collection: Collection) -> None:
+    """Lists of ten serve up to eleven, the region itself among them; a search serves beyond."""
+    manifold = Manifold(k=10, query_k=query_k).fit(collection.vectors, collection.image_of)
+    some = slice(0, query_k)  # of more regions, all equal to themselves, rounding would tell which are kept of y
+    rows = [np.arange(3, 9)[some], None, np.array([20, -1, 22])[some]]
+    queries = [collection.vectors[3:9][some], collection.queries[0], collection.vectors[20:23][some]]
+    for known, searched in zip(manifold.search_many(queries, rows=rows), manifold.search_many(queries), strict=True):
+        assert_same(known, searched)
+    for known, searched in zip(
+        manifold.search_many(queries, rows=rows, shortlist=5), manifold.search_many(queries, shortlist=5), strict=True
+    ):
+        assert_same(known, searched)
+
+
+def test_regions_of_the_collection_are_not_searched_for(
+    manifold: Manifold, collection: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = manifold.search_many([collection.vectors[3:9]])[0]
+    monkeypatch.setattr(Part, "nearest", lambda *_: pytest.fail("searched"))
+    assert_same(manifold.search_many([collection.vectors[3:9]], rows=[np.arange(3, 9)])[0], expected)
+
+
+def test_rows_of_a_query_are_checked(manifold: Manifold, collection: Collection) -> None:
+    query = collection.vectors[3:9]
+    with pytest.raises(InvalidInput, match="rows has 2 entries for 1 queries"):
+        manifold.search_many([query], rows=[None, None])
+    for wrong in (np.arange(3, 8), np.full(6, len(collection.vectors)), np.full(6, -2)):
+        with pytest.raises(InvalidInput, match=r"rows\[0\] does not fit"):
+            manifold.search_many([query], rows=[wrong])
+    with pytest.raises(InvalidInput, match="other descriptors"):
+        manifold.search_many([query], rows=[np.arange(4, 10)])

@@ -43,10 +43,13 @@ from manifind.layout import Layout, aggregate, aggregate_one
 from manifind.part import Part, Places, shortlists
 from manifind.ranking import POOLINGS, Ranking, gmp_weights
 from manifind.validation import (
+    UNIT_TOLERANCE,
     FloatArray,
+    IntArray,
     Vectors,
     choice,
     image_numbers,
+    integers,
     real_number,
     sequence_of_queries,
     unit_vectors,
@@ -84,6 +87,8 @@ class _Asked(NamedTuple):
 
     regions: FloatArray
     against: FloatArray | None
+    rows: IntArray | None
+    """Where its regions are regions of the collection, -1 for others; None for none."""
 
 
 def batch_size(regions: int) -> int:
@@ -393,6 +398,7 @@ class Manifold:
         shortlist: int | npt.ArrayLike | None = None,
         global_vectors: Sequence[npt.ArrayLike] | None = None,
         against: Sequence[npt.ArrayLike | None] | None = None,
+        rows: Sequence[npt.ArrayLike | None] | None = None,
         keep_regions: bool = False,
     ) -> list[Ranking]:
         """Rank the images for each of many queries, as `search` does, in one pass over the matrix for all.
@@ -408,13 +414,16 @@ class Manifold:
         against : list of (m, d) arrays or None, optional
             For each query the regions of what is not meant, if any: what they seed is taken away from what the query
             seeds (`manifind.diffusion.opposed`), and scores may then be negative.
+        rows : list of (m,) integers or None, optional
+            For each query which of its regions are regions of the collection: their rows, and -1 for others. Their
+            neighbours are in the graph and need no search, as long as its lists are exact and long enough.
         keep_regions : bool
             Hold the scores of all regions, n a query, rather than search again when a ranking is asked for them.
         """
         listed = sequence_of_queries(queries, "queries")
         names = [f"queries[{i}]" for i in range(len(listed))]
         return self._search(
-            listed, names, top, engine, shortlist, global_vectors, against=against, batch=not keep_regions
+            listed, names, top, engine, shortlist, global_vectors, against=against, rows=rows, batch=not keep_regions
         )
 
     def _search(
@@ -427,6 +436,7 @@ class Manifold:
         globals_: Sequence[npt.ArrayLike] | None,
         *,
         against: Sequence[npt.ArrayLike | None] | None = None,
+        rows: Sequence[npt.ArrayLike | None] | None = None,
         batch: bool,
     ) -> list[Ranking]:
         checked = self._effective()
@@ -444,7 +454,7 @@ class Manifold:
             self.global_vectors_,
             lambda: self._query_globals(Q) if G is None else G,
         )
-        asked = [_Asked(query, one) for query, one in zip(Q, self._given_against(against, len(Q)), strict=True)]
+        asked = list(map(_Asked, Q, self._given_against(against, len(Q)), self._given_rows(rows, Q)))
         if engine in PREPARED and (places is not None or checked.seeding == "append"):
             what = "a shortlist" if places is not None else "seeding='append'"
             raise InvalidInput(
@@ -481,7 +491,8 @@ class Manifold:
         S = part.truncate(self.S_, self.degrees_)
         against = [asked.against for asked in queries if asked.against is not None]
         blocks = [asked.regions for asked in queries] + against
-        found = part.nearest(np.concatenate(blocks), checked.query_k)
+        known = [asked.rows for asked in queries] + [None] * len(against)
+        found = self._nearest(part, blocks, known, checked.query_k)
         ends = np.cumsum([len(block) for block in blocks])
         rows = [slice(end - len(block), end) for block, end in zip(blocks, ends, strict=True)]
         made = [seed(found.of(own), checked.query_k, checked.gamma, checked.seeding) for own in rows]
@@ -498,12 +509,41 @@ class Manifold:
         _warn_unless_converged(solution, engine, checked)
         return _rankings(part, solution, checked, top, seeds)
 
+    def _nearest(
+        self, part: Part, blocks: Sequence[FloatArray], rows: Sequence[IntArray | None], query_k: int
+    ) -> Neighbours:
+        """Return the neighbours of all regions of queries: from the lists where they have them, else by a search."""
+        width = min(query_k, part.size)
+        regions = np.concatenate(blocks)
+        own = np.concatenate(
+            [
+                np.full(len(block), -1, np.int32) if some is None else some
+                for block, some in zip(blocks, rows, strict=True)
+            ]
+        )
+        lists = self._lists.first(width - 1)
+        if part.regions is not None or self._fitted.graph != "exact" or lists.ids.shape[1] < width - 1:
+            own[:] = -1
+        listed = np.flatnonzero(own >= 0)
+        named = lists.ids[own[listed]]
+        listed = listed[((named >= 0) & (named < len(self.vectors_))).all(axis=1)]
+        if not len(listed):
+            return part.nearest(regions, query_k)
+        ids, similarities = np.empty((len(regions), width), np.int32), np.empty((len(regions), width), np.float32)
+        # A region of the collection is its own nearest.
+        ids[listed, 0], similarities[listed, 0] = own[listed], np.einsum("ij,ij->i", regions[listed], regions[listed])
+        ids[listed, 1:], similarities[listed, 1:] = lists.ids[own[listed]], lists.similarities[own[listed]]
+        others = np.setdiff1d(np.arange(len(regions)), listed)
+        if len(others):
+            ids[others], similarities[others] = part.nearest(regions[others], query_k)
+        return Neighbours(ids, similarities)
+
     def _append(
         self, queries: list[_Asked], part: Part, checked: _Checked, engine: str, top: int | None
     ) -> list[Ranking]:
         """Rank the conventional way: each query in turn becomes a part of the graph, and y is one on it."""
         rankings = []
-        for query, _ in queries:
+        for query, _, _ in queries:
             A, nodes = append(
                 self.S_, self.degrees_, self.neighbours_, self.vectors_, query, gamma=checked.gamma, k=checked.k
             )
@@ -583,6 +623,29 @@ class Manifold:
             None if one is None else unit_vectors(one, f"against[{i}]", dimension=dimension)
             for i, one in enumerate(given)
         ]
+
+    def _given_rows(
+        self, given: Sequence[npt.ArrayLike | None] | None, queries: Sequence[FloatArray]
+    ) -> list[IntArray | None]:
+        if given is None:
+            return [None] * len(queries)
+        if len(given) != len(queries):
+            raise InvalidInput(f"rows has {len(given)} entries for {len(queries)} queries; give one for each, or None.")
+        return [
+            None if one is None else self._own_rows(integers(one, f"rows[{i}]"), query, f"rows[{i}]")
+            for i, (one, query) in enumerate(zip(given, queries, strict=True))
+        ]
+
+    def _own_rows(self, rows: npt.NDArray[np.signedinteger[Any]], query: FloatArray, name: str) -> IntArray:
+        n = len(self.vectors_)
+        if rows.shape != (len(query),) or (len(rows) and (rows.min() < -1 or rows.max() >= n)):
+            raise InvalidInput(
+                f"{name} does not fit its query: give a row for each of {len(query)} regions, 0 to {n - 1} or -1."
+            )
+        known = rows >= 0
+        if np.abs(query[known] - self.vectors_[rows[known]]).max(initial=0) > UNIT_TOLERANCE:
+            raise InvalidInput(f"{name} leads to regions with other descriptors; give -1 where it is not the same.")
+        return rows.astype(np.int32, copy=False)
 
     def _query_globals(self, queries: list[FloatArray]) -> FloatArray:
         if self.global_vectors_.shape[1] != self.vectors_.shape[1]:

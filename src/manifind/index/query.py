@@ -18,7 +18,7 @@ from manifind.index.generation import Generation
 from manifind.layout import aggregate_one
 from manifind.manifold import Manifold, batch_size
 from manifind.ranking import Ranking
-from manifind.validation import FloatArray, choice
+from manifind.validation import FloatArray, IntArray, choice
 
 METHODS = ("regional", "global", "match", "plain")
 """Regional diffusion; global diffusion; R-match; similarity of global descriptors."""
@@ -40,6 +40,8 @@ class View(NamedTuple):
 
     vectors: FloatArray
     boxes: FloatArray
+    rows: IntArray | None = None
+    """The regions of the collection that these are, if they are."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +54,8 @@ class Query:
     """(m, 4)"""
     view_of: npt.NDArray[np.int32]
     """(m,): which view each region is of."""
+    rows: IntArray
+    """(m,): which region of the collection each is, -1 if none."""
     against: FloatArray | None = None
     """(r, d): the regions of what is not meant."""
 
@@ -64,6 +68,7 @@ class Query:
             np.concatenate([one.vectors for one in views]),
             np.concatenate([one.boxes for one in views]),
             np.repeat(np.arange(len(views), dtype=np.int32), [len(one.vectors) for one in views]),
+            np.concatenate([np.full(len(v.vectors), -1, np.int32) if v.rows is None else v.rows for v in views]),
             np.concatenate([one.vectors for one in against]) if against else None,
         )
 
@@ -172,7 +177,11 @@ def view(describer: Describer, pixels: npt.NDArray[np.uint8], box: Sequence[floa
 def stored_view(now: Generation, image: int) -> View:
     """Return a whole photo of the collection as it was described for the index."""
     first, end = now.manifold.layout_.starts[image : image + 2]
-    return View(np.array(now.manifold.vectors_[first:end], np.float32), np.array(now.boxes[first:end], np.float32))
+    return View(
+        np.array(now.manifold.vectors_[first:end], np.float32),
+        np.array(now.boxes[first:end], np.float32),
+        np.arange(first, end, dtype=np.int32),
+    )
 
 
 def rank(now: Generation, queries: Sequence[Query], top: int | None, method: str = "regional") -> list[Search]:
@@ -209,6 +218,7 @@ def _rankings(now: Generation, queries: Sequence[Query], top: int | None, method
             top,
             shortlist=SHORTLIST if large else None,
             against=against if any(one is not None for one in against) else None,
+            rows=[query.rows for query in queries],
             keep_regions=True,
         )
     other = _other(now, method)
