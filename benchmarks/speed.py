@@ -4,6 +4,7 @@
 
 graph       neighbours of all regions, exact and in eight bits with little slack, against faiss `IndexFlatIP`; with
             --nn-descent against pynndescent too
+affinity    S from the neighbour lists, against the same in NumPy and SciPy
 query       conjugate gradient, 20 iterations: one query, 64 together, and ``engine="local"``, against SciPy's float64
             `cg` on one thread; the images among the first 100 that agree
 neighbours  the neighbours of one query's regions, against `IndexFlatIP` with its BLAS threshold lowered
@@ -33,7 +34,15 @@ from threadpoolctl import threadpool_limits
 import oxford5k_data
 from manifind import Manifold, kernels
 from manifind.diffusion import ENGINES, dense, seed
-from manifind.graph import Neighbours, nn_descent_neighbours, restrict
+from manifind.graph import (
+    Neighbours,
+    exact_neighbours,
+    nn_descent_neighbours,
+    normalise,
+    normalised_affinity,
+    restrict,
+)
+from manifind.graph.affinity import _mutual_affinity as plain_affinity
 from manifind.kernels import nearest, nearest_others
 from manifind.validation import FloatArray, IntArray
 from setting import BATCH, collection, cpu, in_turns, versions
@@ -98,6 +107,20 @@ def graph(arguments: argparse.Namespace, clock: Clock) -> list[Row]:
             "gflops": 2 * n * n * d / taken / 1e9,
         }
         for name, taken in zip(works, seconds, strict=True)
+    ]
+
+
+def affinity(arguments: argparse.Namespace, clock: Clock) -> list[Row]:
+    lists = exact_neighbours(collection(arguments.rows)[1], arguments.k)
+    gamma = 3.0
+    seconds = clock.in_turns(
+        arguments.repeats,
+        lambda: normalise(plain_affinity(lists, gamma)),
+        lambda: normalised_affinity(lists, gamma),
+    )
+    return [
+        {"method": name, "ms": 1e3 * taken, "ratio": seconds[0] / taken}
+        for name, taken in zip(("NumPy and SciPy", "normalised_affinity"), seconds, strict=True)
     ]
 
 
@@ -309,6 +332,7 @@ def plot(rows: list[Row], file: str) -> None:
 
 STAGES: dict[str, Callable[[argparse.Namespace, Clock], list[Row]]] = {
     "graph": graph,
+    "affinity": affinity,
     "query": query,
     "neighbours": neighbours,
     "truncation": truncation,

@@ -43,7 +43,7 @@ def test_upkeep(repository: Path) -> None:
     assert result["same_neighbours"] == {"add": pytest.approx(1, abs=1e-3), "remove": pytest.approx(1, abs=1e-3)}
 
 
-@pytest.mark.parametrize("stage", ["graph", "query", "truncation"])
+@pytest.mark.parametrize("stage", ["graph", "affinity", "query", "truncation"])
 def test_speed(repository: Path, stage: str) -> None:
     small = ("--rows", "3000", "--k", "10", "--query-k", "10", "--repeats", "1", "--threads", "1")
     result = printed(repository, "benchmarks/speed.py", stage, *small)

@@ -4,11 +4,12 @@ import tracemalloc
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.sparse.csgraph import connected_components
 
-from manifind import InvalidInput, ManifindWarning
+from manifind import InvalidInput, ManifindWarning, kernels
 from manifind.graph import (
     Neighbours,
     affinity,
@@ -17,6 +18,7 @@ from manifind.graph import (
     mutual_affinity,
     nn_descent_neighbours,
     normalise,
+    normalised_affinity,
     restrict,
 )
 from tests import literal
@@ -164,9 +166,53 @@ def test_equals_beyond_k_stay_connected(search, k, rng) -> None:  # type: ignore
 @pytest.mark.parametrize("rows", [1, 3, 7])
 def test_blocks_of_rows_change_nothing(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     lists = exact_neighbours(make("clusters", images=20, most_regions=4, d=6, seed=2).vectors, 6)
-    whole = normalise(mutual_affinity(lists))[0].toarray()
+    whole = normalise(affinity._mutual_affinity(lists, 3.0))[0].toarray()
     monkeypatch.setattr(affinity, "ROWS", rows)
-    np.testing.assert_array_equal(normalise(mutual_affinity(lists))[0].toarray(), whole)
+    np.testing.assert_array_equal(normalise(affinity._mutual_affinity(lists, 3.0))[0].toarray(), whole)
+
+
+@pytest.fixture(params=["core", "plain"])
+def either(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the compiled core, and as on an install without it."""
+    if request.param == "core" and not kernels.compiled():
+        pytest.skip("the core was not compiled")
+    if request.param == "plain":
+        monkeypatch.setattr(kernels, "compiled", lambda: False)
+
+
+@pytest.mark.usefixtures("either")
+def test_both_steps_at_once_are_both_steps(rng: np.random.Generator) -> None:
+    lists = exact_neighbours(unit(rng.normal(size=(400, 5))), 12)
+    S, degrees = normalised_affinity(lists, 2.5)
+    twice, sums = normalise(affinity._mutual_affinity(lists, 2.5))
+    np.testing.assert_allclose(S.toarray(), twice.toarray(), rtol=1e-6)
+    np.testing.assert_allclose(degrees, sums, rtol=1e-6)
+    assert S.has_sorted_indices
+    assert S.indices.dtype == S.indptr.dtype == np.int32
+
+
+@pytest.mark.usefixtures("either")
+@pytest.mark.parametrize(
+    ("ids", "similarities", "gamma", "what"),
+    [
+        ([[1], [2]], [[0.5], [0.5]], 3.0, "ids from 1 to 2; give rows from 0 to 1, or -1"),
+        ([[1], [-2]], [[0.5], [0.5]], 3.0, "ids from -2 to 1"),
+        ([[1], [0]], [[0.5]], 3.0, r"shapes \(2, 1\) and \(1, 1\)"),
+        ([[1], [0]], [[0.5], [0.5]], 0.0, "gamma is 0.0; give a finite number above 0"),
+    ],
+)
+def test_lists_that_lead_nowhere_have_no_affinity(ids, similarities, gamma, what) -> None:  # type: ignore[no-untyped-def]
+    lists = Neighbours(np.array(ids, np.int32), np.array(similarities, np.float32))
+    for build in (mutual_affinity, normalised_affinity):
+        with pytest.raises(InvalidInput, match=what):
+            build(lists, gamma)
+
+
+def test_degrees_are_added_up_in_double_precision() -> None:
+    values = np.full(2**20, 2**-20, np.float32)
+    values[0] = 1
+    A = sp.csr_array((values, np.zeros(2**20, np.int32), [0, 2**20, 2**20]), shape=(2, 1))
+    assert affinity._row_sums(A).tolist() == [2 - 2**-20, 0]
 
 
 def test_building_the_affinity_takes_little_more_than_the_lists() -> None:
@@ -175,7 +221,7 @@ def test_building_the_affinity_takes_little_more_than_the_lists() -> None:
     ids = rng.integers(0, n, (n, k), dtype=np.int32)
     similarities = -np.sort(-rng.random((n, k), dtype=np.float32), axis=1)
     tracemalloc.start()
-    mutual_affinity(Neighbours(ids, similarities))
+    affinity._mutual_affinity(Neighbours(ids, similarities), 3.0)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 3 * (ids.nbytes + similarities.nbytes)  # a dense matrix would be 400 times the lists

@@ -35,8 +35,8 @@ from manifind.graph import (
     Neighbours,
     given_neighbours,
     given_origin,
-    mutual_affinity,
     normalise,
+    normalised_affinity,
     update_neighbours,
 )
 from manifind.layout import Layout, aggregate, aggregate_one
@@ -348,7 +348,7 @@ class Manifold:
     ) -> None:
         """Become the manifold of a collection, given the neighbour lists with their reserve."""
         neighbours = lists.first(min(checked.k, len(vectors) - 1))
-        S, degrees = normalise(mutual_affinity(neighbours, checked.gamma))
+        S, degrees = normalised_affinity(neighbours, checked.gamma)
         self._fitted = checked
         self._lists = lists
         self._sound = True

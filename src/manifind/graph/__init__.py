@@ -2,10 +2,10 @@
 
 >>> neighbours = exact_neighbours(vectors, k=100)
 >>> A = mutual_affinity(neighbours, gamma=3.0)
->>> S, degrees = normalise(A)
+>>> S, degrees = normalise(A)  # both at once: normalised_affinity(neighbours, gamma=3.0)
 """
 
-from manifind.graph.affinity import kernel, mutual_affinity, normalise, restrict
+from manifind.graph.affinity import kernel, mutual_affinity, normalise, normalised_affinity, restrict
 from manifind.graph.neighbours import (
     GRAPHS,
     NOBODY,
@@ -27,6 +27,7 @@ __all__ = [
     "mutual_affinity",
     "nn_descent_neighbours",
     "normalise",
+    "normalised_affinity",
     "restrict",
     "update_neighbours",
 ]

@@ -139,6 +139,25 @@ def restrict(S: sp.csr_array, degrees: FloatArray, rows: IntArray) -> sp.csr_arr
     return sp.csr_array((values, columns, starts), shape=(len(rows), len(rows)))
 
 
+def mutual_affinity(
+    ids: IntArray, similarities: FloatArray, gamma: float, *, slack: float, normalised: bool
+) -> tuple[sp.csr_array, FloatArray]:
+    """Return the affinity of the pairs that are in each other's lists, or its normalisation, and the degrees.
+
+    `manifind.graph.affinity` has the plain twin. Beside the result it takes some 30 bytes a region, and 8 more for each
+    thread up to 16.
+    """
+    if ids.shape[1] > 1 and not ids.strides[1] == similarities.strides[1] == 4:
+        ids, similarities = np.ascontiguousarray(ids), np.ascontiguousarray(similarities)
+    found = core.mutual_affinity(ids, similarities, gamma, slack, normalised, thread_count())
+    starts, columns, values, degrees = found
+    if len(columns) <= np.iinfo(np.int32).max:
+        starts = starts.astype(np.int32)
+    A = sp.csr_array((values, columns, starts), shape=(len(ids), len(ids)))
+    A.has_canonical_format = True
+    return A, degrees
+
+
 def system() -> dict[str, Any]:
     """Return what the kernels run on."""
     blas = sorted({f"{pool['internal_api']} {pool.get('version')}" for pool in threadpool_info()})

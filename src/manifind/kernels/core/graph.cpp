@@ -2,12 +2,234 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <limits>
+#include <stdexcept>
+
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
 
 #include "parallel.h"
 
 namespace manifind {
 
 constexpr int64_t ROWS = 1024;  // a task of a thread
+constexpr int64_t PARTS = 16;   // most parts of the lists that are turned round at a time, each with n cursors
+
+namespace {
+
+template <class Work>
+void by_rows(int64_t n, int threads, Work work) {
+    parallel((n + ROWS - 1) / ROWS, threads,
+             [&](int64_t task, int) { work(task * ROWS, std::min(n, (task + 1) * ROWS)); });
+}
+
+// Entries that are written here and there wait for the memory, one after the other unless it is asked for them before,
+// and for the tables of its pages, which are fewer where pages are large.
+void prefetch(const void* place) {
+#ifdef __GNUC__
+    __builtin_prefetch(place, 1);
+#else
+    (void)place;
+#endif
+}
+
+template <class T>
+void in_large_pages(Buffer<T>& buffer) {
+#ifdef __linux__
+    const uintptr_t page = 4096, data = uintptr_t(buffer.data());
+    const uintptr_t begin = (data + page - 1) / page * page;
+    const uintptr_t end = (data + uintptr_t(buffer.size()) * sizeof(T)) / page * page;
+    if (end > begin) (void)madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);  // or as it was
+#else
+    (void)buffer;
+#endif
+}
+
+struct Neighbour {
+    int32_t id;
+    float similarity;
+};
+
+// The least similarity of each list, less the slack; ids are looked at on the way.
+std::vector<float> lowest(const Lists& lists, float slack, int threads) {
+    std::vector<float> limits(lists.n);
+    by_rows(lists.n, threads, [&](int64_t begin, int64_t end) {
+        const int32_t n = int32_t(lists.n);
+        bool inside = true;
+        for (int64_t i = begin; i < end; ++i) {
+            const int32_t* ids = lists.ids + i * lists.ids_stride;
+            const float* similarities = lists.similarities + i * lists.similarities_stride;
+            float least = std::numeric_limits<float>::infinity();
+            for (int64_t e = 0; e < lists.width; ++e) {
+                inside &= ids[e] >= -1 && ids[e] < n;
+                least = similarities[e] < least ? similarities[e] : least;
+            }
+            limits[i] = least - slack;
+        }
+        if (!inside) throw std::invalid_argument("ids has entries that are neither rows nor -1");
+    });
+    return limits;
+}
+
+// Writes those of a list whose own lists can have the row too: at a lesser similarity than the last there, they cannot.
+// About half are left of an exact graph, hardly more than are mutual. No branch, for none could be foretold.
+int64_t possible(const Lists& lists, const std::vector<float>& limits, int64_t i, Neighbour* out) {
+    const int32_t* ids = lists.ids + i * lists.ids_stride;
+    const float* similarities = lists.similarities + i * lists.similarities_stride;
+    int64_t count = 0;
+    for (int64_t e = 0; e < lists.width; ++e) {
+        const int32_t id = ids[e];
+        const float similarity = similarities[e];
+        out[count] = {id, similarity};
+        count += (id >= 0) & (id != i) & (similarity > 0) & (similarity >= limits[id < 0 ? 0 : id]);
+    }
+    return count;
+}
+
+// The similarities of a list by id, in a table that stays in the nearest cache. Ids are in the low half of a slot, each
+// with its list in the high half, so that there is nothing to clear.
+class Table {
+   public:
+    explicit Table(int64_t most) {
+        while ((int64_t(1) << bits_) < 4 * most) ++bits_;
+        keys_.assign(size_t(1) << bits_, -1);
+        similarities_.resize(keys_.size());
+    }
+    void fill(int64_t list, const Neighbour* neighbours, int64_t count) {
+        list_ = list << 32;
+        for (int64_t e = 0; e < count; ++e) {
+            const size_t slot = at(neighbours[e].id);
+            const bool again = keys_[slot] == (list_ | neighbours[e].id);  // of a duplicate, the lesser counts
+            if (again && similarities_[slot] <= neighbours[e].similarity) continue;
+            keys_[slot] = list_ | neighbours[e].id;
+            similarities_[slot] = neighbours[e].similarity;
+        }
+    }
+    // The similarity of an id, or -1.
+    float operator[](int32_t id) const {
+        const size_t slot = at(id);
+        return keys_[slot] == (list_ | id) ? similarities_[slot] : -1;
+    }
+
+   private:
+    size_t at(int32_t id) const {
+        size_t slot = size_t(uint32_t(id) * 2654435769u) >> (32 - bits_);
+        while (keys_[slot] >= list_ && keys_[slot] != (list_ | id)) slot = (slot + 1) & (keys_.size() - 1);
+        return slot;
+    }
+    int bits_ = 1;
+    int64_t list_ = 0;
+    std::vector<int64_t> keys_;
+    std::vector<float> similarities_;
+};
+
+float kernel(float similarity, float gamma) {
+    if (gamma == 3) return similarity * similarity * similarity;  // a general power is many times as slow
+    return gamma == 1 ? similarity : std::pow(similarity, gamma);
+}
+
+// Who lists each row, ascending, with what similarity, in place of the result; returns where those of each row start.
+// The lists are gone through twice, in parts: to count, which sets each part's cursors, and to write.
+std::vector<int64_t> turn_round(const Lists& lists, const std::vector<float>& limits, int threads, Affinity& result) {
+    const int64_t n = lists.n, parts = std::max<int64_t>(1, std::min({n, PARTS, int64_t(threads)}));
+    std::vector<std::vector<int64_t>> cursors(parts);
+    const auto each_list = [&](auto work) {
+        parallel(parts, threads, [&](int64_t part, int) {
+            std::vector<Neighbour> list(lists.width + 1);
+            cursors[part].resize(n);
+            for (int64_t i = n * part / parts; i < n * (part + 1) / parts; ++i)
+                work(cursors[part].data(), int32_t(i), list.data(), possible(lists, limits, i, list.data()));
+        });
+    };
+    each_list([](int64_t* cursor, int32_t, const Neighbour* list, int64_t count) {
+        for (int64_t e = 0; e < count; ++e) ++cursor[list[e].id];
+    });
+    std::vector<int64_t> listed(n + 1, 0);
+    for (int64_t i = 0, at = 0; i < n; ++i) {
+        for (auto& cursor : cursors) {
+            const int64_t count = cursor[i];
+            cursor[i] = at;
+            at += count;
+        }
+        listed[i + 1] = at;
+    }
+    Buffer<int32_t>& columns = result.columns;
+    Buffer<float>& values = result.values;
+    columns.resize(listed[n]);
+    values.resize(listed[n]);
+    in_large_pages(columns);
+    in_large_pages(values);
+    each_list([&](int64_t* cursor, int32_t i, const Neighbour* list, int64_t count) {
+        for (int64_t e = 0; e < count; ++e) {
+            prefetch(columns.data() + cursor[list[e].id]);
+            prefetch(values.data() + cursor[list[e].id]);
+        }
+        for (int64_t e = 0; e < count; ++e) {
+            const int64_t to = cursor[list[e].id]++;
+            columns[to] = i;
+            values[to] = list[e].similarity;
+        }
+    });
+    return listed;
+}
+
+}  // namespace
+
+// The lists turned round take hardly more room than the result, and become it: what a row does not list in its turn is
+// struck out in place.
+Affinity mutual_affinity(const Lists& lists, float gamma, float slack, bool normalised, int threads) {
+    const int64_t n = lists.n;
+    const std::vector<float> limits = lowest(lists, slack, threads);
+    Affinity result;
+    const std::vector<int64_t> listed = turn_round(lists, limits, threads, result);
+    std::vector<int64_t>& starts = result.starts;
+    Buffer<int32_t>& columns = result.columns;
+    Buffer<float>& values = result.values;
+    starts.assign(n + 1, 0);
+    std::vector<double> degrees(n);
+    by_rows(n, threads, [&](int64_t begin, int64_t end) {
+        std::vector<Neighbour> list(lists.width + 1);
+        Table table(lists.width);
+        int64_t to = listed[begin];
+        for (int64_t i = begin; i < end; ++i) {
+            table.fill(i, list.data(), possible(lists, limits, i, list.data()));
+            const int64_t from = to;
+            for (int64_t e = listed[i]; e < listed[i + 1];) {
+                const int32_t column = columns[e];
+                float similarity = values[e];
+                while (++e < listed[i + 1] && columns[e] == column) similarity = std::min(similarity, values[e]);
+                similarity = std::min(similarity, table[column]);
+                if (similarity < 0) continue;
+                const float value = kernel(similarity, gamma);
+                if (!(value > 0)) continue;
+                columns[to] = column;
+                values[to++] = value;
+                degrees[i] += value;
+            }
+            starts[i + 1] = to - from;
+        }
+    });
+    for (int64_t i = 0; i < n; ++i) starts[i + 1] += starts[i];
+    for (int64_t begin = 0; begin < n; begin += ROWS) {  // each task left its rows side by side
+        const int64_t to = starts[begin], from = listed[begin], count = starts[std::min(n, begin + ROWS)] - to;
+        if (to == from) continue;
+        std::memmove(columns.data() + to, columns.data() + from, size_t(count) * sizeof(int32_t));
+        std::memmove(values.data() + to, values.data() + from, size_t(count) * sizeof(float));
+    }
+    columns.resize(starts[n]);
+    values.resize(starts[n]);
+    result.degrees.assign(degrees.begin(), degrees.end());
+    if (!normalised) return result;
+    for (double& one : degrees) one = one > 0 ? 1 / std::sqrt(one) : 0;
+    by_rows(n, threads, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i)
+            for (int64_t e = starts[i]; e < starts[i + 1]; ++e)
+                values[e] = float(values[e] * (degrees[i] * degrees[columns[e]]));
+    });
+    return result;
+}
 
 void reorder(const Csr& S, const int32_t* order, int threads, int64_t* starts, int32_t* columns, float* values) {
     std::vector<int32_t> place(S.n);

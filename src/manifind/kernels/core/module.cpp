@@ -5,6 +5,7 @@
 #include <nanobind/stl/string.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -230,6 +231,38 @@ auto handed(std::vector<T> vector) {
     return nb::ndarray<nb::numpy, T, nb::ndim<1>>(kept->data(), {kept->size()}, owner);
 }
 
+template <class T>
+auto handed(Buffer<T> buffer) {
+    const size_t size = size_t(buffer.size());
+    T* kept = buffer.release();
+    nb::capsule owner(kept, [](void* one) noexcept { std::free(one); });
+    return nb::ndarray<nb::numpy, T, nb::ndim<1>>(kept, {size}, owner);
+}
+
+// Rows may lie apart, as those of lists that were cut shorter do.
+template <class T>
+using Rows = nb::ndarray<T, nb::ndim<2>, nb::device::cpu>;
+
+nb::tuple mutual_affinity_(Rows<const int32_t> ids, Rows<const float> similarities, double gamma, double slack,
+                           bool normalised, int threads) {
+    const int64_t n = int64_t(ids.shape(0)), width = int64_t(ids.shape(1));
+    demand(n < (int64_t(1) << 31), "ids has more rows than int32 can number");
+    demand(similarities.shape(0) == ids.shape(0) && similarities.shape(1) == ids.shape(1),
+           "similarities is not of the shape of ids");
+    demand(width < 2 || (ids.stride(1) == 1 && similarities.stride(1) == 1), "the entries of a list lie apart");
+    demand(gamma > 0, "gamma is not positive");
+    demand(slack >= 0, "slack is negative");
+    demand(threads >= 1, "threads is less than 1");
+    Affinity affinity;
+    {
+        const nb::gil_scoped_release release;
+        affinity = mutual_affinity({n, width, ids.data(), ids.stride(0), similarities.data(), similarities.stride(0)},
+                                   float(gamma), float(slack), normalised, threads);
+    }
+    return nb::make_tuple(handed(std::move(affinity.starts)), handed(std::move(affinity.columns)),
+                          handed(std::move(affinity.values)), handed(std::move(affinity.degrees)));
+}
+
 nb::tuple restrict_(const Matrix& S, Array<const float, 1> degrees, Array<const int32_t, 1> rows, int threads) {
     demand(int64_t(degrees.size()) == S.csr.n, "degrees does not have an entry for each row of S");
     demand(threads >= 1, "threads is less than 1");
@@ -289,6 +322,8 @@ NB_MODULE(_core, m) {
           "threads"_a, "f"_a.noconvert(), "iterations"_a.noconvert(), "residuals"_a.noconvert());
     m.def("solve_locally", solve_locally_, "S"_a, "rows"_a.noconvert(), "values"_a.noconvert(), "alpha"_a,
           "max_iter"_a, "tol"_a, "budget"_a, "place"_a.noconvert(), "f"_a.noconvert());
+    m.def("mutual_affinity", mutual_affinity_, "ids"_a.noconvert(), "similarities"_a.noconvert(), "gamma"_a, "slack"_a,
+          "normalised"_a, "threads"_a);
     m.def("reorder", reorder_, "S"_a, "order"_a.noconvert(), "starts"_a.noconvert(), "columns"_a.noconvert(),
           "values"_a.noconvert());
     m.def("restrict", restrict_, "S"_a, "degrees"_a.noconvert(), "rows"_a.noconvert(), "threads"_a);
