@@ -28,6 +28,7 @@ from manifind.evaluate.cache import usual_folder
 from manifind.evaluate.evaluation import FIGURES, as_csv, as_json, as_table
 from manifind.evaluate.methods import METHODS as EVALUATED
 from manifind.evaluate.published import known_descriptors
+from manifind.graph import AUTO, GRAPHS
 from manifind.index import METHODS, Chain, Hit, Index
 from manifind.index.check import check as check_index
 from manifind.index.estimate import size
@@ -121,6 +122,7 @@ def main(context: click.Context, debug: bool, threads: int | None) -> None:
 @click.option("--backbone", help="A network that comes with manifind, or an ONNX file with a spatial output.")
 @click.option("--whiten", default="shipped", show_default=True, help="shipped, learn, none, or a file of `whiten`.")
 @click.option("-k", type=click.IntRange(min=1), help="Neighbours of each region in the graph.")
+@click.option("--graph", type=click.Choice([AUTO, *GRAPHS]), help="How to find neighbours; auto by default.")
 @click.option("--means", type=click.IntRange(min=1), help="Keep only so many means of a photo's regions; 5, say.")
 @click.option("--memory", type=BYTES, help="Memory that the build may take.")
 @click.option("--relearn", is_flag=True, help="Learn the whitening again, and describe all photos with it.")
@@ -134,6 +136,7 @@ def index(
     backbone: str | None,
     whiten: str,
     k: int | None,
+    graph: str | None,
     means: int | None,
     memory: int | None,
     relearn: bool,
@@ -144,7 +147,8 @@ def index(
     with plain_errors(debug):
         folder = photos.resolve()
         target = output or folder.with_name(f"{folder.name}.manifind")
-        given = {"backbone": backbone, "k": k, "means": means, "whiten": None if whiten == "shipped" else whiten}
+        given = {"backbone": backbone, "k": k, "graph": graph, "means": means}
+        given["whiten"] = None if whiten == "shipped" else whiten
         settled: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         changes: dict[str, int] | None = None
         done: str | None = None
@@ -542,7 +546,7 @@ def show_info(facts: dict[str, Any]) -> None:
     }
     for name, value in rows.items():
         out.print(f"{name:<11} {value}")
-    for sentence in (*facts["health"]["words"], facts["whitening"]["words"]):
+    for sentence in (facts["graph"]["words"], *facts["health"]["words"], facts["whitening"]["words"]):
         out.print(f"- {sentence}")
     show_skipped(facts["skipped"])
 

@@ -31,12 +31,18 @@ from manifind.diffusion import ENGINES, SEEDINGS, Seed, Solution, append, dense,
 from manifind.diffusion.prepared import PREPARED, Prepared, prepare
 from manifind.errors import InvalidInput, ManifindWarning, NotFitted
 from manifind.graph import (
+    AUTO,
+    GIVEN,
     GRAPHS,
+    UNKNOWN,
+    Built,
     Neighbours,
     given_neighbours,
     given_origin,
+    measured,
     normalise,
     normalised_affinity,
+    settled,
     update_neighbours,
 )
 from manifind.layout import Layout, aggregate, aggregate_one
@@ -57,6 +63,8 @@ from manifind.validation import (
 )
 
 FORMAT = 1
+BUILT = "built"
+"""Stands beside the parameters for how the graph was built, in what is saved."""
 BATCH_BYTES = 2**28
 """What the right-hand sides and the scores of one batch of `Manifold.search_many` may take together."""
 LARGEST_BATCH = 64
@@ -125,8 +133,10 @@ class Manifold:
     seeding : {"paper", "released", "append"}, default "paper"
         How the query enters: eq. 8; the authors' released program, which sums similarities before raising them to
         `gamma`; or the conventional way, the query's regions as nodes of the graph (slow: it rebuilds S).
-    graph : {"exact", "nn-descent"}, default "exact"
-        How neighbours are found: all pairs, or NN-Descent with exact re-scoring.
+    graph : {"auto", "exact", "nn-descent"}, default "auto"
+        How neighbours are found: all pairs, or NN-Descent with exact re-scoring, which misses some. "auto" compares all
+        pairs of up to 200,000 regions, and of more where that is expected to be the faster (`manifind.graph.choose`);
+        `graph_` says what it came to.
     reserve : int, default 0
         How many neighbours beyond `k` to keep in store, for `update`: without any, each region that goes leaves lists
         short of k that must be searched for anew.
@@ -142,6 +152,9 @@ class Manifold:
         The images and their regions.
     neighbours_ : Neighbours
         Ids (n, k) int32 and similarities (n, k) float32 of each region's neighbours, best first.
+    graph_ : Built
+        How they were found (`method`), and which share of the true neighbours they are (`recall`): 1 where all pairs
+        were compared, else measured on a `sample` of the regions when they were found.
     S_ : (n, n) scipy.sparse.csr_array, float32
         The normalised affinity, symmetric, of zero diagonal; zero rows for regions without a mutual neighbour.
     degrees_ : (n,) float32
@@ -160,6 +173,7 @@ class Manifold:
     vectors_: Vectors
     layout_: Layout
     neighbours_: Neighbours
+    graph_: Built
     S_: sp.csr_array
     degrees_: FloatArray
     weights_: FloatArray
@@ -177,7 +191,7 @@ class Manifold:
         tol: float = 1e-6,
         lam: float = 1.0,
         seeding: str = "paper",
-        graph: str = "exact",
+        graph: str = AUTO,
         reserve: int = 0,
         memory: int = 2**28,
     ) -> None:
@@ -225,7 +239,7 @@ class Manifold:
             tol=real_number(self.tol, "tol", above=0, below=1),
             lam=real_number(self.lam, "lam", above=0),
             seeding=choice(self.seeding, SEEDINGS, "seeding"),
-            graph=choice(self.graph, GRAPHS, "graph"),
+            graph=choice(self.graph, (AUTO, *GRAPHS), "graph"),
             reserve=whole_number(self.reserve, "reserve", least=0),
             memory=whole_number(self.memory, "memory"),
         )
@@ -266,15 +280,15 @@ class Manifold:
         else:
             globals_ = X if len(layout.images) == len(X) else aggregate(X, layout)
         if neighbours is not None:
-            lists = given_neighbours(neighbours, X, checked.k)
+            method, lists = GIVEN, given_neighbours(neighbours, X, checked.k)
         else:
-            lists = GRAPHS[checked.graph](
-                X, checked.k, reserve=checked.reserve, memory=checked.memory, progress=progress
-            )
+            method = settled(checked.graph, len(X), checked.k)
+            lists = GRAPHS[method](X, checked.k, reserve=checked.reserve, memory=checked.memory, progress=progress)
+        built = measured(method, lists, X, checked.k, memory=checked.memory)
         weights = np.ones(len(X), np.float32)
         if checked.pooling == "gmp":
             weights = gmp_weights(X, layout, checked.lam, memory=min(2**26, checked.memory))
-        self._take(checked, X, layout, lists, weights, globals_)
+        self._take(checked, X, layout, lists, built, weights, globals_)
         return self
 
     def update(
@@ -289,7 +303,8 @@ class Manifold:
         """Move to a collection that has most of its regions in common with the fitted one.
 
         The result is that of `fit` on the new collection, up to ties among neighbours; the cost is that of the change.
-        Where more than a quarter of the regions are new, it is a fit.
+        Where more than a quarter of the regions are new, it is a fit. Lists that missed some neighbours are not mended:
+        the recall that `graph_` has is that of the last fit.
 
         Parameters
         ----------
@@ -326,7 +341,7 @@ class Manifold:
             globals_ = np.empty((len(layout.images), vectors.shape[1]), np.float32)
             globals_[change.kept] = self.global_vectors_[change.before]
             globals_[change.new] = aggregate(X, change.layout)
-        self._take(checked, vectors, layout, lists, weights, globals_)
+        self._take(checked, vectors, layout, lists, self.graph_.after_update(), weights, globals_)
         return self
 
     def _checked_globals(self, global_vectors: npt.ArrayLike, layout: Layout) -> FloatArray:
@@ -343,6 +358,7 @@ class Manifold:
         vectors: Vectors,
         layout: Layout,
         lists: Neighbours,
+        built: Built,
         weights: FloatArray,
         global_vectors: FloatArray,
     ) -> None:
@@ -350,7 +366,7 @@ class Manifold:
         neighbours = lists.first(min(checked.k, len(vectors) - 1))
         S, degrees = normalised_affinity(neighbours, checked.gamma)
         self._fitted = checked
-        self._lists = lists
+        self._lists, self.graph_ = lists, built
         self._sound = True
         self.vectors_, self.layout_, self.neighbours_ = vectors, layout, neighbours
         self.S_, self.degrees_, self.weights_ = S, degrees, weights
@@ -697,8 +713,11 @@ class Manifold:
         return cls.from_arrays(stored.fields, stored.arrays)
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
-        """Return the parameters and the fitted state as named arrays, for a store of your own."""
-        parameters = asdict(self._effective())
+        """Return the parameters with what is known of the graph, and the fitted state as named arrays.
+
+        Both are for a store of your own: the first is what JSON can say.
+        """
+        parameters = {**asdict(self._effective()), BUILT: self.graph_._asdict()}
         arrays = {
             "vectors": self.vectors_,
             "images": self.layout_.images,
@@ -719,14 +738,18 @@ class Manifold:
         """Return a fitted manifold of what `to_arrays` returned, without copying or reading it through.
 
         Vectors may be of half precision. Shapes and types that do not fit together are `Damaged`; the graph's ids are
-        compared with their range when they are first used.
+        compared with their range when they are first used. Where nothing is said of how the graph was built, its recall
+        is unknown.
         """
-        manifold = cls(**parameters)
+        known = dict(parameters)
+        record = known.pop(BUILT, None)
+        manifold = cls(**known)
         checked = manifold._fitted = manifold.check_params()
         check_arrays(arrays, checked.k)
         n = len(arrays["vectors"])
         manifold._lists = Neighbours(arrays["neighbour_ids"], arrays["neighbour_similarities"])
         manifold._sound = False
+        manifold.graph_ = Built.by(UNKNOWN) if record is None else Built.of(record)
         manifold.vectors_ = arrays["vectors"]
         manifold.layout_ = Layout(arrays["images"], arrays["starts"])
         manifold.neighbours_ = manifold._lists.first(min(checked.k, n - 1))

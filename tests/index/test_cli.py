@@ -215,6 +215,25 @@ def test_info_tells_the_health_of_the_graph_in_words(index: Index) -> None:
     assert json.loads(run("info", index.path, "--json").stdout)["health"]["regions"] == len(index.boxes)
 
 
+def test_info_tells_how_the_graph_was_built(index: Index, photos: Path, tmp_path: Path) -> None:
+    assert "- Neighbours were found by comparing all pairs: none is missing.\n" in run("info", index.path).stdout
+    facts = json.loads(run("info", index.path, "--json").stdout)
+    assert facts["manifold"]["graph"] == "auto"
+    assert (facts["graph"]["method"], facts["graph"]["recall"]) == ("exact", 1.0)
+    target = tmp_path / "i.manifind"
+    assert run("index", photos, "-o", target, "-k", 10, "--means", 5, "--graph", "nn-descent").exit_code == 0
+    told = run("info", target).stdout
+    assert re.search(
+        r"- Neighbours were found by NN-Descent: [\d.]+ % of the true ones, estimated on \d+ regions", told
+    )
+    facts = json.loads(run("info", target, "--json").stdout)
+    assert facts["manifold"]["graph"] == facts["graph"]["method"] == "nn-descent"
+    assert facts["graph"]["sample"] == facts["regions"] <= 60
+    assert facts["graph"]["recall"] > 0.9
+    assert run("index", photos, "-o", target, "--graph", "exact").exit_code == 2  # settled when it was made
+    assert "'auto', 'exact', 'nn-descent'" in run("index", photos, "--graph", "hnsw").stderr
+
+
 def test_a_folder_that_moved_is_followed(photos: Path, tmp_path: Path) -> None:
     shutil.copytree(photos, tmp_path / "old")
     assert (

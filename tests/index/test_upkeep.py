@@ -18,11 +18,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from manifind import Damaged, InvalidInput
+from manifind import Damaged, InvalidInput, store
 from manifind.describe import Describer, learn
+from manifind.graph import Built
 from manifind.index import Estimate, Index, estimate, gather
 from manifind.index import index as index_module
 from manifind.index.catalogue import REMOVED
+from manifind.index.generation import FORMAT, KIND
 from manifind.index.health import health
 from manifind.manifold import Manifold
 from tests.collections_of_regions import unit
@@ -408,6 +410,44 @@ def test_means_stand_for_the_regions_of_a_photo(folder: Path, tmp_path: Path, de
     assert_as_fresh(few, fresh)
     assert len(few.search("3.png", top=None)) == 9
     assert few.check() == []
+
+
+def test_what_is_said_of_the_graph_follows_it(
+    folder: Path, tmp_path: Path, describer: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As if it had been found by descent: what was measured then is carried along, not measured or made up anew.
+    rough = Built("nn-descent", 0.99, 0.75, 300)
+    monkeypatch.setattr("manifind.manifold.measured", lambda *_, **__: rough)
+    made = Index.create(tmp_path / "i.manifind", folder, describer=describer, **PARAMETERS)
+    monkeypatch.undo()
+    assert made.manifold.graph_ == rough
+    (folder / "1.png").rename(folder / "1b.png")  # no region changes
+    made.sync()
+    assert made.manifold.graph_ == Index.open(made.path, describer=made.describer).manifold.graph_ == rough
+    made.remove(["2.png"])
+    assert made.manifold.graph_ == rough._replace(updated=True)
+    assert made.info()["graph"]["recall"] == 0.75
+    assert "75.0 % of the true ones" in made.info()["graph"]["words"]
+    assert "before it last changed" in made.info()["graph"]["words"]
+    generation = made.generation
+    made.sync()
+    assert made.generation == generation  # nothing changed since
+
+
+def test_an_index_from_before_graphs_were_spoken_of_opens_and_is_exact(made: Index) -> None:
+    manifest = store.read_manifest(made.path, KIND, FORMAT)
+    fields = {name: said for name, said in manifest["fields"].items() if name != "built"}
+    fields["manifold"] = {**fields["manifold"], "graph": "exact"}
+    with store.writing(made.path, KIND) as writer:
+        writer.write(FORMAT, fields, {}, keep=manifest["files"])
+    old = Index.open(made.path, describer=made.describer)
+    assert old.manifold.graph_ == Built("exact", 1.0, 1.0, 0)
+    generation = old.generation
+    old.sync()
+    assert old.generation == generation
+    old.remove([old.catalogue.images[0].key])
+    assert old.info()["graph"]["method"] == "exact"
+    assert old.check() == []
 
 
 def test_half_precision_moves_scores_by_little(made: Index, tmp_path: Path) -> None:

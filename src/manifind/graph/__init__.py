@@ -6,6 +6,7 @@
 """
 
 from manifind.graph.affinity import kernel, mutual_affinity, normalise, normalised_affinity, restrict
+from manifind.graph.choosing import AUTO, GIVEN, UNKNOWN, Built, choose, expected_seconds, measured, settled
 from manifind.graph.neighbours import (
     GRAPHS,
     NOBODY,
@@ -17,17 +18,25 @@ from manifind.graph.neighbours import (
 from manifind.graph.update import given_origin, update_neighbours
 
 __all__ = [
+    "AUTO",
+    "GIVEN",
     "GRAPHS",
     "NOBODY",
+    "UNKNOWN",
+    "Built",
     "Neighbours",
+    "choose",
     "exact_neighbours",
+    "expected_seconds",
     "given_neighbours",
     "given_origin",
     "kernel",
+    "measured",
     "mutual_affinity",
     "nn_descent_neighbours",
     "normalise",
     "normalised_affinity",
     "restrict",
+    "settled",
     "update_neighbours",
 ]

@@ -22,7 +22,7 @@ from manifind.index.generation import CATALOGUE, FORMAT, KIND, Generation
 from manifind.index.journal import Journal
 from manifind.index.recipe import Recipe
 from manifind.index.wanted import Wanted
-from manifind.manifold import LARGEST_CHANGE, Manifold
+from manifind.manifold import BUILT, LARGEST_CHANGE, Manifold
 from manifind.validation import FloatArray, IntArray
 
 ROWS = 2**14
@@ -155,7 +155,8 @@ def _manifold(
         return None
     if before is None or (regions.origin < 0).mean() > LARGEST_CHANGE:
         return _fitted(writer, recipe.manifold(memory=scratch), regions, report)
-    manifold = Manifold.from_arrays({**recipe.parameters, "memory": scratch}, before.manifold.to_arrays()[1])
+    known, arrays = before.manifold.to_arrays()
+    manifold = Manifold.from_arrays({**recipe.parameters, "memory": scratch, BUILT: known[BUILT]}, arrays)
     return manifold.update(regions.vectors, regions.image_of, regions.origin, progress=_of_graph(report))
 
 
@@ -165,15 +166,19 @@ def _write(
     files = {CATALOGUE: catalogue.to_bytes()}
     if manifold is None:
         # Names or times changed, and no region: all but the catalogue stays.
-        present = store.read_manifest(writer.path, KIND, FORMAT)["files"]
-        kept = {name: listed for name, listed in present.items() if name != CATALOGUE}
-        writer.write(FORMAT, recipe.fields, {}, files, keep=kept)
+        present = store.read_manifest(writer.path, KIND, FORMAT)
+        kept = {name: listed for name, listed in present["files"].items() if name != CATALOGUE}
+        built = {name: said for name, said in present["fields"].items() if name == BUILT}
+        writer.write(FORMAT, {**recipe.fields, **built}, {}, files, keep=kept)
         return
-    _, arrays = manifold.to_arrays()
+    known, arrays = manifold.to_arrays()
     learnt = recipe.describer.whitening
     whitening = {} if learnt is None else {"whitening_mean": learnt.mean, "whitening_project": learnt.project}
     writer.write(
-        FORMAT, recipe.fields, {**arrays, "vectors": regions.vectors, "boxes": regions.boxes, **whitening}, files
+        FORMAT,
+        {**recipe.fields, BUILT: known[BUILT]},
+        {**arrays, "vectors": regions.vectors, "boxes": regions.boxes, **whitening},
+        files,
     )
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from manifind import kernels
 from manifind.describe import Describer
 from manifind.errors import InvalidInput
+from manifind.graph import AUTO, choose, expected_seconds
 from manifind.index.gather import Plan
 from manifind.index.generation import Generation
 from manifind.index.recipe import Recipe
@@ -112,7 +113,9 @@ def estimate(recipe: Recipe, chosen: Plan, known: Generation | None, *, timed: b
     scratch = n * 2 * d + new * (2 * d + 16) + (4 * n * d if whole else 0)
     seconds = 0.0
     if timed:
-        multiplications = n * n * d if whole else 2 * n * new * d
+        method = choose(n, checked.k) if checked.graph == AUTO else checked.graph
+        share = expected_seconds(method, n, checked.k, d) / max(expected_seconds("exact", n, checked.k, d), 1e-9)
+        multiplications = share * n * n * d if whole else 2 * n * new * d
         seconds = len(chosen.new) * seconds_a_photo(recipe.describer) + multiplications * _seconds_a_multiplication(d)
     memory = PROGRAM + checked.memory + lists + TEMPORARY * 8 * edges
     return Estimate(len(chosen.new), n, seconds, kept + scratch, kept, memory)

@@ -7,8 +7,9 @@ from typing import Any, Self
 from manifind import store
 from manifind.describe import Whitening
 from manifind.errors import Damaged
+from manifind.graph import Built
 from manifind.index.catalogue import Catalogue
-from manifind.manifold import Manifold
+from manifind.manifold import BUILT, Manifold
 from manifind.validation import FloatArray
 
 KIND, FORMAT = "index", 2
@@ -23,6 +24,7 @@ class Generation:
     stamp: str
     """No other generation has the same."""
     fields: dict[str, Any]
+    """What its recipe says of it."""
     catalogue: Catalogue
     manifold: Manifold
     boxes: FloatArray
@@ -46,9 +48,11 @@ class Generation:
 
     @classmethod
     def _of(cls, path: Path, stored: store.Stored) -> Self:
-        arrays, fields = stored.arrays, stored.fields
+        arrays, fields = stored.arrays, dict(stored.fields)
         try:
-            manifold = Manifold.from_arrays(fields["manifold"], arrays)
+            # Before there was a choice, the lists were those of the parameter.
+            built = fields.pop(BUILT, None) or Built.by(fields["manifold"]["graph"])._asdict()
+            manifold = Manifold.from_arrays({**fields["manifold"], BUILT: built}, arrays)
             catalogue = Catalogue.open(stored.files[CATALOGUE])
             boxes = arrays["boxes"]
             learnt = "whitening_mean" in arrays

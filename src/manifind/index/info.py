@@ -8,7 +8,7 @@ from manifind.index.health import health, whitening_in_words
 
 
 def info(path: Path, now: Generation) -> dict[str, Any]:
-    """Return counts, bytes, parameters and the health of the graph."""
+    """Return counts, bytes, parameters, and how the graph was built and does."""
     fields, manifold, photos = now.fields, now.manifold, len(now.catalogue)
     manifold.check_ids()
     facts = health(manifold.S_, manifold.neighbours_)
@@ -28,6 +28,7 @@ def info(path: Path, now: Generation) -> dict[str, Any]:
         "means": fields["means"],
         "whitening": {**fields["whitening"], "words": whitening_in_words(fields["whitening"], photos)},
         "manifold": fields["manifold"],
+        "graph": {**manifold.graph_._asdict(), "words": manifold.graph_.words()},
         "health": facts.as_dict(),
         "skipped": [{"key": one.key, "reason": one.reason} for one in now.catalogue.skipped],
     }

@@ -21,7 +21,7 @@ export async function showHealth(main) {
     const facts = await api.info();
     const { skipped = [] } = facts;
     section.append(
-      h("ul", { class: "lead" }, [...facts.health.words, facts.whitening.words].map((words) => h("li", {}, words))),
+      h("ul", { class: "lead" }, [facts.graph.words, ...facts.health.words, facts.whitening.words].map((words) => h("li", {}, words))),
       h("dl", {}, Object.entries(NAMES).filter(([name]) => facts[name] !== undefined).flatMap(([name, label]) => [
         h("dt", {}, label), h("dd", {}, shown(name, facts[name]))])),
       h("h2", {}, "How it was made"),

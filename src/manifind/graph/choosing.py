@@ -1,0 +1,178 @@
+"""Which way to find neighbours, and how many of the true ones it found.
+
+`choose` weighs comparing all pairs against NN-Descent by what each is expected to take. `measured` looks at lists that
+were found and compares a sample of them with exact search: what it returns is kept with the graph, so that whoever
+searches it can know how far to trust it.
+"""
+
+import logging
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from manifind import kernels
+from manifind.errors import Damaged
+from manifind.graph.neighbours import DEFAULT_MEMORY, Neighbours, without_self
+from manifind.validation import FloatArray
+
+log = logging.getLogger("manifind")
+
+AUTO, EXACT, DESCENT, GIVEN, UNKNOWN = "auto", "exact", "nn-descent", "given", "unknown"
+
+# -- what each is expected to take: all that `choose` knows of the machine ---------------------------------------------
+
+EXACT_UP_TO = 200_000
+"""Regions up to which all pairs are compared whatever it takes: minutes, on any machine."""
+
+MULTIPLICATIONS = {True: 1.5e11, False: 4.6e10}
+"""A second and thread of `exact_neighbours`, with the compiled core and without (AMD EPYC with AVX-512; d = 512)."""
+
+DESCENT_SECONDS, DESCENT_N, DESCENT_K = 1.4e-9, 1.1, 1.25
+"""NN-Descent on one thread takes the first · d · n to the second · k to the third: 14 s for 50,000 regions of 512
+dimensions at k = 50, 37 s for 25,000 at k = 200 (the same machine)."""
+
+SPEEDUP = {EXACT: 1.0, DESCENT: 0.9}
+"""t threads are t to this power as fast as one; assumed."""
+
+EXPECTED_RECALL = {EXACT: 1.0, DESCENT: 0.99}
+
+# ----------------------------------------------------------------------------------------------------------------------
+
+SAMPLE = 300
+"""Regions whose lists are compared with exact search: one pass over the vectors for all of them."""
+
+TIE = 1e-6
+"""Similarities nearer than this are equal: products are rounded in another order elsewhere."""
+
+POOR = 0.9
+"""Recall below which something is wrong, and said."""
+
+
+class Built(NamedTuple):
+    """How the neighbour lists of a graph were found, and which part of the true neighbours they have."""
+
+    method: str
+    """"exact", "nn-descent", "given" to `fit`, or "unknown" where it was saved before this was."""
+    expected_recall: float | None
+    """Before they were found; None where nothing was known."""
+    recall: float | None
+    """1 by construction where all pairs were compared, else measured when they were found; None where it was not."""
+    sample: int
+    """Regions that it was measured on; 0 where it was not."""
+    updated: bool = False
+    """Whether the collection changed since it was measured. Lists of all pairs stay complete."""
+
+    @classmethod
+    def by(cls, method: str) -> Self:
+        """Return what is known before anything is measured."""
+        expected = EXPECTED_RECALL.get(method)
+        return cls(method, expected, 1.0 if method == EXACT else None, 0)
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Self:
+        """Return what `_asdict` wrote, or raise `Damaged`."""
+        try:
+            built = cls(**record)
+            numbers = (built.expected_recall, built.recall)
+            sound = all(one is None or 0 <= one <= 1 for one in numbers) and built.sample >= 0
+        except TypeError:
+            sound = False
+        if not sound or not isinstance(built.method, str):
+            raise Damaged(f"what is said of the graph's making is none ({record!r}); restore it, or save it again.")
+        return built
+
+    def after_update(self) -> Self:
+        """Return what holds of the lists once some were repaired."""
+        return self if self.method == EXACT else self._replace(updated=True)
+
+    def words(self) -> str:
+        """Say it in a sentence."""
+        if self.method == EXACT:
+            return "Neighbours were found by comparing all pairs: none is missing."
+        if self.method == UNKNOWN:
+            return "How neighbours were found is not known."
+        how = "were found by NN-Descent" if self.method == DESCENT else "were given"
+        if self.recall is None:
+            return f"Neighbours {how}; how many of the true ones was not measured."
+        when = " when the graph was built, before it last changed" if self.updated else ""
+        remedy = "; graph='exact' (--graph exact) finds all" if self.recall < POOR else ""
+        share = math.floor(1000 * self.recall) / 10  # never 100 unless it is
+        return f"Neighbours {how}: {share:.1f} % of the true ones, estimated on {self.sample} regions{when}{remedy}."
+
+
+def choose(n: int, k: int, threads: int | None = None, *, compiled: bool | None = None) -> str:
+    """Return the way to find the `k` neighbours of each of `n` regions: "exact" or "nn-descent".
+
+    Exact, unless there are more than `EXACT_UP_TO` regions and NN-Descent is expected to be faster.
+
+    Parameters
+    ----------
+    n, k : int
+    threads : int, optional
+        Those that there are, by default.
+    compiled : bool, optional
+        Whether there is the compiled core; looked up by default.
+    """
+    if n <= EXACT_UP_TO:
+        return EXACT
+    exact, descent = (expected_seconds(way, n, k, 512, threads, compiled=compiled) for way in (EXACT, DESCENT))
+    return EXACT if exact <= descent else DESCENT
+
+
+def expected_seconds(
+    method: str, n: int, k: int, d: int, threads: int | None = None, *, compiled: bool | None = None
+) -> float:
+    """Return about how long a way takes to find the `k` neighbours of each of `n` regions of `d` dimensions."""
+    threads = kernels.thread_count() if threads is None else threads
+    compiled = kernels.compiled() if compiled is None else compiled
+    if method == EXACT:
+        alone = n * n * d / MULTIPLICATIONS[compiled]
+    else:
+        alone = DESCENT_SECONDS * d * n**DESCENT_N * k**DESCENT_K
+    return float(alone / threads ** SPEEDUP[method])
+
+
+def settled(graph: str, n: int, k: int) -> str:
+    """Return the way that `graph` means: itself, or what "auto" picks, which a line of the log says."""
+    if graph != AUTO:
+        return graph
+    method = choose(n, k)
+    log.info("graph: %s for %s regions and k = %d, expected recall %g", method, f"{n:,}", k, EXPECTED_RECALL[method])
+    return method
+
+
+def measured(
+    method: str, lists: Neighbours, vectors: FloatArray, k: int, *, sample: int = SAMPLE, memory: int = DEFAULT_MEMORY
+) -> Built:
+    """Return how the lists were found and their recall: nothing to measure where all pairs were compared.
+
+    Recall is the share of the `k` places of a list whose region is as similar as the true k-th neighbour or more, so
+    that any of equally similar regions counts as found, over a random sample of the regions.
+
+    Parameters
+    ----------
+    method : {"exact", "nn-descent", "given"}
+    lists : Neighbours
+        At least `k` long, or n − 1.
+    vectors : (n, d) float32
+    k, sample, memory : int
+        Neighbours that count, regions to look at, and bytes of scratch.
+    """
+    built = Built.by(method)
+    n = len(vectors)
+    k = min(k, n - 1)
+    if method == EXACT or k < 1:
+        return built
+    rows = np.random.default_rng(0).choice(n, min(n, sample), replace=False).astype(np.int32)
+    # Of a view, which is forgotten: rows that are searched again and again would be compressed, and kept.
+    truth = kernels.nearest(vectors[rows], vectors[:], k + 1, memory=memory)
+    _, similarities = without_self(*truth, rows)
+    found = 0
+    for row, last in zip(rows.tolist(), similarities[:, -1].tolist(), strict=True):
+        ids = np.unique(lists.ids[row, :k])
+        found += int((vectors[ids[ids >= 0]] @ vectors[row] >= last - TIE).sum())
+    built = built._replace(recall=min(1.0, found / (len(rows) * k)), sample=len(rows))
+    log.log(logging.WARNING if found < POOR * len(rows) * k else logging.INFO, "graph: %s", built.words())
+    return built
