@@ -238,7 +238,8 @@ class _Graph:
 
 
 def _on_exact_graph(choice: Choice) -> bool:
-    return choice.method.on_graph and choice.parameters["graph"] == "exact"
+    """Whether it is on the lists that are found once for all: "auto" too, so that figures are every machine's."""
+    return choice.method.on_graph and choice.parameters["graph"] in ("auto", "exact")
 
 
 def _unpadded(table: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int32], ...]:
