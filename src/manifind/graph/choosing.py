@@ -15,7 +15,7 @@ import numpy as np
 from manifind import kernels
 from manifind.errors import Damaged
 from manifind.graph.neighbours import DEFAULT_MEMORY, Neighbours, without_self
-from manifind.validation import FloatArray
+from manifind.validation import Vectors
 
 log = logging.getLogger("manifind")
 
@@ -144,7 +144,7 @@ def settled(graph: str, n: int, k: int) -> str:
 
 
 def measured(
-    method: str, lists: Neighbours, vectors: FloatArray, k: int, *, sample: int = SAMPLE, memory: int = DEFAULT_MEMORY
+    method: str, lists: Neighbours, vectors: Vectors, k: int, *, sample: int = SAMPLE, memory: int = DEFAULT_MEMORY
 ) -> Built:
     """Return how the lists were found and their recall: nothing to measure where all pairs were compared.
 
@@ -156,7 +156,7 @@ def measured(
     method : {"exact", "nn-descent", "given"}
     lists : Neighbours
         At least `k` long, or n − 1.
-    vectors : (n, d) float32
+    vectors : (n, d) float32 or float16
     k, sample, memory : int
         Neighbours that count, regions to look at, and bytes of scratch.
     """
@@ -167,12 +167,13 @@ def measured(
         return built
     rows = np.random.default_rng(0).choice(n, min(n, sample), replace=False).astype(np.int32)
     # Of a view, which is forgotten: rows that are searched again and again would be compressed, and kept.
-    truth = kernels.nearest(vectors[rows], vectors[:], k + 1, memory=memory)
+    truth = kernels.nearest(vectors[rows].astype(np.float32), vectors[:], k + 1, memory=memory)
     _, similarities = without_self(*truth, rows)
     found = 0
     for row, last in zip(rows.tolist(), similarities[:, -1].tolist(), strict=True):
         ids = np.unique(lists.ids[row, :k])
-        found += int((vectors[ids[ids >= 0]] @ vectors[row] >= last - TIE).sum())
+        listed, own = vectors[ids[ids >= 0]].astype(np.float32), vectors[row].astype(np.float32)
+        found += int((listed @ own >= last - TIE).sum())
     built = built._replace(recall=min(1.0, found / (len(rows) * k)), sample=len(rows))
     log.log(logging.WARNING if found < POOR * len(rows) * k else logging.INFO, "graph: %s", built.words())
     return built

@@ -30,8 +30,8 @@ LONG = 200
 MUTUAL = 0.5
 """Share of neighbours that are mutual, at most, in collections that were seen (0.44 on Oxford5k at k = 100)."""
 
-TEMPORARY = 3
-"""How many times the graph is in memory while mutual neighbours are picked out."""
+TEMPORARY = {True: 1.25, False: 3}
+"""How many times the graph is in memory while mutual neighbours are picked out, with the compiled core and without."""
 
 PROGRAM = 2**29
 """Bytes that Python, its libraries, a network and the photos being read take."""
@@ -117,7 +117,7 @@ def estimate(recipe: Recipe, chosen: Plan, known: Generation | None, *, timed: b
         share = expected_seconds(method, n, checked.k, d) / max(expected_seconds("exact", n, checked.k, d), 1e-9)
         multiplications = share * n * n * d if whole else 2 * n * new * d
         seconds = len(chosen.new) * seconds_a_photo(recipe.describer) + multiplications * _seconds_a_multiplication(d)
-    memory = PROGRAM + checked.memory + lists + TEMPORARY * 8 * edges
+    memory = PROGRAM + checked.memory + lists + round(TEMPORARY[kernels.compiled()] * 8 * edges)
     return Estimate(len(chosen.new), n, seconds, kept + scratch, kept, memory)
 
 

@@ -7,7 +7,7 @@ from typing import Any, Self
 from manifind import store
 from manifind.describe import Whitening
 from manifind.errors import Damaged
-from manifind.graph import Built
+from manifind.graph import UNKNOWN, Built
 from manifind.index.catalogue import Catalogue
 from manifind.manifold import BUILT, Manifold
 from manifind.validation import FloatArray
@@ -51,7 +51,7 @@ class Generation:
         arrays, fields = stored.arrays, dict(stored.fields)
         try:
             # Before there was a choice, the lists were those of the parameter.
-            built = fields.pop(BUILT, None) or Built.by(fields["manifold"]["graph"])._asdict()
+            built = fields.pop(BUILT, None) or Built.by(fields["manifold"].get("graph", UNKNOWN))._asdict()
             manifold = Manifold.from_arrays({**fields["manifold"], BUILT: built}, arrays)
             catalogue = Catalogue.open(stored.files[CATALOGUE])
             boxes = arrays["boxes"]
