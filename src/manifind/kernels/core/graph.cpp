@@ -6,10 +6,6 @@
 #include <limits>
 #include <stdexcept>
 
-#ifdef __linux__
-#include <sys/mman.h>
-#endif
-
 #include "parallel.h"
 
 namespace manifind {
@@ -25,25 +21,12 @@ void by_rows(int64_t n, int threads, Work work) {
              [&](int64_t task, int) { work(task * ROWS, std::min(n, (task + 1) * ROWS)); });
 }
 
-// Entries that are written here and there wait for the memory, one after the other unless it is asked for them before,
-// and for the tables of its pages, which are fewer where pages are large.
+// Entries that are written here and there wait for the memory, one after the other unless it is asked for them before.
 void prefetch(const void* place) {
 #ifdef __GNUC__
-    __builtin_prefetch(place, 1);
+    __builtin_prefetch(place);
 #else
     (void)place;
-#endif
-}
-
-template <class T>
-void in_large_pages(Buffer<T>& buffer) {
-#ifdef __linux__
-    const uintptr_t page = 4096, data = uintptr_t(buffer.data());
-    const uintptr_t begin = (data + page - 1) / page * page;
-    const uintptr_t end = (data + uintptr_t(buffer.size()) * sizeof(T)) / page * page;
-    if (end > begin) (void)madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);  // or as it was
-#else
-    (void)buffer;
 #endif
 }
 
@@ -155,12 +138,8 @@ std::vector<int64_t> turn_round(const Lists& lists, const std::vector<float>& li
         }
         listed[i + 1] = at;
     }
-    Buffer<int32_t>& columns = result.columns;
-    Buffer<float>& values = result.values;
-    columns.resize(listed[n]);
-    values.resize(listed[n]);
-    in_large_pages(columns);
-    in_large_pages(values);
+    Buffer<int32_t>& columns = result.columns = Buffer<int32_t>(listed[n]);
+    Buffer<float>& values = result.values = Buffer<float>(listed[n]);
     each_list([&](int64_t* cursor, int32_t i, const Neighbour* list, int64_t count) {
         for (int64_t e = 0; e < count; ++e) {
             prefetch(columns.data() + cursor[list[e].id]);
@@ -218,8 +197,8 @@ Affinity mutual_affinity(const Lists& lists, float gamma, float slack, bool norm
         std::memmove(columns.data() + to, columns.data() + from, size_t(count) * sizeof(int32_t));
         std::memmove(values.data() + to, values.data() + from, size_t(count) * sizeof(float));
     }
-    columns.resize(starts[n]);
-    values.resize(starts[n]);
+    columns.shrink(starts[n]);
+    values.shrink(starts[n]);
     result.degrees.assign(degrees.begin(), degrees.end());
     if (!normalised) return result;
     for (double& one : degrees) one = one > 0 ? 1 / std::sqrt(one) : 0;

@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
-#include <new>
 #include <vector>
 
 #include "loops.h"
+#include "memory.h"
 
 namespace manifind {
 
@@ -25,12 +25,12 @@ struct Lists {
 template <class T>
 class Buffer {
    public:
-    explicit Buffer(int64_t size = 0) { resize(size); }
-    void resize(int64_t size) {
-        auto* moved = static_cast<T*>(std::realloc(data_.get(), size_t(std::max<int64_t>(1, size)) * sizeof(T)));
-        if (!moved) throw std::bad_alloc();
-        (void)data_.release();  // it is what moved
-        data_.reset(moved);
+    explicit Buffer(int64_t size = 0) : data_(OnLines<T>().allocate(size_t(std::max<int64_t>(1, size)))), size_(size) {}
+    void shrink(int64_t size) {
+        if (auto* moved = static_cast<T*>(std::realloc(data_.get(), size_t(std::max<int64_t>(1, size)) * sizeof(T)))) {
+            (void)data_.release();  // it is what moved
+            data_.reset(moved);
+        }
         size_ = size;
     }
     T* data() { return data_.get(); }
@@ -43,7 +43,7 @@ class Buffer {
         void operator()(T* one) const { std::free(one); }
     };
     std::unique_ptr<T, Free> data_;
-    int64_t size_ = 0;
+    int64_t size_;
 };
 
 struct Affinity {
