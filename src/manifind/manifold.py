@@ -538,7 +538,7 @@ class Manifold:
             ]
         )
         lists = self._lists.first(width - 1)
-        if part.regions is not None or self._fitted.graph != "exact" or lists.ids.shape[1] < width - 1:
+        if part.regions is not None or self.graph_.method != "exact" or lists.ids.shape[1] < width - 1:
             own[:] = -1
         listed = np.flatnonzero(own >= 0)
         named = lists.ids[own[listed]]

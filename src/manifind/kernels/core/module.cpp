@@ -241,9 +241,9 @@ auto handed(Buffer<T> buffer) {
 
 // Rows may lie apart, as those of lists that were cut shorter do.
 template <class T>
-using Rows = nb::ndarray<T, nb::ndim<2>, nb::device::cpu>;
+using Strided = nb::ndarray<T, nb::ndim<2>, nb::device::cpu>;
 
-nb::tuple mutual_affinity_(Rows<const int32_t> ids, Rows<const float> similarities, double gamma, double slack,
+nb::tuple mutual_affinity_(Strided<const int32_t> ids, Strided<const float> similarities, double gamma, double slack,
                            bool normalised, int threads) {
     const int64_t n = int64_t(ids.shape(0)), width = int64_t(ids.shape(1));
     demand(n < (int64_t(1) << 31), "ids has more rows than int32 can number");
