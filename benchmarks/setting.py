@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
+from typing import TypeVar
 
 import faiss
 import numpy as np
@@ -15,10 +16,11 @@ from manifind import __version__
 from manifind.validation import FloatArray, IntArray
 
 BATCH = 64
+Result = TypeVar("Result")
 
 
 def collection(rows: int | None) -> tuple[str, FloatArray, IntArray, list[FloatArray]]:
-    """Return what the data is, its regions, and 64 queries."""
+    """Return what the data is, its regions, and 64 queries; more regions than there are are made up, which it says."""
     if oxford5k_data.at_hand():
         protocol = oxford5k_data.oxford5k()
         vectors, image_of, queries = protocol.vectors, protocol.image_of, protocol.queries
@@ -32,7 +34,25 @@ def collection(rows: int | None) -> tuple[str, FloatArray, IntArray, list[FloatA
         queries = [vectors[at * 21 : at * 21 + 21] for at in range(BATCH)]
         name = "synthetic regions (no Oxford5k at hand)"
     queries = (queries * (BATCH // len(queries) + 1))[:BATCH]
+    if rows is not None and rows > len(vectors):
+        name += f", and {rows - len(vectors):,} made of them by noise"
+        return name, *_grown(vectors, image_of, rows), queries
     return name, vectors[:rows], image_of[:rows], queries
+
+
+def _grown(vectors: FloatArray, image_of: IntArray, rows: int) -> tuple[FloatArray, IntArray]:
+    """Add regions near others, 21 of different ones to a photo."""
+    rng = np.random.default_rng(0)
+    n, d = vectors.shape
+    grown = np.empty((rows, d), np.float32)
+    grown[:n] = vectors
+    for start in range(n, rows, 2**16):
+        block = grown[start : start + 2**16]
+        block[:] = vectors[rng.integers(n, size=len(block))]
+        block += rng.standard_normal(block.shape, np.float32) * np.float32(0.7 / np.sqrt(d))
+        block /= np.linalg.norm(block, axis=1, keepdims=True)
+    more = image_of[-1] + 1 + np.arange(rows - n, dtype=np.int32) // 21
+    return grown, np.concatenate([image_of, more])
 
 
 def in_turns(repeats: int, *works: Callable[[], object], now: Callable[[], float] = time.perf_counter) -> list[float]:
@@ -44,6 +64,31 @@ def in_turns(repeats: int, *works: Callable[[], object], now: Callable[[], float
             work()
             taken.append(now() - began)
     return [median(taken) for taken in seconds]
+
+
+class Clock:
+    """CPU time with one thread, so that it can be measured on a busy machine; the wall's with more."""
+
+    def __init__(self, threads: int) -> None:
+        self._now = time.process_time if threads == 1 else time.perf_counter
+
+    def in_turns(self, repeats: int, *works: Callable[[], object]) -> list[float]:
+        """Return the median seconds of each."""
+        return in_turns(repeats, *works, now=self._now)
+
+    def once(self, work: Callable[[], Result]) -> tuple[float, Result]:
+        """Return the seconds that it took, and what it returned."""
+        began = self._now()
+        result = work()
+        return self._now() - began, result
+
+
+def limits(clock: Clock) -> dict[str, float]:
+    """Measure the rate of a matrix product and of reading memory, here and now."""
+    a = np.random.default_rng(0).random((1024, 1024), np.float32)
+    much = np.ones(2**26, np.float32)  # zeros would be one page, read again and again
+    product, reading = clock.in_turns(5, lambda: a @ a, lambda: much.max())
+    return {"sgemm_gflops": 2 * 1024**3 / product / 1e9, "read_gb_s": much.nbytes / reading / 1e9}
 
 
 def versions() -> dict[str, str]:

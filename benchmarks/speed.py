@@ -1,26 +1,25 @@
 """How fast each stage is, as ratios to named peers measured in the same run, beside the machine's own limits.
 
-    python benchmarks/speed.py STAGE [--rows N] [--k 200] [--threads T] [--repeats 5] [--json]
+    python benchmarks/speed.py STAGE [--rows N] [--k 200] [--query-k 200] [--threads T] [--repeats 5] [--json]
 
-graph       neighbours of all regions, exact and in eight bits with little slack, against faiss `IndexFlatIP`; with
-            --nn-descent against pynndescent too
-affinity    S from the neighbour lists, against the same in NumPy and SciPy
+graph       neighbours of all regions: exact, and in eight bits with little slack, against faiss `IndexFlatIP`
+descent     NN-Descent against pynndescent, and against comparing all pairs
+affinity    the mutual affinity and its normalisation, from the lists, against NumPy and SciPy
 query       conjugate gradient, 20 iterations: one query, 64 together, and ``engine="local"``, against SciPy's float64
             `cg` on one thread; the images among the first 100 that agree
-neighbours  the neighbours of one query's regions, against `IndexFlatIP` with its BLAS threshold lowered
+neighbours  the neighbours of 21 regions of a query, against `IndexFlatIP` with its BLAS threshold lowered
 truncation  the part of the graph that a shortlist of 2,500 photos leaves, and the solution on it, against SciPy
 engines     time, memory and mAP of every engine that `Manifold.search` knows, on Oxford5k
-growth      graph, query and memory against n, 10,000 … --rows regions (synthetic ones beyond what is at hand), and a
-            plot of them with --plot FILE
+paper       one query and many, from descriptors to ranking, beside what the paper reports for Oxford5k
 
-On the regions of Oxford5k where they are at hand, else on synthetic ones, which it says. Rivals take turns; times are
-medians, of CPU time with one thread and of the clock with more, so that one thread can be measured on a busy machine.
+On the regions of Oxford5k where they are at hand, else on synthetic ones, which it says; with more --rows than that,
+on regions made of them by noise. Rivals take turns; times are medians, of CPU time with one thread and of the clock
+with more, so that one thread can be measured on a busy machine. ``benchmarks/growth.py`` has the cost against n.
 """
 
 import argparse
 import itertools
 import json
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -34,39 +33,18 @@ from threadpoolctl import threadpool_limits
 import oxford5k_data
 from manifind import Manifold, kernels
 from manifind.diffusion import ENGINES, dense, seed
-from manifind.graph import (
-    Neighbours,
-    exact_neighbours,
-    nn_descent_neighbours,
-    normalise,
-    normalised_affinity,
-    restrict,
-)
+from manifind.diffusion.prepared import PREPARED
+from manifind.graph import Neighbours, exact_neighbours, normalise, normalised_affinity, restrict
+from manifind.graph import nn_descent_neighbours as descent_neighbours
 from manifind.graph.affinity import _mutual_affinity as plain_affinity
 from manifind.kernels import nearest, nearest_others
 from manifind.validation import FloatArray, IntArray
-from setting import BATCH, collection, cpu, in_turns, versions
+from setting import BATCH, Clock, collection, cpu, limits, versions
 
 Row = dict[str, Any]
-
-
-class Clock:
-    """CPU time with one thread, the wall's with more."""
-
-    def __init__(self, threads: int) -> None:
-        self._now = time.process_time if threads == 1 else time.perf_counter
-
-    def in_turns(self, repeats: int, *works: Callable[[], object]) -> list[float]:
-        """Return the median seconds of each."""
-        return in_turns(repeats, *works, now=self._now)
-
-
-def limits(clock: Clock) -> Row:
-    """Measure the rate of a matrix product and of reading memory, here and now."""
-    a = np.random.default_rng(0).random((1024, 1024), np.float32)
-    much = np.ones(2**26, np.float32)  # zeros would be one page, read again and again
-    product, reading = clock.in_turns(5, lambda: a @ a, lambda: much.max())
-    return {"sgemm_gflops": 2 * 1024**3 / product / 1e9, "read_gb_s": much.nbytes / reading / 1e9}
+ALPHA, STEPS, TOL = 0.99, 20, 1e-6
+PAPER = {"ms": 664.0, "ms_cg": 600.0, "cores": 4}
+"""Iscen et al., CVPR 2017: the average query on Oxford5k with regional diffusion."""
 
 
 def recall(ids: IntArray, vectors: FloatArray, k: int) -> float:
@@ -74,40 +52,72 @@ def recall(ids: IntArray, vectors: FloatArray, k: int) -> float:
     sample = np.random.default_rng(0).choice(len(vectors), min(500, len(vectors)), replace=False)
     _, truth = faiss.knn(vectors[sample], vectors, k + 1, metric=faiss.METRIC_INNER_PRODUCT)[::-1]
     worst = truth[:, k][:, None] - 1e-6
-    reached = np.einsum("id,ikd->ik", vectors[sample], vectors[ids[sample]]) >= worst
-    return float(reached.mean())
+    return float(
+        np.mean([(vectors[ids[i]] @ vectors[i] >= last).mean() for i, last in zip(sample, worst, strict=True)])
+    )
+
+
+def graphs(
+    works: dict[str, Callable[[], IntArray]], vectors: FloatArray, arguments: argparse.Namespace, clock: Clock
+) -> list[Row]:
+    """Time ways to find neighbours against the first of them, and look how many of the true ones each found."""
+    found: dict[str, IntArray] = {}
+
+    def keep(name: str) -> None:
+        found[name] = works[name]()
+
+    n, d = vectors.shape
+    seconds = clock.in_turns(arguments.repeats, *(partial(keep, name) for name in works))
+    return [
+        {
+            "method": name,
+            "s": taken,
+            "ratio": seconds[0] / taken,
+            "recall": recall(found[name], vectors, arguments.k),
+            "of sgemm": 2 * n * n * d / taken / 1e9 / arguments.limits["sgemm_gflops"],
+        }
+        for name, taken in zip(works, seconds, strict=True)
+    ]
 
 
 def graph(arguments: argparse.Namespace, clock: Clock) -> list[Row]:
     _, vectors, _, _ = collection(arguments.rows)
-    n, d = vectors.shape
-    found: dict[str, IntArray] = {}
+    k = arguments.k
 
-    def flat() -> None:
-        index = faiss.IndexFlatIP(d)
+    def flat() -> IntArray:
+        index = faiss.IndexFlatIP(vectors.shape[1])
         index.add(vectors)
-        found["faiss IndexFlatIP"] = index.search(vectors, arguments.k + 1)[1][:, 1:]
+        ids: IntArray = index.search(vectors, k + 1)[1][:, 1:]
+        return ids
 
-    works: dict[str, Callable[[], None]] = {"faiss IndexFlatIP": flat}
+    works: dict[str, Callable[[], IntArray]] = {
+        "faiss IndexFlatIP": flat,
+        "exact": lambda: exact_neighbours(vectors, k, memory=2**30).ids,
+    }
     if kernels.compiled():
-        works["exact"] = lambda: found.update({"exact": nearest_others(vectors, arguments.k, memory=2**30)[0]})
-        works["eight bits"] = lambda: found.update(
-            {"eight bits": nearest_others(vectors, arguments.k, memory=2**30, deviations=0.5)[0]}
-        )
-    if arguments.nn_descent:
-        nn_descent_neighbours(vectors[:500], 10)  # compiles
-        works["pynndescent"] = lambda: found.update({"pynndescent": nn_descent_neighbours(vectors, arguments.k).ids})
-    seconds = clock.in_turns(arguments.repeats, *works.values())
-    return [
-        {
-            "method": name,
-            "seconds": taken,
-            "ratio": seconds[0] / taken,
-            "recall": recall(found[name], vectors, arguments.k),
-            "gflops": 2 * n * n * d / taken / 1e9,
-        }
-        for name, taken in zip(works, seconds, strict=True)
-    ]
+        works["little slack"] = lambda: nearest_others(vectors, k, memory=2**30, deviations=0.25)[0]
+    return graphs(works, vectors, arguments, clock)
+
+
+def descent(arguments: argparse.Namespace, clock: Clock) -> list[Row]:
+    from pynndescent import NNDescent
+
+    _, vectors, _, _ = collection(arguments.rows)
+    k = arguments.k
+
+    def theirs(some: FloatArray, width: int) -> IntArray:
+        found = NNDescent(some, metric="dot", n_neighbors=width + 1, n_jobs=arguments.threads, random_state=0)
+        ids: IntArray = found.neighbor_graph[0][:, 1:]
+        return ids
+
+    theirs(vectors[:500], min(k, 100))  # compiles
+    works: dict[str, Callable[[], IntArray]] = {
+        "pynndescent": lambda: theirs(vectors, k),
+        "nn-descent": lambda: descent_neighbours(vectors, k).ids,
+    }
+    if not arguments.without_exact:
+        works["exact"] = lambda: exact_neighbours(vectors, k, memory=2**30).ids
+    return graphs(works, vectors, arguments, clock)
 
 
 def affinity(arguments: argparse.Namespace, clock: Clock) -> list[Row]:
@@ -118,10 +128,16 @@ def affinity(arguments: argparse.Namespace, clock: Clock) -> list[Row]:
         lambda: normalise(plain_affinity(lists, gamma)),
         lambda: normalised_affinity(lists, gamma),
     )
+    size = lists.ids.nbytes + lists.similarities.nbytes
     return [
-        {"method": name, "ms": 1e3 * taken, "ratio": seconds[0] / taken}
+        {"method": name, "ms": 1e3 * taken, "ratio": seconds[0] / taken, "of reading": reading(size, taken, arguments)}
         for name, taken in zip(("NumPy and SciPy", "normalised_affinity"), seconds, strict=True)
     ]
+
+
+def reading(size: float, seconds: float, arguments: argparse.Namespace) -> float:
+    """Return how near reading `size` bytes once in so many seconds comes to the machine's rate."""
+    return size / seconds / 1e9 / float(arguments.limits["read_gb_s"])
 
 
 def fitted(arguments: argparse.Namespace) -> tuple[Manifold, list[FloatArray]]:
@@ -136,29 +152,33 @@ def right_hand_sides(manifold: Manifold, queries: list[FloatArray]) -> FloatArra
 
 def query(arguments: argparse.Namespace, clock: Clock) -> list[Row]:
     manifold, queries = fitted(arguments)
-    y = right_hand_sides(manifold, queries)
-    return solvers(manifold.S_, manifold._part(None).pool, y, clock, arguments.repeats)
+    rows = solvers(manifold, right_hand_sides(manifold, queries), clock, arguments.repeats)
+    for row in rows:  # S once for each iteration of all columns that share it, eight bytes an entry
+        row["of reading"] = reading(8 * manifold.S_.nnz * STEPS, row["ms"] / 1e3 * row.pop("together"), arguments)
+    return rows
 
 
-def solvers(S: sp.csr_array, pool: sp.csr_array, y: FloatArray, clock: Clock, repeats: int) -> list[Row]:
-    system = sp.csr_array(sp.eye_array(len(y)) - 0.99 * S.astype(np.float64))
+def solvers(manifold: Manifold, y: FloatArray, clock: Clock, repeats: int) -> list[Row]:
+    """Time the solvers by query, and compare the first hundred images."""
+    S, pool = manifold.S_, manifold._part(None).pool
+    system = sp.csr_array(sp.eye_array(len(y)) - ALPHA * S.astype(np.float64))
     turn = iter(range(10**9))
 
     def scipy_cg(column: int | None = None) -> Any:
         with threadpool_limits(1):
-            b = 0.01 * y[:, next(turn) % BATCH if column is None else column].astype(np.float64)
-            return cg(system, b, rtol=1e-6, maxiter=20)[0]
+            b = (1 - ALPHA) * y[:, next(turn) % BATCH if column is None else column].astype(np.float64)
+            return cg(system, b, rtol=TOL, maxiter=STEPS)[0]
 
-    def one(engine: str) -> Any:
-        column = next(turn) % BATCH
-        return ENGINES[engine](S, y[:, column : column + 1], 0.99, 20, 1e-6)
+    def solved(engine: str, columns: list[int]) -> FloatArray:
+        return ENGINES[engine](S, np.ascontiguousarray(y[:, columns]), ALPHA, STEPS, TOL).scores
 
-    together = kernels.conjugate_gradient(S, y, 0.99, 20, 1e-6)  # orders the graph, once
+    everything, sample = list(range(BATCH)), list(range(0, BATCH, 8))
+    solved("cg", everything)  # orders the graph, once
     works: dict[str, Callable[[], Any]] = {
         "SciPy cg, float64": scipy_cg,
-        "one": lambda: one("cg"),
-        "one, local": lambda: one("local"),
-        f"{BATCH} together": lambda: kernels.conjugate_gradient(S, y, 0.99, 20, 1e-6),
+        "one": lambda: solved("cg", [next(turn) % BATCH]),
+        "one, local": lambda: solved("local", [next(turn) % BATCH]),
+        f"{BATCH} together": lambda: solved("cg", everything),
     }
     seconds = clock.in_turns(repeats, *works.values())
     seconds[-1] /= BATCH
@@ -166,34 +186,32 @@ def solvers(S: sp.csr_array, pool: sp.csr_array, y: FloatArray, clock: Clock, re
     def first(f: FloatArray) -> set[int]:
         return set(np.argsort(-(pool @ f), kind="stable")[:100].tolist())
 
-    sample = range(0, BATCH, 8)
     truth = [first(scipy_cg(column)) for column in sample]
     scores = {
-        "SciPy cg, float64": None,
-        "one": kernels.conjugate_gradient(S, y[:, :1], 0.99, 20, 1e-6).scores,
-        "one, local": ENGINES["local"](S, y[:, list(sample)], 0.99, 20, 1e-6).scores,
-        f"{BATCH} together": together.scores[:, list(sample)],
+        "one": np.concatenate([solved("cg", [column]) for column in sample], axis=1),
+        "one, local": solved("local", sample),
+        f"{BATCH} together": solved("cg", everything)[:, sample],
     }
-    agreement = {
-        name: 1.0
-        if f is None
-        else float(np.mean([len(first(f[:, at]) & truth[at]) / min(100, pool.shape[0]) for at in range(f.shape[1])]))
-        for name, f in scores.items()
-    }
+
+    def agreement(f: FloatArray) -> float:
+        most = min(100, pool.shape[0])
+        return float(np.mean([len(first(own) & true) / most for own, true in zip(f.T, truth, strict=True)]))
+
     return [
         {
             "method": name,
-            "ms_a_query": 1e3 * taken,
+            "ms": 1e3 * taken,
             "ratio": seconds[0] / taken,
-            "images_at_100": agreement[name],
-            "edges": int(S.nnz),
+            "images at 100": agreement(scores[name]) if name in scores else 1.0,
+            "together": BATCH if "together" in name else 1,
         }
         for name, taken in zip(works, seconds, strict=True)
     ]
 
 
 def neighbours(arguments: argparse.Namespace, clock: Clock) -> list[Row]:
-    _, vectors, _, queries = collection(arguments.rows)
+    _, vectors, _, given = collection(arguments.rows)
+    queries = [np.resize(query, (21, vectors.shape[1])) for query in given]  # the first again where there are fewer
     index = faiss.IndexFlatIP(vectors.shape[1])
     index.add(vectors)
     k = min(arguments.query_k, len(vectors))
@@ -206,19 +224,27 @@ def neighbours(arguments: argparse.Namespace, clock: Clock) -> list[Row]:
         faiss.cvar.distance_compute_blas_threshold = before
         return ids
 
+    def ours(which: int | None = None) -> IntArray:
+        return nearest(queries[next(turn) % BATCH if which is None else which], vectors, k)[0]
+
     for _ in range(2):  # the second search compresses
-        nearest(queries[0], vectors, k)
-    theirs, ours = clock.in_turns(4 * arguments.repeats, flat, lambda: nearest(queries[next(turn) % BATCH], vectors, k))
+        ours()
+    everything = np.concatenate(queries)
+    works = {"faiss IndexFlatIP, BLAS": flat, "nearest": ours, f"nearest, {BATCH} queries": None}
+    seconds = clock.in_turns(4 * arguments.repeats, flat, ours)
+    seconds += [one / BATCH for one in clock.in_turns(arguments.repeats, lambda: nearest(everything, vectors, k))]
     found = np.mean(
-        [
-            len(np.intersect1d(a, b)) / k
-            for at in range(10)
-            for a, b in zip(flat(at), nearest(queries[at], vectors, k)[0], strict=True)
-        ]
+        [len(np.intersect1d(a, b)) / k for at in range(10) for a, b in zip(flat(at), ours(at), strict=True)]
     )
     return [
-        {"method": "faiss IndexFlatIP, BLAS", "ms": 1e3 * theirs, "ratio": 1.0, "recall": 1.0},
-        {"method": "nearest", "ms": 1e3 * ours, "ratio": theirs / ours, "recall": float(found)},
+        {
+            "method": name,
+            "ms": 1e3 * taken,
+            "ratio": seconds[0] / taken,
+            "recall": 1.0 if name.startswith("faiss") else float(found),
+            "of sgemm": 2 * vectors.size * 21 / taken / 1e9 / arguments.limits["sgemm_gflops"],
+        }
+        for name, taken in zip(works, seconds, strict=True)
     ]
 
 
@@ -236,17 +262,24 @@ def truncation(arguments: argparse.Namespace, clock: Clock) -> list[Row]:
         degree = np.asarray(A.sum(axis=1)).ravel()
         scale = np.divide(1, np.sqrt(degree), out=np.zeros(len(rows)), where=degree > 0)
         part = sp.csr_array(A.multiply(scale[:, None]).multiply(scale[None, :]))
-        system = sp.csr_array(sp.eye_array(len(rows)) - 0.99 * part)
+        system = sp.csr_array(sp.eye_array(len(rows)) - ALPHA * part)
         with threadpool_limits(1):
-            cg(system, 0.01 * y[:, 0].astype(np.float64), rtol=1e-6, maxiter=20)
+            cg(system, (1 - ALPHA) * y[:, 0].astype(np.float64), rtol=TOL, maxiter=STEPS)
 
     def ours() -> None:
-        kernels.conjugate_gradient(restrict(S, degrees, rows), y, 0.99, 20, 1e-6)
+        kernels.conjugate_gradient(restrict(S, degrees, rows), y, ALPHA, STEPS, TOL)
 
-    theirs, mine = clock.in_turns(arguments.repeats, scipys, ours)
+    seconds = clock.in_turns(arguments.repeats, scipys, ours)
+    entries = int(np.diff(S.indptr)[rows].sum())
     return [
-        {"method": "SciPy", "ms": 1e3 * theirs, "ratio": 1.0, "photos": size, "regions": len(rows)},
-        {"method": "restrict and solve", "ms": 1e3 * mine, "ratio": theirs / mine, "photos": size},
+        {
+            "method": name,
+            "ms": 1e3 * taken,
+            "ratio": seconds[0] / taken,
+            "photos": size,
+            "of reading": reading(8 * entries + 8 * restrict(S, degrees, rows).nnz * STEPS, taken, arguments),
+        }
+        for name, taken in zip(("SciPy", "restrict and solve"), seconds, strict=True)
     ]
 
 
@@ -258,7 +291,13 @@ def engines(arguments: argparse.Namespace, clock: Clock) -> list[Row]:
         queries, task = protocol.queries, protocol.tasks["Oxford5k"]
     rows = []
     manifold.search_many(queries[:32])
-    for engine in ENGINES:
+    n = len(manifold.vectors_)
+    size = min(arguments.size, n)
+    kept = {"offline": 8 * n * size, "spectral": 4 * n * size}
+    for engine in (*ENGINES, *PREPARED):
+        preparing = 0.0
+        if engine in PREPARED:
+            preparing, _ = clock.once(partial(manifold.prepare, engine, size=size))
         if engine == "iteration":
             manifold.set_params(max_iter=110, tol=1e-3)
         rankings = manifold.search_many(queries, engine=engine)
@@ -267,95 +306,89 @@ def engines(arguments: argparse.Namespace, clock: Clock) -> list[Row]:
         def one(engine: str = engine, turn: Iterator[FloatArray] = turn) -> None:
             manifold.search(next(turn), engine=engine)
 
-        single, many = clock.in_turns(arguments.repeats, one, partial(manifold.search_many, queries, engine=engine))
-        manifold.set_params(max_iter=20, tol=1e-6)
+        singles, many = (
+            clock.in_turns(times, work)[0]
+            for times, work in (
+                (4 * arguments.repeats, one),
+                (arguments.repeats, partial(manifold.search_many, queries, engine=engine)),
+            )
+        )
+        manifold.set_params(max_iter=STEPS, tol=TOL)
         rows.append(
             {
                 "method": engine,
-                "ms_one": 1e3 * single,
-                "ms_of_many": 1e3 * many / len(queries),
-                "map": None if task is None else task.mean_average_precision(rankings),
+                "ms, one": 1e3 * singles,
+                "ms, of many": 1e3 * many / len(queries),
+                "mAP": None if task is None else task.mean_average_precision(rankings),
+                "off line s": preparing,
+                "kept MB": kept.get(engine, 0) / 1e6,
             }
         )
     return rows
 
 
-def growth(arguments: argparse.Namespace, clock: Clock) -> list[Row]:
-    _, vectors, image_of, queries = collection(None)
-    largest = arguments.rows or len(vectors)
-    if largest > len(vectors):  # more of the same: regions between others
-        rng = np.random.default_rng(0)
-        more = vectors[rng.integers(len(vectors), size=largest - len(vectors))]
-        more = more + rng.normal(scale=0.7 / np.sqrt(more.shape[1]), size=more.shape).astype(np.float32)
-        more /= np.linalg.norm(more, axis=1, keepdims=True)
-        vectors = np.concatenate([vectors, more])
-        image_of = np.concatenate([image_of, image_of[-1] + 1 + np.arange(len(more), dtype=np.int32) // 21])
-    rows = []
-    sizes = [n for n in (10_000, 30_000, 100_000, 300_000, 1_000_000) if n < largest]
-    for n in [*sizes, largest]:
-        part = np.ascontiguousarray(vectors[:n])
-        manifold = Manifold(k=arguments.k, query_k=arguments.query_k)
-        (fitting,) = clock.in_turns(1, partial(manifold.fit, part, image_of[:n]))
-        y = right_hand_sides(manifold, queries)
-        solved = solvers(manifold.S_, manifold._part(None).pool, y, clock, 3)
-        taken = {row["method"]: row["ms_a_query"] for row in solved}
-        held = manifold.S_.data.nbytes + manifold.S_.indices.nbytes + sum(a.nbytes for a in manifold.neighbours_)
-        rows.append({"n": n, "fit_s": fitting, **taken, "graph_bytes": held, "vector_bytes": part.nbytes})
-    if arguments.plot:
-        plot(rows, arguments.plot)
-    return rows
-
-
-def plot(rows: list[Row], file: str) -> None:
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(12, 4))
-    n = [row["n"] for row in rows]
-    left.loglog(n, [row["fit_s"] for row in rows], "o-")
-    left.set_ylabel("graph, seconds")
-    for name in ("SciPy cg, float64", "one", "one, local", f"{BATCH} together"):
-        middle.loglog(n, [row[name] for row in rows], "o-", label=name)
-    middle.set_ylabel("solution, ms a query")
-    middle.legend()
-    for name, label in (("vector_bytes", "vectors"), ("graph_bytes", "lists and S")):
-        right.loglog(n, [row[name] / 2**20 for row in rows], "o-", label=label)
-    right.set_ylabel("memory, MiB")
-    right.legend()
-    for axes in (left, middle, right):
-        axes.set_xlabel("regions")
-    figure.tight_layout()
-    figure.savefig(file)
+def paper(arguments: argparse.Namespace, clock: Clock) -> list[Row]:
+    manifold, queries = fitted(arguments)
+    manifold.search_many(queries)
+    turn = itertools.cycle(queries)
+    one, local, many = clock.in_turns(
+        arguments.repeats,
+        lambda: manifold.search(next(turn), top=100),
+        lambda: manifold.search(next(turn), top=100, engine="local"),
+        lambda: manifold.search_many(queries, top=100),
+    )
+    lines = {f"paper, {PAPER['cores']} cores": PAPER["ms"] / 1e3}
+    lines |= {"one query": one, "one query, local": local, f"of {BATCH} together": many / BATCH}
+    return [{"method": name, "ms": 1e3 * taken, "ratio": PAPER["ms"] / 1e3 / taken} for name, taken in lines.items()]
 
 
 STAGES: dict[str, Callable[[argparse.Namespace, Clock], list[Row]]] = {
     "graph": graph,
+    "descent": descent,
     "affinity": affinity,
     "query": query,
     "neighbours": neighbours,
     "truncation": truncation,
     "engines": engines,
-    "growth": growth,
+    "paper": paper,
 }
+
+
+def table(rows: list[Row]) -> str:
+    """Lay rows out in columns."""
+
+    def shown(value: object) -> str:
+        return f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value)
+
+    columns = list(rows[0])
+    cells = [columns, *([shown(row[column]) for column in columns] for row in rows)]
+    widths = [max(len(line[at]) for line in cells) for at in range(len(columns))]
+    aligned = [
+        [
+            cell.ljust(width) if at == 0 else cell.rjust(width)
+            for at, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ]
+        for line in cells
+    ]
+    return "\n".join("  ".join(line) for line in aligned)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("stage", choices=STAGES)
-    parser.add_argument("--rows", type=int, help="only so many regions")
+    parser.add_argument("--rows", type=int, help="only so many regions, or more than there are")
     parser.add_argument("--k", type=int, default=200)
     parser.add_argument("--query-k", type=int, default=200)
     parser.add_argument("--threads", type=int, default=kernels.thread_count())
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--nn-descent", action="store_true", help="graph: against pynndescent too")
-    parser.add_argument("--plot", help="growth: the picture to write")
+    parser.add_argument("--size", type=int, default=1000, help="engines: of what those that prepare keep")
+    parser.add_argument("--without-exact", action="store_true", help="descent: do not compare all pairs")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     arguments = parser.parse_args()
     kernels.set_threads(arguments.threads)
     clock = Clock(arguments.threads)
     name, vectors, _, queries = collection(arguments.rows)
+    arguments.limits = limits(clock)
     setting: Row = {
         "stage": arguments.stage,
         "data": name,
@@ -365,20 +398,20 @@ def main() -> None:
         "query_k": arguments.query_k,
         "regions_a_query": float(np.mean([len(query) for query in queries])),
         "threads": arguments.threads,
+        "repeats": arguments.repeats,
         "cpu": cpu(),
         "core": kernels.system()["instructions"],
         "versions": versions(),
-        "limits": limits(clock),
+        "limits": arguments.limits,
     }
+    del vectors
     rows = STAGES[arguments.stage](arguments, clock)
     if arguments.json:
         print(json.dumps({**setting, "rows": rows}, indent=1))
         return
     for key, value in setting.items():
         print(f"{key:16} {value}")
-    for row in rows:
-        shown = (f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in row.items())
-        print(", ".join(shown))
+    print(table(rows))
 
 
 if __name__ == "__main__":

@@ -100,7 +100,7 @@ def nn_descent_neighbours(
     """Find nearly the `k` nearest other rows of each unit row by NN-Descent, re-scored exactly.
 
     On 106,887 real descriptors and k = 50 it took a third of the time of `exact_neighbours` and found 99.3 % of the
-    neighbours; for k = 200 it is the slower of the two there (``benchmarks/graph.py``). It lays out a tree and
+    neighbours; for k = 200 it is the slower of the two there (``benchmarks/speed.py descent``). It lays out a tree and
     candidate lists of its own, about twice the size of `vectors`; `memory` bounds only the exact search of rows whose
     lists came back short, and `progress` is called once, at the end.
     """

@@ -1,0 +1,201 @@
+"""What graph, query and memory cost against the number of regions, and a plot of it.
+
+    python benchmarks/growth.py [--most 1000000] [--k 50] [--query-k 50] [--threads T] [--plot FILE] [--json]
+
+10,000 … --most regions: those of Oxford5k where they are at hand, else synthetic ones, and beyond them regions made of
+them by noise, which it says. The graph is what ``graph="auto"`` picks, with its recall; up to --exact regions all pairs
+are compared too. A query is its neighbours, and 20 iterations of conjugate gradient: one on the whole graph, one on the
+neighbourhood of the query, 64 together, SciPy's. Memory is that of the vectors, of lists and S, and the most that the
+process held besides files.
+
+    python benchmarks/growth.py --memory --most 2200000 --k 200
+
+compares all pairs of so many memory-mapped regions for --steps steps only, long enough to touch all that it will hold,
+and says what that was and how long all would take.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from manifind import Manifold, kernels
+from manifind.graph import exact_neighbours, normalised_affinity
+from manifind.kernels import nearest
+from manifind.validation import FloatArray
+from setting import BATCH, Clock, collection, cpu, limits, versions
+from speed import Row, right_hand_sides, solvers, table
+
+SIZES = (10_000, 30_000, 100_000, 300_000, 530_000, 1_000_000)
+
+
+def held(most: bool = False) -> int:
+    """Return the bytes that this process holds beside files, or with them the most that it ever held."""
+    name = "VmHWM" if most else "RssAnon"
+    (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name)]
+    return int(line.split()[1]) * 1024
+
+
+def curve(arguments: argparse.Namespace, clock: Clock) -> list[Row]:
+    rows = []
+    sizes = [n for n in SIZES if n < arguments.most]
+    for n in [*sizes, arguments.most]:
+        _, vectors, image_of, queries = collection(n)
+        manifold = Manifold(k=arguments.k, query_k=arguments.query_k, memory=2**30)
+        fitting, _ = clock.once(partial(manifold.fit, vectors, image_of))
+        pairs = None
+        if manifold.graph_.method != "exact" and n <= arguments.exact:
+            pairs, _ = clock.once(partial(exact_neighbours, vectors, arguments.k, memory=2**30))
+        affinity, _ = clock.once(partial(normalised_affinity, manifold.neighbours_))
+        search = partial(nearest, queries[0], vectors, arguments.query_k)
+        for _ in range(2):  # the second search compresses
+            search()
+        (near,) = clock.in_turns(5, search)
+        solved = solvers(manifold, right_hand_sides(manifold, queries), clock, arguments.repeats)
+        lists = sum(a.nbytes for a in (*manifold.neighbours_, manifold.S_.data, manifold.S_.indices))
+        rows.append(
+            {
+                "n": n,
+                "graph": manifold.graph_.method,
+                "recall": manifold.graph_.recall,
+                "fit s": fitting,
+                "all pairs s": pairs,
+                "affinity s": affinity,
+                "neighbours ms": 1e3 * near,
+                **{f"{row['method']} ms": row["ms"] for row in solved},
+                "local images at 100": solved[2]["images at 100"],
+                "vectors MB": vectors.nbytes / 1e6,
+                "lists and S MB": lists / 1e6,
+                "most held MB": held(most=True) / 1e6,
+            }
+        )
+        print(f"{n:,} regions done", file=sys.stderr, flush=True)
+    return rows
+
+
+class Enough(Exception):
+    """Ends a search that was only to begin."""
+
+
+def memory(arguments: argparse.Namespace, _: Clock) -> list[Row]:
+    """Compare all pairs of memory-mapped regions, for some steps."""
+    with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
+        file = Path(folder) / "vectors.npy"
+        _save(file, arguments.most)
+        vectors: FloatArray = np.load(file, mmap_mode="r")
+        n, k = arguments.most, arguments.k
+        began = time.perf_counter()
+        before = most = held()
+        done = 0
+
+        def progress(at: int, _: int) -> None:
+            nonlocal done, most
+            done, most = at, max(most, held())
+            if at >= arguments.steps * 4096:
+                raise Enough
+
+        with suppress(Enough):
+            kernels.nearest_others(vectors, k, memory=arguments.scratch, progress=progress)
+        taken = time.perf_counter() - began
+    share = 1 - (1 - done / n) ** 2  # of the pairs
+    return [
+        {
+            "n": n,
+            "k": k,
+            "scratch MB": arguments.scratch / 1e6,
+            "lists MB": 8 * n * k / 1e6,
+            "held MB": (most - before) / 1e6,
+            "vectors, in a file MB": vectors.nbytes / 1e6,
+            "rows done": done,
+            "s": taken,
+            "s, all": taken / share,
+        }
+    ]
+
+
+def _save(file: Path, rows: int) -> None:
+    """Write so many regions to a file, a block at a time."""
+    _, vectors, _, _ = collection(None)
+    out = np.lib.format.open_memmap(file, "w+", np.float32, (rows, vectors.shape[1]))
+    rng = np.random.default_rng(0)
+    for start in range(0, rows, 2**16):
+        block = out[start : start + 2**16]
+        block[:] = vectors[rng.integers(len(vectors), size=len(block))]
+        block += rng.standard_normal(block.shape, np.float32) * np.float32(0.7 / np.sqrt(block.shape[1]))
+        block /= np.linalg.norm(block, axis=1, keepdims=True)
+    out.flush()
+
+
+def plot(rows: list[Row], file: str) -> None:
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(1, 3, figsize=(14, 4.2))
+    n = [row["n"] for row in rows]
+    panels = {
+        "graph, seconds": ("fit s", "all pairs s", "affinity s"),
+        "query, ms": ("SciPy cg, float64 ms", "one ms", "one, local ms", f"{BATCH} together ms", "neighbours ms"),
+        "memory, MB": ("vectors MB", "lists and S MB", "most held MB"),
+    }
+    for own, (title, columns) in zip(axes, panels.items(), strict=True):
+        for column in columns:
+            at = [(size, row[column]) for size, row in zip(n, rows, strict=True) if row[column]]
+            own.loglog(*zip(*at, strict=True), "o-", label=column.rsplit(" ", 1)[0])
+        own.set(xlabel="regions", title=title)
+        own.grid(alpha=0.3, which="both")
+        own.legend(fontsize=8)
+    figure.tight_layout()
+    figure.savefig(file, dpi=110)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--most", type=int, default=1_000_000, help="regions")
+    parser.add_argument("--k", type=int, default=50)
+    parser.add_argument("--query-k", type=int, default=50)
+    parser.add_argument("--exact", type=int, default=300_000, help="regions up to which all pairs are compared too")
+    parser.add_argument("--threads", type=int, default=kernels.thread_count())
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--plot", help="the picture to write")
+    parser.add_argument("--memory", action="store_true", help="what comparing all pairs holds")
+    parser.add_argument("--steps", type=int, default=3, help="of 4,096 rows, with --memory")
+    parser.add_argument("--scratch", type=int, default=2**31, help="bytes of scratch, with --memory")
+    parser.add_argument("--folder", help="where the regions are written, with --memory")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    arguments = parser.parse_args()
+    kernels.set_threads(arguments.threads)
+    clock = Clock(arguments.threads)
+    work: Callable[[argparse.Namespace, Clock], list[Row]] = memory if arguments.memory else curve
+    setting: dict[str, Any] = {
+        "data": collection(None)[0],
+        "k": arguments.k,
+        "query_k": arguments.query_k,
+        "threads": arguments.threads,
+        "cpu": cpu(),
+        "core": kernels.system()["instructions"],
+        "versions": versions(),
+        "limits": limits(clock),
+    }
+    rows = work(arguments, clock)
+    if arguments.plot:
+        plot(rows, arguments.plot)
+    if arguments.json:
+        print(json.dumps({**setting, "rows": rows}, indent=1))
+        return
+    for key, value in setting.items():
+        print(f"{key:16} {value}")
+    print(table(rows))
+
+
+if __name__ == "__main__":
+    main()
