@@ -390,7 +390,7 @@ def test_the_second_search_of_a_large_collection_is_in_compressed_rows(
     np.testing.assert_array_equal(first[0], second[0])
     np.testing.assert_allclose(first[1], second[1], atol=1e-6)
     key = id(vectors)
-    del vectors
+    del vectors, given
     assert key not in native._compressed
 
 
