@@ -134,18 +134,32 @@ def test_what_was_prepared_goes_with_its_matrix(rng: np.random.Generator) -> Non
 
 
 @in_the_fixture
+@given(n=st.integers(1, 200), size=st.integers(1, 12), room=st.integers(0, 20), seed=seeds)
+def test_the_parts_of_a_graph_equal_their_twin(n: int, size: int, room: int, seed: int) -> None:
+    S = symmetric(n, np.random.default_rng(seed), density=0.1)
+    part = np.empty(n, np.int32)
+    parts = core.divide(native.prepared(S).matrix, size, size + room, part)
+    np.testing.assert_array_equal(part, plain.divide(S, size, size + room))
+    np.testing.assert_array_equal(np.unique(part), np.arange(parts))
+
+
+@in_the_fixture
 @given(
-    n=st.integers(1, 120),
+    n=st.integers(1, 300),
     columns=st.integers(1, 3),
-    budget=st.integers(1, 150),
-    max_iter=st.sampled_from([1, 5, 40]),
+    budget=st.integers(1, 3000),
+    most=st.sampled_from([1, 5, 1000]),
+    max_iter=st.sampled_from([1, 5, 20]),
     seed=seeds,
 )
-def test_local_solution_equals_its_twin(n: int, columns: int, budget: int, max_iter: int, seed: int) -> None:
+def test_local_solution_equals_its_twin(n: int, columns: int, budget: int, most: int, max_iter: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    S, y = symmetric(n, rng, density=0.08), right_hand_sides(n, columns, rng)
-    solution = kernels.solve_locally(S, y, 0.9, max_iter, 1e-6, budget=budget)
-    twin = plain.solve_locally(S, y, 0.9, max_iter, 1e-6, budget)
+    S, y = symmetric(n, rng, density=0.05), right_hand_sides(n, columns, rng)
+    y[3:] *= rng.random((max(0, n - 3), 1)) < 0.02
+    solution = kernels.solve_locally(S, y, 0.9, max_iter, 1e-6, budget=budget, most=most)
+    parts = native.prepared(S).parts
+    assert parts is not None
+    twin = plain.solve_locally(S, y, 0.9, max_iter, 1e-6, parts, budget, most)
     np.testing.assert_array_equal(solution.regions, twin.regions)
     np.testing.assert_allclose(solution.scores, twin.scores, atol=2e-5)
     np.testing.assert_allclose(solution.residuals, twin.residuals, atol=1e-4)
@@ -155,7 +169,20 @@ def test_a_local_solution_with_room_for_all_is_the_solution(rng: np.random.Gener
     S, y = symmetric(300, rng, density=0.02), np.zeros((300, 1), np.float32)
     y[150] = 1
     whole = kernels.conjugate_gradient(S, y, 0.9, 500, 1e-6)
-    np.testing.assert_allclose(kernels.solve_locally(S, y, 0.9, 500, 1e-6, budget=300).scores, whole.scores, atol=1e-6)
+    local = kernels.solve_locally(S, y, 0.9, 500, 1e-6, budget=S.nnz)
+    np.testing.assert_allclose(local.scores, whole.scores, atol=1e-6)
+
+
+def test_a_local_solution_loses_nothing_that_flows_far_away(rng: np.random.Generator) -> None:
+    """The inner product of f with the vector that S leaves as it is, the root of the degrees, is that of y."""
+    A = symmetric(2000, rng, density=0.01)
+    S, degrees = normalise(A)
+    y = np.zeros((2000, 1), np.float32)
+    y[150] = 1
+    local = kernels.solve_locally(S, y, 0.99, 500, 1e-6, budget=S.nnz // 4)
+    assert local.regions is not None
+    assert 0 < local.regions[0] < 1000
+    np.testing.assert_allclose(np.sqrt(degrees) @ local.scores, np.sqrt(degrees) @ y, rtol=0.01)
 
 
 @in_the_fixture

@@ -392,8 +392,9 @@ class Manifold:
         top : int, optional
             Images to return; all by default. Images that no score reached are last, at zero.
         engine : {"cg", "iteration", "local", "offline", "spectral"}
-            Conjugate gradient; the iteration of eq. 3; conjugate gradient on the neighbourhood of the query alone,
-            whose cost does not grow with the collection (`Ranking.reached` says how many regions that were); or one
+            Conjugate gradient; the iteration of eq. 3; conjugate gradient with the query's neighbourhood in detail and
+            the rest in parts, whose cost does not grow with the collection (`Ranking.reached` says how many regions
+            the neighbourhood has; the first such search divides the graph, a second or two); or one
             that does most of the work off line and less exactly, on the whole collection only: see `prepare`.
         shortlist : int or array of image numbers, optional
             Diffuse only on the regions of these images (Sec. 4.4): the given ones, or as many as given that are the

@@ -32,7 +32,8 @@ class Ranking:
     """Whether that is within `tol`; at the paper's 20 iterations of conjugate gradient it is usually not, and the
     order of the best images is nevertheless final."""
     reached: int | None = None
-    """Regions that took part in the solution where that is not all of them: ``engine="local"``."""
+    """Regions that were solved for one by one where that is not all of them: ``engine="local"``, whose residual is that
+    of these regions and, beyond them, of parts of the graph as a whole."""
     seed: Seed | None = field(default=None, repr=False, compare=False)
     """What the query put on the graph: y, by region of the collection. None where it was not put there by a seed."""
     _region_scores: Callable[[], FloatArray] | None = field(default=None, repr=False, compare=False)

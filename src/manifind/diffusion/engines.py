@@ -29,7 +29,8 @@ def diffuse(
     alpha, max_iter, tol
         The diffusion parameter, the most products with S to spend, and the relative residual that is enough.
     engine : {"cg", "iteration", "local"}
-        Conjugate gradient (Sec. 4.3), the iteration of eq. 3, or conjugate gradient on the neighbourhood of y alone.
+        Conjugate gradient (Sec. 4.3), the iteration of eq. 3, or conjugate gradient with the neighbourhood of y in full
+        detail and the rest in parts.
 
     Returns
     -------

@@ -10,6 +10,21 @@ Starts = npt.NDArray[np.int64]
 class Matrix:
     def __init__(self, starts: Starts, columns: IntArray, values: FloatArray) -> None: ...
 
+class LocalSolver:
+    def __init__(self, S: Matrix, order: IntArray, starts: Starts, root: FloatArray, flow: Matrix) -> None: ...
+    def solve(
+        self,
+        rows: IntArray,
+        values: FloatArray,
+        alpha: float,
+        max_iter: int,
+        tol: float,
+        budget: int,
+        most: int,
+        first: int,
+        f: FloatArray,
+    ) -> tuple[int, float, int]: ...
+
 class NeighbourSearch:
     searched_again: int
     def __init__(
@@ -45,17 +60,7 @@ def solve(
     iterations: IntArray,
     residuals: FloatArray,
 ) -> None: ...
-def solve_locally(
-    S: Matrix,
-    rows: IntArray,
-    values: FloatArray,
-    alpha: float,
-    max_iter: int,
-    tol: float,
-    budget: int,
-    place: IntArray,
-    f: FloatArray,
-) -> tuple[int, float, int]: ...
+def divide(S: Matrix, size: int, most: int, part: IntArray) -> int: ...
 def mutual_affinity(
     ids: IntArray, similarities: FloatArray, gamma: float, slack: float, normalised: bool, threads: int
 ) -> tuple[Starts, IntArray, FloatArray, FloatArray]: ...

@@ -9,10 +9,11 @@ import importlib.util
 import logging
 import os
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import faiss
 import numpy as np
+import numpy.typing as npt
 import scipy
 import scipy.sparse as sp
 from threadpoolctl import threadpool_info
@@ -46,6 +47,20 @@ except ImportError as reason:
         "the compiled core is not there (%s); NumPy, SciPy and faiss serve, several times slower", reason
     )
 
+
+class Parts(NamedTuple):
+    """A graph divided into parts of regions that exchange much with each other; see `manifind.kernels.local`."""
+
+    order: IntArray
+    """The regions, part by part."""
+    starts: npt.NDArray[np.int64]
+    """Where each part begins in `order`, and the end."""
+    root: FloatArray
+    """In that order: the vector that S leaves as it is, of unit norm on each part."""
+    flow: sp.csr_array
+    """What parts exchange: CᵀSC, where column c of C is `root` on part c."""
+
+
 ENOUGH = 16
 """Right-hand sides solved on one matrix from which ordering it pays."""
 
@@ -60,8 +75,10 @@ class Prepared:
         self._arrays = S.indptr.astype(np.int64, copy=False), columns, values
         self.matrix: _core.Matrix = core.Matrix(*self._arrays)
         self.ordered: tuple[_core.Matrix, IntArray] | None = None
-        self.scratch: list[IntArray] = []
-        """For `solve_locally`: arrays of n entries, all −1, an entry for each thread that was at it."""
+        self.parts: Parts | None = None
+        """For `solve_locally`, made by it."""
+        self.local: list[_core.LocalSolver] = []
+        """Likewise: one for each thread that was at it, as they are not in use."""
         self._solved = 0
 
     def for_columns(self, columns: int) -> tuple["_core.Matrix", IntArray | None]:
@@ -74,10 +91,15 @@ class Prepared:
         if self.ordered is None and self._solved >= ENOUGH and columns > 1:
             order = np.empty(len(self._arrays[0]) - 1, np.int32)
             core.breadth_first(self.matrix, order)
-            arrays = tuple(np.empty_like(array) for array in self._arrays)
-            core.reorder(self.matrix, order, *arrays)
-            self.ordered = core.Matrix(*arrays), order
+            self.ordered = self.in_order(order), order
         return (self.matrix, None) if self.ordered is None or columns == 1 else self.ordered
+
+    def in_order(self, order: IntArray) -> "_core.Matrix":
+        """Return the matrix with its rows and columns in an order, a copy."""
+        arrays = tuple(np.empty_like(array) for array in self._arrays)
+        core.reorder(self.matrix, order, *arrays)
+        matrix: _core.Matrix = core.Matrix(*arrays)
+        return matrix
 
 
 _prepared: dict[int, Prepared] = {}

@@ -32,9 +32,6 @@ SMALL = 2**14
 regions, 20 steps of conjugate gradient nearly exhaust the Krylov space, and rounding in float32 was seen to grow to
 0.5 % of the scores; on one of 106,887 it stays at 2e-6."""
 
-BUDGET = 6000
-"""Regions of a neighbourhood that `solve_locally` keeps by default."""
-
 FLOOR = 1e-10
 """Relative residual at which a column stops whatever `tol` says: in float32 it cannot be told from zero."""
 
@@ -54,7 +51,7 @@ class Solution(NamedTuple):
     residuals: FloatArray
     """Relative residual that was reached, (b,)."""
     regions: IntArray | None = None
-    """Regions that took part, (b,); None is all."""
+    """Regions that were solved for one by one, (b,); None is all."""
 
 
 def conjugate_gradient(S: sp.csr_array, y: FloatArray, alpha: float, max_iter: int, tol: float) -> Solution:
@@ -67,38 +64,6 @@ def conjugate_gradient(S: sp.csr_array, y: FloatArray, alpha: float, max_iter: i
 def iterate(S: sp.csr_array, y: FloatArray, alpha: float, max_iter: int, tol: float) -> Solution:
     """Solve by f ← αSf + (1 − α)y from f = 0, which is Jacobi's method (eq. 3, 16)."""
     return _by_blocks(_iterate, S, y, alpha, max_iter, tol)
-
-
-def solve_locally(
-    S: sp.csr_array, y: FloatArray, alpha: float, max_iter: int, tol: float, *, budget: int = BUDGET
-) -> Solution:
-    """Solve by conjugate gradient on the neighbourhood of y alone, one column at a time; f is zero elsewhere.
-
-    The neighbourhood grows from the seeds, hop by hop: each region passes on to its neighbours the mass that reached
-    it, α S g, the heaviest first, until twice `budget` regions were met or there are no more; the `budget` that the
-    most reached are kept. The cost depends on them and not on the size of the graph. The residual reported is that of
-    the whole system: what leaves the neighbourhood counts.
-    """
-    if native.core is None:
-        from manifind.kernels import plain
-
-        return plain.solve_locally(S, y, alpha, max_iter, tol, budget)
-    ready = native.prepared(S)
-    scores = np.zeros(y.shape[::-1], np.float32)
-    reached = []
-    place = ready.scratch.pop() if ready.scratch else np.full(len(y), -1, np.int32)
-    for column, f in zip(y.T, scores, strict=True):
-        rows = np.flatnonzero(column).astype(np.int32)
-        values = column[rows].astype(np.float32)
-        reached.append(native.core.solve_locally(ready.matrix, rows, values, alpha, max_iter, tol, budget, place, f))
-    ready.scratch.append(place)
-    iterations, residuals, regions = zip(*reached, strict=True) if reached else ((), (), ())
-    return Solution(
-        np.ascontiguousarray(scores.T),
-        np.array(iterations, np.int32),
-        np.array(residuals, np.float32),
-        np.array(regions, np.int32),
-    )
 
 
 def _in_core(S: sp.csr_array, y: FloatArray, alpha: float, max_iter: int, tol: float) -> Solution:

@@ -138,21 +138,30 @@ void advance(int64_t begin, int64_t end, int words, const float* step, const flo
 
 // Compilers make gather instructions of this loop, which are slower than loads one by one.
 #if defined(__GNUC__) && !defined(__clang__)
-__attribute__((optimize("no-tree-vectorize")))
+#define ONE_BY_ONE __attribute__((optimize("no-tree-vectorize")))
+#else
+#define ONE_BY_ONE
 #endif
-void multiply_one(const Csr& S, int64_t begin, int64_t end, float alpha, const float* p, const float* r, float* ap,
-                  double* dots) {
+
+ONE_BY_ONE inline float product_of_row(const Csr& S, int64_t i, const float* p) {
+    // Eight sums of their own: one would make every addition wait for the one before.
+    float sums[8] = {};
+    int64_t e = S.starts[i];
+    for (; e + 8 <= S.starts[i + 1]; e += 8)
+        for (int u = 0; u < 8; ++u) sums[u] += S.values[e + u] * p[S.columns[e + u]];
+    for (; e < S.starts[i + 1]; ++e) sums[0] += S.values[e] * p[S.columns[e]];
+    return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+}
+
+ONE_BY_ONE void product_one(const Csr& S, int64_t begin, int64_t end, const float* p, float* out) {
+    for (int64_t i = begin; i < end; ++i) out[i - begin] = product_of_row(S, i, p);
+}
+
+ONE_BY_ONE void multiply_one(const Csr& S, int64_t begin, int64_t end, float alpha, const float* p, const float* r,
+                             float* ap, double* dots) {
     double own_along = 0, residual_own = 0, residual_along = 0, along_along = 0;
     for (int64_t i = begin; i < end; ++i) {
-        // Eight sums of their own: one would make every addition wait for the one before.
-        float sums[8] = {};
-        int64_t e = S.starts[i];
-        for (; e + 8 <= S.starts[i + 1]; e += 8)
-            for (int u = 0; u < 8; ++u) sums[u] += S.values[e + u] * p[S.columns[e + u]];
-        for (; e < S.starts[i + 1]; ++e) sums[0] += S.values[e] * p[S.columns[e]];
-        const float product =
-            ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
-        const float along = p[i] - alpha * product;
+        const float along = p[i] - alpha * product_of_row(S, i, p);
         ap[i] = along;
         own_along += double(p[i]) * along;
         residual_own += double(r[i]) * p[i];
@@ -163,6 +172,28 @@ void multiply_one(const Csr& S, int64_t begin, int64_t end, float alpha, const f
     dots[1] += residual_own;
     dots[2] += residual_along;
     dots[3] += along_along;
+}
+
+void dots_one(int64_t n, const float* p, const float* r, const float* ap, double* dots) {
+    for (int64_t block = 0; block < n; block += FLUSH * LANES) {
+        const int64_t stop = block + FLUSH * LANES < n ? block + FLUSH * LANES : n;
+        Floats sums[4] = {};
+        int64_t i = block;
+        for (; i + LANES <= stop; i += LANES) {
+            const Floats own = load(p + i), residual = load(r + i), along = load(ap + i);
+            sums[0] += own * along;
+            sums[1] += residual * own;
+            sums[2] += residual * along;
+            sums[3] += along * along;
+        }
+        for (int which = 0; which < 4; ++which) dots[which] += total(sums[which]);
+        for (; i < stop; ++i) {
+            dots[0] += double(p[i]) * ap[i];
+            dots[1] += double(r[i]) * p[i];
+            dots[2] += double(r[i]) * ap[i];
+            dots[3] += double(ap[i]) * ap[i];
+        }
+    }
 }
 
 void advance_one(int64_t begin, int64_t end, float step, float turn, float* p, const float* ap, float* x, float* r,
@@ -453,6 +484,7 @@ void dots(const float* x, const Rows& rows, const int32_t* ids, int64_t count, f
 extern const Loops JOIN(loops_, MANIFIND_LEVEL);
 const Loops JOIN(loops_, MANIFIND_LEVEL) = {
     NAME(MANIFIND_LEVEL), LOW_PRECISION != 0, PANELS * PANEL, multiply_any, advance, multiply_one, advance_one,
+    product_one,          dots_one,
     scan_any,             pack,               widen,            dots,
 };
 

@@ -62,6 +62,9 @@ struct Loops {
                          float* ap, double* dots);
     void (*advance_one)(int64_t begin, int64_t end, float step, float turn, float* p, const float* ap, float* x,
                         float* r, double* rr);
+    // The product alone, Sp of some rows to out[0] …; and the sums alone.
+    void (*product_one)(const Csr& S, int64_t begin, int64_t end, const float* p, float* out);
+    void (*dots_one)(int64_t n, const float* p, const float* r, const float* ap, double* dots);
 
     // Inner products of a, of whose groups the first `height` rows count, with a strip of b, `words` words long, plus the
     // offsets of both rows; returns the hits, those that reach the threshold of their row or of their column. There is

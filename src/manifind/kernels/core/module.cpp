@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "graph.h"
+#include "local.h"
 #include "loops.h"
 #include "neighbours.h"
 #include "solve.h"
@@ -110,22 +111,52 @@ void solve_(const Matrix& S, std::optional<Array<const int32_t, 1>> order, Array
           iterations.data(), residuals.data());
 }
 
-nb::tuple solve_locally_(const Matrix& S, Array<const int32_t, 1> rows, Array<const float, 1> values, double alpha,
-                         int max_iter, double tol, int64_t budget, Array<int32_t, 1> place, Array<float, 1> f) {
-    const int64_t n = S.csr.n;
-    demand(rows.size() == values.size(), "rows and values differ in length");
-    demand(int64_t(place.size()) == n && int64_t(f.size()) == n, "place and f do not have an entry for each row of S");
-    demand(budget >= 1, "budget is less than 1");
-    check_stop(alpha, max_iter, 1);
-    check_rows(rows, n);
-    Reach reach;
-    {
-        const nb::gil_scoped_release release;
-        reach = solve_locally(S.csr, rows.data(), values.data(), int64_t(rows.size()), float(alpha), {max_iter, tol},
-                              budget, place.data(), f.data());
-    }
-    return nb::make_tuple(reach.iterations, reach.residual, reach.regions);
+int64_t divide_(const Matrix& S, int64_t size, int64_t most, Array<int32_t, 1> part) {
+    demand(int64_t(part.size()) == S.csr.n, "part has not as many entries as S has rows");
+    demand(size >= 1 && most >= size, "size is less than 1, or more than most");
+    const nb::gil_scoped_release release;
+    return divide(S.csr, size, most, part.data());
 }
+
+// Keeps what it works on alive; one call at a time.
+class LocalSolver {
+   public:
+    LocalSolver(const Matrix& S, Array<const int32_t, 1> order, Array<const int64_t, 1> starts,
+                Array<const float, 1> root, const Matrix& flow)
+        : order_(order), starts_(starts), root_(root), n_(S.csr.n) {
+        const int64_t parts = flow.csr.n;
+        check_order(order.data(), order.size(), n_);
+        demand(int64_t(root.size()) == n_, "root does not have an entry for each row of S");
+        demand(int64_t(starts.size()) == parts + 1 && starts.data()[0] == 0 && starts.data()[parts] == n_,
+               "starts does not span the parts");
+        for (int64_t c = 0; c < parts; ++c) demand(starts.data()[c] <= starts.data()[c + 1], "starts is not ascending");
+        local_ = std::make_unique<Local>(Parts{S.csr, order.data(), starts.data(), root.data(), flow.csr});
+    }
+    nb::tuple solve(Array<const int32_t, 1> rows, Array<const float, 1> values, double alpha, int max_iter, double tol,
+                    int64_t budget, int64_t most, int first, Array<float, 1> f) {
+        demand(rows.size() == values.size(), "rows and values differ in length");
+        demand(int64_t(f.size()) == n_, "f does not have an entry for each row of S");
+        demand(budget >= 1 && most >= 1 && first >= 0, "budget or most is less than 1, or first than 0");
+        check_stop(alpha, max_iter, 1);
+        check_rows(rows, n_);
+        Reach reach;
+        {
+            const nb::gil_scoped_release release;
+            const std::lock_guard<std::mutex> held(guard_);
+            reach = local_->solve(rows.data(), values.data(), int64_t(rows.size()), float(alpha), {max_iter, tol},
+                                  budget, most, first, f.data());
+        }
+        return nb::make_tuple(reach.iterations, reach.residual, reach.regions);
+    }
+
+   private:
+    Array<const int32_t, 1> order_;
+    Array<const int64_t, 1> starts_;
+    Array<const float, 1> root_;
+    int64_t n_;
+    std::unique_ptr<Local> local_;
+    std::mutex guard_;
+};
 
 void breadth_first_(const Matrix& S, Array<int32_t, 1> order) {
     demand(int64_t(order.size()) == S.csr.n, "order has not as many entries as S has rows");
@@ -308,6 +339,13 @@ NB_MODULE(_core, m) {
     nb::class_<Matrix>(m, "Matrix")
         .def(nb::init<Array<const int64_t, 1>, Array<const int32_t, 1>, Array<const float, 1>>(),
              "starts"_a.noconvert(), "columns"_a.noconvert(), "values"_a.noconvert());
+    nb::class_<LocalSolver>(m, "LocalSolver")
+        .def(nb::init<const Matrix&, Array<const int32_t, 1>, Array<const int64_t, 1>, Array<const float, 1>,
+                      const Matrix&>(),
+             "S"_a, "order"_a.noconvert(), "starts"_a.noconvert(), "root"_a.noconvert(), "flow"_a,
+             nb::keep_alive<1, 2>(), nb::keep_alive<1, 6>())
+        .def("solve", &LocalSolver::solve, "rows"_a.noconvert(), "values"_a.noconvert(), "alpha"_a, "max_iter"_a,
+             "tol"_a, "budget"_a, "most"_a, "first"_a, "f"_a.noconvert());
     nb::class_<NeighbourSearch>(m, "NeighbourSearch")
         .def(nb::init<AnyRows, const std::string&, double, int64_t, int, Array<int32_t, 2>, Array<float, 2>>(),
              "vectors"_a.noconvert(), "precision"_a, "deviations"_a, "memory"_a, "threads"_a, "ids"_a.noconvert(),
@@ -320,8 +358,7 @@ NB_MODULE(_core, m) {
              "ids"_a.noconvert(), "similarities"_a.noconvert());
     m.def("solve", solve_, "S"_a, "order"_a.none().noconvert(), "y"_a.noconvert(), "alpha"_a, "max_iter"_a, "tol"_a,
           "threads"_a, "f"_a.noconvert(), "iterations"_a.noconvert(), "residuals"_a.noconvert());
-    m.def("solve_locally", solve_locally_, "S"_a, "rows"_a.noconvert(), "values"_a.noconvert(), "alpha"_a,
-          "max_iter"_a, "tol"_a, "budget"_a, "place"_a.noconvert(), "f"_a.noconvert());
+    m.def("divide", divide_, "S"_a, "size"_a, "most"_a, "part"_a.noconvert());
     m.def("mutual_affinity", mutual_affinity_, "ids"_a.noconvert(), "similarities"_a.noconvert(), "gamma"_a, "slack"_a,
           "normalised"_a, "threads"_a);
     m.def("reorder", reorder_, "S"_a, "order"_a.noconvert(), "starts"_a.noconvert(), "columns"_a.noconvert(),

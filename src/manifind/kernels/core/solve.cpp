@@ -18,7 +18,6 @@ constexpr int NARROW = 16, WIDE = 32;      // words of a block: 32 or 64 columns
 constexpr int64_t FEW = 3;                 // columns up to which each is solved by itself
 constexpr int64_t SMALL = 16384;           // rows up to which one thread is enough
 constexpr int64_t LARGE = int64_t(1) << 20;  // rows from which a block is narrow: it takes 14 bytes an entry
-constexpr double FLOOR = 1e-10;            // a relative residual that float32 cannot tell from zero
 
 // Zeroed memory on lines of 64 bytes, so that a row of a block is one line or two; in large pages where there are any,
 // as rows are gathered from all over it.
@@ -42,37 +41,6 @@ class Aligned {
    private:
     static constexpr size_t LARGE_PAGE = size_t(1) << 21;
     T* data_;
-};
-
-// Step sizes of conjugate gradient for one column. The direction is rounded to bf16 *before* it is multiplied, and the
-// same rounded direction moves x: so r stays the residual of x, whatever the rounding; what is lost is a little of the
-// conjugacy. The step is the exact minimum along that direction, and rᵀr after the step, which the next direction
-// needs, follows from products that are there before it: one pass over the vectors less.
-struct Column {
-    double norm = 0, rr = 0;  // of the right-hand side; of the residual, squared
-    bool live = false;
-    int32_t iterations = 0;
-
-    void start(double squared) {
-        rr = squared;
-        norm = std::sqrt(squared);
-        live = norm > 0;
-    }
-    void choose(double pap, double rp, double rap, double apap, float* step, float* turn) const {
-        *step = *turn = 0;
-        if (!live || !(pap > 0)) return;
-        const double forward = rp / pap;
-        const double after = rr - 2 * forward * rap + forward * forward * apap;
-        *step = float(forward);
-        *turn = float(std::max(after, 0.0) / rr);
-    }
-    void reach(double squared, int iteration, double tol) {
-        if (!live) return;
-        rr = squared;
-        iterations = iteration;
-        live = residual() > std::max(tol, FLOOR);
-    }
-    double residual() const { return norm > 0 ? std::sqrt(rr) / norm : 0; }
 };
 
 // Rows are handled in chunks, whichever thread takes them, and what the chunks add up is added in their order: the
@@ -182,89 +150,6 @@ void solve(const Csr& S, const int32_t* order, const float* y, int64_t columns, 
         solve_block(S, order, y, columns, first, count, words, alpha, stop, threads, f, iterations, residuals);
         first += count;
     }
-}
-
-Reach solve_locally(const Csr& S, const int32_t* rows, const float* values, int64_t count, float alpha, Stop stop,
-                    int64_t budget, int32_t* place, float* f) {
-    // Grow: hop by hop, each region passes on what reached it, those that the most reached first, until twice as many
-    // as are wanted were met.
-    std::vector<int32_t> region(rows, rows + count);
-    std::vector<float> mass(count), b(count);
-    double norm = 0;
-    for (int64_t i = 0; i < count; ++i) {
-        place[rows[i]] = int32_t(i);
-        mass[i] = b[i] = (1 - alpha) * values[i];
-        norm += double(b[i]) * b[i];
-    }
-    norm = std::sqrt(norm);
-    const auto more = [&](int32_t i, int32_t j) {
-        const float a = std::fabs(mass[i]), b = std::fabs(mass[j]);
-        return a > b || (a == b && i < j);
-    };
-    std::vector<int32_t> chosen;
-    const auto met = [&] { return int64_t(region.size()); };
-    for (int64_t begin = 0, end = count; begin < end && met() < 2 * budget; begin = end, end = met()) {
-        chosen.resize(end - begin);
-        for (int64_t i = begin; i < end; ++i) chosen[i - begin] = int32_t(i);
-        std::sort(chosen.begin(), chosen.end(), more);
-        for (size_t at = 0; at < chosen.size() && met() < 2 * budget; ++at) {
-            const int32_t one = chosen[at];
-            const float passed = alpha * mass[one];
-            for (int64_t e = S.starts[region[one]]; e < S.starts[region[one] + 1]; ++e) {
-                int32_t& to = place[S.columns[e]];
-                if (to < 0) {
-                    to = int32_t(region.size());
-                    region.push_back(S.columns[e]);
-                    mass.push_back(0);
-                }
-                mass[to] += passed * S.values[e];
-            }
-        }
-    }
-    // Keep those that the most reached; the seeds stay.
-    const int64_t kept = std::max(count, std::min(met(), budget));
-    chosen.resize(met() - count);
-    for (int64_t i = count; i < met(); ++i) chosen[i - count] = int32_t(i);
-    if (kept < met()) std::nth_element(chosen.begin(), chosen.begin() + (kept - count), chosen.end(), more);
-    for (int32_t one : region) place[one] = -1;
-    std::vector<int32_t> inside(rows, rows + count);
-    for (int64_t i = 0; i < kept - count; ++i) inside.push_back(region[chosen[i]]);
-    std::sort(inside.begin(), inside.end());
-    for (int64_t i = 0; i < kept; ++i) place[inside[i]] = int32_t(i);
-
-    // Take out the part of S between them, and the edges that leave it, to regions numbered as they are met.
-    std::vector<int64_t> starts{0}, leave_starts{0};
-    std::vector<int32_t> columns, leave_columns, outside;
-    std::vector<float> weights, leave_weights;
-    for (int32_t one : inside) {
-        for (int64_t e = S.starts[one]; e < S.starts[one + 1]; ++e) {
-            int32_t& at = place[S.columns[e]];
-            if (at == -1) {
-                at = -2 - int32_t(outside.size());
-                outside.push_back(S.columns[e]);
-            }
-            const bool in = at >= 0;
-            (in ? columns : leave_columns).push_back(in ? at : -2 - at);
-            (in ? weights : leave_weights).push_back(S.values[e]);
-        }
-        starts.push_back(int64_t(columns.size()));
-        leave_starts.push_back(int64_t(leave_columns.size()));
-    }
-    const Csr part{kept, starts.data(), columns.data(), weights.data()};
-    std::vector<float> p(kept), ap(kept), r(kept), x(kept), leaves(outside.size());
-    for (int64_t i = 0; i < count; ++i) r[place[rows[i]]] = b[i];
-    const Column column = solve_one(part, alpha, stop, 1, p.data(), ap.data(), r.data(), x.data());
-
-    // What leaves the part is residual outside of it.
-    for (int64_t i = 0; i < kept; ++i) {
-        f[inside[i]] = x[i];
-        for (int64_t e = leave_starts[i]; e < leave_starts[i + 1]; ++e) leaves[leave_columns[e]] += leave_weights[e] * x[i];
-    }
-    double left = column.rr;
-    for (float one : leaves) left += double(alpha) * one * alpha * one;
-    for (int32_t one : inside) place[one] = -1;
-    for (int32_t one : outside) place[one] = -1;
-    return {column.iterations, float(norm > 0 ? std::sqrt(left) / norm : 0), int32_t(kept)};
 }
 
 void breadth_first(const Csr& S, int32_t* order) {

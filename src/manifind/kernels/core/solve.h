@@ -1,8 +1,9 @@
 // Solvers of (I − αS) f = (1 − α) y on a graph, whole or part.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
-#include <vector>
 
 #include "loops.h"
 
@@ -18,16 +19,38 @@ struct Stop {
 void solve(const Csr& S, const int32_t* order, const float* y, int64_t columns, float alpha, Stop stop, int threads,
            float* f, int32_t* iterations, float* residuals);
 
-struct Reach {
-    int32_t iterations;
-    float residual;  // of the whole system, not of the part that was solved
-    int32_t regions;
-};
+constexpr double FLOOR = 1e-10;  // a relative residual that float32 cannot tell from zero
 
-// Solves on the neighbourhood of y, at most `budget` regions, those that the most of y reaches; f is zero elsewhere.
-// `place` is scratch of n entries, all −1, and is left so.
-Reach solve_locally(const Csr& S, const int32_t* rows, const float* values, int64_t count, float alpha, Stop stop,
-                    int64_t budget, int32_t* place, float* f);
+// Step sizes of conjugate gradient for one column. The direction is rounded to bf16 *before* it is multiplied, and the
+// same rounded direction moves x: so r stays the residual of x, whatever the rounding; what is lost is a little of the
+// conjugacy. The step is the exact minimum along that direction, and rᵀr after the step, which the next direction
+// needs, follows from products that are there before it: one pass over the vectors less.
+struct Column {
+    double norm = 0, rr = 0;  // of the right-hand side; of the residual, squared
+    bool live = false;
+    int32_t iterations = 0;
+
+    void start(double squared) {
+        rr = squared;
+        norm = std::sqrt(squared);
+        live = norm > 0;
+    }
+    void choose(double pap, double rp, double rap, double apap, float* step, float* turn) const {
+        *step = *turn = 0;
+        if (!live || !(pap > 0)) return;
+        const double forward = rp / pap;
+        const double after = rr - 2 * forward * rap + forward * forward * apap;
+        *step = float(forward);
+        *turn = float(std::max(after, 0.0) / rr);
+    }
+    void reach(double squared, int iteration, double tol) {
+        if (!live) return;
+        rr = squared;
+        iterations = iteration;
+        live = residual() > std::max(tol, FLOOR);
+    }
+    double residual() const { return norm > 0 ? std::sqrt(rr) / norm : 0; }
+};
 
 // Breadth-first order of the regions: order[place] = region. Neighbours come to lie near each other in memory.
 void breadth_first(const Csr& S, int32_t* order);
