@@ -268,7 +268,8 @@ Reach Local::solve(const int32_t* rows, const float* values, int64_t count, floa
         column.reach(rr, column.iterations + 1, stop.tol);
         iterate(alpha, stop, stop.max_iter, column);
     }
-    for (int64_t c = 0; c < m_; ++c)
+    std::fill_n(f, parts_.S.n, 0.f);
+    for (int32_t c : taking_)
         for (int64_t i = parts_.starts[c]; i < parts_.starts[c + 1]; ++i)
             f[parts_.order[i]] = x_[c] * parts_.root[i];
     for (size_t i = 0; i < fine_.size(); ++i) f[parts_.order[fine_[i]]] = x_[m_ + i];
