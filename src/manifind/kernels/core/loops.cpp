@@ -65,13 +65,26 @@ inline Words joined(Floats low, Floats high) { return (rounded(low) >> 16) | (ro
 constexpr int64_t AHEAD = 16;  // entries of S by which the rows that it gathers are fetched ahead
 constexpr int64_t FLUSH = 64;  // rows whose products are added up in float32 before they go to float64
 
+// Past the caches: what is written is not read again soon, and need not be fetched before.
+inline void stream(float* at, Floats value) {
+#if LOW_PRECISION
+    _mm512_stream_ps(at, (__m512)value);
+#else
+    store(at, value);
+#endif
+}
+inline void streamed() {
+#if LOW_PRECISION
+    _mm_sfence();
+#endif
+}
+
 template <int V>  // registers of words: 2 · V · LANES columns
-void multiply(const Csr& S, int64_t begin, int64_t end, float alpha, const uint32_t* p, const float* r, float* ap,
-              double* dots) {
+void multiply(const Csr& S, int64_t begin, int64_t end, float alpha, const uint32_t* p, float* ap, double* dots) {
     constexpr int W = V * LANES;
     const int64_t last = S.starts[S.n] - 1;
     for (int64_t block = begin; block < end; block += FLUSH) {
-        float sums[4 * 2 * W] = {};
+        float sums[2 * 2 * W] = {};
         for (int64_t i = block; i < (block + FLUSH < end ? block + FLUSH : end); ++i) {
             Floats lows[V] = {}, highs[V] = {};
             for (int64_t e = S.starts[i]; e < S.starts[i + 1]; ++e) {
@@ -90,49 +103,49 @@ void multiply(const Csr& S, int64_t begin, int64_t end, float alpha, const uint3
                 const Words w = load(p + i * W + (v % V) * LANES);
                 const Floats own = v < V ? low(w) : high(w);
                 const Floats along = own - alpha * (v < V ? lows[v] : highs[v - V]);
-                const int64_t at = i * 2 * W + v * LANES;
-                const Floats residual = load(r + at);
-                store(ap + at, along);
-                accumulate(sums + 0 * 2 * W + v * LANES, own * along);
-                accumulate(sums + 1 * 2 * W + v * LANES, residual * own);
-                accumulate(sums + 2 * 2 * W + v * LANES, residual * along);
-                accumulate(sums + 3 * 2 * W + v * LANES, along * along);
+                stream(ap + i * 2 * W + v * LANES, along);
+                accumulate(sums + v * LANES, own * along);
+                accumulate(sums + 2 * W + v * LANES, along * along);
             }
         }
-        for (int c = 0; c < 4 * 2 * W; ++c) dots[c] += sums[c];
+        for (int c = 0; c < 2 * 2 * W; ++c) dots[c] += sums[c];
     }
+    streamed();
 }
 
-void multiply_any(const Csr& S, int64_t begin, int64_t end, int words, float alpha, const uint32_t* p, const float* r,
-                  float* ap, double* dots) {
+void multiply_any(const Csr& S, int64_t begin, int64_t end, int words, float alpha, const uint32_t* p, float* ap,
+                  double* dots) {
     if (words == 16)
-        multiply<16 / LANES>(S, begin, end, alpha, p, r, ap, dots);
+        multiply<16 / LANES>(S, begin, end, alpha, p, ap, dots);
     else
-        multiply<32 / LANES>(S, begin, end, alpha, p, r, ap, dots);
+        multiply<32 / LANES>(S, begin, end, alpha, p, ap, dots);
 }
 
 void advance(int64_t begin, int64_t end, int words, const float* step, const float* turn, uint32_t* p, const float* ap,
-             float* x, float* r, double* rr) {
+             float* x, float* r, double* dots) {
     for (int64_t block = begin; block < end; block += FLUSH) {
-        float sums[64] = {};
+        float sums[2 * 64] = {};
         for (int64_t i = block; i < (block + FLUSH < end ? block + FLUSH : end); ++i)
             for (int c = 0; c < words; c += LANES) {
                 const Words before = load(p + i * words + c);
-                Floats after[2];
+                Floats residual[2], after[2];
                 for (int half = 0; half < 2; ++half) {
                     const int column = half * words + c;
                     const int64_t at = i * 2 * words + column;
                     const Floats own = half ? high(before) : low(before);
                     const Floats forward = load(step + column);
                     store(x + at, load(x + at) + forward * own);
-                    const Floats residual = load(r + at) - forward * load(ap + at);
-                    store(r + at, residual);
-                    accumulate(sums + column, residual * residual);
-                    after[half] = residual + load(turn + column) * own;
+                    residual[half] = load(r + at) - forward * load(ap + at);
+                    store(r + at, residual[half]);
+                    accumulate(sums + column, residual[half] * residual[half]);
+                    after[half] = residual[half] + load(turn + column) * own;
                 }
-                store(p + i * words + c, joined(after[0], after[1]));
+                const Words rounded = joined(after[0], after[1]);
+                store(p + i * words + c, rounded);
+                accumulate(sums + 2 * words + c, residual[0] * low(rounded));
+                accumulate(sums + 3 * words + c, residual[1] * high(rounded));
             }
-        for (int c = 0; c < 2 * words; ++c) rr[c] += sums[c];
+        for (int c = 0; c < 4 * words; ++c) dots[c] += sums[c];
     }
 }
 

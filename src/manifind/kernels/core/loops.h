@@ -50,14 +50,14 @@ struct Loops {
     int strip;           // rows of the right-hand block that `scan` takes, a multiple of PANEL
 
     // Conjugate gradient, a batch: p is bf16, two columns a word (the low half is column c, the high half is column
-    // c + words); ap and r are float32 (n, 2 words). Writes ap = (I − αS)p for some rows and adds up, by column,
-    // pᵀap, rᵀp, rᵀap and apᵀap in `dots` (4, 2 words).
-    void (*multiply)(const Csr& S, int64_t begin, int64_t end, int words, float alpha, const uint32_t* p,
-                     const float* r, float* ap, double* dots);
-    // x += step·p, r −= step·ap, p = r + turn·p; adds up rᵀr, the new one, by column.
+    // c + words); ap and r are float32 (n, 2 words), on lines of 64 bytes. Writes ap = (I − αS)p for some rows and adds
+    // up, by column, pᵀap and apᵀap in `dots` (2, 2 words).
+    void (*multiply)(const Csr& S, int64_t begin, int64_t end, int words, float alpha, const uint32_t* p, float* ap,
+                     double* dots);
+    // x += step·p, r −= step·ap, p = r + turn·p; adds up, by column, rᵀr and rᵀp, the new ones, in `dots` (2, 2 words).
     void (*advance)(int64_t begin, int64_t end, int words, const float* step, const float* turn, uint32_t* p,
-                    const float* ap, float* x, float* r, double* rr);
-    // The same for one right-hand side, p in float32.
+                    const float* ap, float* x, float* r, double* dots);
+    // The same for one right-hand side, p in float32; the sums are pᵀap, rᵀp, rᵀap and apᵀap, and rᵀr.
     void (*multiply_one)(const Csr& S, int64_t begin, int64_t end, float alpha, const float* p, const float* r,
                          float* ap, double* dots);
     void (*advance_one)(int64_t begin, int64_t end, float step, float turn, float* p, const float* ap, float* x,

@@ -64,7 +64,7 @@ void solve_block(const Csr& S, const int32_t* order, const float* y, int64_t col
     Aligned<uint32_t> p(size_t(S.n) * words);
     Aligned<float> r(size_t(S.n) * width), x(size_t(S.n) * width), ap(size_t(S.n) * width);
     std::vector<Column> column(width);
-    std::vector<double> rr(width), dots(4 * width);
+    std::vector<double> rr(width), along(2 * width), after(2 * width);
     std::vector<float> step(width), turn(width);
 
     over_rows(S.n, threads, width, rr.data(), [&](int64_t begin, int64_t end, double* sums) {
@@ -81,17 +81,19 @@ void solve_block(const Csr& S, const int32_t* order, const float* y, int64_t col
     const auto advance = [&](int64_t begin, int64_t end, double* sums) {
         l.advance(begin, end, words, step.data(), turn.data(), p, ap, x, r, sums);
     };
-    over_rows(S.n, threads, width, rr.data(), advance);  // p = r: a step of no length
+    over_rows(S.n, threads, 2 * width, after.data(), advance);  // p = r: a step of no length
 
     auto any = [&] { return std::any_of(column.begin(), column.end(), [](const Column& one) { return one.live; }); };
     for (int iteration = 1; iteration <= stop.max_iter && any(); ++iteration) {
-        over_rows(S.n, threads, 4 * width, dots.data(), [&](int64_t begin, int64_t end, double* sums) {
-            l.multiply(S, begin, end, words, alpha, p, r, ap, sums);
+        over_rows(S.n, threads, 2 * width, along.data(), [&](int64_t begin, int64_t end, double* sums) {
+            l.multiply(S, begin, end, words, alpha, p, ap, sums);
         });
+        // rᵀap is pᵀap, as p is r and a multiple of the direction before, to which ap is orthogonal; but for the
+        // rounding of p, which a direction can bear.
         for (int c = 0; c < width; ++c)
-            column[c].choose(dots[c], dots[width + c], dots[2 * width + c], dots[3 * width + c], &step[c], &turn[c]);
-        over_rows(S.n, threads, width, rr.data(), advance);
-        for (int c = 0; c < width; ++c) column[c].reach(rr[c], iteration, stop.tol);
+            column[c].choose(along[c], after[width + c], along[c], along[width + c], &step[c], &turn[c]);
+        over_rows(S.n, threads, 2 * width, after.data(), advance);
+        for (int c = 0; c < width; ++c) column[c].reach(after[c], iteration, stop.tol);
     }
     for (int64_t i = 0; i < S.n; ++i)
         std::copy_n(x + i * width, count, f + int64_t(order ? order[i] : i) * columns + first);
