@@ -157,9 +157,9 @@ def test_local_solution_equals_its_twin(n: int, columns: int, budget: int, most:
     S, y = symmetric(n, rng, density=0.05), right_hand_sides(n, columns, rng)
     y[3:] *= rng.random((max(0, n - 3), 1)) < 0.02
     solution = kernels.solve_locally(S, y, 0.9, max_iter, 1e-6, budget=budget, most=most)
-    parts = native.prepared(S).parts
-    assert parts is not None
-    twin = plain.solve_locally(S, y, 0.9, max_iter, 1e-6, parts, budget, most)
+    divided = native.prepared(S).divided
+    assert divided is not None
+    twin = plain.solve_locally(S, y, 0.9, max_iter, 1e-6, divided[0], budget, most)
     np.testing.assert_array_equal(solution.regions, twin.regions)
     np.testing.assert_allclose(solution.scores, twin.scores, atol=2e-5)
     np.testing.assert_allclose(solution.residuals, twin.residuals, atol=1e-4)
@@ -171,6 +171,19 @@ def test_a_local_solution_with_room_for_all_is_the_solution(rng: np.random.Gener
     whole = kernels.conjugate_gradient(S, y, 0.9, 500, 1e-6)
     local = kernels.solve_locally(S, y, 0.9, 500, 1e-6, budget=S.nnz)
     np.testing.assert_allclose(local.scores, whole.scores, atol=1e-6)
+
+
+def test_a_local_solution_is_the_same_without_the_core(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    S, y = symmetric(300, rng, density=0.02), np.zeros((300, 2), np.float32)
+    y[[150, 20], [0, 1]] = 1
+    compiled = kernels.solve_locally(S, y, 0.9, 20, 1e-6, budget=S.nnz // 3)
+    monkeypatch.setattr(native, "core", None)
+    for _ in range(2):
+        without = kernels.solve_locally(S, y, 0.9, 20, 1e-6, budget=S.nnz // 3)
+        np.testing.assert_array_equal(without.regions, compiled.regions)
+        np.testing.assert_allclose(without.scores, compiled.scores, atol=1e-6)
 
 
 def test_a_local_solution_loses_nothing_that_flows_far_away(rng: np.random.Generator) -> None:

@@ -11,6 +11,7 @@ by then, as many as the budget allows, and it goes on from there. The parts are 
 multigrid (Vaněk, Mandel, Brezina 1996), then each region goes where the most of its edges lead.
 """
 
+import weakref
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -57,12 +58,13 @@ def solve_locally(
     if native.core is None:
         from manifind.kernels import plain
 
-        return plain.solve_locally(S, y, alpha, max_iter, tol, divided(S), budget, most)
+        return plain.solve_locally(S, y, alpha, max_iter, tol, _kept(S), budget, most)
     ready = native.prepared(S)
-    if ready.parts is None:
-        ready.parts = divided(S)
-        ready.ordered = ready.in_order(ready.parts.order), ready.parts.order
-    solver = ready.local.pop() if ready.local else _solver(ready)
+    if ready.divided is None:
+        parts = divided(S)
+        ready.divided = parts, ready.in_order(parts.order)
+        ready.ordered = ready.divided[1], parts.order  # it serves a batch as well as the other order
+    solver = ready.local.pop() if ready.local else _solver(*ready.divided)
     scores = np.empty(y.shape[::-1], np.float32)
     reached = []
     for column, f in zip(y.T, scores, strict=True):
@@ -79,13 +81,22 @@ def solve_locally(
     )
 
 
-def _solver(ready: native.Prepared) -> "_core.LocalSolver":
-    assert ready.parts is not None  # noqa: S101
-    assert ready.ordered is not None  # noqa: S101
-    order, starts, root, flow = ready.parts
+def _solver(parts: Parts, ordered: "_core.Matrix") -> "_core.LocalSolver":
+    order, starts, root, flow = parts
     coarse = native.core.Matrix(flow.indptr.astype(np.int64), flow.indices.astype(np.int32), flow.data)
-    solver: _core.LocalSolver = native.core.LocalSolver(ready.ordered[0], order, starts, root, coarse)
+    solver: _core.LocalSolver = native.core.LocalSolver(ordered, order, starts, root, coarse)
     return solver
+
+
+_parts: dict[int, Parts] = {}
+
+
+def _kept(S: sp.csr_array) -> Parts:
+    """Return the parts of `S`, made once and kept while it lives; where there is no core to keep them with."""
+    if id(S) not in _parts:
+        _parts[id(S)] = divided(S)
+        weakref.finalize(S, _parts.pop, id(S), None)
+    return _parts[id(S)]
 
 
 def divided(S: sp.csr_array) -> Parts:

@@ -75,10 +75,10 @@ class Prepared:
         self._arrays = S.indptr.astype(np.int64, copy=False), columns, values
         self.matrix: _core.Matrix = core.Matrix(*self._arrays)
         self.ordered: tuple[_core.Matrix, IntArray] | None = None
-        self.parts: Parts | None = None
-        """For `solve_locally`, made by it."""
+        self.divided: tuple[Parts, _core.Matrix] | None = None
+        """For `solve_locally`, made by it: the parts, and the matrix in their order."""
         self.local: list[_core.LocalSolver] = []
-        """Likewise: one for each thread that was at it, as they are not in use."""
+        """Likewise: those not in use, of as many as there were threads at it."""
         self._solved = 0
 
     def for_columns(self, columns: int) -> tuple["_core.Matrix", IntArray | None]:

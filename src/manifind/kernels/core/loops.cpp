@@ -497,8 +497,7 @@ void dots(const float* x, const Rows& rows, const int32_t* ids, int64_t count, f
 extern const Loops JOIN(loops_, MANIFIND_LEVEL);
 const Loops JOIN(loops_, MANIFIND_LEVEL) = {
     NAME(MANIFIND_LEVEL), LOW_PRECISION != 0, PANELS * PANEL, multiply_any, advance, multiply_one, advance_one,
-    product_one,          dots_one,
-    scan_any,             pack,               widen,            dots,
+    product_one,          dots_one,           scan_any,         pack,         widen,   dots,
 };
 
 }  // namespace manifind
