@@ -26,8 +26,10 @@ from manifind.validation import FloatArray, IntArray
 if TYPE_CHECKING:
     from manifind.kernels import _core
 
-BUDGET = 800_000
-"""Entries of the system that is solved: what a product costs. Where S has no more, it is the whole system."""
+BUDGET = 750_000
+"""Entries of the system that is solved: what a product costs. Where S has no more, it is the whole system. On Oxford5k
+(k = 50, 100 and 200), from 700,000 to 1,000,000, mAP differs from that of the whole graph by 0.2 points at most; with
+600,000 at k = 200, whose parts exchange 470,000, by 0.6."""
 MOST_PARTS = 6000
 """Parts that take part in a solution: all of them, on a graph of some hundred thousand regions."""
 FIRST = 0.3
