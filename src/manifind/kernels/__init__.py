@@ -9,7 +9,7 @@ words, and is tested against it. The loops that measurement singled out are in a
 """
 
 from manifind.kernels.native import compiled, mutual_affinity, restrict, system
-from manifind.kernels.nearest import nearest, nearest_others, similarities
+from manifind.kernels.nearest import descend, nearest, nearest_others, similarities
 from manifind.kernels.solve import Solution, conjugate_gradient, iterate, solve_locally
 from manifind.kernels.threads import set_threads, thread_count
 
@@ -17,6 +17,7 @@ __all__ = [
     "Solution",
     "compiled",
     "conjugate_gradient",
+    "descend",
     "iterate",
     "mutual_affinity",
     "nearest",
