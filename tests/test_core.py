@@ -428,7 +428,7 @@ def test_descent_among_many_equals(level: str, copies: int, rng: np.random.Gener
     np.testing.assert_allclose(similarities, 1, atol=1e-6)
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e20])
 def test_descent_refuses_what_is_not_finite(level: str, bad: float) -> None:
     vectors = np.eye(50, dtype=np.float32)
     vectors[17, 3] = bad

@@ -18,6 +18,8 @@ namespace {
 constexpr float NOTHING = -std::numeric_limits<float>::infinity();
 constexpr float NEVER = std::numeric_limits<float>::infinity();
 
+constexpr float LARGEST = 1e15f;     // whose products can be added up
+
 constexpr int64_t MANY_ROWS = 1024;  // of a task that does little for each
 constexpr int64_t TILE_ROWS = 64;    // that a strip of others is multiplied with at a time
 
@@ -41,7 +43,7 @@ constexpr int64_t BACK = 24;      // links to a row that are kept, of the best s
 constexpr int64_t FRESH = 32;     // new links of a row that are kept
 constexpr int64_t PROPOSED = 60;  // rows that a row proposes
 constexpr int MOST_PASSES = 10;
-constexpr double FEW = 0.002;  // new links, of all, for which another pass is not worth it
+constexpr double FEW = 0.001;  // new links, of all, for which another pass is not worth it
 
 constexpr int64_t EXTRA = 8;  // entries of a list beyond k: eight bits confuse one or two at its end
 
@@ -148,9 +150,9 @@ void Descent::start_compressing() {
               s.floats.resize(d_);
               for (int64_t i = task * MANY_ROWS; i < std::min(n_, (task + 1) * MANY_ROWS); ++i) {
                   loops_.widen(vectors_, i, s.floats.data());
-                  bool finite = true;
-                  for (float value : s.floats) finite &= std::fabs(value) <= std::numeric_limits<float>::max();
-                  if (!finite) throw std::invalid_argument("vectors has values that are not finite");
+                  bool sound = true;  // or products would not be numbers, and lists would stay short
+                  for (float value : s.floats) sound &= std::fabs(value) <= LARGEST;
+                  if (!sound) throw std::invalid_argument("vectors has values that are not finite, or huge");
                   if (packing_ == Packing::int8)
                       loops_.compress(s.floats.data(), d_, words_ * 4, &bytes_[i * words_ * 4], &scales_[i],
                                       &biases_[i]);
