@@ -391,6 +391,91 @@ def test_rows_whose_threshold_was_guessed_too_high_are_searched_again(rng: np.ra
     np.testing.assert_allclose(similarities[rows], -np.sort(-products, axis=1)[:, :k], atol=1e-6)
 
 
+def descended(vectors: Vectors, k: int, threads: int = 2, seed: int = 0) -> tuple[IntArray, FloatArray]:
+    n = len(vectors)
+    ids, similarities = np.full((n, k), -1, np.int32), np.full((n, k), np.nan, np.float32)
+    descent = core.NeighbourDescent(vectors, seed, threads, ids, similarities)
+    done = [0]
+    while done[-1] < n:
+        done.append(descent.step())
+    assert done == sorted(done)
+    return ids, similarities
+
+
+def check_lists(vectors: FloatArray, ids: IntArray, similarities: FloatArray) -> None:
+    """The ids are different, are not the row itself, and have the similarities that are said, best first."""
+    np.testing.assert_allclose(np.einsum("nkd,nd->nk", vectors[ids], vectors), similarities, atol=1e-6)
+    assert all(len(set(row)) == len(row) for row in ids.tolist())
+    assert not (ids == np.arange(len(ids))[:, None]).any()
+    assert (np.diff(similarities, axis=1) <= 0).all()
+
+
+@in_the_fixture
+@given(
+    n=st.integers(2, 400),
+    d=st.integers(1, 150),
+    k=st.integers(1, 60),
+    copies=st.integers(1, 8),
+    threads=st.integers(1, 3),
+    seed=seeds,
+)
+def test_descent_of_few_rows_compares_all(
+    level: str, n: int, d: int, k: int, copies: int, threads: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    vectors = unit(np.repeat(rng.normal(size=(-(-n // copies), d)), copies, axis=0)[:n])
+    k = min(k, n - 1)
+    ids, similarities = descended(vectors, k, threads, seed)
+    check_lists(vectors, ids, similarities)
+    # In eight bits a row may lose its place to others that are as similar to within the rounding.
+    rounding = 0.02 if level == "avx512" else 1e-6
+    np.testing.assert_allclose(similarities, plain.nearest_others(vectors, k)[1], atol=rounding)
+
+
+@pytest.mark.parametrize("k", [1, 15, 100])
+def test_descent_finds_nearly_all_neighbours(level: str, k: int, rng: np.random.Generator) -> None:
+    """Of rows that are not all compared: clusters of 30, wide enough to run into each other."""
+    vectors = unit(rng.normal(size=(200, 40))[rng.integers(200, size=6001)] + 0.8 * rng.normal(size=(6001, 40)))
+    ids, similarities = descended(vectors, k)
+    check_lists(vectors, ids, similarities)
+    sample = rng.choice(6001, 500, replace=False)
+    products = vectors[sample] @ vectors.T
+    products[np.arange(500), sample] = -1
+    least = np.partition(products, -k, axis=1)[:, [-k]]
+    assert (similarities[sample] >= least - 1e-6).mean() > 0.98
+
+
+def test_descent_depends_on_the_seed_and_not_on_the_threads(level: str, rng: np.random.Generator) -> None:
+    vectors = unit(rng.normal(size=(5000, 24)))
+    one, three, other = descended(vectors, 10, 1), descended(vectors, 10, 3), descended(vectors, 10, 1, seed=1)
+    np.testing.assert_array_equal(one[0], three[0])
+    np.testing.assert_array_equal(one[1], three[1])
+    assert (one[0] != other[0]).any()
+
+
+def test_descent_takes_rows_of_half_precision(level: str, rng: np.random.Generator) -> None:
+    vectors = unit(rng.normal(size=(3000, 20))).astype(np.float16)
+    half, single = descended(vectors, 8), descended(vectors.astype(np.float32), 8)
+    np.testing.assert_array_equal(half[0], single[0])
+    np.testing.assert_array_equal(half[1], single[1])
+
+
+@pytest.mark.parametrize("copies", [8, 5000])
+def test_descent_among_many_equals(level: str, copies: int, rng: np.random.Generator) -> None:
+    vectors = np.repeat(unit(rng.normal(size=(5000 // copies, 16))), copies, axis=0)
+    ids, similarities = descended(vectors, 7)
+    check_lists(vectors, ids, similarities)
+    np.testing.assert_allclose(similarities, 1, atol=1e-6)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e20])
+def test_descent_refuses_what_is_not_finite(level: str, bad: float) -> None:
+    vectors = np.eye(50, dtype=np.float32)
+    vectors[17, 3] = bad
+    with pytest.raises(ValueError, match="not finite"):
+        descended(vectors, 5)
+
+
 @in_the_fixture
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @given(
@@ -489,6 +574,15 @@ def test_the_boundary_refuses_what_does_not_fit(rng: np.random.Generator) -> Non
             core.mutual_affinity(*bad_lists)
     with pytest.raises(TypeError):
         core.mutual_affinity(ids.astype(np.int64), near, 3.0, 0.0, True, 1)
+    for bad_descent in (
+        (x, 0, 0, ids, near),
+        (x, 0, 1, ids[:2], near),
+        (x, 0, 1, ids, near[:, :1].copy()),
+        (x[:2], 0, 1, ids[:2], near[:2]),
+        (x[:, :0].copy(), 0, 1, ids, near),
+    ):
+        with pytest.raises(ValueError, match=r"threads|ids|k is|columns"):
+            core.NeighbourDescent(*bad_descent)
     rows = core.CompressedRows(x, 0.0, 1)
     for bad_query in (
         (x[:2], x, 1, ids, near),

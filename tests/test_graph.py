@@ -82,11 +82,23 @@ def test_progress_runs_to_the_end(rng: np.random.Generator) -> None:
     assert seen == sorted(seen)
 
 
-def test_nn_descent_finds_nearly_all_neighbours_and_scores_them_exactly() -> None:
+@pytest.fixture(params=["the core", "pynndescent"])
+def who_descends(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "pynndescent":
+        monkeypatch.setattr(kernels, "compiled", lambda: False)
+    elif not kernels.compiled():
+        pytest.skip("the core was not compiled")
+
+
+@pytest.mark.usefixtures("who_descends")
+@pytest.mark.parametrize("reserve", [0, 10])
+def test_nn_descent_finds_nearly_all_neighbours_and_scores_them_exactly(reserve: int) -> None:
     collection = make("clusters", images=900, most_regions=5, d=24, seed=3)
     X, k = collection.vectors, 20
-    exact, found = exact_neighbours(X, k), nn_descent_neighbours(X, k)
-    recall = np.mean([len(np.intersect1d(a, b)) / k for a, b in zip(exact.ids, found.ids, strict=True)])
+    exact, found = exact_neighbours(X, k, reserve=reserve), nn_descent_neighbours(X, k, reserve=reserve)
+    width = k + reserve
+    assert found.ids.shape == found.similarities.shape == (len(X), width)
+    recall = np.mean([len(np.intersect1d(a, b)) / width for a, b in zip(exact.ids, found.ids, strict=True)])
     assert recall > 0.95
     products = np.einsum("id,ikd->ik", X.astype(np.float64), X[found.ids].astype(np.float64))
     np.testing.assert_allclose(found.similarities, products, atol=1e-6)
@@ -94,9 +106,26 @@ def test_nn_descent_finds_nearly_all_neighbours_and_scores_them_exactly() -> Non
     assert not (found.ids == np.arange(len(X))[:, None]).any()
 
 
+@pytest.mark.usefixtures("who_descends")
 def test_nn_descent_is_deterministic_by_seed() -> None:
     X = make("clusters", images=300, most_regions=5, d=16, seed=4).vectors
     np.testing.assert_array_equal(nn_descent_neighbours(X, 10, seed=1).ids, nn_descent_neighbours(X, 10, seed=1).ids)
+
+
+@pytest.mark.usefixtures("who_descends")
+def test_nn_descent_says_how_far_it_is(rng: np.random.Generator) -> None:
+    seen: list[tuple[int, int]] = []
+    nn_descent_neighbours(unit(rng.normal(size=(3000, 8))), 5, progress=lambda *at: seen.append(at))
+    assert seen[-1] == (3000, 3000)
+    assert seen == sorted(seen)
+
+
+@pytest.mark.usefixtures("who_descends")
+def test_nn_descent_takes_half_precision(rng: np.random.Generator) -> None:
+    X = unit(rng.normal(size=(2500, 12))).astype(np.float16)
+    found, widened = nn_descent_neighbours(X, 6), nn_descent_neighbours(X.astype(np.float32), 6)
+    np.testing.assert_array_equal(found.ids, widened.ids)
+    np.testing.assert_array_equal(found.similarities, widened.similarities)
 
 
 @given(collections, st.integers(1, 10), st.sampled_from([1.0, 2.0, 3.0, 4.5]))

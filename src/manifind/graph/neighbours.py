@@ -2,7 +2,7 @@
 
 `exact_neighbours` compares all pairs, a block at a time: n²d multiplications, memory bounded by a parameter.
 `nn_descent_neighbours` is the approximate construction of Dong, Charikar and Li (WWW 2011), "a neighbour of a
-neighbour is probably a neighbour", whose cost grows as about n^1.1; its candidates are re-scored exactly, because an
+neighbour is probably a neighbour", whose cost grows as about n^1.1; what it finds is scored exactly, because an
 approximate *score* costs retrieval quality where a missing neighbour hardly does.
 
 k counts other regions. A region is never its own neighbour; another region with the same descriptor may well be.
@@ -89,7 +89,7 @@ def exact_neighbours(
 
 
 def nn_descent_neighbours(
-    vectors: FloatArray,
+    vectors: Vectors,
     k: int,
     *,
     reserve: int = 0,
@@ -97,24 +97,34 @@ def nn_descent_neighbours(
     progress: Callable[[int, int], None] | None = None,
     seed: int = 0,
 ) -> Neighbours:
-    """Find nearly the `k` nearest other rows of each unit row by NN-Descent, re-scored exactly.
+    """Find nearly the `k` nearest other rows of each unit row by NN-Descent, scored exactly.
 
-    On 106,887 real descriptors and k = 50 it took a third of the time of `exact_neighbours` and found 99.3 % of the
-    neighbours; for k = 200 it is the slower of the two there (``benchmarks/speed.py descent``). It lays out a tree and
-    candidate lists of its own, about twice the size of `vectors`; `memory` bounds only the exact search of rows whose
-    lists came back short, and `progress` is called once, at the end.
+    The same seed gives the same lists. In the compiled core the number of threads changes nothing, and the memory is
+    what `kernels.descend` says; where pynndescent serves it is about twice the size of `vectors`, and `progress` is
+    called once, at the end. `memory` bounds only the exact search of rows whose lists pynndescent left short.
     """
     k = _possible(k, len(vectors))
     width = min(k + reserve, len(vectors) - 1)
     if width + 1 >= len(vectors):  # all others are neighbours, and there is nothing to descend
         return exact_neighbours(vectors, k, reserve=reserve, memory=memory, progress=progress)
-    # Imported here: numba compiles for seconds at the first use, which those who compare all pairs need not wait for.
+    if kernels.compiled() and vectors.flags.c_contiguous:
+        ids, similarities = kernels.descend(vectors, width, seed=seed, progress=progress)
+    else:
+        ids, similarities = _pynndescent(vectors.astype(np.float32, copy=False), width, memory, seed)
+        if progress is not None:
+            progress(len(vectors), len(vectors))
+    link_duplicates(vectors, ids, similarities, k)
+    return Neighbours(ids, similarities)
+
+
+def _pynndescent(vectors: FloatArray, k: int, memory: int, seed: int) -> Neighbours:
+    # Imported here: numba compiles for seconds at the first use, which nobody else need wait for.
     from pynndescent import NNDescent
 
     descent = NNDescent(
         vectors,
         metric="dot",
-        n_neighbors=width + 1,
+        n_neighbors=k + 1,
         n_jobs=kernels.thread_count(),
         random_state=seed,
         compressed=False,
@@ -130,11 +140,8 @@ def nn_descent_neighbours(
     ids, similarities = without_self(ids, similarities, np.arange(len(ids)))
     if short.any():
         rows = np.flatnonzero(short)
-        found = kernels.nearest(np.ascontiguousarray(vectors[rows]), vectors, width + 1, memory=memory)
+        found = kernels.nearest(np.ascontiguousarray(vectors[rows]), vectors, k + 1, memory=memory)
         ids[rows], similarities[rows] = without_self(*found, rows)
-    link_duplicates(vectors, ids, similarities, k)
-    if progress is not None:
-        progress(len(vectors), len(vectors))
     return Neighbours(ids, similarities)
 
 

@@ -10,7 +10,7 @@ words, and is tested against it. The loops that measurement singled out are in a
 
 from manifind.kernels.local import solve_locally
 from manifind.kernels.native import compiled, mutual_affinity, restrict, system
-from manifind.kernels.nearest import nearest, nearest_others, similarities
+from manifind.kernels.nearest import descend, nearest, nearest_others, similarities
 from manifind.kernels.solve import Solution, conjugate_gradient, iterate
 from manifind.kernels.threads import set_threads, thread_count
 
@@ -18,6 +18,7 @@ __all__ = [
     "Solution",
     "compiled",
     "conjugate_gradient",
+    "descend",
     "iterate",
     "mutual_affinity",
     "nearest",

@@ -248,7 +248,8 @@ struct OfInt8 {
         return (Floats)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)a, (__m512i)b);
     }
     static Floats score(Floats sum, Ints bias, float own, Floats scale, Floats offset) {
-        return (Floats)_mm512_cvtepi32_ps((__m512i)((Ints)sum - bias)) * own * scale + offset;
+        // The scales first: a pair has the same score whichever of its rows is on the left.
+        return (Floats)_mm512_cvtepi32_ps((__m512i)((Ints)sum - bias)) * (own * scale) + offset;
     }
 };
 #endif
@@ -492,12 +493,92 @@ void dots(const float* x, const Rows& rows, const int32_t* ids, int64_t count, f
         dots_any(x, static_cast<const float*>(rows.data), rows.d, far, ids, count, out);
 }
 
+// -- rows in bytes ----------------------------------------------------------------------------------------------------
+
+void compress(const float* row, int64_t d, int64_t bytes, int8_t* to, float* scale, int32_t* bias) {
+    float largest = 0;
+    for (int64_t j = 0; j < d; ++j) {
+        const float size = row[j] < 0 ? -row[j] : row[j];
+        largest = size > largest ? size : largest;
+    }
+    const float inverse = largest > 0 ? 127 / largest : 0;
+    int32_t sum = 0;
+    for (int64_t j = 0; j < d; ++j) {
+        const float scaled = row[j] * inverse;
+        const int32_t whole = int32_t(scaled + (scaled < 0 ? -0.5f : 0.5f));
+        to[j] = int8_t(whole);
+        sum += whole;
+    }
+    for (int64_t j = d; j < bytes; ++j) to[j] = 0;
+    *scale = largest / 127;
+    *bias = 128 * sum;
+}
+
+#if LOW_PRECISION
+// Sixteen rows of sixteen words, the rows made columns.
+inline void transpose(__m512i (&r)[16]) {
+    __m512i t[16];
+#pragma GCC unroll 8
+    for (int i = 0; i < 16; i += 2) {
+        t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+        t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 16; i += 4) {
+        r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+        r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+        r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+        r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+    }
+    // Now r[4 b + j] has, in its quarter q, word 4 q + j of the rows 4 b … 4 b + 3.
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) {
+        const __m512i low01 = _mm512_shuffle_i32x4(r[j], r[4 + j], 0x44);
+        const __m512i high01 = _mm512_shuffle_i32x4(r[j], r[4 + j], 0xee);
+        const __m512i low23 = _mm512_shuffle_i32x4(r[8 + j], r[12 + j], 0x44);
+        const __m512i high23 = _mm512_shuffle_i32x4(r[8 + j], r[12 + j], 0xee);
+        t[j] = _mm512_shuffle_i32x4(low01, low23, 0x88);
+        t[4 + j] = _mm512_shuffle_i32x4(low01, low23, 0xdd);
+        t[8 + j] = _mm512_shuffle_i32x4(high01, high23, 0x88);
+        t[12 + j] = _mm512_shuffle_i32x4(high01, high23, 0xdd);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) r[i] = t[i];
+}
+
+// A panel of the right-hand side that is full or nearly so; what is missing is zeros.
+inline void pack_panel(const int8_t* const* rows, int count, int words, uint32_t* panel) {
+    for (int w = 0; w < words; w += 16) {
+        __m512i r[16];
+#pragma GCC unroll 16
+        for (int i = 0; i < 16; ++i) r[i] = i < count ? _mm512_loadu_si512(rows[i] + 4 * w) : _mm512_setzero_si512();
+        transpose(r);
+#pragma GCC unroll 16
+        for (int i = 0; i < 16; ++i) _mm512_storeu_si512(panel + (w + i) * PANEL, r[i]);
+    }
+}
+#endif
+
+void pack_bytes(const int8_t* const* rows, int count, int height, int words, uint32_t* panel) {
+#if LOW_PRECISION
+    if (height == PANEL) return pack_panel(rows, count, words, panel);
+#endif
+    const uint32_t flip = height == GROUP ? 0x80808080u : 0;
+    for (int r = 0; r < height; ++r)
+        for (int w = 0; w < words; ++w) {
+            uint32_t word = 0;
+            for (int v = 0; v < 4 && r < count; ++v) word |= uint32_t(uint8_t(rows[r][4 * w + v])) << (8 * v);
+            panel[w * height + r] = word ^ flip;
+        }
+}
+
 }  // namespace
 
 extern const Loops JOIN(loops_, MANIFIND_LEVEL);
 const Loops JOIN(loops_, MANIFIND_LEVEL) = {
     NAME(MANIFIND_LEVEL), LOW_PRECISION != 0, PANELS * PANEL, multiply_any, advance, multiply_one, advance_one,
-    product_one,          dots_one,           scan_any,         pack,         widen,   dots,
+    product_one,          dots_one,           scan_any,         pack,         widen,   dots,         compress,
+    pack_bytes,
 };
 
 }  // namespace manifind

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "descent.h"
 #include "graph.h"
 #include "local.h"
 #include "loops.h"
@@ -226,6 +227,35 @@ class NeighbourSearch {
     std::mutex guard_;
 };
 
+// Keeps the arrays that it works on alive.
+class NeighbourDescent {
+   public:
+    NeighbourDescent(AnyRows vectors, uint64_t seed, int threads, Array<int32_t, 2> ids, Array<float, 2> similarities)
+        : vectors_(vectors), ids_(ids), similarities_(similarities) {
+        const Rows rows = rows_of(vectors);
+        const int64_t k = int64_t(ids.shape(1));
+        demand(k >= 1 && k < rows.n, "k is not between 1 and the number of other rows");
+        demand(int64_t(ids.shape(0)) == rows.n && similarities.shape(0) == ids.shape(0) &&
+                   similarities.shape(1) == ids.shape(1),
+               "ids and similarities do not have a row for each of vectors");
+        demand(threads >= 1, "threads is less than 1");
+        const nb::gil_scoped_release release;
+        descent_ = std::make_unique<Descent>(rows, k, seed, threads, ids.data(), similarities.data());
+    }
+    int64_t step() {
+        const nb::gil_scoped_release release;
+        const std::lock_guard<std::mutex> held(guard_);
+        return descent_->step();
+    }
+
+   private:
+    AnyRows vectors_;
+    Array<int32_t, 2> ids_;
+    Array<float, 2> similarities_;
+    std::unique_ptr<Descent> descent_;
+    std::mutex guard_;
+};
+
 class CompressedRows {
    public:
     CompressedRows(AnyRows vectors, double deviations, int threads) {
@@ -352,6 +382,10 @@ NB_MODULE(_core, m) {
              "similarities"_a.noconvert())
         .def("step", &NeighbourSearch::step)
         .def_prop_ro("searched_again", &NeighbourSearch::searched_again);
+    nb::class_<NeighbourDescent>(m, "NeighbourDescent")
+        .def(nb::init<AnyRows, uint64_t, int, Array<int32_t, 2>, Array<float, 2>>(), "vectors"_a.noconvert(), "seed"_a,
+             "threads"_a, "ids"_a.noconvert(), "similarities"_a.noconvert())
+        .def("step", &NeighbourDescent::step);
     nb::class_<CompressedRows>(m, "CompressedRows")
         .def(nb::init<AnyRows, double, int>(), "vectors"_a.noconvert(), "deviations"_a, "threads"_a)
         .def("search", &CompressedRows::search, "vectors"_a.noconvert(), "queries"_a.noconvert(), "threads"_a,
