@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from manifind import InvalidInput, ManifindWarning, Manifold, NotFitted, Ranking
+from manifind import InvalidInput, ManifindWarning, Manifold, NotFitted, Ranking, kernels
 from manifind.baselines import NearestImages, RegionMatch
 from manifind.diffusion.seeding import AGAINST
 from manifind.graph import exact_neighbours
@@ -485,3 +485,30 @@ def test_rows_of_a_query_are_checked(manifold: Manifold, collection: Collection)
             manifold.search_many([query], rows=[wrong])
     with pytest.raises(InvalidInput, match="other descriptors"):
         manifold.search_many([query], rows=[np.arange(4, 10)])
+
+
+def test_a_graph_is_divided_beforehand_if_one_likes(manifold: Manifold, monkeypatch: pytest.MonkeyPatch) -> None:
+    query = manifold.vectors_[:3]
+    expected = manifold.search(query, engine="local")
+    again = Manifold(k=10, query_k=10).fit(
+        manifold.vectors_, np.repeat(manifold.layout_.images, manifold.layout_.counts)
+    )
+    assert again.prepare("local") is again
+    monkeypatch.setattr("manifind.kernels.local.divided", lambda _: pytest.fail("divided again"))
+    assert_same(again.search(query, engine="local"), expected)
+
+
+# -- which engine ----------------------------------------------------------------------------------------------------
+
+
+def test_the_default_engine_is_the_whole_graph_until_it_is_large_and_the_queries_are_few(
+    manifold: Manifold, collection: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert manifold.search(collection.queries[0]).reached is None
+    monkeypatch.setattr("manifind.manifold.WHOLE_UP_TO", 10)
+    monkeypatch.setattr("manifind.manifold.LOCAL_UP_TO", 2)
+    few, many = manifold.search_many(collection.queries[:2]), manifold.search_many(collection.queries[:3])
+    assert all((ranking.reached is not None) == kernels.compiled() for ranking in few)
+    assert all(ranking.reached is None for ranking in many)
+    np.testing.assert_allclose(few[0].regions, many[0].regions, rtol=0.01, atol=1e-6)  # all is one neighbourhood
+    assert manifold.search(collection.queries[0], engine="cg").reached is None

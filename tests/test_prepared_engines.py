@@ -155,5 +155,5 @@ def test_what_a_prepared_engine_cannot_do_is_refused(engine: str, collection: Co
 
 def test_only_engines_with_an_off_line_half_are_prepared(collection: Collection) -> None:
     manifold = Manifold(k=6).fit(collection.vectors, collection.image_of)
-    with pytest.raises(InvalidInput, match=r"^engine is 'cg'; choose one of 'offline', 'spectral'\.$"):
+    with pytest.raises(InvalidInput, match=r"^engine is 'cg'; choose one of 'local', 'offline', 'spectral'\.$"):
         manifold.prepare("cg")

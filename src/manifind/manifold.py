@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from manifind import store
+from manifind import kernels, store
 from manifind.arrays import check_arrays, check_ids
 from manifind.diffusion import ENGINES, SEEDINGS, Seed, Solution, append, dense, diffuse, opposed, seed
 from manifind.diffusion.prepared import PREPARED, Prepared, prepare
@@ -68,6 +68,8 @@ BUILT = "built"
 BATCH_BYTES = 2**28
 """What the right-hand sides and the scores of one batch of `Manifold.search_many` may take together."""
 LARGEST_BATCH = 64
+WHOLE_UP_TO, LOCAL_UP_TO = 200_000, 8
+"""Regions up to which the whole graph is solved for by default; queries up to which the neighbourhood of each is."""
 LARGEST_CHANGE = 0.25
 """Share of new regions up to which `Manifold.update` repairs the lists; comparing all pairs is simpler beyond."""
 
@@ -102,6 +104,17 @@ class _Asked(NamedTuple):
 def batch_size(regions: int) -> int:
     """Return how many queries `Manifold.search_many` solves for at once on a graph of so many regions."""
     return max(1, min(LARGEST_BATCH, BATCH_BYTES // (8 * regions)))
+
+
+def best_engine(regions: int, queries: int) -> str:
+    """Return the engine for so many queries at once on a graph of so many regions: the fastest of equal quality.
+
+    On the whole graph the answer of one query and of many are the same, which is worth some milliseconds; beyond
+    `WHOLE_UP_TO` regions the neighbourhood is solved for in a fraction of the time, unless enough queries share a pass.
+    ``benchmarks/speed.py engines`` has the times, and mAP.
+    """
+    local = kernels.compiled() and regions > WHOLE_UP_TO and queries <= LOCAL_UP_TO
+    return "local" if local else "cg"
 
 
 class Manifold:
@@ -379,7 +392,7 @@ class Manifold:
         query_vectors: npt.ArrayLike,
         top: int | None = None,
         *,
-        engine: str = "cg",
+        engine: str = "auto",
         shortlist: int | npt.ArrayLike | None = None,
         global_vector: npt.ArrayLike | None = None,
     ) -> Ranking:
@@ -391,11 +404,12 @@ class Manifold:
             All regions of the query.
         top : int, optional
             Images to return; all by default. Images that no score reached are last, at zero.
-        engine : {"cg", "iteration", "local", "offline", "spectral"}
-            Conjugate gradient; the iteration of eq. 3; conjugate gradient with the query's neighbourhood in detail and
-            the rest in parts, whose cost does not grow with the collection (`Ranking.reached` says how many regions
-            the neighbourhood has; the first such search divides the graph, a second or two); or one
-            that does most of the work off line and less exactly, on the whole collection only: see `prepare`.
+        engine : {"auto", "cg", "iteration", "local", "offline", "spectral"}
+            By default the best at equal quality: "cg" on up to 200,000 regions and for many queries at once, "local"
+            for few on more. Conjugate gradient; the iteration of eq. 3; conjugate gradient with the query's
+            neighbourhood in detail and the rest in parts, whose cost hardly grows with the collection
+            (`Ranking.reached` says how many regions the neighbourhood has; the first such search divides the graph, see
+            `prepare`); or one that does most of the work off line and less exactly, on the whole collection only.
         shortlist : int or array of image numbers, optional
             Diffuse only on the regions of these images (Sec. 4.4): the given ones, or as many as given that are the
             most similar by global descriptor. The others are not in the ranking.
@@ -411,7 +425,7 @@ class Manifold:
         queries: Sequence[npt.ArrayLike],
         top: int | None = None,
         *,
-        engine: str = "cg",
+        engine: str = "auto",
         shortlist: int | npt.ArrayLike | None = None,
         global_vectors: Sequence[npt.ArrayLike] | None = None,
         against: Sequence[npt.ArrayLike | None] | None = None,
@@ -457,7 +471,7 @@ class Manifold:
         batch: bool,
     ) -> list[Ranking]:
         checked = self._effective()
-        choice(engine, (*ENGINES, *PREPARED), "engine")
+        choice(engine, ("auto", *ENGINES, *PREPARED), "engine")
         if top is not None:
             whole_number(top, "top")
         dimension = self.vectors_.shape[1]
@@ -480,18 +494,20 @@ class Manifold:
         search = self._append if checked.seeding == "append" else self._seed
         S = self.S_
 
-        def again(query: _Asked, own: Places | None) -> FloatArray:
+        def again(query: _Asked, own: Places | None, engine: str) -> FloatArray:
             if self.S_ is not S:
                 raise NotFitted("the manifold was fitted anew since this search; search again for region scores.")
             return search([query], self._part(own), checked, engine, top)[0].regions
 
         def found(chunk: list[_Asked], own: Places | None) -> Iterator[Ranking]:
-            rankings = search(chunk, self._part(own), checked, engine, top)
+            part = self._part(own)
+            best = best_engine(part.size, len(chunk)) if engine == "auto" else engine
+            rankings = search(chunk, part, checked, best, top)
             if not batch:
                 return iter(rankings)
             # A ranking of a batch does not hold the scores of all regions: it searches again if they are asked for.
             return (
-                replace(ranking, _region_scores=partial(again, query, own))
+                replace(ranking, _region_scores=partial(again, query, own, best))
                 for ranking, query in zip(rankings, chunk, strict=True)
             )
 
@@ -584,18 +600,21 @@ class Manifold:
 
         Parameters
         ----------
-        engine : {"offline", "spectral"}
-            For "offline", the inverse's column of each region, solved on the regions nearest to it: a search for
-            these and n small systems, 8 · n · `size` bytes kept. For "spectral", the largest eigenvectors of S: some
-            hundred products of S with `size` columns, 4 · n · `size` bytes kept and four times as much meanwhile.
+        engine : {"local", "offline", "spectral"}
+            For "local", a division of the graph into parts: seconds for a million regions, and 8 bytes an edge kept.
+            For "offline", the inverse's column of each region, solved on the regions nearest to it: a search for these
+            and n small systems, 8 · n · `size` bytes kept. For "spectral", the largest eigenvectors of S: some hundred
+            products of S with `size` columns, 4 · n · `size` bytes kept and four times as much meanwhile.
         size : int, default 1000
             The regions around each region, or the eigenvectors: at most n, with which nothing is left out. How many
-            eigenvectors are enough grows with n; a thousand serve some thousands of regions.
+            eigenvectors are enough grows with n; a thousand serve some thousands of regions. "local" has none.
         progress : callable, optional
             Called with what is done and what there is in all.
         """
         checked = self._effective()
-        choice(engine, PREPARED, "engine")
+        if choice(engine, ("local", *PREPARED), "engine") == "local":
+            kernels.prepare_locally(self.S_)
+            return self
         self._prepared[engine] = prepare(
             engine,
             self.S_,

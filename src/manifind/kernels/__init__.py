@@ -8,7 +8,7 @@ words, and is tested against it. The loops that measurement singled out are in a
 `manifind.kernels.native`); all else, and everything where the core could not be compiled, is NumPy, SciPy and faiss.
 """
 
-from manifind.kernels.local import solve_locally
+from manifind.kernels.local import prepare_locally, solve_locally
 from manifind.kernels.native import compiled, mutual_affinity, restrict, system
 from manifind.kernels.nearest import descend, nearest, nearest_others, similarities
 from manifind.kernels.solve import Solution, conjugate_gradient, iterate
@@ -23,6 +23,7 @@ __all__ = [
     "mutual_affinity",
     "nearest",
     "nearest_others",
+    "prepare_locally",
     "restrict",
     "set_threads",
     "similarities",

@@ -61,19 +61,18 @@ def solve_locally(
         from manifind.kernels import plain
 
         return plain.solve_locally(S, y, alpha, max_iter, tol, _kept(S), budget, most)
-    ready = native.prepared(S)
-    if ready.divided is None:
-        parts = divided(S)
-        ready.divided = parts, ready.in_order(parts.order)
-        ready.ordered = ready.divided[1], parts.order  # it serves a batch as well as the other order
-    solver = ready.local.pop() if ready.local else _solver(*ready.divided)
+    parts, ordered, idle = _divided_once(S)
+    try:
+        solver = idle.pop()
+    except IndexError:  # all are at work in other threads
+        solver = _solver(parts, ordered)
     scores = np.empty(y.shape[::-1], np.float32)
     reached = []
     for column, f in zip(y.T, scores, strict=True):
         rows = np.flatnonzero(column).astype(np.int32)
         values = column[rows].astype(np.float32)
         reached.append(solver.solve(rows, values, alpha, max_iter, tol, budget, most, round(FIRST * max_iter), f))
-    ready.local.append(solver)
+    idle.append(solver)
     iterations, residuals, regions = zip(*reached, strict=True) if reached else ((), (), ())
     return Solution(
         np.ascontiguousarray(scores.T),
@@ -81,6 +80,23 @@ def solve_locally(
         np.array(residuals, np.float32),
         np.array(regions, np.int32),
     )
+
+
+def prepare_locally(S: sp.csr_array) -> None:
+    """Divide a graph now, which its first solution otherwise does."""
+    if native.core is None:
+        _kept(S)
+    else:
+        _divided_once(S)
+
+
+def _divided_once(S: sp.csr_array) -> "tuple[Parts, _core.Matrix, list[_core.LocalSolver]]":
+    ready = native.prepared(S)
+    if ready.divided is None:
+        parts = divided(S)
+        ready.divided = parts, ready.in_order(parts.order)
+        ready.ordered = ready.divided[1], parts.order  # it serves a batch as well as the other order
+    return *ready.divided, ready.local
 
 
 def _solver(parts: Parts, ordered: "_core.Matrix") -> "_core.LocalSolver":
