@@ -95,7 +95,8 @@ def _divided_once(S: sp.csr_array) -> "tuple[Parts, _core.Matrix, list[_core.Loc
     if ready.divided is None:
         parts = divided(S)
         ready.divided = parts, ready.in_order(parts.order)
-        ready.ordered = ready.divided[1], parts.order  # it serves a batch as well as the other order
+        if ready.ordered is None:  # it serves a batch nearly as well
+            ready.ordered = ready.divided[1], parts.order
     return *ready.divided, ready.local
 
 

@@ -40,7 +40,13 @@ inline Words load(const uint32_t* at) { return *reinterpret_cast<const LooseWord
 inline void store(float* at, Floats value) { *reinterpret_cast<LooseFloats*>(at) = value; }
 inline void store(uint32_t* at, Words value) { *reinterpret_cast<LooseWords*>(at) = value; }
 inline void accumulate(float* at, Floats value) { store(at, load(at) + value); }
-inline Floats all(float value) { return Floats{} + value; }
+inline Floats all(float value) {
+#if defined(__AVX512F__)  // a sum with zero is an instruction of its own, for zeros have signs
+    return (Floats)_mm512_set1_ps(value);
+#else
+    return Floats{} + value;
+#endif
+}
 inline Words all(uint32_t value) { return Words{} + value; }
 
 inline float total(Floats v) {

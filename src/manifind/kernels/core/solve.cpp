@@ -2,13 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
-#include <new>
 
-#ifdef __linux__
-#include <sys/mman.h>
-#endif
-
+#include "memory.h"
 #include "parallel.h"
 
 namespace manifind {
@@ -18,30 +13,6 @@ constexpr int NARROW = 16, WIDE = 32;      // words of a block: 32 or 64 columns
 constexpr int64_t FEW = 3;                 // columns up to which each is solved by itself
 constexpr int64_t SMALL = 16384;           // rows up to which one thread is enough
 constexpr int64_t LARGE = int64_t(1) << 20;  // rows from which a block is narrow: it takes 14 bytes an entry
-
-// Zeroed memory on lines of 64 bytes, so that a row of a block is one line or two; in large pages where there are any,
-// as rows are gathered from all over it.
-template <class T>
-class Aligned {
-   public:
-    explicit Aligned(size_t count) : data_(nullptr) {
-        const size_t size = count * sizeof(T) + 64, align = size >= LARGE_PAGE ? LARGE_PAGE : 64;
-        data_ = static_cast<T*>(std::aligned_alloc(align, (size + align - 1) / align * align));
-        if (!data_) throw std::bad_alloc();
-#ifdef __linux__
-        if (align == LARGE_PAGE) madvise(data_, (size + align - 1) / align * align, MADV_HUGEPAGE);
-#endif
-        std::fill_n(data_, count, T(0));
-    }
-    ~Aligned() { std::free(data_); }
-    Aligned(const Aligned&) = delete;
-    Aligned& operator=(const Aligned&) = delete;
-    operator T*() { return data_; }
-
-   private:
-    static constexpr size_t LARGE_PAGE = size_t(1) << 21;
-    T* data_;
-};
 
 // Rows are handled in chunks, whichever thread takes them, and what the chunks add up is added in their order: the
 // answer does not depend on the number of threads.
@@ -57,19 +28,57 @@ void over_rows(int64_t n, int threads, int sums, double* totals, Work work) {
         for (int i = 0; i < sums; ++i) totals[i] += parts[chunk * sums + i];
 }
 
+// The rows that differ from zero, of which there are few at first: y has few, and a product reaches their neighbours.
+class Reached {
+   public:
+    explicit Reached(const Csr& S) : S_(S), rows_(S.n) {}
+    char& operator[](int64_t row) { return rows_[row]; }
+    // Goes on to the neighbours; all rows are taken for reached once those before were a good part.
+    void spread() {
+        int64_t entries = 0;
+        for (int64_t i = 0; i < int64_t(rows_.size()); ++i)
+            if (rows_[i]) entries += S_.starts[i + 1] - S_.starts[i];
+        if (rows_.empty() || 2 * entries > S_.starts[S_.n]) {
+            rows_.clear();
+            return;
+        }
+        std::vector<char> further = rows_;
+        for (int64_t i = 0; i < S_.n; ++i)
+            for (int64_t e = S_.starts[i]; rows_[i] && e < S_.starts[i + 1]; ++e) further[S_.columns[e]] = 1;
+        rows_.swap(further);
+    }
+    // Calls work(begin, end) for the runs of rows that were reached.
+    template <class Work>
+    void runs(int64_t begin, int64_t end, Work work) const {
+        if (rows_.empty()) return work(begin, end);
+        for (int64_t stop; begin < end; begin = stop) {
+            while (begin < end && !rows_[begin]) ++begin;
+            for (stop = begin; stop < end && rows_[stop];) ++stop;
+            if (begin < stop) work(begin, stop);
+        }
+    }
+
+   private:
+    const Csr& S_;
+    std::vector<char> rows_;
+};
+
 void solve_block(const Csr& S, const int32_t* order, const float* y, int64_t columns, int64_t first, int64_t count,
                  int words, float alpha, Stop stop, int threads, float* f, int32_t* iterations, float* residuals) {
     const int width = 2 * words;
     const Loops& l = loops();
-    Aligned<uint32_t> p(size_t(S.n) * words);
-    Aligned<float> r(size_t(S.n) * width), x(size_t(S.n) * width), ap(size_t(S.n) * width);
+    Zeroed<uint32_t> p(size_t(S.n) * words);
+    Zeroed<float> r(size_t(S.n) * width), x(size_t(S.n) * width), ap(size_t(S.n) * width);
     std::vector<Column> column(width);
     std::vector<double> rr(width), along(2 * width), after(2 * width);
     std::vector<float> step(width), turn(width);
 
+    Reached reached(S);
     over_rows(S.n, threads, width, rr.data(), [&](int64_t begin, int64_t end, double* sums) {
         for (int64_t i = begin; i < end; ++i) {
             const float* from = y + int64_t(order ? order[i] : i) * columns + first;
+            reached[i] = std::any_of(from, from + count, [](float one) { return one != 0; });
+            if (!reached[i]) continue;
             float* to = r + i * width;
             for (int64_t c = 0; c < count; ++c) {
                 to[c] = (1 - alpha) * from[c];
@@ -85,8 +94,10 @@ void solve_block(const Csr& S, const int32_t* order, const float* y, int64_t col
 
     auto any = [&] { return std::any_of(column.begin(), column.end(), [](const Column& one) { return one.live; }); };
     for (int iteration = 1; iteration <= stop.max_iter && any(); ++iteration) {
+        reached.spread();
         over_rows(S.n, threads, 2 * width, along.data(), [&](int64_t begin, int64_t end, double* sums) {
-            l.multiply(S, begin, end, words, alpha, p, ap, sums);
+            reached.runs(begin, end,
+                         [&](int64_t from, int64_t to) { l.multiply(S, from, to, words, alpha, p, ap, sums); });
         });
         // rᵀap is pᵀap, as p is r and a multiple of the direction before, to which ap is orthogonal; but for the
         // rounding of p, which a direction can bear.
@@ -107,15 +118,21 @@ void solve_block(const Csr& S, const int32_t* order, const float* y, int64_t col
 Column solve_one(const Csr& S, float alpha, Stop stop, int threads, float* p, float* ap, float* r, float* x) {
     const Loops& l = loops();
     Column column;
+    Reached reached(S);
     double squared = 0;
-    for (int64_t i = 0; i < S.n; ++i) squared += double(r[i]) * r[i];
+    for (int64_t i = 0; i < S.n; ++i) {
+        squared += double(r[i]) * r[i];
+        reached[i] = r[i] != 0;
+    }
     std::copy_n(r, S.n, p);
     column.start(squared);
     for (int iteration = 1; iteration <= stop.max_iter && column.live; ++iteration) {
         double dots[4], rr;
         float step, turn;
+        reached.spread();
         over_rows(S.n, threads, 4, dots, [&](int64_t begin, int64_t end, double* sums) {
-            l.multiply_one(S, begin, end, alpha, p, r, ap, sums);
+            reached.runs(begin, end,
+                         [&](int64_t from, int64_t to) { l.multiply_one(S, from, to, alpha, p, r, ap, sums); });
         });
         column.choose(dots[0], dots[1], dots[2], dots[3], &step, &turn);
         over_rows(S.n, 1, 1, &rr, [&](int64_t begin, int64_t end, double* sums) {
