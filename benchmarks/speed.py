@@ -95,7 +95,7 @@ def graph(arguments: argparse.Namespace, clock: Clock) -> list[Row]:
         "exact": lambda: exact_neighbours(vectors, k, memory=2**30).ids,
     }
     if kernels.compiled():
-        works["little slack"] = lambda: nearest_others(vectors, k, memory=2**30, deviations=0.25)[0]
+        works["little slack"] = lambda: nearest_others(vectors, k, memory=2**30, deviations=0.05)[0]
     return graphs(works, vectors, arguments, clock)
 
 

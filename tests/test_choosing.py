@@ -39,7 +39,7 @@ def spoilt(lists: Neighbours, vectors: FloatArray, keep: int) -> Neighbours:
 def always_descent(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine on which NN-Descent is expected to win from the first region."""
     monkeypatch.setattr(choosing, "EXACT_UP_TO", 0)
-    monkeypatch.setattr(choosing, "DESCENT_SECONDS", 0.0)
+    monkeypatch.setattr(choosing, "DESCENT_SECONDS", dict.fromkeys((True, False), (0.0, 1.0, 1.0)))
 
 
 # -- choosing ---------------------------------------------------------------------------------------------------------
@@ -63,13 +63,12 @@ def test_the_choice_is_the_way_that_is_expected_to_be_faster(n: int, k: int, thr
     assert choose(n, k, threads, compiled=compiled) == ("nn-descent" if descent < exact else "exact")
 
 
-def test_more_neighbours_and_a_compiled_core_speak_for_all_pairs() -> None:
-    def crossing(k: int, compiled: bool) -> int:
+@pytest.mark.parametrize("compiled", [True, False])
+def test_more_neighbours_speak_for_all_pairs(compiled: bool) -> None:
+    def crossing(k: int) -> int:
         return next(n for n in range(200_000, 10**8, 10_000) if choose(n, k, 1, compiled=compiled) == "nn-descent")
 
-    assert crossing(100, True) > 200_000
-    assert crossing(400, True) > crossing(200, True)
-    assert crossing(400, True) > crossing(400, False)
+    assert 200_000 < crossing(500) < crossing(2000)
 
 
 def test_the_machine_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +153,7 @@ def test_what_auto_picks_is_what_is_done_and_its_recall_is_measured(caplog: pyte
     true = exact_neighbours(vectors, 12).ids
     shares = [len(np.intersect1d(a, b)) / 12 for a, b in zip(true, manifold.neighbours_.ids, strict=True)]
     assert manifold.graph_.recall == pytest.approx(np.mean(shares), abs=0.02)
-    assert "expected recall 0.99" in caplog.text
+    assert "expected recall 0.995" in caplog.text
     assert "estimated on 300 regions" in caplog.text
     forced = Manifold(k=12, graph="exact").fit(vectors)
     assert forced.graph_ == Built("exact", 1.0, 1.0, 0)

@@ -384,7 +384,7 @@ def test_rows_whose_threshold_was_guessed_too_high_are_searched_again(rng: np.ra
     search = core.NeighbourSearch(vectors, "int8", 0.0, 2**28, 1, ids, similarities)
     while search.step() < n:
         pass
-    assert search.searched_again > 0  # a guess allows for two and a half standard deviations, and there are 20,000 rows
+    assert search.searched_again > 0  # a guess allows for two standard deviations, and there are 20,000 rows
     rows = rng.choice(n, 1000, replace=False)
     products = vectors[rows] @ vectors.T
     products[np.arange(1000), rows] = -1

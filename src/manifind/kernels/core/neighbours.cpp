@@ -34,7 +34,7 @@ int64_t guessed_rank(int64_t k, int64_t seen, int64_t n, double deviations) {
     return std::min<int64_t>(k, int64_t(share + deviations * std::sqrt(share)) + 4);
 }
 
-constexpr double OF_ROWS = 2.5;    // deviations allowed for where rows come one by one in random order
+constexpr double OF_ROWS = 2.0;    // deviations allowed for where rows come one by one in random order
 constexpr double OF_STRIPS = 5.0;  // and where they come in strips: the regions of a photo are alike
 
 void drop_below(float least, std::vector<Candidate>& candidates) {
@@ -304,40 +304,44 @@ void Neighbours::save(int64_t place, const std::vector<Candidate>& from) {
     for (int64_t c = k_; c < count; ++c) spare_[place * spare_size_ + c - k_] = from[c];
 }
 
-void Neighbours::finish_row(int64_t place, Scratch& scratch) {
+// Leaves the k best of a row in order; returns whether they are, which they are not if a guess was too high.
+bool Neighbours::finish_row(int64_t place, Scratch& scratch) {
     std::vector<Candidate>& candidates = scratch.candidates;
+    const State& state = states_[place];
+    if (state.count < k_) return false;
     load(place, candidates);
-    at_rank(candidates, k_);
+    const float last = at_rank(candidates, k_);
     candidates.resize(k_);
     std::sort(candidates.begin(), candidates.end(), better);
     save(place, candidates);
+    return last >= state.guess;
 }
 
 void Neighbours::finish_band() {
     const int64_t rows = band_end_ - band_begin_;
-    // Were the guesses low enough? If not, all over again for these rows, without.
+    std::vector<char> sure(rows, 0);
+    const auto finish = [&] {
+        constexpr int64_t ROWS = 256;
+        parallel((rows + ROWS - 1) / ROWS, threads_, [&](int64_t task, int thread) {
+            for (int64_t place = task * ROWS; place < std::min(rows, (task + 1) * ROWS); ++place)
+                if (!sure[place]) sure[place] = finish_row(place, scratch_[thread]);
+        });
+    };
+    finish();
+    // Those whose guesses were too high all over again, without.
     std::vector<int32_t> again;
     for (int64_t place = 0; place < rows; ++place) {
-        State& state = states_[place];
-        bool sure = state.count >= k_;
-        if (sure && state.guess > NOTHING) {
-            load(place, scratch_[0].candidates);
-            sure = at_rank(scratch_[0].candidates, k_) >= state.guess;
-        }
-        if (sure) continue;
+        if (sure[place]) continue;
         again.push_back(int32_t(place));
+        State& state = states_[place];
         state.count = 0;
+        state.guess = NOTHING;
         state.threshold.store(NOTHING, std::memory_order_relaxed);
     }
     again_total_ += int64_t(again.size());
     for (size_t first = 0; first < again.size(); first += LEFT_ROWS)
         search({again.begin() + first, again.begin() + std::min(again.size(), first + LEFT_ROWS)}, false);
-
-    constexpr int64_t ROWS = 256;
-    parallel((rows + ROWS - 1) / ROWS, threads_, [&](int64_t task, int thread) {
-        for (int64_t place = task * ROWS; place < std::min(rows, (task + 1) * ROWS); ++place)
-            finish_row(place, scratch_[thread]);
-    });
+    if (!again.empty()) finish();
 }
 
 // -- a few queries ----------------------------------------------------------------------------------------------------

@@ -77,7 +77,7 @@ class Neighbours {
     void compact(int64_t place, int64_t rank, Scratch& scratch);
     void load(int64_t place, std::vector<Candidate>& to) const;
     void save(int64_t place, const std::vector<Candidate>& from);
-    void finish_row(int64_t place, Scratch& scratch);
+    bool finish_row(int64_t place, Scratch& scratch);
 
     // A row of the band. Its candidates: the first k in the lists that are returned, the others in `spare_`.
     struct State {
