@@ -35,7 +35,7 @@ int64_t guessed_rank(int64_t k, int64_t seen, int64_t n, double deviations) {
 }
 
 constexpr double OF_ROWS = 2.0;    // deviations allowed for where rows come one by one in random order
-constexpr double OF_STRIPS = 5.0;  // and where they come in strips: the regions of a photo are alike
+constexpr double OF_STRIPS = 6.0;  // and where they come in strips: the regions of a photo are alike
 
 void drop_below(float least, std::vector<Candidate>& candidates) {
     const auto gone = [&](const Candidate& one) { return one.score < least; };
