@@ -100,7 +100,7 @@ def nn_descent_neighbours(
     """Find nearly the `k` nearest other rows of each unit row by NN-Descent, scored exactly.
 
     In the compiled core it found 99.7 % of the 50 neighbours of 106,887 real descriptors in half the time of
-    `exact_neighbours`, and 99.8 % of those of 500,000 (real ones and others made of them) in a fifth of the time of
+    `exact_neighbours`, and 99.8 % of those of 500,000 (real ones and others made of them) in a quarter of the time of
     pynndescent; for k = 200 it begins to be the faster at about 100,000 (``benchmarks/speed.py descent``).
 
     The same seed gives the same lists. In the compiled core the number of threads changes nothing, and the memory is

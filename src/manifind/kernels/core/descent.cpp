@@ -37,15 +37,15 @@ constexpr int64_t FIRST = 2000;   // and in all before the first pass; for long 
 constexpr int64_t ALONE_TIMES = 4, FIRST_TIMES = 8;
 
 // More of these finds more, and takes longer.
-constexpr int64_t OUTWARD = 48;   // links of a row that are followed
-constexpr int64_t ONWARD = 24;    // links that are followed from there
-constexpr int64_t BACK = 24;      // links to a row that are kept, of the best so many of each list
+constexpr int64_t OUTWARD = 64;   // links of a row that are followed
+constexpr int64_t ONWARD = 32;    // links that are followed from there
+constexpr int64_t BACK = 32;      // links to a row that are kept, of the best so many of each list
 constexpr int64_t FRESH = 32;     // new links of a row that are kept
 constexpr int64_t PROPOSED = 60;  // rows that a row proposes
 constexpr int MOST_PASSES = 10;
 constexpr double FEW = 0.001;  // new links, of all, for which another pass is not worth it
 
-constexpr int64_t EXTRA = 8;  // entries of a list beyond k: eight bits confuse one or two at its end
+constexpr int64_t EXTRA = 10;  // entries of a list beyond k: eight bits confuse one or two at its end
 
 constexpr int32_t ID = 0x7fffffff;  // the bits of a link that are the id; the sign says that it is new
 
