@@ -5,7 +5,8 @@
 On the regions of Oxford5k where they are at hand (``setting.py``), else on synthetic ones, which it says; or on an
 index or a saved `Manifold` of your own. The service runs in a process of its own and every client asks by the key of a
 whole photo, drawn at random: the descriptors are in the index, so that what is measured is the search and everything
-round it, not the network.
+round it, not the network. The neighbours of such regions are in the graph; with --foreign they are searched for all the
+same, as those of an upload or of a box are.
 
 batching  the same load with batches of one: what gathering queries is worth
 overload  ten times the clients for some seconds; then one client again, until its answers take no longer than twice
@@ -57,9 +58,12 @@ def index_of_regions(saved: Path | None, rows: int | None, k: int) -> tuple[Inde
     return Index(Path("/nowhere/regions.manifind"), state, describer), name
 
 
-def run_services(path: Path | None, saved: Path | None, rows: int | None, k: int, told: Any) -> None:
+def run_services(path: Path | None, saved: Path | None, rows: int | None, k: int, foreign: bool, told: Any) -> None:
     """Serve one index twice, with batches and without; the ports and what is served are told through the pipe."""
     index, name = index_of_regions(saved, rows, k) if path is None else (Index.open(path), path.name)
+    if foreign:  # lists that nobody vouches for do not serve a query
+        manifold = index._now.manifold
+        manifold.graph_ = manifold.graph_._replace(method="given")
     servers = [
         uvicorn.Server(
             uvicorn.Config(
@@ -171,12 +175,13 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=6.0, help="of each load")
     parser.add_argument("--clients", type=int, nargs="+", default=list(CLIENTS))
     parser.add_argument("--overload", type=int, default=OVERLOAD)
+    parser.add_argument("--foreign", action="store_true", help="search for the neighbours of every query")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     spawned = multiprocessing.get_context("spawn")
     ours, theirs = spawned.Pipe()
     service = spawned.Process(
-        target=run_services, args=(args.index, args.manifold, args.rows, args.k, theirs), daemon=True
+        target=run_services, args=(args.index, args.manifold, args.rows, args.k, args.foreign, theirs), daemon=True
     )
     service.start()
     told = ours.recv()
@@ -188,6 +193,7 @@ def main() -> None:
             "regions": told["regions"],
             "cpu": cpu(),
             "cores": os.cpu_count(),
+            "neighbours": "searched" if args.foreign else "of the graph",
             **measured(told["keys"], batched, one_at_a_time, args.seconds, args.clients, args.overload),
         }
     finally:

@@ -30,6 +30,22 @@ void prefetch(const void* place) {
 #endif
 }
 
+// Each task of `by_rows` left its rows side by side, from where there was `room` for them; `starts` has the length of row
+// i at i + 1. Moves all together and makes of the lengths where they start.
+void close_gaps(const std::vector<int64_t>& room, std::vector<int64_t>& starts, Buffer<int32_t>& columns,
+                Buffer<float>& values) {
+    const int64_t n = int64_t(starts.size()) - 1;
+    for (int64_t i = 0; i < n; ++i) starts[i + 1] += starts[i];
+    for (int64_t begin = 0; begin < n; begin += ROWS) {
+        const int64_t to = starts[begin], from = room[begin], count = starts[std::min(n, begin + ROWS)] - to;
+        if (to == from) continue;
+        std::memmove(columns.data() + to, columns.data() + from, size_t(count) * sizeof(int32_t));
+        std::memmove(values.data() + to, values.data() + from, size_t(count) * sizeof(float));
+    }
+    columns.shrink(starts[n]);
+    values.shrink(starts[n]);
+}
+
 struct Neighbour {
     int32_t id;
     float similarity;
@@ -190,15 +206,7 @@ Affinity mutual_affinity(const Lists& lists, float gamma, float slack, bool norm
             starts[i + 1] = to - from;
         }
     });
-    for (int64_t i = 0; i < n; ++i) starts[i + 1] += starts[i];
-    for (int64_t begin = 0; begin < n; begin += ROWS) {  // each task left its rows side by side
-        const int64_t to = starts[begin], from = listed[begin], count = starts[std::min(n, begin + ROWS)] - to;
-        if (to == from) continue;
-        std::memmove(columns.data() + to, columns.data() + from, size_t(count) * sizeof(int32_t));
-        std::memmove(values.data() + to, values.data() + from, size_t(count) * sizeof(float));
-    }
-    columns.shrink(starts[n]);
-    values.shrink(starts[n]);
+    close_gaps(listed, starts, columns, values);
     result.degrees.assign(degrees.begin(), degrees.end());
     if (!normalised) return result;
     for (double& one : degrees) one = one > 0 ? 1 / std::sqrt(one) : 0;
@@ -233,41 +241,45 @@ void reorder(const Csr& S, const int32_t* order, int threads, int64_t* starts, i
 }
 
 Part restrict_to(const Csr& S, const float* degrees, const int32_t* rows, int64_t count, int threads) {
-    std::vector<int32_t> place(S.n, -1);
-    for (int64_t i = 0; i < count; ++i) place[rows[i]] = int32_t(i);
-    const int64_t tasks = (count + ROWS - 1) / ROWS;
-    const auto each_row = [&](auto work) {
-        parallel(tasks, threads, [&](int64_t task, int) {
-            for (int64_t i = task * ROWS; i < std::min(count, (task + 1) * ROWS); ++i) work(i);
-        });
+    // The new number of those that stay and the root of their degree: side by side, as they are asked for here and there.
+    struct Node {
+        int32_t place = -1;
+        float root = 0;
     };
-    // What stays of a row's affinity: a_ij = s_ij · √d_i · √d_j, and 1/√ of its sum scales it anew.
-    Part part;
-    part.starts.assign(count + 1, 0);
-    std::vector<double> root(S.n), scale(count);
-    for (int64_t i = 0; i < count; ++i) root[rows[i]] = std::sqrt(double(degrees[rows[i]]));
-    each_row([&](int64_t i) {
-        double degree = 0;
-        int64_t kept = 0;
-        for (int64_t e = S.starts[rows[i]]; e < S.starts[rows[i] + 1]; ++e)
-            if (place[S.columns[e]] >= 0) {
-                ++kept;
-                degree += S.values[e] * root[S.columns[e]];
+    std::vector<Node> nodes(S.n);
+    std::vector<int64_t> room(count + 1, 0);
+    for (int64_t i = 0; i < count; ++i) {
+        nodes[rows[i]] = {int32_t(i), std::sqrt(degrees[rows[i]])};
+        room[i + 1] = room[i] + S.starts[rows[i] + 1] - S.starts[rows[i]];
+    }
+    // What stays of a row's affinity: a_ij = s_ij · √d_i · √d_j, and 1/√ of its sum scales it anew. There is room for all
+    // entries, and those that stay are kept; no branch, for none could be foretold.
+    Part part{std::vector<int64_t>(count + 1, 0), Buffer<int32_t>(room[count] + 1), Buffer<float>(room[count] + 1)};
+    std::vector<double> scale(count);
+    by_rows(count, threads, [&](int64_t begin, int64_t end) {
+        int32_t* columns = part.columns.data();
+        float* values = part.values.data();
+        int64_t to = room[begin];
+        for (int64_t i = begin; i < end; ++i) {
+            const int64_t from = to;
+            double degree = 0;
+            for (int64_t e = S.starts[rows[i]]; e < S.starts[rows[i] + 1]; ++e) {
+                const Node node = nodes[S.columns[e]];
+                columns[to] = node.place;
+                values[to] = S.values[e];
+                to += node.place >= 0;
+                degree += double(S.values[e]) * node.root;
             }
-        degree *= root[rows[i]];
-        part.starts[i + 1] = kept;
-        scale[i] = degree > 0 ? root[rows[i]] / std::sqrt(degree) : 0;
+            const double root = nodes[rows[i]].root;
+            part.starts[i + 1] = to - from;
+            scale[i] = degree * root > 0 ? root / std::sqrt(degree * root) : 0;
+        }
     });
-    for (int64_t i = 0; i < count; ++i) part.starts[i + 1] += part.starts[i];
-    part.columns.resize(part.starts[count]);
-    part.values.resize(part.starts[count]);
-    each_row([&](int64_t i) {
-        int64_t to = part.starts[i];
-        for (int64_t e = S.starts[rows[i]]; e < S.starts[rows[i] + 1]; ++e)
-            if (const int32_t at = place[S.columns[e]]; at >= 0) {
-                part.columns[to] = at;
-                part.values[to++] = float(S.values[e] * (scale[i] * scale[at]));
-            }
+    close_gaps(room, part.starts, part.columns, part.values);
+    by_rows(count, threads, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i)
+            for (int64_t e = part.starts[i]; e < part.starts[i + 1]; ++e)
+                part.values[e] = float(part.values[e] * (scale[i] * scale[part.columns[e]]));
     });
     return part;
 }

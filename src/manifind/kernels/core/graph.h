@@ -63,8 +63,8 @@ void reorder(const Csr& S, const int32_t* order, int threads, int64_t* starts, i
 
 struct Part {
     std::vector<int64_t> starts;
-    std::vector<int32_t> columns;
-    std::vector<float> values;
+    Buffer<int32_t> columns;
+    Buffer<float> values;
 };
 
 // The affinity behind S between some ascending rows, normalised anew.
