@@ -616,3 +616,44 @@ def test_other_threads_run_while_the_core_works(rng: np.random.Generator) -> Non
         turns += 1
     thread.join()
     assert turns > 1000
+
+
+def test_what_is_not_finite_or_huge_is_refused(rng: np.random.Generator) -> None:
+    ids, near = np.zeros((30, 2), np.int32), np.zeros((30, 2), np.float32)
+    for wild in (np.nan, np.inf, 1e25):
+        vectors = unit(rng.normal(size=(30, 5)))
+        vectors[7, 2] = wild
+        with pytest.raises(ValueError, match="not finite, or huge"):
+            core.NeighbourSearch(vectors, "int8", 0.0, 0, 1, ids, near)
+        with pytest.raises(ValueError, match="not finite, or huge"):
+            core.CompressedRows(vectors, 0.0, 1)
+
+
+@pytest.mark.parametrize("length", [1e-3, 1.0, 16.0])
+def test_queries_of_any_length_are_searched_exactly(level: str, length: float, rng: np.random.Generator) -> None:
+    vectors = unit(np.sign(rng.normal(size=(3000, 16))) + 0.01 * rng.normal(size=(3000, 16)))
+    queries = (length * unit(rng.normal(size=(37, 16)))).astype(np.float32)
+    ids, similarities = np.empty((37, 20), np.int32), np.empty((37, 20), np.float32)
+    rows = core.CompressedRows(vectors, 0.0, 2)
+    rows.search(vectors, queries, 2, ids, similarities)
+    np.testing.assert_allclose(similarities, plain.nearest(queries, vectors, 20)[1], atol=2e-6 * max(1, length))
+    rows.search(vectors, queries[:0], 2, ids[:0], similarities[:0])
+
+
+def test_no_part_of_a_graph_is_larger_than_it_may_be() -> None:
+    star = sp.lil_array((1000, 1000), dtype=np.float32)
+    star[0, 1:] = star[1:, 0] = 0.03
+    ring = sp.diags_array([0.5, 0.5, 0.5, 0.5], offsets=[1, -1, 999, -999], shape=(1000, 1000), dtype=np.float32)
+    for S in (sp.csr_array(star), sp.csr_array(ring)):
+        part = np.empty(1000, np.int32)
+        core.divide(native.prepared(S).matrix, 26, 50, part)
+        assert np.bincount(part).max() <= 50
+        np.testing.assert_array_equal(part, plain.divide(S, 26, 50))
+
+
+def test_a_local_solution_goes_on_where_nothing_more_can_be_resolved(rng: np.random.Generator) -> None:
+    S, y = symmetric(400, rng, density=0.05), np.zeros((400, 1), np.float32)
+    y[250] = 1
+    few = kernels.solve_locally(S, y, 0.99, 20, 1e-12, budget=1)
+    assert few.iterations[0] == 20
+    assert kernels.solve_locally(S, y, 0.99, 1, 1e-12, budget=1).scores.any()

@@ -507,6 +507,9 @@ def test_the_default_engine_is_the_whole_graph_until_it_is_large_and_the_queries
     assert manifold.search(collection.queries[0]).reached is None
     monkeypatch.setattr("manifind.manifold.WHOLE_UP_TO", 10)
     monkeypatch.setattr("manifind.manifold.LOCAL_UP_TO", 2)
+    assert manifold.search(collection.queries[0]).reached is None  # nothing is divided unasked
+    manifold.prepare("local")
+    assert manifold.search(collection.queries[0], shortlist=5).reached is None
     few, many = manifold.search_many(collection.queries[:2]), manifold.search_many(collection.queries[:3])
     assert all((ranking.reached is not None) == kernels.compiled() for ranking in few)
     assert all(ranking.reached is None for ranking in many)

@@ -106,15 +106,15 @@ def batch_size(regions: int) -> int:
     return max(1, min(LARGEST_BATCH, BATCH_BYTES // (8 * regions)))
 
 
-def best_engine(regions: int, queries: int) -> str:
-    """Return the engine for so many queries at once on a graph of so many regions: the fastest of equal quality.
+def best_engine(S: sp.csr_array, queries: int) -> str:
+    """Return the engine for so many queries at once on a whole graph: the fastest of equal quality.
 
     On the whole graph the answer of one query and of many are the same, which is worth some milliseconds; beyond
-    `WHOLE_UP_TO` regions the neighbourhood is solved for in a fraction of the time, unless enough queries share a pass.
-    ``benchmarks/speed.py engines`` has the times, and mAP.
+    `WHOLE_UP_TO` regions the neighbourhood is solved for in a fraction of the time, unless enough queries share a pass,
+    once the graph was divided for it. ``benchmarks/speed.py engines`` has the times, and mAP.
     """
-    local = kernels.compiled() and regions > WHOLE_UP_TO and queries <= LOCAL_UP_TO
-    return "local" if local else "cg"
+    few = S.shape[0] > WHOLE_UP_TO and queries <= LOCAL_UP_TO
+    return "local" if few and kernels.compiled() and kernels.is_divided(S) else "cg"
 
 
 class Manifold:
@@ -405,11 +405,11 @@ class Manifold:
         top : int, optional
             Images to return; all by default. Images that no score reached are last, at zero.
         engine : {"auto", "cg", "iteration", "local", "offline", "spectral"}
-            By default the best at equal quality: "cg" on up to 200,000 regions and for many queries at once, "local"
-            for few on more. Conjugate gradient; the iteration of eq. 3; conjugate gradient with the query's
-            neighbourhood in detail and the rest in parts, whose cost hardly grows with the collection
-            (`Ranking.reached` says how many regions the neighbourhood has; the first such search divides the graph, see
-            `prepare`); or one that does most of the work off line and less exactly, on the whole collection only.
+            By default the best at equal quality: "cg", or "local" for few queries on more than 200,000 regions once
+            `prepare` has divided the graph for it. Conjugate gradient; the iteration of eq. 3; conjugate gradient with
+            the query's neighbourhood in detail and the rest in parts, whose cost hardly grows with the collection
+            (`Ranking.reached` says how many regions the neighbourhood has); or one that does most of the work off line
+            and less exactly, on the whole collection only.
         shortlist : int or array of image numbers, optional
             Diffuse only on the regions of these images (Sec. 4.4): the given ones, or as many as given that are the
             most similar by global descriptor. The others are not in the ranking.
@@ -494,20 +494,22 @@ class Manifold:
         search = self._append if checked.seeding == "append" else self._seed
         S = self.S_
 
-        def again(query: _Asked, own: Places | None, engine: str) -> FloatArray:
+        if engine == "auto":
+            whole = places is None and checked.seeding != "append"
+            engine = best_engine(S, len(asked)) if whole else "cg"
+
+        def again(query: _Asked, own: Places | None) -> FloatArray:
             if self.S_ is not S:
                 raise NotFitted("the manifold was fitted anew since this search; search again for region scores.")
             return search([query], self._part(own), checked, engine, top)[0].regions
 
         def found(chunk: list[_Asked], own: Places | None) -> Iterator[Ranking]:
-            part = self._part(own)
-            best = best_engine(part.size, len(chunk)) if engine == "auto" else engine
-            rankings = search(chunk, part, checked, best, top)
+            rankings = search(chunk, self._part(own), checked, engine, top)
             if not batch:
                 return iter(rankings)
             # A ranking of a batch does not hold the scores of all regions: it searches again if they are asked for.
             return (
-                replace(ranking, _region_scores=partial(again, query, own, best))
+                replace(ranking, _region_scores=partial(again, query, own))
                 for ranking, query in zip(rankings, chunk, strict=True)
             )
 
@@ -679,7 +681,7 @@ class Manifold:
                 f"{name} does not fit its query: give a row for each of {len(query)} regions, 0 to {n - 1} or -1."
             )
         known = rows >= 0
-        if np.abs(query[known] - self.vectors_[rows[known]]).max(initial=0) > UNIT_TOLERANCE:
+        if np.linalg.norm(query[known] - self.vectors_[rows[known]], axis=1).max(initial=0) > UNIT_TOLERANCE:
             raise InvalidInput(f"{name} leads to regions with other descriptors; give -1 where it is not the same.")
         return rows.astype(np.int32, copy=False)
 

@@ -8,7 +8,7 @@ words, and is tested against it. The loops that measurement singled out are in a
 `manifind.kernels.native`); all else, and everything where the core could not be compiled, is NumPy, SciPy and faiss.
 """
 
-from manifind.kernels.local import prepare_locally, solve_locally
+from manifind.kernels.local import is_divided, prepare_locally, solve_locally
 from manifind.kernels.native import compiled, mutual_affinity, restrict, system
 from manifind.kernels.nearest import descend, nearest, nearest_others, similarities
 from manifind.kernels.solve import Solution, conjugate_gradient, iterate
@@ -19,6 +19,7 @@ __all__ = [
     "compiled",
     "conjugate_gradient",
     "descend",
+    "is_divided",
     "iterate",
     "mutual_affinity",
     "nearest",

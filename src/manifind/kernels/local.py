@@ -1,4 +1,4 @@
-"""Solve (I − αS) f = (1 − α) y in full detail near y alone, at a cost that does not grow with the graph.
+"""Solve (I − αS) f = (1 − α) y in full detail near y alone, at a cost that hardly grows with the graph.
 
 The regions are divided into parts, some twenty neighbours each, once for a graph. On a part, f is taken to be a
 multiple of the vector that S leaves as it is, the root of the degrees, as it nearly is far from y: the part is one
@@ -11,6 +11,7 @@ by then, as many as the budget allows, and it goes on from there. The parts are 
 multigrid (Vaněk, Mandel, Brezina 1996), then each region goes where the most of its edges lead.
 """
 
+import threading
 import weakref
 from typing import TYPE_CHECKING
 
@@ -67,11 +68,12 @@ def solve_locally(
     except IndexError:  # all are at work in other threads
         solver = _solver(parts, ordered)
     scores = np.empty(y.shape[::-1], np.float32)
+    first = max(1, round(FIRST * max_iter))
     reached = []
     for column, f in zip(y.T, scores, strict=True):
         rows = np.flatnonzero(column).astype(np.int32)
         values = column[rows].astype(np.float32)
-        reached.append(solver.solve(rows, values, alpha, max_iter, tol, budget, most, round(FIRST * max_iter), f))
+        reached.append(solver.solve(rows, values, alpha, max_iter, tol, budget, most, first, f))
     idle.append(solver)
     iterations, residuals, regions = zip(*reached, strict=True) if reached else ((), (), ())
     return Solution(
@@ -92,12 +94,18 @@ def prepare_locally(S: sp.csr_array) -> None:
 
 def _divided_once(S: sp.csr_array) -> "tuple[Parts, _core.Matrix, list[_core.LocalSolver]]":
     ready = native.prepared(S)
-    if ready.divided is None:
-        parts = divided(S)
-        ready.divided = parts, ready.in_order(parts.order)
-        if ready.ordered is None:  # it serves a batch nearly as well
-            ready.ordered = ready.divided[1], parts.order
+    with _dividing:
+        if ready.divided is None:
+            parts = divided(S)
+            ready.divided = parts, ready.in_order(parts.order)
+            if ready.ordered is None:  # it serves a batch nearly as well
+                ready.ordered = ready.divided[1], parts.order
     return *ready.divided, ready.local
+
+
+def is_divided(S: sp.csr_array) -> bool:
+    """Whether a solution near y alone can begin at once."""
+    return id(S) in _parts if native.core is None else native.prepared(S).divided is not None
 
 
 def _solver(parts: Parts, ordered: "_core.Matrix") -> "_core.LocalSolver":
@@ -108,6 +116,7 @@ def _solver(parts: Parts, ordered: "_core.Matrix") -> "_core.LocalSolver":
 
 
 _parts: dict[int, Parts] = {}
+_dividing = threading.Lock()
 
 
 def _kept(S: sp.csr_array) -> Parts:

@@ -8,6 +8,7 @@ import importlib
 import importlib.util
 import logging
 import os
+import threading
 import weakref
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -120,23 +121,27 @@ COMPRESSED_FROM = 2**24
 """Values in a collection from which compressing it pays, at the second search."""
 _compressed: "dict[int, _core.CompressedRows]" = {}
 _searched: set[int] = set()
+_compressing = threading.Lock()
 
 
 def compressed(vectors: Vectors) -> "_core.CompressedRows | None":
     """Return the rows in eight bits, for searching: a byte a value, made at the second search.
 
-    They are kept while `vectors` lives, whose values must not change meanwhile.
+    They are kept while `vectors` lives, whose values must not change meanwhile. None where the processor has no
+    products of eight bits: they would take four bytes a value, and gain little.
     """
     key = id(vectors)
     if key in _compressed:
         return _compressed[key]
-    if vectors.size < COMPRESSED_FROM or not vectors.flags.c_contiguous:
+    if vectors.size < COMPRESSED_FROM or not vectors.flags.c_contiguous or not core.low_precision():
         return None
     if key not in _searched:
         _searched.add(key)
         weakref.finalize(vectors, _forget, key)
         return None
-    _compressed[key] = core.CompressedRows(vectors, 0.0, thread_count())
+    with _compressing:
+        if key not in _compressed:
+            _compressed[key] = core.CompressedRows(vectors, 0.0, thread_count())
     return _compressed[key]
 
 

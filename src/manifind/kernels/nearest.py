@@ -137,8 +137,9 @@ def descend(
 ) -> tuple[IntArray, FloatArray]:
     """Find nearly the `k` most similar other rows of each row, best first, in the compiled core: NN-Descent.
 
-    See ``core/descent.h``. The similarities are exact, as is all of it where all rows fit in what is compared first,
-    about 2,000 or 4k. The same seed gives the same lists, whatever the number of threads.
+    See ``core/descent.h``. The similarities are exact; which rows they are of is decided in eight bits, which cannot
+    tell apart what differs by less than some 0.001: of thousands of nearly equal rows, frames of a video say, it finds
+    few of the very nearest. The same seed gives the same lists, whatever the number of threads.
 
     It takes memory for a copy of `vectors` in eight bits, for lists of 12 bytes an entry beside those returned, and
     about a kilobyte a row for what was compared already; most of it is free again when the lists returned are written.

@@ -63,7 +63,7 @@ def solve_locally(
 ) -> Solution:
     """Project on the parts and on the regions of those resolved, one column at a time, twice."""
     n, columns = y.shape
-    first = round(FIRST * max_iter)
+    first = max(1, round(FIRST * max_iter))
     part = np.empty(n, np.intp)
     part[parts.order] = np.repeat(np.arange(len(parts.starts) - 1), np.diff(parts.starts))
     root = np.empty(n)
@@ -89,12 +89,9 @@ def solve_locally(
             order = np.argsort(-largest, kind="stable")[: (largest > 0).sum()]
             room = budget - inside[taking].sum() - lengths[resolved].sum()
             more = order[np.cumsum(lengths[order]) <= room]
-            if len(more):
-                resolved = np.concatenate([resolved, more])
-                f, further, residual = _projected(
-                    S, b, alpha, max_iter - steps - 1, tol, root, part, resolved, taking, f
-                )
-                steps += 1 + further
+            resolved = np.concatenate([resolved, more])
+            f, further, residual = _projected(S, b, alpha, max_iter - steps - 1, tol, root, part, resolved, taking, f)
+            steps += 1 + further
         scores[:, j] = f
         reached.append((steps, residual, np.isin(part, resolved).sum() if b.any() else 0))
     counts, residuals, regions = np.array(reached).reshape(columns, 3).T
@@ -168,12 +165,14 @@ def divide(S: sp.csr_array, size: int, most: int) -> IntArray:
         if part[i] < 0 and len(free) >= size // 3:
             strongest = sorted(free, key=lambda e: (-S.data[e], e))[: size - 1]
             part[[i, *S.indices[strongest]]] = next(parts)
+    counts = np.bincount(part[part >= 0], minlength=n)
     for i in order:
         if part[i] < 0:
             placed = [e for e in range(S.indptr[i], S.indptr[i + 1]) if part[S.indices[e]] >= 0 and S.data[e] > 0]
-            strongest_one = max(placed, key=lambda e: (S.data[e], -e), default=None)
+            roomy = [e for e in placed if counts[part[S.indices[e]]] < most]
+            strongest_one = max(roomy, key=lambda e: (S.data[e], -e), default=None)
             part[i] = next(parts) if strongest_one is None else part[S.indices[strongest_one]]
-    counts = np.bincount(part, minlength=next(parts))
+            counts[part[i]] += 1
     for i in order * 5:
         theirs = part[S.indices[rows[i]]]
         sums = dict.fromkeys(theirs.tolist(), np.float32(0)) | {int(part[i]): np.float32(0)}

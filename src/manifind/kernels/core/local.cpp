@@ -32,20 +32,27 @@ int64_t divide(const Csr& S, int64_t size, int64_t most, int32_t* part) {
         for (size_t i = 0; i < taken; ++i) part[S.columns[free[i]]] = parts;
         ++parts;
     }
-    // The others go to the part of their strongest neighbour that has one.
+    // The others go to the part of their strongest neighbour that has one with room.
+    std::vector<int64_t> counts(parts, 0);
+    for (int64_t i = 0; i < S.n; ++i)
+        if (part[i] >= 0) ++counts[part[i]];
     for (int32_t region : order) {
         if (part[region] >= 0) continue;
         float strongest = 0;
-        for (int64_t e = S.starts[region]; e < S.starts[region + 1]; ++e)
-            if (part[S.columns[e]] >= 0 && S.values[e] > strongest) {
+        for (int64_t e = S.starts[region]; e < S.starts[region + 1]; ++e) {
+            const int32_t other = part[S.columns[e]];
+            if (other >= 0 && S.values[e] > strongest && counts[other] < most) {
                 strongest = S.values[e];
-                part[region] = part[S.columns[e]];
+                part[region] = other;
             }
-        if (part[region] < 0) part[region] = parts++;
+        }
+        if (part[region] < 0) {
+            part[region] = parts++;
+            counts.push_back(0);
+        }
+        ++counts[part[region]];
     }
     // Then each goes where the most of its edges lead.
-    std::vector<int64_t> counts(parts, 0);
-    for (int64_t i = 0; i < S.n; ++i) ++counts[part[i]];
     std::vector<float> sums(parts, 0);
     for (int sweep = 0; sweep < SWEEPS; ++sweep)
         for (int32_t region : order) {
@@ -249,7 +256,7 @@ Reach Local::solve(const int32_t* rows, const float* values, int64_t count, floa
     for (int32_t place : fine_) room -= parts_.S.starts[place + 1] - parts_.S.starts[place];
     size_t chosen = 0;
     while (chosen < more.size() && (room -= entries_[-more[chosen].second]) >= 0) ++chosen;
-    if (chosen && column.live && column.iterations < stop.max_iter) {
+    if (column.live && column.iterations < stop.max_iter) {
         for (size_t i = 0; i < chosen; ++i) resolve(-more[i].second);
         build();
         x_.resize(m_ + fine_.size());

@@ -33,8 +33,7 @@ std::vector<const Loops*> levels() {
     std::vector<const Loops*> found;
 #ifdef MANIFIND_HAS_avx512
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni") &&
-        __builtin_cpu_supports("avx512bf16"))
+        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni"))
         found.push_back(&loops_avx512);
 #endif
 #ifdef MANIFIND_HAS_avx2
@@ -350,6 +349,7 @@ const Loops& loops() {
 NB_MODULE(_core, m) {
     using namespace manifind;
     m.def("level", [] { return loops().name; });
+    m.def("low_precision", [] { return loops().low_precision; });
     m.def("levels", [] {
         nb::list names;
         for (const Loops* one : levels()) names.append(one->name);

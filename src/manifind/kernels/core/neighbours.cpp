@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 #include <random>
+#include <stdexcept>
 
 #include "parallel.h"
 
@@ -12,13 +13,14 @@ namespace {
 
 constexpr float NOTHING = -std::numeric_limits<float>::infinity();
 constexpr float NEVER = std::numeric_limits<float>::infinity();
+constexpr double LONGEST = 1e15;          // of a row: products of longer ones may overflow
 constexpr int64_t LEFT_ROWS = 4096;       // packed once and met by all others
 constexpr int64_t TILE_ROWS = 64;         // of them, that stay in the cache of a core beside a block of the others
 constexpr int64_t BLOCK_BYTES = 5 << 17;  // of a block of the others, in float32: it stays in the cache of a core
 constexpr int64_t MOST_STRIPS = 8;        // of a block
 constexpr int64_t WAITING = 32;           // candidates of a row of a block that wait to be pushed
 
-// Equal scores by id, so that the answer does not depend on who came first.
+// Equal scores by id: of those that were kept the same are first, whoever came first.
 constexpr auto better = [](const Candidate& a, const Candidate& b) {
     return a.score > b.score || (a.score == b.score && a.id < b.id);
 };
@@ -70,7 +72,9 @@ Rounding::Rounding(Packing packing, const Rows& vectors, double deviations, int 
             lengths[i] = std::sqrt(squared) * 1.0001;
         }
     });
-    const double longest = n ? *std::max_element(lengths.begin(), lengths.end()) : 0;
+    if (!std::all_of(lengths.begin(), lengths.end(), [](double one) { return one <= LONGEST; }))
+        throw std::invalid_argument("vectors has values that are not finite, or huge");
+    longest = n ? *std::max_element(lengths.begin(), lengths.end()) : 0;
     const double worst = n ? *std::max_element(errors.begin(), errors.end()) : 0;
     // x·z − x̂·ẑ = (x − x̂)·z + x̂·(z − ẑ), each at most the product of the lengths. Adding up d products in float32, here
     // and when they are scored anew, is off by at most d units in the last place each time.
@@ -257,6 +261,10 @@ void Neighbours::push(int64_t place, const Candidate* some, int64_t count, int64
     const int64_t row = order_[band_begin_ + place];
     const int64_t most = rank < k_ ? std::min(2 * rank + 16, k_ + spare_size_) : k_ + spare_size_;
     while (state.lock.test_and_set(std::memory_order_acquire)) std::this_thread::yield();
+    struct Held {
+        std::atomic_flag& lock;
+        ~Held() { lock.clear(std::memory_order_release); }
+    } held{state.lock};
     for (const Candidate* one = some; one < some + count; ++one) {
         if (one->score < state.threshold.load(std::memory_order_relaxed)) continue;
         if (state.count >= most) {
@@ -271,7 +279,6 @@ void Neighbours::push(int64_t place, const Candidate* some, int64_t count, int64
             spare_[place * spare_size_ + at - k_] = *one;
         }
     }
-    state.lock.clear(std::memory_order_release);
 }
 
 // Keeps the best `rank` candidates: k of them, or as many as are guessed to hold those of the k best that were seen.
@@ -355,16 +362,24 @@ Compressed::Compressed(const Rows& vectors, double deviations, int threads)
     std::iota(all.begin(), all.end(), int64_t(0));
     const Rounding rounding(packing_, vectors, deviations, threads);
     packed_.fill(packing_, vectors, all.data(), n, PANEL, PANEL, loops().strip, rounding, false, threads);
+    longest_ = rounding.longest;
 }
 
 void Compressed::search(const Rows& vectors, const float* queries, int64_t m, int64_t k, int threads, int32_t* ids,
                         float* similarities) const {
-    const Rows rows{queries, m, d, false};
+    if (m == 0) return;
+    // The bound on what rounding does holds for queries no longer than the rows: longer ones are searched for shorter.
+    const double length = Rounding(packing_, {queries, m, d, false}, deviations_, 1).longest;
+    const float shorter = length > longest_ && longest_ > 0 ? float(longest_ / length) : 1;
+    std::vector<float> own(queries, queries + m * d);
+    for (float& one : own) one *= shorter;
+    const Rows rows{own.data(), m, d, false};
     const Rounding rounding(packing_, rows, deviations_, 1);
     std::vector<int64_t> all(m);
     std::iota(all.begin(), all.end(), int64_t(0));
     const auto unsure = attempt(vectors, rows, all, rounding, true, k, threads, ids, similarities);
     if (!unsure.empty()) attempt(vectors, rows, unsure, rounding, false, k, threads, ids, similarities);
+    for (int64_t i = 0; i < m * k && shorter != 1; ++i) similarities[i] /= shorter;
 }
 
 std::vector<int64_t> Compressed::attempt(const Rows& vectors, const Rows& queries, const std::vector<int64_t>& which,

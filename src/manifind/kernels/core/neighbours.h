@@ -29,6 +29,7 @@ struct Rounding {
     std::vector<float> scales;
     // Of each row; the product of two rows is off by the sum of theirs at most.
     std::vector<float> offsets;
+    double longest;  // length of a row
     // With `deviations` > 0, so many standard deviations instead, if errors are spread evenly over the dimensions.
     Rounding(Packing packing, const Rows& vectors, double deviations, int threads);
 };
@@ -120,6 +121,7 @@ class Compressed {
                                  float* similarities) const;
     const Packing packing_;
     const double deviations_;
+    double longest_ = 0;
     Packed packed_;
 };
 

@@ -1,10 +1,12 @@
 // Threads of one call: started when it begins, joined before it ends. There is no pool to own or to fork.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -27,7 +29,12 @@ void parallel(int64_t tasks, int threads, Work work) {
     };
     const int helpers = int(threads < tasks ? threads : tasks) - 1;
     std::vector<std::thread> started;
-    for (int thread = 1; thread <= helpers; ++thread) started.emplace_back(run, thread);
+    try {
+        started.reserve(size_t(std::max(0, helpers)));
+        for (int thread = 1; thread <= helpers; ++thread) started.emplace_back(run, thread);
+    } catch (const std::system_error&) {
+        // The system gives no more of them: those that there are share the tasks.
+    }
     run(0);
     for (std::thread& one : started) one.join();
     if (failure) std::rethrow_exception(failure);
