@@ -150,7 +150,8 @@ def plot(rows: list[Row], file: str) -> None:
     for own, (title, columns) in zip(axes, panels.items(), strict=True):
         for column in columns:
             at = [(size, row[column]) for size, row in zip(n, rows, strict=True) if row[column]]
-            own.loglog(*zip(*at, strict=True), "o-", label=column.rsplit(" ", 1)[0])
+            if at:
+                own.loglog(*zip(*at, strict=True), "o-", label=column.rsplit(" ", 1)[0])
         own.set(xlabel="regions", title=title)
         own.grid(alpha=0.3, which="both")
         own.legend(fontsize=8)
