@@ -15,7 +15,6 @@ and says what that was and how long all would take.
 """
 
 import argparse
-import json
 import sys
 import tempfile
 import time
@@ -31,8 +30,8 @@ from manifind import Manifold, kernels
 from manifind.graph import exact_neighbours, normalised_affinity
 from manifind.kernels import nearest
 from manifind.validation import FloatArray
-from setting import BATCH, Clock, collection, cpu, limits, versions
-from speed import Row, right_hand_sides, solvers, table
+from setting import BATCH, Clock, collection, cpu, limits, make_near, versions
+from speed import Row, right_hand_sides, solvers, tell
 
 SIZES = (10_000, 30_000, 100_000, 300_000, 530_000, 1_000_000)
 
@@ -127,10 +126,7 @@ def _save(file: Path, rows: int) -> None:
     out = np.lib.format.open_memmap(file, "w+", np.float32, (rows, vectors.shape[1]))
     rng = np.random.default_rng(0)
     for start in range(0, rows, 2**16):
-        block = out[start : start + 2**16]
-        block[:] = vectors[rng.integers(len(vectors), size=len(block))]
-        block += rng.standard_normal(block.shape, np.float32) * np.float32(0.7 / np.sqrt(block.shape[1]))
-        block /= np.linalg.norm(block, axis=1, keepdims=True)
+        make_near(vectors, rng, out[start : start + 2**16])
     out.flush()
 
 
@@ -190,12 +186,7 @@ def main() -> None:
     rows = work(arguments, clock)
     if arguments.plot:
         plot(rows, arguments.plot)
-    if arguments.json:
-        print(json.dumps({**setting, "rows": rows}, indent=1))
-        return
-    for key, value in setting.items():
-        print(f"{key:16} {value}")
-    print(table(rows))
+    tell(setting, rows, as_json=arguments.json)
 
 
 if __name__ == "__main__":

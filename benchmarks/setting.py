@@ -47,12 +47,16 @@ def _grown(vectors: FloatArray, image_of: IntArray, rows: int) -> tuple[FloatArr
     grown = np.empty((rows, d), np.float32)
     grown[:n] = vectors
     for start in range(n, rows, 2**16):
-        block = grown[start : start + 2**16]
-        block[:] = vectors[rng.integers(n, size=len(block))]
-        block += rng.standard_normal(block.shape, np.float32) * np.float32(0.7 / np.sqrt(d))
-        block /= np.linalg.norm(block, axis=1, keepdims=True)
+        make_near(vectors, rng, grown[start : start + 2**16])
     more = image_of[-1] + 1 + np.arange(rows - n, dtype=np.int32) // 21
     return grown, np.concatenate([image_of, more])
+
+
+def make_near(vectors: FloatArray, rng: np.random.Generator, out: FloatArray) -> None:
+    """Fill `out` with unit rows near some of `vectors`."""
+    out[:] = vectors[rng.integers(len(vectors), size=len(out))]
+    out += rng.standard_normal(out.shape, np.float32) * np.float32(0.7 / np.sqrt(out.shape[1]))
+    out /= np.linalg.norm(out, axis=1, keepdims=True)
 
 
 def in_turns(repeats: int, *works: Callable[[], object], now: Callable[[], float] = time.perf_counter) -> list[float]:

@@ -377,6 +377,16 @@ def table(rows: list[Row]) -> str:
     return "\n".join("  ".join(line) for line in aligned)
 
 
+def tell(setting: Row, rows: list[Row], *, as_json: bool) -> None:
+    """Print what was measured, and on what."""
+    if as_json:
+        print(json.dumps({**setting, "rows": rows}, indent=1))
+        return
+    for key, value in setting.items():
+        print(f"{key:16} {value}")
+    print(table(rows))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("stage", choices=STAGES)
@@ -410,12 +420,7 @@ def main() -> None:
     }
     del vectors
     rows = STAGES[arguments.stage](arguments, clock)
-    if arguments.json:
-        print(json.dumps({**setting, "rows": rows}, indent=1))
-        return
-    for key, value in setting.items():
-        print(f"{key:16} {value}")
-    print(table(rows))
+    tell(setting, rows, as_json=arguments.json)
 
 
 if __name__ == "__main__":

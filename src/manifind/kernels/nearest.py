@@ -7,6 +7,7 @@ The compiled core multiplies in eight bits and scores anew, in float32, every pa
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from typing import TYPE_CHECKING
 
 import faiss
 import numpy as np
@@ -14,6 +15,9 @@ import numpy as np
 from manifind.kernels import native
 from manifind.kernels.threads import thread_count
 from manifind.validation import FloatArray, IntArray, Vectors
+
+if TYPE_CHECKING:
+    from manifind.kernels import _core
 
 PAIR_BYTES = 2**24
 """Scratch for the rows gathered by `similarities`; small enough to stay in cache, where gathering is cheap."""
@@ -124,12 +128,7 @@ def nearest_others(
     n = len(vectors)
     ids, scores = np.empty((n, k), np.int32), np.empty((n, k), np.float32)
     search = native.core.NeighbourSearch(vectors, "int8", deviations, memory, thread_count(), ids, scores)
-    done = 0
-    while done < n:  # a step at a time, so that an interrupt is heard
-        done = search.step()
-        if progress is not None:
-            progress(done, n)
-    return ids, scores
+    return _stepped(search, ids, scores, progress)
 
 
 def descend(
@@ -162,9 +161,19 @@ def descend(
     n = len(vectors)
     ids, scores = np.empty((n, k), np.int32), np.empty((n, k), np.float32)
     descent = native.core.NeighbourDescent(vectors, seed, thread_count(), ids, scores)
-    done = 0
-    while done < n:  # a step at a time, so that an interrupt is heard
-        done = descent.step()
+    return _stepped(descent, ids, scores, progress)
+
+
+def _stepped(
+    search: "_core.NeighbourSearch | _core.NeighbourDescent",
+    ids: IntArray,
+    scores: FloatArray,
+    progress: Callable[[int, int], None] | None,
+) -> tuple[IntArray, FloatArray]:
+    """Let a search fill the lists that it was given, a step at a time, so that an interrupt is heard."""
+    done, n = 0, len(ids)
+    while done < n:
+        done = search.step()
         if progress is not None:
             progress(done, n)
     return ids, scores

@@ -191,68 +191,58 @@ Rows rows_of(const AnyRows& vectors) {
     return {vectors.data(), int64_t(vectors.shape(0)), int64_t(vectors.shape(1)), half};
 }
 
-// Keeps the arrays that it works on alive.
-class NeighbourSearch {
+// A search that fills lists step by step; it keeps the arrays that it works on alive.
+template <class Search>
+class Stepwise {
    public:
-    NeighbourSearch(AnyRows vectors, const std::string& precision, double deviations, int64_t memory, int threads,
-                    Array<int32_t, 2> ids, Array<float, 2> similarities)
-        : vectors_(vectors), ids_(ids), similarities_(similarities) {
-        const Rows rows = rows_of(vectors);
-        const int64_t k = int64_t(ids.shape(1));
-        demand(k >= 1 && k < rows.n, "k is not between 1 and the number of other rows");
-        demand(int64_t(ids.shape(0)) == rows.n && similarities.shape(0) == ids.shape(0) &&
-                   similarities.shape(1) == ids.shape(1),
-               "ids and similarities do not have a row for each of vectors");
-        demand(memory >= 0, "memory is negative");
-        demand(deviations >= 0, "deviations is negative");
-        demand(threads >= 1, "threads is less than 1");
-        const Packing packing = packing_of(precision);
-        const nb::gil_scoped_release release;
-        search_ = std::make_unique<Neighbours>(rows, k, packing, deviations, memory, threads, ids.data(),
-                                               similarities.data());
-    }
     int64_t step() {
         const nb::gil_scoped_release release;
         const std::lock_guard<std::mutex> held(guard_);
         return search_->step();
     }
-    int64_t searched_again() const { return search_->searched_again(); }
 
-   private:
-    AnyRows vectors_;
-    Array<int32_t, 2> ids_;
-    Array<float, 2> similarities_;
-    std::unique_ptr<Neighbours> search_;
-    std::mutex guard_;
-};
-
-// Keeps the arrays that it works on alive.
-class NeighbourDescent {
-   public:
-    NeighbourDescent(AnyRows vectors, uint64_t seed, int threads, Array<int32_t, 2> ids, Array<float, 2> similarities)
-        : vectors_(vectors), ids_(ids), similarities_(similarities) {
-        const Rows rows = rows_of(vectors);
-        const int64_t k = int64_t(ids.shape(1));
-        demand(k >= 1 && k < rows.n, "k is not between 1 and the number of other rows");
-        demand(int64_t(ids.shape(0)) == rows.n && similarities.shape(0) == ids.shape(0) &&
+   protected:
+    Stepwise(AnyRows vectors, int threads, Array<int32_t, 2> ids, Array<float, 2> similarities)
+        : rows_(rows_of(vectors)), k_(int64_t(ids.shape(1))), vectors_(vectors), ids_(ids), similarities_(similarities) {
+        demand(k_ >= 1 && k_ < rows_.n, "k is not between 1 and the number of other rows");
+        demand(int64_t(ids.shape(0)) == rows_.n && similarities.shape(0) == ids.shape(0) &&
                    similarities.shape(1) == ids.shape(1),
                "ids and similarities do not have a row for each of vectors");
         demand(threads >= 1, "threads is less than 1");
-        const nb::gil_scoped_release release;
-        descent_ = std::make_unique<Descent>(rows, k, seed, threads, ids.data(), similarities.data());
     }
-    int64_t step() {
-        const nb::gil_scoped_release release;
-        const std::lock_guard<std::mutex> held(guard_);
-        return descent_->step();
-    }
+    const Rows rows_;
+    const int64_t k_;
+    std::unique_ptr<Search> search_;
 
    private:
     AnyRows vectors_;
     Array<int32_t, 2> ids_;
     Array<float, 2> similarities_;
-    std::unique_ptr<Descent> descent_;
     std::mutex guard_;
+};
+
+class NeighbourSearch : public Stepwise<Neighbours> {
+   public:
+    NeighbourSearch(AnyRows vectors, const std::string& precision, double deviations, int64_t memory, int threads,
+                    Array<int32_t, 2> ids, Array<float, 2> similarities)
+        : Stepwise(vectors, threads, ids, similarities) {
+        demand(memory >= 0, "memory is negative");
+        demand(deviations >= 0, "deviations is negative");
+        const Packing packing = packing_of(precision);
+        const nb::gil_scoped_release release;
+        search_ = std::make_unique<Neighbours>(rows_, k_, packing, deviations, memory, threads, ids.data(),
+                                               similarities.data());
+    }
+    int64_t searched_again() const { return search_->searched_again(); }
+};
+
+class NeighbourDescent : public Stepwise<Descent> {
+   public:
+    NeighbourDescent(AnyRows vectors, uint64_t seed, int threads, Array<int32_t, 2> ids, Array<float, 2> similarities)
+        : Stepwise(vectors, threads, ids, similarities) {
+        const nb::gil_scoped_release release;
+        search_ = std::make_unique<Descent>(rows_, k_, seed, threads, ids.data(), similarities.data());
+    }
 };
 
 class CompressedRows {

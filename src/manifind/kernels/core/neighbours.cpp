@@ -368,18 +368,21 @@ Compressed::Compressed(const Rows& vectors, double deviations, int threads)
 void Compressed::search(const Rows& vectors, const float* queries, int64_t m, int64_t k, int threads, int32_t* ids,
                         float* similarities) const {
     if (m == 0) return;
-    // The bound on what rounding does holds for queries no longer than the rows: longer ones are searched for shorter.
-    const double length = Rounding(packing_, {queries, m, d, false}, deviations_, 1).longest;
-    const float shorter = length > longest_ && longest_ > 0 ? float(longest_ / length) : 1;
-    std::vector<float> own(queries, queries + m * d);
-    for (float& one : own) one *= shorter;
-    const Rows rows{own.data(), m, d, false};
+    const Rows rows{queries, m, d, false};
     const Rounding rounding(packing_, rows, deviations_, 1);
+    // The bound on what rounding does holds for queries no longer than the rows: longer ones are searched for shorter.
+    if (rounding.longest > longest_ && longest_ > 0) {
+        const float shorter = float(0.999 * longest_ / rounding.longest);
+        std::vector<float> own(queries, queries + m * d);
+        for (float& one : own) one *= shorter;
+        search(vectors, own.data(), m, k, threads, ids, similarities);
+        for (int64_t i = 0; i < m * k; ++i) similarities[i] /= shorter;
+        return;
+    }
     std::vector<int64_t> all(m);
     std::iota(all.begin(), all.end(), int64_t(0));
     const auto unsure = attempt(vectors, rows, all, rounding, true, k, threads, ids, similarities);
     if (!unsure.empty()) attempt(vectors, rows, unsure, rounding, false, k, threads, ids, similarities);
-    for (int64_t i = 0; i < m * k && shorter != 1; ++i) similarities[i] /= shorter;
 }
 
 std::vector<int64_t> Compressed::attempt(const Rows& vectors, const Rows& queries, const std::vector<int64_t>& which,
