@@ -31,7 +31,7 @@ from manifind import Manifold
 from manifind.diffusion import dense, seed
 from manifind.graph import Neighbours
 from manifind.kernels import nearest
-from manifind.validation import FloatArray, IntArray
+from manifind.types import FloatArray, IntArray
 from setting import BATCH, collection, cpu, in_turns, versions
 
 

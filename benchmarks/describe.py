@@ -29,7 +29,7 @@ from manifind.describe import Found, load_describer, read_ahead, read_photo
 from manifind.describe.backbone import available_cores
 from manifind.describe.describer import resized
 from manifind.index import Index, whole_box
-from manifind.validation import FloatArray
+from manifind.types import FloatArray
 from setting import cpu, in_turns
 
 

@@ -27,12 +27,13 @@ from typing import Any, cast
 import numpy as np
 
 import oxford5k_data
-from manifind import Manifold, scenes
+from manifind import Manifold
 from manifind import manifold as manifold_module
+from manifind.demo import scenes
 from manifind.diffusion import Seed, opposed
 from manifind.index import Generation, Index, Query, Search, View, evidence, rank
 from manifind.ranking import Ranking
-from manifind.validation import FloatArray
+from manifind.types import FloatArray
 
 PARTS = ("line", "nothing", "refine", "where")
 WEIGHTS = (0.1, 0.25, 0.5, 1.0)

@@ -29,7 +29,7 @@ import numpy as np
 from manifind import Manifold, kernels
 from manifind.graph import exact_neighbours, normalised_affinity
 from manifind.kernels import nearest
-from manifind.validation import FloatArray
+from manifind.types import FloatArray
 from setting import BATCH, Clock, collection, cpu, limits, make_near, versions
 from speed import Row, right_hand_sides, solvers, tell
 

@@ -17,7 +17,7 @@ import numpy as np
 import oxford5k_data
 from manifind import Manifold
 from manifind.ranking import Ranking
-from manifind.validation import FloatArray
+from manifind.types import FloatArray
 
 
 def compare(single: list[Ranking], half: list[Ranking]) -> dict[str, float]:

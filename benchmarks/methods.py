@@ -29,10 +29,10 @@ from manifind.baselines import (
     RegionMatchExpansion,
 )
 from manifind.baselines.nearest import unit
+from manifind.demo.scenes import make_scenes
 from manifind.evaluate import mean_average_precision
 from manifind.graph import exact_neighbours
 from manifind.kernels import thread_count
-from manifind.scenes import make_scenes
 
 Row = dict[str, Any]
 Protocol = oxford5k_data.Protocol

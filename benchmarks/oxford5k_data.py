@@ -12,7 +12,7 @@ from manifind.evaluate import Task, read_truth
 from manifind.evaluate.collection import read_collection, read_queries
 from manifind.evaluate.data import Data, prepare
 from manifind.layout import Layout, aggregate, aggregate_one
-from manifind.validation import FloatArray, IntArray
+from manifind.types import FloatArray, IntArray
 
 FOLDER = Path(__file__).resolve().parents[2] / "shared" / "data" / "oxford5k"
 

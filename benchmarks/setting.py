@@ -13,7 +13,7 @@ import scipy
 
 import oxford5k_data
 from manifind import __version__
-from manifind.validation import FloatArray, IntArray
+from manifind.types import FloatArray, IntArray
 
 BATCH = 64
 Result = TypeVar("Result")

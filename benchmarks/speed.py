@@ -38,7 +38,7 @@ from manifind.graph import Neighbours, exact_neighbours, normalise, normalised_a
 from manifind.graph import nn_descent_neighbours as descent_neighbours
 from manifind.graph.affinity import _mutual_affinity as plain_affinity
 from manifind.kernels import nearest, nearest_others
-from manifind.validation import FloatArray, IntArray
+from manifind.types import FloatArray, IntArray
 from setting import BATCH, Clock, collection, cpu, limits, versions
 
 Row = dict[str, Any]

@@ -22,14 +22,14 @@ from typing import Any
 import faiss
 import numpy as np
 
-from manifind import store
 from manifind.describe import Describer, load_describer
 from manifind.index import Index
 from manifind.index.estimate import seconds_a_photo
 from manifind.index.journal import Journal
 from manifind.kernels.native import compiled
 from manifind.layout import Layout
-from manifind.validation import FloatArray
+from manifind.storage import store
+from manifind.types import FloatArray
 from setting import collection, cpu
 
 SIZE = 1024, 768

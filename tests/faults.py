@@ -1,4 +1,4 @@
-"""A disk that fails, or a process that dies, at one chosen point: stands in for `os` in `manifind.disk`."""
+"""A disk that fails, or a process that dies, at one chosen point: stands in for `os` in `manifind.storage.disk`."""
 
 import errno
 import os
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from manifind import disk
+from manifind.storage import disk
 
 POINTS = ("open", "write", "pwrite", "fsync", "ftruncate", "replace", "unlink", "mkdir", "rmdir", "posix_fallocate")
 """What reaches the disk."""
@@ -60,7 +60,7 @@ class FaultyOs:
 
 @contextmanager
 def faulty(at: int, fault: str) -> Iterator[FaultyOs]:
-    """Let a fault strike in `manifind.disk` at the point of this number."""
+    """Let a fault strike in `manifind.storage.disk` at the point of this number."""
     stand_in = FaultyOs(at, fault)
     setattr(disk, "os", stand_in)  # noqa: B010 (its import, not a name that it offers)
     try:

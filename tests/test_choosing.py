@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manifind import Damaged, Manifold, kernels, store
+from manifind import Damaged, Manifold, kernels
 from manifind.graph import (
     Built,
     Neighbours,
@@ -20,8 +20,9 @@ from manifind.graph import (
     expected_seconds,
     measured,
 )
-from manifind.manifold import FORMAT
-from manifind.validation import FloatArray
+from manifind.manifold.estimator import FORMAT
+from manifind.storage import store
+from manifind.types import FloatArray
 from tests.collections_of_regions import make, unit
 
 ks, threads = st.integers(1, 2000), st.integers(1, 256)

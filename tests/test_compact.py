@@ -13,7 +13,7 @@ from sklearn.mixture import GaussianMixture
 
 from manifind.compact import compact
 from manifind.errors import InvalidInput, ManifindWarning
-from manifind.validation import FloatArray, IntArray
+from manifind.types import FloatArray, IntArray
 
 
 def unit(rows: npt.NDArray[np.floating[Any]]) -> FloatArray:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from manifind import kernels
 from manifind.graph import NOBODY, Neighbours, affinity, exact_neighbours, mutual_affinity, normalise
 from manifind.kernels import native, plain, solve
-from manifind.validation import FloatArray, IntArray, Vectors
+from manifind.types import FloatArray, IntArray, Vectors
 from tests.collections_of_regions import unit
 from tests.test_kernels import symmetric
 

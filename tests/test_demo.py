@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from manifind import Index, demo, plots, scenes
+from manifind import Index
 from manifind.cli import main
-from manifind.demo import DIFFUSION, MATCH, PLAIN, REGIONS, Demo, Ranked
+from manifind.demo import figure1, scenes
+from manifind.demo import walkthrough as demo
+from manifind.demo.walkthrough import DIFFUSION, MATCH, PLAIN, REGIONS, Demo, Ranked
 
 METHODS = [PLAIN, MATCH, DIFFUSION, REGIONS]
 
@@ -20,7 +22,7 @@ METHODS = [PLAIN, MATCH, DIFFUSION, REGIONS]
 @pytest.fixture(scope="module", autouse=True)
 def quick() -> Any:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plots, "STEP", 0.1)
+        patch.setattr(figure1, "STEP", 0.1)
         patch.setattr(demo, "run", partial(demo.run, scenes=15))
         yield
 

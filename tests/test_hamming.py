@@ -14,7 +14,7 @@ from manifind.baselines import HammingQueryExpansion
 from manifind.baselines.hamming import embedding, expansion
 from manifind.baselines.hamming.features import local_descriptors
 from manifind.errors import InvalidInput, ManifindWarning, MissingExtra, NotFitted
-from manifind.validation import FloatArray
+from manifind.types import FloatArray
 
 Pixels = npt.NDArray[np.uint8]
 

@@ -12,7 +12,7 @@ from manifind import InvalidInput, ManifindWarning, Manifold, NotFitted, Ranking
 from manifind.baselines import NearestImages, RegionMatch
 from manifind.diffusion.seeding import AGAINST
 from manifind.graph import exact_neighbours
-from manifind.part import Part
+from manifind.manifold.part import Part
 from tests.collections_of_regions import Collection, make, unit
 
 

@@ -6,9 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from manifind.errors import ManifindError, MissingExtra
-from manifind.graph import Neighbours, mutual_affinity
-from manifind.plots import (
+from manifind.demo.figure1 import (
     Diffused,
     diffuse_in_the_plane,
     figure1,
@@ -16,7 +14,9 @@ from manifind.plots import (
     scores_in_the_plane,
     similarity,
 )
-from manifind.synthetic import Bananas, bananas
+from manifind.demo.synthetic import Bananas, bananas
+from manifind.errors import ManifindError, MissingExtra
+from manifind.graph import Neighbours, mutual_affinity
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,9 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
-from manifind import InvalidInput, MissingExtra, scenes
-from manifind.scenes import BEHIND, GROUND, HIDDEN, OBJECTS, SIZES, Scenes, make_scenes
+from manifind import InvalidInput, MissingExtra
+from manifind.demo import scenes
+from manifind.demo.scenes import BEHIND, GROUND, HIDDEN, OBJECTS, SIZES, Scenes, make_scenes
 
 FEW = 45
 

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from manifind import Damaged, InvalidInput, Manifold, NotFitted, store
+from manifind import Damaged, InvalidInput, Manifold, NotFitted
+from manifind.storage import store
 from tests.collections_of_regions import Collection
 from tests.faults import faulty
 

@@ -7,9 +7,9 @@ import pytest
 
 from manifind import InvalidInput, Manifold, Ranking
 from manifind.baselines import NearestImages
+from manifind.demo.synthetic import LARGEST, REGIONS, bananas, planted_objects
 from manifind.evaluate import mean_average_precision
 from manifind.layout import Layout, aggregate, aggregate_one
-from manifind.synthetic import LARGEST, REGIONS, bananas, planted_objects
 from tests.collections_of_regions import unit
 
 SMALL: dict[str, Any] = {"images": 60, "objects": 3, "views": 15, "queries": 2, "d": 32}

@@ -1,19 +1,23 @@
 """Find every photo that contains this object, however small: diffusion on region manifolds."""
 
-from manifind.compact import compact
-from manifind.errors import (
-    Damaged,
-    InvalidInput,
-    ManifindError,
-    ManifindWarning,
-    MissingExtra,
-    NotFitted,
-    Unreadable,
-)
-from manifind.index import Hit, Index
-from manifind.manifold import Manifold
-from manifind.ranking import Ranking
+from typing import TYPE_CHECKING, Any
+
 from manifind.version import VERSION
+
+if TYPE_CHECKING:
+    from manifind.compact import compact
+    from manifind.errors import (
+        Damaged,
+        InvalidInput,
+        ManifindError,
+        ManifindWarning,
+        MissingExtra,
+        NotFitted,
+        Unreadable,
+    )
+    from manifind.index import Hit, Index
+    from manifind.manifold import Manifold
+    from manifind.ranking import Ranking
 
 __version__ = VERSION
 
@@ -32,3 +36,21 @@ __all__ = [
     "__version__",
     "compact",
 ]
+
+_ROOMS = {"Hit": "index", "Index": "index", "Manifold": "manifold", "Ranking": "ranking", "compact": "compact"}
+"""Which room defines a public name; the others are errors."""
+
+
+def __getattr__(name: str) -> Any:
+    """Import the room of a public name when the name is first used, so that ``import manifind`` itself costs little."""
+    if name not in __all__:
+        raise AttributeError(f"module 'manifind' has no attribute {name!r}")
+    import importlib
+
+    value = getattr(importlib.import_module(f"manifind.{_ROOMS.get(name, 'errors')}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -17,9 +17,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from manifind.checks import image_numbers, real_number, unit_vectors, whole_number
 from manifind.errors import ManifindWarning
 from manifind.layout import Layout
-from manifind.validation import FloatArray, IntArray, image_numbers, real_number, unit_vectors, whole_number
+from manifind.types import FloatArray, IntArray
 
 DoubleArray = npt.NDArray[np.float64]
 Places = npt.NDArray[np.intp]

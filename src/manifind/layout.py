@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from manifind.validation import FloatArray, IntArray
+from manifind.types import FloatArray, IntArray
 
 
 @dataclass(frozen=True)

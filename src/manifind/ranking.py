@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from manifind.diffusion import Seed
 from manifind.errors import InvalidInput
 from manifind.layout import Layout
-from manifind.validation import FloatArray, IntArray, Vectors
+from manifind.types import FloatArray, IntArray, Vectors
 
 POOLINGS = ("gmp", "sum")
 

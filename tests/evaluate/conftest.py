@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from manifind.synthetic import Planted, planted_objects
+from manifind.demo.synthetic import Planted, planted_objects
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from manifind import InvalidInput, Manifold, baselines
+from manifind.demo.synthetic import planted_objects
 from manifind.evaluate.methods import METHODS, OF_SEARCH, chosen, parse
 from manifind.evaluate.published import published
-from manifind.synthetic import planted_objects
 
 
 def test_parameters_are_the_estimators_own_but_for_those_asked_for() -> None:

@@ -13,7 +13,7 @@ import pytest
 from manifind import Damaged, InvalidInput
 from manifind.index import Index
 from manifind.index.check import BY_GRAPH, BY_HAND, BY_PHOTOS, BY_WHITENING, check
-from manifind.store import MANIFEST, _checksum
+from manifind.storage.store import MANIFEST, _checksum
 from tests.index.small import save_photo, small_describer
 
 DESCRIBER = small_describer()
@@ -160,7 +160,7 @@ Change = Callable[[dict[str, Any]], None]
 
 def rewritten(path: Path, **changed: Callable[[Any], Any]) -> None:
     """Change arrays and sign for them: what is wrong now is wrong with a right checksum."""
-    from manifind import store
+    from manifind.storage import store
 
     def change(manifest: dict[str, Any]) -> None:
         for name, edit in changed.items():

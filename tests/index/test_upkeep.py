@@ -18,7 +18,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from manifind import Damaged, InvalidInput, store
+from manifind import Damaged, InvalidInput
 from manifind.describe import Describer, learn
 from manifind.graph import Built
 from manifind.index import Estimate, Index, estimate, gather
@@ -27,6 +27,7 @@ from manifind.index.catalogue import REMOVED
 from manifind.index.generation import FORMAT, KIND
 from manifind.index.health import health
 from manifind.manifold import Manifold
+from manifind.storage import store
 from tests.collections_of_regions import unit
 from tests.index.small import save_photo, small_describer
 
@@ -311,7 +312,7 @@ def test_a_writer_starts_from_what_others_wrote(made: Index, folder: Path) -> No
 
 def test_a_dead_writers_lock_needs_nobody(made: Index) -> None:
     program = (
-        "import os, signal, sys\nfrom pathlib import Path\nfrom manifind import store\n"
+        "import os, signal, sys\nfrom pathlib import Path\nfrom manifind.storage import store\n"
         "with store.writing(Path(sys.argv[1]), 'index'):\n    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     died = subprocess.run([sys.executable, "-c", program, made.path], check=False)  # noqa: S603
@@ -549,9 +550,9 @@ print(min(times), private() - before)
 
 def _sparse_index(path: Path, photos: int) -> Path:
     """An index of the right shape whose arrays are holes."""
-    from manifind import store
     from manifind.index.catalogue import Catalogue, ImageRecord
     from manifind.index.generation import CATALOGUE, FORMAT, KIND
+    from manifind.storage import store
 
     each, d, k = 20, 512, 20
     n = photos * each
@@ -598,7 +599,7 @@ def test_an_index_of_another_format_says_what_to_do(made: Index, monkeypatch: py
 
 def test_a_writer_does_not_sign_for_damage(made: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files larger than those that are looked at whenever they are opened."""
-    monkeypatch.setattr("manifind.store.SMALL", 0)
+    monkeypatch.setattr("manifind.storage.store.SMALL", 0)
     for name in ("vectors", "neighbour_similarities", "S_indices"):
         file = next(made.path.glob(f"{name}-*.npy"))
         whole = file.read_bytes()

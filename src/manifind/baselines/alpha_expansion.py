@@ -1,11 +1,11 @@
 """αQE: query expansion weighted by similarity."""
 
 from manifind.baselines.nearest import NearestImages, unit
-from manifind.baselines.scorer import Progress
+from manifind.checks import real_number, whole_number
 from manifind.graph import kernel
 from manifind.layout import Layout
 from manifind.ranking import best_first
-from manifind.validation import FloatArray, real_number, whole_number
+from manifind.types import FloatArray, Progress
 
 
 class AlphaQueryExpansion(NearestImages):

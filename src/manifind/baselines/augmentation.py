@@ -3,9 +3,9 @@
 import numpy as np
 
 from manifind.baselines.nearest import NearestImages, unit
-from manifind.baselines.scorer import Progress
+from manifind.checks import whole_number
 from manifind.layout import Layout
-from manifind.validation import FloatArray, whole_number
+from manifind.types import FloatArray, Progress
 
 BLOCK_BYTES = 2**24
 

@@ -1,10 +1,10 @@
 """AQE: average query expansion."""
 
 from manifind.baselines.nearest import NearestImages, unit
-from manifind.baselines.scorer import Progress
+from manifind.checks import whole_number
 from manifind.layout import Layout
 from manifind.ranking import best_first
-from manifind.validation import FloatArray, whole_number
+from manifind.types import FloatArray, Progress
 
 
 class AverageQueryExpansion(NearestImages):

@@ -2,12 +2,13 @@
 
 from typing import Any
 
-from manifind.baselines.scorer import ImageScorer, Progress
+from manifind.baselines.scorer import ImageScorer
+from manifind.checks import whole_number
 from manifind.compact import compact
 from manifind.layout import Layout, aggregate, aggregate_one
 from manifind.manifold import Manifold
 from manifind.ranking import Ranking
-from manifind.validation import FloatArray, whole_number
+from manifind.types import FloatArray, Progress
 
 
 class RegionalDiffusion(ImageScorer):

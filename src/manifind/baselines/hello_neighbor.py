@@ -4,10 +4,10 @@ import numpy as np
 import numpy.typing as npt
 
 from manifind.baselines.nearest import NearestImages
-from manifind.baselines.scorer import Progress
+from manifind.checks import whole_number
 from manifind.layout import Layout
 from manifind.ranking import best_first
-from manifind.validation import FloatArray, IntArray, whole_number
+from manifind.types import FloatArray, IntArray, Progress
 
 APART = 2.0
 """Added to the score of close images: similarities lie between −1 and 1, so that close images come first."""

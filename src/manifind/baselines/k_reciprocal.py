@@ -4,11 +4,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from manifind.baselines.nearest import NearestImages
-from manifind.baselines.scorer import Progress
+from manifind.checks import real_number, whole_number
 from manifind.graph import Neighbours
 from manifind.layout import Layout
 from manifind.ranking import best_first
-from manifind.validation import FloatArray, IntArray, real_number, whole_number
+from manifind.types import FloatArray, IntArray, Progress
 
 BLOCK_BYTES = 2**24
 

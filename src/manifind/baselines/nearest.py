@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from manifind.baselines.scorer import ImageScorer, Progress
+from manifind.baselines.scorer import ImageScorer
 from manifind.graph import Neighbours, exact_neighbours
 from manifind.layout import Layout, aggregate, aggregate_one
-from manifind.validation import FloatArray
+from manifind.types import FloatArray, Progress
 
 
 class NearestImages(ImageScorer):

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from manifind.baselines.scorer import ImageScorer, Progress
+from manifind.baselines.scorer import ImageScorer
 from manifind.layout import Layout
-from manifind.validation import FloatArray
+from manifind.types import FloatArray, Progress
 
 BLOCK_BYTES = 2**24
 

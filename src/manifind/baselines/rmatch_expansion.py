@@ -4,10 +4,10 @@ import numpy as np
 
 from manifind.baselines.nearest import unit
 from manifind.baselines.rmatch import RegionMatch
-from manifind.baselines.scorer import Progress
+from manifind.checks import whole_number
 from manifind.layout import Layout
 from manifind.ranking import best_first
-from manifind.validation import FloatArray, whole_number
+from manifind.types import FloatArray, Progress
 
 
 class RegionMatchExpansion(RegionMatch):

@@ -2,18 +2,16 @@
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy.typing as npt
 
+from manifind.checks import image_numbers, sequence_of_queries, unit_vectors, whole_number
 from manifind.errors import NotFitted
 from manifind.layout import Layout
 from manifind.ranking import Ranking, best_first
-from manifind.validation import FloatArray, image_numbers, sequence_of_queries, unit_vectors, whole_number
-
-Progress = Callable[[int, int], None]
-"""Called with what is done and what there is in all."""
+from manifind.types import FloatArray, Progress
 
 
 class ImageScorer(ABC):

@@ -3,10 +3,10 @@
 import numpy as np
 
 from manifind.baselines.nearest import NearestImages
-from manifind.baselines.scorer import Progress
+from manifind.checks import whole_number
 from manifind.layout import Layout
 from manifind.ranking import best_first
-from manifind.validation import FloatArray, whole_number
+from manifind.types import FloatArray, Progress
 
 
 class SpatiallyConstrainedMatching(NearestImages):

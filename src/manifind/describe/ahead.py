@@ -7,10 +7,10 @@ from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
+from manifind.checks import whole_number
 from manifind.describe.folder import Found
 from manifind.describe.photos import MAX_PIXELS, Photo, read_photo
 from manifind.errors import Unreadable
-from manifind.validation import whole_number
 
 
 def read_ahead(

@@ -22,8 +22,9 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime
 
+from manifind.checks import choice, real_number, whole_number
 from manifind.errors import Damaged, InvalidInput
-from manifind.validation import FloatArray, choice, real_number, whole_number
+from manifind.types import FloatArray
 
 Photo = npt.NDArray[np.uint8]
 

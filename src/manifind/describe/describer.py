@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from manifind.checks import choice, real_number, whole_number
 from manifind.describe.backbone import (
     DEFAULT,
     NETWORKS,
@@ -29,7 +30,7 @@ from manifind.describe.pooling import POOLINGS, pool
 from manifind.describe.regions import region_grid, to_pixels
 from manifind.describe.whitening import Whitening, unit_rows
 from manifind.errors import InvalidInput
-from manifind.validation import FloatArray, choice, real_number, whole_number
+from manifind.types import FloatArray
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,6 +1,6 @@
 """A whitening learnt from photos: those of a collection, or pairs that show the same thing."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -12,14 +12,12 @@ from manifind.describe.folder import Found
 from manifind.describe.photos import read_photo
 from manifind.describe.whitening import Whitening, learn_pca, learn_supervised
 from manifind.errors import Unreadable
-from manifind.validation import FloatArray
+from manifind.types import FloatArray, Progress
 
 MOST = 1000
 """Photos that a whitening is learnt from: some 21,000 regions for at most a few thousand dimensions."""
 
 DIMENSION = 512
-
-Progress = Callable[[int, int], None]
 
 
 def whitening_from_photos(

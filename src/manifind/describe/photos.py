@@ -47,8 +47,8 @@ from PIL.PpmImagePlugin import PpmImageFile
 from PIL.TiffImagePlugin import TiffImageFile
 from PIL.WebPImagePlugin import WebPImageFile
 
+from manifind.checks import whole_number
 from manifind.errors import InvalidInput, Unreadable
-from manifind.validation import whole_number
 
 ByteArray = npt.NDArray[np.uint8]
 Source = str | os.PathLike[str] | bytes | BinaryIO

@@ -14,8 +14,9 @@ a steep exponent, from the cells themselves. A pooled box is what it would give 
 import numpy as np
 import numpy.typing as npt
 
+from manifind.checks import choice, real_number
 from manifind.errors import InvalidInput
-from manifind.validation import FloatArray, choice, real_number
+from manifind.types import FloatArray
 
 DoubleArray = npt.NDArray[np.float64]
 Boxes = npt.NDArray[np.integer]

@@ -10,7 +10,8 @@ A square photo has its whole map twice, since at the first scale the one square 
 import numpy as np
 import numpy.typing as npt
 
-from manifind.validation import FloatArray, IntArray, real_number, whole_number
+from manifind.checks import real_number, whole_number
+from manifind.types import FloatArray, IntArray
 
 MOST_EXTRA = 6
 """Squares more along the longer side than along the shorter one, at most, as in the original."""

@@ -20,10 +20,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from manifind.checks import choice
 from manifind.describe.backbone import BackboneSpec, Photo, checked_map, complete_spec, first_line, network_input
 from manifind.describe.whitening import Whitening
 from manifind.errors import Damaged, InvalidInput, MissingExtra
-from manifind.validation import FloatArray, choice
+from manifind.types import FloatArray
 
 try:
     import torch

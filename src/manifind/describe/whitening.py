@@ -23,8 +23,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy import linalg
 
+from manifind.checks import real_number, whole_number
 from manifind.errors import Damaged, InvalidInput
-from manifind.validation import FloatArray, real_number, whole_number
+from manifind.types import FloatArray
 
 DoubleArray = npt.NDArray[np.float64]
 

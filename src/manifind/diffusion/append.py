@@ -13,7 +13,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from manifind.graph import Neighbours, kernel
-from manifind.validation import FloatArray, IntArray, Vectors
+from manifind.types import FloatArray, IntArray, Vectors
 
 
 class Appended(NamedTuple):

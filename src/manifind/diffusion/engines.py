@@ -5,7 +5,7 @@ import scipy.sparse as sp
 
 from manifind import kernels
 from manifind.kernels import Solution
-from manifind.validation import FloatArray
+from manifind.types import FloatArray
 
 ENGINES = {"cg": kernels.conjugate_gradient, "iteration": kernels.iterate, "local": kernels.solve_locally}
 

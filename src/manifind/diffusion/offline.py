@@ -14,7 +14,7 @@ Yang, Hinami, Matsui, Ly, Satoh: Efficient Image Retrieval via Decoupling Diffus
 AAAI 2019. The size of 1,000, 20 iterations of conjugate gradient and late truncation are theirs.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -23,7 +23,7 @@ import scipy.sparse as sp
 
 from manifind import kernels
 from manifind.diffusion.seeding import Seed
-from manifind.validation import FloatArray, IntArray, Vectors
+from manifind.types import FloatArray, IntArray, Progress, Vectors
 
 BLOCK_BYTES = 2**26
 """About how much the systems that are solved together take, for each thread."""
@@ -43,7 +43,7 @@ def columns(
     size: int = 1000,
     max_iter: int = 20,
     tol: float = 1e-6,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> sp.csr_array:
     """Return the (n, n) matrix whose row i is column i of (1 − α)(I − αS)^−1, as far as it was solved for.
 

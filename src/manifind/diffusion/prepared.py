@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from manifind.diffusion import offline, spectral
 from manifind.diffusion.seeding import Seed
 from manifind.kernels import Solution
-from manifind.validation import FloatArray, IntArray, Vectors
+from manifind.types import FloatArray, IntArray, Progress, Vectors
 
 PREPARED = ("offline", "spectral")
 
@@ -45,7 +45,7 @@ def prepare(
     alpha: float,
     max_iter: int,
     tol: float,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Prepared:
     """Do the off-line half of an engine of `PREPARED`; `size` is that of each column's part, or the rank."""
     if engine == "spectral":

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from manifind.graph import Neighbours, kernel
-from manifind.validation import FloatArray, IntArray
+from manifind.types import FloatArray, IntArray
 
 SEEDINGS = ("paper", "released", "append")
 """Spellings of y that `Manifold` knows; the last has no seed, see `manifind.diffusion.append`."""

@@ -32,7 +32,7 @@ from scipy.sparse.csgraph import connected_components
 
 from manifind import kernels
 from manifind.diffusion.seeding import Seed, dense
-from manifind.validation import FloatArray, IntArray
+from manifind.types import FloatArray, IntArray, Progress
 
 DENSE = 4
 """Up to this many times the rank, a graph is decomposed as a dense matrix."""
@@ -68,9 +68,7 @@ class Spectra(NamedTuple):
     """By component, those of more than one region."""
 
 
-def decompose(
-    S: sp.csr_array, rank: int = 1000, *, seed: int = 0, progress: Callable[[int, int], None] | None = None
-) -> Spectra:
+def decompose(S: sp.csr_array, rank: int = 1000, *, seed: int = 0, progress: Progress | None = None) -> Spectra:
     """Return the largest eigenvalues of each component of S, some `rank` in all, with eigenvectors.
 
     Parameters
@@ -114,7 +112,7 @@ def combine(spectra: Spectra, seeds: Sequence[Seed], alpha: float) -> FloatArray
     return scores
 
 
-def _within(progress: Callable[[int, int], None], start: int, size: int, n: int, done: float) -> None:
+def _within(progress: Progress, start: int, size: int, n: int, done: float) -> None:
     progress(start + int(done * size), n)
 
 

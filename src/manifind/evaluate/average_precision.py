@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from manifind.checks import choice, integers, whole_number
 from manifind.errors import InvalidInput
 from manifind.ranking import Ranking
-from manifind.validation import choice, integers, whole_number
 
 DEFINITIONS = ("trapezoid", "mean")
 

@@ -1,7 +1,8 @@
 """Rankings kept between runs, so that an evaluation that was interrupted goes on where it was.
 
 An entry is known by a checksum of everything that a ranking depends on: the descriptors, the method, its parameters and
-manifind's version. It is a folder of `manifind.store`: written in one step, with checksums, nothing in it a pickle.
+manifind's version. It is a folder of `manifind.storage.store`: written in one step, with checksums, and nothing
+in it is a pickle.
 """
 
 import hashlib
@@ -13,8 +14,8 @@ from typing import Any
 
 import numpy.typing as npt
 
-from manifind import store
 from manifind.errors import Damaged, InvalidInput
+from manifind.storage import store
 
 KIND, FORMAT = "evaluated ranking", 1
 

@@ -21,11 +21,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from manifind.checks import image_numbers, unit_vectors
 from manifind.errors import InvalidInput, MissingExtra
 from manifind.evaluate.matlab import cells, is_hdf5, open_hdf5
 from manifind.evaluate.protocol import Protocol, name_finder, some, twice
 from manifind.layout import Layout
-from manifind.validation import FloatArray, IntArray, image_numbers, unit_vectors
+from manifind.types import FloatArray, IntArray
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 PHOTO_SUFFIXES = (".jpg", ".jpeg", ".png")

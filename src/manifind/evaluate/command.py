@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from manifind.checks import choice as one_of
 from manifind.describe import Describer
 from manifind.errors import InvalidInput
 from manifind.evaluate.cache import Cache
@@ -17,9 +18,8 @@ from manifind.evaluate.protocol import Protocol, name_finder, some
 from manifind.evaluate.published import check_descriptors
 from manifind.evaluate.runs import Runner
 from manifind.evaluate.truth import read_truth
-from manifind.validation import choice as one_of
+from manifind.types import StageProgress
 
-Progress = Callable[[str, int, int], None]
 Say = Callable[[str], None]
 
 
@@ -72,7 +72,7 @@ class Answer:
 def run(
     asked: Asked,
     describer: Callable[[], Describer],
-    progress: Progress = lambda *_: None,
+    progress: StageProgress = lambda *_: None,
     say: Say = lambda _: None,
 ) -> Answer:
     """Evaluate.

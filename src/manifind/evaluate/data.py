@@ -10,8 +10,8 @@ import numpy as np
 from manifind.baselines import NearestImages
 from manifind.errors import InvalidInput
 from manifind.evaluate.collection import Described, Descriptors, of_protocol, of_queries
-from manifind.evaluate.protocol import Box, Protocol, name_finder, some
-from manifind.validation import FloatArray
+from manifind.evaluate.protocol import Protocol, name_finder, some
+from manifind.types import Box, FloatArray
 
 FAR = 0.1
 """A query whose own photo is not among this part of the collection, nearest first, does not look like it."""

@@ -19,8 +19,8 @@ from manifind.evaluate.evaluation import (
     size_cells,
 )
 from manifind.evaluate.figures import curve_png, sizes_png
-from manifind.evaluate.protocol import Box
-from manifind.index.report import THUMBNAIL, Picture, gallery, illustration, page, table
+from manifind.pages.html import THUMBNAIL, Picture, gallery, illustration, page, table
+from manifind.types import Box
 
 Find = Callable[[str], Path | None]
 A_FEW_WORDS = 35

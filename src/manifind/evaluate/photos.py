@@ -14,13 +14,11 @@ from manifind.describe import Describer, Found, Unreadable, content_hash, list_p
 from manifind.errors import InvalidInput
 from manifind.evaluate.cache import Cache
 from manifind.evaluate.collection import Described, described
-from manifind.evaluate.protocol import Box, Protocol, name_finder, shown, some
-from manifind.validation import FloatArray
+from manifind.evaluate.protocol import Protocol, name_finder, shown, some
+from manifind.types import Box, FloatArray, StageProgress
 
 GROUP = 64
 """Photos described and kept at a time."""
-
-Progress = Callable[[str, int, int], None]
 
 
 class Photos:
@@ -45,7 +43,7 @@ class Photos:
         root: Path,
         describer: Describer,
         cache: Cache,
-        progress: Progress = lambda *_: None,
+        progress: StageProgress = lambda *_: None,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.root = root

@@ -14,9 +14,8 @@ import numpy.typing as npt
 from manifind.errors import InvalidInput
 from manifind.evaluate.average_precision import mean_average_precision
 from manifind.ranking import Ranking
+from manifind.types import Box
 
-Box = tuple[float, float, float, float]
-"""x0, y0, x1, y1 in pixels of the upright photo."""
 Images = npt.NDArray[np.int64]
 """Numbers of images, places in `Protocol.images`."""
 

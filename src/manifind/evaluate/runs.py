@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from manifind.checks import whole_number
 from manifind.diffusion.prepared import PREPARED
 from manifind.errors import ManifindWarning, MissingExtra
 from manifind.evaluate.average_precision import (
@@ -24,10 +25,9 @@ from manifind.evaluate.protocol import Task
 from manifind.graph import Neighbours, exact_neighbours
 from manifind.manifold import Manifold
 from manifind.ranking import Ranking
-from manifind.validation import whole_number
+from manifind.types import StageProgress
 from manifind.version import VERSION
 
-Progress = Callable[[str, int, int], None]
 T = TypeVar("T")
 AT = (1, 5, 10)
 """Ranks at which the mean precision is given, as in the Revisited protocol."""
@@ -110,7 +110,7 @@ class Runner:
     def __init__(
         self,
         cache: Cache,
-        progress: Progress = lambda *_: None,
+        progress: StageProgress = lambda *_: None,
         say: Callable[[str], None] = lambda _: None,
         *,
         fresh: bool = False,
@@ -211,7 +211,7 @@ class Runner:
 class _Graph:
     """The neighbours of all regions of one collection, and the last graph made of them."""
 
-    def __init__(self, data: Data, progress: Progress) -> None:
+    def __init__(self, data: Data, progress: StageProgress) -> None:
         self.data = data
         self._progress = progress
         self._lists: Neighbours | None = None

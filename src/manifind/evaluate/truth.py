@@ -24,8 +24,9 @@ import numpy.typing as npt
 
 from manifind.errors import InvalidInput
 from manifind.evaluate.matlab import read_matlab
-from manifind.evaluate.protocol import Box, Images, Protocol, Query, Task, as_box, name_finder, numbers_of, some, twice
+from manifind.evaluate.protocol import Images, Protocol, Query, Task, as_box, name_finder, numbers_of, some, twice
 from manifind.evaluate.unpickle import read_pickle
+from manifind.types import Box
 
 LABELS = ("good", "ok", "junk")
 

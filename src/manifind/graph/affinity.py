@@ -12,9 +12,10 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from manifind import kernels
+from manifind.checks import UNIT_TOLERANCE, real_number
 from manifind.errors import InvalidInput
 from manifind.graph.neighbours import NOBODY, Neighbours
-from manifind.validation import UNIT_TOLERANCE, FloatArray, IntArray, real_number
+from manifind.types import FloatArray, IntArray
 
 ROWS = 2**14
 """Rows handled at a time where a temporary of all the lists would be large."""

@@ -15,7 +15,7 @@ import numpy as np
 from manifind import kernels
 from manifind.errors import Damaged
 from manifind.graph.neighbours import DEFAULT_MEMORY, Neighbours, without_self
-from manifind.validation import Vectors
+from manifind.types import Vectors
 
 log = logging.getLogger("manifind")
 

@@ -18,8 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from manifind import kernels
+from manifind.checks import UNIT_TOLERANCE, whole_number
 from manifind.errors import InvalidInput, ManifindWarning
-from manifind.validation import UNIT_TOLERANCE, FloatArray, IntArray, Vectors, whole_number
+from manifind.types import FloatArray, IntArray, Progress, Vectors
 
 DEFAULT_MEMORY = 2**28
 BLOCK = 4096
@@ -53,7 +54,7 @@ def exact_neighbours(
     *,
     reserve: int = 0,
     memory: int = DEFAULT_MEMORY,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Neighbours:
     """Find the `k` nearest other rows of each unit row by comparing all pairs.
 
@@ -94,7 +95,7 @@ def nn_descent_neighbours(
     *,
     reserve: int = 0,
     memory: int = DEFAULT_MEMORY,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
     seed: int = 0,
 ) -> Neighbours:
     """Find nearly the `k` nearest other rows of each unit row by NN-Descent, scored exactly.

@@ -8,15 +8,14 @@ similar others, as many as it has: `exact_neighbours` on the collection as it no
 One pass over the vectors is spent on each new region and each list run short, two on new regions.
 """
 
-from collections.abc import Callable
-
 import numpy as np
 import numpy.typing as npt
 
 from manifind import kernels
+from manifind.checks import integers
 from manifind.errors import InvalidInput
 from manifind.graph.neighbours import BLOCK, DEFAULT_MEMORY, NOBODY, Neighbours, link_duplicates, without_self
-from manifind.validation import FloatArray, IntArray, Vectors, integers
+from manifind.types import FloatArray, IntArray, Progress, Vectors
 
 FEW = 4
 """Newcomers to a list up to which each is inserted by itself; more are merged, which costs as many columns as there are
@@ -34,7 +33,7 @@ def update_neighbours(
     *,
     reserve: int = 0,
     memory: int = DEFAULT_MEMORY,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Neighbours:
     """Return the neighbour lists of `vectors`, of which most have lists already.
 

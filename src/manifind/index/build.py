@@ -5,7 +5,6 @@ and all of it is written beside what is there. What becomes visible is the finis
 """
 
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,17 +12,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from manifind import disk, store
 from manifind.errors import Damaged, InvalidInput, ManifindWarning
 from manifind.index.catalogue import Catalogue, ImageRecord, SkippedRecord
 from manifind.index.estimate import Announce, prepared
-from manifind.index.gather import Progress, described, plan
+from manifind.index.gather import described, plan
 from manifind.index.generation import CATALOGUE, FORMAT, KIND, Generation
 from manifind.index.journal import Journal
 from manifind.index.recipe import Recipe
 from manifind.index.wanted import Wanted
 from manifind.manifold import BUILT, LARGEST_CHANGE, Manifold
-from manifind.validation import FloatArray, IntArray
+from manifind.storage import disk, store
+from manifind.types import FloatArray, IntArray, Progress, StageProgress
 
 ROWS = 2**14
 """Rows copied at a time."""
@@ -63,7 +62,7 @@ def build(
     before: Generation | None = None,
     known: Generation | None = None,
     memory: int | None = None,
-    progress: Progress | None = None,
+    progress: StageProgress | None = None,
     announce: Announce | None = None,
 ) -> Changes:
     """Bring the index to the photos wanted.
@@ -110,7 +109,9 @@ def build(
     return _changes(images, skipped, before, known)
 
 
-def rebuild(writer: store.Writer, recipe: Recipe, regions: Regions, catalogue: Catalogue, report: Progress) -> None:
+def rebuild(
+    writer: store.Writer, recipe: Recipe, regions: Regions, catalogue: Catalogue, report: StageProgress
+) -> None:
     """Make the graph anew from descriptions that are whole."""
     disk.make_folder(writer.work)
     _write(writer, recipe, catalogue, regions, _fitted(writer, recipe.manifold(), regions, report))
@@ -148,7 +149,7 @@ def _manifold(
     regions: Regions,
     before: Generation | None,
     scratch: int,
-    report: Progress,
+    report: StageProgress,
 ) -> Manifold | None:
     """Return the manifold of the regions; None where it is the one before."""
     if before is not None and np.array_equal(regions.origin, np.arange(len(before.boxes))):
@@ -216,7 +217,7 @@ def _assembled(images: list[ImageRecord], journal: Journal, before: Generation |
     return Regions(vectors, boxes, np.repeat(np.arange(len(images), dtype=np.int32), counts), origin)
 
 
-def _fitted(writer: store.Writer, manifold: Manifold, regions: Regions, report: Progress) -> Manifold:
+def _fitted(writer: store.Writer, manifold: Manifold, regions: Regions, report: StageProgress) -> Manifold:
     """Build the whole graph, on vectors widened into a file: comparing all pairs reads them again and again."""
     single = disk.scratch(writer.work / SINGLE, np.float32, regions.vectors.shape)
     for start in range(0, len(single), ROWS):
@@ -226,5 +227,5 @@ def _fitted(writer: store.Writer, manifold: Manifold, regions: Regions, report: 
         return manifold.fit(single, regions.image_of, progress=_of_graph(report))
 
 
-def _of_graph(report: Progress) -> Callable[[int, int], None]:
+def _of_graph(report: StageProgress) -> Progress:
     return lambda done, total: report("graph", done, total)

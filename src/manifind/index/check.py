@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from manifind import store
+from manifind.checks import UNIT_TOLERANCE
 from manifind.describe import key_to_path
 from manifind.errors import Damaged, InvalidInput, OtherFormat
 from manifind.graph import NOBODY, Neighbours
-from manifind.index.gather import Progress
 from manifind.index.generation import CATALOGUE, FORMAT, KIND, Generation
 from manifind.ranking import gmp_weights
-from manifind.validation import UNIT_TOLERANCE
+from manifind.storage import store
+from manifind.types import StageProgress
 
 DESCRIPTIONS = (CATALOGUE, "vectors.npy", "boxes.npy", "images.npy", "starts.npy")
 """Files that the others can be made from; these come from the photos alone."""
@@ -53,7 +53,7 @@ class Problem:
         return f"{self.what}: {self.wrong}; {self.repair}."
 
 
-def check(path: Path, progress: Progress | None = None) -> list[Problem]:
+def check(path: Path, progress: StageProgress | None = None) -> list[Problem]:
     """Look for everything that can be wrong with the index at `path`, as it is when nobody has changed it meanwhile."""
     while True:
         before = _stamp(path)
@@ -69,7 +69,7 @@ def _stamp(path: Path) -> str | None:
         return None
 
 
-def _check(path: Path, report: Progress) -> list[Problem]:
+def _check(path: Path, report: StageProgress) -> list[Problem]:
     try:
         manifest = store.read_manifest(path, KIND, FORMAT)
     except OtherFormat:
@@ -102,7 +102,7 @@ def _catalogue(now: Generation) -> None:
         raise Damaged(f"{CATALOGUE} does not have all photos")
 
 
-def damaged_files(path: Path, manifest: dict[str, Any], report: Progress) -> list[Problem]:
+def damaged_files(path: Path, manifest: dict[str, Any], report: StageProgress) -> list[Problem]:
     """Compare every file with the manifest: its size, its checksum, and whether it is what its name says."""
     problems = []
     files = manifest["files"]
@@ -124,7 +124,7 @@ def _readable(path: Path, name: str) -> bool:
         return False
 
 
-def _graph(now: Generation, report: Progress) -> Iterator[Problem]:
+def _graph(now: Generation, report: StageProgress) -> Iterator[Problem]:
     manifold = now.manifold
     S, lists = manifold.S_, manifold._lists
     report("graph", 0, 1)
@@ -161,7 +161,7 @@ def _lists(lists: Neighbours, k: int) -> Iterator[Problem]:
             return
 
 
-def _descriptions(now: Generation, report: Progress) -> Iterator[Problem]:
+def _descriptions(now: Generation, report: StageProgress) -> Iterator[Problem]:
     manifold, n = now.manifold, len(now.boxes)
     X, layout = manifold.vectors_, manifold.layout_
     for start in range(0, n, ROWS):
@@ -181,7 +181,7 @@ def _descriptions(now: Generation, report: Progress) -> Iterator[Problem]:
         yield Problem("boxes", "a region lies outside of its photo", BY_PHOTOS)
 
 
-def _photos(now: Generation, report: Progress) -> Iterator[Problem]:
+def _photos(now: Generation, report: StageProgress) -> Iterator[Problem]:
     """Compare the photos' files with what the index knows of them."""
     root = Path(now.fields["root"])
     if not root.is_dir():

@@ -22,7 +22,7 @@ from manifind.index.gather import Plan
 from manifind.index.generation import Generation
 from manifind.index.recipe import Recipe
 from manifind.manifold import LARGEST_CHANGE
-from manifind.validation import FloatArray
+from manifind.types import FloatArray
 
 LONG = 200
 """Photos to describe from which a build is long enough to be announced."""

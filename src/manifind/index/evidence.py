@@ -20,7 +20,7 @@ import numpy as np
 
 from manifind.index.generation import Generation
 from manifind.index.query import Search
-from manifind.validation import FloatArray, IntArray
+from manifind.types import FloatArray, IntArray
 
 PART_OF_THE_BEST = 0.1
 BEST = 5

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from scipy.sparse.csgraph import dijkstra
 
 from manifind.diffusion import Seed
-from manifind.validation import FloatArray, IntArray
+from manifind.types import FloatArray, IntArray
 
 REACHED = 20_000
 """The best regions by score among which paths are looked for, besides the seed and the target."""

@@ -4,7 +4,7 @@ A photo whose size and time are as they were is the same; else its content decid
 earlier run that was interrupted, is not described again, wherever the file has gone and whatever it is called now.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,12 +24,10 @@ from manifind.describe import (
 from manifind.index.catalogue import Catalogue, ImageRecord, SkippedRecord
 from manifind.index.journal import Journal
 from manifind.index.wanted import Wanted
+from manifind.types import StageProgress
 
 SAME = "the same content as "
 """How the reason begins why a copy is passed over."""
-
-Progress = Callable[[str, int, int], None]
-"""Called with a stage ("files", "photos", "whitening" or "graph"), how much of it is done, and how much there is."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,7 @@ class Plan:
 
 
 def learn_whitening(
-    found: list[Found], describer: Describer, progress: Progress | None
+    found: list[Found], describer: Describer, progress: StageProgress | None
 ) -> tuple[Describer, dict[str, Any]]:
     """Learn a whitening from photos; return the describer with it, and what it was learnt on."""
     report = progress or (lambda *_: None)
@@ -53,7 +51,7 @@ def learn_whitening(
     return bare.with_whitening(learnt), {"from": "learnt", "photos": len(found)}
 
 
-def plan(wanted: Wanted, journal: Journal, before: Catalogue | None, report: Progress) -> Plan:
+def plan(wanted: Wanted, journal: Journal, before: Catalogue | None, report: StageProgress) -> Plan:
     """Look at the files, and find out which of them are to be described."""
     known, new, skipped = list(wanted.kept), [], list(wanted.skipped)
     first_of = {image.sha256: image.key for image in known}
@@ -83,7 +81,7 @@ def plan(wanted: Wanted, journal: Journal, before: Catalogue | None, report: Pro
 
 
 def described(
-    chosen: Plan, describer: Describer, journal: Journal, means: int | None, report: Progress
+    chosen: Plan, describer: Describer, journal: Journal, means: int | None, report: StageProgress
 ) -> tuple[list[ImageRecord], list[SkippedRecord]]:
     """Describe what is new into the journal; return all photos, numbered in the order of their keys, and the rest."""
     images, skipped = list(chosen.known), list(chosen.skipped)

@@ -4,13 +4,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from manifind import store
 from manifind.describe import Whitening
 from manifind.errors import Damaged
 from manifind.graph import UNKNOWN, Built
 from manifind.index.catalogue import Catalogue
 from manifind.manifold import BUILT, Manifold
-from manifind.validation import FloatArray
+from manifind.storage import store
+from manifind.types import FloatArray
 
 KIND, FORMAT = "index", 2
 CATALOGUE = "images.sqlite"

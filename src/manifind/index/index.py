@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from manifind import store
+from manifind.checks import choice, whole_number
 from manifind.describe import (
     Describer,
     Found,
@@ -26,15 +26,16 @@ from manifind.index.catalogue import Catalogue
 from manifind.index.check import Problem, check
 from manifind.index.estimate import Announce
 from manifind.index.explain import best_path
-from manifind.index.gather import Progress, learn_whitening
+from manifind.index.gather import learn_whitening
 from manifind.index.generation import FORMAT, KIND, Generation
 from manifind.index.info import info
-from manifind.index.query import METHODS, Box, Hit, Query, box_of, rank, view, whole_box
+from manifind.index.query import METHODS, Hit, Query, box_of, rank, view, whole_box
 from manifind.index.recipe import Recipe
 from manifind.index.repair import repair
 from manifind.index.wanted import Wanted, all_of, everything, more, several, without
 from manifind.manifold import Manifold
-from manifind.validation import FloatArray, choice, whole_number
+from manifind.storage import store
+from manifind.types import Box, FloatArray, StageProgress
 from manifind.version import VERSION
 
 DESCRIBER = "describer"
@@ -150,7 +151,7 @@ class Index:
         describer: Describer | None = None,
         means: int | None = None,
         memory: int | None = None,
-        progress: Progress | None = None,
+        progress: StageProgress | None = None,
         announce: Announce | None = None,
         **parameters: Any,
     ) -> Self:
@@ -360,7 +361,7 @@ class Index:
         photos: str | os.PathLike[str] | None = None,
         *,
         memory: int | None = None,
-        progress: Progress | None = None,
+        progress: StageProgress | None = None,
         announce: Announce | None = None,
     ) -> Changes:
         """Bring the index up to date with its folder: describe what is new, forget what is gone, repair the graph.
@@ -385,7 +386,7 @@ class Index:
         paths: Iterable[str | os.PathLike[str]],
         *,
         memory: int | None = None,
-        progress: Progress | None = None,
+        progress: StageProgress | None = None,
         announce: Announce | None = None,
     ) -> Changes:
         """Add photos, or those of folders, below the index's folder; the others are not looked at.
@@ -395,7 +396,7 @@ class Index:
         given = [Path(path) for path in several(paths, "paths")]
         return self._change(lambda now: more(now, given), memory=memory, progress=progress, announce=announce)
 
-    def remove(self, keys: Iterable[str], *, progress: Progress | None = None) -> Changes:
+    def remove(self, keys: Iterable[str], *, progress: StageProgress | None = None) -> Changes:
         """Remove photos from the index, not from the disk; `sync` leaves them out until they are added again."""
         given = several(keys, "keys")
         return self._change(lambda now: without(now, given), progress=progress)
@@ -405,7 +406,7 @@ class Index:
         photos: str | os.PathLike[str] | None = None,
         *,
         memory: int | None = None,
-        progress: Progress | None = None,
+        progress: StageProgress | None = None,
         announce: Announce | None = None,
     ) -> Changes:
         """Learn the whitening again from the photos as they are now, and describe all of them with it.
@@ -429,7 +430,7 @@ class Index:
         root: Path | None = None,
         anew: bool = False,
         memory: int | None = None,
-        progress: Progress | None = None,
+        progress: StageProgress | None = None,
         announce: Announce | None = None,
     ) -> Changes:
         """Move the index, as it is once nobody else can write, to the photos wanted; `anew` with a new whitening."""
@@ -464,7 +465,7 @@ class Index:
             newest.others[DESCRIBER] = now.others[DESCRIBER]
         self._now = newest
 
-    def check(self, *, progress: Progress | None = None) -> list[Problem]:
+    def check(self, *, progress: StageProgress | None = None) -> list[Problem]:
         """Verify every checksum and everything that holds of an index; return what is wrong and what would repair it.
 
         It is the index on disk that is checked, whichever generation is being searched.
@@ -478,7 +479,7 @@ class Index:
         *,
         describer: Describer | None = None,
         memory: int | None = None,
-        progress: Progress | None = None,
+        progress: StageProgress | None = None,
     ) -> str:
         """Rebuild what is damaged of the index at `path` from what is whole; say what was done.
 
@@ -515,7 +516,7 @@ def _check_free(target: Path) -> None:
 
 
 def _described_by(
-    source: str, whiten: str | os.PathLike[str], photos: list[Found], progress: Progress | None
+    source: str, whiten: str | os.PathLike[str], photos: list[Found], progress: StageProgress | None
 ) -> tuple[Describer, dict[str, Any]]:
     """Return a describer with the whitening asked for, learnt from the photos if it must be, and where that is from."""
     if whiten == "shipped":

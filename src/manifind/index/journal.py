@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from manifind import disk
-from manifind.validation import FloatArray
+from manifind.storage import disk
+from manifind.types import FloatArray
 
 HEADER, PHOTOS, VECTORS, BOXES = "header.json", "photos.jsonl", "vectors.f16", "boxes.f32"
 

@@ -12,13 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from manifind.baselines import NearestImages, RegionMatch
+from manifind.checks import choice
 from manifind.describe import Describer
 from manifind.errors import InvalidInput
 from manifind.index.generation import Generation
 from manifind.layout import aggregate_one
 from manifind.manifold import Manifold, batch_size
 from manifind.ranking import Ranking
-from manifind.validation import FloatArray, IntArray, choice
+from manifind.types import Box, FloatArray, IntArray
 
 METHODS = ("regional", "global", "match", "plain")
 """Regional diffusion; global diffusion; R-match; similarity of global descriptors."""
@@ -30,9 +31,6 @@ SHOWN_REGIONS = 5
 BINS = 64
 """Steps across and down a photo in which the place of what matched is worked out."""
 EDGES = np.linspace(0, 1, BINS + 1, dtype=np.float32)
-
-Box = tuple[float, float, float, float]
-"""x0, y0, x1, y1 in pixels of the upright photo."""
 
 
 class View(NamedTuple):

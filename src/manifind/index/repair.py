@@ -5,16 +5,17 @@ from typing import Any
 
 import numpy as np
 
-from manifind import disk, store
 from manifind.describe import Describer, Whitening, load_describer
 from manifind.errors import Damaged, InvalidInput, OtherFormat
 from manifind.index.build import Regions, build, rebuild
 from manifind.index.catalogue import Catalogue
 from manifind.index.check import DESCRIPTIONS, WHITENING, check, damaged_files
-from manifind.index.gather import Progress, learn_whitening
+from manifind.index.gather import learn_whitening
 from manifind.index.generation import CATALOGUE, FORMAT, KIND
 from manifind.index.recipe import Recipe
 from manifind.index.wanted import all_of, removed_by_hand
+from manifind.storage import disk, store
+from manifind.types import StageProgress
 
 
 def repair(
@@ -22,7 +23,7 @@ def repair(
     photos: Path | None = None,
     describer: Describer | None = None,
     memory: int | None = None,
-    progress: Progress | None = None,
+    progress: StageProgress | None = None,
 ) -> str:
     """Repair the index at `path`, and say what was done; `photos` is their folder, where it is another one now."""
     report = progress or (lambda *_: None)
@@ -94,7 +95,7 @@ def _describer(fields: dict[str, Any], whole: dict[str, Path], given: Describer 
 
 
 def _learnt_again(
-    root: Path, made: Describer, fields: dict[str, Any], progress: Progress | None
+    root: Path, made: Describer, fields: dict[str, Any], progress: StageProgress | None
 ) -> tuple[Describer, dict[str, Any]]:
     """Learn a whitening in place of one that is lost, for the describer that is the index's but for it."""
     own = {**fields["describer"], "whitening": None, "dimension": None, "sha256": None}

@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from manifind.validation import FloatArray, IntArray, Vectors
+from manifind.types import FloatArray, IntArray, Vectors
 
 Starts = npt.NDArray[np.int64]
 

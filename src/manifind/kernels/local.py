@@ -22,7 +22,7 @@ import scipy.sparse as sp
 from manifind.kernels import native
 from manifind.kernels.native import Parts
 from manifind.kernels.solve import Solution, conjugate_gradient
-from manifind.validation import FloatArray, IntArray
+from manifind.types import FloatArray, IntArray
 
 if TYPE_CHECKING:
     from manifind.kernels import _core

@@ -20,7 +20,7 @@ import scipy.sparse as sp
 from threadpoolctl import threadpool_info
 
 from manifind.kernels.threads import thread_count
-from manifind.validation import FloatArray, IntArray, Vectors
+from manifind.types import FloatArray, IntArray, Vectors
 
 if TYPE_CHECKING:
     from manifind.kernels import _core

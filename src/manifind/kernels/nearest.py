@@ -5,7 +5,7 @@ The compiled core multiplies in eight bits and scores anew, in float32, every pa
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from manifind.kernels import native
 from manifind.kernels.threads import thread_count
-from manifind.validation import FloatArray, IntArray, Vectors
+from manifind.types import FloatArray, IntArray, Progress, Vectors
 
 if TYPE_CHECKING:
     from manifind.kernels import _core
@@ -102,7 +102,7 @@ def nearest_others(
     *,
     memory: int = 2**28,
     deviations: float = 0.0,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> tuple[IntArray, FloatArray]:
     """Find the `k` most similar other rows of each row, best first, in the compiled core: each pair once.
 
@@ -132,7 +132,7 @@ def nearest_others(
 
 
 def descend(
-    vectors: Vectors, k: int, *, seed: int = 0, progress: Callable[[int, int], None] | None = None
+    vectors: Vectors, k: int, *, seed: int = 0, progress: Progress | None = None
 ) -> tuple[IntArray, FloatArray]:
     """Find nearly the `k` most similar other rows of each row, best first, in the compiled core: NN-Descent.
 
@@ -168,7 +168,7 @@ def _stepped(
     search: "_core.NeighbourSearch | _core.NeighbourDescent",
     ids: IntArray,
     scores: FloatArray,
-    progress: Callable[[int, int], None] | None,
+    progress: Progress | None,
 ) -> tuple[IntArray, FloatArray]:
     """Let a search fill the lists that it was given, a step at a time, so that an interrupt is heard."""
     done, n = 0, len(ids)

@@ -10,7 +10,7 @@ from scipy.sparse.linalg import LinearOperator, cg
 from manifind.kernels.local import FIRST
 from manifind.kernels.native import Parts
 from manifind.kernels.solve import Solution
-from manifind.validation import FloatArray, IntArray
+from manifind.types import FloatArray, IntArray
 
 Doubles = npt.NDArray[np.float64]
 

@@ -21,7 +21,7 @@ import scipy.sparse as sp
 
 from manifind.kernels import native
 from manifind.kernels.threads import thread_count
-from manifind.validation import FloatArray, IntArray
+from manifind.types import FloatArray, IntArray
 
 WIDEST_BLOCK = 32
 BLOCK_BYTES = 2**26

@@ -10,8 +10,8 @@ import os
 import faiss
 from threadpoolctl import threadpool_limits
 
+from manifind.checks import whole_number
 from manifind.errors import InvalidInput
-from manifind.validation import whole_number
 
 _chosen: int | None = None
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from manifind.checks import unit_vectors
 from manifind.describe import Describer
 from manifind.errors import Damaged, InvalidInput, ManifindError
 from manifind.index import Generation, Index, Query, Search, View, evidence, rank, stored_view, view
@@ -28,7 +29,6 @@ from manifind.serve.pictures import Pictures, Upload
 from manifind.serve.problems import Problem, busy
 from manifind.serve.schemas import ExplainRequest, SearchRequest, ViewRequest
 from manifind.serve.settings import Settings
-from manifind.validation import unit_vectors
 
 log = logging.getLogger("manifind.serve")
 T = TypeVar("T")

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from manifind import kernels
-from manifind.validation import FloatArray, IntArray
+from manifind.types import FloatArray, IntArray
 
 BITS = 64
 POINTS_A_WORD = 20

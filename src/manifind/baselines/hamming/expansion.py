@@ -10,12 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from manifind.baselines.hamming import embedding
-from manifind.baselines.hamming.features import DIMENSION, Box, local_descriptors, opencv
+from manifind.baselines.hamming.features import DIMENSION, local_descriptors, opencv
+from manifind.checks import real_number, whole_number
 from manifind.describe.folder import Found, list_photos
 from manifind.describe.photos import Source
 from manifind.errors import InvalidInput, ManifindWarning, NotFitted, Unreadable
 from manifind.ranking import Ranking, best_first
-from manifind.validation import FloatArray, IntArray, real_number, whole_number
+from manifind.types import Box, FloatArray, IntArray, Progress
 
 PhotoLike = Source | npt.NDArray[np.uint8]
 Scores = npt.NDArray[np.float64]
@@ -125,7 +126,7 @@ class HammingQueryExpansion:
         self,
         photos: str | os.PathLike[str] | Sequence[PhotoLike],
         *,
-        progress: Callable[[int, int], None] | None = None,
+        progress: Progress | None = None,
     ) -> Self:
         """Take in photos: a folder, or a list of files or pixels, whose places become the image numbers.
 
@@ -162,9 +163,7 @@ class HammingQueryExpansion:
             )
         return self
 
-    def _fit(
-        self, described: Callable[[int], FloatArray], count: int, progress: Callable[[int, int], None] | None
-    ) -> None:
+    def _fit(self, described: Callable[[int], FloatArray], count: int, progress: Progress | None) -> None:
         sample, sampled = self._sample(described, count, progress)
         self._embedding = embedding.learn(sample, self.words, seed=self.seed)
         del sample
@@ -180,7 +179,7 @@ class HammingQueryExpansion:
         self._file(count, np.concatenate(words), np.concatenate(signatures), np.concatenate(images))
 
     def _sample(
-        self, described: Callable[[int], FloatArray], count: int, progress: Callable[[int, int], None] | None
+        self, described: Callable[[int], FloatArray], count: int, progress: Progress | None
     ) -> tuple[FloatArray, int]:
         """Return descriptors of photos drawn at random, as many as the vocabulary needs, and of how many photos."""
         wanted = SAMPLED * self.words

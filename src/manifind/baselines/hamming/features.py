@@ -7,9 +7,7 @@ import numpy.typing as npt
 
 from manifind.describe.photos import Photo, Source, read_photo
 from manifind.errors import InvalidInput, MissingExtra
-from manifind.validation import FloatArray
-
-Box = tuple[float, float, float, float]
+from manifind.types import Box, FloatArray
 
 DIMENSION = 128
 

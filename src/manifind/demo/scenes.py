@@ -17,7 +17,7 @@ import io
 import json
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -28,8 +28,9 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFilter
 
+from manifind.checks import whole_number
 from manifind.errors import MissingExtra
-from manifind.validation import whole_number
+from manifind.types import Progress
 
 Box = tuple[int, int, int, int]
 """x0, y0, x1, y1 in pixels."""
@@ -230,7 +231,7 @@ def make_scenes(
     *,
     scenes: int = 300,
     seed: int = 0,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Scenes:
     """Write scenes, queries and the truth about them below a folder.
 

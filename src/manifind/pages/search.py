@@ -8,8 +8,9 @@ import numpy as np
 
 from manifind.describe import Unreadable
 from manifind.index.index import Chain, Index, Place, Source
-from manifind.index.query import Box, Hit
-from manifind.index.report import THUMBNAIL, Picture, chain, gallery, page
+from manifind.index.query import Hit
+from manifind.pages.html import THUMBNAIL, Picture, chain, gallery, page
+from manifind.types import Box
 
 View = tuple[Source, Sequence[float] | None]
 

@@ -9,12 +9,13 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from manifind import kernels
+from manifind.checks import integers, whole_number
 from manifind.diffusion import Seed
 from manifind.errors import InvalidInput
 from manifind.graph import Neighbours, restrict
 from manifind.layout import Layout
 from manifind.ranking import Ranking, best_first, pooling_matrix
-from manifind.validation import FloatArray, IntArray, Vectors, integers, whole_number
+from manifind.types import FloatArray, IntArray, Vectors
 
 Places = npt.NDArray[np.intp]
 """Where images stand in the ascending list of a collection's images."""

@@ -1,7 +1,8 @@
 """The whole thing on photos that come with it: ``manifind demo``.
 
-Scenes are made from photographs (`manifind.scenes`), indexed, and searched for every object in four ways, of which the
-truth says how good they are. A page shows photos that plain similarity loses and diffusion finds, and by which chain.
+Scenes are made from photographs (`manifind.demo.scenes`), indexed, and searched for every object in four ways, of which
+the truth says how good they are. A page shows photos that plain similarity loses and diffusion finds, and
+by which chain.
 
 The neighbours are the paper's: 200 for regions, 50 for whole photos. `ALPHA` is not its 0.99, by which the score
 walks a hundred steps on average: a long chain among thousands of photos, but among a few hundred the whole graph, and
@@ -11,7 +12,7 @@ chosen by looking at what the methods make of such scenes; regional diffusion is
 
 import html
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
@@ -20,17 +21,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from manifind.baselines import NearestImages, RegionMatch
+from manifind.demo.figure1 import figure1
+from manifind.demo.scenes import OBJECTS, Query, Scene, Scenes, make_scenes
 from manifind.errors import InvalidInput, MissingExtra
 from manifind.evaluate import mean_average_precision
 from manifind.index import Chain, Index
-from manifind.index.query import Box
-from manifind.index.report import THUMBNAIL, Picture, chain, gallery, illustration, page, table
 from manifind.layout import aggregate_one
 from manifind.manifold import Manifold
-from manifind.plots import figure1
+from manifind.pages.html import THUMBNAIL, Picture, chain, gallery, illustration, page, table
 from manifind.ranking import Ranking
-from manifind.scenes import OBJECTS, Query, Scene, Scenes, make_scenes
-from manifind.validation import FloatArray
+from manifind.types import Box, FloatArray, StageProgress
 
 SCENES = 300
 ALPHA = 0.8
@@ -42,9 +42,6 @@ DEFINITION = "trapezoid"
 PLAIN, MATCH, DIFFUSION, REGIONS = "plain similarity", "R-match", "global diffusion", "regional diffusion"
 EXAMPLES = 3
 """Photos whose chains the page shows."""
-
-Progress = Callable[[str, int, int], None]
-"""Called with a stage, how much of it is done, and how much there is."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +89,7 @@ class Ranked(NamedTuple):
     query_seconds: float
 
 
-def run(out: Path, *, scenes: int = SCENES, progress: Progress | None = None) -> Demo:
+def run(out: Path, *, scenes: int = SCENES, progress: StageProgress | None = None) -> Demo:
     """Make the scenes below the folder `out`, index and search them, and write the report there.
 
     What an earlier run left there is used again where it is the same.
@@ -215,7 +212,7 @@ def _prepared(out: Path) -> tuple[Path | None, Path]:
     return picture, report
 
 
-def _indexed(path: Path, made: Scenes, progress: Progress | None) -> Index:
+def _indexed(path: Path, made: Scenes, progress: StageProgress | None) -> Index:
     if not (path / "manifest.json").exists():
         return Index.create(path, made.folder, progress=progress, **REGIONAL)
     index = Index.open(path)

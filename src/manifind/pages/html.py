@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from manifind.index.query import Box
+from manifind.types import Box
 
 THUMBNAIL = 360
 """Long side of the pictures in a page, in pixels."""

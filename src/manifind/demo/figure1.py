@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy.spatial import KDTree
 
+from manifind.demo.synthetic import Points, bananas
 from manifind.diffusion import dense, diffuse, seed
 from manifind.errors import MissingExtra
 from manifind.graph import Neighbours, mutual_affinity, normalise
-from manifind.synthetic import Points, bananas
-from manifind.validation import FloatArray, IntArray
+from manifind.types import FloatArray, IntArray
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,7 +15,7 @@ CNN Representations. CVPR 2017.
 import inspect
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -25,8 +25,17 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from manifind import kernels, store
-from manifind.arrays import check_arrays, check_ids
+from manifind import kernels
+from manifind.checks import (
+    UNIT_TOLERANCE,
+    choice,
+    image_numbers,
+    integers,
+    real_number,
+    sequence_of_queries,
+    unit_vectors,
+    whole_number,
+)
 from manifind.diffusion import ENGINES, SEEDINGS, Seed, Solution, append, dense, diffuse, opposed, seed
 from manifind.diffusion.prepared import PREPARED, Prepared, prepare
 from manifind.errors import InvalidInput, ManifindWarning, NotFitted
@@ -46,21 +55,11 @@ from manifind.graph import (
     update_neighbours,
 )
 from manifind.layout import Layout, aggregate, aggregate_one
-from manifind.part import Part, Places, shortlists
+from manifind.manifold.arrays import check_arrays, check_ids
+from manifind.manifold.part import Part, Places, shortlists
 from manifind.ranking import POOLINGS, Ranking, gmp_weights
-from manifind.validation import (
-    UNIT_TOLERANCE,
-    FloatArray,
-    IntArray,
-    Vectors,
-    choice,
-    image_numbers,
-    integers,
-    real_number,
-    sequence_of_queries,
-    unit_vectors,
-    whole_number,
-)
+from manifind.storage import store
+from manifind.types import FloatArray, IntArray, Progress, Vectors
 
 FORMAT = 1
 BUILT = "built"
@@ -266,7 +265,7 @@ class Manifold:
         *,
         neighbours: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
         global_vectors: npt.ArrayLike | None = None,
-        progress: Callable[[int, int], None] | None = None,
+        progress: Progress | None = None,
     ) -> Self:
         """Build the graph of a collection.
 
@@ -311,7 +310,7 @@ class Manifold:
         origin: npt.ArrayLike,
         *,
         global_vectors: npt.ArrayLike | None = None,
-        progress: Callable[[int, int], None] | None = None,
+        progress: Progress | None = None,
     ) -> Self:
         """Move to a collection that has most of its regions in common with the fitted one.
 
@@ -595,7 +594,7 @@ class Manifold:
 
     # -- engines that work off line ----------------------------------------------------------------------------------
 
-    def prepare(self, engine: str, *, size: int = 1000, progress: Callable[[int, int], None] | None = None) -> Self:
+    def prepare(self, engine: str, *, size: int = 1000, progress: Progress | None = None) -> Self:
         """Do now what an engine needs off line; a search with it otherwise does so when it is first asked.
 
         It is held beside the graph, not saved, and made anew for another graph or, if it depends on it, another α.

@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from manifind.checks import real_number, whole_number
 from manifind.errors import InvalidInput
-from manifind.validation import FloatArray, IntArray, real_number, whole_number
+from manifind.types import FloatArray, IntArray
 
 Points = npt.NDArray[np.float64]
 """Places in the plane, (n, 2)."""

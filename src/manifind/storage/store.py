@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from manifind import disk
 from manifind.errors import Damaged, InvalidInput, OtherFormat
+from manifind.storage import disk
 
 MANIFEST = "manifest.json"
 LOCK = ".lock"

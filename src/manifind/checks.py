@@ -14,11 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from manifind.errors import InvalidInput, ManifindWarning
-
-FloatArray = npt.NDArray[np.float32]
-IntArray = npt.NDArray[np.int32]
-Vectors = npt.NDArray[np.float32] | npt.NDArray[np.float16]
-"""Descriptors as a collection keeps them: half precision is enough to store and is widened to compute."""
+from manifind.types import FloatArray, IntArray
 
 UNIT_TOLERANCE = 1e-3
 """Rows whose norm is this near to one are unit rows: storing a unit row in float16 moves its norm by less."""

@@ -1,0 +1,54 @@
+"""The commands: one file each, thin, no logic of their own. A command's file is imported when it is called."""
+
+import importlib
+
+import click
+
+from manifind.version import VERSION
+
+COMMANDS = {
+    "index": "Make an index of the folder PHOTOS, or bring it up to date.",
+    "search": "Rank the photos of INDEX by what they have of IMAGE, or of the box in it.",
+    "explain": "Show the chain of photos that leads from IMAGE to RESULT, a photo of INDEX.",
+    "serve": "Serve INDEX as a web page and an HTTP API, to this machine only unless told otherwise.",
+    "info": "Show what is in INDEX and how healthy its graph is.",
+    "check": "Verify every checksum of INDEX and everything that must hold of it; say what would repair what is wrong.",
+    "evaluate": "Measure methods on COLLECTION: a folder of photos, or descriptors.",
+    "whiten": "Learn a whitening from photos that show the same thing.",
+    "demo": "Plant objects in photos, find them in four ways, and write a page that shows how.",
+}
+"""Each is a module of this package that defines a command of its name, and how that command's help begins."""
+
+
+class Commands(click.Group):
+    """The commands of `COMMANDS`, in that order, each imported when it is needed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
+        """Return the names."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Import a command."""
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = getattr(importlib.import_module(f"manifind.cli.{cmd_name}"), cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(VERSION, prog_name="manifind")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.option("--threads", type=click.IntRange(min=1), help="Threads to use; all cores by default.")
+@click.pass_context
+def main(context: click.Context, debug: bool, threads: int | None) -> None:
+    """Find every photo that contains this object, however small."""
+    context.obj = debug
+    if threads is not None:
+        from manifind import kernels
+
+        kernels.set_threads(threads)

@@ -1,0 +1,5 @@
+"""``python -m manifind.cli``."""
+
+from manifind.cli import main
+
+main()

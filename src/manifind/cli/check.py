@@ -1,0 +1,30 @@
+"""`manifind check`."""
+
+import json
+import sys
+from pathlib import Path
+
+import click
+
+from manifind.cli.terminal import CHECK_FAILED, out, plain_errors, progress_bars
+from manifind.index.check import check as check_index
+
+
+@click.command()
+@click.argument("index_path", metavar="INDEX", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def check(debug: bool, index_path: Path, as_json: bool) -> None:
+    """Verify every checksum of INDEX and everything that must hold of it; say what would repair what is wrong."""
+    with plain_errors(debug):
+        with progress_bars(hidden=as_json) as progress:
+            problems = check_index(index_path, progress)
+        if as_json:
+            click.echo(json.dumps({"problems": [vars(problem) for problem in problems]}, indent=2))
+        else:
+            for problem in problems:
+                out.print(str(problem))
+            if not problems:
+                out.print("everything is as it should be")
+        if problems:
+            sys.exit(CHECK_FAILED)

@@ -1,0 +1,24 @@
+"""`manifind demo`."""
+
+from pathlib import Path
+
+import click
+
+from manifind.cli.terminal import err, plain_errors, progress_bars
+from manifind.demo import walkthrough
+
+
+@click.command()
+@click.option(
+    "--out", "folder", type=click.Path(path_type=Path), default="out", show_default=True, help="Where everything goes."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def demo(debug: bool, folder: Path, as_json: bool) -> None:
+    """Plant objects in photos, find them in four ways, and write a page that shows how."""
+    with plain_errors(debug):
+        with progress_bars(hidden=as_json) as progress:
+            shown = walkthrough.run(folder, progress=progress)
+        click.echo(walkthrough.as_json(shown) if as_json else walkthrough.as_table(shown))
+        if shown.picture is None:
+            err.print("without Figure 1, which needs matplotlib; pip install 'manifind[plots]'")

@@ -1,0 +1,104 @@
+"""`manifind evaluate`."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from manifind.cli.terminal import err, plain_errors, progress_bars, write_page
+from manifind.describe import POOLINGS, load_describer
+from manifind.evaluate import command as evaluation
+from manifind.evaluate.cache import usual_folder
+from manifind.evaluate.evaluation import FIGURES, as_csv, as_json, as_table
+from manifind.evaluate.methods import METHODS as EVALUATED
+from manifind.evaluate.published import known_descriptors
+
+
+@click.command(
+    epilog=f"Methods: {', '.join(EVALUATED)}. Descriptors with published figures: {', '.join(known_descriptors())}."
+)
+@click.argument("collection", type=click.Path(path_type=Path))
+@click.option(
+    "--truth",
+    "truths",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    required=True,
+    help="A ground truth: Oxford's or Paris's folder, gnd_*.pkl, gnd_*.mat, JSON or CSV; may be repeated.",
+)
+@click.option(
+    "--queries",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    help="Descriptors of the queries of each --truth, in its order.",
+)
+@click.option("--names", type=click.Path(path_type=Path), help="Names of the images, where the descriptors have none.")
+@click.option(
+    "--distractors",
+    type=click.Path(path_type=Path),
+    help="More images that no query looks for: descriptors, or a .txt of names in COLLECTION.",
+)
+@click.option(
+    "--method", "methods", multiple=True, help="NAME, NAME:k=50,query_k=10, or all, as by default; may be repeated."
+)
+@click.option(
+    "--ap",
+    "definition",
+    type=click.Choice(["trapezoid", "mean"]),
+    default="trapezoid",
+    show_default=True,
+    help="The definition of average precision.",
+)
+@click.option(
+    "--figure",
+    "figures",
+    type=click.Choice(["all", *FIGURES]),
+    multiple=True,
+    help="A figure of the paper, on the first --truth; may be repeated.",
+)
+@click.option("--descriptors", help="What the descriptors are, to stand beside published figures of the same.")
+@click.option("--query-counts", is_flag=True, help="A query's own photo may be among its positives.")
+@click.option("--backbone", default="mobilenet_v2", show_default=True, help="The network that describes photos.")
+@click.option("--pooling", type=click.Choice(list(POOLINGS)), help="How photos' regions are pooled.")
+@click.option(
+    "--cache", type=click.Path(path_type=Path), help="Where rankings are kept; ~/.cache/manifind/evaluate by default."
+)
+@click.option("--no-cache", is_flag=True, help="Keep nothing, use nothing kept.")
+@click.option("--fresh", is_flag=True, help="Compute everything again.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="A folder for results.json, results.csv, report.md, report.html and the figures.",
+)
+@click.option("--json", "as_json_", is_flag=True, help="Print JSON.")
+@click.option("--csv", "as_csv_", is_flag=True, help="Print CSV.")
+@click.option("--html", type=click.Path(path_type=Path), help="Write a page as well.")
+@click.pass_obj
+def evaluate(
+    debug: bool,
+    /,
+    backbone: str,
+    pooling: str | None,
+    cache: Path | None,
+    no_cache: bool,
+    output: Path | None,
+    as_json_: bool,
+    as_csv_: bool,
+    html: Path | None,
+    **asked: Any,
+) -> None:
+    """Measure methods on COLLECTION: a folder of photos, or descriptors."""
+    with plain_errors(debug, "interrupted; what was measured is kept, and the same command goes on from there."):
+        settings: dict[str, Any] = {} if pooling is None else {"pooling": pooling}
+        wanted = evaluation.Asked(**asked, cache=None if no_cache else cache or usual_folder())
+        with progress_bars(hidden=as_json_ or as_csv_) as progress:
+            answer = evaluation.run(wanted, lambda: load_describer(backbone, **settings), progress, err.print)
+        if html is not None:
+            write_page(html, answer.page())
+        for file in [] if output is None else answer.write(output):
+            err.print(f"wrote {file}")
+        if as_json_ or as_csv_:
+            click.echo((as_json if as_json_ else as_csv)(answer.evaluation), nl=False)
+        else:
+            click.echo(as_table(answer.evaluation))

@@ -1,0 +1,79 @@
+"""`manifind explain`."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from manifind.cli.parameters import BOX
+from manifind.cli.terminal import NOTHING_FOUND, err, out, plain_errors, shown_box, write_page
+from manifind.errors import InvalidInput
+from manifind.index import Chain, Hit, Index
+from manifind.pages.search import chain_page
+
+
+@click.command()
+@click.argument("index_path", metavar="INDEX", type=click.Path(path_type=Path))
+@click.argument("image", type=click.Path())
+@click.argument("result")
+@click.option("--box", type=BOX, help="The part of IMAGE that was looked for.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--html", type=click.Path(path_type=Path), help="Write a page with the pictures as well.")
+@click.pass_obj
+def explain(
+    debug: bool,
+    index_path: Path,
+    image: str,
+    result: str,
+    box: tuple[float, ...] | None,
+    as_json: bool,
+    html: Path | None,
+) -> None:
+    """Show the chain of photos that leads from IMAGE to RESULT, a photo of INDEX."""
+    with plain_errors(debug):
+        opened = Index.open(index_path)
+        if opened.catalogue.of_key(result) is None:
+            raise InvalidInput(f"{result!r} is not a photo of {index_path}; give a key that `search` prints.")
+        hit = next((hit for hit in opened.search(image, box, top=None) if hit.key == result), None)
+        if hit is None:
+            err.print(f"{result} is not among the photos that a search of so large a collection looks at closely.")
+            sys.exit(NOTHING_FOUND)
+        chain = opened.explain(hit)
+        if html is not None:
+            write_page(html, chain_page(opened, image, box, hit, chain))
+        if as_json:
+            click.echo(
+                json.dumps({"key": hit.key, "rank": hit.rank, "score": hit.score, "links": links(chain)}, indent=2)
+            )
+        else:
+            show_chain(hit, chain)
+        if not chain.links:
+            sys.exit(NOTHING_FOUND)
+
+
+def show_chain(hit: Hit, chain: Chain) -> None:
+    """Print the links of a chain, one a line."""
+    if not chain.links:
+        out.print(f"{hit.key}: no chain of photos leads there from the query.")
+        return
+    out.print(f"{hit.key}, rank {hit.rank}, score {hit.score:.4f}, in {len(chain.links)} steps")
+    out.print(f"  query {shown_box(chain.links[0].source.box)}")
+    for link in chain.links:
+        out.print(
+            f"  → {link.target.key} {shown_box(link.target.box)}, similarity {link.similarity:.2f}", highlight=False
+        )
+
+
+def links(chain: Chain) -> list[dict[str, Any]]:
+    """Return a chain as JSON has it; the key of the query is null."""
+    return [
+        {
+            "from": {"key": link.source.key, "box": link.source.box},
+            "to": {"key": link.target.key, "box": link.target.box},
+            "similarity": link.similarity,
+            "flow": link.flow,
+        }
+        for link in chain.links
+    ]

@@ -1,0 +1,85 @@
+"""`manifind index`."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from manifind.cli.parameters import BYTES
+from manifind.cli.terminal import err, out, plain_errors, progress_bars, show_skipped
+from manifind.errors import InvalidInput
+from manifind.graph import AUTO, GRAPHS
+from manifind.index import Index
+
+
+@click.command()
+@click.argument("photos", type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="The index; PHOTOS.manifind by default.")
+@click.option("--backbone", help="A network that comes with manifind, or an ONNX file with a spatial output.")
+@click.option("--whiten", default="shipped", show_default=True, help="shipped, learn, none, or a file of `whiten`.")
+@click.option("-k", type=click.IntRange(min=1), help="Neighbours of each region in the graph.")
+@click.option("--graph", type=click.Choice([AUTO, *GRAPHS]), help="How to find neighbours; auto by default.")
+@click.option("--means", type=click.IntRange(min=1), help="Keep only so many means of a photo's regions; 5, say.")
+@click.option("--memory", type=BYTES, help="Memory that the build may take.")
+@click.option("--relearn", is_flag=True, help="Learn the whitening again, and describe all photos with it.")
+@click.option("--repair", is_flag=True, help="Rebuild what is damaged from what is whole.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def index(
+    debug: bool,
+    photos: Path,
+    output: Path | None,
+    backbone: str | None,
+    whiten: str,
+    k: int | None,
+    graph: str | None,
+    means: int | None,
+    memory: int | None,
+    relearn: bool,
+    repair: bool,
+    as_json: bool,
+) -> None:
+    """Make an index of the folder PHOTOS, or bring it up to date."""
+    with plain_errors(debug):
+        folder = photos.resolve()
+        target = output or folder.with_name(f"{folder.name}.manifind")
+        given = {"backbone": backbone, "k": k, "graph": graph, "means": means}
+        given["whiten"] = None if whiten == "shipped" else whiten
+        settled: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        changes: dict[str, int] | None = None
+        done: str | None = None
+        with progress_bars(hidden=as_json) as progress:
+            announce = None if as_json else lambda expected: err.print(str(expected))
+            options: dict[str, Any] = {"memory": memory, "progress": progress, "announce": announce}
+            if repair:
+                done = Index.repair(target, folder, memory=memory, progress=progress)
+            if not (target / "manifest.json").exists():
+                if relearn:
+                    raise InvalidInput(f"{target} is no index yet; --whiten learn makes one that learns its whitening.")
+                made = Index.create(target, photos, **settled, **options)
+            else:
+                if settled:
+                    raise InvalidInput(
+                        f"{target} exists, and {', '.join(settled)} are settled when an index is made; choose another "
+                        "-o."
+                    )
+                made = Index.open(target)
+                moved = folder != made.root
+                if moved and made.root.is_dir():
+                    raise InvalidInput(f"{target} is the index of {made.root}, not of {photos}; choose another -o.")
+                if relearn:
+                    changes = vars(made.relearn(folder if moved else None, **options))
+                elif not repair:
+                    changes = vars(made.sync(folder if moved else None, **options))
+        facts = made.info()
+        if as_json:
+            click.echo(json.dumps({**facts, "changes": changes, "repair": done}, indent=2))
+            return
+        out.print(f"{facts['photos']} photos, {facts['regions']} regions, {facts['edges_a_region']:.1f} edges a region")
+        if done:
+            out.print(done)
+        if changes:
+            out.print(", ".join(f"{count} {what}" for what, count in changes.items()))
+        show_skipped(facts["skipped"])
+        out.print(target)

@@ -1,0 +1,67 @@
+"""`manifind info`."""
+
+import json
+import platform
+from pathlib import Path
+from typing import Any
+
+import click
+
+from manifind import kernels
+from manifind.cli.terminal import out, plain_errors, show_skipped
+from manifind.errors import InvalidInput
+from manifind.index import Index
+from manifind.index.estimate import size
+from manifind.version import VERSION
+
+
+@click.command()
+@click.argument("index_path", metavar="INDEX", type=click.Path(path_type=Path), required=False)
+@click.option("--system", "of_system", is_flag=True, help="Show what manifind itself runs on instead.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def info(debug: bool, index_path: Path | None, of_system: bool, as_json: bool) -> None:
+    """Show what is in INDEX and how healthy its graph is."""
+    with plain_errors(debug):
+        if of_system:
+            show_system(as_json)
+            return
+        if index_path is None:
+            raise InvalidInput("INDEX is missing; give the index to show, or --system for what manifind runs on.")
+        facts = Index.open(index_path).info()
+        if as_json:
+            click.echo(json.dumps(facts, indent=2))
+        else:
+            show_info(facts)
+
+
+def show_system(as_json: bool) -> None:
+    """Print what manifind runs on."""
+    facts = {"manifind": VERSION, "python": platform.python_version(), **kernels.system()}
+    if as_json:
+        click.echo(json.dumps(facts, indent=2))
+        return
+    for name, value in facts.items():
+        shown = ", ".join(value) if isinstance(value, list) else value
+        out.print(f"{name.replace('_', ' '):<18}", "none" if shown in (None, "") else shown)
+
+
+def show_info(facts: dict[str, Any]) -> None:
+    """Print what is in an index and how it does."""
+    parts = ", ".join(f"{name} {size(count)}" for name, count in facts["bytes_by_part"].items())
+    rows = {
+        "index": facts["path"],
+        "photos in": facts["photos_folder"],
+        "generation": f"{facts['generation']}, made by {facts['made_by']}",
+        "photos": f"{facts['photos']:,}",
+        "regions": f"{facts['regions']:,}" + (f", {facts['means']} means a photo" if facts["means"] else ""),
+        "edges": f"{facts['edges']:,}",
+        "on disk": f"{size(facts['bytes'])}: {parts}",
+        "backbone": f"{facts['describer']['name']} ({facts['describer']['sha256'][:12]})",
+        "parameters": ", ".join(f"{name} {value}" for name, value in facts["manifold"].items()),
+    }
+    for name, value in rows.items():
+        out.print(f"{name:<11} {value}")
+    for sentence in (facts["graph"]["words"], *facts["health"]["words"], facts["whitening"]["words"]):
+        out.print(f"- {sentence}")
+    show_skipped(facts["skipped"])

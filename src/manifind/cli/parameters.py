@@ -1,0 +1,68 @@
+"""What options take that click does not know: boxes, photos with boxes, amounts of memory."""
+
+import re
+from pathlib import Path
+from typing import Any, ClassVar, NoReturn
+
+import click
+
+
+class BoxType(click.ParamType[tuple[float, ...]]):
+    """``X0,Y0,X1,Y1`` in pixels."""
+
+    name = "X0,Y0,X1,Y1"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, ...]:
+        """Return the four numbers."""
+        if isinstance(value, tuple):
+            return value
+        try:
+            corners = tuple(float(part) for part in str(value).split(","))
+        except ValueError:
+            corners = ()
+        if len(corners) != 4:
+            self.fail(f"{value!r} is not a box; give four numbers X0,Y0,X1,Y1 in pixels.", param, ctx)
+        return corners
+
+
+class AlsoType(click.ParamType[tuple[str, tuple[float, ...] | None]]):
+    """``IMAGE`` or ``IMAGE@X0,Y0,X1,Y1``."""
+
+    name = "IMAGE[@X0,Y0,X1,Y1]"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, tuple[float, ...] | None]:
+        """Return the photo and the box."""
+        if isinstance(value, tuple):
+            return value
+        image, at, box = str(value).rpartition("@")
+        if not at or Path(str(value)).exists():
+            return str(value), None
+        return image, BOX.convert(box, param, ctx)
+
+
+class BytesType(click.ParamType[int]):
+    """``4GiB``, ``500MB`` or a plain number."""
+
+    name = "BYTES"
+    units: ClassVar = {"": 1, "b": 1} | {
+        f"{letter}{ending}": base ** (power + 1)
+        for power, letter in enumerate("kmgt")
+        for ending, base in (("", 1024), ("ib", 1024), ("b", 1000))
+    }
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number of bytes."""
+        match = re.fullmatch(r"([0-9.]+)\s*([a-z]*)", str(value).strip().lower())
+        try:
+            return int(float(match[1]) * self.units[match[2]]) if match else self.fail_on(value, param, ctx)
+        except (KeyError, ValueError):
+            return self.fail_on(value, param, ctx)
+
+    def fail_on(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> NoReturn:
+        """Say what would do."""
+        self.fail(f"{value!r} is no amount of memory; give 4GiB, say.", param, ctx)
+
+
+BOX, ALSO, BYTES = BoxType(), AlsoType(), BytesType()

@@ -1,0 +1,51 @@
+"""`manifind serve`."""
+
+from pathlib import Path
+
+import click
+
+from manifind.cli.terminal import out, plain_errors
+from manifind.index import Index
+
+
+@click.command()
+@click.argument("index_path", metavar="INDEX", type=click.Path(path_type=Path))
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen; elsewhere a token is demanded.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="0 takes a free one.")
+@click.option("--token", envvar="MANIFIND_TOKEN", help="What clients must show; also MANIFIND_TOKEN.")
+@click.option("--open-to-all", is_flag=True, help="Listen where others can reach it, without a token.")
+@click.option("--open", "in_browser", is_flag=True, help="Open the page in the browser.")
+@click.option("--follow-links", is_flag=True, help="Serve photos that are links out of the collection's folder.")
+@click.option("--cors", "origins", multiple=True, metavar="ORIGIN", help="Another site whose pages may use the API.")
+@click.option("--time-limit", type=click.FloatRange(min=0.1), default=30.0, show_default=True, help="Seconds a search.")
+@click.option(
+    "--waiting", type=click.IntRange(min=1), default=256, show_default=True, help="Searches at once, at most."
+)
+@click.pass_obj
+def serve(
+    debug: bool,
+    index_path: Path,
+    host: str,
+    port: int,
+    token: str | None,
+    open_to_all: bool,
+    in_browser: bool,
+    follow_links: bool,
+    origins: tuple[str, ...],
+    time_limit: float,
+    waiting: int,
+) -> None:
+    """Serve INDEX as a web page and an HTTP API, to this machine only unless told otherwise."""
+    with plain_errors(debug):
+        from manifind import serve as service
+
+        def started(address: str) -> None:
+            out.print(f"{address}  (Ctrl-C ends it)")
+            if in_browser:
+                click.launch(address)
+
+        settings = service.Settings(
+            token=token or None, follow_links=follow_links, origins=origins, time_limit=time_limit, waiting=waiting
+        )
+        opened = Index.open(index_path)
+        service.serve(opened, host=host, port=port, open_to_all=open_to_all, settings=settings, started=started)

@@ -1,0 +1,92 @@
+"""What every command shares: the terminal, progress, how an error ends, where a page goes.
+
+Exit codes: 0 done, 1 nothing found or a check that failed, 2 the user's words are off, 3 the machine's fault. An error
+is one sentence on standard error; the traceback comes with ``--debug``.
+"""
+
+import sqlite3
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from manifind.errors import Damaged, InvalidInput, ManifindError
+from manifind.types import StageProgress
+
+NOTHING_FOUND = CHECK_FAILED = 1
+WRONG_WORDS, MACHINE_FAULT, INTERRUPTED = 2, 3, 130
+
+# Keys are printed as they are: nothing in them is markup, an emoji's name, or something to colour or to break.
+out = Console(markup=False, emoji=False, highlight=False, soft_wrap=True)
+err = Console(stderr=True, markup=False, emoji=False, highlight=False, soft_wrap=True)
+
+
+def shown_box(box: tuple[float, ...]) -> str:
+    """Return a box as the command line takes it."""
+    return ",".join(f"{corner:.0f}" for corner in box)
+
+
+def show_skipped(skipped: list[dict[str, str]]) -> None:
+    """Print what was passed over, the first few."""
+    if skipped:
+        out.print(f"passed over {len(skipped)}:")
+        for one in skipped[:10]:
+            out.print(f"  {one['key']}: {one['reason']}")
+        if len(skipped) > 10:
+            out.print(f"  and {len(skipped) - 10} more; manifind info --json lists them")
+
+
+def write_page(file: Path, text: str) -> None:
+    """Write a page where the user wants it."""
+    if file.is_dir() or not file.resolve().parent.is_dir():
+        raise InvalidInput(f"{file} is a folder or lies in none; give the name of a file to write, report.html say.")
+    file.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def progress_bars(*, hidden: bool) -> Iterator[StageProgress]:
+    """Show a bar for each stage, with the rate and the time left."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=err, disable=hidden or not err.is_terminal, transient=True) as bars:
+        tasks: dict[str, Any] = {}
+
+        def progress(stage: str, done: int, total: int) -> None:
+            if stage not in tasks:
+                tasks[stage] = bars.add_task(stage, total=total, rate="")
+            speed = bars.tasks[tasks[stage]].speed
+            bars.update(tasks[stage], completed=done, total=total, rate=f"{speed:.1f}/s" if speed else "")
+
+        yield progress
+
+
+@contextmanager
+def plain_errors(
+    debug: bool, interrupted: str = "interrupted; what was described is kept, and the same command goes on from there."
+) -> Iterator[None]:
+    """Turn an error into one sentence and an exit code."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        err.print(interrupted)
+        sys.exit(INTERRUPTED)
+    except (ManifindError, FileNotFoundError, NotADirectoryError) as error:
+        if debug:
+            raise
+        err.print(error)
+        sys.exit(MACHINE_FAULT if isinstance(error, Damaged) else WRONG_WORDS)
+    except (OSError, sqlite3.Error, MemoryError) as error:
+        if debug:
+            raise
+        where = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
+        err.print(f"{where}{getattr(error, 'strerror', None) or error or 'out of memory'}.")
+        sys.exit(MACHINE_FAULT)

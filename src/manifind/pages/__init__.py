@@ -1,0 +1,1 @@
+"""What a search looks like: self-contained HTML, for the commands and the service alike."""
