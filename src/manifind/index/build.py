@@ -12,6 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from manifind import kernels
+from manifind.diffusion.engines import WHOLE_UP_TO
 from manifind.errors import Damaged, InvalidInput, ManifindWarning
 from manifind.index.catalogue import Catalogue, ImageRecord, SkippedRecord
 from manifind.index.estimate import Announce, prepared
@@ -175,6 +177,8 @@ def _write(
         manifest = replace(recipe.manifest, built=Manifest.of(present["fields"]).built)
         writer.write(FORMAT, manifest.fields, {}, files, keep=kept)
         return
+    if len(regions.boxes) > WHOLE_UP_TO and kernels.compiled():
+        manifold.prepare("local")
     _, arrays = manifold.to_arrays()
     learnt = recipe.describer.whitening
     whitening = {} if learnt is None else {"whitening_mean": learnt.mean, "whitening_project": learnt.project}

@@ -92,7 +92,7 @@ class Generation:
         """Raise `Damaged` where an id of the graph or of the neighbour lists leads nowhere; looked at once."""
         self.manifold.check_ids()
         if not self.made.lists_checked:
-            ids = self.manifold._lists.ids
+            ids = self.manifold.lists_.ids
             if ids.size and (ids.min() < -1 or ids.max() >= len(ids)):
                 raise Damaged(f"neighbour_ids has ids beyond the {len(ids)} regions; repair the index.")
             self.made.lists_checked = True
