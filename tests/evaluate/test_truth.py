@@ -16,6 +16,7 @@ import oxford5k_data
 from manifind import InvalidInput
 from manifind.evaluate import Protocol, read_truth
 from manifind.evaluate.unpickle import read_pickle
+from tests.attack import pickles
 
 NAMES = [f"jpg/photo_{i}.jpg" for i in range(8)]
 
@@ -105,6 +106,44 @@ def test_easy_medium_and_hard_differ_in_what_is_wanted_and_what_is_passed_over(t
     assert [listed(protocol, task, 0) for task in range(3)] == [([0, 1], [2, 3]), ([0, 1, 2], [3]), ([2], [0, 1, 3])]
     assert [listed(protocol, task, 1) for task in range(3)] == [([], [4]), ([4], []), ([4], [])]
     assert protocol.queries[0].box == (1, 2, 30, 40)
+
+
+@pytest.mark.parametrize("number", range(10))
+def test_every_protocol_and_the_names_of_numpy_1_and_2_are_read(tmp_path: Path, number: int) -> None:
+    path = tmp_path / "gnd_roxford5k.pkl"
+    path.write_bytes(pickles.written()[number])
+    assert (number < 6) or b"cnumpy.core.multiarray" in path.read_bytes()
+    protocol = read_truth(path)
+    assert [listed(protocol, 1, query) for query in range(2)] == [([0, 1, 2, 3], [4]), ([0], [5, 6])]
+    assert [query.box for query in protocol.queries] == [(1, 2, 30, 40), (1, 2, 3, 4)]
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u2", "<i4", ">i8", "f2", ">f4", "f8", "?"])
+@pytest.mark.parametrize("version", [0, 2, 4, 5])
+def test_arrays_come_out_of_a_pickle_as_they_went_in(tmp_path: Path, dtype: str, version: int) -> None:
+    rows = np.array([[0, 1, 1], [1, 0, 100]]).astype(dtype)
+    stored = {"rows": rows, "columns": np.asfortranarray(rows), "none": rows[:0], "one": rows[1, 2], "again": rows}
+    path = tmp_path / "some.pkl"
+    path.write_bytes(pickle.dumps(stored, protocol=version))
+    found = read_pickle(path)
+    for name in ("rows", "columns", "none", "again"):
+        assert found[name].dtype == rows.dtype
+        np.testing.assert_array_equal(found[name], stored[name])
+    assert found["one"] == rows[1, 2].item()
+    assert isinstance(found["one"], bool | int | float)
+
+
+@pytest.mark.parametrize("name", pickles.hostile())
+def test_a_hostile_pickle_is_refused_in_a_sentence(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "gnd_x.pkl"
+    path.write_bytes(pickles.hostile()[name])
+    with pytest.raises(InvalidInput, match=r"gnd_x\.pkl is not a ground truth that can be read safely: it "):
+        read_pickle(path)
+
+
+def test_mutated_pickles_neither_crash_nor_stall_the_reader() -> None:
+    """In a process of its own; ``python -m tests.attack.pickles`` tries thousands."""
+    assert "'read': " in pickles.attack(400)
 
 
 class _Runs:

@@ -19,8 +19,8 @@ from manifind.types import Box
 Images = npt.NDArray[np.int64]
 """Numbers of images, places in `Protocol.images`."""
 
-FEW = 3
-"""Offenders that an error names."""
+FEW, LONGEST = 3, 200
+"""Offenders that an error names, and characters that it shows of each."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ def refuse(offenders: Sequence[str], name: str, sentence: str) -> None:
 
 def some(names: Sequence[str]) -> str:
     """Return the first few names, and how many more there are."""
-    listed = ", ".join(str(name) for name in names[:FEW])
+    listed = ", ".join(f"{str(name)[:LONGEST]}…" if len(str(name)) > LONGEST else str(name) for name in names[:FEW])
     return listed if len(names) <= FEW else f"{listed} and {len(names) - FEW} more"
 
 

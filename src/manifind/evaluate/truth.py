@@ -48,10 +48,14 @@ def read_truth(path: Path, names: Sequence[str] | None = None, *, query_counts: 
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist; give the file or folder of a ground truth.")
     suffix = path.suffix.lower()
-    if suffix == ".pkl":
-        return from_gnd(read_pickle(path), path)
-    if suffix == ".mat":
-        return from_gnd(read_matlab(path), path, first=1)
+    if suffix in (".pkl", ".mat"):
+        stored = read_pickle(path) if suffix == ".pkl" else read_matlab(path)
+        try:
+            return from_gnd(stored, path, first=0 if suffix == ".pkl" else 1)
+        except InvalidInput:
+            raise
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise InvalidInput(f"{path} is not laid out as a ground truth: {error}.") from error
     if suffix == ".csv":
         return from_csv(path, _needed(names, path), query_counts=query_counts)
     if suffix == ".dat" or "holidays" in path.stem.lower():
@@ -115,10 +119,10 @@ def from_gnd(stored: Any, path: Path, *, first: int = 0) -> Protocol:
     """
     if not isinstance(stored, Mapping) or not {"imlist", "gnd"} <= set(stored):
         raise InvalidInput(f"{path} has no imlist and gnd; give a file such as gnd_roxford5k.pkl or gnd_instre.mat.")
-    images = tuple(str(name) for name in stored["imlist"])
+    images = _texts(stored["imlist"], f"imlist of {path}")
     gnd = list(stored["gnd"])
     if "qimlist" in stored:
-        asked = [str(name) for name in stored["qimlist"]]
+        asked = list(_texts(stored["qimlist"], f"qimlist of {path}"))
     elif "qidx" in stored:
         asked = [images[i] for i in _within(stored["qidx"], images, f"{path}'s qidx", first)]
     else:
@@ -171,18 +175,32 @@ def _corners(boxes: Sequence[Any], path: Path) -> list[Box | None]:
     heights do not always exceed x and y: where one does not, all of the file are widths and heights.
     """
     read = [
-        None if box is None else as_box(np.asarray(box).ravel(), f"query {i} in {path}") for i, box in enumerate(boxes)
+        None if box is None else as_box(_numbers(box, f"the box of query {i} in {path}"), f"query {i} in {path}")
+        for i, box in enumerate(boxes)
     ]
     if all(box is None or (box[0] < box[2] and box[1] < box[3]) for box in read):
         return list(read)
     return [None if box is None else (box[0], box[1], box[0] + box[2], box[1] + box[3]) for box in read]
 
 
+def _texts(values: Any, what: str) -> tuple[str, ...]:
+    if not all(isinstance(value, str) for value in values):
+        raise InvalidInput(f"{what} has entries that are no text; they should be names of photos.")
+    return tuple(str(value) for value in values)
+
+
+def _numbers(values: Any, what: str) -> npt.NDArray[Any]:
+    """Return numbers as a row; what is none is refused before NumPy makes an array of it."""
+    plain = isinstance(values, list | tuple) and all(isinstance(value, int | float) for value in values)
+    if not plain and not (isinstance(values, np.ndarray) and values.dtype.kind in "iuf"):
+        raise InvalidInput(f"{what} are not numbers; give a list of them.")
+    numbers: npt.NDArray[Any] = np.asarray(values, np.float64 if not len(values) else None).ravel()
+    return numbers
+
+
 def _within(values: Any, images: Sequence[str], what: str, first: int) -> Images:
-    numbers: npt.NDArray[Any] = np.asarray(values).ravel()
-    if not numbers.size:
-        return np.empty(0, np.int64)
-    if numbers.dtype.kind not in "iuf" or (numbers != np.floor(numbers)).any():
+    numbers = _numbers(values, what)
+    if not (np.isfinite(numbers) & (numbers == np.floor(numbers)) & (np.abs(numbers) < 2.0**53)).all():
         raise InvalidInput(f"{what} are not whole numbers; they should be places in its list of images.")
     places = numbers.astype(np.int64) - first
     outside = [str(number) for number in numbers[(places < 0) | (places >= len(images))]]
