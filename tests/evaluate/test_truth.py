@@ -14,7 +14,7 @@ import scipy.io
 
 import oxford5k_data
 from manifind import InvalidInput
-from manifind.evaluate import Protocol, read_truth
+from manifind.evaluate import Protocol, average_precision, read_truth
 from manifind.evaluate.unpickle import read_pickle
 from tests.attack import pickles
 
@@ -302,7 +302,8 @@ def test_csv_and_json_say_the_same(tmp_path: Path) -> None:
         assert protocol.name == "toys"
         assert [query.name for query in protocol.queries] == ["photo_0", "elsewhere.jpg", "photo_0 (2)"]
         assert [query.box for query in protocol.queries] == [(1, 2, 30, 40), None, (5, 6, 7, 8)]
-        assert [listed(protocol, 0, query) for query in range(3)] == [([1, 2], [3]), ([4], []), ([6], [])]
+        # The photo that a query was cut out of is passed over.
+        assert [listed(protocol, 0, query) for query in range(3)] == [([1, 2], [0, 3]), ([4], []), ([6], [0])]
 
 
 def own(tmp_path: Path, *queries: dict[str, Any], **more: Any) -> Path:
@@ -338,6 +339,28 @@ def test_the_query_may_count_if_one_says_so(tmp_path: Path) -> None:
     query = {"image": "photo_0", "positives": ["photo_0", "photo_1"]}
     assert listed(read_truth(own(tmp_path, query, query_counts=True), NAMES), 0, 0) == ([0, 1], [])
     assert listed(read_truth(own(tmp_path, query), NAMES, query_counts=True), 0, 0) == ([0, 1], [])
+
+
+def test_the_querys_own_photo_is_no_mistake(tmp_path: Path) -> None:
+    """Photo 0 is the query's own, comes first, and is neither positive nor junk in the file."""
+    path = own(tmp_path, {"image": "photo_0.jpg", "positives": ["photo_1"]})
+    ranked = [0, 1, 2, 3, 4, 5, 6, 7]
+
+    def score(protocol: Protocol) -> float:
+        (task,) = protocol.tasks
+        return average_precision(ranked, task.positives[0], task.junk[0])
+
+    passed_over = read_truth(path, NAMES)
+    assert score(passed_over) == 1
+    assert "1 are passed over and 0 count" in passed_over.what_becomes_of_own_photos()
+    counted = read_truth(path, NAMES, query_counts=True)
+    assert score(counted) == 0.25
+    assert "0 are passed over and 1 count" in counted.what_becomes_of_own_photos()
+
+
+def test_a_photo_of_the_same_name_in_another_folder_is_not_the_querys_own(tmp_path: Path) -> None:
+    path = own(tmp_path, {"image": "other/photo_0.jpg", "positives": ["photo_1"]})
+    assert listed(read_truth(path, NAMES), 0, 0) == ([1], [])
 
 
 def test_sizes_of_objects_are_parts_of_their_photos(tmp_path: Path) -> None:

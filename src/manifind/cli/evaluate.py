@@ -57,7 +57,7 @@ from manifind.evaluate.published import known_descriptors
     help="A figure of the paper, on the first --truth; may be repeated.",
 )
 @click.option("--descriptors", help="What the descriptors are, to stand beside published figures of the same.")
-@click.option("--query-counts", is_flag=True, help="A query's own photo may be among its positives.")
+@click.option("--query-counts", is_flag=True, help="A query's own photo counts as any other; else it is passed over.")
 @click.option("--backbone", default="mobilenet_v2", show_default=True, help="The network that describes photos.")
 @click.option("--pooling", type=click.Choice(list(POOLINGS)), help="How photos' regions are pooled.")
 @click.option(

@@ -41,8 +41,12 @@ def read_truth(path: Path, names: Sequence[str] | None = None, *, query_counts: 
     names
         The names of the collection's images, in order: for a ground truth that does not list the images itself.
     query_counts
-        Whether a query's own photo may be among its positives, in a ground truth of your own.
+        Whether a query's own photo counts as any other, in a ground truth of your own. Otherwise it is passed over.
     """
+    return _read(path, names, query_counts=query_counts).passing_over_own_photos()
+
+
+def _read(path: Path, names: Sequence[str] | None, *, query_counts: bool) -> Protocol:
     if path.is_dir():
         return oxford_folder(path, _needed(names, path))
     if not path.is_file():
@@ -259,7 +263,7 @@ def from_json(path: Path, names: Sequence[str] | None, *, query_counts: bool = F
 
         {"name": "toys",                                   all but queries may be left out
          "images": ["a.jpg", "b.jpg", "c.jpg"],            else the collection's
-         "query_counts": false,
+         "query_counts": false,                            true: a query's own photo is not passed over
          "queries": [{"name": "duck", "image": "duck.jpg", "box": [40, 60, 220, 310],
                       "positives": ["a.jpg", {"image": "b.jpg", "box": [0, 0, 50, 50], "photo": [640, 480]}],
                       "junk": ["c.jpg"]}]}
