@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from manifind.errors import InvalidInput
-from manifind.evaluate.average_precision import mean_average_precision
+from manifind.evaluate.measures import mean_average_precision
 from manifind.ranking import Ranking
 from manifind.types import Box
 
@@ -24,7 +24,7 @@ FEW, LONGEST = 3, 200
 
 
 @dataclass(frozen=True)
-class Query:
+class QueryPhoto:
     """What is looked for: a photo, or a box in it."""
 
     name: str
@@ -52,7 +52,7 @@ class Protocol:
 
     name: str
     images: tuple[str, ...]
-    queries: tuple[Query, ...]
+    queries: tuple[QueryPhoto, ...]
     tasks: tuple[Task, ...]
     query_counts: bool = False
     """Whether a query's own photo may be among its positives, as in Oxford5k and Paris6k."""
@@ -81,6 +81,10 @@ class Protocol:
         more = tuple(name for name, number in zip(names, known, strict=True) if number is None)
         thousands = f"{round(len(names) / 1000)}k" if len(names) >= 1000 else str(len(names))
         return replace(self, name=f"{self.name}+{thousands}", images=self.images + more)
+
+    def column(self, task: Task) -> str:
+        """Return the name of a task's column in a table."""
+        return self.name if len(self.tasks) == 1 else f"{self.name} {task.name}"
 
     def own_photos(self) -> list[int | None]:
         """Return the number of each query's own photo, None where it is not among the images.

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from manifind.errors import InvalidInput
 from manifind.evaluate.matlab import read_matlab
-from manifind.evaluate.protocol import Images, Protocol, Query, Task, as_box, name_finder, numbers_of, some, twice
+from manifind.evaluate.protocol import Images, Protocol, QueryPhoto, Task, as_box, name_finder, numbers_of, some, twice
 from manifind.evaluate.unpickle import read_pickle
 from manifind.types import Box
 
@@ -104,7 +104,7 @@ def _oxford(name: str, entries: Mapping[str, Mapping[str, Any]], names: Sequence
     queries, positives, junk = [], [], []
     for key in sorted(entries):
         entry = entries[key]
-        queries.append(Query(key, str(entry["name"]), as_box(entry["box"], key)))
+        queries.append(QueryPhoto(key, str(entry["name"]), as_box(entry["box"], key)))
         positives.append(numbers_of([*entry["good"], *entry["ok"]], find, missing))
         junk.append(numbers_of(entry["junk"], find, missing))
     _refuse_missing(missing, file)
@@ -136,7 +136,7 @@ def from_gnd(stored: Any, path: Path, *, first: int = 0) -> Protocol:
     corners = _corners([entry.get("bbx") for entry in gnd], path)
     repeated = set(twice(asked))
     queries = tuple(
-        Query(f"{name} ({i})" if name in repeated else name, name, box)
+        QueryPhoto(f"{name} ({i})" if name in repeated else name, name, box)
         for i, (name, box) in enumerate(zip(asked, corners, strict=True))
     )
 
@@ -166,7 +166,7 @@ def revisited_tasks(task: Any) -> tuple[Task, ...]:
     )
 
 
-def _all_count(images: Sequence[str], queries: Sequence[Query], task: Task) -> bool:
+def _all_count(images: Sequence[str], queries: Sequence[QueryPhoto], task: Task) -> bool:
     """Whether every query's photo is among its own positives: the rule of Oxford5k, not an accident."""
     find = name_finder(images)
     return all(find(query.image) in wanted.tolist() for query, wanted in zip(queries, task.positives, strict=True))
@@ -246,7 +246,7 @@ def holidays(path: Path) -> Protocol:
     queries, positives, junk = [], [], []
     for number, stem in enumerate(stems):
         if int(stem) % 100 == 0:
-            queries.append(Query(stem, names[number]))
+            queries.append(QueryPhoto(stem, names[number]))
             positives.append(np.array([i for i in groups[int(stem) // 100] if i != number], np.int64))
             junk.append(np.array([number], np.int64))
     task = Task("Holidays", tuple(positives), tuple(junk))
@@ -330,7 +330,7 @@ def _own(stored: Mapping[str, Any], path: Path, names: Sequence[str] | None, *, 
         usual = image if called[image] == 1 else f"{image} ({called[image]})"
         name = entry.get("name") or usual
         box = entry.get("box")
-        queries.append(Query(name, image, None if box is None else as_box(box, name)))
+        queries.append(QueryPhoto(name, image, None if box is None else as_box(box, name)))
         detailed = [one if isinstance(one, dict) else {"image": one} for one in entry["positives"]]
         positives.append(numbers_of([one["image"] for one in detailed], find, missing))
         junk.append(numbers_of(entry.get("junk") or (), find, missing))
