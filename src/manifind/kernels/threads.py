@@ -3,9 +3,13 @@
 It is what `set_threads` said, or ``MANIFIND_THREADS``, or else what faiss would take: ``OMP_NUM_THREADS``, or all
 cores. The core is told at each call. faiss and BLAS have pools of their own, which are set to the same size; nothing
 here calls one of them while another is at work.
+
+A forked process has none of its parent's threads, and OpenMP waits for them for ever: it uses one thread. Whoever wants
+more starts processes afresh (``multiprocessing`` with ``spawn``).
 """
 
 import os
+import sys
 
 import faiss
 from threadpoolctl import threadpool_limits
@@ -43,4 +47,13 @@ def _from_environment() -> None:
     set_threads(int(given))
 
 
+def _alone_after_a_fork() -> None:
+    global _chosen
+    _chosen = 1
+    loaded = sys.modules.get("faiss")
+    if loaded is not None:
+        loaded.omp_set_num_threads(1)
+
+
 _from_environment()
+os.register_at_fork(after_in_child=_alone_after_a_fork)
