@@ -272,9 +272,7 @@ class TestZooms:
 
 
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 40), st.integers(1, 40))
-def test_a_box_of_another_map_covers_the_same_part(
-    height: int, width: int, other_height: int, other_width: int
-) -> None:
+def test_a_box_of_another_map_covers_the_same_part(height: int, width: int, down: int, across: int) -> None:
     cells = region_grid(height, width)
     moved = on_another_map(cells, (height, width), (down, across))
     assert (moved[:, :2] >= 0).all()
