@@ -123,8 +123,7 @@ class OnnxBackbone:
         if not path.is_file():
             raise FileNotFoundError(f"{path} does not exist; give the path of an ONNX file.")
         threads = available_cores() if threads is None else whole_number(threads, "threads")
-        with path.open("rb") as stream:
-            sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
+        sha256 = checksum_of(path)
         if spec is not None and spec.sha256 not in ("", sha256):
             raise Damaged(f"{path} is not the network it was (SHA-256 {sha256}, not {spec.sha256}); restore the file.")
         self._path = path
@@ -176,6 +175,12 @@ def load_backbone(name_or_path: str | os.PathLike[str] = DEFAULT, *, threads: in
 def shipped_networks() -> list[str]:
     """Return the names of the networks that come with manifind."""
     return sorted(path.stem for path in NETWORKS.glob("*.onnx"))
+
+
+def checksum_of(path: Path) -> str:
+    """Return the SHA-256 of a network's file."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def available_cores() -> int:

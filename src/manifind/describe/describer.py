@@ -24,14 +24,19 @@ from manifind.describe.backbone import (
     Backbone,
     Photo,
     checked_photo,
+    checksum_of,
     load_backbone,
     shipped_networks,
 )
+from manifind.describe.moments import Moments
 from manifind.describe.pooling import POOLINGS, pool
 from manifind.describe.regions import on_another_map, region_grid, to_pixels
 from manifind.describe.whitening import Whitening, unit_rows
 from manifind.errors import InvalidInput
 from manifind.types import FloatArray
+
+SHIPPED_POOLING = "gem 3"
+"""What the whitenings that come with manifind were learnt on."""
 
 ONE_ZOOM = (1.0,)
 ZOOMS = (1.0, 0.5**0.5, 0.5)
@@ -105,6 +110,16 @@ class Describer:
                 f"the whitening takes {len(whitening.mean)} dimensions but backbone {spec.name} gives {spec.channels}; "
                 "give the whitening that was learnt on this backbone, or none."
             )
+        if whitening is not None and whitening.pooling not in ("", self.pooled_by):
+            raise InvalidInput(
+                f"the whitening was learnt on vectors pooled by {whitening.pooling} and pooling is {self.pooled_by}; "
+                "give the whitening that was learnt on this pooling, or none."
+            )
+
+    @property
+    def pooled_by(self) -> str:
+        """How responses become a vector, in a word or two: a whitening is for one way alone."""
+        return f"gem {self.p:g}" if self.pooling == "gem" else self.pooling
 
     def with_whitening(self, whitening: Whitening | None) -> "Describer":
         """Return a describer that differs from this one in its whitening alone."""
@@ -207,18 +222,31 @@ def load_describer(
     """Return a describer with the network of this name, or of this ONNX file or retrieval checkpoint (``.pth``).
 
     A network that comes with manifind brings its whitening; a checkpoint its pooling and, where it has one, its
-    whitening; an ONNX file of the user's brings none. `settings` are `Describer`'s and go before what is brought.
+    whitening; an ONNX file of the user's brings none. What is brought is for one way of pooling: where `settings` ask
+    for another, descriptors are not whitened. `settings` are `Describer`'s and go before what is brought.
     """
     if Path(name_or_path).suffix in {".pth", ".pt"}:
         from manifind.describe.torch_backbone import load_retrieval_checkpoint
 
         trained = load_retrieval_checkpoint(name_or_path)
         brought = {"whitening": trained.whitening, "pooling": trained.pooling, "p": trained.p}
-        return Describer(trained.backbone, **{**brought, **settings})
-    backbone = load_backbone(name_or_path, threads=threads)
-    if "whitening" not in settings and name_or_path in shipped_networks():
-        settings["whitening"] = Whitening.load(NETWORKS / f"{name_or_path}_whitening.npz")
-    return Describer(backbone, **settings)
+        made = Describer(trained.backbone, **{**brought, "whitening": None, **settings})
+        fits = made.pooled_by == Describer(trained.backbone, pooling=trained.pooling, p=trained.p).pooled_by
+        return made.with_whitening(trained.whitening) if fits and "whitening" not in settings else made
+    made = Describer(load_backbone(name_or_path, threads=threads), **settings)
+    if "whitening" in settings or name_or_path not in shipped_networks() or made.pooled_by != SHIPPED_POOLING:
+        return made
+    return made.with_whitening(Whitening.load(NETWORKS / f"{name_or_path}_whitening.npz"))
+
+
+def shipped_moments(describer: Describer) -> Moments | None:
+    """Return the moments of vectors like these that come with manifind: of this network, pooled the same way."""
+    for name in shipped_networks():
+        file = NETWORKS / f"{name}_moments.npz"
+        if file.is_file() and checksum_of(NETWORKS / f"{name}.onnx") == describer.backbone.spec.sha256:
+            moments = Moments.load(file)
+            return moments if moments.pooling == describer.pooled_by else None
+    return None
 
 
 def resized(photo: Photo, height: int, width: int) -> Photo:
