@@ -24,7 +24,7 @@ from manifind.baselines import (
     RegionMatchExpansion,
     SpatiallyConstrainedMatching,
 )
-from manifind.diffusion.prepared import PREPARED
+from manifind.diffusion import ENGINES
 from manifind.errors import InvalidInput
 from manifind.manifold import Manifold
 
@@ -61,7 +61,7 @@ class Method:
             if name not in known:
                 raise InvalidInput(f"{self.name} has no parameter {name!r}; it has {', '.join(known) or 'none'}.")
         values = known | dict(self.settings) | dict(given or {})
-        if values.get("engine") not in PREPARED and "size" not in (given or {}):
+        if not _sized(values.get("engine")) and "size" not in (given or {}):
             values.pop("size", None)
         return values
 
@@ -115,6 +115,10 @@ def parse(text: str) -> Choice:
         except ValueError:
             given[parameter.strip()] = value.strip()
     return chosen(name.strip(), **given)
+
+
+def _sized(engine: Any) -> bool:
+    return engine in ENGINES and ENGINES[engine].sized
 
 
 def _default(function: Callable[..., Any], name: str) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from manifind.checks import whole_number
-from manifind.diffusion.prepared import PREPARED
+from manifind.diffusion import ENGINES
 from manifind.errors import ManifindWarning, MissingExtra
 from manifind.evaluate.average_precision import (
     DEFINITIONS,
@@ -194,8 +194,8 @@ class Runner:
             estimator = choice.method.make(**parameters).fit(
                 descriptors.vectors, descriptors.of, progress=lambda done, all_: self._progress(name, done, all_)
             )
-        engine = choice.parameters.get("engine")
-        if engine in PREPARED:
+        engine = str(choice.parameters.get("engine"))
+        if engine in ENGINES and ENGINES[engine].whole:
             name = f"{choice.method.name}, off line, {data.protocol.name}"
             manifold = estimator if isinstance(estimator, Manifold) else estimator.manifold_
             manifold.prepare(engine, size=size, progress=lambda done, all_: self._progress(name, done, all_))

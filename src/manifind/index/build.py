@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from manifind import kernels
+from manifind.diffusion.engines import WHOLE_UP_TO
 from manifind.errors import Damaged, InvalidInput, ManifindWarning
 from manifind.index.catalogue import Catalogue, ImageRecord, SkippedRecord
 from manifind.index.estimate import Announce, prepared, reading_limits
@@ -172,6 +174,8 @@ def _write(
         built = {name: said for name, said in present["fields"].items() if name == BUILT}
         writer.write(FORMAT, {**recipe.fields, **built}, {}, files, keep=kept)
         return
+    if len(regions.boxes) > WHOLE_UP_TO and kernels.compiled():
+        manifold.prepare("local")
     known, arrays = manifold.to_arrays()
     learnt = recipe.describer.whitening
     whitening = {} if learnt is None else {"whitening_mean": learnt.mean, "whitening_project": learnt.project}

@@ -126,7 +126,7 @@ def _readable(path: Path, name: str) -> bool:
 
 def _graph(now: Generation, report: StageProgress) -> Iterator[Problem]:
     manifold = now.manifold
-    S, lists = manifold.S_, manifold._lists
+    S, lists = manifold.S_, manifold.lists_
     report("graph", 0, 1)
     n = S.shape[0]
     if not np.isfinite(S.data).all() or (S.data <= 0).any():

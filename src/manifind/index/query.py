@@ -17,7 +17,7 @@ from manifind.describe import Describer
 from manifind.errors import InvalidInput
 from manifind.index.generation import Generation
 from manifind.layout import aggregate_one
-from manifind.manifold import Manifold, batch_size
+from manifind.manifold import Manifold, Request, answer, batch_size
 from manifind.ranking import Ranking
 from manifind.types import Box, FloatArray, IntArray
 
@@ -25,7 +25,8 @@ METHODS = ("regional", "global", "match", "plain")
 """Regional diffusion; global diffusion; R-match; similarity of global descriptors."""
 
 SHORTLIST = 10_000
-"""Photos that a search diffuses on where the collection has more than twice as many (Sec. 4.4)."""
+"""Photos that a search diffuses on where the collection has more than twice as many and its graph is not divided: Sec.
+4.4."""
 
 SHOWN_REGIONS = 5
 BINS = 64
@@ -210,15 +211,9 @@ def rank(now: Generation, queries: Sequence[Query], top: int | None, method: str
 def _rankings(now: Generation, queries: Sequence[Query], top: int | None, method: str) -> list[Ranking]:
     against = [query.against for query in queries]
     if method == "regional":
-        large = len(now.catalogue) > 2 * SHORTLIST
-        return now.manifold.search_many(
-            [query.vectors for query in queries],
-            top,
-            shortlist=SHORTLIST if large else None,
-            against=against if any(one is not None for one in against) else None,
-            rows=[query.rows for query in queries],
-            keep_regions=True,
-        )
+        large = len(now.catalogue) > 2 * SHORTLIST and not now.manifold.is_ready("local")
+        requests = [Request(query.vectors, query.against, query.rows) for query in queries]
+        return answer(now.manifold, requests, top, shortlist=SHORTLIST if large else None)
     other = _other(now, method)
     if isinstance(other, Manifold):
         none = all(one is None for one in against)
