@@ -70,12 +70,14 @@ class Division(NamedTuple):
             )
             sound = (
                 order.shape == root.shape == (n,)
+                and 0 <= order.min() <= order.max() < n
                 and (np.bincount(order, minlength=n) == 1).all()
                 and starts.ndim == 1
                 and starts[0] == 0
                 and starts[-1] == n
                 and (np.diff(starts) > 0).all()
                 and flow.indptr[-1] == len(flow.data) == len(flow.indices)
+                and (np.diff(flow.indptr) >= 0).all()
                 and (not flow.nnz or 0 <= flow.indices.min() <= flow.indices.max() < parts)
             )
         except (KeyError, ValueError, IndexError, TypeError):
