@@ -7,8 +7,8 @@
 The network and its weights are those of Potje et al., "XFeat: Accelerated Features for Lightweight Image Matching"
 (CVPR 2024), under Apache-2.0 in that wheel, from which both are read. What finds the points is part of the exported
 network: a point survives where its score is the largest of 5 × 5 pixels. Large weights are stored in half precision and
-cast when the network is loaded. The tool compares the stored network with torch in full precision and writes nothing where they
-disagree.
+cast when the network is loaded. The tool compares the stored network with torch in full precision and writes nothing
+where they disagree.
 """
 
 import argparse
