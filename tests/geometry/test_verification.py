@@ -134,3 +134,15 @@ def test_the_second_kind_finds_an_object_that_is_not_turned() -> None:
     verdict = verify(asked, extract(scene(to), kind="xfeat", most=1500), BOX)
     assert verdict.verified
     assert farthest(verdict, to) < 12
+
+
+def test_what_is_behind_the_object_at_the_edge_of_the_box_does_not_count() -> None:
+    """The query's box has a strip of grass beside the object; the photo shows the grass and not the object."""
+    grass, coffee = photograph("grass.png"), photograph("coffee.png")
+    pixels = np.concatenate([grass[:300, :22], photograph("astronaut.png")[:300, 100:330]], axis=1)
+    box = (1.0, 1.0, 251.0, 299.0)
+    photo = coffee.copy()
+    photo[50:350, 200:400] = grass[:300, :200]
+    whole, boxed = (verify(extract(pixels, some), extract(photo, most=1500), some) for some in (None, box))
+    assert whole.verified
+    assert not boxed.verified

@@ -111,18 +111,14 @@ def _guesses(found: Matches, tolerances: tuple[float, float], least: int) -> lis
     if found.scales is not None and found.turns is not None:
         agree &= _alike(found.scales, found.turns, size, np.angle(factors))
     votes = agree.sum(axis=1)
-    chosen: list[npt.NDArray[np.intp]] = []
-    taken = np.zeros(len(votes), bool)
+    chosen: list[npt.NDArray[np.bool_]] = []
     for place in np.argsort(-votes, kind="stable"):
         if votes[place] < least or len(chosen) == REFINED:
             break
-        if taken[place]:
-            continue
-        chosen.append(np.flatnonzero(agree[place]))
-        # Guesses by pairs that agree with this one would be refined to the same map.
-        if found.scales is not None:
-            taken |= agree[place][anchors] & (votes <= votes[place])
-    return chosen
+        # Guesses that mostly the same pairs agree with are refined to the same map.
+        if not any((agree[place] & other).sum() > 0.7 * votes[place] for other in chosen):
+            chosen.append(agree[place])
+    return [np.flatnonzero(one) for one in chosen]
 
 
 def _twos(a: Complex, b: Complex) -> tuple[npt.NDArray[np.intp], Complex]:

@@ -22,6 +22,12 @@ from manifind.types import Box
 
 INSTANCES = 8
 """How many instances of an object are looked for in a photo."""
+CENTRAL, INNER = 4, 0.8
+"""How many matching points must lie in the inner part of a box, and how much of its width and height that is: at the
+edge of a box there is more of what is behind the object than of the object."""
+SPREAD = 0.065
+"""How far matching points must be spread over a box: the geometric mean of their standard deviations across and down,
+in parts of its width and height. Points all over it have 0.29."""
 TEXTURE = 20
 """Features that a query must have before their absence in a photo says anything."""
 
@@ -40,7 +46,7 @@ class Limits:
 
 LIMITS = {
     "sift": Limits(ratio=0.94, tolerances=(0.015, 0.01), inliers=6),
-    "xfeat": Limits(ratio=0.95, tolerances=(0.015, 0.01), inliers=20),
+    "xfeat": Limits(ratio=0.95, tolerances=(0.015, 0.01), inliers=15),
 }
 """By kind."""
 
@@ -98,7 +104,8 @@ def verify_many(
     for photo in photos:
         if photo.kind != query.kind:
             raise InvalidInput(f"the query has {query.kind} features and a photo has {photo.kind}; give one kind.")
-    inside = check_box(box or (0, 0, query.width, query.height), query.width, query.height)
+    whole = (0.0, 0.0, float(query.width), float(query.height))
+    inside = check_box(box or whole, query.width, query.height)
     limits = limits or LIMITS[query.kind]
     otherwise = False if len(query) >= TEXTURE else None
     verdicts = []
@@ -140,6 +147,8 @@ def _instance(query: Features, photo: Features, pairs: Pairs, box: Box, limits: 
     agreement = find_map(matches, box, tolerances, least=limits.inliers)
     if agreement is None or agreement.distinct < limits.inliers:
         return None
+    if box != (0, 0, query.width, query.height) and not _on_object(matches.a[agreement.inliers], box):
+        return None
     outline = maps.apply(agreement.map, maps.corners(box))
     size = np.array([photo.width, photo.height], np.float64)
     (x0, y0), (x1, y1) = np.clip(outline.min(axis=0), 0, size), np.clip(outline.max(axis=0), 0, size)
@@ -147,6 +156,14 @@ def _instance(query: Features, photo: Features, pairs: Pairs, box: Box, limits: 
         return None
     tight = float(x0), float(y0), float(x1), float(y1)
     return Instance(agreement.map, outline, tight, agreement.distinct, pairs[agreement.inliers])
+
+
+def _on_object(points: npt.NDArray[np.float32], box: Box) -> bool:
+    """Return whether points of a box may well be of the object in it, rather than of what is behind the object."""
+    corner, size = np.array(box[:2]), np.array([box[2] - box[0], box[3] - box[1]])
+    at = (points - corner) / size
+    central = int((np.abs(at - 0.5) < INNER / 2).all(axis=1).sum())
+    return central >= CENTRAL and bool(np.sqrt(at.std(axis=0).prod()) >= SPREAD)
 
 
 def _covered(instance: Instance, points: npt.NDArray[np.float32]) -> npt.NDArray[np.bool_]:
