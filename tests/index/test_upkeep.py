@@ -475,7 +475,7 @@ def test_a_long_build_is_announced_and_one_that_cannot_fit_is_refused(
     assert told.photos == 8
     assert told.regions == pytest.approx(len(made.boxes), rel=0.3)
     assert 0 < told.seconds < 60
-    assert told.kept == pytest.approx(made.info()["bytes"], rel=0.7)
+    assert told.finished == pytest.approx(made.info()["bytes"], rel=0.7)
     assert "8 photos to describe" in str(told)
     with pytest.raises(InvalidInput, match=r"memory is 1\.0 MiB, and a graph of .* regions needs 5\d\d MiB"):
         Index.create(tmp_path / "small.manifind", folder, describer=describer, memory=2**20, **PARAMETERS)
