@@ -26,8 +26,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 
 from manifind import kernels
+from manifind.diffusion import engines
 from manifind.errors import ManifindError
-from manifind.index import METHODS, Index, QueryRegions, rank, stored_view
+from manifind.index import METHODS, Index, QueryRegions, build, rank, stored_view
 from manifind.storage import store
 from tests.index.small import save_photo, small_describer
 
@@ -246,10 +247,15 @@ def write(path: Path, choose: random.Random) -> None:
 # -- the machinery ----------------------------------------------------------------------------------------------------
 
 
-def made(folder: Path) -> Path:
-    """Make the index that is attacked, in a process of its own: a process with threads must not be forked."""
+def made(folder: Path, *, divided: bool) -> Path:
+    """Make the index that is attacked, in a process of its own: a process with threads must not be forked.
+
+    A divided graph, which only large collections have, brings more files.
+    """
     child = os.fork()
     if child == 0:
+        if divided:
+            setattr(build, "WHOLE_UP_TO", 0)  # noqa: B010 (its import, not a name that it offers)
         for seed in range(5):
             save_photo(folder / "photos" / f"{seed}.png", seed)
         Index.create(folder / "whole.manifind", folder / "photos", describer=DESCRIBER, k=15, query_k=12)
@@ -264,9 +270,10 @@ def attack(count: int, only: int | None = None) -> dict[str, Any]:
     findings: list[str] = []
     tried = 0
     with tempfile.TemporaryDirectory() as temporary:
-        whole = made(Path(temporary))
+        whole = [made(Path(temporary) / name, divided=name == "divided") for name in ("plain", "divided")]
         for number in range(count) if only is None else [only]:
-            said, finding = _one(Path(temporary) / f"case {number}", whole, number, told=only is not None)
+            folder = Path(temporary) / f"case {number}"
+            said, finding = _one(folder, whole[number % 2], number, told=only is not None)
             tried += 1
             if finding is not None:
                 findings.append(f"{number}, {said}: {finding}")
@@ -307,6 +314,8 @@ def _in_child(work: Callable[[], None], *, mapped: bool, told: bool) -> tuple[st
         signal.alarm(SECONDS)
         if mapped:
             store.SMALL = 64  # as if these files were large
+        for module in (build, engines):  # and the collection: a division is used where there is one
+            setattr(module, "WHOLE_UP_TO", 0)  # noqa: B010 (its import, not a name that it offers)
         try:
             work()
         except BaseException as error:

@@ -750,8 +750,10 @@ def test_an_index_made_anew_at_the_same_place_is_noticed(made: Index, folder: Pa
 
 
 def test_closing_twice_is_closing(made: Index) -> None:
+    assert repr(made) == f"Index({str(made.path)!r}: 8 photos of {made.root}, generation 1)"
     made.close()
     made.close()
+    assert repr(made) == f"Index({str(made.path)!r}, closed)"
 
 
 def test_copies_and_broken_photos_are_not_read_again_while_they_are_the_same(

@@ -105,7 +105,7 @@ def build(
             _write(writer, recipe, catalogue, regions, manifold)
         used = {image.sha256 for image in images}
         # Photos that an interrupted run described stay for the next, unless this one looked at all there are.
-        if not wanted.kept or used.issuperset(journal.contents()):
+        if not wanted.unread or used.issuperset(journal.contents()):
             disk.remove_folder(writer.work)
         else:
             for name in (VECTORS, SINGLE):
