@@ -14,6 +14,7 @@ import resource
 import shutil
 import signal
 import sqlite3
+import subprocess
 import sys
 import tempfile
 import traceback
@@ -30,6 +31,7 @@ from manifind.diffusion import engines
 from manifind.errors import ManifindError
 from manifind.index import METHODS, Index, QueryRegions, build, rank, stored_view
 from manifind.storage import store
+from tests.attack import Attack, Place, broken, photos, picture
 from tests.index.small import save_photo, small_describer
 
 SECONDS, MEMORY = 30, 8 * 2**30
@@ -372,6 +374,47 @@ def main(arguments: list[str]) -> int:
     result = attack(count, int(arguments[1]) if len(arguments) > 1 else None)
     print(json.dumps(result, indent=1))
     return 1 if result["findings"] else 0
+
+
+def folders(place: Place) -> str:
+    """Attack some hundred folders, by the installation that is attacked."""
+    done = subprocess.run(  # noqa: S603
+        [place.python, "-m", "tests.attack.index", "400"],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
+    if done.returncode:
+        broken(f"{done.stdout[-1500:]}{done.stderr[-500:]}")
+    return "400 folders, and every error was one of ours"
+
+
+def links(place: Place) -> str:
+    """Let the names that are an index's own lead elsewhere, and write to it."""
+    told, own = [], photos(place.new("linked photos"))
+    whole = place.folder / "linked.manifind"
+    if place.command("index", own, "-o", whole).returncode:
+        broken("no index could be made")
+    for number, name in enumerate((".part", ".lock", store.DRAFT, "manifest.json", "vectors-1.npy", "vectors-2.npy")):
+        folder = place.new(name.strip("."))
+        path, outside = folder / "i.manifind", folder / "outside"
+        shutil.copytree(whole, path)
+        outside.mkdir()
+        (outside / "canary").write_bytes(CANARY)
+        (path / name).unlink(missing_ok=True)
+        (path / name).symlink_to(outside if name == ".part" else outside / "canary")
+        picture(1000 + number, 400, 300).save(own / f"new {number}.jpg")
+        done = place.command("index", own, "-o", path, *(["--repair"] if name == "vectors-1.npy" else []))
+        if (outside / "canary").read_bytes() != CANARY or len(list(outside.iterdir())) != 1:
+            broken(f"what {name} led to was changed")
+        if "Traceback" in done.stderr:
+            broken(f"{name}: {done.stderr[-300:]}")
+        told.append(f"{name} {'refused' if done.returncode else 'replaced'}")
+    return ", ".join(told)
+
+
+ATTACKS: dict[str, Attack] = {"damaged and hostile folders": folders, "names that are links": links}
 
 
 if __name__ == "__main__":
