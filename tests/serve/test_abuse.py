@@ -187,7 +187,8 @@ def test_a_photo_with_something_behind_it_is_only_ever_shown_as_its_pixels(clien
 
 def test_bombs_leave_memory_as_it_was(client: httpx.Client) -> None:
     more_than_it_says = png(2000, 2000, zlib.compress(bytes(300_000_000)))
-    client.post("/api/uploads", content=more_than_it_says)
+    for i in range(10):  # what is kept of photos that were decoded is as much as it will be
+        client.post("/api/uploads", content=more_than_it_says + bytes([100 + i]))
     before = resident()
     for i in range(10):
         for data in (BAD["a bomb of pixels"], more_than_it_says + bytes([i]), BAD["random"]):
@@ -347,7 +348,7 @@ def test_odd_requests_do_no_harm(request_text: str, address: str) -> None:
             raw.sendall(request_text.encode("latin-1"))
             raw.shutdown(socket.SHUT_WR)
             answer = b"".join(iter(lambda: raw.recv(65536), b""))
-        except (ConnectionError, TimeoutError):
+        except OSError:
             return  # hung up on, which is an answer too
     status = int(answer.split()[1]) if answer.startswith(b"HTTP/") else 400
     assert status < 500

@@ -8,15 +8,18 @@ import json
 import os
 import re
 import shutil
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 from manifind.index import Index
+from manifind.pages.text import visible
 from manifind.serve import Settings
 from tests.serve.conftest import planted
 from tests.serve.running import running
@@ -333,6 +336,50 @@ def test_results_can_be_downloaded(page: Page, tmp_path: Path) -> None:
     found = json.loads((tmp_path / "results.json").read_text())
     assert [one["key"] for one in found["results"]] == keys
     assert (tmp_path / "photos.zip").read_bytes().startswith(b"PK")
+
+
+# -- names that others chose ------------------------------------------------------------------------------------------
+
+
+def test_nothing_in_a_name_stays_unseen(browser: Browser, tmp_path: Path, repository: Path) -> None:
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    turned, unseen = "holiday\u202egnp.exe.png", "a\u200bb.png"
+    names = (turned, unseen, "شب‌ها.png", "plain.png")
+    for number, name in enumerate(names):
+        planted(6000 + number, 1, (30 * number, 10)).save(folder / name)
+    index = Index.create(tmp_path / "x.manifind", folder, k=5, query_k=5)
+    with running(index) as address:
+        page = opened(browser, address)
+        page.goto(f"/?{urlencode([('q', f'k:{name}') for name in names])}")
+        assert set(shown(page)) == set(names)
+        text = page.locator("body").inner_text()
+        assert "holiday\\u202egnp.exe.png" in text
+        assert "a\\u200bb.png" in text
+        assert "شب‌ها.png" in text
+        kept(page, "names", repository)
+        card = page.locator(".card", has_text="u202e")
+        expect(card.locator(".look")).to_have_attribute("aria-label", re.compile(r"holiday\\u202egnp"))
+        card.locator(".look").click()
+        expect(page.get_by_role("dialog").get_by_role("heading", level=2)).to_have_text("holiday\\u202egnp.exe.png")
+        page.goto("/?tab=browse")
+        expect(page.locator(".cell").first).to_be_visible()
+        said = page.evaluate("document.body.innerText + [...document.querySelectorAll('*')].flatMap("
+                             "(one) => [one.title, one.ariaLabel, one.alt]).join()")  # fmt: skip
+        assert "\u202e" not in said
+        assert "\u200b" not in said
+        leave(page, address)
+
+
+def test_the_page_and_the_terminal_write_the_same_characters_out(page: Page) -> None:
+    page.goto("/")
+    samples = [chr(code) for code in range(0x110000) if unicodedata.category(chr(code)) != "Cn"]
+    joined = [
+        before + here for before in ("a", "ه", "क", "❤", "👨", "🏽", "\ufe0f", "") for here in "\u200c\u200d\ufe0f"
+    ]
+    script = "async (all) => { const { visible } = await import('/page/text.js'); return all.map(visible).join(' '); }"
+    whole = [one for one in samples if not "\ud800" <= one <= "\udfff"]
+    assert page.evaluate(script, whole + joined) == " ".join(map(visible, whole + joined))
 
 
 # -- the collection ---------------------------------------------------------------------------------------------------

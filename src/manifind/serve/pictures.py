@@ -15,8 +15,9 @@ from PIL import Image
 from manifind.describe import Photo, Unreadable, key_to_path, read_photo
 from manifind.describe.photos import HEAD_BYTES, photo_format
 from manifind.errors import InvalidInput
-from manifind.index import Generation, whole_box
+from manifind.index import Generation
 from manifind.index.catalogue import ImageRecord
+from manifind.pages.text import visible
 from manifind.serve.memory import Kept
 from manifind.serve.problems import Problem
 from manifind.serve.schemas import ViewRequest
@@ -26,6 +27,8 @@ SIDES = (160, 320, 640, 1280, 2048)
 """Long sides that pictures are made at: what is asked for is rounded up to one of them."""
 
 QUALITY = 84
+PIXELS_A_BYTE = 8
+"""What a photo has that is compressed well."""
 CHUNK = 2**18
 
 
@@ -45,19 +48,16 @@ class Pictures:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._uploads: Kept[Upload] = Kept(settings.uploads_bytes)
-        self._rendered: Kept[bytes] = Kept(settings.cache_bytes)
 
     # -- what there is ------------------------------------------------------------------------------------------------
 
-    def take(self, data: bytes) -> Upload:
-        """Check an upload by decoding it, and keep it."""
-        name = hashlib.sha256(data).hexdigest()[:32]
-        kept = self._uploads.get(name)
-        if kept is not None:
-            return kept
-        photo = self._decoded(data)
-        upload = Upload(name, data, photo.width, photo.height)
-        self._uploads.put(name, upload, len(data))
+    def kept(self, name: str) -> Upload | None:
+        """Return an upload, if it is still kept."""
+        return self._uploads.get(name)
+
+    def keep(self, upload: Upload) -> Upload:
+        """Keep an upload, until newer ones need the room."""
+        self._uploads.put(upload.name, upload, len(upload.data))
         return upload
 
     def upload(self, name: str) -> Upload:
@@ -89,14 +89,15 @@ class Pictures:
     def pixels(self, now: Generation, view: ViewRequest, *, long_side: int | None = None) -> Photo:
         """Read the photo of a view; the upright whole."""
         if view.upload is not None:
-            return self._decoded(self.upload(view.upload).data, long_side)
+            return self.decoded(self.upload(view.upload).data, long_side)
         record = self.record(now, view.key or "")
         try:
             return read_photo(self.file(now, record), long_side=long_side)
         except Unreadable as error:
             raise Problem(404, f"{record.key!a} cannot be read: {error.reason}.") from None
 
-    def _decoded(self, data: bytes, long_side: int | None = None) -> Photo:
+    def decoded(self, data: bytes, long_side: int | None = None) -> Photo:
+        """Decode an upload, or say why it cannot be."""
         try:
             return read_photo(data, max_pixels=self._settings.upload_pixels, long_side=long_side)
         except Unreadable as error:
@@ -114,22 +115,19 @@ class Pictures:
 
     # -- as a page shows it -------------------------------------------------------------------------------------------
 
-    def jpeg(self, now: Generation, view: ViewRequest, side: int) -> tuple[str, bytes]:
-        """Return a photo, or a part of it, as a JPEG of at most `side` pixels, and what names its content."""
+    def content(self, now: Generation, view: ViewRequest) -> tuple[str, int]:
+        """Return what names the content of a view's photo, and how many pixels it has."""
+        if view.upload is not None:
+            upload = self.upload(view.upload)
+            return upload.name, upload.width * upload.height
+        record = self.record(now, view.key or "")
+        return record.sha256, record.width * record.height
+
+    def name(self, now: Generation, view: ViewRequest, side: int) -> tuple[str, int]:
+        """Return what names a picture of a view, and the long side that it is made at."""
         side = next((size for size in SIDES if size >= side), SIDES[-1])
-        content = self.upload(view.upload).name if view.upload else self.record(now, view.key or "").sha256
         box = None if view.box is None else tuple(round(corner, 1) for corner in view.box)
-        name = hashlib.sha256(f"{content} {box} {side}".encode()).hexdigest()[:32]
-        made = self._rendered.get(name)
-        if made is None:
-            photo = self.pixels(now, view, long_side=None if box else side)
-            pixels = photo.pixels
-            if box is not None:
-                x0, y0, x1, y1 = whole_box(box, photo.width, photo.height)
-                pixels = pixels[y0:y1, x0:x1]
-            made = _encoded(pixels, side)
-            self._rendered.put(name, made, len(made))
-        return name, made
+        return hashlib.sha256(f"{self.content(now, view)[0]} {box} {side}".encode()).hexdigest()[:32], side
 
     def archive(self, now: Generation, keys: Iterable[str], table: str) -> Iterator[bytes]:
         """Return the photos themselves as a zip, in rank order, with a table of the results; piece by piece."""
@@ -145,7 +143,7 @@ class Pictures:
                             into.write(chunk)
                             yield sink.taken()
                 except (Problem, OSError) as error:
-                    missing.append(f"{key}: {error}")
+                    missing.append(f"{visible(key)}: {error}")
                 yield sink.taken()
             if missing:
                 archive.writestr("missing.txt", "\n".join(missing) + "\n")
@@ -172,7 +170,18 @@ class _Sink(io.RawIOBase):
         return piece
 
 
-def _encoded(pixels: npt.NDArray[np.uint8], side: int) -> bytes:
+def look(data: bytes) -> tuple[str, int]:
+    """Return the name of an upload, and how many pixels its header announces."""
+    name = hashlib.sha256(data).hexdigest()[:32]
+    try:
+        with Image.open(io.BytesIO(data)) as image:
+            return name, image.width * image.height
+    except Exception:  # whatever it is, decoding will say; until then its length must do
+        return name, PIXELS_A_BYTE * len(data)
+
+
+def encoded(pixels: npt.NDArray[np.uint8], side: int) -> bytes:
+    """Return pixels as a JPEG of at most `side` pixels a side."""
     image = Image.fromarray(pixels)
     image.thumbnail((side, side), Image.Resampling.LANCZOS, reducing_gap=2.0)
     buffer = io.BytesIO()
