@@ -24,6 +24,9 @@ LEAST = 300_000
 REDUCED = 8
 """How many times faster a photo is read that is reduced on the way."""
 
+SHARE = 0.35
+"""The part of the time limit that what is let in may wait: describing and searching come after it."""
+
 PACE = 3e7
 """Pixels a second, until it was measured."""
 
@@ -34,7 +37,7 @@ class Rendering:
     def __init__(self, pictures: Pictures, settings: Settings, metrics: Metrics) -> None:
         self._pictures = pictures
         self._metrics = metrics
-        seconds = 0.5 * settings.time_limit
+        seconds = SHARE * settings.time_limit
         self.decode = Stage("decode", settings.decode_threads, seconds=seconds, pace=PACE, metrics=metrics)
         self.draw = Stage("draw", settings.picture_threads, seconds=seconds, pace=PACE, metrics=metrics)
         self._photos: Kept[Photo] = Kept(settings.pixels_bytes)

@@ -40,6 +40,9 @@ RECORDS = 20_000
 WELL_WITHIN = 0.7
 """The part of the time limit that what is let in may take to be answered."""
 
+DESCRIBED_WITHIN = 0.35
+"""The part of it that describing may take."""
+
 FEWEST_WAITING = 4
 """Searches that are let in however slow the machine is."""
 
@@ -66,7 +69,7 @@ class Service:
         self.ready = False
         self._described: Kept[View] = Kept(DESCRIBED_BYTES)
         self._describing, self._browsing = (
-            Stage(name, threads, seconds=WELL_WITHIN * settings.time_limit, pace=pace, metrics=self.metrics)
+            Stage(name, threads, seconds=DESCRIBED_WITHIN * settings.time_limit, pace=pace, metrics=self.metrics)
             for name, threads, pace in (("describe", settings.describe_threads, 4.0), ("browse", 1, 20.0))
         )
         self._records: Kept[ImageRecord] = Kept(RECORDS)
