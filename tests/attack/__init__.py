@@ -2,8 +2,8 @@
 
 Each module of this package is an area and has ``ATTACKS``: functions by the name of what is attacked. A function takes
 a `Place` and returns, in a few words, what was measured; where the attack succeeds, it calls `broken`, or an assertion
-of its own fails. Everything runs against an installation of manifind in processes of its own, so that another one can be
-attacked as well (``scripts/attack --python OTHER/bin/python``).
+of its own fails. Everything runs against an installation of manifind in processes of its own, so that another one can
+be attacked as well (``scripts/attack --python OTHER/bin/python``).
 """
 
 import subprocess

@@ -34,7 +34,7 @@ class Target:
     address: str
     log: Path
 
-    def get(self, path: str, seconds: float = 60, **headers: str) -> httpx.Response:
+    def get(self, path: str, seconds: float = 60, headers: dict[str, str] | None = None) -> httpx.Response:
         """Ask for something."""
         return httpx.get(self.address + path, timeout=seconds, headers=headers)
 
@@ -248,7 +248,9 @@ def other_sites(place: Place) -> str:
     """Let another site's page ask, with and without a proper name."""
     with serving(place) as target:
         costly = ("/api/search?q=k:01.jpg", LARGE, "/api/search.zip?q=k:01.jpg", "/api/info")
-        answered = [path for path in costly if target.get(path, **{"Sec-Fetch-Site": "cross-site"}).status_code != 403]
+        answered = [
+            path for path in costly if target.get(path, headers={"Sec-Fetch-Site": "cross-site"}).status_code != 403
+        ]
         body = {"views": [{"key": "01.jpg"}]}
         origin = httpx.post(f"{target.address}/api/search", json=body, headers={"Origin": "http://["}).status_code
         if answered or origin != 403:

@@ -8,7 +8,7 @@ from PIL import Image
 
 from manifind import InvalidInput
 from manifind.describe import load_describer
-from manifind.evaluate import Protocol, Query, Task
+from manifind.evaluate import Protocol, QueryPhoto, Task
 from manifind.evaluate.cache import Cache
 from manifind.evaluate.photos import Photos
 
@@ -30,7 +30,7 @@ def instre(tmp_path: Path) -> Path:
 
 def protocol(*queries: tuple[str, list[int]]) -> Protocol:
     images = ("INSTRE-S1/01a_book/001.jpg", "INSTRE-S1/01b_cup/001.jpg", "INSTRE-M/01/001.jpg")
-    asked = tuple(Query(str(i), image) for i, (image, _) in enumerate(queries))
+    asked = tuple(QueryPhoto(str(i), image) for i, (image, _) in enumerate(queries))
     positives = tuple(np.array(wanted) for _, wanted in queries)
     return Protocol("INSTRE", images, asked, (Task("INSTRE", positives, tuple(np.empty(0, int) for _ in queries)),))
 

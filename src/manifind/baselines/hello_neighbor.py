@@ -4,10 +4,10 @@ import numpy as np
 import numpy.typing as npt
 
 from manifind.baselines.nearest import NearestImages
+from manifind.baselines.scorer import Collection
 from manifind.checks import whole_number
-from manifind.layout import Layout
 from manifind.ranking import best_first
-from manifind.types import FloatArray, IntArray, Progress
+from manifind.types import FloatArray, IntArray
 
 APART = 2.0
 """Added to the score of close images: similarities lie between −1 and 1, so that close images come first."""
@@ -41,10 +41,10 @@ class HelloNeighbor(NearestImages):
     def __init__(self, *, neighbours: int = 10) -> None:
         self.neighbours = neighbours
 
-    def _keep(self, vectors: FloatArray, layout: Layout, progress: Progress | None) -> None:
+    def _keep(self, collection: Collection) -> None:
         k = whole_number(self.neighbours, "neighbours")
-        super()._keep(vectors, layout, progress)
-        ids, similarities = self._other_images(k, progress)
+        super()._keep(collection)
+        ids, similarities = self._other_images(k, collection)
         self.reciprocal_ = [row[(ids[row] == i).any(axis=1)] for i, row in enumerate(ids)]
         self.reach_ = similarities[:, -1] if ids.shape[1] == k else np.full(len(ids), -np.inf, np.float32)
 

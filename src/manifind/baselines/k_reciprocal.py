@@ -4,11 +4,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from manifind.baselines.nearest import NearestImages
+from manifind.baselines.scorer import Collection
 from manifind.checks import real_number, whole_number
 from manifind.graph import Neighbours
-from manifind.layout import Layout
 from manifind.ranking import best_first
-from manifind.types import FloatArray, IntArray, Progress
+from manifind.types import FloatArray, IntArray
 
 BLOCK_BYTES = 2**24
 
@@ -42,12 +42,12 @@ class KReciprocal(NearestImages):
         self.k2 = k2
         self.lam = lam
 
-    def _keep(self, vectors: FloatArray, layout: Layout, progress: Progress | None) -> None:
+    def _keep(self, collection: Collection) -> None:
         k1 = whole_number(self.k1, "k1", least=2)
         k2 = whole_number(self.k2, "k2")
         real_number(self.lam, "lam", above=0, below=1)
-        super()._keep(vectors, layout, progress)
-        lists = self._other_images(max(k1, k2 - 1), progress)
+        super()._keep(collection)
+        lists = self._other_images(max(k1, k2 - 1), collection)
         count, width = lists.ids.shape
         self._reach = lists.similarities[:, k1 - 1] if width >= k1 else np.full(count, -np.inf, np.float32)
         self._half = _reciprocal(lists, k1 // 2)

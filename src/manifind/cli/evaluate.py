@@ -9,9 +9,10 @@ from manifind.cli.terminal import err, plain_errors, progress_bars, write_page
 from manifind.describe import POOLINGS, load_describer
 from manifind.evaluate import command as evaluation
 from manifind.evaluate.cache import usual_folder
-from manifind.evaluate.evaluation import FIGURES, as_csv, as_json, as_table
+from manifind.evaluate.curves import FIGURES
 from manifind.evaluate.methods import METHODS as EVALUATED
 from manifind.evaluate.published import known_descriptors
+from manifind.evaluate.writing import as_csv, as_json, as_table
 
 
 @click.command(
@@ -52,12 +53,16 @@ from manifind.evaluate.published import known_descriptors
 @click.option(
     "--figure",
     "figures",
-    type=click.Choice(["all", *FIGURES]),
     multiple=True,
-    help="A figure of the paper, on the first --truth; may be repeated.",
+    help=f"A figure of the paper: {', '.join(FIGURES)}, or all; NAME:parameter=value; may be repeated.",
+)
+@click.option(
+    "--recipe",
+    type=click.Choice(evaluation.RECIPES),
+    help="paper: every row of the paper's tables and every figure that the data allow, beside the paper's values.",
 )
 @click.option("--descriptors", help="What the descriptors are, to stand beside published figures of the same.")
-@click.option("--query-counts", is_flag=True, help="A query's own photo may be among its positives.")
+@click.option("--query-counts", is_flag=True, help="A query's own photo counts as any other; else it is passed over.")
 @click.option("--backbone", default="mobilenet_v2", show_default=True, help="The network that describes photos.")
 @click.option("--pooling", type=click.Choice(list(POOLINGS)), help="How photos' regions are pooled.")
 @click.option(
@@ -88,10 +93,10 @@ def evaluate(
     html: Path | None,
     **asked: Any,
 ) -> None:
-    """Measure methods on COLLECTION: a folder of photos, or descriptors."""
+    """Measure methods on COLLECTION: an index, a folder of photos, or descriptors."""
     with plain_errors(debug, "interrupted; what was measured is kept, and the same command goes on from there."):
         settings: dict[str, Any] = {} if pooling is None else {"pooling": pooling}
-        wanted = evaluation.Asked(**asked, cache=None if no_cache else cache or usual_folder())
+        wanted = evaluation.Request(**asked, cache=None if no_cache else cache or usual_folder())
         with progress_bars(hidden=as_json_ or as_csv_) as progress:
             answer = evaluation.run(wanted, lambda: load_describer(backbone, **settings), progress, err.print)
         if html is not None:
@@ -101,4 +106,4 @@ def evaluate(
         if as_json_ or as_csv_:
             click.echo((as_json if as_json_ else as_csv)(answer.evaluation), nl=False)
         else:
-            click.echo(as_table(answer.evaluation))
+            click.echo(as_table(answer.evaluation, paper=wanted.recipe == evaluation.PAPER))

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from manifind.errors import InvalidInput
 from manifind.evaluate.matlab import read_matlab
-from manifind.evaluate.protocol import Images, Protocol, Query, Task, as_box, name_finder, numbers_of, some, twice
+from manifind.evaluate.protocol import Images, Protocol, QueryPhoto, Task, as_box, name_finder, numbers_of, some, twice
 from manifind.evaluate.unpickle import read_pickle
 from manifind.types import Box
 
@@ -41,17 +41,25 @@ def read_truth(path: Path, names: Sequence[str] | None = None, *, query_counts: 
     names
         The names of the collection's images, in order: for a ground truth that does not list the images itself.
     query_counts
-        Whether a query's own photo may be among its positives, in a ground truth of your own.
+        Whether a query's own photo counts as any other, in a ground truth of your own. Otherwise it is passed over.
     """
+    return _read(path, names, query_counts=query_counts).passing_over_own_photos()
+
+
+def _read(path: Path, names: Sequence[str] | None, *, query_counts: bool) -> Protocol:
     if path.is_dir():
         return oxford_folder(path, _needed(names, path))
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist; give the file or folder of a ground truth.")
     suffix = path.suffix.lower()
-    if suffix == ".pkl":
-        return from_gnd(read_pickle(path), path)
-    if suffix == ".mat":
-        return from_gnd(read_matlab(path), path, first=1)
+    if suffix in (".pkl", ".mat"):
+        stored = read_pickle(path) if suffix == ".pkl" else read_matlab(path)
+        try:
+            return from_gnd(stored, path, first=0 if suffix == ".pkl" else 1)
+        except InvalidInput:
+            raise
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise InvalidInput(f"{path} is not laid out as a ground truth: {error}.") from error
     if suffix == ".csv":
         return from_csv(path, _needed(names, path), query_counts=query_counts)
     if suffix == ".dat" or "holidays" in path.stem.lower():
@@ -96,7 +104,7 @@ def _oxford(name: str, entries: Mapping[str, Mapping[str, Any]], names: Sequence
     queries, positives, junk = [], [], []
     for key in sorted(entries):
         entry = entries[key]
-        queries.append(Query(key, str(entry["name"]), as_box(entry["box"], key)))
+        queries.append(QueryPhoto(key, str(entry["name"]), as_box(entry["box"], key)))
         positives.append(numbers_of([*entry["good"], *entry["ok"]], find, missing))
         junk.append(numbers_of(entry["junk"], find, missing))
     _refuse_missing(missing, file)
@@ -115,10 +123,10 @@ def from_gnd(stored: Any, path: Path, *, first: int = 0) -> Protocol:
     """
     if not isinstance(stored, Mapping) or not {"imlist", "gnd"} <= set(stored):
         raise InvalidInput(f"{path} has no imlist and gnd; give a file such as gnd_roxford5k.pkl or gnd_instre.mat.")
-    images = tuple(str(name) for name in stored["imlist"])
+    images = _texts(stored["imlist"], f"imlist of {path}")
     gnd = list(stored["gnd"])
     if "qimlist" in stored:
-        asked = [str(name) for name in stored["qimlist"]]
+        asked = list(_texts(stored["qimlist"], f"qimlist of {path}"))
     elif "qidx" in stored:
         asked = [images[i] for i in _within(stored["qidx"], images, f"{path}'s qidx", first)]
     else:
@@ -128,7 +136,7 @@ def from_gnd(stored: Any, path: Path, *, first: int = 0) -> Protocol:
     corners = _corners([entry.get("bbx") for entry in gnd], path)
     repeated = set(twice(asked))
     queries = tuple(
-        Query(f"{name} ({i})" if name in repeated else name, name, box)
+        QueryPhoto(f"{name} ({i})" if name in repeated else name, name, box)
         for i, (name, box) in enumerate(zip(asked, corners, strict=True))
     )
 
@@ -158,7 +166,7 @@ def revisited_tasks(task: Any) -> tuple[Task, ...]:
     )
 
 
-def _all_count(images: Sequence[str], queries: Sequence[Query], task: Task) -> bool:
+def _all_count(images: Sequence[str], queries: Sequence[QueryPhoto], task: Task) -> bool:
     """Whether every query's photo is among its own positives: the rule of Oxford5k, not an accident."""
     find = name_finder(images)
     return all(find(query.image) in wanted.tolist() for query, wanted in zip(queries, task.positives, strict=True))
@@ -171,18 +179,32 @@ def _corners(boxes: Sequence[Any], path: Path) -> list[Box | None]:
     heights do not always exceed x and y: where one does not, all of the file are widths and heights.
     """
     read = [
-        None if box is None else as_box(np.asarray(box).ravel(), f"query {i} in {path}") for i, box in enumerate(boxes)
+        None if box is None else as_box(_numbers(box, f"the box of query {i} in {path}"), f"query {i} in {path}")
+        for i, box in enumerate(boxes)
     ]
     if all(box is None or (box[0] < box[2] and box[1] < box[3]) for box in read):
         return list(read)
     return [None if box is None else (box[0], box[1], box[0] + box[2], box[1] + box[3]) for box in read]
 
 
+def _texts(values: Any, what: str) -> tuple[str, ...]:
+    if not all(isinstance(value, str) for value in values):
+        raise InvalidInput(f"{what} has entries that are no text; they should be names of photos.")
+    return tuple(str(value) for value in values)
+
+
+def _numbers(values: Any, what: str) -> npt.NDArray[Any]:
+    """Return numbers as a row; what is none is refused before NumPy makes an array of it."""
+    plain = isinstance(values, list | tuple) and all(isinstance(value, int | float) for value in values)
+    if not plain and not (isinstance(values, np.ndarray) and values.dtype.kind in "iuf"):
+        raise InvalidInput(f"{what} are not numbers; give a list of them.")
+    numbers: npt.NDArray[Any] = np.asarray(values, np.float64 if not len(values) else None).ravel()
+    return numbers
+
+
 def _within(values: Any, images: Sequence[str], what: str, first: int) -> Images:
-    numbers: npt.NDArray[Any] = np.asarray(values).ravel()
-    if not numbers.size:
-        return np.empty(0, np.int64)
-    if numbers.dtype.kind not in "iuf" or (numbers != np.floor(numbers)).any():
+    numbers = _numbers(values, what)
+    if not (np.isfinite(numbers) & (numbers == np.floor(numbers)) & (np.abs(numbers) < 2.0**53)).all():
         raise InvalidInput(f"{what} are not whole numbers; they should be places in its list of images.")
     places = numbers.astype(np.int64) - first
     outside = [str(number) for number in numbers[(places < 0) | (places >= len(images))]]
@@ -224,7 +246,7 @@ def holidays(path: Path) -> Protocol:
     queries, positives, junk = [], [], []
     for number, stem in enumerate(stems):
         if int(stem) % 100 == 0:
-            queries.append(Query(stem, names[number]))
+            queries.append(QueryPhoto(stem, names[number]))
             positives.append(np.array([i for i in groups[int(stem) // 100] if i != number], np.int64))
             junk.append(np.array([number], np.int64))
     task = Task("Holidays", tuple(positives), tuple(junk))
@@ -241,7 +263,7 @@ def from_json(path: Path, names: Sequence[str] | None, *, query_counts: bool = F
 
         {"name": "toys",                                   all but queries may be left out
          "images": ["a.jpg", "b.jpg", "c.jpg"],            else the collection's
-         "query_counts": false,
+         "query_counts": false,                            true: a query's own photo is not passed over
          "queries": [{"name": "duck", "image": "duck.jpg", "box": [40, 60, 220, 310],
                       "positives": ["a.jpg", {"image": "b.jpg", "box": [0, 0, 50, 50], "photo": [640, 480]}],
                       "junk": ["c.jpg"]}]}
@@ -308,7 +330,7 @@ def _own(stored: Mapping[str, Any], path: Path, names: Sequence[str] | None, *, 
         usual = image if called[image] == 1 else f"{image} ({called[image]})"
         name = entry.get("name") or usual
         box = entry.get("box")
-        queries.append(Query(name, image, None if box is None else as_box(box, name)))
+        queries.append(QueryPhoto(name, image, None if box is None else as_box(box, name)))
         detailed = [one if isinstance(one, dict) else {"image": one} for one in entry["positives"]]
         positives.append(numbers_of([one["image"] for one in detailed], find, missing))
         junk.append(numbers_of(entry.get("junk") or (), find, missing))

@@ -1,6 +1,5 @@
 """The service as an ASGI application: routes, and what they answer when something is wrong."""
 
-import json
 import logging
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
@@ -17,7 +16,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from manifind.errors import Damaged, InvalidInput, ManifindError, Unreadable
 from manifind.index import Index
-from manifind.serve.answers import table
+from manifind.pages.answers import as_csv
 from manifind.serve.guard import Guard
 from manifind.serve.problems import Problem, first_sentence, sentence_response
 from manifind.serve.schemas import (
@@ -143,18 +142,18 @@ def _searching(app: FastAPI, service: Service) -> None:
 
     Asked = Annotated[SearchRequest, Depends(asked)]
 
-    async def answered(http: Request, request: SearchRequest) -> bytes:
+    async def answered(http: Request, request: SearchRequest) -> dict[str, Any]:
         return await _while_connected(service, http, service.search(request))
 
     @app.post("/api/search", response_model=SearchAnswer, tags=["search"])
     async def search(http: Request, request: SearchRequest) -> Response:
         """Find the photos that contain what the views show: by key, by upload, or by descriptors of your own."""
-        return Response(await answered(http, request), media_type="application/json")
+        return JSONResponse(await answered(http, request))
 
     @app.get("/api/search", response_model=SearchAnswer, tags=["search"])
     async def search_by_address(http: Request, request: Asked) -> Response:
         """Find photos by the same words that the page's address holds."""
-        return Response(await answered(http, request), media_type="application/json")
+        return JSONResponse(await answered(http, request))
 
     @app.post("/api/search/photo", response_model=SearchAnswer, tags=["search"], openapi_extra=PHOTO_BODY)
     async def search_by_photo(
@@ -164,25 +163,24 @@ def _searching(app: FastAPI, service: Service) -> None:
         data = await _photo_body(http)
         part = _corners(box)
 
-        async def taken_and_searched() -> bytes:
+        async def taken_and_searched() -> dict[str, Any]:
             upload = await service.take(data)
             view = _checked(ViewRequest, upload=upload.name, box=part)
             return await service.search(SearchRequest(views=[view], method=method, top=top))
 
-        found = await _while_connected(service, http, taken_and_searched())
-        return Response(found, media_type="application/json")
+        return JSONResponse(await _while_connected(service, http, taken_and_searched()))
 
     @app.get("/api/search.csv", tags=["search"], response_class=Response, responses=_body("text/csv"))
     async def search_as_table(http: Request, request: Asked) -> Response:
         """Answer a search as a table."""
-        text = table(json.loads(await answered(http, request)))
+        text = as_csv((await answered(http, request))["results"])
         return Response(text, media_type="text/csv", headers=_attached("results.csv"))
 
     @app.get("/api/search.zip", tags=["search"], response_class=Response, responses=_body("application/zip"))
     async def search_as_archive(http: Request, request: Asked) -> Response:
         """Answer a search as an archive of the photos themselves."""
         now = service.now
-        pieces = service.archive(now, json.loads(await answered(http, request)))
+        pieces = service.archive(now, (await answered(http, request))["results"])
         return StreamingResponse(pieces, media_type="application/zip", headers=_attached("photos.zip"))
 
     @app.post("/api/explain", response_model=ExplainAnswer, tags=["search"])

@@ -90,7 +90,7 @@ class Served:
 
     def _opened(self) -> Index:
         index = Index.open(self.index.path, verify=True)
-        if index.state.fields["backbone"] is None:  # made by a describer of its maker's own, which nobody else has
+        if index.state.manifest.backbone is None:  # made by a describer of its maker's own, which nobody else has
             index = Index.open(self.index.path, describer=self.index.describer)
         # What described queries so far may lie in a file that was cut.
         index.describer.describe(np.zeros((64, 64, 3), np.uint8))

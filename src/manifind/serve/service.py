@@ -1,7 +1,6 @@
 """What the service does, without a word of HTTP: views → queries → batches → answers."""
 
 import asyncio
-import json
 import logging
 import time
 from collections import Counter
@@ -15,11 +14,12 @@ import numpy as np
 from manifind.checks import unit_vectors
 from manifind.describe import Describer
 from manifind.errors import ManifindError
-from manifind.index import Generation, Index, Query, Search, View, rank, stored_view, view
+from manifind.index import Generation, Index, QueryRegions, Search, View, rank, stored_view, view
 from manifind.index.catalogue import ImageRecord
 from manifind.index.evidence import chance_similarity
 from manifind.manifold import batch_size
-from manifind.serve.answers import Job, answer_of, explained, shown, table
+from manifind.pages.answers import as_csv
+from manifind.serve.answers import Job, answer_of, explanation, shown
 from manifind.serve.batcher import Batcher
 from manifind.serve.memory import Kept
 from manifind.serve.metrics import Metrics
@@ -85,7 +85,7 @@ class Service:
     async def start(self) -> None:
         """Begin to answer; `ready` is set when the first query need not wait for the network to be loaded."""
         largest = min(self.settings.largest_batch, batch_size(len(self.now.boxes)))
-        self._batcher: Batcher[Job, bytes | Search] = Batcher(
+        self._batcher: Batcher[Job, dict[str, Any] | Search] = Batcher(
             self._solve, gather_seconds=self.settings.gather_seconds, largest=largest, metrics=self.metrics
         )
         self._batcher.start()
@@ -112,19 +112,18 @@ class Service:
 
     # -- searching ----------------------------------------------------------------------------------------------------
 
-    async def search(self, request: SearchRequest) -> bytes:
-        """Answer a search, as JSON."""
+    async def search(self, request: SearchRequest) -> dict[str, Any]:
+        """Answer a search, ready for JSON."""
         start = time.perf_counter()
         async with self._admitted():
             job = await self._asked(request)
             described = time.perf_counter()
             with self.metrics.stage("wait"):
                 answer = await self._batcher.answer(job)
-        if not isinstance(answer, bytes):
+        if isinstance(answer, Search):
             raise TypeError("a search was answered as if it were to be explained.")
         times = {"describe": described - start, "search": time.perf_counter() - described}
-        told = json.dumps({name: round(1000 * seconds, 1) for name, seconds in times.items()})
-        return answer[:-1] + f', "milliseconds": {told}}}'.encode()
+        return {**answer, "milliseconds": {name: round(1000 * seconds, 1) for name, seconds in times.items()}}
 
     async def explain(self, request: ExplainRequest) -> dict[str, Any]:
         """Explain why a photo was found."""
@@ -133,13 +132,13 @@ class Service:
             job = (await self._asked(request.search()))._replace(explain=True)
             record = self.pictures.record(job.now, request.key)
             search = await self._batcher.answer(job)
-            if isinstance(search, bytes):
+            if not isinstance(search, Search):
                 raise TypeError("an explanation was answered as if it were a search.")
 
             def chain() -> dict[str, Any]:
                 with self.metrics.stage("explain"):
                     self.served.check()
-                    return explained(self.served.index, search, record.number)
+                    return explanation(search, record.number)
 
             answer = await self._describing.do(1, chain)
         return {**answer, **shown(record)}
@@ -187,7 +186,7 @@ class Service:
             frozenset(number for one in some if (number := self._number(now, one)) is not None)
             for some in (request.views, request.not_this)
         )
-        return Job(now, Query.of(views, against), request, own, rejected - own)
+        return Job(now, QueryRegions.of(views, against), request, own, rejected - own)
 
     async def _view(self, now: Generation, one: ViewRequest) -> View:
         """Describe one view, unless it is known."""
@@ -198,7 +197,7 @@ class Service:
             name = record.sha256
         else:
             name = self.pictures.upload(one.upload or "").name
-        cached = now.fields["describer"]["sha256"], name, None if one.box is None else tuple(one.box)
+        cached = now.manifest.describer.sha256, name, None if one.box is None else tuple(one.box)
         known = self._described.get(cached)
         if known is not None:
             return known
@@ -218,16 +217,16 @@ class Service:
         describer = self.served.index.describer
         if self._checked is not describer:
             self._checked, self._fingerprint = describer, describer.fingerprint()["sha256"]
-        if self._fingerprint != now.fields["describer"]["sha256"]:
+        if self._fingerprint != now.manifest.describer.sha256:
             raise _Moved
         return describer
 
     def _number(self, now: Generation, one: ViewRequest) -> int | None:
         """Return the number of the photo that a view is of, if it is in the collection."""
-        record = None if one.key is None else now.catalogue.of_key(one.key)
+        record = None if one.key is None else now.catalogue.photo_of(one.key)
         return None if record is None else record.number
 
-    def _solve(self, jobs: Sequence[Job]) -> list[bytes | Search | Exception]:
+    def _solve(self, jobs: Sequence[Job]) -> list[dict[str, Any] | Search | Exception]:
         """Answer jobs, those of one method and one state of the index together, and note the pace."""
         start = time.perf_counter()
         answers = self._solved(jobs)
@@ -242,8 +241,8 @@ class Service:
             self._records.put((now.stamp, image), known, 1)
         return known
 
-    def _solved(self, jobs: Sequence[Job]) -> list[bytes | Search | Exception]:
-        answers: list[bytes | Search | Exception] = [busy()] * len(jobs)
+    def _solved(self, jobs: Sequence[Job]) -> list[dict[str, Any] | Search | Exception]:
+        answers: list[dict[str, Any] | Search | Exception] = [busy()] * len(jobs)
         groups: dict[tuple[str, str, bool], list[int]] = {}
         for i, job in enumerate(jobs):
             groups.setdefault((job.now.stamp, job.request.method, job.explain), []).append(i)
@@ -253,7 +252,7 @@ class Service:
             try:
                 self.served.check()
                 searches = rank(group[0].now, [job.query for job in group], top, method)
-                found: list[bytes | Search] = [
+                found: list[dict[str, Any] | Search] = [
                     search if explain else answer_of(search, job, self._record)
                     for search, job in zip(searches, group, strict=True)
                 ]
@@ -314,12 +313,12 @@ class Service:
         """Take in an uploaded photo."""
         return await self.rendering.take(data)
 
-    def archive(self, now: Generation, answer: dict[str, Any]) -> Iterator[bytes]:
-        """Return the photos of an answer as an archive, piece by piece; 503 where as many are sent as may be."""
+    def archive(self, now: Generation, results: list[dict[str, Any]]) -> Iterator[bytes]:
+        """Return the photos of results as an archive, piece by piece; 503 where as many are sent as may be."""
         if self._archives >= self.settings.archives:
             self.metrics.shed.labels("archive").inc()
             raise busy()
-        return self._counted(self.pictures.archive(now, [one["key"] for one in answer["results"]], table(answer)))
+        return self._counted(self.pictures.archive(now, [one["key"] for one in results], as_csv(results)))
 
     def _counted(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
         self._archives += 1

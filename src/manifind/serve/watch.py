@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from manifind.errors import Damaged, OtherFormat
 from manifind.index import Generation
-from manifind.index.generation import FORMAT, KIND
+from manifind.index.manifest import FORMAT, KIND
 from manifind.storage import store
 
 

@@ -47,6 +47,30 @@ def average_precision(
     return float(((before + precision) / 2).sum() / count)
 
 
+def average_precision_at(ranked: npt.ArrayLike, positives: npt.ArrayLike, k: int, junk: npt.ArrayLike = ()) -> float:
+    """Return the average precision of the first k images: the precisions at the positives among them, added up.
+
+    The sum is divided by the number of positives, or by k where there are more: mAP@100 of Google Landmarks (Weyand et
+    al., CVPR 2020) and mAP@1k of ILIAS (Kordopatis-Zilos et al., CVPR 2025). Junk is passed over.
+    """
+    ranks, _, count = _ranks(ranked, positives, junk)
+    first = ranks[ranks < whole_number(k, "k")]
+    return float(((np.arange(len(first)) + 1) / (first + 1)).sum() / min(count, k))
+
+
+def precision_and_recall(
+    ranked: npt.ArrayLike, positives: npt.ArrayLike, first: int, junk: npt.ArrayLike = ()
+) -> tuple[float, float]:
+    """Return the precision and the recall of the `first` images of a ranking, junk among them passed over.
+
+    Where none are taken, or only junk, no mistake was made: precision is 1, and recall 0.
+    """
+    taken = integers(ranked, "ranked")[: whole_number(first, "first", least=0)]
+    ranks, _, count = _ranks(taken, positives, junk)
+    kept = int((~np.isin(taken, integers(junk, "junk"))).sum())
+    return (len(ranks) / kept if kept else 1.0), len(ranks) / count
+
+
 def precision_at(
     ranked: npt.ArrayLike, positives: npt.ArrayLike, k: int, junk: npt.ArrayLike = (), *, last: bool = True
 ) -> float:
