@@ -92,7 +92,9 @@ def test_only_files_of_the_page_are_served(path: str, address: str) -> None:
     assert b"import" not in answer
 
 
-def test_a_link_out_of_the_collection_is_not_followed(photos: Path, tmp_path: Path) -> None:
+def test_a_link_out_of_the_collection_is_not_followed(
+    photos: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     folder, outside = tmp_path / "photos", tmp_path / "outside"
     folder.mkdir()
     outside.mkdir()
@@ -106,6 +108,7 @@ def test_a_link_out_of_the_collection_is_not_followed(photos: Path, tmp_path: Pa
     assert "link.png" in keys
     view = {"key": "link.png", "box": [10, 10, 200, 200]}
     with running(index) as address, httpx.Client(base_url=address, timeout=30) as client:
+        assert "1 of 4 photos are links out of their folder; use --follow-links" in caplog.text
         assert "link out of the collection" in refused(client.get("/api/picture?key=link.png"), 403)
         refused(client.post("/api/search", json={"views": [view]}), 403)
         archive = client.get("/api/search.zip", params={"q": "k:in-1.png", "top": 10}).content

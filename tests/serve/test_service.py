@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 import re
 import shutil
 import socket
@@ -149,6 +150,16 @@ def test_results_can_be_taken_away_as_a_table_and_an_archive(client: httpx.Clien
         names = archive.namelist()
         assert names == ["results.csv", *(f"photos/{i:03d}-{key}" for i, key in enumerate(keys, 1))]
         assert archive.read(names[1]) == (photos / keys[0]).read_bytes()
+
+
+def test_an_archive_keeps_the_dates_and_folders_of_the_files(client: httpx.Client, photos: Path) -> None:
+    file = photos / "more" / "none-007.jpg"
+    os.utime(file, (1_000_000_000, 1_000_000_000))
+    words = {"q": "k:more/none-007.jpg", "top": "1"}
+    with zipfile.ZipFile(io.BytesIO(client.get("/api/search.zip", params=words).content)) as archive:
+        entry = archive.getinfo("photos/more/001-none-007.jpg")
+        assert entry.date_time[:5] == time.localtime(1_000_000_000)[:5]
+        assert archive.read(entry) == file.read_bytes()
 
 
 # -- browsing ---------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import stat
+import time
 import zipfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -30,6 +31,11 @@ QUALITY = 84
 PIXELS_A_BYTE = 8
 """What a photo has that is compressed well."""
 CHUNK = 2**18
+EARLIEST, LATEST = 315_619_200, 4_354_732_800
+"""What an archive can date: 1980 to 2107."""
+LONGEST_PART = 120
+LOOKED_AT = 20_000
+"""Photos whose files are looked at to see whether they are links."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +92,18 @@ class Pictures:
             raise Problem(403, f"{record.key!a} is a link out of the collection; serve with --follow-links.")
         return real
 
+    def links_out(self, now: Generation) -> tuple[int, int]:
+        """Return how many photos are links out of the collection's folder, of how many that were looked at."""
+        records = now.catalogue.images
+        some = records[:: 1 + len(records) // LOOKED_AT]
+        statuses = []
+        for record in some:
+            try:
+                self.file(now, record)
+            except Problem as problem:
+                statuses.append(problem.status)
+        return statuses.count(403), len(some)
+
     def pixels(self, now: Generation, view: ViewRequest, *, long_side: int | None = None) -> Photo:
         """Read the photo of a view; the upright whole."""
         if view.upload is not None:
@@ -138,7 +156,8 @@ class Pictures:
             for rank, key in enumerate(keys, 1):
                 try:
                     file = self._photo_file(now, key)
-                    with file.open("rb") as source, archive.open(_entry(rank, key), "w", force_zip64=True) as into:
+                    entry = _entry(rank, key, file.stat().st_mtime)
+                    with file.open("rb") as source, archive.open(entry, "w", force_zip64=True) as into:
                         while chunk := source.read(CHUNK):
                             into.write(chunk)
                             yield sink.taken()
@@ -189,7 +208,14 @@ def encoded(pixels: npt.NDArray[np.uint8], side: int) -> bytes:
     return buffer.getvalue()
 
 
-def _entry(rank: int, key: str) -> str:
-    """Name a photo in an archive: nothing in it leads anywhere but into one folder."""
-    name = "".join(c if c.isalnum() or c in " ._-()" else "_" for c in "_".join(PurePosixPath(key).parts))
-    return f"photos/{rank:03d}-{name[-180:]}"
+def _entry(rank: int, key: str, changed: float) -> zipfile.ZipInfo:
+    """Name and date a photo in an archive as its file is, in its folder; nothing in the name leads out of it."""
+    *folders, name = (_plain(part) for part in PurePosixPath(key).parts)
+    date = time.localtime(min(max(changed, EARLIEST), LATEST))[:6]
+    return zipfile.ZipInfo("/".join(("photos", *folders, f"{rank:03d}-{name}")), date)
+
+
+def _plain(part: str) -> str:
+    """Return a part of a path in characters that every system can unpack."""
+    plain = "".join(c if c.isalnum() or c in " ._-()" else "_" for c in part)[-LONGEST_PART:]
+    return plain.rstrip(" .").lstrip(" ") or "_"

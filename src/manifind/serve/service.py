@@ -331,6 +331,11 @@ class Service:
 
     async def _warm_up(self) -> None:
         def warm() -> None:
+            links, photos = self.pictures.links_out(self.now)
+            if links:
+                log.warning(
+                    "%d of %d photos are links out of their folder; use --follow-links to show them", links, photos
+                )
             self.served.index.describer.describe(np.zeros((64, 64, 3), np.uint8))
             chance_similarity(self.now)
 

@@ -7,10 +7,17 @@
 //   &why=KEY               the result that is looked at closely
 //   &tab=browse&folder=…&contains=…
 
+// What each way of searching is called, and how the paper calls it.
 export const METHODS = {
+  regional: "Parts of photos, followed from photo to photo",
+  global: "Whole photos, followed",
+  plain: "Just look-alikes",
+};
+
+export const PAPER_NAMES = {
   regional: "Regional diffusion",
   global: "Global diffusion",
-  plain: "Plain similarity",
+  plain: "Similarity of global descriptors",
 };
 
 // Four numbers; null where it is something else.
