@@ -397,6 +397,8 @@ def test_a_picture_that_does_not_come_says_why(browser: Browser, tmp_path: Path,
         for path, tile in (("/?q=k:0.png&q=k:1.png", ".card"), ("/?tab=browse", ".cell"), ("/", ".pick")):
             page.goto(path)
             expect(page.locator(f"{tile} .gone-why").first).to_contain_text("serve with --follow-links")
+            if tile == ".card":
+                expect(page.locator(".editor .gone-why")).to_be_visible()
             kept(page, f"links{path[2:5].replace('=', '-').replace('?', '')}", repository)
         leave(page, address)
 

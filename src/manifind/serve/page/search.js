@@ -325,8 +325,7 @@ export class Search {
     const columns = Object.entries(METHODS).map(([method, label], at) => {
       const own = at === 0 ? [...regional].filter((key) => others.every((set) => !set.has(key))) : [];
       return h("section", { class: "column", "aria-label": label },
-        h("h3", {}, label),
-        h("p", { class: "quiet" }, PAPER_NAMES[method]),
+        h("h3", { title: PAPER_NAMES[method] }, label),
         h("ol", {}, answers[at].results.map((one) => h("li", { class: own.includes(one.key) ? "only" : null, "data-key": one.key },
           h("a", { class: "look", "data-local": true, href: address({ ...state, compare: false, method: "regional", why: one.key }),
             "aria-label": `Rank ${one.rank}: ${one.key}${own.includes(one.key) ? ", found in this way only" : ""}` },
