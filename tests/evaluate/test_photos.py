@@ -1,16 +1,25 @@
 """Photos under an evaluation: sizes and boxes of objects from where they lie."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from PIL import Image
 
-from manifind import InvalidInput
-from manifind.describe import load_describer
-from manifind.evaluate import Protocol, QueryPhoto, Task
+from manifind import Index, InvalidInput
+from manifind.cli import main
+from manifind.describe import Describer, load_describer
+from manifind.evaluate import Protocol, QueryPhoto, Task, average_precision
 from manifind.evaluate.cache import Cache
-from manifind.evaluate.photos import Photos
+from manifind.evaluate.photos import Photos, described_photo
+from tests.index.conftest import index, photos
+from tests.index.small import small_describer, small_photo
+
+__all__ = ["index", "photos"]
+BOXES = {"first": "20,30,148,158", "second": "180,20,308,148"}
 
 
 @pytest.fixture
@@ -58,3 +67,48 @@ def test_a_text_that_is_no_boxes_is_refused(instre: Path) -> None:
 def test_a_folder_without_photos_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="has no photos"):
         Photos(tmp_path, load_describer(), Cache(None))
+
+
+def test_the_global_descriptor_of_a_photo_is_whitened_on_its_own() -> None:
+    """The regions are those that an index has; the whole is their sum before whitening, then whitened: Sec. 5.1."""
+    describer, pixels = small_describer(), small_photo(3)
+    seen = described_photo(describer, pixels)
+    np.testing.assert_allclose(seen.vectors, describer.describe(pixels).vectors, atol=1e-6)
+    assert describer.whitening is not None
+    total = describer.unwhitened(pixels).astype(np.float64).sum(axis=0)
+    centred = (total / np.linalg.norm(total) - describer.whitening.mean) @ describer.whitening.project
+    np.testing.assert_allclose(seen.whole, centred / np.linalg.norm(centred), atol=1e-5)
+
+
+# -- an index ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_index_is_evaluated_with_the_descriptors_that_it_has(
+    index: Index, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    truth = tmp_path / "things.csv"
+    rows = [f'{kind}-0.png,"{box}",{";".join(f"{kind}-{i}.png" for i in (1, 2, 3))}' for kind, box in BOXES.items()]
+    truth.write_text("query,box,positives\n" + "\n".join(rows) + "\n")
+    described = list[Any]()
+    usual = Describer.unwhitened
+
+    def counted(self: Describer, photo: Any) -> Any:
+        described.append(photo)
+        return usual(self, photo)
+
+    monkeypatch.setattr(Describer, "unwhitened", counted)
+    words = [index.path, "--truth", truth, "--method", "regional-diffusion:k=20,query_k=20", "--no-cache", "--json"]
+    result = CliRunner().invoke(main, ["evaluate", *map(str, words)], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert len(described) == 2  # the queries alone
+    assert "passed over broken.jpg" in result.stderr
+    assert found["data"][0]["passed_over"][0].startswith("broken.jpg: ")
+    assert found["data"][0]["images"] == 12
+    assert found["data"][0]["ms_describing"] > 0
+    assert "2 are passed over" in found["data"][0]["own_photos"]
+    for (kind, box), measured in zip(BOXES.items(), found["results"][0]["average_precisions"], strict=True):
+        hits = index.search(photos / f"{kind}-0.png", [float(x) for x in box.split(",")], top=None)
+        keys = [hit.key for hit in hits if hit.key != f"{kind}-0.png"]
+        right = [key.startswith(kind) for key in keys]
+        assert measured == pytest.approx(100 * average_precision(range(len(keys)), np.flatnonzero(right)), abs=1e-3)
