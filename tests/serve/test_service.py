@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ def ranked(answer: httpx.Response) -> list[tuple[str, Any]]:
     return [(one["key"], pytest.approx(one["score"], rel=1e-3, abs=1e-7)) for one in answer.json()["results"]]
 
 
-def expected(hits: list[Hit]) -> list[tuple[str, Any]]:
+def expected(hits: Iterable[Hit]) -> list[tuple[str, Any]]:
     return [(hit.key, hit.score) for hit in hits if hit.score > 0]
 
 

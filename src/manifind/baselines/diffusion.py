@@ -6,7 +6,7 @@ from typing import Any
 from manifind.baselines.scorer import Asked, Collection, ImageScorer
 from manifind.checks import whole_number
 from manifind.compact import compact
-from manifind.diffusion.prepared import PREPARED
+from manifind.diffusion import ENGINES
 from manifind.layout import Layout
 from manifind.manifold import Manifold
 from manifind.ranking import Ranking
@@ -14,6 +14,10 @@ from manifind.types import FloatArray
 
 ON_LINE = {"query_k", "alpha", "max_iter", "tol", "seeding", "engine", "shortlist"}
 """Parameters that hold from the next search; the others made the graph."""
+
+
+def _works_off_line(engine: object) -> bool:
+    return engine in ENGINES and ENGINES[str(engine)].whole
 
 
 class RegionalDiffusion(ImageScorer):
@@ -64,7 +68,7 @@ class RegionalDiffusion(ImageScorer):
         """Whether what was fitted serves these parameters; they are taken on if so."""
         own = self.get_params()
         changed = {name for name in {*own, *parameters} if own.get(name) != parameters.get(name)}
-        if not changed <= ON_LINE or parameters.get("engine") in PREPARED:
+        if not changed <= ON_LINE or _works_off_line(parameters.get("engine")):
             return not changed
         for name in changed:
             if name in ("engine", "shortlist"):
@@ -108,7 +112,7 @@ class RegionalDiffusion(ImageScorer):
             progress=collection.progress,
         )
         self._seconds["affinity" if lists is not None else "graph"] = time.perf_counter() - began
-        if self.engine in PREPARED:
+        if _works_off_line(self.engine):
             began = time.perf_counter()
             self.manifold_.prepare(self.engine, size=self.size, progress=collection.progress)
             self._seconds["prepare"] = time.perf_counter() - began

@@ -20,7 +20,6 @@ what is left out is taken at eigenvalue 0 rather than dropped.
 
 import math
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple
 
@@ -30,8 +29,8 @@ import scipy.linalg
 import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
 
-from manifind import kernels
 from manifind.diffusion.seeding import Seed, dense
+from manifind.kernels.cpu.products import multiply
 from manifind.types import FloatArray, IntArray, Progress
 
 DENSE = 4
@@ -44,8 +43,6 @@ ENOUGH = 1e-3
 """Residual ‖Su − λu‖ of the eigenvectors that are kept, at which they are good enough."""
 LEAST = 16
 """Eigenvectors of a component, if it has as many regions."""
-STRIP = 32
-"""Columns that are multiplied with S together, while they are in cache."""
 
 
 class Spectrum(NamedTuple):
@@ -128,7 +125,7 @@ def _largest(
     damped = 0.5
     for done in range(1, ROUNDS + 1):
         block = np.linalg.qr(_filter(S, block, damped))[0]
-        along = _product(S, block)
+        along = multiply(S, block)
         values, turn = np.linalg.eigh((block.T @ along).astype(np.float64))
         turn = turn[:, ::-1].astype(np.float32)
         values, block, along = values[::-1], block @ turn, along @ turn
@@ -148,27 +145,14 @@ def _filter(S: sp.csr_array, block: FloatArray, damped: float) -> FloatArray:
     centre = (damped - 1) / 2
     # The recurrence is scaled so that eigenvalue 1 keeps its size, or float32 would overflow.
     scale = first = half / (1 - centre)
-    before, now = block, _product(S, block)
+    before, now = block, multiply(S, block)
     now -= np.float32(centre) * block
     now *= np.float32(scale / half)
     for _ in range(DEGREE - 1):
         following = 1 / (2 / first - scale)
-        further = _product(S, now)
+        further = multiply(S, now)
         further -= np.float32(centre) * now
         further *= np.float32(2 * following / half)
         further -= np.float32(scale * following) * before
         before, now, scale = now, further, following
     return now
-
-
-def _product(S: sp.csr_array, block: FloatArray) -> FloatArray:
-    """Return S times a wide block, a strip of columns at a time on each thread."""
-    product = np.empty_like(block)
-
-    def strip(start: int) -> None:
-        columns = slice(start, start + STRIP)
-        product[:, columns] = S @ np.ascontiguousarray(block[:, columns])
-
-    with ThreadPoolExecutor(kernels.thread_count()) as pool:
-        list(pool.map(strip, range(0, block.shape[1], STRIP)))
-    return product

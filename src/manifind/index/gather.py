@@ -7,7 +7,6 @@ earlier run that was interrupted, is not described again, wherever the file has 
 from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -21,13 +20,11 @@ from manifind.describe import (
     read_ahead,
     whitening_from_photos,
 )
-from manifind.index.catalogue import Catalogue, ImageRecord, SkippedRecord
+from manifind.index.catalogue import SAME, Catalogue, ImageRecord, SkippedRecord
 from manifind.index.journal import Journal
+from manifind.index.manifest import LEARNT, WhiteningOrigin
 from manifind.index.wanted import Wanted
 from manifind.types import StageProgress
-
-SAME = "the same content as "
-"""How the reason begins why a copy is passed over."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +40,12 @@ class Plan:
 
 def learn_whitening(
     found: list[Found], describer: Describer, progress: StageProgress | None
-) -> tuple[Describer, dict[str, Any]]:
+) -> tuple[Describer, WhiteningOrigin]:
     """Learn a whitening from photos; return the describer with it, and what it was learnt on."""
     report = progress or (lambda *_: None)
     bare = describer.with_whitening(None)
     learnt = whitening_from_photos(found, bare, progress=lambda done, total: report("whitening", done, total))
-    return bare.with_whitening(learnt), {"from": "learnt", "photos": len(found)}
+    return bare.with_whitening(learnt), WhiteningOrigin(LEARNT, len(found))
 
 
 def plan(wanted: Wanted, journal: Journal, before: Catalogue | None, report: StageProgress) -> Plan:

@@ -8,6 +8,7 @@ import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
 
 from manifind.graph import Neighbours
+from manifind.index.manifest import LEARNT, NONE, OWN, SHIPPED, WhiteningOrigin
 
 HUB = 10
 """A region in this many times more lists than the average is a hub: everything seems to resemble it."""
@@ -80,10 +81,10 @@ def health(S: sp.csr_array, neighbours: Neighbours) -> Health:
     )
 
 
-def whitening_in_words(learnt: dict[str, Any], photos: int) -> str:
+def whitening_in_words(learnt: WhiteningOrigin, photos: int) -> str:
     """Say where a whitening comes from, and whether it should be learnt again."""
-    source, count = learnt["from"], learnt["photos"]
-    if source == "learnt":
+    source, count = learnt.source, learnt.photos
+    if source == LEARNT and count is not None:
         said = f"The whitening was learnt when the collection had {count:,} photos"
         if photos >= GROWTH * count:
             return (
@@ -91,9 +92,9 @@ def whitening_in_words(learnt: dict[str, Any], photos: int) -> str:
             )
         return f"{said}; it has {photos:,} now."
     return {
-        "shipped": "The whitening is the one that comes with the backbone.",
-        "none": "Descriptors are not whitened.",
-        "describer": "The whitening is that of a describer of your own.",
+        SHIPPED: "The whitening is the one that comes with the backbone.",
+        NONE: "Descriptors are not whitened.",
+        OWN: "The whitening is that of a describer of your own.",
     }.get(source, f"The whitening was read from {source}.")
 
 

@@ -97,7 +97,7 @@ def several(values: Iterable[Any], name: str) -> list[Any]:
 
 
 def _root(now: Generation) -> Path:
-    root = Path(now.fields["root"])
+    root = now.manifest.root
     if not root.is_dir():
         raise InvalidInput(f"{root}, the folder of the photos, is not there; give the one that it is now.")
     return root

@@ -1,6 +1,5 @@
 """The service as an ASGI application: routes, and what they answer when something is wrong."""
 
-import json
 import logging
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
@@ -16,6 +15,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from manifind.errors import InvalidInput, ManifindError, Unreadable
 from manifind.index import Index
+from manifind.pages.answers import as_csv
 from manifind.serve.guard import Guard
 from manifind.serve.problems import Problem, first_sentence, sentence_response
 from manifind.serve.schemas import (
@@ -34,7 +34,7 @@ from manifind.serve.schemas import (
     UploadAnswer,
     ViewRequest,
 )
-from manifind.serve.service import Service, table
+from manifind.serve.service import Service
 from manifind.serve.settings import Settings
 from manifind.version import VERSION
 
@@ -133,18 +133,18 @@ def _searching(app: FastAPI, service: Service) -> None:
 
     Asked = Annotated[SearchRequest, Depends(asked)]
 
-    async def answered(http: Request, request: SearchRequest) -> bytes:
+    async def answered(http: Request, request: SearchRequest) -> dict[str, Any]:
         return await _while_connected(service, http, service.search(request))
 
     @app.post("/api/search", response_model=SearchAnswer, tags=["search"])
     async def search(http: Request, request: SearchRequest) -> Response:
         """Find the photos that contain what the views show: by key, by upload, or by descriptors of your own."""
-        return Response(await answered(http, request), media_type="application/json")
+        return JSONResponse(await answered(http, request))
 
     @app.get("/api/search", response_model=SearchAnswer, tags=["search"])
     async def search_by_address(http: Request, request: Asked) -> Response:
         """Find photos by the same words that the page's address holds."""
-        return Response(await answered(http, request), media_type="application/json")
+        return JSONResponse(await answered(http, request))
 
     @app.post("/api/search/photo", response_model=SearchAnswer, tags=["search"], openapi_extra=PHOTO_BODY)
     async def search_by_photo(
@@ -154,21 +154,20 @@ def _searching(app: FastAPI, service: Service) -> None:
         upload = await service.take(await _photo_body(http))
         view = _checked(ViewRequest, upload=upload.name, box=_corners(box))
         request = SearchRequest(views=[view], method=method, top=top)
-        return Response(await answered(http, request), media_type="application/json")
+        return JSONResponse(await answered(http, request))
 
     @app.get("/api/search.csv", tags=["search"], response_class=Response, responses=_body("text/csv"))
     async def search_as_table(http: Request, request: Asked) -> Response:
         """Answer a search as a table."""
-        text = table(json.loads(await answered(http, request)))
+        text = as_csv((await answered(http, request))["results"])
         return Response(text, media_type="text/csv", headers=_attached("results.csv"))
 
     @app.get("/api/search.zip", tags=["search"], response_class=Response, responses=_body("application/zip"))
     async def search_as_archive(http: Request, request: Asked) -> Response:
         """Answer a search as an archive of the photos themselves."""
         now = service.now
-        answer = json.loads(await answered(http, request))
-        keys = [one["key"] for one in answer["results"]]
-        pieces = service.pictures.archive(now, keys, table(answer))
+        results = (await answered(http, request))["results"]
+        pieces = service.pictures.archive(now, [one["key"] for one in results], as_csv(results))
         return StreamingResponse(pieces, media_type="application/zip", headers=_attached("photos.zip"))
 
     @app.post("/api/explain", response_model=ExplainAnswer, tags=["search"])

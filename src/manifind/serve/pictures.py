@@ -69,14 +69,14 @@ class Pictures:
 
     def record(self, now: Generation, key: str) -> ImageRecord:
         """Return what the index has of a key."""
-        record = now.catalogue.of_key(key)
+        record = now.catalogue.photo_of(key)
         if record is None:
             raise Problem(404, f"{ascii(key)[:200]} is no photo of the collection; give a key that a search returned.")
         return record
 
     def file(self, now: Generation, record: ImageRecord) -> Path:
         """Return the file of a photo, which must lie in the collection's folder, links resolved."""
-        root = Path(now.fields["root"])
+        root = now.manifest.root
         try:
             path = key_to_path(root, record.key)
             real = path.resolve(strict=True)

@@ -100,7 +100,13 @@ class ResultAnswer(BaseModel):
     rank: int
     key: str
     score: float
-    where: Box | None = Field(description="One box round what matched; null where the method does not know.")
+    where: Box | None = Field(description="The same as `box`.")
+    box: Box | None = Field(description="One box round what matched; null where the method does not know.")
+    likely: bool | None = Field(description="Whether it stands above the line; null where the method knows of none.")
+    verified: bool | None = Field(description="Whether geometry confirms it; null where it was not asked.")
+    outline: list[list[float]] | None = Field(description="Four corners of the object, by geometry.")
+    inliers: int | None = Field(description="Points that match, by geometry.")
+    also_at: list[str] = Field(description="Keys of files that are byte for byte the same.")
     regions: list[RegionAnswer] = Field(description="The regions with the largest shares, best first.")
     width: int
     height: int
@@ -121,6 +127,7 @@ class SearchAnswer(BaseModel):
 
     query: dict[str, Any]
     method: Method
+    likely: int | None = Field(description="How many of the first are believed to show the object.")
     generation: int
     results: list[ResultAnswer]
     evidence: EvidenceAnswer | None

@@ -1,15 +1,13 @@
 """What the service does, without a word of HTTP: views → queries → batches → answers."""
 
 import asyncio
-import csv
-import io
-import json
 import logging
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
+from dataclasses import asdict
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple, TypeVar
 
@@ -18,10 +16,11 @@ import numpy as np
 from manifind.checks import unit_vectors
 from manifind.describe import Describer
 from manifind.errors import Damaged, InvalidInput, ManifindError
-from manifind.index import Generation, Index, Query, Search, View, evidence, rank, stored_view, view
+from manifind.index import Answer, Generation, Index, QueryRegions, Search, View, explained, rank, stored_view, view
 from manifind.index.catalogue import ImageRecord
 from manifind.index.evidence import chance_similarity
 from manifind.manifold import batch_size
+from manifind.pages.answers import answer_data, links_data, regions_data
 from manifind.serve.batcher import Batcher
 from manifind.serve.memory import Kept
 from manifind.serve.metrics import Metrics
@@ -50,7 +49,7 @@ class _Job(NamedTuple):
     """A query for the solver."""
 
     now: Generation
-    query: Query
+    query: QueryRegions
     request: SearchRequest
     own: frozenset[int]
     """Photos of the collection that the query was taken from."""
@@ -88,7 +87,7 @@ class Service:
     async def start(self) -> None:
         """Begin to answer; `ready` is set when the first query need not wait for the network to be loaded."""
         largest = min(self.settings.largest_batch, batch_size(len(self.now.boxes)))
-        self._batcher: Batcher[_Job, bytes | Search] = Batcher(
+        self._batcher: Batcher[_Job, dict[str, Any] | Search] = Batcher(
             self._solve, gather_seconds=self.settings.gather_seconds, largest=largest, metrics=self.metrics
         )
         self._batcher.start()
@@ -111,19 +110,18 @@ class Service:
 
     # -- searching ----------------------------------------------------------------------------------------------------
 
-    async def search(self, request: SearchRequest) -> bytes:
-        """Answer a search, as JSON."""
+    async def search(self, request: SearchRequest) -> dict[str, Any]:
+        """Answer a search, ready for JSON."""
         start = time.perf_counter()
         async with self._admitted():
             job = await self._asked(request)
             described = time.perf_counter()
             with self.metrics.stage("wait"):
                 answer = await self._batcher.answer(job)
-        if not isinstance(answer, bytes):
+        if isinstance(answer, Search):
             raise TypeError("a search was answered as if it were to be explained.")
         times = {"describe": described - start, "search": time.perf_counter() - described}
-        shown = json.dumps({name: round(1000 * seconds, 1) for name, seconds in times.items()})
-        return answer[:-1] + f', "milliseconds": {shown}}}'.encode()
+        return {**answer, "milliseconds": {name: round(1000 * seconds, 1) for name, seconds in times.items()}}
 
     async def explain(self, request: ExplainRequest) -> dict[str, Any]:
         """Explain why a photo was found."""
@@ -132,12 +130,12 @@ class Service:
             job = (await self._asked(request.search()))._replace(explain=True)
             record = self.pictures.record(job.now, request.key)
             search = await self._batcher.answer(job)
-            if isinstance(search, bytes):
+            if not isinstance(search, Search):
                 raise TypeError("an explanation was answered as if it were a search.")
 
             def explained() -> dict[str, Any]:
                 with self.metrics.stage("explain"):
-                    return _explained(self.index, search, record.number)
+                    return _explained(search, record.number)
 
             answer = await self._in(self._describing, explained)
         return {**answer, **_shown(record)}
@@ -183,7 +181,7 @@ class Service:
             frozenset(number for one in some if (number := self._number(now, one)) is not None)
             for some in (request.views, request.not_this)
         )
-        return _Job(now, Query.of(views, against), request, own, rejected - own)
+        return _Job(now, QueryRegions.of(views, against), request, own, rejected - own)
 
     async def _view(self, now: Generation, one: ViewRequest) -> View:
         """Describe one view, unless it is known."""
@@ -194,7 +192,7 @@ class Service:
             name = record.sha256
         else:
             name = self.pictures.upload(one.upload or "").name
-        cached = now.fields["describer"]["sha256"], name, None if one.box is None else tuple(one.box)
+        cached = now.manifest.describer.sha256, name, None if one.box is None else tuple(one.box)
         known = self._described.get(cached)
         if known is not None:
             return known
@@ -214,16 +212,16 @@ class Service:
         describer = self.index.describer
         if self._checked is not describer:
             self._checked, self._fingerprint = describer, describer.fingerprint()["sha256"]
-        if self._fingerprint != now.fields["describer"]["sha256"]:
+        if self._fingerprint != now.manifest.describer.sha256:
             raise _Moved
         return describer
 
     def _number(self, now: Generation, one: ViewRequest) -> int | None:
         """Return the number of the photo that a view is of, if it is in the collection."""
-        record = None if one.key is None else now.catalogue.of_key(one.key)
+        record = None if one.key is None else now.catalogue.photo_of(one.key)
         return None if record is None else record.number
 
-    def _solve(self, jobs: Sequence[_Job]) -> list[bytes | Search | Exception]:
+    def _solve(self, jobs: Sequence[_Job]) -> list[dict[str, Any] | Search | Exception]:
         """Answer jobs, those of one method and one state of the index together, and note the pace."""
         start = time.perf_counter()
         answers = self._solved(jobs)
@@ -238,8 +236,8 @@ class Service:
             self._records.put((now.number, image), known, 1)
         return known
 
-    def _solved(self, jobs: Sequence[_Job]) -> list[bytes | Search | Exception]:
-        answers: list[bytes | Search | Exception] = [busy()] * len(jobs)
+    def _solved(self, jobs: Sequence[_Job]) -> list[dict[str, Any] | Search | Exception]:
+        answers: list[dict[str, Any] | Search | Exception] = [busy()] * len(jobs)
         groups: dict[tuple[int, str, bool], list[int]] = {}
         for i, job in enumerate(jobs):
             groups.setdefault((job.now.number, job.request.method, job.explain), []).append(i)
@@ -248,7 +246,7 @@ class Service:
             top = None if explain else max(job.request.top + len(job.rejected) for job in group)
             try:
                 searches = rank(group[0].now, [job.query for job in group], top, method)
-                found: list[bytes | Search] = [
+                found: list[dict[str, Any] | Search] = [
                     search if explain else _answer(search, job, self._record)
                     for search, job in zip(searches, group, strict=True)
                 ]
@@ -380,17 +378,6 @@ class Service:
                     await one
 
 
-def table(answer: dict[str, Any]) -> str:
-    """Return the results of a search as CSV, the best region of each."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer)
-    writer.writerow(["rank", "key", "score", "x0", "y0", "x1", "y1", "share"])
-    for one in answer["results"]:
-        best = one["regions"][0] if one["regions"] else None
-        writer.writerow([one["rank"], one["key"], one["score"], *([*best["box"], best["share"]] if best else [""] * 5)])
-    return buffer.getvalue()
-
-
 def _given(now: Generation, vectors: list[list[float]]) -> View:
     """Return descriptors that the client made itself as a view without places."""
     if not vectors or len({len(row) for row in vectors}) != 1:
@@ -402,68 +389,37 @@ def _given(now: Generation, vectors: list[list[float]]) -> View:
     return View(checked, np.zeros((len(checked), 4), np.float32))
 
 
-def _answer(search: Search, job: _Job, record_of: Callable[[Generation, int], ImageRecord]) -> bytes:
-    """Return the answer to a search as JSON, all but the times."""
-    kept = [
-        (int(image), float(score))
-        for image, score in zip(search.ranking.images, search.ranking.scores, strict=True)
-        if score > 0 and int(image) not in job.rejected
-    ][: job.request.top]
-    results = []
-    for place, (image, score) in enumerate(kept, 1):
-        record = record_of(search.generation, image)
-        regions = [{"box": one.box, "share": round(one.share, 4)} for one in search.shares(image)]
-        where = search.where(image)
-        results.append({"rank": place, "score": score, "where": where, "regions": regions, **_shown(record)})
-    found = evidence(search, job.own | job.rejected)
-    shown = None
-    if found is not None:
-        if found.score > 0:
-            likely = sum(score >= found.score for _, score in kept)
-        else:
-            likely = next((i for i, (image, _) in enumerate(kept) if image not in job.own), len(kept))
-        shown = {
-            "likely": likely,
-            "similarity": found.similarity,
-            "chance": found.chance,
-            "score": found.score,
-        }
+def _answer(search: Search, job: _Job, record_of: Callable[[Generation, int], ImageRecord]) -> dict[str, Any]:
+    """Return the answer to a search, all but the times."""
     request = job.request
+    answer = Answer(search, own=job.own, left_out=job.rejected, top=request.top, reached=True)
     query = {
         "views": [one.model_dump() for one in request.views],
         "not_this": [one.model_dump() for one in request.not_this],
         "vectors": 0 if request.vectors is None else len(request.vectors),
     }
-    answer = {
-        "query": query,
-        "method": request.method,
-        "generation": search.generation.number,
-        "results": results,
-        "evidence": shown,
+    shown = answer_data(query, answer)
+    for one, hit in zip(shown["results"], answer, strict=True):
+        one.update(_shown(record_of(search.generation, hit.image)), where=hit.box)
+    found = answer.evidence
+    return {
+        **shown,
+        "generation": answer.generation,
+        "evidence": None if found is None else {**asdict(found), "likely": answer.likely},
     }
-    return json.dumps(answer).encode()
 
 
-def _explained(index: Index, search: Search, image: int) -> dict[str, Any]:
-    hit = search.hit(image)
+def _explained(search: Search, image: int) -> dict[str, Any]:
+    hit = Answer(search).of_image(image)
     if hit is None:
         raise Problem(404, "The photo is not among those that a search of so large a collection looks at closely.")
-    chain = index.explain(hit)
     return {
         "key": hit.key,
         "rank": hit.rank,
         "score": hit.score,
-        "where": search.where(image),
-        "links": [
-            {
-                "source": {"key": link.source.key, "box": link.source.box, "view": link.source.view},
-                "target": {"key": link.target.key, "box": link.target.box, "view": link.target.view},
-                "similarity": link.similarity,
-                "flow": link.flow,
-            }
-            for link in chain.links
-        ],
-        "regions": [{"box": one.box, "share": one.share} for one in search.shares(image, most=None)],
+        "where": hit.box,
+        "links": links_data(explained(search, image), "source", "target"),
+        "regions": regions_data(search.shares(image, most=None)),
     }
 
 

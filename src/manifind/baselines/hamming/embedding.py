@@ -40,8 +40,8 @@ class Embedding(NamedTuple):
         # The nearest in distance are the largest of 2 x·c − c·c, an inner product with one more dimension.
         lifted = np.concatenate([2 * self.centroids, -np.square(self.centroids).sum(axis=1, keepdims=True)], axis=1)
         ones = np.ones((len(descriptors), 1), np.float32)
-        found: IntArray = kernels.nearest(
-            np.concatenate([descriptors, ones], axis=1), lifted, min(count, len(self.centroids))
+        found: IntArray = kernels.as_rows(lifted).nearest(
+            np.concatenate([descriptors, ones], axis=1), min(count, len(self.centroids))
         )[0]
         return found
 
