@@ -120,8 +120,8 @@ def hello_neighbor(X: Array, image_of: Sequence[int], Q: Array, *, neighbours: i
             similarities = [float(x @ q)] + [float(x @ images[member]) for member in close]
             scores[image] = 4 + sum(similarities) / len(similarities)
         else:
-            own = [float(x @ images[other]) for other in lists[image][:neighbours]]
-            scores[image] = float(x @ q) - (sum(own) / len(own) if own else 0)
+            near = [float(x @ images[other]) for other in lists[image][:neighbours]]
+            scores[image] = float(x @ q) - (sum(near) / len(near) if near else 0)
     return scores
 
 

@@ -97,18 +97,29 @@ def test_an_index_is_evaluated_with_the_descriptors_that_it_has(
         return usual(self, photo)
 
     monkeypatch.setattr(Describer, "unwhitened", counted)
-    words = [index.path, "--truth", truth, "--method", "regional-diffusion:k=20,query_k=20", "--no-cache", "--json"]
+    methods = ("--method", "regional-diffusion:k=20,query_k=20", "--method", "index")
+    words = [index.path, "--truth", truth, *methods, "--no-cache", "--json"]
     result = CliRunner().invoke(main, ["evaluate", *map(str, words)], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
-    assert len(described) == 2  # the queries alone
+    assert len(described) == 2  # the queries alone; the index describes them by itself
     assert "passed over broken.jpg" in result.stderr
     assert found["data"][0]["passed_over"][0].startswith("broken.jpg: ")
     assert found["data"][0]["images"] == 12
     assert found["data"][0]["ms_describing"] > 0
     assert "2 are passed over" in found["data"][0]["own_photos"]
-    for (kind, box), measured in zip(BOXES.items(), found["results"][0]["average_precisions"], strict=True):
+    diffused, searched = found["results"]
+    assert diffused["average_precisions"] == searched["average_precisions"]
+    precisions, recalls = [], []
+    for (kind, box), measured in zip(BOXES.items(), diffused["average_precisions"], strict=True):
         hits = index.search(photos / f"{kind}-0.png", [float(x) for x in box.split(",")], top=None)
+        assert hits.likely is not None
+        above = [hit.key.startswith(kind) for hit in hits[: hits.likely] if hit.key != f"{kind}-0.png"]
+        precisions.append(100 * np.mean(above))
+        recalls.append(100 * sum(above) / 3)
         keys = [hit.key for hit in hits if hit.key != f"{kind}-0.png"]
         right = [key.startswith(kind) for key in keys]
         assert measured == pytest.approx(100 * average_precision(range(len(keys)), np.flatnonzero(right)), abs=1e-3)
+    assert searched["line_precision"] == pytest.approx(np.mean(precisions))
+    assert searched["line_recall"] == pytest.approx(np.mean(recalls))
+    assert "line_precision" not in diffused

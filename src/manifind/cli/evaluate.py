@@ -10,6 +10,7 @@ from manifind.describe import POOLINGS, load_describer
 from manifind.evaluate import command as evaluation
 from manifind.evaluate.cache import usual_folder
 from manifind.evaluate.curves import FIGURES
+from manifind.evaluate.measures import DEFINITIONS
 from manifind.evaluate.methods import METHODS as EVALUATED
 from manifind.evaluate.published import known_descriptors
 from manifind.evaluate.writing import as_csv, as_json, as_table
@@ -45,7 +46,7 @@ from manifind.evaluate.writing import as_csv, as_json, as_table
 @click.option(
     "--ap",
     "definition",
-    type=click.Choice(["trapezoid", "mean"]),
+    type=click.Choice(list(DEFINITIONS)),
     default="trapezoid",
     show_default=True,
     help="The definition of average precision.",

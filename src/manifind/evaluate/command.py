@@ -26,6 +26,7 @@ from manifind.types import StageProgress
 Say = Callable[[str], None]
 PAPER = "paper"
 RECIPES = (PAPER,)
+WANTED = {"photos": "photos", "index": "descriptors of an index"}
 
 
 @dataclass(frozen=True)
@@ -129,8 +130,16 @@ def run(
         say(sentence)
     for one in choices:
         if not any(each.serves(one.method.wants) for each in data):
-            what = "photos" if one.method.wants == "photos" else f"{one.method.wants} descriptors"
-            say(f"{one.method.name} wants {what}, which are not there; it is left out.")
+            kind = one.method.wants
+            what = (
+                f"{kind} descriptors"
+                if kind in ("global", "regional")
+                else "photos"
+                if kind == "photos"
+                else "an index"
+            )
+            if asked.methods or kind != "index":
+                say(f"{one.method.name} wants {what}, which is not there; it is left out.")
     runner = Runner(cache, progress, say, fresh=asked.fresh)
     found = evaluate(data, choices, runner, definition=asked.definition, figures=wanted, descriptors=asked.descriptors)
     return Outcome(found, drawings(found), None if photos is None else photos.path_of)
@@ -173,15 +182,8 @@ def _of_photos(asked: Request, photos: Photos) -> list[Data]:
     queries = [photos.queries(protocol) for protocol in protocols]
     collection, sizes = photos.collection()
     # A protocol that lists no images is about whatever the collection has: here, the photos that could be read.
-    protocols = [
-        photos.with_sizes(
-            protocol
-            if protocol.images != photos.names
-            else read_truth(path, collection.names, query_counts=asked.query_counts),
-            sizes,
-        )
-        for path, protocol in zip(asked.truths, protocols, strict=True)
-    ]
+    protocols = [read_truth(path, collection.names, query_counts=asked.query_counts) for path in asked.truths]
+    protocols = [photos.with_sizes(protocol, sizes) for protocol in protocols]
     collection, protocols = _with_distractors(asked, collection, protocols)
     return [
         prepare(
@@ -191,6 +193,7 @@ def _of_photos(asked: Request, photos: Photos) -> list[Data]:
             photos.path_of,
             describing_seconds=seconds,
             passed_over=tuple(photos.passed_over),
+            index=photos.index if isinstance(photos, IndexedPhotos) else None,
         )
         for protocol, (described, seconds) in zip(protocols, queries, strict=True)
     ]
