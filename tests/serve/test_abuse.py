@@ -17,6 +17,7 @@ from PIL import Image
 
 from manifind.index import Index
 from manifind.serve import Settings
+from tests.index.test_bad_files import bomb
 from tests.serve.conftest import background
 from tests.serve.running import running
 
@@ -165,6 +166,7 @@ BAD = {
     "pdf": b"%PDF-1.7\n" + bytes(500),
     "a bomb of pixels": png(60_000, 60_000, zlib.compress(bytes(1000))),
     "a bomb in a sentence": png(2**31 - 1, 2**31 - 1, b""),
+    "a strip that no decoder holds": bomb(34_000_000, 1, bits=16, colour=6, data=b""),
     "no pixels": png(0, 0, b""),
     "random": np.random.default_rng(1).bytes(100_000),
 }

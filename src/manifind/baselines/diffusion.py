@@ -16,8 +16,8 @@ ON_LINE = {"query_k", "alpha", "max_iter", "tol", "seeding", "engine", "shortlis
 """Parameters that hold from the next search; the others made the graph."""
 
 
-def _works_off_line(engine: object) -> bool:
-    return engine in ENGINES and ENGINES[str(engine)].whole
+def _off_line(engine: Any) -> bool:
+    return engine in ENGINES and ENGINES[engine].prepare is not None
 
 
 class RegionalDiffusion(ImageScorer):
@@ -68,7 +68,7 @@ class RegionalDiffusion(ImageScorer):
         """Whether what was fitted serves these parameters; they are taken on if so."""
         own = self.get_params()
         changed = {name for name in {*own, *parameters} if own.get(name) != parameters.get(name)}
-        if not changed <= ON_LINE or _works_off_line(parameters.get("engine")):
+        if not changed <= ON_LINE or _off_line(parameters.get("engine")):
             return not changed
         for name in changed:
             if name in ("engine", "shortlist"):
@@ -112,7 +112,7 @@ class RegionalDiffusion(ImageScorer):
             progress=collection.progress,
         )
         self._seconds["affinity" if lists is not None else "graph"] = time.perf_counter() - began
-        if _works_off_line(self.engine):
+        if _off_line(self.engine):
             began = time.perf_counter()
             self.manifold_.prepare(self.engine, size=self.size, progress=collection.progress)
             self._seconds["prepare"] = time.perf_counter() - began

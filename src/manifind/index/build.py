@@ -16,7 +16,7 @@ from manifind import kernels
 from manifind.diffusion.engines import WHOLE_UP_TO
 from manifind.errors import Damaged, InvalidInput, ManifindWarning
 from manifind.index.catalogue import Catalogue, ImageRecord, SkippedRecord
-from manifind.index.estimate import Announce, prepared
+from manifind.index.estimate import Announce, prepared, reading_limits
 from manifind.index.gather import described, plan
 from manifind.index.generation import CATALOGUE, Generation
 from manifind.index.journal import Journal
@@ -88,7 +88,7 @@ def build(
     with Journal(writer.work / JOURNAL, recipe.fingerprint, recipe.describer.dimension) as journal:
         chosen = plan(wanted, journal, None if known is None else known.catalogue, report)
         scratch = prepared(writer.path, recipe, chosen, known, memory, announce)
-        images, skipped = described(chosen, recipe.describer, journal, recipe.means, report)
+        images, skipped = described(chosen, recipe.describer, journal, recipe.means, report, **reading_limits(memory))
         if not images:
             disk.remove_folder(writer.work)
             reasons = "; ".join(f"{one.key}: {one.reason}" for one in skipped[:3]) or "it is empty"

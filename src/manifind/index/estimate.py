@@ -16,6 +16,8 @@ import numpy as np
 
 from manifind import kernels
 from manifind.describe import Describer
+from manifind.describe.ahead import MEMORY
+from manifind.describe.limits import MAX_BYTES
 from manifind.errors import InvalidInput
 from manifind.graph import AUTO, choose, expected_seconds
 from manifind.index.gather import Plan
@@ -33,8 +35,11 @@ MUTUAL = 0.5
 TEMPORARY = {True: 1.25, False: 3}
 """How many times the graph is in memory while mutual neighbours are picked out, with the compiled core and without."""
 
-PROGRAM = 2**29
-"""Bytes that Python, its libraries, a network and the photos being read take."""
+BARE = 2**28
+"""Bytes that Python, its libraries and a network take."""
+
+PROGRAM = BARE + MEMORY
+"""The same, with the photos being read."""
 
 LEAST_SCRATCH = 2**24
 
@@ -97,6 +102,14 @@ def prepared(
     if announce is not None and long:
         announce(expected)
     return scratch
+
+
+def reading_limits(memory: int | None) -> dict[str, int]:
+    """Return what `read_ahead` may take of the memory that a build has: all that is left while nothing else is held."""
+    if memory is None:
+        return {}
+    share = max(memory - BARE, LEAST_SCRATCH)
+    return {"memory": share, "max_bytes": min(share, MAX_BYTES)}
 
 
 def estimate(recipe: Recipe, chosen: Plan, known: Generation | None, *, timed: bool = True) -> Estimate:

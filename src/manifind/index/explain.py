@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
-from scipy.sparse.csgraph import dijkstra
 
 from manifind.diffusion import Seed
 from manifind.errors import InvalidInput
@@ -122,6 +121,8 @@ def best_path(S: sp.csr_array, alpha: float, seed: Seed, scores: FloatArray, tar
         return None
     lengths = np.concatenate([_length(alpha * part.data), _length(seed.values / largest)])
     graph = sp.csr_array((lengths, (rows, columns)), shape=(n + 1, n + 1))
+    from scipy.sparse.csgraph import dijkstra
+
     distances, before = dijkstra(graph, indices=n, return_predecessors=True)
     goal = targets[np.argmin(distances[place[targets]])]
     if not np.isfinite(distances[place[goal]]):

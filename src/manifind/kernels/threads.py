@@ -3,6 +3,9 @@
 It is what `set_threads` said, or ``MANIFIND_THREADS``, or else ``OMP_NUM_THREADS``, or else all cores that this process
 may run on. The core is told at each call. faiss and BLAS have pools of their own, which are set to the same size once
 they are there; nothing here calls one of them while another is at work.
+
+A forked process has none of its parent's threads, and OpenMP waits for them for ever: it uses one thread. Whoever wants
+more starts processes afresh (``multiprocessing`` with ``spawn``).
 """
 
 import os
@@ -55,4 +58,11 @@ def _from_environment() -> None:
     set_threads(int(given))
 
 
+def _alone_after_a_fork() -> None:
+    global _chosen
+    _chosen = 1
+    _tell_faiss(1)
+
+
 _from_environment()
+os.register_at_fork(after_in_child=_alone_after_a_fork)
