@@ -80,6 +80,28 @@ def test_the_global_descriptor_of_a_photo_is_whitened_on_its_own() -> None:
     np.testing.assert_allclose(seen.whole, centred / np.linalg.norm(centred), atol=1e-5)
 
 
+def test_evaluate_and_whiten_take_the_same_words_for_how_photos_are_described(photos: Path, tmp_path: Path) -> None:
+    """A whitening learnt with some words serves an evaluation with the same; descriptors have its dimensions."""
+    pairs = [f"{photos}/{kind}-{i}.png,{photos}/{kind}-{i + 1}.png" for kind in ("first", "second") for i in range(3)]
+    (tmp_path / "pairs.csv").write_text("\n".join(pairs))
+    (tmp_path / "things.csv").write_text("query,positives\nfirst-0.png,first-1.png;first-2.png\n")
+    words = ["--pooling", "mac", "--scales", "1,0.5", "--long-side", "256"]
+
+    def run(*given: object) -> Any:
+        return CliRunner().invoke(main, [str(word) for word in given], catch_exceptions=False)
+
+    learnt = run("whiten", tmp_path / "pairs.csv", "-o", tmp_path / "w.npz", "--dimension", 3, *words)
+    assert learnt.exit_code == 0, learnt.output
+    asked = ["evaluate", photos, "--truth", tmp_path / "things.csv", "--method", "nearest", "--no-cache", "--json"]
+    found = run(*asked, "--whiten", tmp_path / "w.npz", *words)
+    assert found.exit_code == 0, found.output
+    assert json.loads(found.stdout)["results"][0]["mAP_mean"] > 0
+    assert "passed over broken.jpg" in found.stderr
+    learning = run(*asked, "--whiten", "learn")
+    assert learning.exit_code == 2
+    assert "make one with manifind index" in learning.stderr
+
+
 # -- an index ----------------------------------------------------------------------------------------------------------
 
 

@@ -48,6 +48,11 @@ class Request:
     cache: Path | None = None
     fresh: bool = False
 
+    @property
+    def pooling(self) -> str | None:
+        """How the recipe pools the regions of photos, if it says."""
+        return "mac" if self.recipe == PAPER else None
+
 
 @dataclass(frozen=True)
 class Outcome:
