@@ -196,11 +196,7 @@ class CompiledSystem:
             matrix, order = self.ordered
         right = np.ascontiguousarray(y, np.float32)
         solution = Solution(np.empty(y.shape, np.float32), np.empty(columns, np.int32), np.empty(columns, np.float32))
-        if precise:
-            from manifind.kernels.cpu.blocks import conjugate_gradient
-
-            return conjugate_gradient(self.S, y, alpha, max_iter, tol)
-        core.solve(matrix, order, right, alpha, max_iter, tol, thread_count(), *solution[:3])
+        core.solve(matrix, order, right, alpha, max_iter, tol, thread_count(), *solution[:3], precise)
         return solution
 
     def in_order(self) -> tuple["_core.Matrix", IntArray]:
