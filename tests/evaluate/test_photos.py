@@ -129,6 +129,11 @@ def test_an_index_is_evaluated_with_the_descriptors_that_it_has(
     assert found["data"][0]["passed_over"][0].startswith("broken.jpg: ")
     assert found["data"][0]["images"] == 12
     assert found["data"][0]["ms_describing"] > 0
+    table = CliRunner().invoke(main, ["evaluate", *map(str, words[:-1])], catch_exceptions=False).stdout.splitlines()
+    assert table[0].endswith("with describing")
+    alone, _, described_too = map(float, table[1].split()[-3:])
+    assert described_too > alone
+    del described[2:]
     assert "2 are passed over" in found["data"][0]["own_photos"]
     diffused, searched = found["results"]
     assert diffused["average_precisions"] == searched["average_precisions"]

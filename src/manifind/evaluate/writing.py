@@ -39,7 +39,8 @@ def legend(found: Evaluation) -> str:
     return (
         f"mAP in percent; {DEFINITIONS[found.definition]}. ± is half of the 95 % interval that drawing other queries "
         f"like these would give ({queries}); ~ marks what a paired test does not tell from the best of its column (p ≥ "
-        f"{SURE:g}). Times of one query alone, all stages but describing it, and of all in one batch."
+        f"{SURE:g}). Times of one query alone, all stages but describing it, of all in one batch, and, where photos "
+        "are described, of one alone with that."
     )
 
 
@@ -50,7 +51,9 @@ def method_cells(found: Evaluation) -> Cells:
     """Return mAP of every method in every column, and the times of a query."""
     unsure = {(name, choice.key) for name, _, others in found.compared() for choice, _, p in others if p >= SURE}
     columns = found.columns()
+    described = any(data.describing_seconds is not None for data in found.data)
     header = ["method", *(name for name, _, _ in columns), "ms a query", "in a batch"]
+    header += ["with describing"] if described else []
     rows = []
     for choice, runs in found.rows():
         cells = [choice.title]
@@ -62,7 +65,8 @@ def method_cells(found: Evaluation) -> Cells:
             mark = "~" if (name, choice.key) in unsure else ""
             cells.append(f"{run.mean_average_precision(task, found.definition):.2f} ±{(high - low) / 2:.1f}{mark}")
         costs = _first(runs).costs
-        rows.append([*cells, f"{1e3 * costs['single_seconds']:.1f}", f"{1e3 * costs['batch_seconds']:.1f}"])
+        cells += [f"{1e3 * costs['single_seconds']:.1f}", f"{1e3 * costs['batch_seconds']:.1f}"]
+        rows.append([*cells, f"{1e3 * with_describing(_first(runs)):.1f}"] if described else cells)
     return header, rows
 
 
@@ -160,6 +164,12 @@ def size_cells(sizes: BySize) -> Cells:
     rows = [["positives", *map(str, sizes.counts)]]
     rows += [[name, *("" if math.isnan(v) else f"{v:.1f}" for v in values)] for name, values in sizes.precision.items()]
     return header, rows
+
+
+def with_describing(run: Run) -> float:
+    """Return the seconds of one query alone, from its pixels on; photos and an index are searched by pixels anyway."""
+    by_pixels = run.choice.method.wants in ("photos", "index")
+    return run.costs["single_seconds"] + (0.0 if by_pixels else run.data.describing_seconds or 0.0)
 
 
 def _first(runs: Sequence[Run | None]) -> Run:
