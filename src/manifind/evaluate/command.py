@@ -135,16 +135,8 @@ def run(
         say(sentence)
     for one in choices:
         if not any(each.serves(one.method.wants) for each in data):
-            kind = one.method.wants
-            what = (
-                f"{kind} descriptors"
-                if kind in ("global", "regional")
-                else "photos"
-                if kind == "photos"
-                else "an index"
-            )
-            if asked.methods or kind != "index":
-                say(f"{one.method.name} wants {what}, which is not there; it is left out.")
+            what = WANTED.get(one.method.wants, f"{one.method.wants} descriptors")
+            say(f"{one.method.name} wants {what}, which are not there; it is left out.")
     runner = Runner(cache, progress, say, fresh=asked.fresh)
     found = evaluate(data, choices, runner, definition=asked.definition, figures=wanted, descriptors=asked.descriptors)
     return Outcome(found, drawings(found), None if photos is None else photos.path_of)
@@ -156,9 +148,12 @@ def _choices(asked: Request, data: Sequence[Data]) -> list[Choice]:
     texts = [*asked.methods]
     if asked.recipe == PAPER:
         texts += methods_of_the_paper(columns)
+    usual = [method for method in METHODS.values() if method.usual]
+    if not any(one.serves("index") for one in data):
+        usual = [method for method in usual if method.wants != "index"]
     choices: list[Choice] = []
     for text in texts or [EVERY]:
-        choices += [chosen(m.name) for m in METHODS.values() if m.usual] if text == EVERY else [parse(text)]
+        choices += [chosen(method.name) for method in usual] if text == EVERY else [parse(text)]
     return list({one.key: one for one in choices}.values())
 
 
