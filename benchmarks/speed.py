@@ -37,7 +37,7 @@ from manifind.diffusion.prepared import PREPARED
 from manifind.graph import Neighbours, exact_neighbours, normalise, normalised_affinity, restrict
 from manifind.graph import nn_descent_neighbours as descent_neighbours
 from manifind.graph.affinity import _mutual_affinity as plain_affinity
-from manifind.kernels import nearest, nearest_others
+from manifind.kernels import nearest
 from manifind.types import FloatArray, IntArray
 from setting import BATCH, Clock, collection, cpu, limits, versions
 
@@ -94,8 +94,6 @@ def graph(arguments: argparse.Namespace, clock: Clock) -> list[Row]:
         "faiss IndexFlatIP": flat,
         "exact": lambda: exact_neighbours(vectors, k, memory=2**30).ids,
     }
-    if kernels.compiled():
-        works["little slack"] = lambda: nearest_others(vectors, k, memory=2**30, deviations=0.05)[0]
     return graphs(works, vectors, arguments, clock)
 
 

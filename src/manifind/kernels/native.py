@@ -141,7 +141,7 @@ def compressed(vectors: Vectors) -> "_core.CompressedRows | None":
         return None
     with _compressing:
         if key not in _compressed:
-            _compressed[key] = core.CompressedRows(vectors, 0.0, thread_count())
+            _compressed[key] = core.CompressedRows(vectors, thread_count())
     return _compressed[key]
 
 

@@ -83,7 +83,7 @@ def nearest(
     scores = np.empty((m, k), np.float32)
     threads = thread_count()
     if native.core is not None and rows is None and m and k and (found := native.compressed(vectors)) is not None:
-        found.search(vectors, np.ascontiguousarray(queries, np.float32), threads, ids, scores)
+        found.search(vectors, np.ascontiguousarray(queries, np.float32), None, memory, threads, ids, scores)
         return ids, scores
     step = max(1, memory // (k * 12))
     for start in range(0, m, step):
@@ -101,7 +101,6 @@ def nearest_others(
     k: int,
     *,
     memory: int = 2**28,
-    deviations: float = 0.0,
     progress: Progress | None = None,
 ) -> tuple[IntArray, FloatArray]:
     """Find the `k` most similar other rows of each row, best first, in the compiled core: each pair once.
@@ -114,9 +113,6 @@ def nearest_others(
     memory : int
         Bytes of scratch for candidates. They take 4k or more a row: with room for all rows, each pair is multiplied
         once, and with less nearly twice.
-    deviations : float
-        0 is exact: what the bound on the error of rounding cannot exclude is scored anew. Above 0 only what lies
-        within so many of its standard deviations is, which is a little faster and misses a few.
     progress : callable, optional
         Called with the rows done and the rows in all.
 
@@ -127,7 +123,7 @@ def nearest_others(
     """
     n = len(vectors)
     ids, scores = np.empty((n, k), np.int32), np.empty((n, k), np.float32)
-    search = native.core.NeighbourSearch(vectors, "int8", deviations, memory, thread_count(), ids, scores)
+    search = native.core.NeighbourSearch(vectors, memory, thread_count(), ids, scores)
     return _stepped(search, ids, scores, progress)
 
 

@@ -6,16 +6,13 @@
 #include <random>
 #include <stdexcept>
 
+#include "candidates.h"
 #include "parallel.h"
 
 namespace manifind {
 namespace {
 
-constexpr float NOTHING = -std::numeric_limits<float>::infinity();
-constexpr float NEVER = std::numeric_limits<float>::infinity();
-constexpr double LONGEST = 1e15;          // of a row: products of longer ones may overflow
 constexpr int64_t LEFT_ROWS = 4096;       // packed once and met by all others
-constexpr int64_t TILE_ROWS = 64;         // of them, that stay in the cache of a core beside a block of the others
 constexpr int64_t BLOCK_BYTES = 5 << 17;  // of a block of the others, in float32: it stays in the cache of a core
 constexpr int64_t MOST_STRIPS = 8;        // of a block
 constexpr int64_t WAITING = 32;           // candidates of a row of a block that wait to be pushed
@@ -30,23 +27,11 @@ float at_rank(std::vector<Candidate>& candidates, int64_t rank) {
     return candidates[rank - 1].score;
 }
 
-// Of the rows that were seen, so many of the best hold all that are among the k best of all rows, hardly ever fewer.
-int64_t guessed_rank(int64_t k, int64_t seen, int64_t n, double deviations) {
-    const double share = double(k) * std::min(1.0, double(seen) / double(n));
-    return std::min<int64_t>(k, int64_t(share + deviations * std::sqrt(share)) + 4);
-}
-
-constexpr double OF_ROWS = 2.0;    // deviations allowed for where rows come one by one in random order
-constexpr double OF_STRIPS = 6.0;  // and where they come in strips: the regions of a photo are alike
-
-void drop_below(float least, std::vector<Candidate>& candidates) {
-    const auto gone = [&](const Candidate& one) { return one.score < least; };
-    candidates.erase(std::remove_if(candidates.begin(), candidates.end(), gone), candidates.end());
-}
+constexpr double OF_ROWS = 2.0;  // deviations allowed for where rows come one by one in random order
 
 }  // namespace
 
-Rounding::Rounding(Packing packing, const Rows& vectors, double deviations, int threads)
+Rounding::Rounding(Packing packing, const Rows& vectors, int threads)
     : scales(vectors.n), offsets(vectors.n) {
     constexpr int64_t ROWS = 1024;
     const int64_t n = vectors.n, d = vectors.d;
@@ -74,16 +59,12 @@ Rounding::Rounding(Packing packing, const Rows& vectors, double deviations, int 
     });
     if (!std::all_of(lengths.begin(), lengths.end(), [](double one) { return one <= LONGEST; }))
         throw std::invalid_argument("vectors has values that are not finite, or huge");
-    longest = n ? *std::max_element(lengths.begin(), lengths.end()) : 0;
+    const double longest = n ? *std::max_element(lengths.begin(), lengths.end()) : 0;
     const double worst = n ? *std::max_element(errors.begin(), errors.end()) : 0;
     // x·z − x̂·ẑ = (x − x̂)·z + x̂·(z − ẑ), each at most the product of the lengths. Adding up d products in float32, here
     // and when they are scored anew, is off by at most d units in the last place each time.
     const double adding = double(d + 16) * std::ldexp(1.0, -23) * longest * longest;
-    for (int64_t i = 0; i < n; ++i) {
-        const double bound = errors[i] * (longest + worst);
-        const double spread = deviations > 0 ? std::min(1.0, deviations / std::sqrt(2.0 * double(d))) : 1.0;
-        offsets[i] = float(bound * spread + adding);
-    }
+    for (int64_t i = 0; i < n; ++i) offsets[i] = float(errors[i] * (longest + worst) + adding);
 }
 
 void Packed::fill(Packing packing, const Rows& vectors, const int64_t* rows, int64_t count, int height, int used,
@@ -120,17 +101,16 @@ Block Packed::from(int64_t row) const {
 
 // -- all rows against all ---------------------------------------------------------------------------------------------
 
-Neighbours::Neighbours(const Rows& vectors, int64_t k, Packing packing, double deviations, int64_t memory, int threads,
-                       int32_t* ids, float* similarities)
+Neighbours::Neighbours(const Rows& vectors, int64_t k, int64_t memory, int threads, int32_t* ids, float* similarities)
     : vectors_(vectors),
       n_(vectors.n),
       d_(vectors.d),
       k_(k),
-      packing_(loops().low_precision ? packing : Packing::float32),
+      packing_(loops().low_precision ? Packing::int8 : Packing::float32),
       threads_(threads),
       ids_(ids),
       similarities_(similarities),
-      rounding_(packing_, vectors, deviations, threads),
+      rounding_(packing_, vectors, threads),
       order_(n_),
       spare_size_(std::max<int64_t>(64, k / 2)),
       scratch_(threads) {
@@ -349,134 +329,6 @@ void Neighbours::finish_band() {
     for (size_t first = 0; first < again.size(); first += LEFT_ROWS)
         search({again.begin() + first, again.begin() + std::min(again.size(), first + LEFT_ROWS)}, false);
     if (!again.empty()) finish();
-}
-
-// -- a few queries ----------------------------------------------------------------------------------------------------
-
-Compressed::Compressed(const Rows& vectors, double deviations, int threads)
-    : n(vectors.n),
-      d(vectors.d),
-      packing_(loops().low_precision ? Packing::int8 : Packing::float32),
-      deviations_(deviations) {
-    std::vector<int64_t> all(n);
-    std::iota(all.begin(), all.end(), int64_t(0));
-    const Rounding rounding(packing_, vectors, deviations, threads);
-    packed_.fill(packing_, vectors, all.data(), n, PANEL, PANEL, loops().strip, rounding, false, threads);
-    longest_ = rounding.longest;
-}
-
-void Compressed::search(const Rows& vectors, const float* queries, int64_t m, int64_t k, int threads, int32_t* ids,
-                        float* similarities) const {
-    if (m == 0) return;
-    const Rows rows{queries, m, d, false};
-    const Rounding rounding(packing_, rows, deviations_, 1);
-    // The bound on what rounding does holds for queries no longer than the rows: longer ones are searched for shorter.
-    if (rounding.longest > longest_ && longest_ > 0) {
-        const float shorter = float(0.999 * longest_ / rounding.longest);
-        std::vector<float> own(queries, queries + m * d);
-        for (float& one : own) one *= shorter;
-        search(vectors, own.data(), m, k, threads, ids, similarities);
-        for (int64_t i = 0; i < m * k; ++i) similarities[i] /= shorter;
-        return;
-    }
-    std::vector<int64_t> all(m);
-    std::iota(all.begin(), all.end(), int64_t(0));
-    const auto unsure = attempt(vectors, rows, all, rounding, true, k, threads, ids, similarities);
-    if (!unsure.empty()) attempt(vectors, rows, unsure, rounding, false, k, threads, ids, similarities);
-}
-
-std::vector<int64_t> Compressed::attempt(const Rows& vectors, const Rows& queries, const std::vector<int64_t>& which,
-                                         const Rounding& rounding, bool guess, int64_t k, int threads, int32_t* ids,
-                                         float* similarities) const {
-    const Loops& l = loops();
-    // As many groups of eight as are needed, all of one height: the i-th is number i % height of group i / height.
-    const int64_t m = int64_t(which.size()), groups = (m + GROUP - 1) / GROUP;
-    const int height = int((m + groups - 1) / groups);
-    Packed left;
-    left.fill(packing_, queries, which.data(), m, GROUP, height, GROUP, rounding, false, 1);
-
-    // Scores are upper bounds here; the least that they can stand for is lower by both offsets, twice. Nothing below the
-    // `rank`-th best of what the candidates are at least can be among the `rank` best.
-    const auto least = [&](int64_t i, int64_t rank, const std::vector<Candidate>& candidates,
-                           std::vector<Candidate>& scratch) {
-        scratch = candidates;
-        for (Candidate& one : scratch) one.score -= 2 * (rounding.offsets[which[i]] + packed_.offsets[one.id]);
-        return at_rank(scratch, rank);
-    };
-
-    // Each thread has a part of the rows, and candidates of its own. It visits them in strides, as rows that lie
-    // together are alike and what was seen is to be a sample.
-    const int64_t strips = (n + l.strip - 1) / l.strip, parts = std::min<int64_t>(threads, strips);
-    std::vector<std::vector<std::vector<Candidate>>> found(parts, std::vector<std::vector<Candidate>>(m));
-    std::vector<std::vector<float>> thresholds(parts, std::vector<float>(groups * GROUP, NEVER));
-    const auto slot_of = [&](int64_t i) { return i / height * GROUP + i % height; };
-    parallel(parts, threads, [&](int64_t part, int) {
-        std::vector<std::vector<Candidate>>& mine = found[part];
-        std::vector<Candidate> scratch;
-        std::vector<float>& reach = thresholds[part];
-        const std::vector<float> never(l.strip, NEVER);
-        std::vector<int64_t> full(m, 0);
-        for (int64_t i = 0; i < m; ++i) reach[slot_of(i)] = NOTHING;
-        constexpr int64_t AT_ONCE = TILE_ROWS / GROUP;  // groups
-        std::vector<Hit> hits(TILE_ROWS * l.strip);
-        const int64_t begin = strips * part / parts, count = strips * (part + 1) / parts - begin;
-        int64_t stride = count * 618 / 1000 + 1;
-        while (std::gcd(stride, count) != 1) ++stride;
-        for (int64_t turn = 0; turn < count; ++turn) {
-            const int64_t strip = begin + turn * stride % count;
-            const int64_t rank = guess ? guessed_rank(k, (turn + 1) * l.strip, n, OF_STRIPS) : k;
-            Block right = packed_.from(strip * l.strip);
-            right.thresholds = never.data();
-            // The next strip is fetched while this one is scanned.
-            const uint32_t* next = packed_.from((begin + (turn + 1) * stride % count) * l.strip).words;
-            for (int64_t w = 0; w < l.strip * packed_.words_of_row; w += 16) __builtin_prefetch(next + w, 0, 2);
-            for (int64_t group = 0; group < groups; group += AT_ONCE) {
-                Block some = left.from(group * GROUP);
-                some.thresholds = reach.data() + group * GROUP;
-                const int taken = int(std::min(groups - group, AT_ONCE));
-                const size_t met = l.scan(packing_, packed_.words_of_row, taken, height, some, right, hits.data());
-                for (size_t h = 0; h < met; ++h) {
-                    const int64_t slot = group * GROUP + hits[h].row, j = strip * l.strip + hits[h].column;
-                    if (j >= n || hits[h].score < reach[slot]) continue;
-                    const int64_t i = slot / GROUP * height + slot % GROUP;
-                    mine[i].push_back({hits[h].score, int32_t(j)});
-                    if (int64_t(mine[i].size()) < std::max(full[i], 2 * rank + 16)) continue;
-                    reach[slot] = std::max(reach[slot], least(i, rank, mine[i], scratch));
-                    drop_below(reach[slot], mine[i]);
-                    full[i] = 2 * int64_t(mine[i].size());
-                }
-            }
-        }
-    });
-
-    std::vector<char> sure(m, 0);
-    parallel(m, threads, [&](int64_t i, int) {
-        std::vector<Candidate> candidates, scratch;
-        float reach = NOTHING;
-        for (int64_t part = 0; part < parts; ++part) {
-            candidates.insert(candidates.end(), found[part][i].begin(), found[part][i].end());
-            reach = std::max(reach, thresholds[part][slot_of(i)]);
-        }
-        if (int64_t(candidates.size()) < k) return;
-        drop_below(least(i, k, candidates, scratch), candidates);
-        std::vector<int32_t> rows(candidates.size());
-        std::vector<float> scores(candidates.size());
-        for (size_t c = 0; c < candidates.size(); ++c) rows[c] = candidates[c].id;
-        l.dots(static_cast<const float*>(queries.data) + which[i] * d, vectors, rows.data(), int64_t(rows.size()),
-               scores.data());
-        for (size_t c = 0; c < candidates.size(); ++c) candidates[c].score = scores[c];
-        at_rank(candidates, k);
-        std::sort(candidates.begin(), candidates.begin() + k, better);
-        sure[i] = !guess || candidates[k - 1].score >= reach;
-        for (int64_t c = 0; c < k; ++c) {
-            ids[which[i] * k + c] = candidates[c].id;
-            similarities[which[i] * k + c] = candidates[c].score;
-        }
-    });
-    std::vector<int64_t> unsure;
-    for (int64_t i = 0; i < m; ++i)
-        if (!sure[i]) unsure.push_back(which[i]);
-    return unsure;
 }
 
 }  // namespace manifind

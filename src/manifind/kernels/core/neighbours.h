@@ -29,9 +29,7 @@ struct Rounding {
     std::vector<float> scales;
     // Of each row; the product of two rows is off by the sum of theirs at most.
     std::vector<float> offsets;
-    double longest;  // length of a row
-    // With `deviations` > 0, so many standard deviations instead, if errors are spread evenly over the dimensions.
-    Rounding(Packing packing, const Rows& vectors, double deviations, int threads);
+    Rounding(Packing packing, const Rows& vectors, int threads);
 };
 
 // Rows packed for `scan`, with what goes with them.
@@ -50,9 +48,7 @@ struct Packed {
 
 class Neighbours {
    public:
-    // With `deviations` > 0 not quite exact: see `Rounding`.
-    Neighbours(const Rows& vectors, int64_t k, Packing packing, double deviations, int64_t memory, int threads,
-               int32_t* ids, float* similarities);
+    Neighbours(const Rows& vectors, int64_t k, int64_t memory, int threads, int32_t* ids, float* similarities);
     // Does a part of the work; returns how many rows are done.
     int64_t step();
     int64_t searched_again() const { return again_total_; }
@@ -102,27 +98,6 @@ class Neighbours {
     std::unique_ptr<State[]> states_;
     Packed left_;
     std::vector<Scratch> scratch_;
-};
-
-// Rows in int8 for searching queries in them, with exact scoring of what it finds. Thresholds are guessed from a sample
-// of the rows, as above, and so are the queries searched again for which a guess was too high.
-class Compressed {
-   public:
-    Compressed(const Rows& vectors, double deviations, int threads);
-    // `vectors` are the rows that it was made from: they are not kept.
-    void search(const Rows& vectors, const float* queries, int64_t m, int64_t k, int threads, int32_t* ids,
-                float* similarities) const;
-    const int64_t n, d;
-
-   private:
-    // Searches some of the queries; returns those for which a guess was too high.
-    std::vector<int64_t> attempt(const Rows& vectors, const Rows& queries, const std::vector<int64_t>& which,
-                                 const Rounding& rounding, bool guess, int64_t k, int threads, int32_t* ids,
-                                 float* similarities) const;
-    const Packing packing_;
-    const double deviations_;
-    double longest_ = 0;
-    Packed packed_;
 };
 
 }  // namespace manifind
