@@ -503,6 +503,40 @@ def test_neighbours_of_many_rows_are_exact(level: str, memory: int, spread: floa
     assert all(len(set(row)) == k for row in ids[sample].tolist())
 
 
+def neighbours_of(vectors: Vectors, k: int, threads: int = 1) -> tuple[IntArray, FloatArray]:
+    n = len(vectors)
+    ids, similarities = np.full((n, k), -1, np.int32), np.full((n, k), np.nan, np.float32)
+    search = core.NeighbourSearch(vectors, 2**28, threads, ids, similarities)
+    while search.step() < n:
+        pass
+    return ids, similarities
+
+
+@pytest.mark.parametrize("kinds", [1, 2, 40, 1500])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_equal_rows_are_listed_by_id(level: str, kinds: int, dtype: Precision, rng: np.random.Generator) -> None:
+    """Values whose products are exact in float32, so that the truth has the same ties."""
+    n, k = 3000, 30
+    vectors = rng.integers(-3, 4, (kinds, 8)).astype(dtype)[rng.integers(kinds, size=n)]
+    scores = vectors.astype(np.float64) @ vectors.T.astype(np.float64)
+    np.fill_diagonal(scores, -np.inf)
+    truth = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    for threads in (1, 3):
+        ids, similarities = neighbours_of(vectors, k, threads)
+        np.testing.assert_array_equal(similarities, np.take_along_axis(scores, truth, axis=1))
+        np.testing.assert_array_equal(ids, truth)
+
+
+def test_rows_that_are_all_the_same_take_no_longer_than_others(rng: np.random.Generator) -> None:
+    others = unit(rng.normal(size=(8000, 64)))
+    took = []
+    for vectors in (others, np.tile(others[:1], (8000, 1))):
+        began = time.process_time()
+        neighbours_of(vectors, 50)
+        took.append(time.process_time() - began)
+    assert took[1] < 2 * took[0]
+
+
 def test_rows_whose_threshold_was_guessed_too_high_are_searched_again(rng: np.random.Generator) -> None:
     n, k = 20_000, 200
     vectors = unit(rng.normal(size=(n, 4)))
@@ -689,7 +723,7 @@ def test_queries_among_rows_that_rounding_cannot_tell_apart(level: str, noise: f
         rows.search(vectors, queries, None, 2**28, threads, ids, similarities)
         found.append(ids)
         np.testing.assert_allclose(similarities, plain.nearest(queries, vectors, 25)[1], atol=1e-6)
-    np.testing.assert_array_equal(*found)
+    np.testing.assert_array_equal(found[0], found[1])
     if not noise:
         np.testing.assert_array_equal(found[0], np.tile(np.arange(25), (9, 1)))
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <numeric>
 #include <random>
 #include <stdexcept>
@@ -22,9 +23,9 @@ constexpr auto better = [](const Candidate& a, const Candidate& b) {
     return a.score > b.score || (a.score == b.score && a.id < b.id);
 };
 
-float at_rank(std::vector<Candidate>& candidates, int64_t rank) {
+Candidate at_rank(std::vector<Candidate>& candidates, int64_t rank) {
     std::nth_element(candidates.begin(), candidates.begin() + (rank - 1), candidates.end(), better);
-    return candidates[rank - 1].score;
+    return candidates[rank - 1];
 }
 
 constexpr double OF_ROWS = 2.0;  // deviations allowed for where rows come one by one in random order
@@ -99,22 +100,115 @@ Block Packed::from(int64_t row) const {
             biases.data() + row};
 }
 
+// -- rows that are the same -------------------------------------------------------------------------------------------
+
+Equals::Equals(const Rows& vectors, int64_t many, int threads) {
+    constexpr int64_t ROWS = 1024;
+    const int64_t n = vectors.n, bytes = vectors.d * (vectors.half ? 2 : 4);
+    const char* data = static_cast<const char*>(vectors.data);
+    std::vector<std::pair<uint64_t, int32_t>> hashes(n);
+    parallel((n + ROWS - 1) / ROWS, threads, [&](int64_t task, int) {
+        for (int64_t i = task * ROWS; i < std::min(n, (task + 1) * ROWS); ++i) {
+            constexpr uint64_t ODD = 0x9e3779b97f4a7c15u;
+            uint64_t sums[4] = {1, 2, 3, 4};  // of their own: one would make every product wait for the one before
+            int64_t at = 0;
+            for (; at + 32 <= bytes; at += 32)
+                for (int u = 0; u < 4; ++u) {
+                    uint64_t word;
+                    std::memcpy(&word, data + i * bytes + at + 8 * u, 8);
+                    sums[u] = (sums[u] ^ word) * ODD;
+                    sums[u] ^= sums[u] >> 29;
+                }
+            for (; at < bytes; ++at) sums[0] = (sums[0] ^ uint8_t(data[i * bytes + at])) * ODD;
+            hashes[i] = {((sums[0] * ODD ^ sums[1]) * ODD ^ sums[2]) * ODD ^ sums[3], int32_t(i)};
+        }
+    });
+    std::sort(hashes.begin(), hashes.end());
+    int64_t most = 0;
+    for (int64_t i = 0, begin = 0; i < n; ++i) {
+        if (hashes[i].first != hashes[begin].first) begin = i;
+        most = std::max(most, i - begin + 1);
+    }
+    first.resize(n);
+    std::iota(first.begin(), first.end(), 0);
+    if (most <= many) return;
+    // Of one hash, those that are the same as an earlier one join it.
+    std::vector<int32_t> joins(first);
+    for (int64_t begin = 0, end; begin < n; begin = end) {
+        std::vector<int32_t> kinds;
+        for (end = begin; end < n && hashes[end].first == hashes[begin].first; ++end) {
+            const int64_t row = hashes[end].second;
+            const auto same = [&](int32_t other) {
+                return std::memcmp(data + row * bytes, data + other * bytes, size_t(bytes)) == 0;
+            };
+            const auto found = std::find_if(kinds.begin(), kinds.end(), same);
+            if (found == kinds.end()) kinds.push_back(int32_t(row));
+            else joins[row] = *found;
+        }
+    }
+    first.clear();
+    kind.resize(n);
+    for (int64_t i = 0; i < n; ++i) {
+        if (joins[i] == i) first.push_back(int32_t(i));
+        kind[i] = joins[i] == i ? int32_t(first.size()) - 1 : kind[joins[i]];
+    }
+    starts.assign(first.size() + 1, 0);
+    for (int32_t one : kind) ++starts[one + 1];
+    std::partial_sum(starts.begin(), starts.end(), starts.begin());
+    members.resize(n);
+    std::vector<int64_t> at(starts.begin(), starts.end() - 1);
+    for (int64_t i = 0; i < n; ++i) members[at[kind[i]]++] = int32_t(i);
+}
+
+// The lists of the rows that were searched have one row of each kind: makes of them the lists of all rows.
+void Neighbours::give_to_equals() {
+    if (equals_.kind.empty()) return;
+    parallel(n_, threads_, [&](int64_t kind, int) {
+        const int64_t first = equals_.first[kind], begin = equals_.starts[kind], end = equals_.starts[kind + 1];
+        std::vector<float> own(d_);
+        float itself;
+        const int32_t one = int32_t(first);
+        loops().widen(vectors_, first, own.data());
+        loops().dots(own.data(), vectors_, &one, 1, &itself);
+        std::vector<Candidate> kinds{{itself, one}}, all;
+        for (int64_t e = 0; e < k_; ++e)
+            kinds.push_back({similarities_[first * width_ + e], ids_[first * width_ + e]});
+        std::sort(kinds.begin(), kinds.end(), better);
+        for (const Candidate& some : kinds) {
+            if (int64_t(all.size()) > width_ && some.score < all.back().score) break;
+            const int64_t from = equals_.starts[equals_.kind[some.id]], to = equals_.starts[equals_.kind[some.id] + 1];
+            for (int64_t e = from; e < std::min(to, from + width_ + 1); ++e) all.push_back({some.score, equals_.members[e]});
+        }
+        std::sort(all.begin(), all.end(), better);
+        for (int64_t member = begin; member < end; ++member) {
+            const int32_t row = equals_.members[member];
+            int64_t to = row * width_;
+            for (size_t c = 0; c < all.size() && to < (row + 1) * width_; ++c) {
+                if (all[c].id == row) continue;
+                ids_[to] = all[c].id;
+                similarities_[to++] = all[c].score;
+            }
+        }
+    });
+}
+
 // -- all rows against all ---------------------------------------------------------------------------------------------
 
 Neighbours::Neighbours(const Rows& vectors, int64_t k, int64_t memory, int threads, int32_t* ids, float* similarities)
     : vectors_(vectors),
-      n_(vectors.n),
+      equals_(vectors, k, threads),
+      width_(k),
+      n_(int64_t(equals_.first.size())),
       d_(vectors.d),
-      k_(k),
+      k_(std::min(k, n_ - 1)),
       packing_(loops().low_precision ? Packing::int8 : Packing::float32),
       threads_(threads),
       ids_(ids),
       similarities_(similarities),
       rounding_(packing_, vectors, threads),
-      order_(n_),
+      order_(equals_.first.begin(), equals_.first.end()),
       spare_size_(std::max<int64_t>(64, k / 2)),
       scratch_(threads) {
-    std::iota(order_.begin(), order_.end(), int64_t(0));
     std::shuffle(order_.begin(), order_.end(), std::mt19937_64(0));
     const int64_t row_bytes = spare_size_ * int64_t(sizeof(Candidate)) + 16;
     band_ = std::clamp<int64_t>(memory / row_bytes, std::min(n_, LEFT_ROWS), n_);
@@ -124,14 +218,19 @@ Neighbours::Neighbours(const Rows& vectors, int64_t k, int64_t memory, int threa
 }
 
 int64_t Neighbours::step() {
-    if (at_ >= n_) return n_;
+    if (at_ >= n_ || k_ == 0) {
+        if (!given_) give_to_equals();
+        given_ = true;
+        return vectors_.n;
+    }
     if (at_ == band_end_) start_band();
     std::vector<int32_t> places(std::min(band_end_ - at_, LEFT_ROWS));
     std::iota(places.begin(), places.end(), int32_t(at_ - band_begin_));
     search(places, true);
     at_ += int64_t(places.size());
     if (at_ == band_end_) finish_band();
-    return at_;
+    if (at_ < n_) return at_;
+    return step();
 }
 
 void Neighbours::start_band() {
@@ -245,16 +344,20 @@ void Neighbours::push(int64_t place, const Candidate* some, int64_t count, int64
         std::atomic_flag& lock;
         ~Held() { lock.clear(std::memory_order_release); }
     } held{state.lock};
+    const auto counts = [&](const Candidate& one) {
+        const float threshold = state.threshold.load(std::memory_order_relaxed);
+        return one.score > threshold || (one.score == threshold && one.id <= state.last);
+    };
     for (const Candidate* one = some; one < some + count; ++one) {
-        if (one->score < state.threshold.load(std::memory_order_relaxed)) continue;
+        if (!counts(*one)) continue;
         if (state.count >= most) {
             compact(place, rank, scratch);
-            if (one->score < state.threshold.load(std::memory_order_relaxed)) continue;
+            if (!counts(*one)) continue;
         }
         const int64_t at = state.count++;
         if (at < k_) {
-            ids_[row * k_ + at] = one->id;
-            similarities_[row * k_ + at] = one->score;
+            ids_[row * width_ + at] = one->id;
+            similarities_[row * width_ + at] = one->score;
         } else {
             spare_[place * spare_size_ + at - k_] = *one;
         }
@@ -266,10 +369,11 @@ void Neighbours::compact(int64_t place, int64_t rank, Scratch& scratch) {
     State& state = states_[place];
     std::vector<Candidate>& candidates = scratch.candidates;
     load(place, candidates);
-    const float threshold = at_rank(candidates, rank);
+    const Candidate last = at_rank(candidates, rank);
     candidates.resize(rank);
-    state.threshold.store(threshold, std::memory_order_relaxed);
-    if (rank < k_) state.guess = threshold;
+    state.threshold.store(last.score, std::memory_order_relaxed);
+    state.last = last.id;
+    if (rank < k_) state.guess = last;
     save(place, candidates);
 }
 
@@ -277,7 +381,7 @@ void Neighbours::load(int64_t place, std::vector<Candidate>& to) const {
     const int64_t row = order_[band_begin_ + place];
     to.clear();
     for (int64_t c = 0; c < states_[place].count; ++c)
-        to.push_back(c < k_ ? Candidate{similarities_[row * k_ + c], ids_[row * k_ + c]}
+        to.push_back(c < k_ ? Candidate{similarities_[row * width_ + c], ids_[row * width_ + c]}
                             : spare_[place * spare_size_ + c - k_]);
 }
 
@@ -285,8 +389,8 @@ void Neighbours::save(int64_t place, const std::vector<Candidate>& from) {
     const int64_t row = order_[band_begin_ + place], count = int64_t(from.size());
     states_[place].count = int32_t(count);
     for (int64_t c = 0; c < std::min(count, k_); ++c) {
-        ids_[row * k_ + c] = from[c].id;
-        similarities_[row * k_ + c] = from[c].score;
+        ids_[row * width_ + c] = from[c].id;
+        similarities_[row * width_ + c] = from[c].score;
     }
     for (int64_t c = k_; c < count; ++c) spare_[place * spare_size_ + c - k_] = from[c];
 }
@@ -297,11 +401,11 @@ bool Neighbours::finish_row(int64_t place, Scratch& scratch) {
     const State& state = states_[place];
     if (state.count < k_) return false;
     load(place, candidates);
-    const float last = at_rank(candidates, k_);
+    const Candidate last = at_rank(candidates, k_);
     candidates.resize(k_);
     std::sort(candidates.begin(), candidates.end(), better);
     save(place, candidates);
-    return last >= state.guess;
+    return !better(state.guess, last);
 }
 
 void Neighbours::finish_band() {
@@ -322,7 +426,8 @@ void Neighbours::finish_band() {
         again.push_back(int32_t(place));
         State& state = states_[place];
         state.count = 0;
-        state.guess = NOTHING;
+        state.last = std::numeric_limits<int32_t>::max();
+        state.guess = {NOTHING, state.last};
         state.threshold.store(NOTHING, std::memory_order_relaxed);
     }
     again_total_ += int64_t(again.size());
