@@ -444,7 +444,7 @@ def neighbours_of(vectors: Vectors, k: int, threads: int = 1) -> tuple[IntArray,
 def test_equal_rows_are_listed_by_id(level: str, kinds: int, dtype: Precision, rng: np.random.Generator) -> None:
     """Values whose products are exact in float32, so that the truth has the same ties."""
     n, k = 3000, 30
-    vectors = rng.integers(-3, 4, (kinds, 8)).astype(dtype)[rng.integers(kinds, size=n)]
+    vectors: Any = rng.integers(-3, 4, (kinds, 8)).astype(dtype)[rng.integers(kinds, size=n)]
     scores = vectors.astype(np.float64) @ vectors.T.astype(np.float64)
     np.fill_diagonal(scores, -np.inf)
     truth = np.argsort(-scores, axis=1, kind="stable")[:, :k]
