@@ -84,19 +84,20 @@ def test_global_descriptors_of_ones_own_rank_and_choose_the_shortlist(collection
     """Random ones of another dimension: plain search goes by them, and diffusion looks no further than they do."""
     rng = np.random.default_rng(3)
     whole, asked = unit(rng.normal(size=(40, 5))), unit(rng.normal(size=(5, 5)))
-    given_ = {"global_vectors": whole}
-    plain = baselines.NearestImages().fit(collection.vectors, collection.image_of, **given_)
+    vectors, image_of = collection.vectors, collection.image_of
+    plain = baselines.NearestImages().fit(vectors, image_of, global_vectors=whole)
     orders = np.unique(collection.image_of)[np.argsort(-asked @ whole.T, axis=1, kind="stable")]
-    rankings = plain.search_many(collection.queries, global_vectors=asked)
+    rankings = plain.search_many(collection.queries, global_vectors=list(asked))
     assert [ranking.images.tolist() for ranking in rankings] == orders.tolist()
     for method in (baselines.RegionalDiffusion, baselines.CompactDiffusion):
-        short = method(k=10, query_k=5, shortlist=7).fit(collection.vectors, collection.image_of, **given_)
-        for ranking, order in zip(short.search_many(collection.queries, global_vectors=asked), orders, strict=True):
+        short = method(k=10, query_k=5, shortlist=7).fit(vectors, image_of, global_vectors=whole)
+        rankings = short.search_many(collection.queries, global_vectors=list(asked))
+        for ranking, order in zip(rankings, orders, strict=True):
             assert sorted(ranking.images.tolist()) == sorted(order[:7].tolist())
     with pytest.raises(InvalidInput, match="global_vectors is missing"):
         plain.search(collection.queries[0])
     with pytest.raises(InvalidInput, match="give one each"):
-        plain.fit(collection.vectors, collection.image_of, global_vectors=whole[:3])
+        plain.fit(vectors, image_of, global_vectors=whole[:3])
 
 
 def test_parameters_of_the_search_change_without_fitting_anew(collection: Collection) -> None:

@@ -378,7 +378,7 @@ def test_every_map_has_an_interval_and_what_cannot_be_told_from_the_best_is_mark
     found = printed(on(laid, *words, "--no-cache", "--json"))
     for row in found["results"]:
         assert row["mAP_trapezoid_low"] <= row["mAP_trapezoid"] <= row["mAP_trapezoid_high"]
-        assert 0 <= row["mAP@100"] <= 100
+        assert 0 <= row["mAP_mean@100"] <= 100
     chances = {one["other"]: one["p"] for one in found["differences"]}
     assert len(chances) == 3
     assert min(chances.values()) < 0.05 <= max(chances.values())
@@ -546,7 +546,7 @@ def test_global_descriptors_leave_regional_methods_out(laid: Laid, tmp_path: Pat
     np.save(tmp_path / "queries.npy", np.array([query[0] for query in planted.queries]))
     words = ("--method", "nearest", "--method", "r-match", "--method", "hqe", "--no-cache", "--json")
     result = run(tmp_path / "whole.npz", "--truth", laid.truth, "--queries", tmp_path / "queries.npy", *words)
-    assert "r-match wants regional descriptors" in result.stderr
+    assert "r-match wants regional descriptors, which" in result.stderr
     assert "hqe wants photos" in result.stderr
     assert [row["method"] for row in printed(result)["results"]] == ["nearest"]
 

@@ -152,7 +152,7 @@ def test_average_precision_cut_at_a_rank_is_the_sum_of_its_definition(
 
 def test_precision_and_recall_above_a_line_pass_over_junk() -> None:
     ranked, wanted, junk = [7, 1, 9, 2, 3, 4], [1, 2, 5], [7]
-    assert precision_and_recall(ranked, wanted, 4, junk) == (pytest.approx(2 / 3), pytest.approx(2 / 3))
+    assert precision_and_recall(ranked, wanted, 4, junk) == pytest.approx((2 / 3, 2 / 3))
     assert precision_and_recall(ranked, wanted, 1, junk) == (1, 0)
     assert precision_and_recall(ranked, wanted, 0, junk) == (1, 0)
 

@@ -276,6 +276,38 @@ def test_holidays_reads_groups_off_the_names_and_passes_over_the_query(tmp_path:
         read_truth(path)
 
 
+# -- ILIAS -------------------------------------------------------------------------------------------------------------
+
+
+def test_ilias_is_read_off_its_folders(tmp_path: Path) -> None:
+    boxes = {
+        "bold_bimp_000/query/Q000_00": "10 20 30 40",
+        "bold_bimp_000/pos/P000_00": "1 2 3 4\n10 20 30 40",
+        "bold_bimp_000/pos/P000_01": "5 5 5 5",
+        "zippy_999/query/Q999_00": "0 0 9 9",
+        "zippy_999/query/Q999_01": "0 0 8 8\n4 4 8 8",
+        "zippy_999/pos/P999_00": "1 1 2 2",
+    }
+    for name, text in boxes.items():
+        file = tmp_path / "ilias_core" / f"{name}_bbox.txt"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text + "\n")
+    names = [f"ilias_core/{name}.jpg" for name in boxes] + ["yfcc/1.jpg", "yfcc/2.jpg"]
+    protocol = read_truth(tmp_path / "ilias_core", names)
+    assert protocol.name == "ILIAS"
+    assert protocol.images == tuple(name for name in names if "/query/" not in name)
+    assert [query.name for query in protocol.queries] == [
+        "bold_bimp_000/query/Q000_00",
+        "zippy_999/query/Q999_00",
+        "zippy_999/query/Q999_01",
+    ]
+    assert [query.box for query in protocol.queries] == [(10, 20, 40, 60), (0, 0, 9, 9), (0, 0, 12, 12)]
+    assert [listed(protocol, 0, query) for query in range(3)] == [([0, 1], []), ([2], []), ([2], [])]
+    assert protocol.objects[0] == {0: (1, 2, 40, 60), 1: (5, 5, 10, 10)}
+    with pytest.raises(InvalidInput, match="not in the collection: zippy_999/pos/P999_00"):
+        read_truth(tmp_path / "ilias_core", names[:5])
+
+
 # -- anybody's ---------------------------------------------------------------------------------------------------------
 
 

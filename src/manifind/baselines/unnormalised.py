@@ -5,8 +5,9 @@ from collections.abc import Callable
 import numpy as np
 
 from manifind.baselines.diffusion import RegionalDiffusion
-from manifind.baselines.scorer import Asked
+from manifind.baselines.scorer import Asked, Collection
 from manifind.diffusion import dense
+from manifind.kernels import backend
 from manifind.manifold import Manifold
 from manifind.ranking import Ranking, best_first, pooling_matrix
 from manifind.types import FloatArray
@@ -20,6 +21,10 @@ class UnnormalisedDiffusion(RegionalDiffusion):
     residual of a ranking is that of f in the paper's own system, so that the two compare.
     """
 
+    def _keep(self, collection: Collection) -> None:
+        super()._keep(collection)
+        self._multiply = backend().system(self.manifold_.S_).multiply
+
     def _rank(self, asked: list[Asked], top: int | None) -> list[Ranking]:
         if not asked:
             return []
@@ -27,18 +32,18 @@ class UnnormalisedDiffusion(RegionalDiffusion):
         steps = self.parameters.get("max_iter", Manifold().max_iter)
         manifold.set_params(max_iter=1)  # for y alone
         seeds = [ranking.seed for ranking in super()._rank(asked, 1) if ranking.seed is not None]
-        S, alpha = manifold.S_, manifold.alpha
-        right = (1 - alpha) * dense(seeds, S.shape[0])
+        alpha = np.float32(manifold.alpha)
+        right = (1 - alpha) * dense(seeds, len(manifold.vectors_))
         # A region without neighbours has no degree; its equation is f = (1 − α) y by any scale.
         roots = np.sqrt(np.where(manifold.degrees_ > 0, manifold.degrees_, 1))[:, None].astype(np.float32)
 
         def system(g: FloatArray) -> FloatArray:
             f = roots * g
-            product: FloatArray = roots * (f - alpha * (S @ f))
+            product: FloatArray = roots * (f - alpha * self._multiply(f))
             return product
 
         f = roots * _conjugate_gradient(system, roots * right, steps)
-        residuals = _ratio(np.linalg.norm(right - f + alpha * (S @ f), axis=0), np.linalg.norm(right, axis=0))
+        residuals = _ratio(np.linalg.norm(right - f + alpha * self._multiply(f), axis=0), np.linalg.norm(right, axis=0))
         pooled = np.asarray(pooling_matrix(manifold.weights_, manifold.layout_) @ f)
         orders = [best_first(scores, top) for scores in pooled.T]
         return [

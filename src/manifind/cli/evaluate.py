@@ -5,11 +5,12 @@ from typing import Any
 
 import click
 
+from manifind.cli.describing import WHITEN, describer_of, describing, settings_of
 from manifind.cli.terminal import err, plain_errors, progress_bars, write_page
-from manifind.describe import POOLINGS, load_describer
 from manifind.evaluate import command as evaluation
 from manifind.evaluate.cache import usual_folder
 from manifind.evaluate.curves import FIGURES
+from manifind.evaluate.measures import DEFINITIONS
 from manifind.evaluate.methods import METHODS as EVALUATED
 from manifind.evaluate.published import known_descriptors
 from manifind.evaluate.writing import as_csv, as_json, as_table
@@ -45,7 +46,7 @@ from manifind.evaluate.writing import as_csv, as_json, as_table
 @click.option(
     "--ap",
     "definition",
-    type=click.Choice(["trapezoid", "mean"]),
+    type=click.Choice(list(DEFINITIONS)),
     default="trapezoid",
     show_default=True,
     help="The definition of average precision.",
@@ -63,8 +64,8 @@ from manifind.evaluate.writing import as_csv, as_json, as_table
 )
 @click.option("--descriptors", help="What the descriptors are, to stand beside published figures of the same.")
 @click.option("--query-counts", is_flag=True, help="A query's own photo counts as any other; else it is passed over.")
-@click.option("--backbone", default="mobilenet_v2", show_default=True, help="The network that describes photos.")
-@click.option("--pooling", type=click.Choice(list(POOLINGS)), help="How photos' regions are pooled.")
+@describing
+@WHITEN
 @click.option(
     "--cache", type=click.Path(path_type=Path), help="Where rankings are kept; ~/.cache/manifind/evaluate by default."
 )
@@ -84,7 +85,10 @@ def evaluate(
     debug: bool,
     /,
     backbone: str,
+    whiten: str,
     pooling: str | None,
+    scales: tuple[float, ...] | None,
+    long_side: int | None,
     cache: Path | None,
     no_cache: bool,
     output: Path | None,
@@ -95,10 +99,10 @@ def evaluate(
 ) -> None:
     """Measure methods on COLLECTION: an index, a folder of photos, or descriptors."""
     with plain_errors(debug, "interrupted; what was measured is kept, and the same command goes on from there."):
-        settings: dict[str, Any] = {} if pooling is None else {"pooling": pooling}
         wanted = evaluation.Request(**asked, cache=None if no_cache else cache or usual_folder())
+        settings = settings_of(pooling or wanted.pooling, scales, long_side)
         with progress_bars(hidden=as_json_ or as_csv_) as progress:
-            answer = evaluation.run(wanted, lambda: load_describer(backbone, **settings), progress, err.print)
+            answer = evaluation.run(wanted, lambda: describer_of(backbone, whiten, **settings), progress, err.print)
         if html is not None:
             write_page(html, answer.page())
         for file in [] if output is None else answer.write(output):

@@ -26,6 +26,7 @@ from manifind.types import StageProgress
 Say = Callable[[str], None]
 PAPER = "paper"
 RECIPES = (PAPER,)
+WANTED = {"photos": "photos", "index": "descriptors of an index"}
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,11 @@ class Request:
     query_counts: bool = False
     cache: Path | None = None
     fresh: bool = False
+
+    @property
+    def pooling(self) -> str | None:
+        """How the recipe pools the regions of photos, if it says."""
+        return "mac" if self.recipe == PAPER else None
 
 
 @dataclass(frozen=True)
@@ -129,7 +135,7 @@ def run(
         say(sentence)
     for one in choices:
         if not any(each.serves(one.method.wants) for each in data):
-            what = "photos" if one.method.wants == "photos" else f"{one.method.wants} descriptors"
+            what = WANTED.get(one.method.wants, f"{one.method.wants} descriptors")
             say(f"{one.method.name} wants {what}, which are not there; it is left out.")
     runner = Runner(cache, progress, say, fresh=asked.fresh)
     found = evaluate(data, choices, runner, definition=asked.definition, figures=wanted, descriptors=asked.descriptors)
@@ -142,9 +148,12 @@ def _choices(asked: Request, data: Sequence[Data]) -> list[Choice]:
     texts = [*asked.methods]
     if asked.recipe == PAPER:
         texts += methods_of_the_paper(columns)
+    usual = [method for method in METHODS.values() if method.usual]
+    if not any(one.serves("index") for one in data):
+        usual = [method for method in usual if method.wants != "index"]
     choices: list[Choice] = []
     for text in texts or [EVERY]:
-        choices += [chosen(m.name) for m in METHODS.values() if m.usual] if text == EVERY else [parse(text)]
+        choices += [chosen(method.name) for method in usual] if text == EVERY else [parse(text)]
     return list({one.key: one for one in choices}.values())
 
 
@@ -173,15 +182,8 @@ def _of_photos(asked: Request, photos: Photos) -> list[Data]:
     queries = [photos.queries(protocol) for protocol in protocols]
     collection, sizes = photos.collection()
     # A protocol that lists no images is about whatever the collection has: here, the photos that could be read.
-    protocols = [
-        photos.with_sizes(
-            protocol
-            if protocol.images != photos.names
-            else read_truth(path, collection.names, query_counts=asked.query_counts),
-            sizes,
-        )
-        for path, protocol in zip(asked.truths, protocols, strict=True)
-    ]
+    protocols = [read_truth(path, collection.names, query_counts=asked.query_counts) for path in asked.truths]
+    protocols = [photos.with_sizes(protocol, sizes) for protocol in protocols]
     collection, protocols = _with_distractors(asked, collection, protocols)
     return [
         prepare(
@@ -191,6 +193,7 @@ def _of_photos(asked: Request, photos: Photos) -> list[Data]:
             photos.path_of,
             describing_seconds=seconds,
             passed_over=tuple(photos.passed_over),
+            index=photos.index if isinstance(photos, IndexedPhotos) else None,
         )
         for protocol, (described, seconds) in zip(protocols, queries, strict=True)
     ]

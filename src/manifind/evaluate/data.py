@@ -12,7 +12,9 @@ from manifind.baselines import HammingQueryExpansion, NearestImages
 from manifind.baselines.scorer import Find
 from manifind.errors import InvalidInput
 from manifind.evaluate.collection import Described, of_protocol, of_queries
+from manifind.evaluate.index_search import IndexSearch
 from manifind.evaluate.protocol import Protocol, name_finder, some
+from manifind.index import Index
 from manifind.ranking import Ranking
 from manifind.types import FloatArray, Progress
 
@@ -34,6 +36,8 @@ class Data:
     """What describing one query took; None where descriptors came from elsewhere."""
     passed_over: tuple[str, ...] = ()
     """Files that could not be described, with the reason."""
+    index: Index | None = None
+    """The index that descriptors came from."""
 
     @cached_property
     def checksum(self) -> str:
@@ -51,7 +55,9 @@ class Data:
         return self.images.whole is not None and self.queries.whole is not None
 
     def serves(self, wants: str) -> bool:
-        """Whether there is what a method wants: "global" or "regional" descriptors, or "photos"."""
+        """Whether there is what a method wants: "global" or "regional" descriptors, "photos", or an "index"."""
+        if wants == "index":
+            return self.index is not None and self.query_photos is not None
         if wants == "photos":
             return self.photos is not None and self.query_photos is not None
         return self.regional or (wants == "global" and self.whole)
@@ -60,6 +66,8 @@ class Data:
         """Fit an estimator on the images: their descriptors, or the photos where it takes those."""
         if isinstance(estimator, HammingQueryExpansion):
             return estimator.fit(list(self.photos or ()), progress=progress)
+        if isinstance(estimator, IndexSearch) and self.index is not None:
+            return estimator.fit(self.index, self.protocol.images)
         rows = self.images.regional if self.regional else self.images.whole
         assert rows is not None  # noqa: S101 (`serves` was asked)
         whole = self.images.whole.vectors if self.whole and self.images.whole is not None else None
@@ -68,9 +76,9 @@ class Data:
     def search(self, estimator: Any, numbers: Sequence[int] | None = None) -> list[Ranking]:
         """Let a fitted estimator rank the images for all queries, or for some by number, in one batch."""
         places = range(len(self.protocol.queries)) if numbers is None else numbers
-        if isinstance(estimator, HammingQueryExpansion):
+        if isinstance(estimator, HammingQueryExpansion | IndexSearch):
             files, queries = self.query_photos or (), self.protocol.queries
-            return estimator.search_many([(files[i], queries[i].box) for i in places])
+            return list(estimator.search_many([(files[i], queries[i].box) for i in places]))
         wholes = self.queries.whole.vectors if self.whole and self.queries.whole is not None else None
         found: list[Ranking] = estimator.search_many(
             [self._query_regions[i] for i in places],

@@ -11,6 +11,7 @@ from manifind.errors import InvalidInput
 from manifind.evaluate.confidence import paired_many
 from manifind.evaluate.curves import CURVES, FIGURES, BySize, Curve, Gain, Wanted, by_size, curve, gains
 from manifind.evaluate.data import Data
+from manifind.evaluate.measures import DEFINITIONS
 from manifind.evaluate.methods import Choice
 from manifind.evaluate.protocol import Task
 from manifind.evaluate.published import Published, published
@@ -18,10 +19,6 @@ from manifind.evaluate.runs import Run, Runner
 from manifind.kernels import thread_count
 from manifind.version import VERSION
 
-DEFINED = {
-    "trapezoid": "average precision by the trapezoid under the precision-recall curve, as Oxford's own program has it",
-    "mean": "average precision as the mean of the precisions at the positives",
-}
 ALL_FIGURES = "all"
 SURE = 0.05
 """A difference with a larger p than this is not told from chance."""
@@ -119,7 +116,7 @@ class Evaluation:
 
     def facts(self) -> list[tuple[str, str]]:
         """Return data, checksums and versions, by name."""
-        found = [("average precision", DEFINED[self.definition])]
+        found = [("average precision", DEFINITIONS[self.definition])]
         for data in self.data:
             protocol, images = data.protocol, data.images
             kinds = [
@@ -182,8 +179,8 @@ def evaluate(
         Methods; one that the descriptors are not for is left out of the table.
     runner
         What runs them.
-    definition : {"trapezoid", "mean"}
-        Of average precision.
+    definition : str
+        Of average precision, one of `DEFINITIONS`.
     figures
         What `wanted_figures` returned.
     descriptors

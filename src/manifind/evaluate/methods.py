@@ -26,6 +26,7 @@ from manifind.baselines import (
     UnnormalisedDiffusion,
 )
 from manifind.errors import InvalidInput
+from manifind.evaluate.index_search import IndexSearch
 from manifind.manifold import Manifold
 
 PAPER = "Iscen et al., Efficient Diffusion on Region Manifolds, CVPR 2017"
@@ -38,7 +39,7 @@ class Method:
     name: str
     title: str
     wants: str
-    """What it ranks by: "global" or "regional" descriptors, or "photos"."""
+    """What it ranks by: "global" or "regional" descriptors, "photos", or an "index"."""
     source: str
     make: Callable[..., Any]
     """Called with the parameters: an estimator with ``fit`` and ``search_many``."""
@@ -178,6 +179,7 @@ METHODS: dict[str, Method] = {
             KS,
             {name: value for name, value in Manifold().get_params().items() if name in KS},
         ),
+        Method("index", "Search of the index", "index", "this index", IndexSearch),
         Method(
             "unnormalised-diffusion",
             "Regional diffusion, eq. 18 not normalised",

@@ -16,6 +16,7 @@ from manifind.evaluate.writing import (
     curve_cells,
     difference_cells,
     legend,
+    line_cells,
     method_cells,
     parameter_cells,
     published_cells,
@@ -56,6 +57,8 @@ def _sections(found: Evaluation, pictures: dict[str, bytes], find: Find | None) 
         )
         shown = "".join(_gain(found, one, find) for one in found.gains)
         yield "What regional diffusion gains over global diffusion", said + shown
+    if line_cells(found)[1]:
+        yield "At the line", table(*line_cells(found))
     yield "Off line", table(*cost_cells(found))
     for title, cells in (
         ("Which differences are more than chance", difference_cells(found)),

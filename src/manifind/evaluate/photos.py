@@ -28,7 +28,7 @@ from manifind.describe.whitening import unit_rows
 from manifind.errors import InvalidInput
 from manifind.evaluate.cache import Cache
 from manifind.evaluate.collection import Described, described
-from manifind.evaluate.protocol import Protocol, name_finder, shown, some
+from manifind.evaluate.protocol import Protocol, around, boxes_in, name_finder, shown, some
 from manifind.index import Index
 from manifind.types import Box, FloatArray, StageProgress
 
@@ -222,25 +222,18 @@ class Photos:
             letter = parts[-2][2:3] if len(parts) > 1 and not parts[0].lower().endswith("-m") else ""
             own = {}
             for image in positives.tolist():
-                lines = self._text_beside(protocol.images[image])
-                if len(lines) == 2 and letter in ("a", "b"):
-                    lines = [lines[0 if letter == "a" else 1]]
-                if lines:
-                    corners = np.array([(x, y, x + w, y + h) for x, y, w, h in lines])
-                    low, high = corners[:, :2].min(axis=0), corners[:, 2:].max(axis=0)
-                    own[image] = (float(low[0]), float(low[1]), float(high[0]), float(high[1]))
+                listed = self._boxes_beside(protocol.images[image])
+                if len(listed) == 2 and letter in ("a", "b"):
+                    listed = [listed[0 if letter == "a" else 1]]
+                if listed:
+                    own[image] = around(listed)
             boxes.append(own)
         return tuple(boxes) if any(boxes) else ()
 
-    def _text_beside(self, name: str) -> list[tuple[float, float, float, float]]:
+    def _boxes_beside(self, name: str) -> list[Box]:
         path = self.path_of(name)
         beside = None if path is None else path.with_suffix(".txt")
-        if beside is None or not beside.is_file():
-            return []
-        lines = [line.split() for line in beside.read_text(encoding="utf-8").splitlines() if line.strip()]
-        if any(len(words) != 4 for words in lines):
-            raise InvalidInput(f"{beside} is no list of boxes; each line has x, y, width and height.")
-        return [(float(a), float(b), float(c), float(d)) for a, b, c, d in lines]
+        return boxes_in(beside) if beside is not None and beside.is_file() else []
 
 
 class IndexedPhotos(Photos):

@@ -6,7 +6,7 @@ a ruler that is off by a few images gives figures that look right.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 import numpy.typing as npt
@@ -248,6 +248,31 @@ def as_box(values: object, whose: str) -> Box:
     except (TypeError, ValueError):
         raise InvalidInput(f"the box of {whose} is {values!r}; give four numbers x0, y0, x1, y1 in pixels.") from None
     return x0, y0, x1, y1
+
+
+def boxes_in(file: Path) -> list[Box]:
+    """Read the boxes that INSTRE and ILIAS have in a text file beside each photo: x, y, width, height, a line each."""
+    try:
+        lines = [[float(word) for word in line.split()] for line in file.read_text(encoding="utf-8").splitlines()]
+    except ValueError:
+        lines = [[]]
+    if any(len(line) not in (0, 4) for line in lines) or lines == [[]]:
+        raise InvalidInput(f"{file} is no list of boxes; each line has x, y, width and height.")
+    return [(x, y, x + w, y + h) for x, y, w, h in filter(None, lines)]
+
+
+def box_around(file: Path) -> Box:
+    """Return the one box that holds all boxes of a file."""
+    boxes = boxes_in(file)
+    if not boxes:
+        raise InvalidInput(f"{file} has no box; each line has x, y, width and height.")
+    return around(boxes)
+
+
+def around(boxes: Sequence[Box]) -> Box:
+    """Return the one box that holds all of some boxes."""
+    x0, y0, x1, y1 = zip(*boxes, strict=True)
+    return min(x0), min(y0), max(x1), max(y1)
 
 
 def _wrong_boxes(protocol: Protocol) -> list[str]:

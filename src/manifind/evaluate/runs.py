@@ -24,8 +24,6 @@ from manifind.version import VERSION
 
 AT = (1, 5, 10)
 """Ranks at which the mean precision is given, as in the Revisited protocol."""
-CUTS = (100, 1000)
-"""Ranks at which mAP is cut: Google Landmarks, and ILIAS."""
 ALONE = 5
 """Queries that are searched for one by one, to time a single search."""
 LAYOUT = 2
@@ -45,6 +43,8 @@ class Run:
     batch, ``single_seconds`` of one alone, the ``residual`` of a solver, and what the method itself says of costs."""
     kept: bool
     """Whether it was taken from an earlier run."""
+    lines: tuple[int, ...] | None = None
+    """How many images of each query the method believes in; None where it draws no line."""
 
     def _each(self, task: Task, measure: Callable[..., float]) -> npt.NDArray[np.float64]:
         """Return a measure of each query; NaN for one without positives in this task."""
@@ -81,10 +81,17 @@ class Run:
             each = 100 * self.average_precisions(task, definition)
             found[f"mAP_{definition}"] = float(np.nanmean(each))
             found[f"mAP_{definition}_low"], found[f"mAP_{definition}_high"] = interval(each)
+        if self.lines is not None:
+            pairs = [
+                measures.precision_and_recall(ranked, wanted, line, passed_over)
+                for ranked, wanted, line, passed_over in zip(
+                    self.rankings, task.positives, self.lines, task.junk, strict=True
+                )
+                if len(wanted)
+            ]
+            found["line_precision"], found["line_recall"] = (100 * np.mean(pairs, axis=0)).tolist()
         for k in AT:
             found[f"mP@{k}"] = float(100 * np.nanmean(self._each(task, partial(measures.precision_at, k=k))))
-        for k in CUTS:
-            found[f"mAP@{k}"] = float(100 * np.nanmean(self._each(task, partial(measures.average_precision_at, k=k))))
         return found
 
 
@@ -143,7 +150,7 @@ class Runner:
         stored = None if self._fresh else self._cache.get(_key(data, choice))
         if stored is None or len(stored[1]["images"]) != len(data.protocol.queries):
             return None
-        return Run(choice, data, _unpadded(stored[1]["images"]), stored[0]["costs"], kept=True)
+        return _run(choice, data, stored[1], stored[0]["costs"], kept=True)
 
     def _computed(self, data: Data, choice: Choice, last: Any, lists: "_Lists") -> tuple[Any, Run]:
         with warnings.catch_warnings():
@@ -154,18 +161,21 @@ class Runner:
         for row, ranking in zip(table, rankings, strict=True):
             row[: len(ranking)] = ranking.images
         key = _key(data, choice)
-        self._cache.put(key, {"costs": costs}, {"images": table})
+        arrays = {"images": table}
+        lines = [getattr(ranking, "likely", None) for ranking in rankings]
+        if None not in lines:
+            arrays["lines"] = np.array(lines, np.int32)
+        self._cache.put(key, {"costs": costs}, arrays)
         # What was written is memory-mapped: of many methods on many queries it need not all be in memory.
         stored = self._cache.get(key)
-        images = table if stored is None else stored[1]["images"]
-        return estimator, Run(choice, data, _unpadded(images), costs, kept=False)
+        return estimator, _run(choice, data, arrays if stored is None else stored[1], costs, kept=False)
 
     def _searched(
         self, data: Data, choice: Choice, last: Any, lists: "_Lists"
     ) -> tuple[Any, list[Ranking], dict[str, float]]:
         """Return the fitted estimator, its rankings, and its costs; the last one serves again where it can."""
         parameters = dict(choice.parameters)
-        serves = type(last) is choice.method.make and last.serves(parameters)
+        serves = type(last) is choice.method.make and hasattr(last, "serves") and last.serves(parameters)
         stage = f"{choice.method.name}, {data.protocol.name}"
         progress = partial(self._progress, stage)
         began, shared = time.perf_counter(), lists.seconds
@@ -216,10 +226,20 @@ def _k(choice: Choice) -> int:
     return k if isinstance(k, int) else 0
 
 
+def _run(
+    choice: Choice, data: Data, arrays: dict[str, npt.NDArray[Any]], costs: dict[str, float], *, kept: bool
+) -> Run:
+    lines = tuple(arrays["lines"].tolist()) if "lines" in arrays else None
+    return Run(choice, data, _unpadded(arrays["images"]), costs, kept, lines)
+
+
 def _unpadded(table: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int32], ...]:
     """Return the rows of a table without the -1 at their ends, as views."""
     return tuple(row[: np.count_nonzero(row >= 0)] for row in table)
 
 
 def _key(data: Data, choice: Choice) -> dict[str, Any]:
-    return {"descriptors": data.checksum, "method": choice.key, "version": VERSION, "layout": LAYOUT}
+    key = {"descriptors": data.checksum, "method": choice.key, "version": VERSION, "layout": LAYOUT}
+    if data.index is not None and choice.method.wants == "index":
+        key["index"] = repr(data.index.manifold)
+    return key

@@ -4,6 +4,7 @@
 
 ======================================== ==========================================================================
 a folder of ``*_query.txt``              Oxford5k and Paris6k, with ``*_good.txt``, ``*_ok.txt``, ``*_junk.txt``
+a folder of ``*/query`` and ``*/pos``    ILIAS: ``ilias_core``, with a box beside each photo
 a JSON object of key → name, good, ok …  the same in one file
 ``gnd_*.pkl``                            Revisited Oxford and Paris: read without running anything in it
 ``gnd_*.mat``                            INSTRE, or the others as MATLAB has them; version 5 or 7.3
@@ -16,7 +17,7 @@ a JSON object of images and queries      Revisited in one file, where queries ha
 import csv
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,18 @@ import numpy.typing as npt
 
 from manifind.errors import InvalidInput
 from manifind.evaluate.matlab import read_matlab
-from manifind.evaluate.protocol import Images, Protocol, QueryPhoto, Task, as_box, name_finder, numbers_of, some, twice
+from manifind.evaluate.protocol import (
+    Images,
+    Protocol,
+    QueryPhoto,
+    Task,
+    as_box,
+    box_around,
+    name_finder,
+    numbers_of,
+    some,
+    twice,
+)
 from manifind.evaluate.unpickle import read_pickle
 from manifind.types import Box
 
@@ -48,7 +60,8 @@ def read_truth(path: Path, names: Sequence[str] | None = None, *, query_counts: 
 
 def _read(path: Path, names: Sequence[str] | None, *, query_counts: bool) -> Protocol:
     if path.is_dir():
-        return oxford_folder(path, _needed(names, path))
+        read = ilias if any(path.glob("*/query/Q*_bbox.txt")) else oxford_folder
+        return read(path, _needed(names, path))
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist; give the file or folder of a ground truth.")
     suffix = path.suffix.lower()
@@ -251,6 +264,39 @@ def holidays(path: Path) -> Protocol:
             junk.append(np.array([number], np.int64))
     task = Task("Holidays", tuple(positives), tuple(junk))
     return Protocol("Holidays", tuple(names), tuple(queries), (task,), files=(str(path),))
+
+
+# -- ILIAS -------------------------------------------------------------------------------------------------------------
+
+
+def ilias(folder: Path, names: Sequence[str]) -> Protocol:
+    """Read ILIAS (Kordopatis-Zilos et al., CVPR 2025) off its folder ``ilias_core``, one folder an object.
+
+    ``OBJECT/query/Q*.jpg`` are queries and ``OBJECT/pos/P*.jpg`` their positives, each with a text file of boxes, x, y,
+    width and height; all that a query's boxes hold is looked for. Every other photo of the collection is a distractor,
+    but for the query photos, which are no part of it.
+    """
+    images = tuple(name for name in names if "query" not in PurePosixPath(name).parts[-2:-1])
+    find, missing = name_finder(images), list[str]()
+    queries: list[QueryPhoto] = []
+    positives: list[Images] = []
+    objects: list[dict[int, Box]] = []
+    for one in sorted(path for path in folder.iterdir() if (path / "query").is_dir()):
+        listed = [(f"{one.name}/pos/{file.stem.removesuffix('_bbox')}", file) for file in _box_files(one / "pos")]
+        wanted = numbers_of([name for name, _ in listed], find, missing)
+        boxes = {number: box_around(file) for name, file in listed if (number := find(name)) is not None}
+        for file in _box_files(one / "query"):
+            name = f"{one.name}/query/{file.stem.removesuffix('_bbox')}"
+            queries.append(QueryPhoto(name, f"{name}.jpg", box_around(file)))
+            positives.append(wanted)
+            objects.append(boxes)
+    _refuse_missing(missing, str(folder))
+    task = Task("ILIAS", tuple(positives), tuple(np.empty(0, np.int64) for _ in queries))
+    return Protocol("ILIAS", images, tuple(queries), (task,), objects=tuple(objects), files=(str(folder),))
+
+
+def _box_files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*_bbox.txt"))
 
 
 # -- anybody's ---------------------------------------------------------------------------------------------------------

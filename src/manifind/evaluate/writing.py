@@ -12,9 +12,10 @@ import numpy as np
 
 from manifind.evaluate.confidence import interval
 from manifind.evaluate.curves import BySize, Curve, fixed_parameters
-from manifind.evaluate.evaluation import DEFINED, SURE, Evaluation, versions
+from manifind.evaluate.evaluation import SURE, Evaluation, versions
+from manifind.evaluate.measures import DEFINITIONS
 from manifind.evaluate.published import PAPER
-from manifind.evaluate.runs import AT, CUTS, Run
+from manifind.evaluate.runs import AT, Run
 from manifind.kernels import thread_count
 from manifind.version import VERSION
 
@@ -36,9 +37,10 @@ def legend(found: Evaluation) -> str:
     """Say what the figures of the table are."""
     queries = ", ".join(f"{len(data.protocol.queries)} of {data.protocol.name}" for data in found.data)
     return (
-        f"mAP in percent; {DEFINED[found.definition]}. ± is half of the 95 % interval that drawing other queries like "
-        f"these would give ({queries}); ~ marks what a paired test does not tell from the best of its column (p ≥ "
-        f"{SURE:g}). Times of one query alone, all stages but describing it, and of all in one batch."
+        f"mAP in percent; {DEFINITIONS[found.definition]}. ± is half of the 95 % interval that drawing other queries "
+        f"like these would give ({queries}); ~ marks what a paired test does not tell from the best of its column (p ≥ "
+        f"{SURE:g}). Times of one query alone, all stages but describing it, of all in one batch, and, where photos "
+        "are described, of one alone with that."
     )
 
 
@@ -49,7 +51,9 @@ def method_cells(found: Evaluation) -> Cells:
     """Return mAP of every method in every column, and the times of a query."""
     unsure = {(name, choice.key) for name, _, others in found.compared() for choice, _, p in others if p >= SURE}
     columns = found.columns()
+    described = any(data.describing_seconds is not None for data in found.data)
     header = ["method", *(name for name, _, _ in columns), "ms a query", "in a batch"]
+    header += ["with describing"] if described else []
     rows = []
     for choice, runs in found.rows():
         cells = [choice.title]
@@ -61,7 +65,8 @@ def method_cells(found: Evaluation) -> Cells:
             mark = "~" if (name, choice.key) in unsure else ""
             cells.append(f"{run.mean_average_precision(task, found.definition):.2f} ±{(high - low) / 2:.1f}{mark}")
         costs = _first(runs).costs
-        rows.append([*cells, f"{1e3 * costs['single_seconds']:.1f}", f"{1e3 * costs['batch_seconds']:.1f}"])
+        cells += [f"{1e3 * costs['single_seconds']:.1f}", f"{1e3 * costs['batch_seconds']:.1f}"]
+        rows.append([*cells, f"{1e3 * with_describing(_first(runs)):.1f}"] if described else cells)
     return header, rows
 
 
@@ -74,6 +79,19 @@ def difference_cells(found: Evaluation) -> Cells:
         for choice, difference, p in others
     ]
     return header, rows
+
+
+def line_cells(found: Evaluation) -> Cells:
+    """Return precision and recall of what stands above the line, for methods that draw one."""
+    rows = []
+    for choice, runs in found.rows():
+        for (name, _, task), run in zip(found.columns(), runs, strict=True):
+            if run is not None and run.lines is not None:
+                figures = run.figures(task)
+                count = f"{np.mean(run.lines):.1f}"
+                shown = [f"{figures[f'line_{what}']:.1f}" for what in ("precision", "recall")]
+                rows.append([choice.title, name, count, *shown])
+    return ["method", "column", "images above the line", "precision", "recall"], rows
 
 
 def cost_cells(found: Evaluation) -> Cells:
@@ -148,6 +166,12 @@ def size_cells(sizes: BySize) -> Cells:
     return header, rows
 
 
+def with_describing(run: Run) -> float:
+    """Return the seconds of one query alone, from its pixels on; photos and an index are searched by pixels anyway."""
+    by_pixels = run.choice.method.wants in ("photos", "index")
+    return run.costs["single_seconds"] + (0.0 if by_pixels else run.data.describing_seconds or 0.0)
+
+
 def _first(runs: Sequence[Run | None]) -> Run:
     return next(run for run in runs if run is not None)
 
@@ -158,6 +182,8 @@ def _first(runs: Sequence[Run | None]) -> Run:
 def as_table(found: Evaluation, *, paper: bool = False) -> str:
     """Return the table for a terminal; with the paper's figures beside ours where those were asked for."""
     parts = [_aligned(*method_cells(found)), legend(found), *found.warnings()]
+    if line_cells(found)[1]:
+        parts.append(_aligned(*line_cells(found)))
     if paper:
         header, rows = published_cells(found, paper_only=True)
         parts.append(_aligned(header[:-1], [row[:-1] for row in rows]))
@@ -185,6 +211,7 @@ def as_markdown(found: Evaluation) -> str:
     if found.sizes is not None:
         parts.append(f"## Precision by object size, {found.sizes.column}\n\n{_markdown(*size_cells(found.sizes))}")
     for title, cells in (
+        ("At the line", line_cells(found)),
         ("Off line", cost_cells(found)),
         ("Which differences are more than chance", difference_cells(found)),
         ("Published", published_cells(found)),
@@ -205,8 +232,8 @@ def as_csv(found: Evaluation) -> str:
     """Return a line for each method and column, with every measure."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    measures = ["mAP_trapezoid", "mAP_mean", *(f"mP@{k}" for k in AT), *(f"mAP@{k}" for k in CUTS)]
-    measures += ["mAP_trapezoid_low", "mAP_trapezoid_high", "mAP_mean_low", "mAP_mean_high"]
+    measures = [*(f"mAP_{name}" for name in DEFINITIONS), *(f"mP@{k}" for k in AT)]
+    measures += [f"mAP_{name}_{end}" for name in DEFINITIONS for end in ("low", "high")]
     times = ["ms_a_query", "ms_alone", "fit_seconds"]
     writer.writerow(["method", "parameters", "data", "task", *measures, *times])
     for row in _measured(found):
@@ -223,7 +250,7 @@ def as_json(found: Evaluation) -> str:
         "versions": versions(),
         "threads": thread_count(),
         "definition": found.definition,
-        "definition_in_words": DEFINED[found.definition],
+        "definition_in_words": DEFINITIONS[found.definition],
         "warnings": found.warnings(),
         "data": [
             {

@@ -10,18 +10,13 @@
 #include <thread>
 #include <utility>
 
+#include "candidates.h"
 #include "parallel.h"
 
 namespace manifind {
 namespace {
 
-constexpr float NOTHING = -std::numeric_limits<float>::infinity();
-constexpr float NEVER = std::numeric_limits<float>::infinity();
-
-constexpr float LARGEST = 1e15f;     // whose products can be added up
-
 constexpr int64_t MANY_ROWS = 1024;  // of a task that does little for each
-constexpr int64_t TILE_ROWS = 64;    // that a strip of others is multiplied with at a time
 
 constexpr int64_t CELL = 64;         // rows for each mean
 constexpr int64_t CELL_ROWS = 256;   // rows of a task that looks for means
@@ -151,14 +146,18 @@ void Descent::start_compressing() {
               for (int64_t i = task * MANY_ROWS; i < std::min(n_, (task + 1) * MANY_ROWS); ++i) {
                   loops_.widen(vectors_, i, s.floats.data());
                   bool sound = true;  // or products would not be numbers, and lists would stay short
-                  for (float value : s.floats) sound &= std::fabs(value) <= LARGEST;
+                  for (float value : s.floats) sound &= std::fabs(value) <= LONGEST;
                   if (!sound) throw std::invalid_argument("vectors has values that are not finite, or huge");
                   if (packing_ == Packing::int8)
-                      loops_.compress(s.floats.data(), d_, words_ * 4, &bytes_[i * words_ * 4], &scales_[i],
-                                      &biases_[i]);
+                      squeeze(s.floats.data(), i);
               }
           },
           [this] { choose_means(); });
+}
+
+void Descent::squeeze(const float* row, int64_t place) {
+    float error, length;
+    loops_.compress(row, d_, words_ * 4, &bytes_[place * words_ * 4], &scales_[place], &biases_[place], &error, &length);
 }
 
 // Places from n on are means.
@@ -257,7 +256,7 @@ void Descent::compact(int64_t row, Scratch& s) const {
 void Descent::set_mean(int64_t mean, const float* row) {
     const int64_t place = n_ + mean;
     if (packing_ == Packing::int8)
-        loops_.compress(row, d_, words_ * 4, &bytes_[place * words_ * 4], &scales_[place], &biases_[place]);
+        squeeze(row, place);
     else
         std::copy_n(row, d_, &means_[mean * d_]);
 }

@@ -60,6 +60,7 @@ class Descent {
     void start(int64_t tasks, double share, std::function<void(int64_t, Scratch&)> work, std::function<void()> end);
 
     void start_compressing();
+    void squeeze(const float* row, int64_t place);
     void choose_means();
     void set_mean(int64_t mean, const float* row);
     void start_coarse(int round);
