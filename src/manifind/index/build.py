@@ -16,7 +16,7 @@ from manifind import kernels
 from manifind.diffusion.engines import WHOLE_UP_TO
 from manifind.errors import Damaged, InvalidInput, ManifindWarning
 from manifind.index.catalogue import Catalogue, ImageRecord, SkippedRecord
-from manifind.index.estimate import Announce, prepared, reading_limits
+from manifind.index.estimate import Announce, admitted, reading_limits
 from manifind.index.gather import described, plan
 from manifind.index.generation import CATALOGUE, Generation
 from manifind.index.journal import Journal
@@ -87,7 +87,7 @@ def build(
     manifest = recipe.manifest
     with Journal(writer.work / JOURNAL, recipe.fingerprint, recipe.describer.dimension) as journal:
         chosen = plan(wanted, journal, None if known is None else known.catalogue, report)
-        scratch = prepared(writer.path, recipe, chosen, known, memory, announce)
+        scratch = admitted(writer.path, recipe, chosen, known, memory, announce)
         images, skipped = described(chosen, recipe.describer, journal, recipe.means, report, **reading_limits(memory))
         if not images:
             disk.remove_folder(writer.work)
@@ -105,7 +105,7 @@ def build(
             _write(writer, recipe, catalogue, regions, manifold)
         used = {image.sha256 for image in images}
         # Photos that an interrupted run described stay for the next, unless this one looked at all there are.
-        if not wanted.kept or used.issuperset(journal.contents()):
+        if not wanted.unread or used.issuperset(journal.contents()):
             disk.remove_folder(writer.work)
         else:
             for name in (VECTORS, SINGLE):

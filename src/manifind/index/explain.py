@@ -137,5 +137,9 @@ def best_path(S: sp.csr_array, alpha: float, seed: Seed, scores: FloatArray, tar
 
 
 def _length(flow: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
-    """Return −log of a flow of at most one; never quite zero, which a sparse graph would take for no edge."""
-    return np.maximum(-np.log(np.minimum(flow.astype(np.float64), 1)), 1e-12)
+    """Return −log of a flow of at most one; never quite zero, which a sparse graph would take for no edge.
+
+    Where nothing flows, as between regions whose affinity is no positive number, the way is endless.
+    """
+    flows = np.where(flow > 0, flow, np.nan).astype(np.float64)
+    return np.nan_to_num(np.maximum(-np.log(np.minimum(flows, 1)), 1e-12), nan=np.inf)

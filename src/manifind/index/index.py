@@ -469,6 +469,11 @@ class Index:
     def __len__(self) -> int:
         return len(self.catalogue)
 
+    def __repr__(self) -> str:
+        if self._closed:
+            return f"Index({str(self.path)!r}, closed)"
+        return f"Index({str(self.path)!r}: {len(self):,} photos of {self.root}, generation {self.generation})"
+
 
 def _check_free(target: Path) -> None:
     """Raise `InvalidInput` where an index is, or was before its manifest was lost."""
