@@ -132,9 +132,9 @@ def descend(
 ) -> tuple[IntArray, FloatArray]:
     """Find nearly the `k` most similar other rows of each row, best first, in the compiled core: NN-Descent.
 
-    See ``core/descent.h``. The similarities are exact; which rows they are of is decided in eight bits, which cannot
-    tell apart what differs by less than some 0.001: of thousands of nearly equal rows, frames of a video say, it finds
-    few of the very nearest. The same seed gives the same lists, whatever the number of threads.
+    See ``core/descent.h``. The similarities are exact; which rows they are of is decided in eight bits, and in float32
+    where eight bits cannot tell a row's neighbours apart, as with frames of a video. The same seed gives the same lists,
+    whatever the number of threads.
 
     It takes memory for a copy of `vectors` in eight bits, for lists of 12 bytes an entry beside those returned, and
     about a kilobyte a row for what was compared already; most of it is free again when the lists returned are written.
