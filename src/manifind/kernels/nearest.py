@@ -133,8 +133,8 @@ def descend(
     """Find nearly the `k` most similar other rows of each row, best first, in the compiled core: NN-Descent.
 
     See ``core/descent.h``. The similarities are exact; which rows they are of is decided in eight bits, and in float32
-    where eight bits cannot tell a row's neighbours apart, as with frames of a video. The same seed gives the same lists,
-    whatever the number of threads.
+    where eight bits cannot tell a row's neighbours apart, as with frames of a video. The same seed gives the same
+    lists, whatever the number of threads.
 
     It takes memory for a copy of `vectors` in eight bits, for lists of 12 bytes an entry beside those returned, and
     about a kilobyte a row for what was compared already; most of it is free again when the lists returned are written.
