@@ -27,10 +27,9 @@ import scipy.sparse as sp
 from scipy.sparse.linalg import cg
 from threadpoolctl import threadpool_limits
 
-from manifind import Manifold
+from manifind import Manifold, kernels
 from manifind.diffusion import dense, seed
 from manifind.graph import Neighbours
-from manifind.kernels import nearest
 from manifind.types import FloatArray, IntArray
 from setting import BATCH, collection, cpu, in_turns, versions
 
@@ -80,9 +79,9 @@ def query_costs(
     index.add(manifold.vectors_)
     S = manifold.S_.astype(np.float64)
     system = sp.csr_array(sp.eye_array(n) - manifold.alpha * S)
+    rows = kernels.as_rows(manifold.vectors_)
     seeds = [
-        seed(Neighbours(*nearest(query, manifold.vectors_, manifold.query_k)), manifold.query_k, manifold.gamma)
-        for query in queries
+        seed(Neighbours(*rows.nearest(query, manifold.query_k)), manifold.query_k, manifold.gamma) for query in queries
     ]
     right = [(1 - manifold.alpha) * dense([one], n)[:, 0].astype(np.float64) for one in seeds]
     turn = iter(range(10**9))

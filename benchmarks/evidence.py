@@ -31,7 +31,7 @@ from manifind import Manifold
 from manifind import manifold as manifold_module
 from manifind.demo import scenes
 from manifind.diffusion import Seed, opposed
-from manifind.index import Generation, Index, Query, Search, View, evidence, rank
+from manifind.index import Generation, Index, QueryRegions, Search, View, evidence, rank, whole_box
 from manifind.ranking import Ranking
 from manifind.types import FloatArray
 
@@ -52,7 +52,7 @@ class Known:
     """Photos that the query was cut from."""
 
     def searches(self, queries: Sequence[FloatArray] | None = None) -> list[Search]:
-        views = [Query.of([View(q, np.zeros((len(q), 4), np.float32))]) for q in queries or self.queries]
+        views = [QueryRegions.of([View(q, np.zeros((len(q), 4), np.float32))]) for q in queries or self.queries]
         return rank(self.state, views, None)
 
 
@@ -89,7 +89,8 @@ def demo_scenes(folder: Path) -> tuple[Known, Index, scenes.Scenes]:
 
 
 def _cut(index: Index, file: Path, box: Sequence[float]) -> Any:
-    pixels, (x0, y0, x1, y1) = index.cut(file, box)
+    pixels = index.pixels(file)
+    x0, y0, x1, y1 = whole_box(box, pixels.shape[1], pixels.shape[0])
     return pixels[y0:y1, x0:x1]
 
 

@@ -33,6 +33,8 @@ from manifind import Manifold
 from manifind.describe import load_describer
 from manifind.index import Generation, Index
 from manifind.index.catalogue import Catalogue, ImageRecord
+from manifind.index.manifest import SHIPPED, WhiteningOrigin
+from manifind.index.recipe import Recipe
 from manifind.serve import Settings, create_app
 from setting import collection, cpu
 
@@ -52,9 +54,8 @@ def index_of_regions(saved: Path | None, rows: int | None, k: int) -> tuple[Inde
     records = [ImageRecord(i, f"{i:06d}.jpg", f"{i:064x}", 0, 0, 1024, 768) for i in range(photos)]
     boxes = np.tile(np.array([0, 0, 1024, 768], np.float32), (len(manifold.vectors_), 1))
     describer = load_describer()
-    fields = {"root": "/nowhere", "backbone": "mobilenet_v2", "describer": describer.fingerprint()}
-    fields["whitening"] = {"from": "shipped", "photos": None}
-    state = Generation(1, "benchmark", fields, Catalogue.of(records, []), manifold, boxes, None, {})
+    recipe = Recipe(Path("/nowhere"), describer, {}, None, "mobilenet_v2", WhiteningOrigin(SHIPPED))
+    state = Generation(1, "benchmark", recipe.manifest, Catalogue.of(records, []), manifold, boxes, None, {})
     return Index(Path("/nowhere/regions.manifind"), state, describer), name
 
 
@@ -62,8 +63,8 @@ def run_services(path: Path | None, saved: Path | None, rows: int | None, k: int
     """Serve one index twice, with batches and without; the ports and what is served are told through the pipe."""
     index, name = index_of_regions(saved, rows, k) if path is None else (Index.open(path), path.name)
     if foreign:  # lists that nobody vouches for do not serve a query
-        manifold = index._now.manifold
-        manifold.graph_ = manifold.graph_._replace(method="given")
+        fitted = index._now.manifold._fitted
+        fitted.built = fitted.built._replace(method="given")
     servers = [
         uvicorn.Server(
             uvicorn.Config(

@@ -32,12 +32,12 @@ from threadpoolctl import threadpool_limits
 
 import oxford5k_data
 from manifind import Manifold, kernels
-from manifind.diffusion import ENGINES, dense, seed
-from manifind.diffusion.prepared import PREPARED
-from manifind.graph import Neighbours, exact_neighbours, normalise, normalised_affinity, restrict
+from manifind.diffusion import ENGINES, Seed, Setting, dense, seed
+from manifind.graph import Neighbours, exact_neighbours, normalise, normalised_affinity
 from manifind.graph import nn_descent_neighbours as descent_neighbours
-from manifind.graph.affinity import _mutual_affinity as plain_affinity
-from manifind.kernels import nearest
+from manifind.graph.affinity import SLACK
+from manifind.kernels.cpu.affinity import mutual_affinity as plain_affinity
+from manifind.ranking import pooling_matrix
 from manifind.types import FloatArray, IntArray
 from setting import BATCH, Clock, collection, cpu, limits, versions
 
@@ -123,7 +123,7 @@ def affinity(arguments: argparse.Namespace, clock: Clock) -> list[Row]:
     gamma = 3.0
     seconds = clock.in_turns(
         arguments.repeats,
-        lambda: normalise(plain_affinity(lists, gamma)),
+        lambda: normalise(plain_affinity(*lists, gamma, SLACK)),
         lambda: normalised_affinity(lists, gamma),
     )
     size = lists.ids.nbytes + lists.similarities.nbytes
@@ -144,7 +144,8 @@ def fitted(arguments: argparse.Namespace) -> tuple[Manifold, list[FloatArray]]:
 
 
 def right_hand_sides(manifold: Manifold, queries: list[FloatArray]) -> FloatArray:
-    found = [Neighbours(*nearest(query, manifold.vectors_, manifold.query_k)) for query in queries]
+    rows = kernels.as_rows(manifold.vectors_)
+    found = [Neighbours(*rows.nearest(query, manifold.query_k)) for query in queries]
     return dense([seed(one, manifold.query_k, manifold.gamma) for one in found], len(manifold.vectors_))
 
 
@@ -160,7 +161,10 @@ def query(arguments: argparse.Namespace, clock: Clock) -> list[Row]:
 
 def solvers(manifold: Manifold, y: FloatArray, clock: Clock, repeats: int) -> list[Row]:
     """Time the solvers by query, and compare the first hundred images."""
-    S, pool = manifold.S_, manifold._part(None).pool
+    S, pool = manifold.S_, pooling_matrix(manifold.weights_, manifold.layout_)
+    own_system = kernels.backend().system(S, manifold.degrees_)
+    seeds = [Seed(rows := np.flatnonzero(one).astype(np.int32), one[rows]) for one in y.T]
+    divided = own_system.divide() if kernels.compiled() else None  # type: ignore[attr-defined]
     system = sp.csr_array(sp.eye_array(len(y)) - ALPHA * S.astype(np.float64))
     turn = iter(range(10**9))
 
@@ -170,8 +174,10 @@ def solvers(manifold: Manifold, y: FloatArray, clock: Clock, repeats: int) -> li
             return cg(system, b, rtol=TOL, maxiter=STEPS)[0]
 
     def solved(engine: str, columns: list[int]) -> FloatArray:
-        own = y if len(columns) == y.shape[1] else np.ascontiguousarray(y[:, columns])
-        return ENGINES[engine](S, own, ALPHA, STEPS, TOL).scores
+        prepared = divided if engine == "local" else None
+        return (
+            ENGINES[engine].solve(own_system, [seeds[i] for i in columns], Setting(ALPHA, STEPS, TOL), prepared).scores
+        )
 
     everything, sample = list(range(BATCH)), list(range(0, BATCH, 8))
     solved("cg", everything)  # orders the graph, once
@@ -227,14 +233,14 @@ def neighbours(arguments: argparse.Namespace, clock: Clock) -> list[Row]:
         return ids
 
     def ours(which: int | None = None) -> IntArray:
-        return nearest(queries[next(turn) % BATCH if which is None else which], vectors, k)[0]
+        return rows.nearest(queries[next(turn) % BATCH if which is None else which], k)[0]
 
-    for _ in range(2):  # the second search compresses
-        ours()
+    rows = kernels.as_rows(vectors)
+    ours()  # compresses, once
     everything = np.concatenate(queries)
     works = {"faiss IndexFlatIP, BLAS": flat, "nearest": ours, f"nearest, {BATCH} queries": None}
     seconds = clock.in_turns(4 * arguments.repeats, flat, ours)
-    seconds += [one / BATCH for one in clock.in_turns(arguments.repeats, lambda: nearest(everything, vectors, k))]
+    seconds += [one / BATCH for one in clock.in_turns(arguments.repeats, lambda: rows.nearest(everything, k))]
     found = np.mean(
         [len(np.intersect1d(a, b)) / k for at in range(10) for a, b in zip(flat(at), ours(at), strict=True)]
     )
@@ -269,17 +275,20 @@ def truncation(arguments: argparse.Namespace, clock: Clock) -> list[Row]:
             cg(system, (1 - ALPHA) * y[:, 0].astype(np.float64), rtol=TOL, maxiter=STEPS)
 
     def ours() -> None:
-        kernels.conjugate_gradient(restrict(S, degrees, rows), y, ALPHA, STEPS, TOL)
+        whole.restrict(rows).solve(y, ALPHA, STEPS, TOL)
+
+    whole = kernels.backend().system(S, degrees)
 
     seconds = clock.in_turns(arguments.repeats, scipys, ours)
     entries = int(np.diff(S.indptr)[rows].sum())
+    kept = S[rows][:, rows].nnz
     return [
         {
             "method": name,
             "ms": 1e3 * taken,
             "ratio": seconds[0] / taken,
             "photos": size,
-            "of reading": reading(8 * entries + 8 * restrict(S, degrees, rows).nnz * STEPS, taken, arguments),
+            "of reading": reading(8 * entries + 8 * kept * STEPS, taken, arguments),
         }
         for name, taken in zip(("SciPy", "restrict and solve"), seconds, strict=True)
     ]
@@ -296,9 +305,9 @@ def engines(arguments: argparse.Namespace, clock: Clock) -> list[Row]:
     n = len(manifold.vectors_)
     size = min(arguments.size, n)
     kept = {"offline": 8 * n * size, "spectral": 4 * n * size}
-    for engine in (*ENGINES, *PREPARED):
+    for engine in ENGINES:
         preparing = 0.0
-        if engine in PREPARED:
+        if ENGINES[engine].prepare is not None:
             preparing, _ = clock.once(partial(manifold.prepare, engine, size=size))
         if engine == "iteration":
             manifold.set_params(max_iter=110, tol=1e-3)
@@ -412,7 +421,7 @@ def main() -> None:
         "threads": arguments.threads,
         "repeats": arguments.repeats,
         "cpu": cpu(),
-        "core": kernels.system()["instructions"],
+        "core": kernels.machine()["instructions"],
         "versions": versions(),
         "limits": arguments.limits,
     }

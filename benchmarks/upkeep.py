@@ -26,7 +26,7 @@ from manifind.describe import Describer, load_describer
 from manifind.index import Index
 from manifind.index.estimate import seconds_a_photo
 from manifind.index.journal import Journal
-from manifind.kernels.native import compiled
+from manifind.kernels import compiled
 from manifind.layout import Layout
 from manifind.storage import store
 from manifind.types import FloatArray

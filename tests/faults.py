@@ -54,7 +54,7 @@ class FaultyOs:
         if self.fault == "EIO":
             return True
         return name in ("write", "pwrite", "fsync", "mkdir", "posix_fallocate") or (
-            name == "open" and bool(arguments[1] & os.O_TRUNC)
+            name == "open" and bool(arguments[1] & os.O_EXCL)
         )
 
 

@@ -62,9 +62,9 @@ def closed_form(S: Array, y: Array, alpha: float) -> Array:
 
 
 def weights(X: Array, image_of: Sequence[int], pooling: str, lam: float) -> Array:
-    """Eq. 14."""
+    """Eq. 14; where every image has one region there is nothing to pool."""
     w = np.ones(len(X))
-    if pooling == "gmp":
+    if pooling == "gmp" and len(set(image_of)) < len(X):
         for image in set(image_of):
             own = [i for i, other in enumerate(image_of) if other == image]
             phi = X[own]

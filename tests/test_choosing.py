@@ -3,14 +3,14 @@
 import json
 import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manifind import Damaged, Manifold, kernels
+from manifind import Damaged, ManifindWarning, Manifold, kernels
 from manifind.graph import (
     Built,
     Neighbours,
@@ -20,6 +20,8 @@ from manifind.graph import (
     expected_seconds,
     measured,
 )
+from manifind.kernels import Rows
+from manifind.kernels.backend import BACKENDS
 from manifind.manifold.estimator import FORMAT
 from manifind.storage import store
 from manifind.types import FloatArray
@@ -40,7 +42,7 @@ def spoilt(lists: Neighbours, vectors: FloatArray, keep: int) -> Neighbours:
 def always_descent(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine on which NN-Descent is expected to win from the first region."""
     monkeypatch.setattr(choosing, "EXACT_UP_TO", 0)
-    monkeypatch.setattr(choosing, "DESCENT_SECONDS", dict.fromkeys((True, False), (0.0, 1.0, 1.0)))
+    monkeypatch.setattr(choosing, "DESCENT_SECONDS", (0.0, 1.0))
 
 
 # -- choosing ---------------------------------------------------------------------------------------------------------
@@ -51,23 +53,35 @@ def test_few_regions_are_compared_all_with_all(n: int, k: int, threads: int, com
     assert choose(n, k, threads, compiled=compiled) == "exact"
 
 
-@given(ks, threads, st.booleans())
-def test_from_some_size_on_it_is_nn_descent(k: int, threads: int, compiled: bool) -> None:
-    ways = [choose(int(n), k, threads, compiled=compiled) for n in np.geomspace(1e5, 1e12, 40)]
+@given(ks, threads)
+def test_from_some_size_on_it_is_nn_descent(k: int, threads: int) -> None:
+    ways = [choose(int(n), k, threads, compiled=True) for n in np.geomspace(1e5, 1e12, 40)]
     assert ways == sorted(ways)
     assert ways[-1] == "nn-descent"
 
 
-@given(st.integers(200_001, 10**8), ks, threads, st.booleans())
-def test_the_choice_is_the_way_that_is_expected_to_be_faster(n: int, k: int, threads: int, compiled: bool) -> None:
-    exact, descent = (expected_seconds(way, n, k, 512, threads, compiled=compiled) for way in ("exact", "nn-descent"))
-    assert choose(n, k, threads, compiled=compiled) == ("nn-descent" if descent < exact else "exact")
+@given(st.integers(200_001, 10**8), ks, threads)
+def test_the_choice_is_the_way_that_is_expected_to_be_faster(n: int, k: int, threads: int) -> None:
+    exact, descent = (expected_seconds(way, n, k, 512, threads, compiled=True) for way in ("exact", "nn-descent"))
+    assert choose(n, k, threads, compiled=True) == ("nn-descent" if descent < exact else "exact")
 
 
-@pytest.mark.parametrize("compiled", [True, False])
-def test_more_neighbours_speak_for_all_pairs(compiled: bool) -> None:
+@given(st.integers(1, 10**9), ks, threads)
+def test_without_the_core_all_pairs_are_compared(n: int, k: int, threads: int) -> None:
+    assert choose(n, k, threads, compiled=False) == "exact"
+
+
+def test_where_rows_cannot_descend_all_pairs_are_compared_and_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(BACKENDS, "cpu", "manifind.kernels.cpu.portable")
+    vectors = unit(np.random.default_rng(7).normal(size=(50, 6)))
+    with pytest.warns(ManifindWarning, match="needs the compiled core"):
+        manifold = Manifold(k=5, graph="nn-descent").fit(vectors)
+    assert manifold.graph_.method == "exact"
+
+
+def test_more_neighbours_speak_for_all_pairs() -> None:
     def crossing(k: int) -> int:
-        return next(n for n in range(200_000, 10**8, 10_000) if choose(n, k, 1, compiled=compiled) == "nn-descent")
+        return next(n for n in range(200_000, 10**8, 10_000) if choose(n, k, 1, compiled=True) == "nn-descent")
 
     assert 200_000 < crossing(500) < crossing(2000)
 
@@ -196,10 +210,13 @@ def test_an_update_keeps_what_stays_true() -> None:
     assert rough.update(vectors, np.arange(120), mostly_new).graph_ == Built("exact", 1.0, 1.0, 0)
 
 
-def test_there_is_nothing_to_measure_where_all_pairs_were_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_is_nothing_to_measure_where_all_pairs_were_compared() -> None:
+    class Untouchable:
+        shape = 50, 6
+
     vectors = unit(np.random.default_rng(7).normal(size=(50, 6)))
     lists = exact_neighbours(vectors, 7)
-    monkeypatch.setattr(kernels, "nearest", None)  # whoever calls it fails
+    assert measured("exact", lists, cast(Rows, Untouchable()), 7)  # whoever searches it fails
     assert measured("exact", lists, vectors, 7) == Built("exact", 1.0, 1.0, 0)
 
 

@@ -12,15 +12,16 @@ from scipy.sparse.csgraph import connected_components
 from manifind import InvalidInput, ManifindWarning, kernels
 from manifind.graph import (
     Neighbours,
-    affinity,
     exact_neighbours,
     given_neighbours,
     mutual_affinity,
     nn_descent_neighbours,
     normalise,
     normalised_affinity,
-    restrict,
 )
+from manifind.graph.affinity import SLACK
+from manifind.kernels.backend import BACKENDS
+from manifind.kernels.cpu import affinity
 from tests import literal
 from tests.collections_of_regions import Collection, collections, make, unit
 
@@ -82,15 +83,10 @@ def test_progress_runs_to_the_end(rng: np.random.Generator) -> None:
     assert seen == sorted(seen)
 
 
-@pytest.fixture(params=["the core", "pynndescent"])
-def who_descends(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "pynndescent":
-        monkeypatch.setattr(kernels, "compiled", lambda: False)
-    elif not kernels.compiled():
-        pytest.skip("the core was not compiled")
+in_the_core = pytest.mark.skipif(not kernels.compiled(), reason="the core was not compiled")
 
 
-@pytest.mark.usefixtures("who_descends")
+@in_the_core
 @pytest.mark.parametrize("reserve", [0, 10])
 def test_nn_descent_finds_nearly_all_neighbours_and_scores_them_exactly(reserve: int) -> None:
     collection = make("clusters", images=900, most_regions=5, d=24, seed=3)
@@ -106,13 +102,13 @@ def test_nn_descent_finds_nearly_all_neighbours_and_scores_them_exactly(reserve:
     assert not (found.ids == np.arange(len(X))[:, None]).any()
 
 
-@pytest.mark.usefixtures("who_descends")
+@in_the_core
 def test_nn_descent_is_deterministic_by_seed() -> None:
     X = make("clusters", images=300, most_regions=5, d=16, seed=4).vectors
     np.testing.assert_array_equal(nn_descent_neighbours(X, 10, seed=1).ids, nn_descent_neighbours(X, 10, seed=1).ids)
 
 
-@pytest.mark.usefixtures("who_descends")
+@in_the_core
 def test_nn_descent_says_how_far_it_is(rng: np.random.Generator) -> None:
     seen: list[tuple[int, int]] = []
     nn_descent_neighbours(unit(rng.normal(size=(3000, 8))), 5, progress=lambda *at: seen.append(at))
@@ -120,7 +116,7 @@ def test_nn_descent_says_how_far_it_is(rng: np.random.Generator) -> None:
     assert seen == sorted(seen)
 
 
-@pytest.mark.usefixtures("who_descends")
+@in_the_core
 def test_nn_descent_takes_half_precision(rng: np.random.Generator) -> None:
     X = unit(rng.normal(size=(2500, 12))).astype(np.float16)
     found, widened = nn_descent_neighbours(X, 6), nn_descent_neighbours(X.astype(np.float32), 6)
@@ -175,7 +171,8 @@ def test_restricting_equals_normalising_the_part(collection: Collection, k: int,
     assume(len(part) > 0)
     expected = literal.transition(mutual_affinity(lists).toarray().astype(np.float64)[np.ix_(part, part)])
     S, degrees = normalise(mutual_affinity(lists))
-    np.testing.assert_allclose(restrict(S, degrees, part).toarray(), expected, atol=1e-5)
+    restricted = kernels.backend().system(S, degrees).restrict(part).multiply(np.eye(len(part)))
+    np.testing.assert_allclose(restricted, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("search", [exact_neighbours, nn_descent_neighbours])
@@ -195,9 +192,9 @@ def test_equals_beyond_k_stay_connected(search, k, rng) -> None:  # type: ignore
 @pytest.mark.parametrize("rows", [1, 3, 7])
 def test_blocks_of_rows_change_nothing(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     lists = exact_neighbours(make("clusters", images=20, most_regions=4, d=6, seed=2).vectors, 6)
-    whole = normalise(affinity._mutual_affinity(lists, 3.0))[0].toarray()
+    whole = normalise(affinity.mutual_affinity(*lists, 3.0, SLACK))[0].toarray()
     monkeypatch.setattr(affinity, "ROWS", rows)
-    np.testing.assert_array_equal(normalise(affinity._mutual_affinity(lists, 3.0))[0].toarray(), whole)
+    np.testing.assert_array_equal(normalise(affinity.mutual_affinity(*lists, 3.0, SLACK))[0].toarray(), whole)
 
 
 @pytest.fixture(params=["core", "plain"])
@@ -206,14 +203,14 @@ def either(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
     if request.param == "core" and not kernels.compiled():
         pytest.skip("the core was not compiled")
     if request.param == "plain":
-        monkeypatch.setattr(kernels, "compiled", lambda: False)
+        monkeypatch.setitem(BACKENDS, "cpu", "manifind.kernels.cpu.portable")
 
 
 @pytest.mark.usefixtures("either")
 def test_both_steps_at_once_are_both_steps(rng: np.random.Generator) -> None:
     lists = exact_neighbours(unit(rng.normal(size=(400, 5))), 12)
     S, degrees = normalised_affinity(lists, 2.5)
-    twice, sums = normalise(affinity._mutual_affinity(lists, 2.5))
+    twice, sums = normalise(affinity.mutual_affinity(*lists, 2.5, SLACK))
     np.testing.assert_allclose(S.toarray(), twice.toarray(), rtol=1e-6)
     np.testing.assert_allclose(degrees, sums, rtol=1e-6)
     assert S.has_sorted_indices
@@ -241,7 +238,7 @@ def test_degrees_are_added_up_in_double_precision() -> None:
     values = np.full(2**20, 2**-20, np.float32)
     values[0] = 1
     A = sp.csr_array((values, np.zeros(2**20, np.int32), [0, 2**20, 2**20]), shape=(2, 1))
-    assert affinity._row_sums(A).tolist() == [2 - 2**-20, 0]
+    assert affinity.row_sums(A).tolist() == [2 - 2**-20, 0]
 
 
 def test_building_the_affinity_takes_little_more_than_the_lists() -> None:
@@ -250,7 +247,7 @@ def test_building_the_affinity_takes_little_more_than_the_lists() -> None:
     ids = rng.integers(0, n, (n, k), dtype=np.int32)
     similarities = -np.sort(-rng.random((n, k), dtype=np.float32), axis=1)
     tracemalloc.start()
-    affinity._mutual_affinity(Neighbours(ids, similarities), 3.0)
+    affinity.mutual_affinity(ids, similarities, 3.0, SLACK)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 3 * (ids.nbytes + similarities.nbytes)  # a dense matrix would be 400 times the lists

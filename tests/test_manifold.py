@@ -12,6 +12,7 @@ from manifind import InvalidInput, ManifindWarning, Manifold, NotFitted, Ranking
 from manifind.baselines import NearestImages, RegionMatch
 from manifind.diffusion.seeding import AGAINST
 from manifind.graph import exact_neighbours
+from manifind.manifold import Request, answer
 from manifind.manifold.part import Part
 from tests.collections_of_regions import Collection, make, unit
 
@@ -269,6 +270,20 @@ def test_a_shortlist_that_cannot_be_used_is_named(
         manifold.search(collection.queries[0], shortlist=shortlist)
 
 
+def test_each_query_may_have_a_shortlist_of_its_own(manifold: Manifold, collection: Collection) -> None:
+    queries: list[Any] = collection.queries[:3]
+    some = manifold.layout_.images.tolist()
+    lists: list[Any] = [some[:3], np.array(some[5:25]), tuple(some[7:9])]
+    together = manifold.search_many(queries, shortlist=lists)
+    for ranking, query, own in zip(together, queries, lists, strict=True):
+        assert sorted(ranking.images.tolist()) == sorted(own)
+        assert_same(ranking, manifold.search(query, shortlist=own))
+    with pytest.raises(InvalidInput, match="shortlist has 2 lists for 3 queries"):
+        manifold.search_many(queries, shortlist=lists[:2])
+    with pytest.raises(InvalidInput, match=r"shortlist\[1\] is empty"):
+        manifold.search_many(queries, shortlist=[some[:1], [], some[:2]])
+
+
 # -- lists from elsewhere ---------------------------------------------------------------------------------------------
 
 
@@ -420,7 +435,7 @@ def test_a_collection_of_one_region_works() -> None:
 def test_what_speaks_against_a_query_is_subtracted_as_the_closed_form_has_it(collection: Collection) -> None:
     exact = Manifold(k=10, query_k=8, max_iter=500, tol=1e-9).fit(collection.vectors, collection.image_of)
     query, other = collection.queries[0], collection.queries[1]
-    (ranking,) = exact.search_many([query], against=[other], keep_regions=True)
+    (ranking,) = exact.search_many([query], against=[other])
     y = np.zeros(len(collection.vectors))
     rejected = np.zeros(len(collection.vectors))
     for into, one in ((y, query), (rejected, other)):
@@ -460,12 +475,14 @@ def test_what_the_graph_knows_of_its_own_regions_equals_a_search(query_k: int, c
     some = slice(0, query_k)  # of more regions, all equal to themselves, rounding would tell which are kept of y
     rows = [np.arange(3, 9)[some], None, np.array([20, -1, 22])[some]]
     queries = [collection.vectors[3:9][some], collection.queries[0], collection.vectors[20:23][some]]
-    for known, searched in zip(manifold.search_many(queries, rows=rows), manifold.search_many(queries), strict=True):
-        assert_same(known, searched)
-    for known, searched in zip(
-        manifold.search_many(queries, rows=rows, shortlist=5), manifold.search_many(queries, shortlist=5), strict=True
-    ):
-        assert_same(known, searched)
+    requests = [
+        Request(query, rows=None if own is None else own.astype(np.int32))
+        for query, own in zip(queries, rows, strict=True)
+    ]
+    for shortlist in (None, 5):
+        searched = manifold.search_many(queries, shortlist=shortlist)
+        for one, other in zip(answer(manifold, requests, shortlist=shortlist), searched, strict=True):
+            assert_same(one, other)
 
 
 def test_regions_of_the_collection_are_not_searched_for(
@@ -473,18 +490,8 @@ def test_regions_of_the_collection_are_not_searched_for(
 ) -> None:
     expected = manifold.search_many([collection.vectors[3:9]])[0]
     monkeypatch.setattr(Part, "nearest", lambda *_: pytest.fail("searched"))
-    assert_same(manifold.search_many([collection.vectors[3:9]], rows=[np.arange(3, 9)])[0], expected)
-
-
-def test_rows_of_a_query_are_checked(manifold: Manifold, collection: Collection) -> None:
-    query = collection.vectors[3:9]
-    with pytest.raises(InvalidInput, match="rows has 2 entries for 1 queries"):
-        manifold.search_many([query], rows=[None, None])
-    for wrong in (np.arange(3, 8), np.full(6, len(collection.vectors)), np.full(6, -2)):
-        with pytest.raises(InvalidInput, match=r"rows\[0\] does not fit"):
-            manifold.search_many([query], rows=[wrong])
-    with pytest.raises(InvalidInput, match="other descriptors"):
-        manifold.search_many([query], rows=[np.arange(4, 10)])
+    request = Request(collection.vectors[3:9], rows=np.arange(3, 9, dtype=np.int32))
+    assert_same(answer(manifold, [request])[0], expected)
 
 
 def test_a_graph_is_divided_beforehand_if_one_likes(manifold: Manifold, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -494,7 +501,7 @@ def test_a_graph_is_divided_beforehand_if_one_likes(manifold: Manifold, monkeypa
         manifold.vectors_, np.repeat(manifold.layout_.images, manifold.layout_.counts)
     )
     assert again.prepare("local") is again
-    monkeypatch.setattr("manifind.kernels.local.divided", lambda _: pytest.fail("divided again"))
+    monkeypatch.setattr("manifind.kernels.cpu.compiled.divided", lambda *_: pytest.fail("divided again"))
     assert_same(again.search(query, engine="local"), expected)
 
 
@@ -505,8 +512,8 @@ def test_the_default_engine_is_the_whole_graph_until_it_is_large_and_the_queries
     manifold: Manifold, collection: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert manifold.search(collection.queries[0]).reached is None
-    monkeypatch.setattr("manifind.manifold.WHOLE_UP_TO", 10)
-    monkeypatch.setattr("manifind.manifold.LOCAL_UP_TO", 2)
+    monkeypatch.setattr("manifind.diffusion.engines.WHOLE_UP_TO", 10)
+    monkeypatch.setattr("manifind.diffusion.engines.LOCAL_UP_TO", 2)
     assert manifold.search(collection.queries[0]).reached is None  # nothing is divided unasked
     manifold.prepare("local")
     assert manifold.search(collection.queries[0], shortlist=5).reached is None

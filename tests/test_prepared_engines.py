@@ -7,14 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manifind import Manifold
-from manifind.diffusion import dense, offline, seed, spectral
-from manifind.diffusion.prepared import PREPARED
+from manifind.diffusion import ENGINES, dense, offline, seed, spectral
 from manifind.errors import InvalidInput, NotFitted
 from manifind.graph import Neighbours, exact_neighbours, mutual_affinity, normalise
 from tests import literal
 from tests.collections_of_regions import Collection, collections, make, unit
 
-each_engine = pytest.mark.parametrize("engine", PREPARED)
+each_engine = pytest.mark.parametrize("engine", [name for name, engine in ENGINES.items() if engine.whole])
 
 
 def graph(collection: Collection, k: int = 5) -> tuple[sp.csr_array, Neighbours]:

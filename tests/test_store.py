@@ -49,7 +49,12 @@ def test_a_loaded_manifold_answers_as_the_saved_one(
     np.testing.assert_array_equal(appended[0].scores, appended[1].scores)
 
 
-def test_loading_memory_maps(saved: Path) -> None:
+def test_loading_memory_maps_what_is_large_and_reads_what_is_small(
+    saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not isinstance(backing(Manifold.load(saved).vectors_), np.memmap)
+    assert not Manifold.load(saved).vectors_.flags.writeable
+    monkeypatch.setattr(store, "SMALL", 100)
     loaded = Manifold.load(saved)
     for array in (loaded.vectors_, loaded.S_.data, loaded.S_.indices, loaded.neighbours_.ids, loaded.weights_):
         assert isinstance(backing(array), np.memmap)

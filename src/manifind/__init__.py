@@ -15,13 +15,14 @@ if TYPE_CHECKING:
         NotFitted,
         Unreadable,
     )
-    from manifind.index import Hit, Index
+    from manifind.index import Answer, Hit, Index
     from manifind.manifold import Manifold
     from manifind.ranking import Ranking
 
 __version__ = VERSION
 
 __all__ = [
+    "Answer",
     "Damaged",
     "Hit",
     "Index",
@@ -37,7 +38,14 @@ __all__ = [
     "compact",
 ]
 
-_ROOMS = {"Hit": "index", "Index": "index", "Manifold": "manifold", "Ranking": "ranking", "compact": "compact"}
+_ROOMS = {
+    "Answer": "index",
+    "Hit": "index",
+    "Index": "index",
+    "Manifold": "manifold",
+    "Ranking": "ranking",
+    "compact": "compact",
+}
 """Which room defines a public name; the others are errors."""
 
 

@@ -13,8 +13,6 @@ from manifind.errors import InvalidInput
 from manifind.layout import Layout
 from manifind.types import FloatArray, IntArray, Vectors
 
-POOLINGS = ("gmp", "sum")
-
 
 @dataclass(frozen=True)
 class Ranking:
@@ -72,6 +70,26 @@ def gmp_weights(vectors: Vectors, layout: Layout, lam: float = 1.0, *, memory: i
                 f"lam is {lam:g}, too small for images with equal regions; give 1e-6 or more."
             ) from error
     return weights
+
+
+def _ones(vectors: Vectors, layout: Layout, lam: float, *, memory: int = 0) -> FloatArray:  # noqa: ARG001
+    return np.ones(len(vectors), np.float32)
+
+
+POOLINGS: dict[str, Callable[..., FloatArray]] = {"gmp": gmp_weights, "sum": _ones}
+"""How region scores become an image's: what each region weighs in the sum of eq. 13, by name of the pooling."""
+
+
+def pooling_weights(
+    pooling: str, vectors: Vectors, layout: Layout, lam: float = 1.0, *, memory: int = 2**26
+) -> FloatArray:
+    """Return what each region weighs in the score of its image.
+
+    Where no image has more than one region there is nothing to pool, and the score of an image is that of its region.
+    """
+    if len(layout.images) == len(vectors):
+        return np.ones(len(vectors), np.float32)
+    return POOLINGS[pooling](vectors, layout, lam, memory=memory)
 
 
 def pooling_matrix(weights: FloatArray, layout: Layout) -> sp.csr_array:

@@ -13,11 +13,12 @@ from manifind.describe import (
     Describer,
     OnnxBackbone,
     Whitening,
-    default_backbone,
+    load_backbone,
     load_describer,
     region_grid,
 )
 from manifind.describe.describer import resized
+from manifind.describe.regions import on_another_map
 from manifind.errors import InvalidInput
 
 Photo = npt.NDArray[np.uint8]
@@ -38,7 +39,7 @@ class Averages:
 
 @pytest.fixture(scope="module")
 def backbone() -> OnnxBackbone:
-    return default_backbone(threads=1)
+    return load_backbone(threads=1)
 
 
 @pytest.fixture(scope="module")
@@ -189,7 +190,7 @@ def test_the_fingerprint_does_not_change_with_what_descriptors_do_not_depend_on(
     same = Describer(Averages(name="renamed")), Describer(Averages(long_side=200), long_side=96)
     assert {each.fingerprint()["sha256"] for each in same} == {Describer(Averages()).fingerprint()["sha256"]}
     mac = Describer(backbone, pooling="mac").fingerprint()
-    assert mac == Describer(default_backbone(threads=2), pooling="mac", p=5).fingerprint()
+    assert mac == Describer(load_backbone(threads=2), pooling="mac", p=5).fingerprint()
 
 
 def test_settings_that_cannot_be_are_refused_in_one_sentence(backbone: OnnxBackbone) -> None:
@@ -226,3 +227,58 @@ def test_a_network_that_overflows_is_reported() -> None:
 def test_whitening_can_be_another_or_none() -> None:
     assert load_describer(threads=1, whitening=None).dimension == 1280
     assert load_describer(threads=1).dimension == 512
+
+
+class TestZooms:
+    PHOTO = scene(150, 200, seed=3)
+
+    def test_a_region_is_the_mean_of_what_it_is_at_each_zoom(self, backbone: OnnxBackbone) -> None:
+        photo = scene(384, 512)
+        described = Describer(backbone, zooms=(1, 0.5)).describe(photo)
+        large, small = backbone.features(photo), backbone.features(resized(photo, 192, 256))
+        assert (large.shape[1:], small.shape[1:]) == ((12, 16), (6, 8))
+        boxes = region_grid(12, 16)
+        even = (boxes % 2 == 0).all(axis=1)  # those that are whole cells of both maps
+        assert 5 <= even.sum() < len(boxes)
+        for box, vector in zip(boxes[even].tolist(), described.vectors[even], strict=True):
+            rows = []
+            for features, part in ((large, box), (small, [side // 2 for side in box])):
+                x0, y0, x1, y1 = part
+                pooled = np.cbrt((features[:, y0:y1, x0:x1].astype(np.float64) ** 3).mean(axis=(1, 2)))
+                rows.append(pooled / np.linalg.norm(pooled))
+            expected = (rows[0] + rows[1]) / np.linalg.norm(rows[0] + rows[1])
+            assert expected @ vector > 0.99999
+
+    def test_the_regions_are_those_of_the_first_zoom(self) -> None:
+        one, several = Describer(Averages()), Describer(Averages(), zooms=[1, 0.7, 0.1, 1.5])
+        np.testing.assert_array_equal(one.describe(self.PHOTO).boxes, several.describe(self.PHOTO).boxes)
+
+    def test_one_zoom_is_what_descriptions_were(self, backbone: OnnxBackbone) -> None:
+        before, now = Describer(backbone), Describer(backbone, zooms=[1])
+        assert before.fingerprint() == now.fingerprint()
+        assert "zooms" not in before.fingerprint()
+        np.testing.assert_array_equal(before.describe(self.PHOTO).vectors, now.describe(self.PHOTO).vectors)
+
+    def test_other_zooms_are_other_descriptions(self, backbone: OnnxBackbone) -> None:
+        several = Describer(backbone, zooms=[1, 0.5])
+        assert several.fingerprint()["sha256"] != Describer(backbone).fingerprint()["sha256"]
+        again = Describer(backbone, **json.loads(json.dumps(several.settings)))
+        assert again.fingerprint() == several.fingerprint()
+
+    @pytest.mark.parametrize("wrong", [[], 1.0, "1", [0], [-1], [1, float("nan")], [True], [5]])
+    def test_zooms_must_be_parts_of_a_size(self, wrong: Any) -> None:
+        with pytest.raises(InvalidInput, match="zooms"):
+            Describer(Averages(), zooms=wrong)
+
+
+@given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 40), st.integers(1, 40))
+def test_a_box_of_another_map_covers_the_same_part(height: int, width: int, down: int, across: int) -> None:
+    cells = region_grid(height, width)
+    moved = on_another_map(cells, (height, width), (down, across))
+    assert (moved[:, :2] >= 0).all()
+    assert (moved[:, :2] < moved[:, 2:]).all()
+    assert (moved[:, 2:] <= [across, down]).all()
+    asked = cells * np.array([across / width, down / height] * 2)
+    # Half a cell from rounding; one more where a box would have none.
+    assert np.abs(moved - asked).max() <= 1.5
+    np.testing.assert_array_equal(on_another_map(cells, (height, width), (height, width)), cells)

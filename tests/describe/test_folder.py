@@ -7,7 +7,7 @@ import sqlite3
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -388,7 +388,47 @@ class TestReadAhead:
         assert isinstance(reduced, Photo)
         assert reduced.pixels.shape == (1, 2, 3)
 
-    @pytest.mark.parametrize("argument", ["threads", "depth", "long_side", "max_pixels"])
+    @pytest.mark.parametrize(("memory", "at_once"), [(100, 1), (250, 2), (999, 4)])
+    def test_no_more_photos_are_decoded_at_once_than_the_memory_holds(
+        self, found: list[Found], memory: int, at_once: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        guard, inside, most = threading.Lock(), 0, 0
+
+        def counted(path: Path, admit: Callable[[int], None], **options: int | None) -> Photo:
+            nonlocal inside, most
+            admit(100 if path != found[7].path else 5000)  # one is larger than all there is
+            with guard:
+                inside += 1
+                most = max(most, inside)
+            time.sleep(0.003)
+            with guard:
+                inside -= 1
+            return Photo(np.zeros((1, 1, 3), np.uint8), 1, 1)
+
+        monkeypatch.setattr(ahead, "read_photo", counted)
+        outcomes = list(read_ahead(found, threads=4, depth=10, memory=memory))
+        assert [one for one, _ in outcomes] == found
+        assert most == at_once
+
+    def test_what_is_read_counts_until_the_next_is_asked_for(
+        self, found: list[Found], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        begun: list[Path] = []
+
+        def counted(path: Path, admit: Callable[[int], None], **options: int | None) -> Photo:
+            admit(300)
+            begun.append(path)
+            return Photo(np.zeros((10, 10, 3), np.uint8), 1, 1)
+
+        monkeypatch.setattr(ahead, "read_photo", counted)
+        reader = read_ahead(found, threads=4, depth=10, memory=1000)
+        for taken, _ in enumerate(reader, start=1):
+            time.sleep(0.005)
+            # Three of 300 bytes fit into 1000, the one that was handed out among them.
+            assert len(begun) <= taken + 2
+        assert len(begun) == len(found)
+
+    @pytest.mark.parametrize("argument", ["threads", "depth", "long_side", "max_pixels", "max_bytes", "memory"])
     def test_the_numbers_must_be_whole(self, found: list[Found], argument: str) -> None:
         with pytest.raises(InvalidInput, match=argument):
             read_ahead(found, **{argument: 0})

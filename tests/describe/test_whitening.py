@@ -6,8 +6,7 @@ import numpy.typing as npt
 import pytest
 from sklearn.decomposition import PCA
 
-from manifind.describe import Whitening, learn_pca, learn_supervised
-from manifind.describe import whitening as room
+from manifind.describe import Whitening, learn_pca, learn_supervised, moments
 from manifind.describe.whitening import unit_rows
 from manifind.errors import Damaged, InvalidInput
 
@@ -39,7 +38,7 @@ def test_blocks_teach_the_same_as_one_array(rng: np.random.Generator, monkeypatc
     vectors = correlated(rng)
     at_once = learn_pca(vectors, dimension=6)
     in_blocks = learn_pca((vectors[at : at + 77] for at in range(0, 600, 77)), dimension=6)
-    monkeypatch.setattr(room, "BLOCK", 64)
+    monkeypatch.setattr(moments, "BLOCK", 64)
     in_small_blocks = learn_pca(vectors, dimension=6)
     for other in (in_blocks, in_small_blocks):
         np.testing.assert_allclose(other.mean, at_once.mean, rtol=1e-6)

@@ -76,6 +76,14 @@ def answer(path: Path, photos: Path, describers: list[Describer]) -> Answer | No
     raise AssertionError("the index is of no describer that is known")
 
 
+def strays(path: Path) -> list[str]:
+    """Files that the manifest does not know: of an earlier generation, or of one that was never finished."""
+    manifest = json.loads((path / "manifest.json").read_text())
+    known = {one["file"] for one in manifest["files"].values()}
+    known |= {"manifest.json", f"manifest-{manifest['generation']}.json", ".lock", ".part"}
+    return sorted(file.name for file in path.iterdir() if file.name not in known)
+
+
 def struck(path: Path, photos: Path, describer: Describer, operation: str, at: int, fault: str) -> bool:
     """Run the operation with a fault at a point; whether it came to its end before."""
     if fault in ("ENOSPC", "EIO", "interrupt"):
@@ -144,6 +152,9 @@ def trial(folder: Path, operation: str, fault: str, step: int) -> dict[str, int]
         litter = [file.name for file in path.iterdir() if file.name == ".part" or file.name.endswith(".draft")]
         if found == before:
             assert not litter, f"{operation} with {fault} at {at} left {litter}"
+        if found == before or operation in ("add", "sync"):  # the others see that nothing is left to do, and do nothing
+            left = strays(path)
+            assert not left, f"{operation} with {fault} at {at} left {left} of other generations"
     return seen
 
 

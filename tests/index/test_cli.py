@@ -5,13 +5,14 @@ import io
 import json
 import re
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from manifind.cli import main
-from manifind.index import Index
+from manifind.index import Answer, Index
 
 BOX = "20,30,148,158"
 
@@ -54,11 +55,18 @@ def test_search_prints_json_and_csv(index: Index, photos: Path) -> None:
     assert printed["method"] == "regional"
     assert printed["query"]["box"] == [20, 30, 148, 158]
     assert [result["rank"] for result in printed["results"]] == [1, 2, 3, 4]
-    assert set(printed["results"][0]) == {"rank", "key", "score", "regions"}
+    hit = {"rank", "key", "score", "box", "likely", "verified", "outline", "inliers", "also_at", "regions"}
+    assert set(printed["results"][0]) == hit
+    assert [one["likely"] for one in printed["results"]] == [place < printed["likely"] for place in range(4)]
     assert set(printed["results"][0]["regions"][0]) == {"box", "share"}
     text = run("search", index.path, photos / "first-0.png", "--box", BOX, "--top", 4, "--csv").stdout
     rows = list(csv.DictReader(io.StringIO(text)))
     assert [row["key"] for row in rows] == [result["key"] for result in printed["results"]]
+    assert [float(rows[0][name]) for name in ("x0", "y0", "x1", "y1")] == printed["results"][0]["box"]
+    assert {row["likely"] for row in rows} <= {"yes", "no"}
+    both = run("search", index.path, photos / "first-0.png", "--json", "--csv")
+    assert both.exit_code == 2
+    assert "--json and --csv" in both.stderr
 
 
 def test_search_writes_a_page_that_needs_nothing_else(index: Index, photos: Path, tmp_path: Path) -> None:
@@ -147,10 +155,73 @@ def test_a_photo_beyond_the_shortlist_cannot_be_explained(
 
 
 def test_nothing_found_has_its_own_exit_code(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Index, "search", lambda *_, **__: [])
+    real = index.search("first-0.png").search
+    monkeypatch.setattr(Index, "search", lambda *_, **__: Answer(real, left_out=range(len(index))))
     result = run("search", index.path, "first-0.png")
     assert result.exit_code == 1
     assert "nothing found" in result.stderr
+
+
+def test_photos_that_are_merely_the_nearest_have_it_too(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["manifind.index.evidence"], "chance_similarity", lambda _: 1.01)
+    monkeypatch.setattr(Index, "find", lambda *_: None)  # nor is the query's own photo among them
+    result = run("search", index.path, "first-0.png")
+    assert result.exit_code == 1
+    assert "nothing likely" in result.stderr
+    assert "first-0.png" in result.stdout
+    shown = run("search", index.path, "first-0.png", "--json")
+    assert shown.exit_code == 1
+    assert json.loads(shown.stdout)["likely"] == 0
+
+
+def test_explain_takes_the_paths_that_search_takes(index: Index, photos: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copied elsewhere.png"
+    shutil.copy(photos / "first-3.png", copy)
+    told = [
+        run("explain", index.path, photos / "first-0.png", result, "--box", BOX, "--json").stdout
+        for result in ("first-3.png", photos / "first-3.png", copy)
+    ]
+    assert json.loads(told[0])["key"] == "first-3.png"
+    assert told[0] == told[1] == told[2]
+
+
+def test_identical_files_are_listed_under_their_twin_and_may_be_asked_for(photos: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "twins"
+    shutil.copytree(photos, folder)
+    for name in ("z-copy.png", "=1+1.png"):
+        shutil.copy(photos / "first-0.png", folder / name)
+    assert run("index", folder, "-k", 20).exit_code == 0
+    target = tmp_path / "twins.manifind"
+    printed = json.loads(run("search", target, "z-copy.png", "--json").stdout)
+    # The first of them by name is the photo that is described.
+    (twin,) = [one for one in printed["results"] if one["also_at"]]
+    assert (twin["key"], twin["also_at"], twin["rank"]) == ("=1+1.png", ["first-0.png", "z-copy.png"], 1)
+    assert "first-0.png is the same file" in run("search", target, "first-1.png").stdout
+    rows = list(csv.DictReader(io.StringIO(run("search", target, "z-copy.png", "--csv").stdout)))
+    assert rows[0]["key"] == "'=1+1.png"
+    assert rows[0]["also_at"] == "first-0.png; z-copy.png"
+    chain = json.loads(run("explain", target, "first-1.png", "z-copy.png", "--json").stdout)
+    assert chain["key"] == "=1+1.png"
+    page = tmp_path / "page.html"
+    assert run("search", target, "first-1.png", "--html", page).exit_code == 0
+    assert "also at first-0.png, z-copy.png" in page.read_text()
+
+
+def test_nothing_invisible_reaches_the_terminal(photos: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "names"
+    folder.mkdir()
+    shutil.copy(photos / "first-0.png", folder / "a\u202egnp.png")
+    shutil.copy(photos / "first-1.png", folder / "b\x1b[2Jc.png")
+    (folder / "c\u202egpj.jpg").write_bytes(b"\xff\xd8\xff\xe0" + bytes(300))
+    made = run("index", folder)
+    target = tmp_path / "names.manifind"
+    shown = [made, run("search", target, photos / "first-0.png"), run("info", target), run("check", target)]
+    shown.append(run("explain", target, photos / "first-0.png", "a\u202egnp.png"))
+    for one in shown:
+        assert one.exit_code == 0, one.output
+        assert not set(one.output) & {"\u202e", "\x1b"}
+    assert "a\\u202egnp.png" in shown[1].stdout
+    assert "c\\u202egpj.jpg" in shown[0].stdout
 
 
 def test_an_interruption_says_that_nothing_is_lost(

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from manifind.index import Query, Search, View, evidence
+from manifind.index import QueryRegions, Search, View, evidence
 from manifind.index.evidence import MOST_BY_CHANCE, PART_OF_THE_BEST, chance_similarity
+from manifind.index.generation import MadeOnce
 from manifind.layout import Layout
 from manifind.ranking import Ranking
 from tests.collections_of_regions import unit
@@ -22,13 +23,18 @@ def collection(images: int = 200, d: int = 64, shared: int = 0) -> Any:
         vectors[3 * image] = unit(vectors[:1] + 0.02 * rng.normal(size=(1, d)))[0]
     layout = Layout.of(np.repeat(np.arange(images, dtype=np.int32), 3))
     manifold = SimpleNamespace(vectors_=vectors, layout_=layout)
-    return SimpleNamespace(manifold=manifold, boxes=np.zeros((3 * images, 4)), others={})
+    return SimpleNamespace(
+        manifold=manifold,
+        boxes=np.zeros((3 * images, 4)),
+        made=MadeOnce(),
+        regions_of=lambda image: slice(3 * image, 3 * image + 3),
+    )
 
 
 def found(
     now: Any, query: np.ndarray[Any, Any], images: list[int], scores: list[float], method: str = "regional"
 ) -> Search:
-    asked = Query.of([View(query, np.zeros((len(query), 4), np.float32))])
+    asked = QueryRegions.of([View(query, np.zeros((len(query), 4), np.float32))])
     ranking = Ranking(np.array(images, np.int32), np.array(scores, np.float32))
     return Search(now, asked, ranking, method)
 

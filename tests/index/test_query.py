@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from manifind import InvalidInput
-from manifind.index import METHODS, Index, Query, View, rank, stored_view, view
+from manifind.index import METHODS, Answer, Index, QueryRegions, View, rank, stored_view, view
 from tests.index.conftest import Pixels, scene
 
 FIRST = (20, 30, 148, 158)
@@ -20,7 +20,7 @@ def described(index: Index, pixels: Pixels, box: tuple[int, ...] | None = None) 
 @pytest.mark.parametrize("method", METHODS)
 def test_many_at_once_are_answered_as_one_by_one(method: str, index: Index) -> None:
     queries = [
-        Query.of([described(index, scene(i, 1, (20, 30)), FIRST), described(index, scene(30, 2))], against)
+        QueryRegions.of([described(index, scene(i, 1, (20, 30)), FIRST), described(index, scene(30, 2))], against)
         for i, against in enumerate([[], [described(index, scene(31, 2), SECOND)], []])
     ]
     together = rank(index.state, queries, 6, method)
@@ -28,7 +28,7 @@ def test_many_at_once_are_answered_as_one_by_one(method: str, index: Index) -> N
         (alone,) = rank(index.state, [query], 6, method)
         assert search.ranking.images.tolist() == alone.ranking.images.tolist()
         np.testing.assert_allclose(search.ranking.scores, alone.ranking.scores, rtol=1e-5)
-        for a, b in zip(search.hits(), alone.hits(), strict=True):
+        for a, b in zip(Answer(search), Answer(alone), strict=True):
             assert [region.box for region in a.regions] == [region.box for region in b.regions]
             shares = [region.share for region in b.regions]
             assert [region.share for region in a.regions] == pytest.approx(shares, rel=1e-4)
@@ -62,17 +62,17 @@ def test_a_chain_never_begins_at_what_is_not_meant(index: Index, photos: Path) -
 
 def test_shares_of_all_regions_add_up_to_one(index: Index, photos: Path) -> None:
     hit = index.search(photos / "first-0.png", FIRST)[0]
-    shares = hit._search.shares(hit.image, most=None)
+    shares = hit.search.shares(hit.image, most=None)
     assert sum(share.share for share in shares) == pytest.approx(1)
     assert tuple(shares[:5]) == hit.regions
 
 
 def test_a_photo_outside_the_ranking_is_no_hit(index: Index) -> None:
-    (search,) = rank(index.state, [Query.of([stored_view(index.state, 0)])], 3)
-    assert [search.hit(hit.image) == hit for hit in search.hits()] == [True] * 3
-    assert sum(search.hit(i) is not None for i in range(len(index))) == 3
+    (search,) = rank(index.state, [QueryRegions.of([stored_view(index.state, 0)])], 3)
+    assert [Answer(search).of_image(hit.image) == hit for hit in Answer(search)] == [True] * 3
+    assert sum(Answer(search).of_image(i) is not None for i in range(len(index))) == 3
 
 
 def test_a_query_needs_a_photo() -> None:
     with pytest.raises(InvalidInput, match="no photo"):
-        Query.of([])
+        QueryRegions.of([])

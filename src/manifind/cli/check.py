@@ -8,6 +8,7 @@ import click
 
 from manifind.cli.terminal import CHECK_FAILED, out, plain_errors, progress_bars
 from manifind.index.check import check as check_index
+from manifind.pages.text import visible
 
 
 @click.command()
@@ -23,7 +24,7 @@ def check(debug: bool, index_path: Path, as_json: bool) -> None:
             click.echo(json.dumps({"problems": [vars(problem) for problem in problems]}, indent=2))
         else:
             for problem in problems:
-                out.print(str(problem))
+                out.print(visible(str(problem)))
             if not problems:
                 out.print("everything is as it should be")
         if problems:

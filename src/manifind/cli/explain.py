@@ -3,7 +3,6 @@
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -11,7 +10,9 @@ from manifind.cli.parameters import BOX
 from manifind.cli.terminal import NOTHING_FOUND, err, out, plain_errors, shown_box, write_page
 from manifind.errors import InvalidInput
 from manifind.index import Chain, Hit, Index
-from manifind.pages.search import chain_page
+from manifind.pages.answers import links_data
+from manifind.pages.search import chain_page, steps
+from manifind.pages.text import visible
 
 
 @click.command()
@@ -34,19 +35,22 @@ def explain(
     """Show the chain of photos that leads from IMAGE to RESULT, a photo of INDEX."""
     with plain_errors(debug):
         opened = Index.open(index_path)
-        if opened.catalogue.of_key(result) is None:
+        wanted = opened.find(result)
+        if wanted is None:
             raise InvalidInput(f"{result!r} is not a photo of {index_path}; give a key that `search` prints.")
-        hit = next((hit for hit in opened.search(image, box, top=None) if hit.key == result), None)
+        hit = opened.search(image, box, top=None).of_image(wanted.number)
         if hit is None:
-            err.print(f"{result} is not among the photos that a search of so large a collection looks at closely.")
+            err.print(
+                f"{visible(wanted.key)} is not among the photos that a search of so large a collection looks at "
+                "closely."
+            )
             sys.exit(NOTHING_FOUND)
         chain = opened.explain(hit)
         if html is not None:
             write_page(html, chain_page(opened, image, box, hit, chain))
         if as_json:
-            click.echo(
-                json.dumps({"key": hit.key, "rank": hit.rank, "score": hit.score, "links": links(chain)}, indent=2)
-            )
+            found = {"key": hit.key, "rank": hit.rank, "score": hit.score, "links": links_data(chain)}
+            click.echo(json.dumps(found, indent=2))
         else:
             show_chain(hit, chain)
         if not chain.links:
@@ -55,25 +59,12 @@ def explain(
 
 def show_chain(hit: Hit, chain: Chain) -> None:
     """Print the links of a chain, one a line."""
+    key = visible(hit.key)
     if not chain.links:
-        out.print(f"{hit.key}: no chain of photos leads there from the query.")
+        out.print(f"{key}: no chain of photos leads there from the query.")
         return
-    out.print(f"{hit.key}, rank {hit.rank}, score {hit.score:.4f}, in {len(chain.links)} steps")
+    out.print(f"{key}, rank {hit.rank}, score {hit.score:.4f}, in {steps(len(chain.links))}")
     out.print(f"  query {shown_box(chain.links[0].source.box)}")
     for link in chain.links:
-        out.print(
-            f"  → {link.target.key} {shown_box(link.target.box)}, similarity {link.similarity:.2f}", highlight=False
-        )
-
-
-def links(chain: Chain) -> list[dict[str, Any]]:
-    """Return a chain as JSON has it; the key of the query is null."""
-    return [
-        {
-            "from": {"key": link.source.key, "box": link.source.box},
-            "to": {"key": link.target.key, "box": link.target.box},
-            "similarity": link.similarity,
-            "flow": link.flow,
-        }
-        for link in chain.links
-    ]
+        target = visible(link.target.key or "")
+        out.print(f"  → {target} {shown_box(link.target.box)}, similarity {link.similarity:.2f}", highlight=False)

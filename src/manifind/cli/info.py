@@ -37,7 +37,7 @@ def info(debug: bool, index_path: Path | None, of_system: bool, as_json: bool) -
 
 def show_system(as_json: bool) -> None:
     """Print what manifind runs on."""
-    facts = {"manifind": VERSION, "python": platform.python_version(), **kernels.system()}
+    facts = {"manifind": VERSION, "python": platform.python_version(), **kernels.machine()}
     if as_json:
         click.echo(json.dumps(facts, indent=2))
         return

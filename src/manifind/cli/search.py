@@ -1,17 +1,19 @@
 """`manifind search`."""
 
-import csv
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import click
 
 from manifind.cli.parameters import ALSO, BOX
 from manifind.cli.terminal import NOTHING_FOUND, err, out, plain_errors, shown_box, write_page
-from manifind.index import METHODS, Hit, Index
+from manifind.errors import InvalidInput
+from manifind.index import METHODS, Answer, Index
+from manifind.pages.answers import answer_data, hit_data
+from manifind.pages.answers import as_csv as as_csv_text
 from manifind.pages.search import search_page
+from manifind.pages.text import visible
 
 
 @click.command()
@@ -39,47 +41,36 @@ def search(
 ) -> None:
     """Rank the photos of INDEX by what they have of IMAGE, or of the box in it."""
     with plain_errors(debug):
+        if as_json and as_csv:
+            raise InvalidInput("--json and --csv are both given; give one of them.")
         opened = Index.open(index_path)
-        hits = opened.search(image, box, also=also, top=top, method=method)
-        hits = [hit for hit in hits if hit.score > 0]
+        answer = opened.search(image, box, also=also, top=top, method=method).reached()
         if html is not None:
-            write_page(html, search_page(opened, [(image, box), *also], hits, method))
+            write_page(html, search_page(opened, [(image, box), *also], answer))
         if as_json:
             query = {"image": image, "box": box, "also": [{"image": i, "box": b} for i, b in also]}
-            click.echo(
-                json.dumps({"query": query, "method": method, "results": [as_dict(hit) for hit in hits]}, indent=2)
-            )
+            click.echo(json.dumps(answer_data(query, answer), indent=2))
         elif as_csv:
-            write_csv(hits)
+            click.echo(as_csv_text(map(hit_data, answer)), nl=False)
         else:
-            show_hits(hits)
+            show_hits(answer)
             if html is not None:
                 err.print(f"wrote {html}")
-        if not hits:
+        if not answer or answer.likely == 0:
             if not as_json and not as_csv:
-                err.print("nothing found.")
+                err.print("nothing found." if not answer else "nothing likely: these are merely the nearest photos.")
             sys.exit(NOTHING_FOUND)
 
 
-def show_hits(hits: list[Hit]) -> None:
-    """Print a table of results."""
-    widest = max((len(hit.key) for hit in hits), default=0)
+def show_hits(answer: Answer) -> None:
+    """Print a table of results, and where the line is."""
+    keys = [visible(hit.key) for hit in answer]
+    widest = max(map(len, keys), default=0)
     out.print(f"{'rank':>4}  {'score':>8}  {'photo':<{widest}}  where")
-    for hit in hits:
-        where = f"{shown_box(hit.regions[0].box)} {hit.regions[0].share:.0%}" if hit.regions else ""
-        out.print(f"{hit.rank:4}  {hit.score:8.4f}  {hit.key:<{widest}}  {where}".rstrip())
-
-
-def as_dict(hit: Hit) -> dict[str, Any]:
-    """Return a result as JSON has it."""
-    regions = [{"box": region.box, "share": region.share} for region in hit.regions]
-    return {"rank": hit.rank, "key": hit.key, "score": hit.score, "regions": regions}
-
-
-def write_csv(hits: list[Hit]) -> None:
-    """Print results as CSV, the best region of each."""
-    writer = csv.writer(sys.stdout)
-    writer.writerow(["rank", "key", "score", "x0", "y0", "x1", "y1", "share"])
-    for hit in hits:
-        best = [*hit.regions[0].box, hit.regions[0].share] if hit.regions else [""] * 5
-        writer.writerow([hit.rank, hit.key, hit.score, *best])
+    for key, hit in zip(keys, answer, strict=True):
+        where = f"{shown_box(hit.box)} {hit.regions[0].share:.0%}" if hit.box and hit.regions else ""
+        out.print(f"{hit.rank:4}  {hit.score:8.4f}  {key:<{widest}}  {where}".rstrip())
+        for copy in hit.also_at:
+            out.print(f"{'':14}  {visible(copy)} is the same file")
+    if answer.likely and answer.likely < len(answer):
+        err.print(f"the first {answer.likely} are likely to show it, the others probably do not.")

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from manifind.errors import Damaged, InvalidInput, ManifindError
+from manifind.pages.text import visible
 from manifind.types import StageProgress
 
 NOTHING_FOUND = CHECK_FAILED = 1
@@ -35,7 +36,7 @@ def show_skipped(skipped: list[dict[str, str]]) -> None:
     if skipped:
         out.print(f"passed over {len(skipped)}:")
         for one in skipped[:10]:
-            out.print(f"  {one['key']}: {one['reason']}")
+            out.print(visible(f"  {one['key']}: {one['reason']}"))
         if len(skipped) > 10:
             out.print(f"  and {len(skipped) - 10} more; manifind info --json lists them")
 

@@ -25,10 +25,11 @@ from manifind.demo.figure1 import figure1
 from manifind.demo.scenes import OBJECTS, Query, Scene, Scenes, make_scenes
 from manifind.errors import InvalidInput, MissingExtra
 from manifind.evaluate import mean_average_precision
-from manifind.index import Chain, Index
+from manifind.index import Chain, Index, whole_box
 from manifind.layout import aggregate_one
 from manifind.manifold import Manifold
-from manifind.pages.html import THUMBNAIL, Picture, chain, gallery, illustration, page, table
+from manifind.pages.answers import chain_pictures, photo_picture, query_picture
+from manifind.pages.html import gallery, illustration, page, table
 from manifind.ranking import Ranking
 from manifind.types import Box, FloatArray, StageProgress
 
@@ -184,8 +185,11 @@ def telling(index: Index, made: Scenes, found: Sequence[Ranked]) -> list[Example
             break
         if any(one.query.shows == query.shows for one in chosen):
             continue
-        hits = index.search(made.queries_folder / query.file, query.box, top=None)
-        why = index.explain(next(hit for hit in hits if hit.key == scene.file))
+        (image,) = _numbers(index, [scene])
+        hit = index.search(made.queries_folder / query.file, query.box, top=None).of_image(image)
+        if hit is None:
+            continue
+        why = index.explain(hit)
         boxes = {one.file: one.box for one in _showing(made.truth, query.shows)}
         if len(why.keys) > 1 and all(_meets(link.target.box, boxes.get(link.target.key or "")) for link in why.links):
             chosen.append(Example(query, scene, count, rank, rank + gain, why))
@@ -224,7 +228,8 @@ def _indexed(path: Path, made: Scenes, progress: StageProgress | None) -> Index:
 
 
 def _described(index: Index, made: Scenes, query: Query) -> FloatArray:
-    pixels, (x0, y0, x1, y1) = index.cut(made.queries_folder / query.file, query.box)
+    pixels = index.pixels(made.queries_folder / query.file)
+    x0, y0, x1, y1 = whole_box(query.box, pixels.shape[1], pixels.shape[0])
     return index.describer.describe(np.ascontiguousarray(pixels[y0:y1, x0:x1])).vectors
 
 
@@ -366,7 +371,7 @@ show how the methods differ, not how well they do on photos of your own."""
 
 def _example(index: Index, made: Scenes, example: Example) -> tuple[str, str]:
     """Return how a photo was found: the chain from the query to it."""
-    query, scene, links = example.query, example.scene, example.chain.links
+    query, scene = example.query, example.scene
     before, after = _nth(example.plain_rank), _nth(example.regional_rank)
     hidden = f" and {100 * (1 - scene.visible):.0f} % of it is hidden" if scene.visible < 1 else ""
     told = (
@@ -375,14 +380,7 @@ def _example(index: Index, made: Scenes, example: Example) -> tuple[str, str]:
         f"<b>{before}</b>, regional diffusion <b>{after}</b>, by way of the photos between. Each arrow joins two "
         "regions that look alike, outlined.</p>"
     )
-    stops = [
-        _photo(index, link.target.key, [(link.target.box, 1.0)], html.escape(link.target.key))
-        for link in links
-        if link.target.key is not None
-    ]
-    row = chain(
-        [_query(index, made, query, links[0].source.box), *stops], [f"similarity {one.similarity:.2f}" for one in links]
-    )
+    row = chain_pictures(index, query_picture(index, made.queries_folder / query.file, None, query.file), example.chain)
     return f"The {query.shows}: {before} by plain similarity, {after} by regional diffusion", told + row
 
 
@@ -401,23 +399,14 @@ def _first_ones(
             right = scene.shows == query.shows
             kind, verdict = ("right", f"{100 * scene.size:.0f} %") if right else ("wrong", "not in it")
             caption = f"<b>{rank}</b> <span class={kind}>{verdict}</span>"
-            pictures.append(_photo(index, scene.file, [(scene.box, 1.0)] if right else [], caption))
+            pictures.append(
+                photo_picture(index, scene.file, [(scene.box, 1.0)] if right and scene.box else [], caption)
+            )
         right_ones = len(_showing(scenes, query.shows))
         yield (
             f"The first {count} by {ranked.method}: {right_ones} show the {query.shows}",
             f'<div class="small">{gallery(pictures)}</div>',
         )
-
-
-def _query(index: Index, made: Scenes, query: Query, box: Box) -> Picture:
-    pixels, _ = index.cut(made.queries_folder / query.file, None)
-    height, width = pixels.shape[:2]
-    return Picture(pixels, width, height, [(box, 1.0)], f"<b>query</b> {html.escape(query.file)}", query=True)
-
-
-def _photo(index: Index, key: str, boxes: Sequence[Any], caption: str) -> Picture:
-    photo = index.photo(key, long_side=THUMBNAIL)
-    return Picture(photo.pixels, photo.width, photo.height, boxes, caption)
 
 
 def _dash(size: str) -> str:

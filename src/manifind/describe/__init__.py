@@ -7,14 +7,15 @@
 from typing import TYPE_CHECKING, Any
 
 from manifind.describe.ahead import read_ahead
-from manifind.describe.backbone import Backbone, BackboneSpec, OnnxBackbone, default_backbone, load_backbone
-from manifind.describe.describer import Describer, Regions, load_describer
+from manifind.describe.backbone import Backbone, BackboneSpec, OnnxBackbone, load_backbone
+from manifind.describe.describer import ZOOMS, Describer, Regions, load_describer, shipped_moments
 from manifind.describe.folder import Found, Skipped, key_of, key_to_path, list_photos
 from manifind.describe.learn import whitening_from_pairs, whitening_from_photos
+from manifind.describe.moments import Moments
 from manifind.describe.photos import Photo, content_hash, read_photo
 from manifind.describe.pooling import POOLINGS, pool
 from manifind.describe.regions import region_grid, to_pixels
-from manifind.describe.whitening import Whitening, learn_pca, learn_supervised
+from manifind.describe.whitening import Whitening, learn_pca, learn_supervised, whitening_of
 from manifind.errors import Unreadable
 
 if TYPE_CHECKING:
@@ -22,10 +23,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "POOLINGS",
+    "ZOOMS",
     "Backbone",
     "BackboneSpec",
     "Describer",
     "Found",
+    "Moments",
     "OnnxBackbone",
     "Photo",
     "Regions",
@@ -35,7 +38,6 @@ __all__ = [
     "Unreadable",
     "Whitening",
     "content_hash",
-    "default_backbone",
     "key_of",
     "key_to_path",
     "learn_pca",
@@ -48,9 +50,11 @@ __all__ = [
     "read_ahead",
     "read_photo",
     "region_grid",
+    "shipped_moments",
     "to_pixels",
     "whitening_from_pairs",
     "whitening_from_photos",
+    "whitening_of",
 ]
 
 

@@ -20,9 +20,9 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
-import onnxruntime
 
 from manifind.checks import choice, real_number, whole_number
+from manifind.describe.session import first_line, load_session
 from manifind.errors import Damaged, InvalidInput
 from manifind.types import FloatArray
 
@@ -123,12 +123,11 @@ class OnnxBackbone:
         if not path.is_file():
             raise FileNotFoundError(f"{path} does not exist; give the path of an ONNX file.")
         threads = available_cores() if threads is None else whole_number(threads, "threads")
-        with path.open("rb") as stream:
-            sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
+        sha256 = checksum_of(path)
         if spec is not None and spec.sha256 not in ("", sha256):
             raise Damaged(f"{path} is not the network it was (SHA-256 {sha256}, not {spec.sha256}); restore the file.")
         self._path = path
-        self._session = _session(path, threads)
+        self._session = load_session(path, threads)
         self._input, self._dtype = _photo_input(self._session, path)
         said = _declared(self._session, path) if spec is None else {"output": spec.output} if spec.output else {}
         self._output = _map_output(self._session, said.get("output"), path)
@@ -155,11 +154,6 @@ class OnnxBackbone:
         return np.asarray(made[0])
 
 
-def default_backbone(*, threads: int | None = None) -> OnnxBackbone:
-    """Return the network that comes with manifind: MobileNetV2, trained on ImageNet."""
-    return OnnxBackbone(NETWORKS / f"{DEFAULT}.onnx", threads=threads)
-
-
 def load_backbone(name_or_path: str | os.PathLike[str] = DEFAULT, *, threads: int | None = None) -> OnnxBackbone:
     """Return a network that comes with manifind, by its name, or anybody's from an ONNX file."""
     shipped = shipped_networks()
@@ -176,6 +170,12 @@ def load_backbone(name_or_path: str | os.PathLike[str] = DEFAULT, *, threads: in
 def shipped_networks() -> list[str]:
     """Return the names of the networks that come with manifind."""
     return sorted(path.stem for path in NETWORKS.glob("*.onnx"))
+
+
+def checksum_of(path: Path) -> str:
+    """Return the SHA-256 of a network's file."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def available_cores() -> int:
@@ -236,19 +236,6 @@ def complete_spec(said: Mapping[str, Any], run: Callable[[FloatArray], npt.NDArr
     return BackboneSpec(**{**said, **found})
 
 
-def _session(path: Path, threads: int) -> Any:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    # Threads that wait in a loop take the cores from those who read photos meanwhile.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    try:
-        return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime has a class of its own for each kind, all below Exception
-        raise InvalidInput(f"{path} is not an ONNX network that can be run ({first_line(error)}).") from error
-
-
 def _photo_input(session: Any, path: Path) -> tuple[str, type[np.floating[Any]]]:
     """Return the name and the type of the network's one input."""
     inputs = session.get_inputs()
@@ -306,8 +293,3 @@ def _declared(session: Any, path: Path) -> dict[str, Any]:
 
 def _colours(spec: BackboneSpec) -> tuple[int, ...]:
     return (0, 1, 2) if spec.colour_order == "rgb" else (2, 1, 0)
-
-
-def first_line(error: Exception) -> str:
-    """Return what an error of another library says, short enough for a sentence."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]

@@ -9,6 +9,7 @@ import dataclasses
 import hashlib
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,14 +24,23 @@ from manifind.describe.backbone import (
     Backbone,
     Photo,
     checked_photo,
+    checksum_of,
     load_backbone,
     shipped_networks,
 )
+from manifind.describe.moments import Moments
 from manifind.describe.pooling import POOLINGS, pool
-from manifind.describe.regions import region_grid, to_pixels
+from manifind.describe.regions import on_another_map, region_grid, to_pixels
 from manifind.describe.whitening import Whitening, unit_rows
 from manifind.errors import InvalidInput
 from manifind.types import FloatArray
+
+SHIPPED_POOLING = "gem 3"
+"""What the whitenings that come with manifind were learnt on."""
+
+ONE_ZOOM = (1.0,)
+ZOOMS = (1.0, 0.5**0.5, 0.5)
+"""Sizes at which photos are seen for an index unless told otherwise: what is large in one photo is small in another."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +73,9 @@ class Describer:
     smallest_side : int, optional
         Photos with a shorter side than this are enlarged to it as far as `long_side` allows; by default as the
         backbone says.
+    zooms : sequence of float
+        The photo is seen at these parts of the size that `long_side` gives it. Each region is pooled from every map by
+        the same box, and the mean of its unit vectors stands for it. The first decides which regions there are.
     """
 
     def __init__(
@@ -76,6 +89,7 @@ class Describer:
         overlap: float = 0.4,
         long_side: int | None = None,
         smallest_side: int | None = None,
+        zooms: Sequence[float] = ONE_ZOOM,
     ) -> None:
         spec = backbone.spec
         self.backbone = backbone
@@ -90,11 +104,22 @@ class Describer:
         self.smallest_side = (
             spec.smallest_side if smallest_side is None else whole_number(smallest_side, "smallest_side", least=0)
         )
+        self.zooms = _checked_zooms(zooms)
         if whitening is not None and len(whitening.mean) != spec.channels:
             raise InvalidInput(
                 f"the whitening takes {len(whitening.mean)} dimensions but backbone {spec.name} gives {spec.channels}; "
                 "give the whitening that was learnt on this backbone, or none."
             )
+        if whitening is not None and whitening.pooling not in ("", self.pooled_by):
+            raise InvalidInput(
+                f"the whitening was learnt on vectors pooled by {whitening.pooling} and pooling is {self.pooled_by}; "
+                "give the whitening that was learnt on this pooling, or none."
+            )
+
+    @property
+    def pooled_by(self) -> str:
+        """How responses become a vector, in a word or two: a whitening is for one way alone."""
+        return f"gem {self.p:g}" if self.pooling == "gem" else self.pooling
 
     def with_whitening(self, whitening: Whitening | None) -> "Describer":
         """Return a describer that differs from this one in its whitening alone."""
@@ -104,7 +129,7 @@ class Describer:
     def settings(self) -> dict[str, Any]:
         """What was chosen beside the backbone and the whitening, by the names of the parameters."""
         names = ("pooling", "p", "scales", "overlap", "long_side", "smallest_side")
-        return {name: getattr(self, name) for name in names}
+        return {**{name: getattr(self, name) for name in names}, "zooms": list(self.zooms)}
 
     @property
     def dimension(self) -> int:
@@ -128,14 +153,26 @@ class Describer:
 
     def _pooled(self, photo: Photo, scale: float | None) -> tuple[FloatArray, FloatArray]:
         size = photo.shape[0], photo.shape[1]
-        features = self.backbone.features(resized(photo, *self.seen_size(*size, scale=scale)))
-        cells = region_grid(*features.shape[1:], scales=self.scales, overlap=self.overlap)
-        pooled = pool(features, cells, self.pooling, p=self.p)
-        if not np.isfinite(pooled).all():
+        height, width = self.seen_size(*size, scale=scale)
+        seen, least = resized(photo, height, width), self.backbone.spec.stride
+        maps = [
+            self.backbone.features(resized(seen, max(least, round(height * zoom)), max(least, round(width * zoom))))
+            for zoom in self.zooms
+        ]
+        sizes = [(features.shape[1], features.shape[2]) for features in maps]
+        cells = region_grid(*sizes[0], scales=self.scales, overlap=self.overlap)
+        pooled = [
+            pool(features, on_another_map(cells, sizes[0], own), self.pooling, p=self.p)
+            for features, own in zip(maps, sizes, strict=True)
+        ]
+        if not all(np.isfinite(vectors).all() for vectors in pooled):
             raise InvalidInput(
                 f"backbone {self.backbone.spec.name} gave NaN or infinite responses; check the scaling of its input."
             )
-        return pooled, to_pixels(cells, (features.shape[1], features.shape[2]), size)
+        boxes = to_pixels(cells, sizes[0], size)
+        if len(pooled) == 1:
+            return pooled[0], boxes
+        return np.sum([unit_rows(vectors) for vectors in pooled], axis=0, dtype=np.float32), boxes
 
     def seen_size(self, height: int, width: int, *, scale: float | None = None) -> tuple[int, int]:
         """Return the (height, width) at which the network sees a photo of this size.
@@ -173,6 +210,8 @@ class Describer:
             "whitening": None if self.whitening is None else self.whitening.sha256,
             "dimension": self.dimension,
         }
+        if self.zooms != ONE_ZOOM:
+            made_by["zooms"] = list(self.zooms)
         checksum = hashlib.sha256(json.dumps(made_by, sort_keys=True).encode()).hexdigest()
         return {"name": name, **made_by, "sha256": checksum}
 
@@ -183,18 +222,31 @@ def load_describer(
     """Return a describer with the network of this name, or of this ONNX file or retrieval checkpoint (``.pth``).
 
     A network that comes with manifind brings its whitening; a checkpoint its pooling and, where it has one, its
-    whitening; an ONNX file of the user's brings none. `settings` are `Describer`'s and go before what is brought.
+    whitening; an ONNX file of the user's brings none. What is brought is for one way of pooling: where `settings` ask
+    for another, descriptors are not whitened. `settings` are `Describer`'s and go before what is brought.
     """
     if Path(name_or_path).suffix in {".pth", ".pt"}:
         from manifind.describe.torch_backbone import load_retrieval_checkpoint
 
         trained = load_retrieval_checkpoint(name_or_path)
         brought = {"whitening": trained.whitening, "pooling": trained.pooling, "p": trained.p}
-        return Describer(trained.backbone, **{**brought, **settings})
-    backbone = load_backbone(name_or_path, threads=threads)
-    if "whitening" not in settings and name_or_path in shipped_networks():
-        settings["whitening"] = Whitening.load(NETWORKS / f"{name_or_path}_whitening.npz")
-    return Describer(backbone, **settings)
+        made = Describer(trained.backbone, **{**brought, "whitening": None, **settings})
+        fits = made.pooled_by == Describer(trained.backbone, pooling=trained.pooling, p=trained.p).pooled_by
+        return made.with_whitening(trained.whitening) if fits and "whitening" not in settings else made
+    made = Describer(load_backbone(name_or_path, threads=threads), **settings)
+    if "whitening" in settings or name_or_path not in shipped_networks() or made.pooled_by != SHIPPED_POOLING:
+        return made
+    return made.with_whitening(Whitening.load(NETWORKS / f"{name_or_path}_whitening.npz"))
+
+
+def shipped_moments(describer: Describer) -> Moments | None:
+    """Return the moments of vectors like these that come with manifind: of this network, pooled the same way."""
+    for name in shipped_networks():
+        file = NETWORKS / f"{name}_moments.npz"
+        if file.is_file() and checksum_of(NETWORKS / f"{name}.onnx") == describer.backbone.spec.sha256:
+            moments = Moments.load(file)
+            return moments if moments.pooling == describer.pooled_by else None
+    return None
 
 
 def resized(photo: Photo, height: int, width: int) -> Photo:
@@ -205,3 +257,9 @@ def resized(photo: Photo, height: int, width: int) -> Photo:
     if photo.shape[:2] == (height, width):
         return photo
     return np.asarray(Image.fromarray(photo).resize((width, height), Image.Resampling.BICUBIC))
+
+
+def _checked_zooms(zooms: Sequence[float]) -> tuple[float, ...]:
+    if not isinstance(zooms, list | tuple) or not zooms:
+        raise InvalidInput(f"zooms is {zooms!r}; give a list of parts of a photo's size, [1, 0.71, 0.5] say.")
+    return tuple(real_number(zoom, "zooms", above=0, below=4) for zoom in zooms)

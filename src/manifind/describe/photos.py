@@ -35,7 +35,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
-from PIL import ExifTags, Image, ImageCms
+from PIL import ExifTags, Image
 from PIL.AvifImagePlugin import AvifImageFile
 from PIL.BmpImagePlugin import BmpImageFile
 from PIL.GifImagePlugin import GifImageFile
@@ -48,16 +48,19 @@ from PIL.TiffImagePlugin import TiffImageFile
 from PIL.WebPImagePlugin import WebPImageFile
 
 from manifind.checks import whole_number
+from manifind.describe import colour, limits
+from manifind.describe.limits import MAX_BYTES, MAX_PIXELS, Admit
 from manifind.errors import InvalidInput, Unreadable
 
 ByteArray = npt.NDArray[np.uint8]
 Source = str | os.PathLike[str] | bytes | BinaryIO
 
-MAX_PIXELS = 200_000_000
-"""The largest photo decoded unless told otherwise: what the largest sensors in telephones deliver."""
-
 MARGIN = 2
 """A reduced photo keeps this many times the long side that is needed."""
+
+TOO_MUCH_MEMORY = "too large: reading it takes too much memory"
+NO_MEMORY = "too large: there was not enough memory to read it"
+"""Reasons that another machine, or another moment, may do away with."""
 
 HEAD_BYTES = 64
 """How much of a file's beginning tells what it is."""
@@ -88,12 +91,6 @@ _TRANSPOSES = {
 }
 """What turns a photo of each EXIF orientation upright."""
 
-_SPACES = {"L": "GRAY", "RGB": "RGB", "CMYK": "CMYK"}
-"""The colour space of the profiles that fit each mode."""
-
-_SRGB = ("sRGB IEC61966-2", "sRGB built-in")
-"""How the descriptions of the profiles begin that most photos carry and that change nothing."""
-
 
 @dataclass(frozen=True, eq=False)
 class Photo:
@@ -107,7 +104,14 @@ class Photo:
     """Of the photo upright and in full, in pixels."""
 
 
-def read_photo(source: Source, *, max_pixels: int = MAX_PIXELS, long_side: int | None = None) -> Photo:
+def read_photo(
+    source: Source,
+    *,
+    max_pixels: int = MAX_PIXELS,
+    max_bytes: int = MAX_BYTES,
+    long_side: int | None = None,
+    admit: Admit | None = None,
+) -> Photo:
     """Read one photo, or raise `Unreadable`.
 
     Parameters
@@ -117,22 +121,31 @@ def read_photo(source: Source, *, max_pixels: int = MAX_PIXELS, long_side: int |
     max_pixels : int
         A photo with more is refused before it is decoded, as is a file too long to hold a photo within it. Pillow's
         own limit (twice `PIL.Image.MAX_IMAGE_PIXELS`) holds besides for WebP, GIF and TIFF.
+    max_bytes : int
+        A photo whose reading would take more memory is refused before it is decoded.
     long_side : int, optional
         The long side that the pixels will be shrunk to by the caller. A photo of at least 2 × `MARGIN` times that is
         handed out reduced, faster than in full, with a long side of no less than `MARGIN` times that.
+    admit : callable, optional
+        Called with the bytes that reading will take, before the photo is decoded: it may wait for them.
     """
     max_pixels = whole_number(max_pixels, "max_pixels")
+    max_bytes = whole_number(max_bytes, "max_bytes")
     long_side = None if long_side is None else whole_number(long_side, "long_side")
     name = _name(source)
+    # A file as long as 16-bit RGBA uncompressed, and room for the rest.
+    longest = min(8 * max_pixels + 2**26, max_bytes)
     try:
-        data = _contents(source, most=8 * max_pixels + 2**26)  # 16-bit RGBA uncompressed, and room for the rest
+        data = _contents(source, longest)
         with _quietly():
-            return _decode(data, max_pixels, long_side)
+            return _decode(data, max_pixels, max_bytes, long_side, admit)
     except Unreadable as error:
         error.name = name
         raise
-    except (InvalidInput, MemoryError):
+    except InvalidInput:
         raise
+    except MemoryError:
+        raise Unreadable(NO_MEMORY, name) from None  # what is held on to here is not held on to there
     except Exception as error:  # what hostile bytes make a decoder raise is anybody's guess
         raise Unreadable(_reason(error), name) from error
 
@@ -199,28 +212,30 @@ def _contents(source: Source, most: int) -> bytes:
     return data
 
 
-def _decode(data: bytes, max_pixels: int, long_side: int | None) -> Photo:
+def _decode(data: bytes, max_pixels: int, max_bytes: int, long_side: int | None, admit: Admit | None) -> Photo:
     """Decode a photo from the bytes of its file."""
     image = _open(data)
+    limits.check_size(image, max_pixels)
     size = image.size
-    if size[0] * size[1] > max_pixels:
-        limit = f"{max_pixels / 1e6:g} million"
-        raise Unreadable(f"too large: {size[0]} × {size[1]} pixels, the limit is {limit}")
     factor = max(1, max(size) // (MARGIN * long_side)) if long_side else 1
-    scale = 1
+    scale = max(s for s in (1, 2, 4, 8) if s <= factor) if isinstance(image, JpegImageFile) else 1
+    needed = limits.decoding_bytes(image, len(data), scale, factor)
+    if needed > max_bytes:
+        raise Unreadable(f"{TOO_MUCH_MEMORY}: {needed / 2**20:.0f} MiB, the limit is {max_bytes / 2**20:.0f} MiB")
+    if admit is not None:
+        admit(needed)
     if isinstance(image, JpegImageFile):
-        scale = max(s for s in (1, 2, 4, 8) if s <= factor)
         image.draft(None, (max(1, size[0] // scale), max(1, size[1] // scale)))
     image.load()
     if scale == 1:
         size = image.size  # a TIFF is upright only now
     orientation = _orientation(image)
     profile = image.info.get("icc_profile")
-    pixels = _to_srgb(_reduced(_flat(image), size, scale, factor // scale), profile)
+    pixels = colour.to_srgb(_reduced(colour.flat(image), size, scale, factor // scale), profile)
     if orientation in _TRANSPOSES:
         pixels = pixels.transpose(_TRANSPOSES[orientation])
     width, height = size if orientation < 5 else size[::-1]
-    return Photo(np.asarray(pixels), width, height)
+    return Photo(colour.as_array(pixels), width, height)
 
 
 def _open(data: bytes) -> ImageFile:
@@ -277,42 +292,6 @@ def _orientation(image: Image.Image) -> int:
     return orientation if isinstance(orientation, int) and orientation in _TRANSPOSES else 1
 
 
-def _flat(image: Image.Image) -> Image.Image:
-    """Bring any mode to L, RGB or CMYK: 8 bits a channel, no palette, no transparency."""
-    if image.mode == "F" or image.mode.startswith("I"):
-        return _eight_bits(image)
-    if image.mode == "LAB":
-        return _by_profile(image, ImageCms.ImageCmsProfile(ImageCms.createProfile("LAB")))
-    if image.has_transparency_data:
-        image = image.convert("LA" if image.mode in ("LA", "La") else "RGBA")
-        flat = Image.new("L" if image.mode == "LA" else "RGB", image.size, "white")
-        flat.paste(image.convert(flat.mode), mask=image.getchannel("A"))
-        return flat
-    if image.mode in _SPACES:
-        return image
-    return image.convert("L" if image.mode == "1" else "RGB")
-
-
-def _eight_bits(image: Image.Image) -> Image.Image:
-    """Bring deep greys to 8 bits."""
-    values = np.asarray(image)
-    if image.mode.startswith("I;16"):
-        depth = image.tag_v2.get(ExifTags.Base.BitsPerSample) if isinstance(image, TiffImageFile) else None
-        white = 2 ** depth[0] - 1 if isinstance(depth, tuple) and 8 < depth[0] < 16 else 65535
-        table = np.minimum(np.rint(np.arange(65536) * (255 / white)), 255).astype(np.uint8)
-        return Image.fromarray(table[values])
-    values = np.asarray(values, np.float32)
-    finite = values[np.isfinite(values)]
-    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
-    for white in (1, 255, 65535) if image.mode == "F" else (65535,):
-        if low >= 0 and high <= white:
-            low, high = 0, white
-            break
-    gain = 255 / (high - low) if high > low else 0.0
-    scaled = np.nan_to_num(values, nan=low, posinf=high, neginf=low) * gain - low * gain
-    return Image.fromarray(np.rint(scaled).clip(0, 255).astype(np.uint8))
-
-
 def _reduced(image: Image.Image, size: tuple[int, int], scale: int, factor: int) -> Image.Image:
     """Shrink a photo of `size`, decoded at 1 / `scale`, by a whole factor more; keep the frame exact."""
     frame = (0.0, 0.0, size[0] / scale, size[1] / scale)
@@ -321,25 +300,6 @@ def _reduced(image: Image.Image, size: tuple[int, int], scale: int, factor: int)
         return image
     # A gap of 1 averages whole blocks of pixels, and leaves to the filter what is not whole.
     return image.resize(target, Image.Resampling.BICUBIC, box=frame, reducing_gap=1.0)
-
-
-def _to_srgb(image: Image.Image, profile: object) -> Image.Image:
-    """Convert to RGB, by the photo's colour profile if that can be used."""
-    if isinstance(profile, bytes) and profile:
-        with suppress(Exception):  # what a broken profile raises is anybody's guess; without it, the photo is still one
-            source = ImageCms.ImageCmsProfile(io.BytesIO(profile))
-            fits = source.profile.xcolor_space.strip() == _SPACES[image.mode]
-            if fits and not (source.profile.profile_description or "").startswith(_SRGB):
-                return _by_profile(image, source)
-    return image.convert("RGB")
-
-
-def _by_profile(image: Image.Image, profile: ImageCms.ImageCmsProfile) -> Image.Image:
-    srgb = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB"))
-    converted = ImageCms.profileToProfile(image, profile, srgb, outputMode="RGB")
-    if converted is None:
-        raise ValueError("the profile converts nothing")
-    return converted
 
 
 def _reason(error: Exception) -> str:

@@ -56,6 +56,19 @@ def to_pixels(cells: npt.NDArray[np.integer], map_size: tuple[int, int], photo_s
     return pixels
 
 
+def on_another_map(cells: IntArray, map_size: tuple[int, int], other_size: tuple[int, int]) -> IntArray:
+    """Return the boxes on another map of the same photo that cover the same parts of it, to the nearest cell.
+
+    Sizes are (height, width). On a coarse map a box has at least one cell.
+    """
+    height, width = other_size
+    across, down = width / map_size[1], height / map_size[0]
+    boxes: IntArray = np.rint(cells * np.array([across, down, across, down])).astype(np.int32)
+    boxes[:, :2] = np.minimum(boxes[:, :2], [width - 1, height - 1])
+    boxes[:, 2:] = np.maximum(boxes[:, 2:], boxes[:, :2] + 1)
+    return boxes
+
+
 def _extra_squares(shorter: int, longer: int, overlap: float) -> int:
     """Return how many largest squares more than one make neighbours overlap the nearest to what is asked."""
     steps = (longer - shorter) / np.arange(1, MOST_EXTRA + 1)

@@ -11,10 +11,9 @@ learnt once from photos that are not the collection's, undo that; descriptors ha
 """
 
 import hashlib
-import itertools
 import os
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ import numpy.typing as npt
 from scipy import linalg
 
 from manifind.checks import real_number, whole_number
+from manifind.describe.moments import BLOCK, Moments, rows_of
 from manifind.errors import Damaged, InvalidInput
 from manifind.types import FloatArray
 
@@ -35,9 +35,6 @@ FLAT = 1e-10
 ONE_PHOTO = 64
 """Vectors up to which they are taken for one photo's, whitened between two runs of the network."""
 
-BLOCK = 8192
-"""Vectors that are read at a time."""
-
 
 @dataclass(frozen=True, eq=False)
 class Whitening:
@@ -47,6 +44,8 @@ class Whitening:
     """(D,)"""
     project: FloatArray
     """(D, d), the directions that matter most first."""
+    pooling: str = ""
+    """How the vectors were pooled that it was learnt on, as `Describer.pooled_by` says; empty where nobody knows."""
 
     def __post_init__(self) -> None:
         mean, project = np.asarray(self.mean), np.asarray(self.project)
@@ -88,7 +87,7 @@ class Whitening:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the whitening to `path`, an ``.npz`` file without pickles."""
         with Path(path).open("wb") as stream:
-            np.savez(stream, mean=self.mean, project=self.project)
+            np.savez(stream, mean=self.mean, project=self.project, pooling=np.array(self.pooling))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Whitening":
@@ -98,7 +97,8 @@ class Whitening:
             raise FileNotFoundError(f"{path} does not exist; give the path of a saved whitening.")
         try:
             with path.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
-                return cls(arrays["mean"], arrays["project"])
+                pooling = str(arrays["pooling"]) if "pooling" in arrays else ""
+                return cls(arrays["mean"], arrays["project"], pooling)
         except (KeyError, OSError, ValueError, EOFError, TypeError, AttributeError, zipfile.BadZipFile) as error:
             raise Damaged(f"{path} is not a saved whitening ({error}); learn or copy it again.") from error
 
@@ -125,16 +125,21 @@ def learn_pca(vectors: npt.ArrayLike | Iterable[npt.ArrayLike], *, dimension: in
     dimension : int
         Dimensions to keep.
     """
+    return whitening_of(Moments.of(vectors), dimension)
+
+
+def whitening_of(moments: Moments, dimension: int = 512) -> Whitening:
+    """Return PCA whitening from moments: the strongest directions, each divided by its standard deviation."""
     dimension = whole_number(dimension, "dimension")
-    mean, covariance = _mean_and_covariance(vectors)
-    variances, directions = _principal(covariance, dimension)
+    variances, directions = _principal(moments.covariance, dimension)
     if variances[-1] <= FLAT * variances[0]:
         rank = int((variances > FLAT * variances[0]).sum())
         raise InvalidInput(
             f"vectors vary in {rank} directions only, fewer than dimension={dimension}; "
             f"give more vectors or dimension={max(rank, 1)}."
         )
-    return Whitening(mean.astype(np.float32), (directions / np.sqrt(variances)).astype(np.float32))
+    project = (directions / np.sqrt(variances)).astype(np.float32)
+    return Whitening(moments.mean.astype(np.float32), project, moments.pooling)
 
 
 def learn_supervised(
@@ -158,11 +163,11 @@ def learn_supervised(
         From 0 to below 1: the share of the matching covariance that is replaced by its mean variance in every
         direction. With fewer pairs than dimensions, 0.1 is a sensible start.
     """
-    rows = _rows(vectors, "vectors")
+    rows = rows_of(vectors, "vectors")
     dimension = whole_number(dimension, "dimension")
     shrinkage = 0.0 if shrinkage == 0 else real_number(shrinkage, "shrinkage", above=0, below=1)
     pairs = _pairs(pairs, len(rows))
-    mean, covariance = _mean_and_covariance(rows)
+    moments = Moments.of(rows)
 
     within = np.zeros((rows.shape[1], rows.shape[1]))
     for at in range(0, len(pairs), BLOCK):
@@ -180,31 +185,8 @@ def learn_supervised(
         )
     even = directions / np.sqrt(variances) @ directions.T
 
-    _, kept = _principal(even @ covariance @ even, dimension)
-    return Whitening(mean.astype(np.float32), (even @ kept).astype(np.float32))
-
-
-def _mean_and_covariance(vectors: npt.ArrayLike | Iterable[npt.ArrayLike]) -> tuple[DoubleArray, DoubleArray]:
-    """Return the mean and the covariance of rows that pass by in blocks."""
-    blocks = _blocks(vectors)
-    first = next(blocks, np.empty((0, 0)))
-    d = first.shape[1]
-    # Far from the origin the squares of rows would drown their differences: sums are kept around the first mean.
-    around = first.mean(axis=0, dtype=np.float64) if len(first) else np.empty(0)
-    count, total, squares = 0, np.zeros(d), np.zeros((d, d))
-    for block in itertools.chain([first], blocks):
-        if block.shape[1] != d:
-            raise InvalidInput(
-                f"vectors has blocks of {d} and of {block.shape[1]} dimensions; describe all with one network."
-            )
-        rows = block - around
-        count += len(rows)
-        total += rows.sum(axis=0)
-        squares += rows.T @ rows
-    if count < 2:
-        raise InvalidInput(f"vectors has {count} rows; give at least two, some thousands at best.")
-    offset = total / count
-    return around + offset, squares / count - np.outer(offset, offset)
+    _, kept = _principal(even @ moments.covariance @ even, dimension)
+    return Whitening(moments.mean.astype(np.float32), (even @ kept).astype(np.float32))
 
 
 def _principal(covariance: DoubleArray, dimension: int) -> tuple[DoubleArray, DoubleArray]:
@@ -216,32 +198,6 @@ def _principal(covariance: DoubleArray, dimension: int) -> tuple[DoubleArray, Do
     variances, directions = variances[::-1], directions[:, ::-1]
     largest = np.abs(directions).argmax(axis=0)
     return variances, directions * np.sign(directions[largest, np.arange(dimension)])
-
-
-def _blocks(vectors: npt.ArrayLike | Iterable[npt.ArrayLike]) -> Iterator[npt.NDArray[Any]]:
-    """Yield rows a block at a time, from one array or from what already comes in blocks."""
-    if isinstance(vectors, np.ndarray) or not isinstance(vectors, Iterable):
-        rows = _rows(vectors, "vectors")
-        for at in range(0, len(rows), BLOCK):
-            yield _finite(rows[at : at + BLOCK])
-        return
-    for block in vectors:
-        yield _finite(_rows(block, "a block of vectors"))
-
-
-def _rows(vectors: object, name: str) -> npt.NDArray[Any]:
-    rows = np.asarray(vectors)
-    if rows.ndim != 2 or 0 in rows.shape or rows.dtype.kind != "f":
-        raise InvalidInput(
-            f"{name} has shape {rows.shape} and dtype {rows.dtype}; give a 2-D array of floating-point vectors."
-        )
-    return rows
-
-
-def _finite(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    if not np.isfinite(rows).all():
-        raise InvalidInput("vectors has NaN or infinite entries; remove these rows or describe them again.")
-    return rows
 
 
 def _pairs(pairs: npt.ArrayLike, n: int) -> npt.NDArray[np.integer[Any]]:

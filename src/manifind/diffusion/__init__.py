@@ -6,8 +6,24 @@ the work off line are `manifind.diffusion.offline` and `manifind.diffusion.spect
 """
 
 from manifind.diffusion.append import Appended, append
-from manifind.diffusion.engines import ENGINES, diffuse
+from manifind.diffusion.engines import ENGINES, Ground, Prepared, Setting, best_engine, diffuse, prepare
 from manifind.diffusion.seeding import SEEDINGS, Seed, dense, opposed, seed
 from manifind.kernels import Solution
 
-__all__ = ["ENGINES", "SEEDINGS", "Appended", "Seed", "Solution", "append", "dense", "diffuse", "opposed", "seed"]
+__all__ = [
+    "ENGINES",
+    "SEEDINGS",
+    "Appended",
+    "Ground",
+    "Prepared",
+    "Seed",
+    "Setting",
+    "Solution",
+    "append",
+    "best_engine",
+    "dense",
+    "diffuse",
+    "opposed",
+    "prepare",
+    "seed",
+]

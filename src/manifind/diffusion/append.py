@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from manifind.graph import Neighbours, kernel
+from manifind.graph import Neighbours
+from manifind.kernels import kernel
 from manifind.types import FloatArray, IntArray, Vectors
 
 

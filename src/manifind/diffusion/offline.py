@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from manifind import kernels
 from manifind.diffusion.seeding import Seed
+from manifind.kernels import Rows, as_rows, thread_count
 from manifind.types import FloatArray, IntArray, Progress, Vectors
 
 BLOCK_BYTES = 2**26
@@ -36,7 +36,7 @@ DoubleArray = npt.NDArray[np.float64]
 
 def columns(
     S: sp.csr_array,
-    vectors: Vectors,
+    vectors: Vectors | Rows,
     neighbours: IntArray,
     *,
     alpha: float = 0.99,
@@ -50,7 +50,7 @@ def columns(
     Parameters
     ----------
     S : (n, n) CSR, float32
-    vectors : (n, d) float32 or float16
+    vectors : (n, d) float32 or float16, or Rows
         The regions' descriptors, which say what is near.
     neighbours : (n, k) int32
         The nearest others of each region, best first, which say it too where `size` is not above k + 1.
@@ -61,7 +61,7 @@ def columns(
     progress : callable, optional
         Called with the columns done and the columns in all.
     """
-    n = S.shape[0]
+    n, regions = S.shape[0], as_rows(vectors)
     size = min(size, n)
     ids = np.empty((n, size), np.int32)
     values = np.empty((n, size), np.float32)
@@ -73,10 +73,10 @@ def columns(
         values[block] = _solve(_parts(S, ids[block]), at, size, alpha, max_iter, tol)
 
     rows = step * max(1, SEARCHED // step)
-    with ThreadPoolExecutor(kernels.thread_count()) as pool:
+    with ThreadPoolExecutor(thread_count()) as pool:
         for start in range(0, n, rows):
             end = min(start + rows, n)
-            ids[start:end] = _around(vectors, np.arange(start, end, dtype=np.int32), size, neighbours)
+            ids[start:end] = _around(regions, np.arange(start, end, dtype=np.int32), size, neighbours)
             for _ in pool.map(solve, range(start, end, step)):
                 pass
             if progress is not None:
@@ -95,12 +95,12 @@ def combine(solved: sp.csr_array, seeds: Sequence[Seed]) -> FloatArray:
     return scores
 
 
-def _around(vectors: Vectors, own: IntArray, size: int, neighbours: IntArray) -> IntArray:
+def _around(rows: Rows, own: IntArray, size: int, neighbours: IntArray) -> IntArray:
     """Return the `size` regions nearest to each, ascending, itself among them even where it has more equals."""
     if size <= neighbours.shape[1] + 1:
         near = np.concatenate([own[:, None], neighbours[own, : size - 1]], axis=1)
     else:
-        near, _ = kernels.nearest(np.ascontiguousarray(vectors[own], np.float32), vectors, size)
+        near, _ = rows.nearest(rows.take(own), size)
         absent = ~(near == own[:, None]).any(axis=1)
         near[absent, -1] = own[absent]
     near.sort(axis=1)

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from manifind.graph import Neighbours, kernel
+from manifind.graph import Neighbours
+from manifind.kernels import kernel
 from manifind.types import FloatArray, IntArray
 
 SEEDINGS = ("paper", "released", "append")

@@ -20,18 +20,15 @@ what is left out is taken at eigenvalue 0 rather than dropped.
 
 import math
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import scipy.linalg
 import scipy.sparse as sp
-from scipy.sparse.csgraph import connected_components
 
-from manifind import kernels
 from manifind.diffusion.seeding import Seed, dense
+from manifind.kernels.cpu.products import multiply
 from manifind.types import FloatArray, IntArray, Progress
 
 DENSE = 4
@@ -44,8 +41,6 @@ ENOUGH = 1e-3
 """Residual ‖Su − λu‖ of the eigenvectors that are kept, at which they are good enough."""
 LEAST = 16
 """Eigenvectors of a component, if it has as many regions."""
-STRIP = 32
-"""Columns that are multiplied with S together, while they are in cache."""
 
 
 class Spectrum(NamedTuple):
@@ -81,6 +76,8 @@ def decompose(S: sp.csr_array, rank: int = 1000, *, seed: int = 0, progress: Pro
     progress : callable, optional
         Called with the regions done and the regions in all, after each round on a large component.
     """
+    from scipy.sparse.csgraph import connected_components  # with scipy.linalg, a tenth of a second to import
+
     n = S.shape[0]
     count, component = connected_components(S, directed=False)
     order = np.argsort(component, kind="stable")
@@ -122,13 +119,15 @@ def _largest(
     """Return the `rank` largest eigenvalues of a connected graph, descending, with eigenvectors."""
     n = S.shape[0]
     if n <= DENSE * rank:
-        values, vectors = scipy.linalg.eigh(S.toarray().astype(np.float64), subset_by_index=(n - rank, n - 1))
+        from scipy.linalg import eigh
+
+        values, vectors = eigh(S.toarray().astype(np.float64), subset_by_index=(n - rank, n - 1))
         return values[::-1].astype(np.float32), np.ascontiguousarray(vectors[:, ::-1], np.float32)
     block = np.random.default_rng(seed).standard_normal((n, rank + max(16, rank // 10)), np.float32)
     damped = 0.5
     for done in range(1, ROUNDS + 1):
         block = np.linalg.qr(_filter(S, block, damped))[0]
-        along = _product(S, block)
+        along = multiply(S, block)
         values, turn = np.linalg.eigh((block.T @ along).astype(np.float64))
         turn = turn[:, ::-1].astype(np.float32)
         values, block, along = values[::-1], block @ turn, along @ turn
@@ -148,27 +147,14 @@ def _filter(S: sp.csr_array, block: FloatArray, damped: float) -> FloatArray:
     centre = (damped - 1) / 2
     # The recurrence is scaled so that eigenvalue 1 keeps its size, or float32 would overflow.
     scale = first = half / (1 - centre)
-    before, now = block, _product(S, block)
+    before, now = block, multiply(S, block)
     now -= np.float32(centre) * block
     now *= np.float32(scale / half)
     for _ in range(DEGREE - 1):
         following = 1 / (2 / first - scale)
-        further = _product(S, now)
+        further = multiply(S, now)
         further -= np.float32(centre) * now
         further *= np.float32(2 * following / half)
         further -= np.float32(scale * following) * before
         before, now, scale = now, further, following
     return now
-
-
-def _product(S: sp.csr_array, block: FloatArray) -> FloatArray:
-    """Return S times a wide block, a strip of columns at a time on each thread."""
-    product = np.empty_like(block)
-
-    def strip(start: int) -> None:
-        columns = slice(start, start + STRIP)
-        product[:, columns] = S @ np.ascontiguousarray(block[:, columns])
-
-    with ThreadPoolExecutor(kernels.thread_count()) as pool:
-        list(pool.map(strip, range(0, block.shape[1], STRIP)))
-    return product

@@ -5,7 +5,7 @@
 >>> S, degrees = normalise(A)  # both at once: normalised_affinity(neighbours, gamma=3.0)
 """
 
-from manifind.graph.affinity import kernel, mutual_affinity, normalise, normalised_affinity, restrict
+from manifind.graph.affinity import mutual_affinity, normalised_affinity
 from manifind.graph.choosing import AUTO, GIVEN, UNKNOWN, Built, choose, expected_seconds, measured, settled
 from manifind.graph.neighbours import (
     GRAPHS,
@@ -16,6 +16,8 @@ from manifind.graph.neighbours import (
     nn_descent_neighbours,
 )
 from manifind.graph.update import given_origin, update_neighbours
+from manifind.kernels import kernel
+from manifind.kernels.cpu.affinity import normalise
 
 __all__ = [
     "AUTO",
@@ -36,7 +38,6 @@ __all__ = [
     "nn_descent_neighbours",
     "normalise",
     "normalised_affinity",
-    "restrict",
     "settled",
     "update_neighbours",
 ]

@@ -7,14 +7,16 @@ searches it can know how far to trust it.
 
 import logging
 import math
+import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from manifind import kernels
-from manifind.errors import Damaged
-from manifind.graph.neighbours import DEFAULT_MEMORY, Neighbours, without_self
+from manifind.errors import Damaged, ManifindWarning
+from manifind.graph.neighbours import Neighbours, without_self
+from manifind.kernels import SCRATCH, Descending, Rows, as_rows
 from manifind.types import Vectors
 
 log = logging.getLogger("manifind")
@@ -29,15 +31,15 @@ EXACT_UP_TO = 200_000
 MULTIPLICATIONS = {True: 2.3e11, False: 4.6e10}
 """A second and thread of `exact_neighbours`, with the compiled core and without (AMD EPYC with AVX-512; d = 512)."""
 
-DESCENT_SECONDS = {True: (2e-8, 1.0, 0.6), False: (1.4e-9, 1.1, 1.25)}
-"""NN-Descent on one thread takes the first · d · n to the second · k to the third, with the compiled core and without:
-11 s and 38 s for 106,887 regions of 512 dimensions at k = 50 (the same machine)."""
+DESCENT_SECONDS = 2e-8, 0.6
+"""NN-Descent on one thread takes the first · d · n · k to the second, in the compiled core: 11 s for 106,887 regions of
+512 dimensions at k = 50 (the same machine)."""
 
 SPEEDUP = {EXACT: 1.0, DESCENT: 0.9}
 """t threads are t to this power as fast as one; assumed."""
 
 EXPECTED_RECALL = {EXACT: 1.0, DESCENT: 0.995}
-"""On Oxford5k's regions NN-Descent found 99.6 to 99.8 % (k = 50 and 200), pynndescent 99.4 %."""
+"""On Oxford5k's regions NN-Descent found 99.6 to 99.8 % (k = 50 and 200)."""
 
 # ----------------------------------------------------------------------------------------------------------------------
 
@@ -106,7 +108,8 @@ class Built(NamedTuple):
 def choose(n: int, k: int, threads: int | None = None, *, compiled: bool | None = None) -> str:
     """Return the way to find the `k` neighbours of each of `n` regions: "exact" or "nn-descent".
 
-    Exact, unless there are more than `EXACT_UP_TO` regions and NN-Descent is expected to be faster.
+    Exact, unless there are more than `EXACT_UP_TO` regions, NN-Descent is expected to be faster, and the compiled core
+    is there, which has it.
 
     Parameters
     ----------
@@ -116,7 +119,8 @@ def choose(n: int, k: int, threads: int | None = None, *, compiled: bool | None 
     compiled : bool, optional
         Whether there is the compiled core; looked up by default.
     """
-    if n <= EXACT_UP_TO:
+    compiled = kernels.compiled() if compiled is None else compiled
+    if n <= EXACT_UP_TO or not compiled:
         return EXACT
     exact, descent = (expected_seconds(way, n, k, 512, threads, compiled=compiled) for way in (EXACT, DESCENT))
     return EXACT if exact <= descent else DESCENT
@@ -131,13 +135,25 @@ def expected_seconds(
     if method == EXACT:
         alone = n * n * d / MULTIPLICATIONS[compiled]
     else:
-        scale, of_n, of_k = DESCENT_SECONDS[compiled]
-        alone = scale * d * n**of_n * k**of_k
+        scale, of_k = DESCENT_SECONDS
+        alone = scale * d * n * k**of_k
     return float(alone / threads ** SPEEDUP[method])
 
 
-def settled(graph: str, n: int, k: int) -> str:
-    """Return the way that `graph` means: itself, or what "auto" picks, which a line of the log says."""
+def settled(graph: str, rows: Rows, k: int) -> str:
+    """Return the way that `graph` means for these rows: itself, or what "auto" picks, which a line of the log says.
+
+    Rows that cannot descend are compared with each other, and a warning says so where NN-Descent was asked for.
+    """
+    n = rows.shape[0]
+    if graph == DESCENT and not isinstance(rows, Descending):
+        warnings.warn(
+            "graph is 'nn-descent', which needs the compiled core (manifind info --system says whether it is there); "
+            "all pairs are compared instead.",
+            ManifindWarning,
+            stacklevel=4,
+        )
+        return EXACT
     if graph != AUTO:
         return graph
     method = choose(n, k)
@@ -146,7 +162,7 @@ def settled(graph: str, n: int, k: int) -> str:
 
 
 def measured(
-    method: str, lists: Neighbours, vectors: Vectors, k: int, *, sample: int = SAMPLE, memory: int = DEFAULT_MEMORY
+    method: str, lists: Neighbours, vectors: Vectors | Rows, k: int, *, sample: int = SAMPLE, memory: int = SCRATCH
 ) -> Built:
     """Return how the lists were found and their recall: nothing to measure where all pairs were compared.
 
@@ -158,24 +174,23 @@ def measured(
     method : {"exact", "nn-descent", "given"}
     lists : Neighbours
         At least `k` long, or n − 1.
-    vectors : (n, d) float32 or float16
+    vectors : (n, d) float32 or float16, or Rows
     k, sample, memory : int
         Neighbours that count, regions to look at, and bytes of scratch.
     """
     built = Built.by(method)
-    n = len(vectors)
+    regions = as_rows(vectors)
+    n = regions.shape[0]
     k = min(k, n - 1)
     if method == EXACT or k < 1:
         return built
-    rows = np.random.default_rng(0).choice(n, min(n, sample), replace=False).astype(np.int32)
-    # Of a view, which is forgotten: rows that are searched again and again would be compressed, and kept.
-    truth = kernels.nearest(vectors[rows].astype(np.float32), vectors[:], k + 1, memory=memory)
-    _, similarities = without_self(*truth, rows)
+    rows = np.sort(np.random.default_rng(0).choice(n, min(n, sample), replace=False)).astype(np.int32)
+    own = regions.take(rows)
+    _, similarities = without_self(*regions.nearest(own, k + 1, memory=memory), rows)
     found = 0
-    for row, last in zip(rows.tolist(), similarities[:, -1].tolist(), strict=True):
+    for row, one, last in zip(rows.tolist(), own, similarities[:, -1].tolist(), strict=True):
         ids = np.unique(lists.ids[row, :k])
-        listed, own = vectors[ids[ids >= 0]].astype(np.float32), vectors[row].astype(np.float32)
-        found += int((listed @ own >= last - TIE).sum())
+        found += int((regions.take(ids[ids >= 0]) @ one >= last - TIE).sum())
     built = built._replace(recall=min(1.0, found / (len(rows) * k)), sample=len(rows))
     log.log(logging.WARNING if found < POOR * len(rows) * k else logging.INFO, "graph: %s", built.words())
     return built

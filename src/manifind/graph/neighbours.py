@@ -17,12 +17,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from manifind import kernels
 from manifind.checks import UNIT_TOLERANCE, whole_number
 from manifind.errors import InvalidInput, ManifindWarning
+from manifind.kernels import SCRATCH, Descending, Rows, SelfComparing, as_rows
 from manifind.types import FloatArray, IntArray, Progress, Vectors
 
-DEFAULT_MEMORY = 2**28
 BLOCK = 4096
 """Rows searched at a time: faiss multiplies blocks of this many, so that more of them gain nothing."""
 
@@ -49,18 +48,18 @@ class Neighbours(NamedTuple):
 
 
 def exact_neighbours(
-    vectors: Vectors,
+    vectors: Vectors | Rows,
     k: int,
     *,
     reserve: int = 0,
-    memory: int = DEFAULT_MEMORY,
+    memory: int = SCRATCH,
     progress: Progress | None = None,
 ) -> Neighbours:
     """Find the `k` nearest other rows of each unit row by comparing all pairs.
 
     Parameters
     ----------
-    vectors : (n, d) float32 or float16
+    vectors : (n, d) float32 or float16, or Rows
     k : int
         Cut to n − 1 with a warning where it is larger.
     reserve : int
@@ -70,83 +69,60 @@ def exact_neighbours(
     progress : callable, optional
         Called with the rows done and the rows in all, after each block.
     """
-    k = _possible(k, len(vectors))
-    width = min(k + reserve, len(vectors) - 1)
-    if kernels.compiled() and width and vectors.flags.c_contiguous:
-        ids, similarities = kernels.nearest_others(vectors, width, memory=memory, progress=progress)
-        link_duplicates(vectors, ids, similarities, k)
-        return Neighbours(ids, similarities)
-    ids = np.empty((len(vectors), width), np.int32)
-    similarities = np.empty((len(vectors), width), np.float32)
-    step = max(1, min(BLOCK, memory // ((width + 1) * 24)))
-    for start in range(0, len(vectors), step):
-        block = slice(start, start + step)
-        found = kernels.nearest(vectors[block].astype(np.float32, copy=False), vectors, width + 1)
-        ids[block], similarities[block] = without_self(*found, np.arange(start, start + len(found[0])))
-        if progress is not None:
-            progress(min(start + step, len(vectors)), len(vectors))
-    link_duplicates(vectors, ids, similarities, k)
+    rows = as_rows(vectors)
+    n = rows.shape[0]
+    k = _possible(k, n)
+    width = min(k + reserve, n - 1)
+    if isinstance(rows, SelfComparing) and width:
+        ids, similarities = rows.nearest_others(width, memory=memory, progress=progress)
+    else:
+        ids, similarities = _by_blocks(rows, width, memory, progress)
+    link_duplicates(rows, ids, similarities, k)
     return Neighbours(ids, similarities)
 
 
+def _by_blocks(rows: Rows, k: int, memory: int, progress: Progress | None) -> tuple[IntArray, FloatArray]:
+    """Search for the rows themselves, a block of them at a time."""
+    n = rows.shape[0]
+    ids, similarities = np.empty((n, k), np.int32), np.empty((n, k), np.float32)
+    step = max(1, min(BLOCK, memory // ((k + 1) * 24)))
+    for start in range(0, n, step):
+        own = np.arange(start, min(start + step, n))
+        ids[own], similarities[own] = without_self(*rows.nearest(rows.take(own), k + 1, memory=memory), own)
+        if progress is not None:
+            progress(min(start + step, n), n)
+    return ids, similarities
+
+
 def nn_descent_neighbours(
-    vectors: Vectors,
+    vectors: Vectors | Rows,
     k: int,
     *,
     reserve: int = 0,
-    memory: int = DEFAULT_MEMORY,
+    memory: int = SCRATCH,
     progress: Progress | None = None,
     seed: int = 0,
 ) -> Neighbours:
     """Find nearly the `k` nearest other rows of each unit row by NN-Descent, scored exactly.
 
-    In the compiled core it found 99.7 % of the 50 neighbours of 106,887 real descriptors in half the time of
-    `exact_neighbours`, and 99.8 % of those of 500,000 (real ones and others made of them) in a quarter of the time of
-    pynndescent; for k = 200 it begins to be the faster at about 100,000 (``benchmarks/speed.py descent``).
+    It found 99.7 % of the 50 neighbours of 106,887 real descriptors in half the time of `exact_neighbours`, and 99.8 %
+    of those of 500,000 (real ones and others made of them) in a quarter of the time of pynndescent; for k = 200 it
+    begins to be the faster at about 100,000 (``benchmarks/speed.py descent``).
 
-    The same seed gives the same lists. In the compiled core the number of threads changes nothing, and the memory is
-    what `kernels.descend` says; where pynndescent serves it is about twice the size of `vectors`, and `progress` is
-    called once, at the end. `memory` bounds only the exact search of rows whose lists pynndescent left short.
+    The same seed gives the same lists, whatever the number of threads. NN-Descent is in the compiled core alone.
     """
-    k = _possible(k, len(vectors))
-    width = min(k + reserve, len(vectors) - 1)
-    if width + 1 >= len(vectors):  # all others are neighbours, and there is nothing to descend
-        return exact_neighbours(vectors, k, reserve=reserve, memory=memory, progress=progress)
-    if kernels.compiled() and vectors.flags.c_contiguous:
-        ids, similarities = kernels.descend(vectors, width, seed=seed, progress=progress)
-    else:
-        ids, similarities = _pynndescent(vectors.astype(np.float32, copy=False), width, memory, seed)
-        if progress is not None:
-            progress(len(vectors), len(vectors))
-    link_duplicates(vectors, ids, similarities, k)
-    return Neighbours(ids, similarities)
-
-
-def _pynndescent(vectors: FloatArray, k: int, memory: int, seed: int) -> Neighbours:
-    # Imported here: numba compiles for seconds at the first use, which nobody else need wait for.
-    from pynndescent import NNDescent
-
-    descent = NNDescent(
-        vectors,
-        metric="dot",
-        n_neighbors=k + 1,
-        n_jobs=kernels.thread_count(),
-        random_state=seed,
-        compressed=False,
-    )
-    ids = descent.neighbor_graph[0].astype(np.int32)
-    del descent
-    short = (ids < 0).any(axis=1)
-    ids[short] = 0
-    similarities = kernels.similarities(vectors, ids)
-    order = np.argsort(-similarities, axis=1, kind="stable")
-    ids = np.take_along_axis(ids, order, axis=1)
-    similarities = np.take_along_axis(similarities, order, axis=1)
-    ids, similarities = without_self(ids, similarities, np.arange(len(ids)))
-    if short.any():
-        rows = np.flatnonzero(short)
-        found = kernels.nearest(np.ascontiguousarray(vectors[rows]), vectors, k + 1, memory=memory)
-        ids[rows], similarities[rows] = without_self(*found, rows)
+    rows = as_rows(vectors)
+    n = rows.shape[0]
+    k = _possible(k, n)
+    width = min(k + reserve, n - 1)
+    if width + 1 >= n:  # all others are neighbours, and there is nothing to descend
+        return exact_neighbours(rows, k, reserve=reserve, memory=memory, progress=progress)
+    if not isinstance(rows, Descending):
+        raise InvalidInput(
+            "NN-Descent is in the compiled core, which these rows do without; use exact_neighbours (graph='exact')."
+        )
+    ids, similarities = rows.descend(width, seed=seed, progress=progress)
+    link_duplicates(rows, ids, similarities, k)
     return Neighbours(ids, similarities)
 
 
@@ -181,7 +157,7 @@ def given_neighbours(neighbours: tuple[npt.ArrayLike, npt.ArrayLike], vectors: F
         if worst > UNIT_TOLERANCE:
             raise InvalidInput(
                 f"neighbours has similarities that are off by up to {worst:.2g}; give the inner products of vectors "
-                "(kernels.similarities computes them): approximate scores cost retrieval quality."
+                "again: approximate scores cost retrieval quality."
             )
     return checked
 
@@ -205,7 +181,7 @@ def _possible(k: int, n: int) -> int:
     return n - 1
 
 
-def link_duplicates(vectors: Vectors, ids: IntArray, similarities: FloatArray, k: int) -> None:
+def link_duplicates(rows: Rows, ids: IntArray, similarities: FloatArray, k: int) -> None:
     """Spread the lists of regions that have more than `k` equals, in place.
 
     A search gives all of them the same k equals, which would make neighbours of those few and leave the others without
@@ -217,16 +193,16 @@ def link_duplicates(vectors: Vectors, ids: IntArray, similarities: FloatArray, k
     if not len(full):
         return
     # Equal rows have equal projections, and others hardly ever; the rows themselves are not sorted or copied.
-    direction = np.random.default_rng(0).standard_normal(vectors.shape[1])
-    blocks = (full[at : at + BLOCK] for at in range(0, len(full), BLOCK))
-    projected = np.concatenate([np.einsum("ij,j->i", vectors[block].astype(np.float64), direction) for block in blocks])
+    direction = np.random.default_rng(0).standard_normal(rows.shape[1])
+    blocks = (rows.take(full[at : at + BLOCK]).astype(np.float64) for at in range(0, len(full), BLOCK))
+    projected = np.concatenate([np.einsum("ij,j->i", block, direction) for block in blocks])
     order = np.argsort(projected, kind="stable")
     _, starts, sizes = np.unique(projected[order], return_index=True, return_counts=True)
     around = np.concatenate([np.arange(1, k // 2 + 1), -np.arange(1, k - k // 2 + 1)])
     for start, size in zip(starts[sizes > k].tolist(), sizes[sizes > k].tolist(), strict=True):
         equals = full[order[start : start + size]]
         ids[equals, :k] = equals[(np.arange(size)[:, None] + around) % size]
-        same = vectors[equals[0]].astype(np.float32)
+        (same,) = rows.take(equals[:1])
         similarities[equals, :k] = same @ same
         # Who else of the equals would be next in line is not known.
         ids[equals, k:] = NOBODY

@@ -11,10 +11,10 @@ One pass over the vectors is spent on each new region and each list run short, t
 import numpy as np
 import numpy.typing as npt
 
-from manifind import kernels
 from manifind.checks import integers
 from manifind.errors import InvalidInput
-from manifind.graph.neighbours import BLOCK, DEFAULT_MEMORY, NOBODY, Neighbours, link_duplicates, without_self
+from manifind.graph.neighbours import BLOCK, NOBODY, Neighbours, link_duplicates, without_self
+from manifind.kernels import SCRATCH, Rows, as_rows
 from manifind.types import FloatArray, IntArray, Progress, Vectors
 
 FEW = 4
@@ -27,12 +27,12 @@ SAME = 1e-6
 
 def update_neighbours(
     before: Neighbours,
-    vectors: Vectors,
+    vectors: Vectors | Rows,
     origin: IntArray,
     k: int,
     *,
     reserve: int = 0,
-    memory: int = DEFAULT_MEMORY,
+    memory: int = SCRATCH,
     progress: Progress | None = None,
 ) -> Neighbours:
     """Return the neighbour lists of `vectors`, of which most have lists already.
@@ -41,7 +41,7 @@ def update_neighbours(
     ----------
     before : Neighbours
         Lists of the collection as it was, (m, at least k), padded with `NOBODY` where they ran short of their width.
-    vectors : (n, d) float32 or float16
+    vectors : (n, d) float32 or float16, or Rows
         The collection as it is.
     origin : (n,) int32
         The row that each region had before, -1 where it is new. Rows that do not occur are gone.
@@ -52,7 +52,8 @@ def update_neighbours(
     progress : callable, optional
         Called with the regions done and the regions in all that are searched for or compared.
     """
-    n = len(vectors)
+    regions = as_rows(vectors)
+    n, d = regions.shape
     k, width = min(k, n - 1), min(k + reserve, n - 1)
     kept = np.flatnonzero(origin >= 0).astype(np.int32)
     ids, similarities, counts = _carried_over(before, origin, kept, width)
@@ -65,20 +66,20 @@ def update_neighbours(
     new = np.flatnonzero(origin < 0)
     total, done = len(searched) + (len(entered) if len(new) else 0), 0
 
-    step = max(1, min(BLOCK, memory // ((width + 1) * 24 + 4 * vectors.shape[1])))
+    step = max(1, min(BLOCK, memory // ((width + 1) * 24 + 4 * d)))
     for start in range(0, len(searched), step):
         rows = searched[start : start + step]
-        found = kernels.nearest(vectors[rows].astype(np.float32), vectors, width + 1, memory=memory)
+        found = regions.nearest(regions.take(rows), width + 1, memory=memory)
         ids[rows], similarities[rows] = without_self(*found, rows)
         done += len(rows)
         if progress is not None:
             progress(done, total)
 
     # Newcomers in groups that fit the memory, and the lists that they may enter in blocks.
-    group = max(1, memory // (8 * vectors.shape[1]))
+    group = max(1, memory // (8 * d))
     for first in range(0, len(new), group):
         coming = new[first : first + group]
-        arrivals = vectors[coming].astype(np.float32).T
+        arrivals = regions.take(coming).T
         step = max(1, min(BLOCK, memory // (32 * (len(coming) + width))))
         for start in range(0, len(entered), step):
             rows = entered[start : start + step]
@@ -87,13 +88,13 @@ def update_neighbours(
             # Into a list of everybody whoever comes belongs; into others, who is nearer than the last.
             open_ = complete[rows] & (counts < width)
             last = np.where(open_, -np.inf, own.similarities[np.arange(len(rows)), np.maximum(counts, 1) - 1])
-            products = vectors[rows].astype(np.float32) @ arrivals
+            products = regions.take(rows) @ arrivals
             ids[rows], similarities[rows] = _entered(own, products, products > last[:, None], coming)
             if first == 0:
                 done += len(rows)
             if progress is not None:
                 progress(done, total)
-    link_duplicates(vectors, ids, similarities, k)
+    link_duplicates(regions, ids, similarities, k)
     return Neighbours(ids, similarities)
 
 

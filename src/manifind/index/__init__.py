@@ -1,15 +1,18 @@
 """A collection of photos kept on disk, brought up to date, searched."""
 
+from manifind.index.answer import Answer, Hit
 from manifind.index.build import Changes
 from manifind.index.check import Problem
 from manifind.index.estimate import Estimate
 from manifind.index.evidence import Evidence, evidence
+from manifind.index.explain import Chain, Link, Place, explained
 from manifind.index.generation import Generation
-from manifind.index.index import Chain, Index, Link, Place
-from manifind.index.query import METHODS, Hit, Query, RegionShare, Search, View, rank, stored_view, view, whole_box
+from manifind.index.index import Index, Source
+from manifind.index.query import METHODS, QueryRegions, RegionShare, Search, View, rank, stored_view, view, whole_box
 
 __all__ = [
     "METHODS",
+    "Answer",
     "Chain",
     "Changes",
     "Estimate",
@@ -20,11 +23,13 @@ __all__ = [
     "Link",
     "Place",
     "Problem",
-    "Query",
+    "QueryRegions",
     "RegionShare",
     "Search",
+    "Source",
     "View",
     "evidence",
+    "explained",
     "rank",
     "stored_view",
     "view",

@@ -5,19 +5,22 @@ and all of it is written beside what is there. What becomes visible is the finis
 """
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from manifind import kernels
+from manifind.diffusion.engines import WHOLE_UP_TO
 from manifind.errors import Damaged, InvalidInput, ManifindWarning
 from manifind.index.catalogue import Catalogue, ImageRecord, SkippedRecord
-from manifind.index.estimate import Announce, prepared
+from manifind.index.estimate import Announce, admitted, reading_limits
 from manifind.index.gather import described, plan
-from manifind.index.generation import CATALOGUE, FORMAT, KIND, Generation
+from manifind.index.generation import CATALOGUE, Generation
 from manifind.index.journal import Journal
+from manifind.index.manifest import FORMAT, KIND, Manifest
 from manifind.index.recipe import Recipe
 from manifind.index.wanted import Wanted
 from manifind.manifold import BUILT, LARGEST_CHANGE, Manifold
@@ -27,7 +30,7 @@ from manifind.types import FloatArray, IntArray, Progress, StageProgress
 ROWS = 2**14
 """Rows copied at a time."""
 
-JOURNAL, VECTORS, SINGLE = "described", "vectors.npy", "single.npy"
+JOURNAL, VECTORS, SINGLE = "described", "all.f16", "all.f32"
 """What the writer's folder holds: photos described so far, and the vectors of all in order, half and single."""
 
 
@@ -81,11 +84,11 @@ def build(
         Called as the work goes on, and once before it with what it will take.
     """
     report = progress or (lambda *_: None)
-    fields = recipe.fields
+    manifest = recipe.manifest
     with Journal(writer.work / JOURNAL, recipe.fingerprint, recipe.describer.dimension) as journal:
         chosen = plan(wanted, journal, None if known is None else known.catalogue, report)
-        scratch = prepared(writer.path, recipe, chosen, known, memory, announce)
-        images, skipped = described(chosen, recipe.describer, journal, recipe.means, report)
+        scratch = admitted(writer.path, recipe, chosen, known, memory, announce)
+        images, skipped = described(chosen, recipe.describer, journal, recipe.means, report, **reading_limits(memory))
         if not images:
             disk.remove_folder(writer.work)
             reasons = "; ".join(f"{one.key}: {one.reason}" for one in skipped[:3]) or "it is empty"
@@ -93,15 +96,16 @@ def build(
                 f"{recipe.root} has no photo that can be read ({reasons}); give a folder with at least one."
             )
         catalogue = Catalogue.of(images, skipped)
-        if known is None or not _same(known, catalogue, fields):
+        if known is None or not _same(known, catalogue, manifest):
             if known is not None:
                 _verify(writer.path)
+                known.check_ids()
             regions = _assembled(images, journal, known, writer.work)
             manifold = _manifold(writer, recipe, regions, known, scratch, report)
             _write(writer, recipe, catalogue, regions, manifold)
         used = {image.sha256 for image in images}
         # Photos that an interrupted run described stay for the next, unless this one looked at all there are.
-        if not wanted.kept or used.issuperset(journal.contents()):
+        if not wanted.unread or used.issuperset(journal.contents()):
             disk.remove_folder(writer.work)
         else:
             for name in (VECTORS, SINGLE):
@@ -113,7 +117,7 @@ def rebuild(
     writer: store.Writer, recipe: Recipe, regions: Regions, catalogue: Catalogue, report: StageProgress
 ) -> None:
     """Make the graph anew from descriptions that are whole."""
-    disk.make_folder(writer.work)
+    disk.make_own_folder(writer.work)
     _write(writer, recipe, catalogue, regions, _fitted(writer, recipe.manifold(), regions, report))
     disk.remove_folder(writer.work)
 
@@ -138,9 +142,10 @@ def _changes(
     return Changes(described=new, kept=len(images) - new - moved, moved=moved, removed=gone, skipped=len(skipped))
 
 
-def _same(before: Generation, catalogue: Catalogue, fields: dict[str, Any]) -> bool:
+def _same(before: Generation, catalogue: Catalogue, manifest: Manifest) -> bool:
     old = before.catalogue
-    return (old.images, old.skipped, before.fields) == (catalogue.images, catalogue.skipped, fields)
+    same = (old.images, old.skipped) == (catalogue.images, catalogue.skipped)
+    return same and before.manifest.asks_for_the_same(manifest)
 
 
 def _manifold(
@@ -169,15 +174,17 @@ def _write(
         # Names or times changed, and no region: all but the catalogue stays.
         present = store.read_manifest(writer.path, KIND, FORMAT)
         kept = {name: listed for name, listed in present["files"].items() if name != CATALOGUE}
-        built = {name: said for name, said in present["fields"].items() if name == BUILT}
-        writer.write(FORMAT, {**recipe.fields, **built}, {}, files, keep=kept)
+        manifest = replace(recipe.manifest, built=Manifest.of(present["fields"]).built)
+        writer.write(FORMAT, manifest.fields, {}, files, keep=kept)
         return
-    known, arrays = manifold.to_arrays()
+    if len(regions.boxes) > WHOLE_UP_TO and kernels.compiled():
+        manifold.prepare("local")
+    _, arrays = manifold.to_arrays()
     learnt = recipe.describer.whitening
     whitening = {} if learnt is None else {"whitening_mean": learnt.mean, "whitening_project": learnt.project}
     writer.write(
         FORMAT,
-        {**recipe.fields, BUILT: known[BUILT]},
+        replace(recipe.manifest, built=manifold.graph_).fields,
         {**arrays, "vectors": regions.vectors, "boxes": regions.boxes, **whitening},
         files,
     )

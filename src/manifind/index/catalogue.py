@@ -1,12 +1,16 @@
 """The photos of a collection: keys, content hashes, sizes, and what was passed over and why. A SQLite file.
 
-Opening it reads nothing but its first page; photos are looked up when they are asked for.
+Opening it reads nothing but its first page; photos are looked up when they are asked for. A file may come from
+anybody: its tables must be the two below, no more and no other, its rows of the types that they say, and a look-up may
+take no more steps than a file of its size has need of.
 """
 
 import sqlite3
 import threading
 from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import astuple, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -30,6 +34,13 @@ CREATE TABLE skipped (
     mtime_ns INTEGER
 );
 """
+
+STEPS_AT_A_TIME = 10_000
+STEPS_A_BYTE = 4
+"""Steps of SQLite's machine that a look-up may take for each byte of the file: listing all photos takes one in five."""
+
+SAME = "the same content as "
+"""How the reason begins why a copy is passed over."""
 
 REMOVED = "removed from the index; add it to have it back"
 """Why a photo that is in the folder and was removed by hand is passed over."""
@@ -60,21 +71,40 @@ class SkippedRecord:
     mtime_ns: int | None = None
 
 
-class Catalogue:
-    """The photos by number, key and content. Threads may share it."""
+IMAGE_TYPES = (int, str, str, int, int, int, int)
+SKIPPED_TYPES: tuple[Any, ...] = (str, str, str | None, int | None, int | None)
 
-    def __init__(self, connection: sqlite3.Connection, name: str) -> None:
+
+class Catalogue:
+    """The photos by number, key and content. Threads may share it.
+
+    Parameters
+    ----------
+    connection : sqlite3.Connection
+    name : str
+        What errors call it.
+    most_steps : int, optional
+        Steps that one look-up may take.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, name: str, most_steps: int | None = None) -> None:
         self._connection = connection
         self._name = name
         self._lock = threading.Lock()
+        self._most_steps = most_steps
+        self._steps = 0
+        self._copies: dict[str, tuple[str, ...]] | None = None
+        if most_steps is not None:
+            connection.set_progress_handler(self._may_go_on, STEPS_AT_A_TIME)
         # SQLite opens the file at the first look, and keeps it from then on, even when a new generation unlinks it.
+        if sorted(self._rows("SELECT type, name, sql FROM sqlite_schema")) != _own_schema():
+            raise self._damaged("it has other tables than a catalogue has")
         self._count = int(self._rows("SELECT coalesce(max(number), -1) + 1 FROM images")[0][0])
 
     @classmethod
     def of(cls, images: Iterable[ImageRecord], skipped: Iterable[SkippedRecord]) -> Self:
         """Make a catalogue in memory."""
-        connection = sqlite3.connect(":memory:", check_same_thread=False)
-        connection.executescript(SCHEMA)
+        connection = _in_memory()
         connection.executemany("INSERT INTO images VALUES (?, ?, ?, ?, ?, ?, ?)", map(astuple, images))
         connection.executemany("INSERT INTO skipped VALUES (?, ?, ?, ?, ?)", map(astuple, skipped))
         connection.commit()
@@ -85,8 +115,10 @@ class Catalogue:
         """Open the file that holds what `to_bytes` returned."""
         where = f"{file.resolve().as_uri()}?mode=ro&immutable=1"
         try:
-            return cls(sqlite3.connect(where, uri=True, check_same_thread=False), str(file))
-        except sqlite3.OperationalError as error:
+            steps = STEPS_A_BYTE * file.stat().st_size + STEPS_AT_A_TIME
+            connection = sqlite3.connect(where, uri=True, check_same_thread=False)
+            return cls(connection, str(file), steps)
+        except (sqlite3.OperationalError, OSError) as error:
             raise Damaged(f"{file} cannot be read ({error}); repair the index or make it again.") from error
 
     def to_bytes(self) -> bytes:
@@ -100,12 +132,12 @@ class Catalogue:
     @property
     def images(self) -> list[ImageRecord]:
         """All photos, by number."""
-        return [ImageRecord(*row) for row in self._rows("SELECT * FROM images ORDER BY number")]
+        return [self._image(row) for row in self._rows("SELECT * FROM images ORDER BY number")]
 
     @property
     def skipped(self) -> list[SkippedRecord]:
         """What was passed over, by key."""
-        return [SkippedRecord(*row) for row in self._rows("SELECT * FROM skipped ORDER BY key")]
+        return [self._passed_over(row) for row in self._rows("SELECT * FROM skipped ORDER BY key")]
 
     def of_key(self, key: str) -> ImageRecord | None:
         """Return the photo of that key, if it is in the collection."""
@@ -118,7 +150,26 @@ class Catalogue:
     def skipped_of(self, key: str) -> SkippedRecord | None:
         """Return why the file of that key was passed over, if it was."""
         rows = self._rows("SELECT * FROM skipped WHERE key = ?", key)
-        return SkippedRecord(*rows[0]) if rows else None
+        return self._passed_over(rows[0]) if rows else None
+
+    def photo_of(self, key: str) -> ImageRecord | None:
+        """Return the photo of that key, or the one that a file of that key is identical to."""
+        found = self.of_key(key)
+        if found is None:
+            copy = self.skipped_of(key)
+            if copy is not None and copy.sha256 is not None and copy.reason.startswith(SAME):
+                return self.of_content(copy.sha256)
+        return found
+
+    def copies_of(self, sha256: str) -> tuple[str, ...]:
+        """Return the keys of the files that have that content besides the photo, in order."""
+        if self._copies is None:
+            found: dict[str, tuple[str, ...]] = {}
+            for one in self.skipped:
+                if one.sha256 is not None and one.reason.startswith(SAME):
+                    found[one.sha256] = (*found.get(one.sha256, ()), one.key)
+            self._copies = found
+        return self._copies.get(sha256, ())
 
     def __getitem__(self, number: int) -> ImageRecord:
         found = self._one("SELECT * FROM images WHERE number = ?", int(number))
@@ -131,13 +182,46 @@ class Catalogue:
 
     def _one(self, query: str, value: Any) -> ImageRecord | None:
         rows = self._rows(query, value)
-        return ImageRecord(*rows[0]) if rows else None
+        return self._image(rows[0]) if rows else None
+
+    def _image(self, row: tuple[Any, ...]) -> ImageRecord:
+        sound = all(map(isinstance, row, IMAGE_TYPES)) and 0 <= row[0] < self._count and min(row[3], *row[5:]) >= 0
+        if not sound:
+            raise self._damaged(f"photo {row[0]!r} has a row that is none")
+        return ImageRecord(*row)
+
+    def _passed_over(self, row: tuple[Any, ...]) -> SkippedRecord:
+        if not all(map(isinstance, row, SKIPPED_TYPES)):
+            raise self._damaged("a file that was passed over has a row that is none")
+        return SkippedRecord(*row)
 
     def _rows(self, query: str, *values: Any) -> list[Any]:
         try:
             with self._lock:
+                self._steps = 0
                 return self._connection.execute(query, values).fetchall()
         except UnicodeEncodeError:  # a key with lone surrogates is nobody's
             return []
-        except (sqlite3.Error, OverflowError) as error:
-            raise Damaged(f"{self._name} cannot be read ({error}); repair the index or make it again.") from error
+        except (sqlite3.Error, OverflowError, UnicodeDecodeError) as error:
+            raise self._damaged(str(error)) from error
+
+    def _may_go_on(self) -> bool:
+        """Count steps; anything but zero ends the look-up."""
+        self._steps += STEPS_AT_A_TIME
+        return self._most_steps is not None and self._steps > self._most_steps
+
+    def _damaged(self, why: str) -> Damaged:
+        return Damaged(f"{self._name} cannot be read ({why}); repair the index or make it again.")
+
+
+def _in_memory() -> sqlite3.Connection:
+    connection = sqlite3.connect(":memory:", check_same_thread=False)
+    connection.executescript(SCHEMA)
+    return connection
+
+
+@cache
+def _own_schema() -> list[tuple[str, str, str | None]]:
+    """Return what SQLite says of the tables that a catalogue has: anything else could run what its maker wrote."""
+    with closing(_in_memory()) as connection:
+        return sorted(connection.execute("SELECT type, name, sql FROM sqlite_schema").fetchall())

@@ -15,7 +15,8 @@ from manifind.checks import UNIT_TOLERANCE
 from manifind.describe import key_to_path
 from manifind.errors import Damaged, InvalidInput, OtherFormat
 from manifind.graph import NOBODY, Neighbours
-from manifind.index.generation import CATALOGUE, FORMAT, KIND, Generation
+from manifind.index.generation import CATALOGUE, Generation
+from manifind.index.manifest import FORMAT, KIND
 from manifind.ranking import gmp_weights
 from manifind.storage import store
 from manifind.types import StageProgress
@@ -126,7 +127,7 @@ def _readable(path: Path, name: str) -> bool:
 
 def _graph(now: Generation, report: StageProgress) -> Iterator[Problem]:
     manifold = now.manifold
-    S, lists = manifold.S_, manifold._lists
+    S, lists = manifold.S_, manifold.lists_
     report("graph", 0, 1)
     n = S.shape[0]
     if not np.isfinite(S.data).all() or (S.data <= 0).any():
@@ -183,7 +184,7 @@ def _descriptions(now: Generation, report: StageProgress) -> Iterator[Problem]:
 
 def _photos(now: Generation, report: StageProgress) -> Iterator[Problem]:
     """Compare the photos' files with what the index knows of them."""
-    root = Path(now.fields["root"])
+    root = now.manifest.root
     if not root.is_dir():
         yield Problem(str(root), "the folder of the photos is not there", "manifind index PHOTOS -o INDEX follows it")
         return

@@ -61,10 +61,8 @@ def evidence(search: Search, own: Collection[int] = ()) -> Evidence | None:
     others = np.flatnonzero(~np.isin(images, list(own)) & (scores > 0))
     similarity = 0.0
     for image in images[others[:LOOKED_AT]]:
-        first, end = search.generation.manifold.layout_.starts[image : image + 2]
-        found: FloatArray = (
-            search.query.vectors @ np.asarray(search.generation.manifold.vectors_[first:end], np.float32).T
-        )
+        rows = search.generation.regions_of(int(image))
+        found: FloatArray = search.query.vectors @ np.asarray(search.generation.manifold.vectors_[rows], np.float32).T
         similarity = max(similarity, float(found.max()))
     if similarity <= chance:
         return Evidence(_leading(images, own), similarity, chance, 0.0)
@@ -74,7 +72,9 @@ def evidence(search: Search, own: Collection[int] = ()) -> Evidence | None:
 
 def chance_similarity(now: Generation) -> float:
     """Return the similarity that regions of different photos hardly exceed by chance; measured once for each state."""
-    if "chance" not in now.others:
+    with now.made.lock:
+        if now.made.chance is not None:
+            return now.made.chance
         manifold = now.manifold
         n = len(now.boxes)
         rows, columns = (np.unique(np.linspace(0, n - 1, min(size, n)).astype(np.intp)) for size in SAMPLE)
@@ -84,8 +84,8 @@ def chance_similarity(now: Generation) -> float:
         )
         pairs = similarities[image_of[rows][:, None] != image_of[columns]]
         least_likely = float(np.quantile(pairs, 1 - 1 / ONE_IN)) if len(pairs) else 1.0
-        now.others["chance"] = min(least_likely, MOST_BY_CHANCE)
-    return float(now.others["chance"])
+        now.made.chance = min(least_likely, MOST_BY_CHANCE)
+        return now.made.chance
 
 
 def _leading(images: IntArray, own: Collection[int]) -> int:

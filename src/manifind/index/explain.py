@@ -5,19 +5,59 @@ is the shortest under the lengths −log(α s_ij), from sources at −log y. Reg
 left out of the search: the best path has no reason to pass them.
 """
 
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
-from scipy.sparse.csgraph import dijkstra
 
 from manifind.diffusion import Seed
-from manifind.types import FloatArray, IntArray
+from manifind.errors import InvalidInput
+from manifind.index.generation import Generation
+from manifind.index.query import Search, box_of
+from manifind.types import Box, FloatArray, IntArray
 
 REACHED = 20_000
 """The best regions by score among which paths are looked for, besides the seed and the target."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A region of a photo of the collection, or of the query where `key` is None."""
+
+    key: str | None
+    box: Box
+    view: int = 0
+    """Which photo of the query."""
+
+
+@dataclass(frozen=True)
+class Link:
+    """Two regions that look alike."""
+
+    source: Place
+    target: Place
+    similarity: float
+    """Inner product of their descriptors."""
+    flow: float
+    """α s_ij: which part of the source's score the target gets; for the first link what the query seeded, in parts of
+    the largest seed."""
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The links from the query to a photo."""
+
+    key: str
+    links: tuple[Link, ...]
+
+    @property
+    def keys(self) -> list[str]:
+        """The photos on the way, each once, the last the one that was found."""
+        keys = [link.target.key for link in self.links if link.target.key is not None]
+        return [key for i, key in enumerate(keys) if i == 0 or keys[i - 1] != key]
 
 
 class Chained(NamedTuple):
@@ -27,6 +67,40 @@ class Chained(NamedTuple):
     """The first is a seed, the last one of the targets; one alone where a seed is a target."""
     flows: FloatArray
     """α s_ij of each link, one fewer than there are regions."""
+
+
+def explained(search: Search, image: int) -> Chain:
+    """Return the chain of photos that led from the query of a search to one of its photos."""
+    if search.ranking.seed is None:
+        raise InvalidInput(f"method {search.method!r} follows no chain; search with method='regional' to explain.")
+    now, query = search.generation, search.query
+    # What speaks against the query seeds below zero: no chain begins there.
+    seed, manifold, rows = search.ranking.seed.positive(), now.manifold, now.regions_of(image)
+    key = now.catalogue[image].key
+    targets = np.arange(rows.start, rows.stop, dtype=np.int32)
+    path = best_path(manifold.S_, float(manifold.alpha), seed, search.ranking.regions, targets)
+    if path is None:
+        return Chain(key, ())
+    X = manifold.vectors_
+    start = int(path.regions[0])
+    likeness = query.vectors @ X[start].astype(np.float32)
+    nearest = int(likeness.argmax())
+    seeded = seed.values[np.searchsorted(seed.regions, start)] / seed.values.max()
+    from_query = Place(None, box_of(query.boxes[nearest]), int(query.view_of[nearest]))
+    places = [_place(now, int(region)) for region in path.regions]
+    links = [Link(from_query, places[0], float(likeness[nearest]), float(seeded))]
+    for i, (a, b) in enumerate(pairwise(path.regions)):
+        links.append(Link(places[i], places[i + 1], _product(X[a], X[b]), float(path.flows[i])))
+    return Chain(key, tuple(links))
+
+
+def _product(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> float:
+    return float(a.astype(np.float32) @ b.astype(np.float32))
+
+
+def _place(now: Generation, region: int) -> Place:
+    number = int(np.searchsorted(now.manifold.layout_.starts, region, side="right")) - 1
+    return Place(now.catalogue[number].key, box_of(now.boxes[region]))
 
 
 def best_path(S: sp.csr_array, alpha: float, seed: Seed, scores: FloatArray, targets: IntArray) -> Chained | None:
@@ -47,6 +121,8 @@ def best_path(S: sp.csr_array, alpha: float, seed: Seed, scores: FloatArray, tar
         return None
     lengths = np.concatenate([_length(alpha * part.data), _length(seed.values / largest)])
     graph = sp.csr_array((lengths, (rows, columns)), shape=(n + 1, n + 1))
+    from scipy.sparse.csgraph import dijkstra
+
     distances, before = dijkstra(graph, indices=n, return_predecessors=True)
     goal = targets[np.argmin(distances[place[targets]])]
     if not np.isfinite(distances[place[goal]]):
@@ -61,5 +137,9 @@ def best_path(S: sp.csr_array, alpha: float, seed: Seed, scores: FloatArray, tar
 
 
 def _length(flow: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
-    """Return −log of a flow of at most one; never quite zero, which a sparse graph would take for no edge."""
-    return np.maximum(-np.log(np.minimum(flow.astype(np.float64), 1)), 1e-12)
+    """Return −log of a flow of at most one; never quite zero, which a sparse graph would take for no edge.
+
+    Where nothing flows, as between regions whose affinity is no positive number, the way is endless.
+    """
+    flows = np.where(flow > 0, flow, np.nan).astype(np.float64)
+    return np.nan_to_num(np.maximum(-np.log(np.minimum(flows, 1)), 1e-12), nan=np.inf)

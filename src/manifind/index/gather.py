@@ -7,7 +7,6 @@ earlier run that was interrupted, is not described again, wherever the file has 
 from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -21,13 +20,12 @@ from manifind.describe import (
     read_ahead,
     whitening_from_photos,
 )
-from manifind.index.catalogue import Catalogue, ImageRecord, SkippedRecord
+from manifind.describe.photos import NO_MEMORY, TOO_MUCH_MEMORY
+from manifind.index.catalogue import SAME, Catalogue, ImageRecord, SkippedRecord
 from manifind.index.journal import Journal
+from manifind.index.manifest import LEARNT, WhiteningOrigin
 from manifind.index.wanted import Wanted
 from manifind.types import StageProgress
-
-SAME = "the same content as "
-"""How the reason begins why a copy is passed over."""
 
 
 @dataclass(frozen=True)
@@ -43,17 +41,17 @@ class Plan:
 
 def learn_whitening(
     found: list[Found], describer: Describer, progress: StageProgress | None
-) -> tuple[Describer, dict[str, Any]]:
+) -> tuple[Describer, WhiteningOrigin]:
     """Learn a whitening from photos; return the describer with it, and what it was learnt on."""
     report = progress or (lambda *_: None)
     bare = describer.with_whitening(None)
     learnt = whitening_from_photos(found, bare, progress=lambda done, total: report("whitening", done, total))
-    return bare.with_whitening(learnt), {"from": "learnt", "photos": len(found)}
+    return bare.with_whitening(learnt), WhiteningOrigin(LEARNT, len(found))
 
 
 def plan(wanted: Wanted, journal: Journal, before: Catalogue | None, report: StageProgress) -> Plan:
     """Look at the files, and find out which of them are to be described."""
-    known, new, skipped = list(wanted.kept), [], list(wanted.skipped)
+    known, new, skipped = list(wanted.unread), [], list(wanted.skipped)
     first_of = {image.sha256: image.key for image in known}
     for done, one in enumerate(wanted.found, 1):
         try:
@@ -81,17 +79,26 @@ def plan(wanted: Wanted, journal: Journal, before: Catalogue | None, report: Sta
 
 
 def described(
-    chosen: Plan, describer: Describer, journal: Journal, means: int | None, report: StageProgress
+    chosen: Plan,
+    describer: Describer,
+    journal: Journal,
+    means: int | None,
+    report: StageProgress,
+    **limits: int,
 ) -> tuple[list[ImageRecord], list[SkippedRecord]]:
-    """Describe what is new into the journal; return all photos, numbered in the order of their keys, and the rest."""
+    """Describe what is new into the journal; return all photos, numbered in the order of their keys, and the rest.
+
+    `limits` are `read_ahead`'s.
+    """
     images, skipped = list(chosen.known), list(chosen.skipped)
     hashes = {one.key: digest for one, digest in chosen.new}
     report("photos", 0, len(chosen.new))
-    with closing(read_ahead([one for one, _ in chosen.new], long_side=describer.long_side)) as photos:
+    with closing(read_ahead([one for one, _ in chosen.new], long_side=describer.long_side, **limits)) as photos:
         for done, (one, photo) in enumerate(photos, 1):
             if isinstance(photo, Unreadable):
-                # What an extra could read is tried again; so is what may have been torn while it was being read.
-                lasting = _as_listed(one, gone=False) and "install" not in photo.reason
+                # What an extra or more memory could read is tried again, and what may have been torn while it was read.
+                passing = "install" in photo.reason or photo.reason.startswith((TOO_MUCH_MEMORY, NO_MEMORY))
+                lasting = _as_listed(one, gone=False) and not passing
                 known = _passed_over(one, photo.reason, hashes[one.key])
                 skipped.append(known if lasting else SkippedRecord(one.key, photo.reason))
             elif not _as_listed(one):

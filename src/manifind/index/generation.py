@@ -1,19 +1,40 @@
 """One state of an index, as it was written."""
 
+import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from manifind.describe import Whitening
-from manifind.errors import Damaged
+import numpy as np
+import numpy.typing as npt
+
+from manifind.baselines import NearestImages, RegionMatch
+from manifind.describe import Describer, Whitening
+from manifind.errors import Damaged, InvalidInput
 from manifind.graph import UNKNOWN, Built
 from manifind.index.catalogue import Catalogue
+from manifind.index.manifest import FORMAT, KIND, Manifest
 from manifind.manifold import BUILT, Manifold
+from manifind.manifold.saved import check_ids
 from manifind.storage import store
 from manifind.types import FloatArray
 
-KIND, FORMAT = "index", 2
 CATALOGUE = "images.sqlite"
+
+
+@dataclass(eq=False)
+class MadeOnce:
+    """What is made of a generation when it is first needed, and stays with it: the one part of it that changes."""
+
+    describer: Describer | None = None
+    """What describes queries."""
+    chance: float | None = None
+    """The similarity that regions of different photos hardly exceed by chance."""
+    methods: dict[str, Manifold | NearestImages | RegionMatch] = field(default_factory=dict)
+    """What answers by a method besides regional diffusion."""
+    lists_checked: bool = False
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    """Whoever makes one of these holds it, so that nothing is made twice."""
 
 
 @dataclass(frozen=True)
@@ -23,16 +44,14 @@ class Generation:
     number: int
     stamp: str
     """No other generation has the same."""
-    fields: dict[str, Any]
-    """What its recipe says of it."""
+    manifest: Manifest
     catalogue: Catalogue
     manifold: Manifold
     boxes: FloatArray
     whitening: Whitening | None
     sizes: dict[str, int]
     """Bytes of each file."""
-    others: dict[str, Any] = field(default_factory=dict)
-    """What describes queries, and what the methods besides regional diffusion need: made at their first use."""
+    made: MadeOnce = field(default_factory=MadeOnce, repr=False, compare=False)
 
     @classmethod
     def read(cls, path: Path, *, verify: bool = False) -> Self:
@@ -48,21 +67,75 @@ class Generation:
 
     @classmethod
     def _of(cls, path: Path, stored: store.Stored) -> Self:
-        arrays, fields = stored.arrays, dict(stored.fields)
+        arrays = stored.arrays
         try:
+            manifest = Manifest.of(stored.fields)
             # Before there was a choice, the lists were those of the parameter.
-            built = fields.pop(BUILT, None) or Built.by(fields["manifold"].get("graph", UNKNOWN))._asdict()
-            manifold = Manifold.from_arrays({**fields["manifold"], BUILT: built}, arrays)
+            built = manifest.built or Built.by(manifest.parameters.get("graph", UNKNOWN))
+            manifold = Manifold.from_arrays({**manifest.parameters, BUILT: built._asdict()}, arrays)
+            _check_shapes(arrays, manifold)
             catalogue = Catalogue.open(stored.files[CATALOGUE])
-            boxes = arrays["boxes"]
-            learnt = "whitening_mean" in arrays
+            learnt = "whitening_mean" in arrays or "whitening_project" in arrays
             whitening = Whitening(arrays["whitening_mean"], arrays["whitening_project"]) if learnt else None
         except Damaged as error:
             raise Damaged(f"{path}: {error}") from error
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, IndexError, TypeError, ValueError, OverflowError) as error:
             raise Damaged(
                 f"{path} does not say all of what an index is ({error}); repair it or make it again."
             ) from error
-        if boxes.shape != (len(manifold.vectors_), 4) or len(catalogue) != len(manifold.layout_.images):
+        if len(catalogue) != len(manifold.layout_.images):
             raise Damaged(f"{path} has boxes or photos of another collection; repair it or make it again.")
-        return cls(stored.generation, stored.stamp, fields, catalogue, manifold, boxes, whitening, stored.sizes)
+        return cls(
+            stored.generation, stored.stamp, manifest, catalogue, manifold, arrays["boxes"], whitening, stored.sizes
+        )
+
+    def check_ids(self) -> None:
+        """Raise `Damaged` where an id of the graph or of the neighbour lists leads nowhere; looked at once."""
+        self.manifold.check_ids()
+        if not self.made.lists_checked:
+            ids = self.manifold.lists_.ids
+            if ids.size and (ids.min() < -1 or ids.max() >= len(ids)):
+                raise Damaged(f"neighbour_ids has ids beyond the {len(ids)} regions; repair the index.")
+            self.made.lists_checked = True
+
+    def look_again(self) -> None:
+        """Raise `Damaged` where an id of a mapped graph leads nowhere by now.
+
+        Files are replaced and never changed in place; where somebody does so all the same, compiled code must not
+        follow what stands there. It takes a hundredth of the time of a search.
+        """
+        S = self.manifold.S_
+        if _is_mapped(S.indices) or _is_mapped(S.indptr):
+            check_ids(S, self.manifold.layout_)
+
+    def regions_of(self, image: int) -> slice:
+        """Return the rows of a photo's regions."""
+        if not 0 <= image < len(self.catalogue):
+            raise InvalidInput(f"image is {image}; give a number from 0 to {len(self.catalogue) - 1}.")
+        self.manifold.check_ids()
+        first, end = self.manifold.layout_.starts[image : image + 2]
+        return slice(int(first), int(end))
+
+
+def _is_mapped(array: npt.NDArray[Any] | None) -> bool:
+    while isinstance(array, np.ndarray) and not isinstance(array, np.memmap):
+        array = array.base
+    return array is not None and isinstance(array, np.memmap)
+
+
+def _check_shapes(arrays: dict[str, npt.NDArray[Any]], manifold: Manifold) -> None:
+    """Raise `Damaged` unless the arrays that only an index has fit those of the manifold."""
+    n, d = manifold.vectors_.shape
+    images, boxes = manifold.layout_.images, arrays["boxes"]
+    if boxes.shape != (n, 4) or boxes.dtype != np.float32 or not boxes.flags.c_contiguous:
+        raise Damaged("boxes are of another collection; repair the index or make it again.")
+    if 0 in (n, d, len(images)) or manifold.global_vectors_.shape[1] != d:
+        raise Damaged("the index has no regions, or none of the right size; make it again.")
+    # They ascend, which is looked at when they are first used: so they are all numbers from 0 on.
+    if images[0] != 0 or images[-1] != len(images) - 1:
+        raise Damaged("images has other numbers than the catalogue; repair the index or make it again.")
+    for name in ("whitening_mean", "whitening_project"):
+        if name in arrays and arrays[name].dtype != np.float32:
+            raise Damaged(f"{name} is of {arrays[name].dtype}, not of float32; repair the index.")
+    if "whitening_project" in arrays and arrays["whitening_project"].shape[-1:] != (d,):
+        raise Damaged("whitening_project is of another collection; repair the index.")

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.sparse.csgraph import connected_components
 
 from manifind.graph import Neighbours
+from manifind.index.manifest import LEARNT, NONE, OWN, SHIPPED, WhiteningOrigin
 
 HUB = 10
 """A region in this many times more lists than the average is a hub: everything seems to resemble it."""
@@ -66,6 +66,8 @@ def health(S: sp.csr_array, neighbours: Neighbours) -> Health:
     """Look at a graph; one pass over it and over the lists."""
     n, k = neighbours.ids.shape
     degrees = np.diff(S.indptr)
+    from scipy.sparse.csgraph import connected_components
+
     _, labels = connected_components(S, directed=False)
     sizes = np.bincount(labels)
     listed = np.bincount(neighbours.ids[neighbours.ids >= 0].ravel(), minlength=n)
@@ -80,10 +82,10 @@ def health(S: sp.csr_array, neighbours: Neighbours) -> Health:
     )
 
 
-def whitening_in_words(learnt: dict[str, Any], photos: int) -> str:
+def whitening_in_words(learnt: WhiteningOrigin, photos: int) -> str:
     """Say where a whitening comes from, and whether it should be learnt again."""
-    source, count = learnt["from"], learnt["photos"]
-    if source == "learnt":
+    source, count = learnt.source, learnt.photos
+    if source == LEARNT and count is not None:
         said = f"The whitening was learnt when the collection had {count:,} photos"
         if photos >= GROWTH * count:
             return (
@@ -91,9 +93,9 @@ def whitening_in_words(learnt: dict[str, Any], photos: int) -> str:
             )
         return f"{said}; it has {photos:,} now."
     return {
-        "shipped": "The whitening is the one that comes with the backbone.",
-        "none": "Descriptors are not whitened.",
-        "describer": "The whitening is that of a describer of your own.",
+        SHIPPED: "The whitening is the one that comes with the backbone.",
+        NONE: "Descriptors are not whitened.",
+        OWN: "The whitening is that of a describer of your own.",
     }.get(source, f"The whitening was read from {source}.")
 
 

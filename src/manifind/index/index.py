@@ -1,9 +1,9 @@
 """`Index`: photos in, photos out."""
 
+import hashlib
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,80 +15,54 @@ from manifind.describe import (
     Describer,
     Found,
     Photo,
+    Unreadable,
     Whitening,
+    content_hash,
+    key_of,
     key_to_path,
     load_describer,
     read_photo,
 )
 from manifind.errors import InvalidInput
+from manifind.index.answer import Answer, Hit
 from manifind.index.build import Changes, build
-from manifind.index.catalogue import Catalogue
+from manifind.index.catalogue import Catalogue, ImageRecord
 from manifind.index.check import Problem, check
 from manifind.index.estimate import Announce
-from manifind.index.explain import best_path
+from manifind.index.explain import Chain, explained
 from manifind.index.gather import learn_whitening
-from manifind.index.generation import FORMAT, KIND, Generation
+from manifind.index.generation import Generation
 from manifind.index.info import info
-from manifind.index.query import METHODS, Hit, Query, box_of, rank, view, whole_box
+from manifind.index.manifest import (
+    FILES,
+    FORMAT,
+    KIND,
+    LEARNT,
+    NONE,
+    OWN,
+    SHIPPED,
+    Fingerprint,
+    WhiteningOrigin,
+)
+from manifind.index.query import METHODS, QueryRegions, rank, view
 from manifind.index.recipe import Recipe
 from manifind.index.repair import repair
 from manifind.index.wanted import Wanted, all_of, everything, more, several, without
 from manifind.manifold import Manifold
 from manifind.storage import store
-from manifind.types import Box, FloatArray, StageProgress
-from manifind.version import VERSION
-
-DESCRIBER = "describer"
-"""Where a generation keeps what described it."""
+from manifind.types import FloatArray, StageProgress
 
 Source = str | os.PathLike[str] | bytes | npt.NDArray[np.uint8]
 """A photo: its path, the key of one in the collection, its bytes, or its pixels (h, w, 3)."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """A region of a photo of the collection, or of the query where `key` is None."""
-
-    key: str | None
-    box: Box
-    view: int = 0
-    """Which photo of the query."""
-
-
-@dataclass(frozen=True)
-class Link:
-    """Two regions that look alike."""
-
-    source: Place
-    target: Place
-    similarity: float
-    """Inner product of their descriptors."""
-    flow: float
-    """α s_ij: which part of the source's score the target gets; for the first link what the query seeded, in parts of
-    the largest seed."""
-
-
-@dataclass(frozen=True)
-class Chain:
-    """The links from the query to a photo."""
-
-    key: str
-    links: tuple[Link, ...]
-
-    @property
-    def keys(self) -> list[str]:
-        """The photos on the way, each once, the last the one that was found."""
-        keys = [link.target.key for link in self.links if link.target.key is not None]
-        return [key for i, key in enumerate(keys) if i == 0 or keys[i - 1] != key]
 
 
 class Index:
     """A collection of photos kept on disk.
 
     >>> index = Index.create("photos.manifind", "photos/")
-    >>> hits = index.search("shot.jpg", box=(40, 60, 220, 310), top=20)
-    >>> hits[0].key, hits[0].score, hits[0].regions
-    >>> index.explain(hits[0])
+    >>> answer = index.search("shot.jpg", box=(40, 60, 220, 310), top=20)
+    >>> answer.likely, answer[0].key, answer[0].score, answer[0].box
+    >>> index.explain(answer[0])
     """
 
     def __init__(self, path: Path, generation: Generation, describer: Describer | None = None) -> None:
@@ -138,7 +112,7 @@ class Index:
     @property
     def root(self) -> Path:
         """The folder of the photos."""
-        return Path(self._now.fields["root"])
+        return self._now.manifest.root
 
     @classmethod
     def create(
@@ -194,9 +168,9 @@ class Index:
         if describer is None:
             made, learnt = _described_by(source, whiten, wanted.found, progress)
         else:
-            made, learnt = describer, {"from": "describer", "photos": None}
-        recipe = Recipe(root, made, settled, means, _notes(source if describer is None else None, learnt))
-        with store.writing(target, KIND) as writer:
+            made, learnt = describer, WhiteningOrigin(OWN)
+        recipe = Recipe(root, made, settled, means, _backbone(source) if describer is None else None, learnt)
+        with store.writing(target, KIND, FILES) as writer:
             _check_free(target)  # somebody may have been faster
             build(writer, recipe, wanted, memory=memory, progress=progress, announce=announce)
         return cls(target, Generation.read(target), made)
@@ -239,7 +213,7 @@ class Index:
         not_this: Sequence[tuple[Source, Sequence[float] | None]] = (),
         top: int | None = 20,
         method: str = "regional",
-    ) -> list[Hit]:
+    ) -> Answer:
         """Find the photos that contain what is in the box.
 
         Parameters
@@ -261,11 +235,12 @@ class Index:
         now = self._now
         describer = self._describer_of(now)
         views, against = (
-            [view(describer, self.cut(photo, part)[0], part) for photo, part in parts]
-            for parts in ([(image, box), *also], not_this)
+            [view(describer, self.pixels(photo), part) for photo, part in given]
+            for given in ([(image, box), *also], not_this)
         )
-        (search,) = rank(now, [Query.of(views, against)], top, method)
-        return search.hits()
+        (search,) = rank(now, [QueryRegions.of(views, against)], top, method)
+        own = [record.number for photo, _ in [(image, box), *also] if (record := self.find(photo)) is not None]
+        return Answer(search, own=own)
 
     def explain(self, hit: Hit) -> Chain:
         """Return the chain of photos that led from the query to this one.
@@ -273,49 +248,47 @@ class Index:
         It is the path through the graph along which most of the query's score could flow: see
         `manifind.index.explain`.
         """
-        search = hit._search
-        if search.ranking.seed is None:
-            raise InvalidInput(f"method {search.method!r} follows no chain; search with method='regional' to explain.")
-        # What speaks against the query seeds below zero: no chain begins there.
-        seed, manifold = search.ranking.seed.positive(), search.generation.manifold
-        first, end = manifold.layout_.starts[hit.image : hit.image + 2]
-        targets = np.arange(first, end, dtype=np.int32)
-        path = best_path(manifold.S_, float(manifold.alpha), seed, search.ranking.regions, targets)
-        if path is None:
-            return Chain(hit.key, ())
-        X = manifold.vectors_
-        start = int(path.regions[0])
-        likeness = search.query.vectors @ X[start].astype(np.float32)
-        nearest = int(likeness.argmax())
-        seeded = seed.values[np.searchsorted(seed.regions, start)] / seed.values.max()
-        from_query = Place(None, box_of(search.query.boxes[nearest]), int(search.query.view_of[nearest]))
-        places = [_place(search.generation, int(region)) for region in path.regions]
-        links = [Link(from_query, places[0], float(likeness[nearest]), float(seeded))]
-        for i, (a, b) in enumerate(pairwise(path.regions)):
-            links.append(Link(places[i], places[i + 1], _product(X[a], X[b]), float(path.flows[i])))
-        return Chain(hit.key, tuple(links))
+        return explained(hit.search, hit.image)
 
     def photo(self, key: str, *, long_side: int | None = None) -> Photo:
-        """Read a photo of the collection."""
-        if self.catalogue.of_key(key) is None:
+        """Read a photo of the collection; the key of a file that is identical to one serves as well."""
+        record = self.catalogue.photo_of(key)
+        if record is None:
             raise InvalidInput(f"{key!r} is not in the collection; give a key that `search` returned.")
-        return read_photo(key_to_path(self.root, key), long_side=long_side)
+        return read_photo(key_to_path(self.root, record.key), long_side=long_side)
 
-    def cut(
-        self, image: Source, box: Sequence[float] | None
-    ) -> tuple[npt.NDArray[np.uint8], tuple[int, int, int, int]]:
-        """Return the pixels of a photo and the box, in whole pixels within it."""
+    def pixels(self, image: Source) -> npt.NDArray[np.uint8]:
+        """Return the upright pixels (h, w, 3) of a photo, however it is given."""
         pixels = image if isinstance(image, np.ndarray) else self._read(image).pixels
         if pixels.ndim != 3 or pixels.shape[2] != 3 or pixels.dtype != np.uint8:
             raise InvalidInput(f"image has shape {pixels.shape} and dtype {pixels.dtype}; give (h, w, 3) of uint8.")
-        return pixels, whole_box(box, pixels.shape[1], pixels.shape[0])
+        return pixels
+
+    def find(self, image: Source) -> ImageRecord | None:
+        """Return the photo of the collection that this is: by its key, by the path of its file, or by its content."""
+        now = self._now
+        if isinstance(image, bytes):
+            return now.catalogue.of_content(hashlib.sha256(image).hexdigest())
+        if isinstance(image, np.ndarray):
+            return None
+        if not Path(image).exists():
+            return now.catalogue.photo_of(os.fspath(image))
+        for path in (Path(os.path.normpath(Path(image).absolute())), Path(image).resolve()):
+            if path.is_relative_to(now.manifest.root):
+                found = now.catalogue.photo_of(key_of(now.manifest.root, path))
+                if found is not None:
+                    return found
+        try:
+            return now.catalogue.of_content(content_hash(image))
+        except Unreadable:
+            return None
 
     def _read(self, image: str | os.PathLike[str] | bytes) -> Photo:
         if isinstance(image, bytes):
             return read_photo(image)
         if not isinstance(image, str | os.PathLike):
             raise InvalidInput(f"image is a {type(image).__name__}; give a path, a key, bytes or pixels.")
-        if not Path(image).exists() and self.catalogue.of_key(os.fspath(image)) is not None:
+        if not Path(image).exists() and self.catalogue.photo_of(os.fspath(image)) is not None:
             return self.photo(os.fspath(image))
         if not Path(image).exists():
             raise InvalidInput(f"{image} is neither a file nor a key of the collection; give the path of a photo.")
@@ -330,27 +303,28 @@ class Index:
 
     def _describer_of(self, now: Generation) -> Describer:
         """Return what described the photos of a generation; kept with it, so that the two never part."""
-        if DESCRIBER not in now.others:
-            source, learnt = now.fields["backbone"], now.fields["whitening"]["from"] == "learnt"
-            if self._given is not None:
-                made = self._given.with_whitening(now.whitening) if learnt else self._given
-            elif source is not None:
-                made = load_describer(source, whitening=now.whitening, **now.fields["describer_settings"])
-            else:
-                raise InvalidInput(
-                    f"{self.path} was made by a describer of its maker's own; give the same to Index.open(describer=…)."
-                )
-            now.others[DESCRIBER] = self._same(made, now)
-        describer: Describer = now.others[DESCRIBER]
-        return describer
+        with now.made.lock:
+            if now.made.describer is None:
+                now.made.describer = self._same(self._made_describer(now), now)
+            return now.made.describer
+
+    def _made_describer(self, now: Generation) -> Describer:
+        manifest = now.manifest
+        if self._given is not None:
+            learnt = manifest.whitening.source == LEARNT
+            return self._given.with_whitening(now.whitening) if learnt else self._given
+        if manifest.backbone is None:
+            raise InvalidInput(
+                f"{self.path} was made by a describer of its maker's own; give the same to Index.open(describer=…)."
+            )
+        return load_describer(manifest.backbone, whitening=now.whitening, **manifest.describer_settings)
 
     def _same(self, describer: Describer, now: Generation) -> Describer:
-        stored, given = now.fields["describer"], describer.fingerprint()
-        if stored["sha256"] != given["sha256"]:
-            differ = ", ".join(key for key in stored if key != "sha256" and stored.get(key) != given.get(key))
+        stored, given = now.manifest.describer, Fingerprint.of(describer)
+        if stored.sha256 != given.sha256:
             raise InvalidInput(
-                f"{self.path} was made by {stored['name']}; queries of this {given['name']} cannot be compared "
-                f"with it ({differ} differ). Use the same backbone and settings."
+                f"{self.path} was made by {stored.name}; queries of this {given.name} cannot be compared "
+                f"with it ({', '.join(stored.differences(given))} differ). Use the same backbone and settings."
             )
         return describer
 
@@ -434,14 +408,14 @@ class Index:
         announce: Announce | None = None,
     ) -> Changes:
         """Move the index, as it is once nobody else can write, to the photos wanted; `anew` with a new whitening."""
-        with store.writing(self.path, KIND) as writer:
+        with store.writing(self.path, KIND, FILES) as writer:
             self.reload()
             now = self._now
             photos = wanted(now)
-            recipe = Recipe.of_fields(now.fields, self.describer, root)
+            recipe = Recipe.of(now.manifest, self.describer, root)
             if anew:
                 made, learnt = learn_whitening(photos.found, self.describer, progress)
-                recipe = replace(recipe, describer=made, notes={**recipe.notes, "whitening": learnt})
+                recipe = replace(recipe, describer=made, whitening=learnt)
             changes = build(
                 writer,
                 recipe,
@@ -461,8 +435,8 @@ class Index:
         if store.read_manifest(self.path, KIND, FORMAT)["stamp"] == now.stamp:
             return
         newest = Generation.read(self.path)
-        if newest.fields["describer"]["sha256"] == now.fields["describer"]["sha256"] and DESCRIBER in now.others:
-            newest.others[DESCRIBER] = now.others[DESCRIBER]
+        if newest.manifest.describer.sha256 == now.manifest.describer.sha256:
+            newest.made.describer = now.made.describer
         self._now = newest
 
     def check(self, *, progress: StageProgress | None = None) -> list[Problem]:
@@ -495,14 +469,10 @@ class Index:
     def __len__(self) -> int:
         return len(self.catalogue)
 
-
-def _product(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> float:
-    return float(a.astype(np.float32) @ b.astype(np.float32))
-
-
-def _place(now: Generation, region: int) -> Place:
-    number = int(np.searchsorted(now.manifold.layout_.starts, region, side="right")) - 1
-    return Place(now.catalogue[number].key, box_of(now.boxes[region]))
+    def __repr__(self) -> str:
+        if self._closed:
+            return f"Index({str(self.path)!r}, closed)"
+        return f"Index({str(self.path)!r}: {len(self):,} photos of {self.root}, generation {self.generation})"
 
 
 def _check_free(target: Path) -> None:
@@ -517,18 +487,18 @@ def _check_free(target: Path) -> None:
 
 def _described_by(
     source: str, whiten: str | os.PathLike[str], photos: list[Found], progress: StageProgress | None
-) -> tuple[Describer, dict[str, Any]]:
+) -> tuple[Describer, WhiteningOrigin]:
     """Return a describer with the whitening asked for, learnt from the photos if it must be, and where that is from."""
     if whiten == "shipped":
         made = load_describer(source)
-        return made, {"from": "none" if made.whitening is None else "shipped", "photos": None}
+        return made, WhiteningOrigin(NONE if made.whitening is None else SHIPPED)
     bare = load_describer(source, whitening=None)
     if whiten == "none":
-        return bare, {"from": "none", "photos": None}
+        return bare, WhiteningOrigin(NONE)
     if whiten == "learn":
         return learn_whitening(photos, bare, progress)
     file = Path(whiten)
-    return bare.with_whitening(Whitening.load(file)), {"from": str(file.resolve()), "photos": None}
+    return bare.with_whitening(Whitening.load(file)), WhiteningOrigin(str(file.resolve()))
 
 
 def _reserve(k: Any) -> int:
@@ -536,6 +506,6 @@ def _reserve(k: Any) -> int:
     return max(4, (Manifold().k if k is None else whole_number(k, "k")) // 4)
 
 
-def _notes(source: str | None, whitening: dict[str, Any]) -> dict[str, Any]:
-    where = str(Path(source).resolve()) if source is not None and Path(source).suffix else source
-    return {"made_by": f"manifind {VERSION}", "backbone": where, "whitening": whitening}
+def _backbone(source: str) -> str:
+    """Return the name of a network that comes along, or the whole path of a file."""
+    return str(Path(source).resolve()) if Path(source).suffix else source

@@ -9,14 +9,14 @@ from manifind.index.health import health, whitening_in_words
 
 def info(path: Path, now: Generation) -> dict[str, Any]:
     """Return counts, bytes, parameters, and how the graph was built and does."""
-    fields, manifold, photos = now.fields, now.manifold, len(now.catalogue)
-    manifold.check_ids()
+    manifest, manifold, photos = now.manifest, now.manifold, len(now.catalogue)
+    now.check_ids()
     facts = health(manifold.S_, manifold.neighbours_)
     return {
         "path": str(path),
-        "photos_folder": fields["root"],
+        "photos_folder": str(manifest.root),
         "generation": now.number,
-        "made_by": fields["made_by"],
+        "made_by": manifest.made_by,
         "photos": photos,
         "regions": len(now.boxes),
         "edges": int(manifold.S_.nnz // 2),
@@ -24,10 +24,10 @@ def info(path: Path, now: Generation) -> dict[str, Any]:
         "isolated_regions": facts.isolated_regions,
         "bytes": sum(now.sizes.values()),
         "bytes_by_part": by_part(now.sizes),
-        "describer": fields["describer"],
-        "means": fields["means"],
-        "whitening": {**fields["whitening"], "words": whitening_in_words(fields["whitening"], photos)},
-        "manifold": fields["manifold"],
+        "describer": dict(manifest.describer.facts),
+        "means": manifest.means,
+        "whitening": {**manifest.whitening.fields, "words": whitening_in_words(manifest.whitening, photos)},
+        "manifold": dict(manifest.parameters),
         "graph": {**manifold.graph_._asdict(), "words": manifold.graph_.words()},
         "health": facts.as_dict(),
         "skipped": [{"key": one.key, "reason": one.reason} for one in now.catalogue.skipped],

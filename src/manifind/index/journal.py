@@ -40,18 +40,22 @@ class Journal:
         self._folder = folder
         self._dimension = dimension
         header = json.dumps({"fingerprint": fingerprint, "dimension": dimension}).encode()
-        disk.make_folder(folder)
+        disk.make_own_folder(folder.parent)
+        disk.make_own_folder(folder)
         if not (folder / HEADER).is_file() or (folder / HEADER).read_bytes() != header:
             for name in (PHOTOS, VECTORS, BOXES):
                 disk.remove(folder / name)
             disk.write(folder / HEADER, [header])
         self._entries: dict[str, Entry] = {}
         self._rows = 0
-        self._descriptors = {
-            name: os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-            for name in (PHOTOS, VECTORS, BOXES)
-        }
-        self._recover()
+        self._descriptors: dict[str, int] = {}
+        try:
+            for name in (PHOTOS, VECTORS, BOXES):
+                self._descriptors[name] = disk.appended(folder / name)
+            self._recover()
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -59,6 +63,10 @@ class Journal:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the files."""
         for descriptor in self._descriptors.values():
             os.close(descriptor)
 

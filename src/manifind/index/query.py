@@ -1,11 +1,12 @@
 """A query, and the ranking of many at once on one state of an index.
 
-`view` describes a part of a photo, `Query.of` makes one query of several, and `rank` answers many queries with one pass
-over the graph. What they take is frozen: they may run in any thread, while the index moves on to its next generation.
+`view` describes a part of a photo, `QueryRegions.of` makes one query of several, and `rank` answers many queries with
+one pass over the graph. What they take is frozen: they may run in any thread, while the index moves on to its next
+generation.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -17,7 +18,7 @@ from manifind.describe import Describer
 from manifind.errors import InvalidInput
 from manifind.index.generation import Generation
 from manifind.layout import aggregate_one
-from manifind.manifold import Manifold, batch_size
+from manifind.manifold import Manifold, Request, answer, batch_size
 from manifind.ranking import Ranking
 from manifind.types import Box, FloatArray, IntArray
 
@@ -25,7 +26,8 @@ METHODS = ("regional", "global", "match", "plain")
 """Regional diffusion; global diffusion; R-match; similarity of global descriptors."""
 
 SHORTLIST = 10_000
-"""Photos that a search diffuses on where the collection has more than twice as many (Sec. 4.4)."""
+"""Photos that a search diffuses on where the collection has more than twice as many and its graph is not divided: Sec.
+4.4."""
 
 SHOWN_REGIONS = 5
 BINS = 64
@@ -43,7 +45,7 @@ class View(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Query:
+class QueryRegions:
     """All regions of what is looked for, and of what is not meant."""
 
     vectors: FloatArray
@@ -79,36 +81,14 @@ class RegionShare:
     share: float
 
 
-@dataclass(frozen=True)
-class Hit:
-    """A photo that was found."""
-
-    rank: int
-    key: str
-    score: float
-    regions: tuple[RegionShare, ...]
-    """Where the object is: the regions with the largest shares, best first. Only regional diffusion knows."""
-    image: int
-    _search: "Search" = field(repr=False, compare=False)
-
-
 @dataclass(frozen=True, eq=False)
 class Search:
     """A query that was answered: the ranking, and what explaining it takes."""
 
     generation: Generation
-    query: Query
+    query: QueryRegions
     ranking: Ranking
     method: str
-
-    def hits(self) -> list[Hit]:
-        """Return the photos that were found, best first."""
-        return [self._hit(place) for place in range(len(self.ranking))]
-
-    def hit(self, image: int) -> Hit | None:
-        """Return the photo of this number, if it is in the ranking."""
-        places = np.flatnonzero(self.ranking.images == image)
-        return self._hit(int(places[0])) if len(places) else None
 
     def shares(self, image: int, most: int | None = SHOWN_REGIONS) -> tuple[RegionShare, ...]:
         """Return the regions of a photo by their share of its score, largest first; None for all that have any."""
@@ -140,16 +120,10 @@ class Search:
 
     def _all_shares(self, image: int) -> tuple[int, FloatArray | None]:
         """Return the first region of a photo and the shares of all of them; None where nothing reached it."""
-        manifold = self.generation.manifold
-        first, end = manifold.layout_.starts[image : image + 2]
-        scores = np.maximum(manifold.weights_[first:end] * self.ranking.regions[first:end], 0)
+        rows = self.generation.regions_of(image)
+        scores = np.maximum(self.generation.manifold.weights_[rows] * self.ranking.regions[rows], 0)
         total = scores.sum()
-        return int(first), None if total == 0 else scores / total
-
-    def _hit(self, place: int) -> Hit:
-        image = int(self.ranking.images[place])
-        key, score = self.generation.catalogue[image].key, float(self.ranking.scores[place])
-        return Hit(place + 1, key, score, self.shares(image), image, self)
+        return rows.start, None if total == 0 else scores / total
 
 
 def _middle(boxes: FloatArray, shares: FloatArray, size: FloatArray) -> npt.NDArray[np.float64]:
@@ -174,27 +148,28 @@ def view(describer: Describer, pixels: npt.NDArray[np.uint8], box: Sequence[floa
 
 def stored_view(now: Generation, image: int) -> View:
     """Return a whole photo of the collection as it was described for the index."""
-    first, end = now.manifold.layout_.starts[image : image + 2]
+    rows = now.regions_of(image)
     return View(
-        np.array(now.manifold.vectors_[first:end], np.float32),
-        np.array(now.boxes[first:end], np.float32),
-        np.arange(first, end, dtype=np.int32),
+        np.array(now.manifold.vectors_[rows], np.float32),
+        np.array(now.boxes[rows], np.float32),
+        np.arange(rows.start, rows.stop, dtype=np.int32),
     )
 
 
-def rank(now: Generation, queries: Sequence[Query], top: int | None, method: str = "regional") -> list[Search]:
+def rank(now: Generation, queries: Sequence[QueryRegions], top: int | None, method: str = "regional") -> list[Search]:
     """Answer queries on one state of the index, those of regional diffusion with one pass over its graph.
 
     Parameters
     ----------
     now : Generation
-    queries : list of Query
+    queries : list of QueryRegions
     top : int, optional
         How many photos to return for each; None for all.
     method : {"regional", "global", "match", "plain"}
         Only diffusion knows what is not meant; the others pass over it.
     """
     choice(method, METHODS, "method")
+    now.look_again()
     size = batch_size(len(now.boxes))
     return [
         Search(now, query, ranking, method)
@@ -207,18 +182,12 @@ def rank(now: Generation, queries: Sequence[Query], top: int | None, method: str
     ]
 
 
-def _rankings(now: Generation, queries: Sequence[Query], top: int | None, method: str) -> list[Ranking]:
+def _rankings(now: Generation, queries: Sequence[QueryRegions], top: int | None, method: str) -> list[Ranking]:
     against = [query.against for query in queries]
     if method == "regional":
-        large = len(now.catalogue) > 2 * SHORTLIST
-        return now.manifold.search_many(
-            [query.vectors for query in queries],
-            top,
-            shortlist=SHORTLIST if large else None,
-            against=against if any(one is not None for one in against) else None,
-            rows=[query.rows for query in queries],
-            keep_regions=True,
-        )
+        large = len(now.catalogue) > 2 * SHORTLIST and not now.manifold.is_ready("local")
+        requests = [Request(query.vectors, query.against, query.rows) for query in queries]
+        return answer(now.manifold, requests, top, shortlist=SHORTLIST if large else None)
     other = _other(now, method)
     if isinstance(other, Manifold):
         none = all(one is None for one in against)
@@ -232,19 +201,23 @@ def _rankings(now: Generation, queries: Sequence[Query], top: int | None, method
 
 def _other(now: Generation, method: str) -> Manifold | NearestImages | RegionMatch:
     """Return what answers by a method besides regional diffusion, made at its first use."""
-    if method not in now.others:
-        manifold = now.manifold
-        manifold.check_ids()
-        if method == "global":
-            k = min(50, max(1, len(now.catalogue) - 1))
-            whole = Manifold(k=k, query_k=10, alpha=manifold.alpha, gamma=manifold.gamma)
-            now.others[method] = whole.fit(manifold.global_vectors_)
-        else:
-            image_of = np.repeat(manifold.layout_.images, manifold.layout_.counts)
-            baseline = NearestImages() if method == "plain" else RegionMatch()
-            now.others[method] = baseline.fit(manifold.vectors_, image_of)
-    made: Manifold | NearestImages | RegionMatch = now.others[method]
+    with now.made.lock:
+        made = now.made.methods.get(method)
+        if made is None:
+            made = now.made.methods[method] = _make(now, method)
     return made
+
+
+def _make(now: Generation, method: str) -> Manifold | NearestImages | RegionMatch:
+    manifold = now.manifold
+    manifold.check_ids()
+    if method == "global":
+        k = min(50, max(1, len(now.catalogue) - 1))
+        whole = Manifold(k=k, query_k=10, alpha=manifold.alpha, gamma=manifold.gamma)
+        return whole.fit(manifold.global_vectors_)
+    image_of = np.repeat(manifold.layout_.images, manifold.layout_.counts)
+    baseline = NearestImages() if method == "plain" else RegionMatch()
+    return baseline.fit(manifold.vectors_, image_of)
 
 
 def whole_box(box: Sequence[float] | None, width: int, height: int) -> tuple[int, int, int, int]:

@@ -1,14 +1,13 @@
 """How photos become an index."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from manifind.describe import Describer, region_grid
+from manifind.index.manifest import Fingerprint, Manifest, WhiteningOrigin, settled_parameters
 from manifind.manifold import Manifold
-
-NOTES = ("made_by", "backbone", "whitening")
-"""What else a manifest says."""
+from manifind.version import VERSION
 
 
 @dataclass(frozen=True)
@@ -21,14 +20,23 @@ class Recipe:
     """Of the manifold."""
     means: int | None
     """Means of the mixture that stands for a photo's regions; None for the regions themselves."""
-    notes: dict[str, Any]
-    """What else the manifest is to say: who made it, and where the describer came from."""
+    backbone: str | None
+    """The network's name or file; None where the describer is its maker's own."""
+    whitening: WhiteningOrigin
+    made_by: str = f"manifind {VERSION}"
 
     @classmethod
-    def of_fields(cls, fields: dict[str, Any], describer: Describer, root: Path | None = None) -> Self:
+    def of(cls, manifest: Manifest, describer: Describer, root: Path | None = None) -> Self:
         """Return the recipe that a manifest speaks of; `root` where the photos are elsewhere now."""
-        notes = {name: fields[name] for name in NOTES}
-        return cls(root or Path(fields["root"]), describer, fields["manifold"], fields["means"], notes)
+        return cls(
+            root or manifest.root,
+            describer,
+            dict(manifest.parameters),
+            manifest.means,
+            manifest.backbone,
+            manifest.whitening,
+            manifest.made_by,
+        )
 
     def manifold(self, **changed: Any) -> Manifold:
         """Return a manifold with the parameters, checked; it has no collection yet."""
@@ -37,18 +45,18 @@ class Recipe:
         return manifold
 
     @property
-    def fields(self) -> dict[str, Any]:
-        """What the manifest says of it."""
-        parameters = asdict(self.manifold().check_params())
-        del parameters["memory"]  # a matter of the machine, not of the index
-        return {
-            **self.notes,
-            "root": str(self.root.resolve()),
-            "describer": self.describer.fingerprint(),
-            "describer_settings": self.describer.settings,
-            "means": self.means,
-            "manifold": parameters,
-        }
+    def manifest(self) -> Manifest:
+        """What the index says of it."""
+        return Manifest(
+            self.root.resolve(),
+            self.made_by,
+            self.backbone,
+            self.whitening,
+            Fingerprint.of(self.describer),
+            self.describer.settings,
+            self.means,
+            settled_parameters(self.manifold()),
+        )
 
     @property
     def fingerprint(self) -> str:

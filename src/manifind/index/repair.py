@@ -1,5 +1,6 @@
 """A damaged index made whole: what can be rebuilt is rebuilt from what is whole, the rest from the photos."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,12 @@ from manifind.index.build import Regions, build, rebuild
 from manifind.index.catalogue import Catalogue
 from manifind.index.check import DESCRIPTIONS, WHITENING, check, damaged_files
 from manifind.index.gather import learn_whitening
-from manifind.index.generation import CATALOGUE, FORMAT, KIND
+from manifind.index.generation import CATALOGUE
+from manifind.index.manifest import FILES, FORMAT, KIND, LEARNT, OWN, SHIPPED, Fingerprint, Manifest, WhiteningOrigin
 from manifind.index.recipe import Recipe
 from manifind.index.wanted import all_of, removed_by_hand
 from manifind.storage import disk, store
+from manifind.storage.arrays import read_array
 from manifind.types import StageProgress
 
 
@@ -29,25 +32,25 @@ def repair(
     report = progress or (lambda *_: None)
     if not path.is_dir():
         raise InvalidInput(f"{path} is not there; there is nothing to repair.")
-    with store.writing(path, KIND) as writer:
+    with store.writing(path, KIND, FILES) as writer:
         problems = [problem for problem in check(path, progress) if problem.damage]
         if not problems:
             return "nothing is damaged"
         name, manifest = _manifest(path)
-        fields, files = manifest["fields"], manifest["files"]
-        root = Path(fields["root"]) if photos is None else photos
+        said, files = Manifest.of(manifest["fields"]), manifest["files"]
+        root = said.root if photos is None else photos
         bad = {one.what for one in damaged_files(path, manifest, report)}
         whole = {file: path / one["file"] for file, one in files.items() if one["file"] not in bad}
         if name != store.MANIFEST and not bad:
-            disk.write(path / f"{store.MANIFEST}.draft", [(path / name).read_bytes()])
-            disk.replace(path / f"{store.MANIFEST}.draft", path / store.MANIFEST)
+            disk.write(path / store.DRAFT, [(path / name).read_bytes()])
+            disk.replace(path / store.DRAFT, path / store.MANIFEST)
             return "the manifest was put back from its copy"
         by_content = {problem.what for problem in problems} & {"vectors", "boxes", str(path)}
-        made, lost = _describer(fields, whole, describer)
+        made, lost = _describer(said, whole, describer)
         if lost:
-            made, learnt_on = _learnt_again(root, made, fields, progress)
-            fields = {**fields, "whitening": learnt_on}
-        recipe = Recipe.of_fields(fields, made, root)
+            made, learnt_on = _learnt_again(root, made, said, progress)
+            said = replace(said, whitening=learnt_on)
+        recipe = Recipe.of(said, made, root)
         if set(DESCRIPTIONS) <= set(whole) and not by_content and not lost:
             rebuild(writer, recipe, _regions(whole), Catalogue.open(whole[CATALOGUE]), report)
             return "the graph was built anew from the descriptions"
@@ -69,45 +72,43 @@ def _manifest(path: Path) -> tuple[str, dict[str, Any]]:
     raise Damaged(f"{path} has nothing left that says how it was made; remove it and make it again.")
 
 
-def _describer(fields: dict[str, Any], whole: dict[str, Path], given: Describer | None) -> tuple[Describer, bool]:
+def _describer(said: Manifest, whole: dict[str, Path], given: Describer | None) -> tuple[Describer, bool]:
     """Return what described the photos, and whether its whitening is lost and must be learnt again."""
-    source = fields["whitening"]["from"]
-    if given is None and fields["backbone"] is None:
+    source = said.whitening.source
+    if given is None and said.backbone is None:
         raise InvalidInput(
             "the index was made by a describer of its maker's own; give the same to Index.repair(describer=…)."
         )
-    made = given or load_describer(fields["backbone"], **fields["describer_settings"])
-    if fields["describer"]["whitening"] is None:
+    made = given or load_describer(said.backbone or "", **said.describer_settings)
+    if said.describer.whitening is None:
         made = made.with_whitening(None)
     elif set(WHITENING) <= set(whole):
-        mean, project = (np.load(whole[name], allow_pickle=False) for name in WHITENING)
+        mean, project = (read_array(whole[name]) for name in WHITENING)
         made = made.with_whitening(Whitening(mean, project))
-    elif source == "learnt":
+    elif source == LEARNT:
         return made, True
-    elif source not in ("shipped", "describer") and Path(source).is_file():
+    elif source not in (SHIPPED, OWN) and Path(source).is_file():
         made = made.with_whitening(Whitening.load(source))
-    if made.fingerprint()["sha256"] != fields["describer"]["sha256"]:
+    own = Fingerprint.of(made)
+    if own.sha256 != said.describer.sha256:
         raise InvalidInput(
-            f"the index was described by {fields['describer']['name']} with other settings or another whitening than "
-            f"{made.fingerprint()['name']} has here; give the describer that made it, or make the index again."
+            f"the index was described by {said.describer.name} with other settings or another whitening than "
+            f"{own.name} has here; give the describer that made it, or make the index again."
         )
     return made, False
 
 
 def _learnt_again(
-    root: Path, made: Describer, fields: dict[str, Any], progress: StageProgress | None
-) -> tuple[Describer, dict[str, Any]]:
+    root: Path, made: Describer, said: Manifest, progress: StageProgress | None
+) -> tuple[Describer, WhiteningOrigin]:
     """Learn a whitening in place of one that is lost, for the describer that is the index's but for it."""
-    own = {**fields["describer"], "whitening": None, "dimension": None, "sha256": None}
-    given = {**made.fingerprint(), "whitening": None, "dimension": None, "sha256": None}
-    if own != given:
+    if said.describer.without_whitening() != Fingerprint.of(made).without_whitening():
         raise InvalidInput("describer is not the one that made the index; give that one.")
     return learn_whitening(all_of(root).found, made, progress)
 
 
 def _regions(whole: dict[str, Path]) -> Regions:
     vectors, boxes, images, starts = (
-        np.load(whole[f"{name}.npy"], mmap_mode="r", allow_pickle=False)
-        for name in ("vectors", "boxes", "images", "starts")
+        read_array(whole[f"{name}.npy"]) for name in ("vectors", "boxes", "images", "starts")
     )
     return Regions(vectors, boxes, np.repeat(images, np.diff(starts)), np.full(len(vectors), -1, np.int32))

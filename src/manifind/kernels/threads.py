@@ -1,14 +1,15 @@
 """Who owns the cores: one number for the core, faiss and BLAS.
 
-It is what `set_threads` said, or ``MANIFIND_THREADS``, or else what faiss would take: ``OMP_NUM_THREADS``, or all
-cores. The core is told at each call. faiss and BLAS have pools of their own, which are set to the same size; nothing
-here calls one of them while another is at work.
+It is what `set_threads` said, or ``MANIFIND_THREADS``, or else ``OMP_NUM_THREADS``, or else all cores that this process
+may run on. The core is told at each call. faiss and BLAS have pools of their own, which are set to the same size once
+they are there; nothing here calls one of them while another is at work.
+
+A forked process has none of its parent's threads, and OpenMP waits for them for ever: it uses one thread. Whoever wants
+more starts processes afresh (``multiprocessing`` with ``spawn``).
 """
 
 import os
-
-import faiss
-from threadpoolctl import threadpool_limits
+import sys
 
 from manifind.checks import whole_number
 from manifind.errors import InvalidInput
@@ -18,20 +19,34 @@ _chosen: int | None = None
 
 def set_threads(threads: int) -> None:
     """Use so many threads from now on, in the core, faiss and BLAS alike."""
+    from threadpoolctl import threadpool_limits
+
     global _chosen
     _chosen = whole_number(threads, "threads")
-    faiss.omp_set_num_threads(_chosen)
     threadpool_limits(_chosen, user_api="blas")
+    _tell_faiss(_chosen)
 
 
 def thread_count() -> int:
     """Return how many threads a call may use."""
     if _chosen is None:
-        return int(faiss.omp_get_max_threads())
-    # OpenMP keeps the number by thread: one that was started since still has its own.
-    if faiss.omp_get_max_threads() != _chosen:
-        faiss.omp_set_num_threads(_chosen)
+        return _usual()
+    # OpenMP keeps the number by thread: a thread that was started since still has its own.
+    _tell_faiss(_chosen)
     return _chosen
+
+
+def _tell_faiss(threads: int) -> None:
+    faiss = sys.modules.get("faiss")
+    if faiss is not None and faiss.omp_get_max_threads() != threads:
+        faiss.omp_set_num_threads(threads)
+
+
+def _usual() -> int:
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    if given.isdecimal() and int(given) > 0:
+        return int(given)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _from_environment() -> None:
@@ -43,4 +58,11 @@ def _from_environment() -> None:
     set_threads(int(given))
 
 
+def _alone_after_a_fork() -> None:
+    global _chosen
+    _chosen = 1
+    _tell_faiss(1)
+
+
 _from_environment()
+os.register_at_fork(after_in_child=_alone_after_a_fork)

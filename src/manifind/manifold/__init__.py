@@ -1,5 +1,10 @@
-"""`Manifold`: the estimator that ties graph, diffusion and ranking together, on arrays."""
+"""`Manifold`: the estimator that ties graph, diffusion and ranking together, on arrays.
 
-from manifind.manifold.estimator import BUILT, LARGEST_CHANGE, Manifold, batch_size, best_engine
+`estimator` has its parameters, `fit` and `update`; `searching` answers queries; `part` is what a shortlist leaves;
+`fitted` owns the fitted state; `saved` says what of it goes to a disk.
+"""
 
-__all__ = ["BUILT", "LARGEST_CHANGE", "Manifold", "batch_size", "best_engine"]
+from manifind.manifold.estimator import BUILT, LARGEST_CHANGE, Manifold, answer
+from manifind.manifold.searching import Request, batch_size
+
+__all__ = ["BUILT", "LARGEST_CHANGE", "Manifold", "Request", "answer", "batch_size"]

@@ -14,31 +14,19 @@ CNN Representations. CVPR 2017.
 
 import inspect
 import os
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from manifind import kernels
-from manifind.checks import (
-    UNIT_TOLERANCE,
-    choice,
-    image_numbers,
-    integers,
-    real_number,
-    sequence_of_queries,
-    unit_vectors,
-    whole_number,
-)
-from manifind.diffusion import ENGINES, SEEDINGS, Seed, Solution, append, dense, diffuse, opposed, seed
-from manifind.diffusion.prepared import PREPARED, Prepared, prepare
-from manifind.errors import InvalidInput, ManifindWarning, NotFitted
+from manifind.checks import choice, image_numbers, integers, sequence_of_queries, unit_vectors, whole_number
+from manifind.diffusion import ENGINES, best_engine
+from manifind.diffusion.engines import AUTO as AUTO_ENGINE
+from manifind.errors import InvalidInput, NotFitted
 from manifind.graph import (
     AUTO,
     GIVEN,
@@ -49,71 +37,25 @@ from manifind.graph import (
     given_neighbours,
     given_origin,
     measured,
-    normalise,
-    normalised_affinity,
     settled,
     update_neighbours,
 )
+from manifind.kernels import backend
 from manifind.layout import Layout, aggregate, aggregate_one
-from manifind.manifold.arrays import check_arrays, check_ids
-from manifind.manifold.part import Part, Places, shortlists
-from manifind.ranking import POOLINGS, Ranking, gmp_weights
+from manifind.manifold.fitted import SIZE, Fitted
+from manifind.manifold.parameters import OF_THE_GRAPH, Parameters
+from manifind.manifold.part import shortlists
+from manifind.manifold.saved import check_arrays, of_engines
+from manifind.manifold.searching import Manner, Request, Searcher
+from manifind.ranking import POOLINGS, Ranking, pooling_weights
 from manifind.storage import store
 from manifind.types import FloatArray, IntArray, Progress, Vectors
 
 FORMAT = 1
 BUILT = "built"
 """Stands beside the parameters for how the graph was built, in what is saved."""
-BATCH_BYTES = 2**28
-"""What the right-hand sides and the scores of one batch of `Manifold.search_many` may take together."""
-LARGEST_BATCH = 64
-WHOLE_UP_TO, LOCAL_UP_TO = 200_000, 8
-"""Regions up to which the whole graph is solved for by default; queries up to which the neighbourhood of each is."""
 LARGEST_CHANGE = 0.25
 """Share of new regions up to which `Manifold.update` repairs the lists; comparing all pairs is simpler beyond."""
-
-
-@dataclass(frozen=True)
-class _Checked:
-    """Parameters whose values were checked."""
-
-    k: int
-    query_k: int
-    alpha: float
-    gamma: float
-    pooling: str
-    max_iter: int
-    tol: float
-    lam: float
-    seeding: str
-    graph: str
-    reserve: int
-    memory: int
-
-
-class _Asked(NamedTuple):
-    """The regions of a query, and of what it does not mean."""
-
-    regions: FloatArray
-    against: FloatArray | None
-    rows: IntArray | None
-    """Where its regions are regions of the collection, -1 for others; None for none."""
-
-
-def batch_size(regions: int) -> int:
-    """Return how many queries `Manifold.search_many` solves for at once on a graph of so many regions."""
-    return max(1, min(LARGEST_BATCH, BATCH_BYTES // (8 * regions)))
-
-
-def best_engine(S: sp.csr_array, queries: int) -> str:
-    """Return the engine for so many queries at once on a whole graph: the fastest of equal quality.
-
-    On the whole graph the answer of one query and of many are the same, which is worth some milliseconds; beyond
-    `WHOLE_UP_TO` regions the neighbourhood is solved for in a fraction of the time, unless enough queries share a pass,
-    once the graph was divided for it. ``benchmarks/speed.py engines`` has the times, and mAP.
-    """
-    few = S.shape[0] > WHOLE_UP_TO and queries <= LOCAL_UP_TO
-    return "local" if few and kernels.compiled() and kernels.is_divided(S) else "cg"
 
 
 class Manifold:
@@ -182,15 +124,6 @@ class Manifold:
     >>> manifold.search(query_vectors, top=10).images
     """
 
-    vectors_: Vectors
-    layout_: Layout
-    neighbours_: Neighbours
-    graph_: Built
-    S_: sp.csr_array
-    degrees_: FloatArray
-    weights_: FloatArray
-    global_vectors_: FloatArray
-
     def __init__(
         self,
         *,
@@ -219,7 +152,7 @@ class Manifold:
         self.graph = graph
         self.reserve = reserve
         self.memory = memory
-        self._prepared: dict[str, Prepared] = {}
+        self._state: Fitted | None = None
 
     # -- parameters ---------------------------------------------------------------------------------------------------
 
@@ -237,24 +170,12 @@ class Manifold:
         return self
 
     def __repr__(self) -> str:
-        return f"Manifold({', '.join(f'{name}={value!r}' for name, value in self.get_params().items())})"
+        given = f"Manifold({', '.join(f'{name}={value!r}' for name, value in self.get_params().items())})"
+        return given if self._state is None else " ".join([given, *self._state.words()])
 
-    def check_params(self) -> _Checked:
+    def check_params(self) -> Parameters:
         """Return the parameters in the form that the rooms take, or raise `InvalidInput`."""
-        return _Checked(
-            k=whole_number(self.k, "k"),
-            query_k=whole_number(self.query_k, "query_k"),
-            alpha=real_number(self.alpha, "alpha", above=0, below=1),
-            gamma=real_number(self.gamma, "gamma", above=0),
-            pooling=choice(self.pooling, POOLINGS, "pooling"),
-            max_iter=whole_number(self.max_iter, "max_iter"),
-            tol=real_number(self.tol, "tol", above=0, below=1),
-            lam=real_number(self.lam, "lam", above=0),
-            seeding=choice(self.seeding, SEEDINGS, "seeding"),
-            graph=choice(self.graph, (AUTO, *GRAPHS), "graph"),
-            reserve=whole_number(self.reserve, "reserve", least=0),
-            memory=whole_number(self.memory, "memory"),
-        )
+        return Parameters.of(self.get_params())
 
     # -- off line -----------------------------------------------------------------------------------------------------
 
@@ -288,19 +209,19 @@ class Manifold:
         X = unit_vectors(vectors, "vectors")
         layout = Layout.of(image_numbers(image_of, len(X)))
         if global_vectors is not None:
-            globals_ = self._checked_globals(global_vectors, layout)
+            globals_ = _checked_globals(global_vectors, layout)
         else:
             globals_ = X if len(layout.images) == len(X) else aggregate(X, layout)
+        device = backend()
+        rows = device.rows(X)
         if neighbours is not None:
             method, lists = GIVEN, given_neighbours(neighbours, X, checked.k)
         else:
-            method = settled(checked.graph, len(X), checked.k)
-            lists = GRAPHS[method](X, checked.k, reserve=checked.reserve, memory=checked.memory, progress=progress)
-        built = measured(method, lists, X, checked.k, memory=checked.memory)
-        weights = np.ones(len(X), np.float32)
-        if checked.pooling == "gmp":
-            weights = gmp_weights(X, layout, checked.lam, memory=min(2**26, checked.memory))
-        self._take(checked, X, layout, lists, built, weights, globals_)
+            method = settled(checked.graph, rows, checked.k)
+            lists = GRAPHS[method](rows, checked.k, reserve=checked.reserve, memory=checked.memory, progress=progress)
+        built = measured(method, lists, rows, checked.k, memory=checked.memory)
+        weights = pooling_weights(checked.pooling, X, layout, checked.lam, memory=min(2**26, checked.memory))
+        self._state = Fitted.of(checked, device, rows, X, layout, lists, built, weights, globals_)
         return self
 
     def update(
@@ -331,58 +252,96 @@ class Manifold:
         progress : callable, optional
             Called with the regions done and the regions in all.
         """
-        checked = self._effective()
+        checked, before = self._effective(), self._fitted
         layout = Layout.of(image_numbers(image_of, len(vectors)))
-        rows = given_origin(origin, vectors, self.vectors_)
+        rows = given_origin(origin, vectors, before.vectors)
         if (rows < 0).sum() > LARGEST_CHANGE * len(rows):
             return self.fit(vectors, image_of, global_vectors=global_vectors, progress=progress)
+        regions = before.backend.rows(vectors)
         lists = update_neighbours(
-            self._lists, vectors, rows, checked.k, reserve=checked.reserve, memory=checked.memory, progress=progress
+            before.lists, regions, rows, checked.k, reserve=checked.reserve, memory=checked.memory, progress=progress
         )
-        change = self.layout_.change(layout, rows)
-        X = vectors[change.regions].astype(np.float32)
-        weights = np.ones(len(rows), np.float32)
-        if checked.pooling == "gmp":
-            weights[rows >= 0] = self.weights_[rows[rows >= 0]]
-            weights[change.regions] = gmp_weights(X, change.layout, checked.lam)
+        change = before.layout.change(layout, rows)
+        X = regions.take(change.regions)
+        weights = _updated_weights(before, checked, vectors, layout, rows)
         if global_vectors is not None:
-            globals_ = self._checked_globals(global_vectors, layout)
-        elif self.global_vectors_.shape[1] != self.vectors_.shape[1]:
+            globals_ = _checked_globals(global_vectors, layout)
+        elif before.global_vectors.shape[1] != before.vectors.shape[1]:
             raise InvalidInput("global_vectors is missing: the collection was fitted with some of its own.")
         else:
             globals_ = np.empty((len(layout.images), vectors.shape[1]), np.float32)
-            globals_[change.kept] = self.global_vectors_[change.before]
+            globals_[change.kept] = before.global_vectors[change.before]
             globals_[change.new] = aggregate(X, change.layout)
-        self._take(checked, vectors, layout, lists, self.graph_.after_update(), weights, globals_)
+        built = before.built.after_update()
+        self._state = Fitted.of(checked, before.backend, regions, vectors, layout, lists, built, weights, globals_)
         return self
 
-    def _checked_globals(self, global_vectors: npt.ArrayLike, layout: Layout) -> FloatArray:
-        checked = unit_vectors(global_vectors, "global_vectors")
-        if len(checked) != len(layout.images):
-            raise InvalidInput(
-                f"global_vectors has {len(checked)} rows for {len(layout.images)} images; give one for each image."
-            )
-        return checked
+    # -- fitted state -------------------------------------------------------------------------------------------------
 
-    def _take(
-        self,
-        checked: _Checked,
-        vectors: Vectors,
-        layout: Layout,
-        lists: Neighbours,
-        built: Built,
-        weights: FloatArray,
-        global_vectors: FloatArray,
-    ) -> None:
-        """Become the manifold of a collection, given the neighbour lists with their reserve."""
-        neighbours = lists.first(min(checked.k, len(vectors) - 1))
-        S, degrees = normalised_affinity(neighbours, checked.gamma)
-        self._fitted = checked
-        self._lists, self.graph_ = lists, built
-        self._sound = True
-        self.vectors_, self.layout_, self.neighbours_ = vectors, layout, neighbours
-        self.S_, self.degrees_, self.weights_ = S, degrees, weights
-        self.global_vectors_ = global_vectors
+    @property
+    def _fitted(self) -> Fitted:
+        if self._state is None:
+            raise NotFitted("this Manifold has no collection yet; call fit(vectors, image_of) first, or Manifold.load.")
+        return self._state
+
+    def _attribute(self, name: str) -> Any:
+        """Return a part of the fitted state; there is none before `fit`, as of scikit-learn's estimators."""
+        if self._state is None:
+            raise AttributeError(f"this Manifold has no {name}_ yet; call fit first.")
+        return getattr(self._state, name)
+
+    @property
+    def vectors_(self) -> Vectors:
+        """The regions' descriptors, (n, d)."""
+        vectors: Vectors = self._attribute("vectors")
+        return vectors
+
+    @property
+    def layout_(self) -> Layout:
+        """The images and their regions."""
+        layout: Layout = self._attribute("layout")
+        return layout
+
+    @property
+    def neighbours_(self) -> Neighbours:
+        """The neighbours of each region."""
+        neighbours: Neighbours = self._attribute("neighbours")
+        return neighbours
+
+    @property
+    def lists_(self) -> Neighbours:
+        """The neighbours of each region with those kept in reserve."""
+        lists: Neighbours = self._attribute("lists")
+        return lists
+
+    @property
+    def graph_(self) -> Built:
+        """How the neighbours were found."""
+        built: Built = self._attribute("built")
+        return built
+
+    @property
+    def S_(self) -> sp.csr_array:  # noqa: N802 (the paper's name)
+        """The normalised affinity."""
+        return self._attribute("S")
+
+    @property
+    def degrees_(self) -> FloatArray:
+        """Row sums of the affinity before normalisation."""
+        degrees: FloatArray = self._attribute("degrees")
+        return degrees
+
+    @property
+    def weights_(self) -> FloatArray:
+        """Pooling weight of each region."""
+        weights: FloatArray = self._attribute("weights")
+        return weights
+
+    @property
+    def global_vectors_(self) -> FloatArray:
+        """The global descriptors that choose a shortlist."""
+        globals_: FloatArray = self._attribute("global_vectors")
+        return globals_
 
     # -- on line ------------------------------------------------------------------------------------------------------
 
@@ -391,7 +350,7 @@ class Manifold:
         query_vectors: npt.ArrayLike,
         top: int | None = None,
         *,
-        engine: str = "auto",
+        engine: str = AUTO_ENGINE,
         shortlist: int | npt.ArrayLike | None = None,
         global_vector: npt.ArrayLike | None = None,
     ) -> Ranking:
@@ -415,8 +374,11 @@ class Manifold:
         global_vector : (g,) floating point, optional
             The query's global descriptor, for the shortlist; by default the normalised sum of its regions.
         """
-        globals_ = None if global_vector is None else [global_vector]
-        (ranking,) = self._search([query_vectors], ["query_vectors"], top, engine, shortlist, globals_, batch=False)
+        Q = self._queries([query_vectors], ["query_vectors"])
+        if isinstance(shortlist, list | tuple):
+            shortlist = integers(shortlist, "shortlist")
+        places = self._places(shortlist, Q, None if global_vector is None else [global_vector])
+        (ranking,) = self._answer([Request(Q[0])], places, top, engine, keep_regions=True)
         return ranking
 
     def search_many(
@@ -424,12 +386,10 @@ class Manifold:
         queries: Sequence[npt.ArrayLike],
         top: int | None = None,
         *,
-        engine: str = "auto",
-        shortlist: int | npt.ArrayLike | None = None,
+        engine: str = AUTO_ENGINE,
+        shortlist: int | npt.ArrayLike | Sequence[npt.ArrayLike] | None = None,
         global_vectors: Sequence[npt.ArrayLike] | None = None,
         against: Sequence[npt.ArrayLike | None] | None = None,
-        rows: Sequence[npt.ArrayLike | None] | None = None,
-        keep_regions: bool = False,
     ) -> list[Ranking]:
         """Rank the images for each of many queries, as `search` does, in one pass over the matrix for all.
 
@@ -437,167 +397,63 @@ class Manifold:
         ----------
         queries : list of (m, d) arrays
             The regions of each query.
-        top, engine, shortlist
+        top, engine
             As in `search`, for all queries alike.
+        shortlist : int, array of image numbers, or list of such arrays, optional
+            As in `search`, for all queries alike; or a list with an array for each query.
         global_vectors : list of (g,) arrays, optional
             The global descriptor of each query.
         against : list of (m, d) arrays or None, optional
             For each query the regions of what is not meant, if any: what they seed is taken away from what the query
             seeds (`manifind.diffusion.opposed`), and scores may then be negative.
-        rows : list of (m,) integers or None, optional
-            For each query which of its regions are regions of the collection: their rows, and -1 for others. Their
-            neighbours are in the graph and need no search, as long as its lists are exact and long enough.
-        keep_regions : bool
-            Hold the scores of all regions, n a query, rather than search again when a ranking is asked for them.
         """
         listed = sequence_of_queries(queries, "queries")
-        names = [f"queries[{i}]" for i in range(len(listed))]
-        return self._search(
-            listed, names, top, engine, shortlist, global_vectors, against=against, rows=rows, batch=not keep_regions
-        )
-
-    def _search(
-        self,
-        queries: Sequence[npt.ArrayLike],
-        names: Sequence[str],
-        top: int | None,
-        engine: str,
-        shortlist: int | npt.ArrayLike | None,
-        globals_: Sequence[npt.ArrayLike] | None,
-        *,
-        against: Sequence[npt.ArrayLike | None] | None = None,
-        rows: Sequence[npt.ArrayLike | None] | None = None,
-        batch: bool,
-    ) -> list[Ranking]:
-        checked = self._effective()
-        choice(engine, ("auto", *ENGINES, *PREPARED), "engine")
-        if top is not None:
-            whole_number(top, "top")
-        dimension = self.vectors_.shape[1]
-        Q = [unit_vectors(query, name, dimension=dimension) for query, name in zip(queries, names, strict=True)]
+        Q = self._queries(listed, [f"queries[{i}]" for i in range(len(listed))])
         if not Q:
             return []
-        G = None if globals_ is None else self._given_globals(globals_, len(Q))
-        places = shortlists(
-            shortlist,
-            self.layout_.images,
-            self.global_vectors_,
-            lambda: self._query_globals(Q) if G is None else G,
-        )
-        asked = list(map(_Asked, Q, self._given_against(against, len(Q)), self._given_rows(rows, Q)))
-        if engine in PREPARED and (places is not None or checked.seeding == "append"):
+        requests = list(map(Request, Q, self._given_against(against, len(Q))))
+        return self._answer(requests, self._places(shortlist, Q, global_vectors), top, engine)
+
+    def _answer(
+        self, requests: Sequence[Request], places: Any, top: int | None, engine: str, *, keep_regions: bool = False
+    ) -> list[Ranking]:
+        checked, fitted = self._effective(), self._fitted
+        choice(engine, (AUTO_ENGINE, *ENGINES), "engine")
+        if top is not None:
+            whole_number(top, "top")
+        whole = places is None and checked.seeding != "append"
+        if engine == AUTO_ENGINE:
+            engine = best_engine(len(fitted.vectors), len(requests), divided=fitted.has("local")) if whole else "cg"
+        if ENGINES[engine].whole and not whole:
             what = "a shortlist" if places is not None else "seeding='append'"
             raise InvalidInput(
                 f"engine={engine!r} was prepared on the whole graph and {what} needs another; use engine='cg' for it."
             )
-        search = self._append if checked.seeding == "append" else self._seed
-        S = self.S_
+        return Searcher(fitted, Manner(checked, ENGINES[engine], top, keep_regions)).answer(requests, places)
 
-        if engine == "auto":
-            whole = places is None and checked.seeding != "append"
-            engine = best_engine(S, len(asked)) if whole else "cg"
+    def _queries(self, queries: Sequence[npt.ArrayLike], names: Sequence[str]) -> list[FloatArray]:
+        dimension = self._fitted.vectors.shape[1]
+        return [unit_vectors(query, name, dimension=dimension) for query, name in zip(queries, names, strict=True)]
 
-        def again(query: _Asked, own: Places | None) -> FloatArray:
-            if self.S_ is not S:
-                raise NotFitted("the manifold was fitted anew since this search; search again for region scores.")
-            return search([query], self._part(own), checked, engine, top)[0].regions
-
-        def found(chunk: list[_Asked], own: Places | None) -> Iterator[Ranking]:
-            rankings = search(chunk, self._part(own), checked, engine, top)
-            if not batch:
-                return iter(rankings)
-            # A ranking of a batch does not hold the scores of all regions: it searches again if they are asked for.
-            return (
-                replace(ranking, _region_scores=partial(again, query, own))
-                for ranking, query in zip(rankings, chunk, strict=True)
-            )
-
-        if isinstance(places, Sequence):
-            return [ranking for q, own in zip(asked, places, strict=True) for ranking in found([q], own)]
-        size = batch_size(len(self.vectors_))
-        chunks = [asked[start : start + size] for start in range(0, len(asked), size)]
-        return [ranking for chunk in chunks for ranking in found(chunk, places)]
-
-    def _seed(
-        self, queries: list[_Asked], part: Part, checked: _Checked, engine: str, top: int | None
-    ) -> list[Ranking]:
-        """Rank the paper's way: y is what the queries' neighbours make it."""
-        S = part.truncate(self.S_, self.degrees_)
-        against = [asked.against for asked in queries if asked.against is not None]
-        blocks = [asked.regions for asked in queries] + against
-        known = [asked.rows for asked in queries] + [None] * len(against)
-        found = self._nearest(part, blocks, known, checked.query_k)
-        ends = np.cumsum([len(block) for block in blocks])
-        rows = [slice(end - len(block), end) for block, end in zip(blocks, ends, strict=True)]
-        made = [seed(found.of(own), checked.query_k, checked.gamma, checked.seeding) for own in rows]
-        opposing = iter(made[len(queries) :])
-        seeds = [
-            one if asked.against is None else opposed(one, next(opposing))
-            for asked, one in zip(queries, made, strict=False)
-        ]
-
-        if engine in PREPARED:
-            solution = self._ready(engine, checked.alpha).solve(seeds, checked.alpha)
-        else:
-            solution = _diffuse(S, dense(seeds, part.size), checked, engine)
-        _warn_unless_converged(solution, engine, checked)
-        return _rankings(part, solution, checked, top, seeds)
-
-    def _nearest(
-        self, part: Part, blocks: Sequence[FloatArray], rows: Sequence[IntArray | None], query_k: int
-    ) -> Neighbours:
-        """Return the neighbours of all regions of queries: from the lists where they have them, else by a search."""
-        width = min(query_k, part.size)
-        regions = np.concatenate(blocks)
-        own = np.concatenate(
-            [
-                np.full(len(block), -1, np.int32) if some is None else some
-                for block, some in zip(blocks, rows, strict=True)
-            ]
+    def _places(self, shortlist: Any, queries: list[FloatArray], global_vectors: Sequence[npt.ArrayLike] | None) -> Any:
+        """Return which images to diffuse on; the queries' global descriptors are checked where they are given."""
+        fitted = self._fitted
+        given = None if global_vectors is None else self._given_globals(global_vectors, len(queries))
+        return shortlists(
+            shortlist,
+            len(queries),
+            fitted.layout.images,
+            fitted.global_vectors,
+            lambda: self._query_globals(queries) if given is None else given,
         )
-        lists = self._lists.first(width - 1)
-        if part.regions is not None or self.graph_.method != "exact" or lists.ids.shape[1] < width - 1:
-            own[:] = -1
-        listed = np.flatnonzero(own >= 0)
-        named = lists.ids[own[listed]]
-        listed = listed[((named >= 0) & (named < len(self.vectors_))).all(axis=1)]
-        if not len(listed):
-            return part.nearest(regions, query_k)
-        ids, similarities = np.empty((len(regions), width), np.int32), np.empty((len(regions), width), np.float32)
-        # A region of the collection is its own nearest.
-        ids[listed, 0], similarities[listed, 0] = own[listed], np.einsum("ij,ij->i", regions[listed], regions[listed])
-        ids[listed, 1:], similarities[listed, 1:] = lists.ids[own[listed]], lists.similarities[own[listed]]
-        others = np.setdiff1d(np.arange(len(regions)), listed)
-        if len(others):
-            ids[others], similarities[others] = part.nearest(regions[others], query_k)
-        return Neighbours(ids, similarities)
-
-    def _append(
-        self, queries: list[_Asked], part: Part, checked: _Checked, engine: str, top: int | None
-    ) -> list[Ranking]:
-        """Rank the conventional way: each query in turn becomes a part of the graph, and y is one on it."""
-        rankings = []
-        for query, _, _ in queries:
-            A, nodes = append(
-                self.S_, self.degrees_, self.neighbours_, self.vectors_, query, gamma=checked.gamma, k=checked.k
-            )
-            if part.regions is not None:
-                rows = np.concatenate([part.regions, nodes])
-                A = sp.csr_array(A[rows][:, rows])
-            y = np.zeros((A.shape[0], 1), np.float32)
-            y[part.size :] = 1
-            solution = _diffuse(normalise(A)[0], y, checked, engine)
-            _warn_unless_converged(solution, engine, checked)
-            solution = solution._replace(scores=solution.scores[: part.size])
-            rankings += _rankings(part, solution, checked, top, [None])
-        return rankings
 
     # -- engines that work off line ----------------------------------------------------------------------------------
 
-    def prepare(self, engine: str, *, size: int = 1000, progress: Progress | None = None) -> Self:
+    def prepare(self, engine: str, *, size: int = SIZE, progress: Progress | None = None) -> Self:
         """Do now what an engine needs off line; a search with it otherwise does so when it is first asked.
 
-        It is held beside the graph, not saved, and made anew for another graph or, if it depends on it, another α.
+        It is held beside the graph, and made anew for another graph or, if it depends on it, another α. The division
+        of "local" is saved with the manifold; the others are not.
 
         Parameters
         ----------
@@ -613,37 +469,20 @@ class Manifold:
             Called with what is done and what there is in all.
         """
         checked = self._effective()
-        if choice(engine, ("local", *PREPARED), "engine") == "local":
-            kernels.prepare_locally(self.S_)
-            return self
-        self._prepared[engine] = prepare(
-            engine,
-            self.S_,
-            self.vectors_,
-            self.neighbours_.ids[:, : checked.k],
-            whole_number(size, "size"),
-            alpha=checked.alpha,
-            max_iter=checked.max_iter,
-            tol=checked.tol,
-            progress=progress,
-        )
+        able = [name for name, one in ENGINES.items() if one.prepare is not None]
+        wanted = ENGINES[choice(engine, able, "engine")]
+        self._fitted.prepare(wanted, whole_number(size, "size"), checked.setting, progress)
         return self
 
-    def _ready(self, engine: str, alpha: float) -> Prepared:
-        ready = self._prepared.get(engine)
-        if ready is None:
-            self.prepare(engine)
-        elif not ready.serves(self.S_, alpha):
-            self.prepare(engine, size=ready.size)
-        return self._prepared[engine]
-
-    def _part(self, places: Places | None) -> Part:
-        return Part.of(self.vectors_, self.weights_, self.layout_, places)
+    def is_ready(self, engine: str) -> bool:
+        """Whether a search by this engine can begin at once: it prepares nothing, or `prepare` did, or a saved file."""
+        choice(engine, ENGINES, "engine")
+        return ENGINES[engine].prepare is None or self._fitted.has(engine)
 
     def _given_globals(self, given: Sequence[npt.ArrayLike], count: int) -> FloatArray:
         if len(given) != count:
             raise InvalidInput(f"global_vectors has {len(given)} entries for {count} queries; give one for each.")
-        dimension = self.global_vectors_.shape[1]
+        dimension = self._fitted.global_vectors.shape[1]
         return np.concatenate(
             [unit_vectors(np.asarray(one)[None], "global_vector", dimension=dimension) for one in given]
         )
@@ -655,58 +494,30 @@ class Manifold:
             raise InvalidInput(f"against has {len(given)} entries for {count} queries; give one for each, or None.")
         if self.seeding == "append":
             raise InvalidInput("seeding is 'append', which knows no regions against; leave out against.")
-        dimension = self.vectors_.shape[1]
+        dimension = self._fitted.vectors.shape[1]
         return [
             None if one is None else unit_vectors(one, f"against[{i}]", dimension=dimension)
             for i, one in enumerate(given)
         ]
 
-    def _given_rows(
-        self, given: Sequence[npt.ArrayLike | None] | None, queries: Sequence[FloatArray]
-    ) -> list[IntArray | None]:
-        if given is None:
-            return [None] * len(queries)
-        if len(given) != len(queries):
-            raise InvalidInput(f"rows has {len(given)} entries for {len(queries)} queries; give one for each, or None.")
-        return [
-            None if one is None else self._own_rows(integers(one, f"rows[{i}]"), query, f"rows[{i}]")
-            for i, (one, query) in enumerate(zip(given, queries, strict=True))
-        ]
-
-    def _own_rows(self, rows: npt.NDArray[np.signedinteger[Any]], query: FloatArray, name: str) -> IntArray:
-        n = len(self.vectors_)
-        if rows.shape != (len(query),) or (len(rows) and (rows.min() < -1 or rows.max() >= n)):
-            raise InvalidInput(
-                f"{name} does not fit its query: give a row for each of {len(query)} regions, 0 to {n - 1} or -1."
-            )
-        known = rows >= 0
-        if np.linalg.norm(query[known] - self.vectors_[rows[known]], axis=1).max(initial=0) > UNIT_TOLERANCE:
-            raise InvalidInput(f"{name} leads to regions with other descriptors; give -1 where it is not the same.")
-        return rows.astype(np.int32, copy=False)
-
     def _query_globals(self, queries: list[FloatArray]) -> FloatArray:
-        if self.global_vectors_.shape[1] != self.vectors_.shape[1]:
+        own, of_regions = self._fitted.global_vectors.shape[1], self._fitted.vectors.shape[1]
+        if own != of_regions:
             raise InvalidInput(
-                f"global_vector is missing: the collection's have {self.global_vectors_.shape[1]} dimensions, not the "
-                f"{self.vectors_.shape[1]} of regions; give the query's too."
+                f"global_vector is missing: the collection's have {own} dimensions, not the {of_regions} of regions; "
+                "give the query's too."
             )
         return np.concatenate([aggregate_one(query) for query in queries])
 
-    def _effective(self) -> _Checked:
+    def _effective(self) -> Parameters:
         """Return the parameters in force: the graph's as they were at fit, the query's as they are now."""
-        if not hasattr(self, "S_"):
-            raise NotFitted("this Manifold has no collection yet; call fit(vectors, image_of) first, or Manifold.load.")
-        self.check_ids()
-        of_the_graph = {
-            name: getattr(self._fitted, name) for name in ("k", "gamma", "pooling", "lam", "graph", "reserve")
-        }
-        return replace(self.check_params(), **of_the_graph)
+        fitted = self._fitted
+        fitted.check()
+        return replace(self.check_params(), **{name: getattr(fitted.parameters, name) for name in OF_THE_GRAPH})
 
     def check_ids(self) -> None:
         """Raise `Damaged` where an id of the graph leads nowhere; looked at once, if it came from a disk."""
-        if not self._sound:
-            check_ids(self.S_, self.layout_)
-            self._sound = True
+        self._fitted.check()
 
     # -- on disk ------------------------------------------------------------------------------------------------------
 
@@ -738,20 +549,23 @@ class Manifold:
 
         Both are for a store of your own: the first is what JSON can say.
         """
-        parameters = {**asdict(self._effective()), BUILT: self.graph_._asdict()}
+        fitted = self._fitted
+        parameters = {**asdict(self._effective()), BUILT: fitted.built._asdict()}
         arrays = {
-            "vectors": self.vectors_,
-            "images": self.layout_.images,
-            "starts": self.layout_.starts,
-            "neighbour_ids": self._lists.ids,
-            "neighbour_similarities": self._lists.similarities,
-            "S_data": self.S_.data,
-            "S_indices": self.S_.indices,
-            "S_indptr": self.S_.indptr,
-            "degrees": self.degrees_,
-            "weights": self.weights_,
-            "global_vectors": self.global_vectors_,
+            "vectors": fitted.vectors,
+            "images": fitted.layout.images,
+            "starts": fitted.layout.starts,
+            "neighbour_ids": fitted.lists.ids,
+            "neighbour_similarities": fitted.lists.similarities,
+            "S_data": fitted.S.data,
+            "S_indices": fitted.S.indices,
+            "S_indptr": fitted.S.indptr,
+            "degrees": fitted.degrees,
+            "weights": fitted.weights,
+            "global_vectors": fitted.global_vectors,
         }
+        for name, made in fitted.to_save().items():
+            arrays |= {f"{name}_{part}": array for part, array in made.items()}
         return parameters, arrays
 
     @classmethod
@@ -765,53 +579,58 @@ class Manifold:
         known = dict(parameters)
         record = known.pop(BUILT, None)
         manifold = cls(**known)
-        checked = manifold._fitted = manifold.check_params()
+        checked = manifold.check_params()
         check_arrays(arrays, checked.k)
         n = len(arrays["vectors"])
-        manifold._lists = Neighbours(arrays["neighbour_ids"], arrays["neighbour_similarities"])
-        manifold._sound = False
-        manifold.graph_ = Built.by(UNKNOWN) if record is None else Built.of(record)
-        manifold.vectors_ = arrays["vectors"]
-        manifold.layout_ = Layout(arrays["images"], arrays["starts"])
-        manifold.neighbours_ = manifold._lists.first(min(checked.k, n - 1))
-        manifold.S_ = sp.csr_array((arrays["S_data"], arrays["S_indices"], arrays["S_indptr"]), shape=(n, n))
-        manifold.S_.has_sorted_indices = True
-        manifold.degrees_ = arrays["degrees"]
-        manifold.weights_ = arrays["weights"]
-        manifold.global_vectors_ = arrays["global_vectors"]
+        S = sp.csr_array((arrays["S_data"], arrays["S_indices"], arrays["S_indptr"]), shape=(n, n))
+        S.has_sorted_indices = True
+        manifold._state = Fitted(
+            checked,
+            backend(),
+            arrays["vectors"],
+            Layout(arrays["images"], arrays["starts"]),
+            Neighbours(arrays["neighbour_ids"], arrays["neighbour_similarities"]),
+            Built.by(UNKNOWN) if record is None else Built.of(record),
+            S,
+            arrays["degrees"],
+            arrays["weights"],
+            arrays["global_vectors"],
+            sound=False,
+            saved=of_engines(arrays),
+        )
         return manifold
 
 
-def _diffuse(S: sp.csr_array, y: FloatArray, checked: _Checked, engine: str) -> Solution:
-    return diffuse(S, y, alpha=checked.alpha, max_iter=checked.max_iter, tol=checked.tol, engine=engine)
-
-
-def _rankings(
-    part: Part, solution: Solution, checked: _Checked, top: int | None, seeds: Sequence[Seed | None]
+def answer(
+    manifold: Manifold, requests: Sequence[Request], top: int | None = None, *, shortlist: Any = None
 ) -> list[Ranking]:
-    pooled = np.asarray(part.pool @ solution.scores)
-    return [
-        part.ranking(
-            pooled[:, column],
-            top,
-            iterations=int(solution.iterations[column]),
-            residual=float(solution.residuals[column]),
-            tol=checked.tol,
-            reached=None if solution.regions is None else int(solution.regions[column]),
-            seed=one,
-            scores=partial(solution.scores.__getitem__, (slice(None), column)),
-        )
-        for column, one in enumerate(seeds)
-    ]
+    """Rank the images for requests that say more of a query than its descriptors, as `Manifold.search_many` does.
+
+    The rankings hold the scores of all regions, n a request.
+    """
+    places = manifold._places(shortlist, [request.regions for request in requests], None)
+    return manifold._answer(requests, places, top, AUTO_ENGINE, keep_regions=True)
 
 
-def _warn_unless_converged(solution: Solution, engine: str, checked: _Checked) -> None:
-    """Warn of an iteration cut short; conjugate gradient is meant to be, and its ranking says how far it came."""
-    worst = float(solution.residuals.max())
-    if engine == "iteration" and worst > checked.tol:
-        warnings.warn(
-            f"engine='iteration' stopped after {checked.max_iter} steps at a relative residual of {worst:.1e}; raise "
-            "max_iter (the paper needed 110 steps for the ranking to settle) or use engine='cg'.",
-            ManifindWarning,
-            stacklevel=5,
+def _checked_globals(global_vectors: npt.ArrayLike, layout: Layout) -> FloatArray:
+    checked = unit_vectors(global_vectors, "global_vectors")
+    if len(checked) != len(layout.images):
+        raise InvalidInput(
+            f"global_vectors has {len(checked)} rows for {len(layout.images)} images; give one for each image."
         )
+    return checked
+
+
+def _updated_weights(
+    before: Fitted, checked: Parameters, vectors: Vectors, layout: Layout, rows: IntArray
+) -> FloatArray:
+    """Return the pooling weights of a changed collection; those of images that stayed are as they were."""
+    pooled = len(layout.images) < len(vectors), len(before.layout.images) < len(before.vectors)
+    if pooled != (True, True):  # with one region an image there is nothing to pool
+        return pooling_weights(checked.pooling, vectors, layout, checked.lam)
+    change = before.layout.change(layout, rows)
+    weights = np.ones(len(rows), np.float32)
+    weights[rows >= 0] = before.weights[rows[rows >= 0]]
+    if len(change.regions):
+        weights[change.regions] = POOLINGS[checked.pooling](vectors[change.regions], change.layout, checked.lam)
+    return weights

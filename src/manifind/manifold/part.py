@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -10,12 +10,13 @@ import scipy.sparse as sp
 
 from manifind import kernels
 from manifind.checks import integers, whole_number
-from manifind.diffusion import Seed
 from manifind.errors import InvalidInput
-from manifind.graph import Neighbours, restrict
+from manifind.graph import Neighbours
+from manifind.kernels import Rows, System
 from manifind.layout import Layout
-from manifind.ranking import Ranking, best_first, pooling_matrix
-from manifind.types import FloatArray, IntArray, Vectors
+from manifind.manifold.fitted import Fitted
+from manifind.ranking import pooling_matrix
+from manifind.types import FloatArray, IntArray
 
 Places = npt.NDArray[np.intp]
 """Where images stand in the ascending list of a collection's images."""
@@ -23,75 +24,49 @@ Places = npt.NDArray[np.intp]
 
 @dataclass(frozen=True)
 class Part:
-    """Some images of a collection, their regions, and how region scores become a ranking of them."""
+    """Some images of a collection, their regions, and how region scores become scores of them."""
 
-    vectors: Vectors
-    """Of the whole collection, (n, d)."""
+    rows: Rows
+    """Of the whole collection."""
     regions: IntArray | None
-    """Which of its rows are regions of this part, ascending; None is all. S and scores go by place in this list."""
+    """Which of its rows are regions of this part, ascending; None is all. The system and scores go by place in this
+    list."""
     images: IntArray
     pool: sp.csr_array
+    system: System
 
     @classmethod
-    def of(cls, vectors: Vectors, weights: FloatArray, layout: Layout, places: Places | None) -> Self:
+    def of(cls, fitted: Fitted, places: Places | None) -> Self:
         """Take the images at `places`, ascending, or all."""
+        layout, weights = fitted.layout, fitted.weights
         if places is None:
-            return cls(vectors, None, layout.images, pooling_matrix(weights, layout))
+            return cls(fitted.rows, None, layout.images, pooling_matrix(weights, layout), fitted.system)
         regions = layout.regions_of(places)
         own = Layout(layout.images[places], np.concatenate([[0], np.cumsum(layout.counts[places])]))
-        return cls(vectors, regions, own.images, pooling_matrix(weights[regions], own))
+        pool = pooling_matrix(weights[regions], own)
+        return cls(fitted.rows, regions, own.images, pool, fitted.system.restrict(regions))
 
     @property
     def size(self) -> int:
         """How many regions there are."""
         return int(self.pool.shape[1])
 
-    def truncate(self, S: sp.csr_array, degrees: FloatArray) -> sp.csr_array:
-        """Return the normalised affinity of this part alone."""
-        return S if self.regions is None else restrict(S, degrees, self.regions)
-
     def nearest(self, queries: FloatArray, k: int) -> Neighbours:
         """Return the nearest regions of this part, at most all of them."""
-        return Neighbours(*kernels.nearest(queries, self.vectors, min(k, self.size), rows=self.regions))
+        return Neighbours(*self.rows.nearest(queries, min(k, self.size), among=self.regions))
 
-    def ranking(
-        self,
-        pooled: FloatArray,
-        top: int | None,
-        *,
-        iterations: int,
-        residual: float,
-        tol: float,
-        reached: int | None = None,
-        seed: Seed | None,
-        scores: Callable[[], FloatArray],
-    ) -> Ranking:
-        """Rank the images by their pooled scores; `scores` gives the region scores if they are asked for."""
-        if seed is not None and self.regions is not None:
-            seed = Seed(self.regions[seed.regions], seed.values)
-
-        def over_all_regions() -> FloatArray:
-            if self.regions is None:
-                return scores()
-            spread = np.zeros(len(self.vectors), np.float32)
-            spread[self.regions] = scores()
-            return spread
-
-        order = best_first(pooled, top)
-        return Ranking(
-            self.images[order],
-            pooled[order],
-            iterations=iterations,
-            residual=residual,
-            converged=residual <= tol,
-            reached=reached,
-            seed=seed,
-            _region_scores=over_all_regions,
-        )
+    def over_all_regions(self, scores: FloatArray) -> FloatArray:
+        """Return scores of this part's regions as scores of all regions of the collection, zero outside the part."""
+        if self.regions is None:
+            return scores
+        spread = np.zeros(self.rows.shape[0], np.float32)
+        spread[self.regions] = scores
+        return spread
 
 
 def shortlists(
-    shortlist: int | npt.ArrayLike | None,
+    shortlist: Any,
+    queries: int,
     images: IntArray,
     global_vectors: FloatArray,
     query_globals: Callable[[], FloatArray],
@@ -100,8 +75,10 @@ def shortlists(
 
     Parameters
     ----------
-    shortlist : int, array of image numbers, or None
-        How many to take by the similarity of global descriptors, or which.
+    shortlist : int, array of image numbers, list of such arrays, or None
+        How many to take by the similarity of global descriptors, or which, for all queries alike or for each.
+    queries : int
+        How many queries there are.
     images, global_vectors
         The collection's images and the global descriptor of each.
     query_globals : callable
@@ -109,20 +86,32 @@ def shortlists(
     """
     if shortlist is None:
         return None
+    if _one_for_each(shortlist):
+        if len(shortlist) != queries:
+            raise InvalidInput(f"shortlist has {len(shortlist)} lists for {queries} queries; give one for each.")
+        return [_places(one, images, f"shortlist[{i}]") for i, one in enumerate(shortlist)]
     if np.ndim(shortlist) == 0:
         size = whole_number(shortlist, "shortlist")
         if size >= len(images):
             return None
-        ids, _ = kernels.nearest(query_globals(), global_vectors, size)
+        ids, _ = kernels.as_rows(global_vectors).nearest(query_globals(), size)
         return [np.sort(row).astype(np.intp) for row in ids]
-    wanted = np.unique(integers(shortlist, "shortlist"))
+    return _places(shortlist, images, "shortlist")
+
+
+def _one_for_each(shortlist: Any) -> bool:
+    return isinstance(shortlist, list | tuple) and len(shortlist) > 0 and all(np.ndim(one) == 1 for one in shortlist)
+
+
+def _places(shortlist: npt.ArrayLike, images: IntArray, name: str) -> Places:
+    wanted = np.unique(integers(shortlist, name))
     if not len(wanted):
-        raise InvalidInput("shortlist is empty; give at least one image, or None for the whole collection.")
+        raise InvalidInput(f"{name} is empty; give at least one image, or None for the whole collection.")
     places = np.searchsorted(images, wanted)
     unknown = wanted[images[np.minimum(places, len(images) - 1)] != wanted]
     if len(unknown):
         raise InvalidInput(
-            f"shortlist names {len(unknown)} images that are not in the collection, {unknown[0]} first; "
+            f"{name} names {len(unknown)} images that are not in the collection, {unknown[0]} first; "
             "give numbers that occur in image_of."
         )
     return places

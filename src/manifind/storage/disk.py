@@ -2,12 +2,17 @@
 
 Whoever wants to know what a full disk, a failing one or a killed process does at any of these points replaces the
 module's ``os``.
+
+A folder may come from anybody, with links under the names that are ours. Nothing here follows a link that stands where
+a file or a folder of ours is to be: a file is made anew and never opened for writing through a name that was there, and
+what is removed is the link. A file that has a second name elsewhere is left alone for the same reason.
 """
 
 import fcntl
 import hashlib
 import io
 import os
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -33,7 +38,7 @@ class Written(NamedTuple):
 
 def write(file: Path, chunks: Iterable[Bytes]) -> Written:
     """Write a new file and wait until it is on the disk; checksummed on the way, so that it is not read again."""
-    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    descriptor = _new(file, os.O_WRONLY)
     try:
         digest, size = hashlib.sha256(), 0
         for chunk in chunks:
@@ -59,13 +64,30 @@ def scratch(file: Path, kind: npt.DTypeLike, shape: tuple[int, ...]) -> npt.NDAr
 
     A file that only gets its blocks as pages are written would end the process on a full disk.
     """
-    array = np.lib.format.open_memmap(file, "w+", kind, shape)
-    descriptor = os.open(file, os.O_RDWR)
+    dtype = np.dtype(kind)
+    size = dtype.itemsize * int(np.prod(shape, dtype=np.int64))
+    descriptor = _new(file, os.O_RDWR)
     try:
-        os.posix_fallocate(descriptor, 0, file.stat().st_size)
+        _allocate(descriptor, max(1, size))
+        with os.fdopen(os.dup(descriptor), "r+b") as stream:
+            return np.memmap(stream, dtype, "r+", shape=shape)
     finally:
         os.close(descriptor)
-    return array
+
+
+def _allocate(descriptor: int, size: int) -> None:
+    """Take so many bytes of the disk for an empty file; by writing them where the system has no call for it."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(descriptor, 0, size)
+        return
+    blank = bytes(min(size, CHUNK))
+    for start in range(0, size, CHUNK):
+        put(descriptor, memoryview(blank)[: size - start])
+
+
+def appended(file: Path) -> int:
+    """Open a file of ours for reading and appending, made if it is not there, and return its descriptor."""
+    return _own(file, os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644))
 
 
 def truncate(descriptor: int, size: int) -> None:
@@ -79,17 +101,38 @@ def replace(new: Path, old: Path) -> None:
 
 
 def remove(file: Path) -> None:
-    """Remove a file, if it is there."""
+    """Remove a file, if it is there; of a link, the link."""
     with suppress(FileNotFoundError):
         os.unlink(file)
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder with all that is in it, if it is there."""
-    if folder.is_dir():
-        for file in folder.iterdir():
-            remove_folder(file) if file.is_dir() and not file.is_symlink() else remove(file)
+    """Remove a folder with all that is in it, if it is there; a link that stands for it is refused."""
+    if _is_folder(folder):
+        _remove_below(folder)
         os.rmdir(folder)
+
+
+def _remove_below(folder: Path) -> None:
+    """Remove what is in a folder, by way of the folder itself: its name may come to mean another meanwhile."""
+    inside = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        _empty(inside)
+    finally:
+        os.close(inside)
+
+
+def _empty(inside: int) -> None:
+    for name in os.listdir(inside):
+        if stat.S_ISDIR(os.stat(name, dir_fd=inside, follow_symlinks=False).st_mode):
+            below = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=inside)
+            try:
+                _empty(below)
+            finally:
+                os.close(below)
+            os.rmdir(name, dir_fd=inside)
+        else:
+            os.unlink(name, dir_fd=inside)
 
 
 def make_folder(folder: Path) -> None:
@@ -98,6 +141,12 @@ def make_folder(folder: Path) -> None:
         make_folder(folder.parent)
         with suppress(FileExistsError):
             os.mkdir(folder)
+
+
+def make_own_folder(folder: Path) -> None:
+    """Make a folder within one of ours unless it is there; a link that stands for it is refused."""
+    if not _is_folder(folder):
+        os.mkdir(folder)
 
 
 def sync_folder(folder: Path) -> None:
@@ -126,7 +175,11 @@ def npy(array: npt.NDArray[Any]) -> Iterator[Bytes]:
 @contextmanager
 def lock(file: Path, what: Path) -> Iterator[None]:
     """Hold the lock `file`, which dies with the process; `InvalidInput` names the process that has it."""
-    descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        descriptor = _own(file, os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644))
+    except OSError:
+        _refuse_link(file)
+        raise
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -138,3 +191,40 @@ def lock(file: Path, what: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def _new(file: Path, how: int) -> int:
+    """Open a file that was not there; what stands in its place, a link or what an earlier writer left, is removed."""
+    flags = how | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    try:
+        return os.open(file, flags, 0o644)
+    except FileExistsError:
+        os.unlink(file)
+        return os.open(file, flags, 0o644)
+
+
+def _own(file: Path, descriptor: int) -> int:
+    """Return the descriptor of a plain file with one name; anything else is refused, and closed."""
+    status = os.fstat(descriptor)
+    if stat.S_ISREG(status.st_mode) and status.st_nlink <= 1:
+        return descriptor
+    os.close(descriptor)
+    raise InvalidInput(f"{file} is not a file of its own: it has another name elsewhere, or is none; remove it.")
+
+
+def _is_folder(folder: Path) -> bool:
+    """Say whether a folder is there; a link, or anything else in its place, is refused."""
+    _refuse_link(folder)
+    try:
+        mode = os.lstat(folder).st_mode
+    except FileNotFoundError:
+        return False
+    if not stat.S_ISDIR(mode):
+        raise InvalidInput(f"{folder} is a file where a folder of ours is to be; remove it.")
+    return True
+
+
+def _refuse_link(file: Path) -> None:
+    with suppress(FileNotFoundError):
+        if stat.S_ISLNK(os.lstat(file).st_mode):
+            raise InvalidInput(f"{file} is a link, and what it leads to may be somebody else's; remove the link.")

@@ -6,27 +6,30 @@ one atomic rename: a process killed at any instant leaves the old generation or 
 read.
 
 What is read is not trusted. Opening compares every file's size and type with the manifest, and the checksum of those
-that are small, so that it takes no longer for a large folder; ``verify`` reads all of it.
+that are small, so that it takes no longer for a large folder; ``verify`` reads all of it. Files that are small are read
+and not mapped. Files are replaced and never changed in place: a mapped file that somebody cuts short ends the process
+that reads it, and nothing that a program does can prevent that.
 """
 
 import hashlib
 import json
 import re
 import secrets
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import stat
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from manifind.errors import Damaged, InvalidInput, OtherFormat
 from manifind.storage import disk
+from manifind.storage.arrays import NotAnArray, read_array
 
 MANIFEST = "manifest.json"
+DRAFT = f"{MANIFEST}.draft"
 LOCK = ".lock"
 WORK = ".part"
 """Folder below the saved one for what is not finished; it is nobody's but the writer's."""
@@ -34,12 +37,10 @@ WORK = ".part"
 SMALL = 2**20
 """Files of up to this many bytes are compared with their checksum whenever they are opened."""
 
-OWN = re.compile(r"(\w+)-(\d+)\.(npy|sqlite|json)")
+OWN = re.compile(r"(\w{1,100})-([0-9]{1,18})\.(npy|sqlite|json)")
 """Names of files with their generation."""
 
-
-_ONE_HEADER_AT_A_TIME = threading.Lock()
-"""NumPy reads a header with `ast.literal_eval`, which Python 3.11 now and then fails in when two threads are in it."""
+LARGEST_MANIFEST = 2**26
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Stored:
     """No other writing has the same, here or elsewhere."""
     fields: dict[str, Any]
     arrays: dict[str, npt.NDArray[Any]]
-    """Memory-mapped, read only."""
+    """Read only: memory-mapped, the small ones read."""
     files: dict[str, Path]
     """The files that are not arrays, by the name they were given."""
     sizes: dict[str, int]
@@ -64,6 +65,8 @@ class Writer:
 
     path: Path
     kind: str
+    names: Collection[str] = ()
+    """Files that a thing of this kind may have and this generation may have not."""
 
     @property
     def work(self) -> Path:
@@ -95,12 +98,11 @@ class Writer:
             Files of the present generation that the new one has too, as the present manifest lists them.
         """
         generation = _newest(self.path) + 1
-        before = {one["file"] for one in self._present()["files"].values()}
         kept = dict(keep or {})
         contents = {f"{name}.npy": disk.npy(array) for name, array in arrays.items()}
         contents |= {name: iter([content]) for name, content in (files or {}).items()}
         names = {name: _numbered(name, generation) for name in contents}
-        draft, copy = self.path / f"{MANIFEST}.draft", self.path / _numbered(MANIFEST, generation)
+        draft, copy = self.path / DRAFT, self.path / _numbered(MANIFEST, generation)
         try:
             listed = {
                 name: {"file": names[name], **disk.write(self.path / names[name], chunks)._asdict()}
@@ -127,12 +129,35 @@ class Writer:
         # A copy, should the manifest be lost; not before there is one, or it would speak for what was never finished.
         disk.write(copy, [text])
         disk.sync_folder(self.path)
-        current = {copy.name} | {one["file"] for one in manifest["files"].values()}
-        # Other generations of these files, and of those before; whatever else lies there is not ours to touch.
-        stems = {_stem(name) for name in current | before}
-        for stray in list(_own(self.path)):
-            if stray.name not in current and _stem(stray.name) in stems:
-                disk.remove(stray)
+        self.tidy()
+
+    def tidy(self) -> None:
+        """Remove what earlier generations and interrupted writers left; nothing, unless the manifest is whole.
+
+        These are files that this generation or a copy of an earlier manifest names, and files of the same names with
+        another number. Whatever else lies there is not ours to touch.
+        """
+        manifest = self._present()
+        if manifest["generation"] is None:
+            return
+        present = {one["file"] for one in manifest["files"].values()}
+        present |= {MANIFEST, _numbered(MANIFEST, manifest["generation"])}
+        copies = [name for name in copies_of_manifest(self.path) if name not in present]
+        stems = {_stem(_numbered(name, 1)) for name in self.names} | {_stem(name) for name in present}
+        for name in copies:
+            with suppress(Damaged, OSError):
+                other = _read_manifest(self.path, self.kind, name)
+                if other["generation"] > manifest["generation"]:
+                    return  # the manifest is an old one that somebody put back
+                stems |= {_stem(one["file"]) for one in other["files"].values()}
+        stems.discard("")
+        strays = [file.name for file in _own(self.path) if _stem(file.name) in stems and file.name not in present]
+        # Copies of manifests go last: they are what the others are known by.
+        for name in sorted(strays, key=lambda name: name in copies):
+            if not (self.path / name).is_dir():
+                disk.remove(self.path / name)
+        if DRAFT in {file.name for file in self.path.iterdir()}:
+            disk.remove(self.path / DRAFT)
 
     def _present(self) -> dict[str, Any]:
         try:
@@ -142,16 +167,19 @@ class Writer:
 
 
 @contextmanager
-def writing(path: Path, kind: str) -> Iterator[Writer]:
+def writing(path: Path, kind: str, names: Collection[str] = ()) -> Iterator[Writer]:
     """Become the one writer of the folder `path`, made if it is not there, until the end of the block.
 
+    What earlier writers left unfinished is removed. `names` are the files that a thing of this kind may have.
     `InvalidInput` where `path` is something else, or another process is writing; its number is named.
     """
     check_target(path, kind)
     disk.make_folder(path)
     with disk.lock(path / LOCK, path):
         try:
-            yield Writer(path, kind)
+            writer = Writer(path, kind, names)
+            writer.tidy()
+            yield writer
         finally:
             if not (path / MANIFEST).exists():
                 _remove_if_empty(path)
@@ -192,20 +220,20 @@ def open_file(file: Path, listed: Mapping[str, Any], *, verify: bool) -> npt.NDA
     """Compare a file with what the manifest says of it; return the array that it holds, if it holds one."""
     remedy = f"{file.parent} was cut short or altered; restore it or save it again"
     try:
-        size = file.stat().st_size
-        if size != listed["bytes"]:
-            raise Damaged(f"{file} is {size} bytes long instead of {listed['bytes']}: {remedy}.")
-        if verify and digest(file) != listed["sha256"]:
-            raise Damaged(f"{file} does not match its checksum: {remedy}.")
-        if file.suffix != ".npy":
-            return None
-        with _ONE_HEADER_AT_A_TIME:
-            return np.asarray(np.load(file, mmap_mode="r", allow_pickle=False))
+        status = file.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise Damaged(f"{file} is no plain file: {remedy}.")
+        if status.st_size != listed["bytes"]:
+            raise Damaged(f"{file} is {status.st_size} bytes long instead of {listed['bytes']}: {remedy}.")
+        content = file.read_bytes() if status.st_size <= SMALL else None
+        if verify:
+            found = digest(file) if content is None else hashlib.sha256(content).hexdigest()
+            if found != listed["sha256"]:
+                raise Damaged(f"{file} does not match its checksum: {remedy}.")
+        return read_array(file, content) if file.suffix == ".npy" else None
     except FileNotFoundError as error:
         raise Damaged(f"{file} is missing: {remedy}.") from error
-    except (ValueError, EOFError, SyntaxError, TypeError) as error:
-        if isinstance(error, Damaged):
-            raise
+    except NotAnArray as error:
         raise Damaged(f"{file} is no plain array ({error}): {remedy}.") from error
 
 
@@ -240,46 +268,60 @@ def _read_manifest(path: Path, kind: str, name: str = MANIFEST) -> dict[str, Any
     file = path / name
     if not file.is_file():
         raise Damaged(f"{path} has no {name}: it is not a saved {kind}, or it was not saved to the end.")
-    try:
-        manifest = json.loads(file.read_text(encoding="utf-8"))
-        checksum = manifest.pop("checksum")
-        whole = {"kind", "version", "generation", "stamp", "fields", "files"} <= set(manifest)
-    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
-        raise Damaged(f"{file} cannot be read ({error}); restore {path} or save it again.") from error
-    if checksum != _checksum(manifest) or not whole:
-        raise Damaged(f"{file} does not match its checksum; restore {path} or save it again.")
+    manifest = _signed(file)
+    if not {"kind", "version", "generation", "stamp", "fields", "files"} <= set(manifest):
+        raise Damaged(f"{file} does not say all that a manifest says; restore {path} or save it again.")
     if manifest["kind"] != kind:
         raise Damaged(f"{path} is a saved {manifest['kind']}, not a {kind}; load it as what it is.")
-    if not isinstance(manifest["fields"], dict) or not isinstance(manifest["files"], dict):
+    types = {"fields": dict, "files": dict, "stamp": str, "generation": int}
+    if not all(type(manifest[part]) is wanted for part, wanted in types.items()) or not (
+        0 < manifest["generation"] < 10**18
+    ):
         raise Damaged(f"{file} does not say what a saved {kind} is; restore {path} or save it again.")
     for name, listed in manifest["files"].items():
-        parts = [listed.get(part) for part in ("file", "bytes", "sha256")] if isinstance(listed, dict) else [name]
-        if [type(part) for part in parts] != [str, int, str] or not OWN.fullmatch(str(parts[0])):
-            shown = parts[0]
-            raise Damaged(f"{file} names {shown!r}, which is no file of a saved {kind}; restore {path}.")
-    return dict(manifest)
+        parts: list[Any] = [name]
+        if isinstance(listed, dict):
+            parts = [listed.get(part) for part in ("file", "bytes", "sha256")]
+        sound = [type(part) for part in parts] == [str, int, str] and parts[1] >= 0
+        if not sound or not OWN.fullmatch(parts[0]):
+            raise Damaged(f"{file} names {parts[0]!r}, which is no file of a saved {kind}; restore {path}.")
+    return manifest
+
+
+def _signed(file: Path) -> dict[str, Any]:
+    """Return what a manifest of any kind and format says, if its checksum is right."""
+    remedy = f"restore {file.parent} or save it again"
+    status = file.stat()
+    if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST_MANIFEST:
+        raise Damaged(f"{file} is no plain file, or {status.st_size} bytes long, which no manifest is; {remedy}.")
+    try:
+        manifest = dict(json.loads(file.read_text(encoding="utf-8")))
+        signed = manifest.pop("checksum") == _checksum(manifest)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise Damaged(f"{file} cannot be read ({error}); {remedy}.") from error
+    if not signed:
+        raise Damaged(f"{file} does not match its checksum; {remedy}.")
+    return manifest
 
 
 def _is_ours(path: Path, kind: str) -> bool:
     """Whether `path` is an empty folder or holds the same kind of thing: whole, damaged, or first saved by half."""
     if not path.is_dir():
         return False
-    if any(_kind_of(path, name) == kind for name in (MANIFEST, *copies_of_manifest(path))):
+    if any(_is_manifest(path, kind, name) for name in (MANIFEST, *copies_of_manifest(path))):
         return True
-    own = {LOCK, WORK, f"{MANIFEST}.draft"} | {file.name for file in _own(path)}
+    own = {LOCK, WORK, DRAFT} | {file.name for file in _own(path)}
     names = {file.name for file in path.iterdir()}
     # A writer makes its lock before anything else.
     return not names or (LOCK in names and names <= own)
 
 
-def _kind_of(path: Path, name: str) -> str | None:
-    """Return what a manifest says it is of, whatever its format; None if it is none of ours."""
+def _is_manifest(path: Path, kind: str, name: str) -> bool:
+    """Say whether this is a manifest of that kind, whatever its format."""
     try:
-        manifest = json.loads((path / name).read_text(encoding="utf-8"))
-        checksum = manifest.pop("checksum")
-    except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError):
-        return None
-    return str(manifest.get("kind")) if checksum == _checksum(manifest) else None
+        return _signed(path / name).get("kind") == kind
+    except (OSError, Damaged):
+        return False
 
 
 def _numbered(name: str, generation: int) -> str:
@@ -309,7 +351,8 @@ def _newest(path: Path) -> int:
 def _remove_if_empty(path: Path) -> None:
     if {file.name for file in path.iterdir()} <= {LOCK}:
         disk.remove(path / LOCK)
-        disk.remove_folder(path)
+        if not path.is_symlink():
+            disk.remove_folder(path)
 
 
 def _checksum(manifest: Mapping[str, Any]) -> str:

@@ -8,7 +8,6 @@ the word's training descriptors there.
 
 from typing import NamedTuple
 
-import faiss
 import numpy as np
 import numpy.typing as npt
 
@@ -40,8 +39,8 @@ class Embedding(NamedTuple):
         # The nearest in distance are the largest of 2 x·c − c·c, an inner product with one more dimension.
         lifted = np.concatenate([2 * self.centroids, -np.square(self.centroids).sum(axis=1, keepdims=True)], axis=1)
         ones = np.ones((len(descriptors), 1), np.float32)
-        found: IntArray = kernels.nearest(
-            np.concatenate([descriptors, ones], axis=1), lifted, min(count, len(self.centroids))
+        found: IntArray = kernels.as_rows(lifted).nearest(
+            np.concatenate([descriptors, ones], axis=1), min(count, len(self.centroids))
         )[0]
         return found
 
@@ -54,6 +53,8 @@ def learn(descriptors: FloatArray, words: int, *, seed: int = 0) -> Embedding:
     """Learn a vocabulary of `words`, or as many as the descriptors (m, d) suffice for, and the medians of each."""
     count = max(1, min(words, len(descriptors) // POINTS_A_WORD))
     d = descriptors.shape[1]
+    import faiss  # a tenth of a second that nobody else need wait for
+
     means = faiss.Kmeans(d, count, niter=K_MEANS_ROUNDS, seed=seed, min_points_per_centroid=1)
     means.train(descriptors)
     random = np.random.default_rng(seed).standard_normal((d, BITS))

@@ -1,27 +1,21 @@
-"""Solve (I − αS) f = (1 − α) y for many y in one pass over S (eq. 4, 17).
+"""Conjugate gradient in NumPy and SciPy, for many right-hand sides in one pass over S.
 
 Every column keeps its own step sizes and stops on its own; the product with S, which is the cost, is shared. A column's
-answer depends on the others only through rounding.
-
-Conjugate gradient on a large graph runs in the compiled core: one column in float32, many with directions rounded to
-bfloat16 before they are multiplied (``core/solve.cpp`` says why the residual stays true). Small graphs, and all where
-there is no core, are solved here: columns are cut into blocks narrow enough for the cache and the memory bound, and the
-blocks are shared among the threads.
-
-The relative residual ‖b − (I − αS) f‖ / ‖b‖, with b = (1 − α) y, is what both solvers report and stop on.
+answer depends on the others only through rounding. Columns are cut into blocks narrow enough for the cache and the
+memory bound, and the blocks are shared among the threads.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from manifind.kernels import native
+from manifind.kernels.backend import Solution
 from manifind.kernels.threads import thread_count
-from manifind.types import FloatArray, IntArray
+from manifind.types import FloatArray
 
 WIDEST_BLOCK = 32
 BLOCK_BYTES = 2**26
@@ -41,48 +35,8 @@ TILE = 2**16
 Floats = npt.NDArray[Any]  # float32 or float64, as S is
 
 
-class Solution(NamedTuple):
-    """Scores and what the solver reached, by column."""
-
-    scores: FloatArray
-    """f, (n, b) float32."""
-    iterations: IntArray
-    """Products with S that were spent, (b,)."""
-    residuals: FloatArray
-    """Relative residual that was reached, (b,)."""
-    regions: IntArray | None = None
-    """Regions that were solved for one by one, (b,); None is all."""
-
-
 def conjugate_gradient(S: sp.csr_array, y: FloatArray, alpha: float, max_iter: int, tol: float) -> Solution:
     """Solve by conjugate gradient from f = 0 until `max_iter` or a relative residual of `tol` (Sec. 4.3)."""
-    if native.core is not None and S.shape[0] > SMALL:
-        return _in_core(S, y, alpha, max_iter, tol)
-    return _by_blocks(_conjugate_gradient, S, y, alpha, max_iter, tol)
-
-
-def iterate(S: sp.csr_array, y: FloatArray, alpha: float, max_iter: int, tol: float) -> Solution:
-    """Solve by f ← αSf + (1 − α)y from f = 0, which is Jacobi's method (eq. 3, 16)."""
-    return _by_blocks(_iterate, S, y, alpha, max_iter, tol)
-
-
-def _in_core(S: sp.csr_array, y: FloatArray, alpha: float, max_iter: int, tol: float) -> Solution:
-    columns = y.shape[1]
-    matrix, order = native.prepared(S).for_columns(columns)
-    right = np.ascontiguousarray(y, np.float32)
-    solution = Solution(np.empty(y.shape, np.float32), np.empty(columns, np.int32), np.empty(columns, np.float32))
-    native.core.solve(matrix, order, right, alpha, max_iter, tol, thread_count(), *solution[:3])
-    return solution
-
-
-def _by_blocks(
-    solver: Callable[[sp.csr_array, Floats, float, int, float], Solution],
-    S: sp.csr_array,
-    y: FloatArray,
-    alpha: float,
-    max_iter: int,
-    tol: float,
-) -> Solution:
     n, columns = y.shape
     if n <= SMALL:
         S = S.astype(np.float64)
@@ -90,10 +44,10 @@ def _by_blocks(
     threads = thread_count()
     width = min(WIDEST_BLOCK, max(1, BLOCK_BYTES // (S.dtype.itemsize * n)), max(1, -(-columns // threads)))
     blocks = [b[:, start : start + width] for start in range(0, columns, width)]
-    if len(blocks) == 1:
-        return solver(S, b, alpha, max_iter, tol)
+    if len(blocks) <= 1:
+        return _of_block(S, b, alpha, max_iter, tol)
     with ThreadPoolExecutor(min(threads, len(blocks))) as pool:
-        parts = list(pool.map(lambda block: solver(S, block, alpha, max_iter, tol), blocks))
+        parts = list(pool.map(lambda block: _of_block(S, block, alpha, max_iter, tol), blocks))
     return Solution(
         np.concatenate([part.scores for part in parts], axis=1),
         np.concatenate([part.iterations for part in parts]),
@@ -101,7 +55,7 @@ def _by_blocks(
     )
 
 
-def _conjugate_gradient(S: sp.csr_array, b: Floats, alpha: float, max_iter: int, tol: float) -> Solution:
+def _of_block(S: sp.csr_array, b: Floats, alpha: float, max_iter: int, tol: float) -> Solution:
     reached = _Reached(b)
     f = np.zeros(b.shape, np.float32)
     live = np.flatnonzero(reached.norms > 0)
@@ -124,29 +78,6 @@ def _conjugate_gradient(S: sp.csr_array, b: Floats, alpha: float, max_iter: int,
             x, r, p = x[:, ~done], r[:, ~done], p[:, ~done]
         p *= turn.astype(p.dtype)
         p += r
-    f[:, live] = x
-    return Solution(f, reached.iterations, reached.residuals)
-
-
-def _iterate(S: sp.csr_array, b: Floats, alpha: float, max_iter: int, tol: float) -> Solution:
-    reached = _Reached(b)
-    f = np.zeros(b.shape, np.float32)
-    live = np.flatnonzero(reached.norms > 0)
-    b = b[:, live]
-    x = b.copy()  # the first step from f = 0, which needs no product
-    for iteration in range(1, max_iter + 1):
-        if not len(live):
-            break
-        following = _product(S, x)
-        following *= following.dtype.type(alpha)
-        following += b
-        x -= following  # minus the residual of x
-        reached.note(live, iteration, np.sqrt(_dots(x, x)))
-        x = following
-        done = reached.residuals[live] <= max(tol, FLOOR)
-        if done.any():
-            f[:, live[done]] = x[:, done]
-            live, x, b = live[~done], x[:, ~done], b[:, ~done]
     f[:, live] = x
     return Solution(f, reached.iterations, reached.residuals)
 

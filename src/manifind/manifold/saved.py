@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from manifind.diffusion import ENGINES
 from manifind.errors import Damaged
 from manifind.layout import Layout
 
@@ -73,3 +74,14 @@ def check_ids(S: sp.csr_array, layout: Layout) -> None:
         raise Damaged("S_indptr does not divide the edges among the regions; restore it, or save again.")
     if len(indices) and (indices.min() < 0 or indices.max() >= n):
         raise Damaged(f"S_indices has ids beyond the {n} regions; restore it, or save again.")
+
+
+def of_engines(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, Mapping[str, npt.NDArray[Any]]]:
+    """Return the arrays of engines whose preparation was saved, by engine: those whose names begin with its name."""
+    found: dict[str, Mapping[str, npt.NDArray[Any]]] = {}
+    for name, engine in ENGINES.items():
+        prefix = f"{name}_"
+        own = {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
+        if engine.from_arrays is not None and own:
+            found[name] = own
+    return found

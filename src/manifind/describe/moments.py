@@ -1,0 +1,167 @@
+"""Mean and covariance of vectors before whitening: what a whitening is made of.
+
+A large collection knows its own statistics best; a small one has too few regions to tell 1,280 directions apart. So its
+moments are mixed with those of many other photos, which come with the network, in proportion to what each has to say:
+(n C + n₀ C₀) / (n + n₀) for n regions of the collection, and the mean likewise. n₀ says how many regions of another
+collection are worth as much as one's own: see `PRIOR`.
+"""
+
+import itertools
+import os
+import zipfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from scipy import linalg
+
+from manifind.checks import real_number
+from manifind.errors import Damaged, InvalidInput
+
+DoubleArray = npt.NDArray[np.float64]
+
+PRIOR = 20_000
+"""Regions of the collection that weigh as much as the moments that come with the network."""
+
+BLOCK = 8192
+"""Vectors that are read at a time."""
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Mean and covariance of so many vectors."""
+
+    count: float
+    mean: DoubleArray
+    """(D,)"""
+    covariance: DoubleArray
+    """(D, D)"""
+    pooling: str = ""
+    """How the vectors were pooled, as `Describer.pooled_by` says; empty where that is not known."""
+
+    def __post_init__(self) -> None:
+        d = len(self.mean)
+        if self.mean.shape != (d,) or self.covariance.shape != (d, d) or d == 0:
+            raise InvalidInput(
+                f"the moments have a mean of shape {self.mean.shape} and a covariance of {self.covariance.shape}; "
+                "give (D,) and (D, D)."
+            )
+        if not (np.isfinite(self.mean).all() and np.isfinite(self.covariance).all()):
+            raise InvalidInput("the moments have NaN or infinite entries; take them from finite vectors.")
+        real_number(self.count, "the moments' count", above=0)
+
+    @classmethod
+    def of(cls, vectors: npt.ArrayLike | Iterable[npt.ArrayLike], pooling: str = "") -> Self:
+        """Return the moments of rows: of one array, which may be memory-mapped, or of blocks that pass by."""
+        blocks = _blocks(vectors)
+        first = next(blocks, np.empty((0, 0)))
+        d = first.shape[1]
+        # Far from the origin the squares of rows would drown their differences: sums are kept around the first mean.
+        around = first.mean(axis=0, dtype=np.float64) if len(first) else np.empty(0)
+        count, total, squares = 0, np.zeros(d), np.zeros((d, d))
+        for block in itertools.chain([first], blocks):
+            if block.shape[1] != d:
+                raise InvalidInput(
+                    f"vectors has blocks of {d} and of {block.shape[1]} dimensions; describe all with one network."
+                )
+            rows = block.astype(np.float64) - around
+            count += len(rows)
+            total += rows.sum(axis=0)
+            squares += rows.T @ rows
+        if count < 2:
+            raise InvalidInput(f"vectors has {count} rows; give at least two, some thousands at best.")
+        offset = total / count
+        return cls(count, around + offset, squares / count - np.outer(offset, offset), pooling)
+
+    def mixed_with(self, prior: "Moments", weight: float = PRIOR) -> "Moments":
+        """Return these moments shrunk towards others, which count as so many vectors."""
+        if len(prior.mean) != len(self.mean) or (prior.pooling and self.pooling and prior.pooling != self.pooling):
+            raise InvalidInput(
+                f"moments of {len(prior.mean)} dimensions pooled by {prior.pooling or 'nobody knows what'} do not go "
+                f"with {len(self.mean)} dimensions pooled by {self.pooling or 'nobody knows what'}; take them from "
+                "the same network and pooling."
+            )
+        own = self.count / (self.count + real_number(weight, "weight", above=0))
+        return Moments(
+            self.count + weight,
+            own * self.mean + (1 - own) * prior.mean,
+            own * self.covariance + (1 - own) * prior.covariance,
+            self.pooling or prior.pooling,
+        )
+
+    def distance(self, other: "Moments") -> float:
+        """Return how far other vectors are from these: 0 where both vary alike, 1 where nothing is in common.
+
+        It is the part of the other's variance, around the mean of these, that lies outside of the directions in which
+        these vary most (as many as hold nine tenths of their variance), beyond the tenth that is theirs as well.
+        """
+        variances, directions = linalg.eigh(self.covariance)
+        share = np.cumsum(variances[::-1]) / variances.sum()
+        kept = directions[:, ::-1][:, : int(np.searchsorted(share, 0.9)) + 1]
+        offset = other.mean - self.mean
+        spread = other.covariance + np.outer(offset, offset)
+        inside = np.einsum("ij,ik,jk->", spread, kept, kept, optimize=True) / np.trace(spread)
+        return float(np.clip(1 - inside / 0.9, 0, 1))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the moments to `path`, an ``.npz`` file: correlations in half precision, one triangle of them."""
+        deviations = np.sqrt(np.diag(self.covariance))
+        correlations = self.covariance / np.outer(deviations, deviations)
+        with Path(path).open("wb") as stream:
+            np.savez(
+                stream,
+                count=np.float64(self.count),
+                mean=self.mean.astype(np.float32),
+                deviations=deviations.astype(np.float32),
+                correlations=correlations[np.triu_indices(len(deviations), 1)].astype(np.float16),
+                pooling=np.array(self.pooling),
+            )
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read what `save` wrote."""
+        path = Path(path)
+        if not path.is_file():
+            raise FileNotFoundError(f"{path} does not exist; give the path of saved moments.")
+        try:
+            with path.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
+                deviations = arrays["deviations"].astype(np.float64)
+                correlations = np.eye(len(deviations))
+                upper = np.triu_indices(len(deviations), 1)
+                correlations[upper] = arrays["correlations"]
+                correlations.T[upper] = correlations[upper]
+                covariance = correlations * np.outer(deviations, deviations)
+                mean = arrays["mean"].astype(np.float64)
+                return cls(float(arrays["count"]), mean, covariance, str(arrays["pooling"]))
+        except (KeyError, OSError, ValueError, EOFError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+            raise Damaged(f"{path} does not hold saved moments ({error}); make or copy it again.") from error
+
+
+def _blocks(vectors: npt.ArrayLike | Iterable[npt.ArrayLike]) -> Iterator[npt.NDArray[Any]]:
+    """Yield rows a block at a time, from one array or from what already comes in blocks."""
+    if isinstance(vectors, np.ndarray) or not isinstance(vectors, Iterable):
+        rows = rows_of(vectors, "vectors")
+        for at in range(0, len(rows), BLOCK):
+            yield _finite(rows[at : at + BLOCK])
+        return
+    for block in vectors:
+        yield _finite(rows_of(block, "a block of vectors"))
+
+
+def rows_of(vectors: object, name: str) -> npt.NDArray[Any]:
+    """Return vectors as a 2-D array of floating-point rows."""
+    rows = np.asarray(vectors)
+    if rows.ndim != 2 or 0 in rows.shape or rows.dtype.kind != "f":
+        raise InvalidInput(
+            f"{name} has shape {rows.shape} and dtype {rows.dtype}; give a 2-D array of floating-point vectors."
+        )
+    return rows
+
+
+def _finite(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    if not np.isfinite(rows).all():
+        raise InvalidInput("vectors has NaN or infinite entries; remove these rows or describe them again.")
+    return rows

@@ -1,0 +1,171 @@
+"""What a search returns: the photos that were found, best first, and how far to believe in them.
+
+An `Answer` is a sequence of `Hit`s that are made when they are looked at: a search of a large collection ranks all of
+its photos, and somebody looks at twenty.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import overload
+
+import numpy as np
+import numpy.typing as npt
+
+from manifind.index.evidence import Evidence, evidence
+from manifind.index.query import RegionShare, Search
+from manifind.types import Box, FloatArray, IntArray
+
+Outline = tuple[tuple[float, float], tuple[float, float], tuple[float, float], tuple[float, float]]
+"""Four corners, x and y, in pixels of the upright photo."""
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A photo that was found."""
+
+    rank: int
+    key: str
+    score: float
+    box: Box | None
+    """One box round the object; only regional diffusion knows where it is."""
+    regions: tuple[RegionShare, ...]
+    """The regions with the largest shares of the score, best first; only regional diffusion knows them."""
+    also_at: tuple[str, ...]
+    """The keys of files in the collection that are byte for byte the same."""
+    image: int
+    """The photo's number in the index."""
+    _answer: "Answer" = field(repr=False, compare=False)
+    verified: bool | None = None
+    """Whether geometry confirms that the photo shows the object; None where it was not asked."""
+    outline: Outline | None = None
+    """Where geometry puts the corners of the query's box."""
+    inliers: int | None = None
+    """How many points match under that map."""
+
+    @property
+    def likely(self) -> bool | None:
+        """Whether the photo stands above the line; None where the method knows of none."""
+        return None if self._answer.likely is None else self.rank <= self._answer.likely
+
+    @property
+    def search(self) -> Search:
+        """The search that found it, which is what explaining it takes."""
+        return self._answer.search
+
+
+class Answer(Sequence[Hit]):
+    """The photos of a ranking, best first.
+
+    Parameters
+    ----------
+    search : Search
+        The ranking, and the query and the state of the index that it came from.
+    own : collection of int
+        Photos of the collection that the query itself was taken from; they match themselves and are no evidence.
+    left_out : collection of int
+        Photos that are not to be among the hits.
+    top : int, optional
+        How many hits at most.
+    reached : bool
+        Leave out the photos that no score reached.
+    """
+
+    def __init__(
+        self,
+        search: Search,
+        *,
+        own: Collection[int] = (),
+        left_out: Collection[int] = (),
+        top: int | None = None,
+        reached: bool = False,
+    ) -> None:
+        self.search = search
+        self._own, self._left_out = frozenset(own), frozenset(left_out)
+        images, scores = search.ranking.images, search.ranking.scores
+        wanted = ~np.isin(images, list(self._left_out)) & ((scores > 0) | (not reached))
+        places = np.flatnonzero(wanted)[:top]
+        self._images: IntArray = images[places]
+        self._scores: FloatArray = scores[places]
+        self._hits: dict[int, Hit] = {}
+        self._evidence: Evidence | None = None
+        self._weighed = False
+
+    @property
+    def method(self) -> str:
+        """How the photos were ranked."""
+        return self.search.method
+
+    @property
+    def generation(self) -> int:
+        """The number of the state of the index that was searched."""
+        return self.search.generation.number
+
+    @property
+    def scores(self) -> npt.NDArray[np.float32]:
+        """The scores of all hits."""
+        return self._scores
+
+    @property
+    def evidence(self) -> Evidence | None:
+        """What speaks for the photos, of the whole ranking; None for methods that do not know. Weighed once."""
+        if not self._weighed:
+            self._evidence = evidence(self.search, self._own | self._left_out)
+            self._weighed = True
+        return self._evidence
+
+    @property
+    def likely(self) -> int | None:
+        """How many of the first hits are believed to show the object; None for methods that do not know."""
+        found = self.evidence
+        if found is None:
+            return None
+        if found.score > 0:
+            return int((self._scores >= found.score).sum())
+        # Nothing resembles the query but the photos that it was taken from.
+        others = np.flatnonzero(~np.isin(self._images, list(self._own)))
+        return int(others[0]) if len(others) else len(self)
+
+    def reached(self) -> "Answer":
+        """Return the same answer without the photos that no score reached."""
+        return Answer(self.search, own=self._own, left_out=self._left_out, top=len(self), reached=True)
+
+    def of_image(self, image: int) -> Hit | None:
+        """Return the hit of the photo of this number, if it is among the hits; no other is made."""
+        places = np.flatnonzero(self._images == image)
+        return self[int(places[0])] if len(places) else None
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    @overload
+    def __getitem__(self, place: int) -> Hit: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Hit]: ...
+    def __getitem__(self, place: int | slice) -> Hit | list[Hit]:
+        if isinstance(place, slice):
+            return [self[i] for i in range(*place.indices(len(self)))]
+        place = range(len(self))[place]
+        if place not in self._hits:
+            self._hits[place] = self._hit(place)
+        return self._hits[place]
+
+    def __iter__(self) -> Iterator[Hit]:
+        return (self[place] for place in range(len(self)))
+
+    def __repr__(self) -> str:
+        likely = "" if self.likely is None else f", {self.likely} of them likely"
+        return f"Answer({len(self)} photos by {self.method!r}{likely})"
+
+    def _hit(self, place: int) -> Hit:
+        image, catalogue = int(self._images[place]), self.search.generation.catalogue
+        record = catalogue[image]
+        return Hit(
+            rank=place + 1,
+            key=record.key,
+            score=float(self._scores[place]),
+            box=self.search.where(image),
+            regions=self.search.shares(image),
+            also_at=catalogue.copies_of(record.sha256),
+            image=image,
+            _answer=self,
+        )

@@ -1,0 +1,154 @@
+"""Where the work is done: two small protocols, and the table of devices that implement them.
+
+`Rows` are the descriptors of a collection's regions, wherever they lie and however they are kept. `System` is the
+matrix S of its graph, however it is kept. A `Backend` makes both on one device, and the affinity that S comes from.
+Whoever holds them owns what makes them fast: compressed rows, an ordered matrix, a divided one. ``repr`` says what is
+there.
+
+A new device is a new `Backend`, and one line in `BACKENDS`. A store of vectors is another `Rows`: nothing else is asked
+of it. ``tests/test_backend.py`` runs one contract over all of them.
+"""
+
+import importlib
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from manifind.checks import choice
+from manifind.types import FloatArray, IntArray, Progress, Vectors
+
+SCRATCH = 2**28
+"""Bytes of scratch that a search may take, unless it is told otherwise."""
+
+
+class Solution(NamedTuple):
+    """Scores and what a solver reached, by column."""
+
+    scores: FloatArray
+    """f, (n, b) float32."""
+    iterations: IntArray
+    """Products with S that were spent, (b,)."""
+    residuals: FloatArray
+    """Relative residual ‖b − (I − αS) f‖ / ‖b‖, with b = (1 − α) y, that was reached, (b,)."""
+    regions: IntArray | None = None
+    """Regions that were solved for one by one, (b,); None is all."""
+
+
+@runtime_checkable
+class Rows(Protocol):
+    """The unit descriptors of n regions in d dimensions."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """N and d."""
+
+    def take(self, rows: npt.NDArray[np.integer]) -> FloatArray:
+        """Return the descriptors of some regions, (r, d) float32, in a new array."""
+
+    def nearest(
+        self, queries: FloatArray, k: int, *, among: IntArray | None = None, memory: int = SCRATCH
+    ) -> tuple[IntArray, FloatArray]:
+        """Return the `k` regions most similar to each query, best first: ids (m, k) and similarities (m, k).
+
+        Parameters
+        ----------
+        queries : (m, d) float32
+        k : int
+            At most the number of regions that are searched.
+        among : (r,) int32, ascending, optional
+            Search among these regions only. The ids are then places in this array.
+        memory : int
+            Bytes of scratch, roughly.
+        """
+
+
+@runtime_checkable
+class SelfComparing(Protocol):
+    """Rows that find the neighbours of all their own regions faster than one query at a time."""
+
+    def nearest_others(
+        self, k: int, *, memory: int = SCRATCH, progress: Progress | None = None
+    ) -> tuple[IntArray, FloatArray]:
+        """Return the `k` other regions most similar to each region, best first: (n, k) and (n, k)."""
+
+
+@runtime_checkable
+class Descending(Protocol):
+    """Rows that can find nearly all neighbours of all their own regions by NN-Descent."""
+
+    def descend(self, k: int, *, seed: int = 0, progress: Progress | None = None) -> tuple[IntArray, FloatArray]:
+        """Return nearly the `k` other regions most similar to each region, best first: (n, k) and (n, k)."""
+
+
+@runtime_checkable
+class System(Protocol):
+    """The system (I − αS) f = (1 − α) y of a graph with n regions."""
+
+    @property
+    def size(self) -> int:
+        """N."""
+
+    def multiply(self, x: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
+        """Return Sx for the columns of x, (n, b), in the precision of x."""
+
+    def solve(self, y: FloatArray, alpha: float, max_iter: int, tol: float) -> Solution:
+        """Solve for the columns of y, (n, b), by conjugate gradient from f = 0.
+
+        A column stops after `max_iter` products with S, or at a relative residual of `tol`. What a column comes to
+        does not depend on the columns beside it.
+        """
+
+    def restrict(self, rows: IntArray) -> "System":
+        """Keep these ascending regions of the affinity behind S, and normalise it anew (Sec. 4.4)."""
+
+
+class Backend(Protocol):
+    """Everything that one device does."""
+
+    name: str
+
+    def rows(self, vectors: Vectors) -> Rows:
+        """Return descriptors, (n, d) C-contiguous, as this device searches them; their values must not change."""
+
+    def system(self, S: sp.csr_array, degrees: FloatArray | None = None) -> System:
+        """Return a matrix as this device solves on it; the degrees of the affinity are needed to restrict it."""
+
+    def affinity(
+        self, ids: IntArray, similarities: FloatArray, gamma: float, *, slack: float, normalised: bool
+    ) -> tuple[sp.csr_array, FloatArray]:
+        """Return the affinity of the pairs that are in each other's lists, or S, and the degrees.
+
+        Parameters
+        ----------
+        ids, similarities : (n, k)
+            Neighbour lists, best first; a negative id is nobody.
+        gamma : float
+            Exponent of the kernel.
+        slack : float
+            How far the similarity of a pair in one list may be from that in the other.
+        normalised : bool
+            Return S in place of the affinity.
+        """
+
+
+BACKENDS = {"cpu": "manifind.kernels.cpu"}
+"""The devices, and the module of each, which has a function `make` that returns its `Backend`."""
+
+AUTO = "auto"
+DEVICES = (AUTO, *BACKENDS)
+
+
+def backend(device: str = AUTO) -> Backend:
+    """Return what does the work on a device; "auto" is the CPU."""
+    name = choice(device, DEVICES, "device")
+    made: Backend = importlib.import_module(BACKENDS["cpu" if name == AUTO else name]).make()
+    return made
+
+
+def as_rows(vectors: Vectors | Rows) -> Rows:
+    """Return rows as they are, and an array as rows of the default backend."""
+    if isinstance(vectors, np.ndarray):
+        return backend().rows(vectors)
+    return vectors

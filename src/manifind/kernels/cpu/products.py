@@ -1,0 +1,28 @@
+"""The product of a sparse matrix with many columns, a strip of columns on each thread."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from manifind.kernels.threads import thread_count
+
+STRIP = 32
+"""Columns that are multiplied together, while they are in cache."""
+
+
+def multiply(S: sp.csr_array, x: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
+    """Return Sx, (n, b), in the precision of x; SciPy has a faster loop for a single column than for a block of one."""
+    S = S.astype(x.dtype, copy=False)
+    if x.shape[1] == 1:
+        return np.asarray((S @ x[:, 0])[:, None])
+    product = np.empty(x.shape, x.dtype)
+
+    def strip(start: int) -> None:
+        columns = slice(start, start + STRIP)
+        product[:, columns] = S @ np.ascontiguousarray(x[:, columns])
+
+    with ThreadPoolExecutor(thread_count()) as pool:
+        list(pool.map(strip, range(0, x.shape[1], STRIP)))
+    return product

@@ -1,0 +1,38 @@
+"""What the kernels run on."""
+
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import numpy as np
+import scipy
+
+from manifind.kernels.cpu.core import core
+from manifind.kernels.threads import thread_count
+
+
+def compiled() -> bool:
+    """Whether the compiled core is there."""
+    return core is not None
+
+
+def machine() -> dict[str, Any]:
+    """Return what the kernels run on, for people to read."""
+    from threadpoolctl import threadpool_info
+
+    return {
+        "threads": thread_count(),
+        "core": "compiled" if compiled() else "not compiled: NumPy, SciPy and faiss serve, several times slower",
+        "instructions": core.level() if compiled() else None,
+        "could_run": core.levels() if compiled() else [],
+        "blas": sorted({f"{pool['internal_api']} {pool.get('version')}" for pool in threadpool_info()}),
+        "faiss": _installed("faiss-cpu"),
+        "numpy": np.__version__,
+        "scipy": scipy.__version__,
+    }
+
+
+def _installed(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

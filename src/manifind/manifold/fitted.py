@@ -1,0 +1,137 @@
+"""A collection as a manifold holds it, and what makes searching it fast."""
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from manifind.diffusion import ENGINES, Ground, Prepared, Setting, prepare
+from manifind.diffusion.engines import Engine
+from manifind.graph import Built, Neighbours, normalised_affinity
+from manifind.kernels import Backend, Rows, System
+from manifind.layout import Layout
+from manifind.manifold.parameters import Parameters
+from manifind.manifold.saved import check_ids
+from manifind.types import FloatArray, Progress, Vectors
+
+SIZE = 1000
+"""The size that an engine prepares itself with unless told otherwise."""
+
+
+@dataclass(eq=False)
+class Fitted:
+    """The fitted state: plain arrays, and what a backend made of them.
+
+    The rows and the system are made when they are first asked for, so that opening a saved manifold reads nothing.
+    They are then held here, with whatever they make of themselves: compressed rows, an ordered or divided matrix.
+    """
+
+    parameters: Parameters
+    """Those of the fit."""
+    backend: Backend
+    vectors: Vectors
+    layout: Layout
+    lists: Neighbours
+    """Neighbours with their reserve."""
+    built: Built
+    S: sp.csr_array
+    degrees: FloatArray
+    weights: FloatArray
+    global_vectors: FloatArray
+    sound: bool
+    """Whether the ids of the graph are known to lead somewhere; what came from a disk is looked at once."""
+    prepared: dict[str, Prepared] = field(default_factory=dict)
+    """What engines made of the graph off line, by name."""
+    saved: dict[str, Mapping[str, npt.NDArray[Any]]] = field(default_factory=dict)
+    """What engines had made when the manifold was saved, by name; it becomes `prepared` when it is first used."""
+    _rows: Rows | None = None
+    _system: System | None = None
+    _making: threading.RLock = field(default_factory=threading.RLock)
+
+    @classmethod
+    def of(
+        cls,
+        parameters: Parameters,
+        backend: Backend,
+        rows: Rows,
+        vectors: Vectors,
+        layout: Layout,
+        lists: Neighbours,
+        built: Built,
+        weights: FloatArray,
+        global_vectors: FloatArray,
+    ) -> Self:
+        """Return the state of a collection whose neighbour lists were found."""
+        neighbours = lists.first(min(parameters.k, len(vectors) - 1))
+        S, degrees = normalised_affinity(neighbours, parameters.gamma, by=backend)
+        return cls(
+            parameters, backend, vectors, layout, lists, built, S, degrees, weights, global_vectors, True, _rows=rows
+        )
+
+    @property
+    def neighbours(self) -> Neighbours:
+        """The k neighbours of each region, or all others where they are fewer."""
+        return self.lists.first(min(self.parameters.k, len(self.vectors) - 1))
+
+    @property
+    def rows(self) -> Rows:
+        """The descriptors as the backend searches them."""
+        with self._making:
+            if self._rows is None:
+                self._rows = self.backend.rows(self.vectors)
+            return self._rows
+
+    @property
+    def system(self) -> System:
+        """The graph as the backend solves on it; `Damaged` where one of its ids leads nowhere."""
+        with self._making:
+            if self._system is None:
+                self.check()
+                self._system = self.backend.system(self.S, self.degrees)
+            return self._system
+
+    def prepare(self, engine: Engine, size: int, setting: Setting, progress: Progress | None = None) -> Prepared:
+        """Do what an engine needs off line."""
+        ground = Ground(self.system, self.S, self.rows, self.neighbours.ids)
+        made = self.prepared[engine.name] = prepare(engine.name, ground, size, setting, progress)
+        return made
+
+    def ready(self, engine: Engine, setting: Setting) -> Any:
+        """Return what an engine needs for a search: what was prepared or saved, or what it prepares now."""
+        if engine.prepare is None:
+            return None
+        with self._making:
+            if engine.name not in self.prepared and engine.name in self.saved and engine.from_arrays is not None:
+                state = engine.from_arrays(self.system, self.saved[engine.name])
+                self.prepared[engine.name] = Prepared(engine.name, 0, None, state)
+            made = self.prepared.get(engine.name)
+            if made is None or not made.serves(setting.alpha):
+                made = self.prepare(engine, SIZE if made is None else made.size, setting)
+            return made.state
+
+    def has(self, engine: str) -> bool:
+        """Whether a search by this engine can begin at once."""
+        return engine in self.prepared or (engine in self.saved and hasattr(self.system, "divide"))
+
+    def to_save(self) -> dict[str, Mapping[str, npt.NDArray[Any]]]:
+        """Return what engines made that is worth saving, as named arrays, by engine."""
+        made = dict(self.saved)
+        for name, prepared in self.prepared.items():
+            to_arrays = ENGINES[name].to_arrays
+            if to_arrays is not None:
+                made[name] = to_arrays(prepared.state)
+        return made
+
+    def check(self) -> None:
+        """Raise `Damaged` where an id of the graph leads nowhere; looked at once."""
+        with self._making:
+            if not self.sound:
+                check_ids(self.S, self.layout)
+                self.sound = True
+
+    def words(self) -> list[str]:
+        """Say what is held to make searches fast."""
+        return [repr(held) for held in (self._rows, self._system) if held is not None]
