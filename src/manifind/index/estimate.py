@@ -114,7 +114,7 @@ def reading_limits(memory: int | None) -> dict[str, int]:
 
 def estimate(recipe: Recipe, chosen: Plan, known: Generation | None, *, timed: bool = True) -> Estimate:
     """Return what it will take to describe the new photos of a plan and to bring the graph to all of them."""
-    checked, d = recipe.manifold().check_params(), recipe.describer.dimension
+    checked, d = recipe.manifold().check_params(), recipe.dimension
     photos = len(chosen.known) + len(chosen.new)
     each = recipe.regions_a_photo if known is None else len(known.boxes) / len(known.catalogue)
     n, new = round(photos * each), round(len(chosen.new) * each)
@@ -123,7 +123,11 @@ def estimate(recipe: Recipe, chosen: Plan, known: Generation | None, *, timed: b
     lists = 8 * n * width
     kept = n * (2 * d + 16 + 8 + 8) + lists + 8 * edges + 4 * photos * d + 300 * photos
     whole = known is None or new > LARGEST_CHANGE * n
-    scratch = n * 2 * d + new * (2 * d + 16) + (4 * n * d if whole else 0)
+    # Before a whitening is learnt, all channels are kept; afterwards it is kept, in single precision.
+    channels = recipe.describer.backbone.spec.channels
+    raw = 0 if recipe.learning is None else new * (2 * channels + 16)
+    kept += 0 if d == channels and recipe.learning is None else 4 * channels * (d + 1)
+    scratch = raw + n * 2 * d + new * (2 * d + 16) + (4 * n * d if whole else 0)
     seconds = 0.0
     if timed:
         method = choose(n, checked.k) if checked.graph == AUTO else checked.graph
