@@ -427,9 +427,9 @@ class Index:
             photos = wanted(now)
             recipe = Recipe.of(now.manifest, self.describer, root)
             if anew:
-                if photos.kept:
+                if photos.unread:
                     raise InvalidInput(
-                        f"{photos.kept[0].key} lies in a folder that cannot be listed; a whitening is learnt from all "
+                        f"{photos.unread[0].key} lies in a folder that cannot be listed; a whitening is learnt from all "
                         "photos: make it readable."
                     )
                 recipe = recipe.to_learn()

@@ -16,7 +16,6 @@ import inspect
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -57,12 +56,6 @@ BUILT = "built"
 """Stands beside the parameters for how the graph was built, in what is saved."""
 LARGEST_CHANGE = 0.25
 """Share of new regions up to which `Manifold.update` repairs the lists; comparing all pairs is simpler beyond."""
-
-
-@cache
-def _names_of(estimator: type) -> tuple[str, ...]:
-    """Return the names of an estimator's parameters: looked up once, as it takes longer than checking them."""
-    return tuple(inspect.signature(estimator).parameters)
 
 
 class Manifold:
@@ -165,7 +158,7 @@ class Manifold:
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002 (scikit-learn's signature)
         """Return the parameters as they were given."""
-        return {name: getattr(self, name) for name in _names_of(type(self))}
+        return {name: getattr(self, name) for name in PARAMETERS}
 
     def set_params(self, **parameters: Any) -> Self:
         """Change parameters: those of the query (query_k, alpha, max_iter, tol, seeding) hold from the next search.
@@ -606,6 +599,10 @@ class Manifold:
             saved=of_engines(arrays),
         )
         return manifold
+
+
+PARAMETERS = tuple(inspect.signature(Manifold).parameters)
+"""Their names, looked up once: that takes longer than checking them."""
 
 
 def answer(
