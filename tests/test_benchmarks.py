@@ -65,3 +65,9 @@ def test_serve(repository: Path) -> None:
     assert all(set(one["statuses"]) == {"200"} for one in result["clients"].values())
     assert set(result["overload"]["statuses"]) <= {"200", "503"}
     assert result["batching_gain"] > 0
+
+
+def test_geometry(repository: Path) -> None:
+    result = printed(repository, "benchmarks/geometry.py", "--scenes", "8", "--kinds", "sift")
+    assert result["sift"]["scenes"]["verified"]["6"]["precision"] > 0.8
+    assert result["sift"]["answers"]["verified"]["overlap"] > 0.3
