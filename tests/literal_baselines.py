@@ -116,8 +116,12 @@ def hello_neighbor(X: Array, image_of: Sequence[int], Q: Array, *, neighbours: i
             close |= own
     scores = {}
     for image, x in images.items():
-        similarities = [float(x @ q)] + [float(x @ images[member]) for member in close]
-        scores[image] = sum(similarities) / len(similarities) + (2 if image in close else 0)
+        if image in close:
+            similarities = [float(x @ q)] + [float(x @ images[member]) for member in close]
+            scores[image] = 4 + sum(similarities) / len(similarities)
+        else:
+            near = [float(x @ images[other]) for other in lists[image][:neighbours]]
+            scores[image] = float(x @ q) - (sum(near) / len(near) if near else 0)
     return scores
 
 

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manifind import Manifold, baselines, compact
+from manifind import Manifold, baselines
 from manifind.baselines import augmentation, k_reciprocal, rmatch
+from manifind.compact import compact
 from manifind.errors import InvalidInput, ManifindWarning, NotFitted
 from tests import literal_baselines as truths
 from tests.collections_of_regions import Collection, collections, make, unit
@@ -28,6 +29,7 @@ METHODS: list[tuple[type[baselines.ImageScorer], dict[str, Any], truths.Literal]
     (baselines.RegionMatchExpansion, {"neighbours": 3}, truths.region_match_expansion),
     (baselines.RegionalDiffusion, {"k": 4, "query_k": 3, "max_iter": 500, "tol": 1e-9}, truths.regional_diffusion),
 ]
+METHODS.append((baselines.UnnormalisedDiffusion, {"k": 4, "query_k": 3, "max_iter": 500}, truths.regional_diffusion))
 ALL = [(method, parameters) for method, parameters, _ in METHODS]
 ALL += [(baselines.CompactDiffusion, {"regions_per_image": 2, "k": 4, "query_k": 3})]
 
@@ -76,6 +78,40 @@ def test_compact_diffusion_is_diffusion_on_the_means(collection: Collection) -> 
     truth = Manifold(k=10, query_k=5).fit(few.vectors, few.image_of).search(collection.queries[0])
     assert ranking.images.tolist() == truth.images.tolist()
     assert ranking.scores.tolist() == truth.scores.tolist()
+
+
+def test_global_descriptors_of_ones_own_rank_and_choose_the_shortlist(collection: Collection) -> None:
+    """Random ones of another dimension: plain search goes by them, and diffusion looks no further than they do."""
+    rng = np.random.default_rng(3)
+    whole, asked = unit(rng.normal(size=(40, 5))), unit(rng.normal(size=(5, 5)))
+    vectors, image_of = collection.vectors, collection.image_of
+    plain = baselines.NearestImages().fit(vectors, image_of, global_vectors=whole)
+    orders = np.unique(collection.image_of)[np.argsort(-asked @ whole.T, axis=1, kind="stable")]
+    rankings = plain.search_many(collection.queries, global_vectors=list(asked))
+    assert [ranking.images.tolist() for ranking in rankings] == orders.tolist()
+    for method in (baselines.RegionalDiffusion, baselines.CompactDiffusion):
+        short = method(k=10, query_k=5, shortlist=7).fit(vectors, image_of, global_vectors=whole)
+        rankings = short.search_many(collection.queries, global_vectors=list(asked))
+        for ranking, order in zip(rankings, orders, strict=True):
+            assert sorted(ranking.images.tolist()) == sorted(order[:7].tolist())
+    with pytest.raises(InvalidInput, match="global_vectors is missing"):
+        plain.search(collection.queries[0])
+    with pytest.raises(InvalidInput, match="give one each"):
+        plain.fit(vectors, image_of, global_vectors=whole[:3])
+
+
+def test_parameters_of_the_search_change_without_fitting_anew(collection: Collection) -> None:
+    fitted_once = baselines.RegionalDiffusion(k=10, query_k=5).fit(collection.vectors, collection.image_of)
+    S = fitted_once.manifold_.S_
+    for changed in ({"query_k": 3}, {"alpha": 0.5, "max_iter": 3}, {"shortlist": 9}, {}):
+        parameters = {**baselines.RegionalDiffusion(k=10, query_k=5, alpha=0.99, max_iter=20).get_params(), **changed}
+        assert fitted_once.serves(parameters)
+        assert fitted_once.manifold_.S_ is S
+        anew = baselines.RegionalDiffusion(**parameters).fit(collection.vectors, collection.image_of)
+        for query in collection.queries:
+            np.testing.assert_array_equal(fitted_once.search(query).scores, anew.search(query).scores)
+    assert not fitted_once.serves({**parameters, "k": 11})
+    assert not fitted_once.serves({**parameters, "engine": "spectral"})
 
 
 @each_method

@@ -5,15 +5,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from manifind import Manifold
 from manifind.layout import Layout, aggregate
-from manifind.ranking import Ranking, best_first, gmp_weights, pooling_matrix
+from manifind.ranking import Ranking, best_first, gmp_weights, pooling_matrix, pooling_weights
 from tests import literal
-from tests.collections_of_regions import Collection, collections
+from tests.collections_of_regions import Collection, collections, unit
 
 
 @given(collections, st.sampled_from([0.1, 1.0, 10.0]), st.integers(1, 4000))
 def test_gmp_weights_are_the_dense_formula(collection: Collection, lam: float, memory: int) -> None:
-    weights = gmp_weights(collection.vectors, Layout.of(collection.image_of), lam, memory=memory)
+    weights = pooling_weights("gmp", collection.vectors, Layout.of(collection.image_of), lam, memory=memory)
     X = collection.vectors.astype(np.float64)
     np.testing.assert_allclose(weights, literal.weights(X, collection.image_of.tolist(), "gmp", lam), atol=1e-5)
 
@@ -69,3 +70,10 @@ def test_a_ranking_without_region_scores_says_so() -> None:
     assert len(ranking) == 1
     with pytest.raises(AttributeError, match="without region scores"):
         _ = ranking.regions
+
+
+def test_the_score_of_an_image_with_one_region_is_that_of_the_region(rng: np.random.Generator) -> None:
+    """Global diffusion: there is nothing to pool, and eq. 14 would halve every score."""
+    vectors, query = unit(rng.normal(size=(20, 6))), unit(rng.normal(size=(1, 6)))
+    ranking = Manifold(k=5, query_k=3, pooling="gmp").fit(vectors).search(query)
+    np.testing.assert_array_equal(ranking.scores, ranking.regions[ranking.images])

@@ -18,9 +18,9 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image
-from tests.describe.test_photos import SMALL, png, saved, scene, tiff
 
 from manifind.describe import Unreadable, read_photo
+from tests.describe.test_photos import SMALL, png, saved, scene, tiff
 
 SECONDS = 60
 SLOWEST = 20.0

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from manifind.describe import BackboneSpec, OnnxBackbone, default_backbone, load_backbone
+from manifind.describe import BackboneSpec, OnnxBackbone, load_backbone
 from manifind.describe.backbone import NETWORKS, network_input
 from manifind.errors import Damaged, InvalidInput, MissingExtra
 
@@ -19,7 +19,7 @@ REFERENCE = Path(__file__).with_name("mobilenet_v2_reference.npz")
 
 @pytest.fixture(scope="module")
 def backbone() -> OnnxBackbone:
-    return default_backbone(threads=1)
+    return load_backbone(threads=1)
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def test_a_batch_gives_what_each_photo_gives(backbone: OnnxBackbone) -> None:
 
 def test_the_number_of_threads_does_not_matter(backbone: OnnxBackbone) -> None:
     photo = photo_of(100, 130)
-    np.testing.assert_allclose(default_backbone(threads=2).features(photo), backbone.features(photo), atol=1e-4)
+    np.testing.assert_allclose(load_backbone(threads=2).features(photo), backbone.features(photo), atol=1e-4)
 
 
 @pytest.mark.parametrize("order", ["rgb", "bgr"])

@@ -13,7 +13,7 @@ from manifind.describe import (
     Describer,
     OnnxBackbone,
     Whitening,
-    default_backbone,
+    load_backbone,
     load_describer,
     region_grid,
 )
@@ -39,7 +39,7 @@ class Averages:
 
 @pytest.fixture(scope="module")
 def backbone() -> OnnxBackbone:
-    return default_backbone(threads=1)
+    return load_backbone(threads=1)
 
 
 @pytest.fixture(scope="module")
@@ -190,7 +190,7 @@ def test_the_fingerprint_does_not_change_with_what_descriptors_do_not_depend_on(
     same = Describer(Averages(name="renamed")), Describer(Averages(long_side=200), long_side=96)
     assert {each.fingerprint()["sha256"] for each in same} == {Describer(Averages()).fingerprint()["sha256"]}
     mac = Describer(backbone, pooling="mac").fingerprint()
-    assert mac == Describer(default_backbone(threads=2), pooling="mac", p=5).fingerprint()
+    assert mac == Describer(load_backbone(threads=2), pooling="mac", p=5).fingerprint()
 
 
 def test_settings_that_cannot_be_are_refused_in_one_sentence(backbone: OnnxBackbone) -> None:

@@ -12,7 +12,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from manifind import InvalidInput
-from manifind.evaluate import Protocol, Query, Task
+from manifind.evaluate import Protocol, QueryPhoto, Task
 from manifind.evaluate.collection import Described, described, of_protocol, read_collection, read_queries
 from manifind.evaluate.data import prepare
 
@@ -130,7 +130,7 @@ def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
 
 
 def protocol(images: list[str], queries: int = 12, *, own_photos: bool = True) -> Protocol:
-    asked = tuple(Query(f"q{i}", f"photo_{i}" if own_photos else f"other_{i}") for i in range(queries))
+    asked = tuple(QueryPhoto(f"q{i}", f"photo_{i}" if own_photos else f"other_{i}") for i in range(queries))
     # Each query looks for its own photo alone.
     wanted = tuple(np.array([images.index(f"photo_{i}")]) for i in range(queries))
     task = Task("toys", wanted, tuple(np.empty(0, np.int64) for _ in range(queries)))

@@ -14,8 +14,9 @@ import scipy.io
 
 import oxford5k_data
 from manifind import InvalidInput
-from manifind.evaluate import Protocol, read_truth
+from manifind.evaluate import Protocol, average_precision, read_truth
 from manifind.evaluate.unpickle import read_pickle
+from tests.attack import pickles
 
 NAMES = [f"jpg/photo_{i}.jpg" for i in range(8)]
 
@@ -105,6 +106,44 @@ def test_easy_medium_and_hard_differ_in_what_is_wanted_and_what_is_passed_over(t
     assert [listed(protocol, task, 0) for task in range(3)] == [([0, 1], [2, 3]), ([0, 1, 2], [3]), ([2], [0, 1, 3])]
     assert [listed(protocol, task, 1) for task in range(3)] == [([], [4]), ([4], []), ([4], [])]
     assert protocol.queries[0].box == (1, 2, 30, 40)
+
+
+@pytest.mark.parametrize("number", range(10))
+def test_every_protocol_and_the_names_of_numpy_1_and_2_are_read(tmp_path: Path, number: int) -> None:
+    path = tmp_path / "gnd_roxford5k.pkl"
+    path.write_bytes(pickles.written()[number])
+    assert (number < 6) or b"cnumpy.core.multiarray" in path.read_bytes()
+    protocol = read_truth(path)
+    assert [listed(protocol, 1, query) for query in range(2)] == [([0, 1, 2, 3], [4]), ([0], [5, 6])]
+    assert [query.box for query in protocol.queries] == [(1, 2, 30, 40), (1, 2, 3, 4)]
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u2", "<i4", ">i8", "f2", ">f4", "f8", "?"])
+@pytest.mark.parametrize("version", [0, 2, 4, 5])
+def test_arrays_come_out_of_a_pickle_as_they_went_in(tmp_path: Path, dtype: str, version: int) -> None:
+    rows = np.array([[0, 1, 1], [1, 0, 100]]).astype(dtype)
+    stored = {"rows": rows, "columns": np.asfortranarray(rows), "none": rows[:0], "one": rows[1, 2], "again": rows}
+    path = tmp_path / "some.pkl"
+    path.write_bytes(pickle.dumps(stored, protocol=version))
+    found = read_pickle(path)
+    for name in ("rows", "columns", "none", "again"):
+        assert found[name].dtype == rows.dtype
+        np.testing.assert_array_equal(found[name], stored[name])
+    assert found["one"] == rows[1, 2].item()
+    assert isinstance(found["one"], bool | int | float)
+
+
+@pytest.mark.parametrize("name", pickles.hostile())
+def test_a_hostile_pickle_is_refused_in_a_sentence(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "gnd_x.pkl"
+    path.write_bytes(pickles.hostile()[name])
+    with pytest.raises(InvalidInput, match=r"gnd_x\.pkl is not a ground truth that can be read safely: it "):
+        read_pickle(path)
+
+
+def test_mutated_pickles_neither_crash_nor_stall_the_reader() -> None:
+    """In a process of its own; ``python -m tests.attack.pickles`` tries thousands."""
+    assert "'read': " in pickles.attack(400)
 
 
 class _Runs:
@@ -237,6 +276,38 @@ def test_holidays_reads_groups_off_the_names_and_passes_over_the_query(tmp_path:
         read_truth(path)
 
 
+# -- ILIAS -------------------------------------------------------------------------------------------------------------
+
+
+def test_ilias_is_read_off_its_folders(tmp_path: Path) -> None:
+    boxes = {
+        "bold_bimp_000/query/Q000_00": "10 20 30 40",
+        "bold_bimp_000/pos/P000_00": "1 2 3 4\n10 20 30 40",
+        "bold_bimp_000/pos/P000_01": "5 5 5 5",
+        "zippy_999/query/Q999_00": "0 0 9 9",
+        "zippy_999/query/Q999_01": "0 0 8 8\n4 4 8 8",
+        "zippy_999/pos/P999_00": "1 1 2 2",
+    }
+    for name, text in boxes.items():
+        file = tmp_path / "ilias_core" / f"{name}_bbox.txt"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text + "\n")
+    names = [f"ilias_core/{name}.jpg" for name in boxes] + ["yfcc/1.jpg", "yfcc/2.jpg"]
+    protocol = read_truth(tmp_path / "ilias_core", names)
+    assert protocol.name == "ILIAS"
+    assert protocol.images == tuple(name for name in names if "/query/" not in name)
+    assert [query.name for query in protocol.queries] == [
+        "bold_bimp_000/query/Q000_00",
+        "zippy_999/query/Q999_00",
+        "zippy_999/query/Q999_01",
+    ]
+    assert [query.box for query in protocol.queries] == [(10, 20, 40, 60), (0, 0, 9, 9), (0, 0, 12, 12)]
+    assert [listed(protocol, 0, query) for query in range(3)] == [([0, 1], []), ([2], []), ([2], [])]
+    assert protocol.objects[0] == {0: (1, 2, 40, 60), 1: (5, 5, 10, 10)}
+    with pytest.raises(InvalidInput, match="not in the collection: zippy_999/pos/P999_00"):
+        read_truth(tmp_path / "ilias_core", names[:5])
+
+
 # -- anybody's ---------------------------------------------------------------------------------------------------------
 
 
@@ -263,7 +334,8 @@ def test_csv_and_json_say_the_same(tmp_path: Path) -> None:
         assert protocol.name == "toys"
         assert [query.name for query in protocol.queries] == ["photo_0", "elsewhere.jpg", "photo_0 (2)"]
         assert [query.box for query in protocol.queries] == [(1, 2, 30, 40), None, (5, 6, 7, 8)]
-        assert [listed(protocol, 0, query) for query in range(3)] == [([1, 2], [3]), ([4], []), ([6], [])]
+        # The photo that a query was cut out of is passed over.
+        assert [listed(protocol, 0, query) for query in range(3)] == [([1, 2], [0, 3]), ([4], []), ([6], [0])]
 
 
 def own(tmp_path: Path, *queries: dict[str, Any], **more: Any) -> Path:
@@ -299,6 +371,28 @@ def test_the_query_may_count_if_one_says_so(tmp_path: Path) -> None:
     query = {"image": "photo_0", "positives": ["photo_0", "photo_1"]}
     assert listed(read_truth(own(tmp_path, query, query_counts=True), NAMES), 0, 0) == ([0, 1], [])
     assert listed(read_truth(own(tmp_path, query), NAMES, query_counts=True), 0, 0) == ([0, 1], [])
+
+
+def test_the_querys_own_photo_is_no_mistake(tmp_path: Path) -> None:
+    """Photo 0 is the query's own, comes first, and is neither positive nor junk in the file."""
+    path = own(tmp_path, {"image": "photo_0.jpg", "positives": ["photo_1"]})
+    ranked = [0, 1, 2, 3, 4, 5, 6, 7]
+
+    def score(protocol: Protocol) -> float:
+        (task,) = protocol.tasks
+        return average_precision(ranked, task.positives[0], task.junk[0])
+
+    passed_over = read_truth(path, NAMES)
+    assert score(passed_over) == 1
+    assert "1 are passed over and 0 count" in passed_over.what_becomes_of_own_photos()
+    counted = read_truth(path, NAMES, query_counts=True)
+    assert score(counted) == 0.25
+    assert "0 are passed over and 1 count" in counted.what_becomes_of_own_photos()
+
+
+def test_a_photo_of_the_same_name_in_another_folder_is_not_the_querys_own(tmp_path: Path) -> None:
+    path = own(tmp_path, {"image": "other/photo_0.jpg", "positives": ["photo_1"]})
+    assert listed(read_truth(path, NAMES), 0, 0) == ([1], [])
 
 
 def test_sizes_of_objects_are_parts_of_their_photos(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+import sqlite3
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,11 @@ import pytest
 
 from manifind import Damaged, InvalidInput
 from manifind.index import Index
+from manifind.index.catalogue import Catalogue, ImageRecord, SkippedRecord
 from manifind.index.check import BY_GRAPH, BY_HAND, BY_PHOTOS, BY_WHITENING, check
+from manifind.storage import store
 from manifind.storage.store import MANIFEST, _checksum
+from tests.attack.index import STATEMENTS
 from tests.index.small import save_photo, small_describer
 
 DESCRIBER = small_describer()
@@ -160,7 +165,6 @@ Change = Callable[[dict[str, Any]], None]
 
 def rewritten(path: Path, **changed: Callable[[Any], Any]) -> None:
     """Change arrays and sign for them: what is wrong now is wrong with a right checksum."""
-    from manifind.storage import store
 
     def change(manifest: dict[str, Any]) -> None:
         for name, edit in changed.items():
@@ -227,6 +231,18 @@ def test_ids_that_lead_nowhere_are_an_error_before_compiled_code_follows_them(
     assert check(copy)[0].repair == BY_PHOTOS
 
 
+def test_ids_that_are_overwritten_while_they_are_searched_are_seen(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("manifind.storage.store.SMALL", 64)  # so that all arrays are mapped
+    opened = Index.open(copy, describer=DESCRIBER)
+    assert opened.search("0.png")
+    (file,) = copy.glob("S_indices-*.npy")
+    with file.open("r+b") as stream:
+        stream.seek(-40, os.SEEK_END)
+        stream.write(b"\x7f" * 40)
+    with pytest.raises(Damaged, match="S_indices"):
+        opened.search("1.png")
+
+
 @pytest.mark.parametrize(
     "changed",
     [
@@ -236,6 +252,18 @@ def test_ids_that_lead_nowhere_are_an_error_before_compiled_code_follows_them(
         {"neighbour_ids": lambda array: array[:, :3]},
         {"boxes": lambda array: array[:, :3]},
         {"starts": lambda array: array[:-1]},
+        {"boxes": lambda array: array.astype(np.float64)},
+        {"boxes": lambda array: array.T},
+        {"images": lambda array: array + 1},
+        {"images": lambda array: array * 2},
+        {"images": lambda array: array[:0], "starts": lambda array: array[:1]},
+        {"global_vectors": lambda array: array[:, :-1]},
+        {"whitening_mean": lambda array: array[:-1]},
+        {"whitening_mean": lambda array: array.astype(np.float64)},
+        {"whitening_project": lambda array: array[:, :-1]},
+        {"degrees": lambda array: array[0]},
+        {"vectors": lambda array: array[0, 0]},
+        {"neighbour_ids": lambda array: array.astype(np.int64)},
     ],
 )
 def test_arrays_that_do_not_fit_together_are_refused(copy: Path, changed: dict[str, Callable[[Any], Any]]) -> None:
@@ -243,6 +271,49 @@ def test_arrays_that_do_not_fit_together_are_refused(copy: Path, changed: dict[s
     with pytest.raises(Damaged, match=r"copy\.manifind"):
         Index.open(copy, describer=DESCRIBER)
     assert check(copy)
+
+
+@pytest.mark.parametrize("statement", STATEMENTS)
+def test_a_catalogue_with_anything_else_in_it_is_damage(copy: Path, statement: str) -> None:
+    """Tables, views and triggers of somebody's own, and rows that are none, behind right checksums."""
+    (file,) = copy.glob("images-*.sqlite")
+    connection = sqlite3.connect(file)
+    connection.executescript(statement)
+    connection.close()
+    resigned(
+        copy,
+        lambda manifest: manifest["files"]["images.sqlite"].update(
+            bytes=file.stat().st_size, sha256=store.digest(file)
+        ),
+    )
+    started = time.monotonic()
+    try:
+        opened = Index.open(copy, describer=DESCRIBER)
+        list(opened.search("0.png", top=None))
+        opened.info()
+        seen = False
+    except (Damaged, InvalidInput):
+        seen = True
+    assert time.monotonic() - started < 10
+    harmless = statement.startswith("INSERT INTO skipped SELECT") or "key = '" in statement
+    assert seen != harmless
+
+
+def test_a_look_up_ends(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("manifind.index.catalogue.STEPS_AT_A_TIME", 1)
+    monkeypatch.setattr("manifind.index.catalogue.STEPS_A_BYTE", 0)
+    with pytest.raises(Damaged, match="interrupted"):
+        Index.open(copy, describer=DESCRIBER)
+
+
+def test_all_photos_can_be_listed_within_the_steps(tmp_path: Path) -> None:
+    """The fewest bytes a photo, and the most steps."""
+    records = [ImageRecord(i, f"{i}", f"{i}", 1, 1, 1, 1) for i in range(20_000)]
+    skipped = [SkippedRecord(f"{i}x", "", None, None, None) for i in range(20_000)]
+    (tmp_path / "images-1.sqlite").write_bytes(Catalogue.of(records, skipped).to_bytes())
+    opened = Catalogue.open(tmp_path / "images-1.sqlite")
+    assert len(opened.images) == len(opened.skipped) == 20_000
+    opened.close()
 
 
 def test_photos_gone_or_changed_are_told_and_are_no_damage(whole: Path, tmp_path: Path) -> None:

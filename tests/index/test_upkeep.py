@@ -475,7 +475,7 @@ def test_a_long_build_is_announced_and_one_that_cannot_fit_is_refused(
     assert told.photos == 8
     assert told.regions == pytest.approx(len(made.boxes), rel=0.3)
     assert 0 < told.seconds < 60
-    assert told.kept == pytest.approx(made.info()["bytes"], rel=0.7)
+    assert told.finished == pytest.approx(made.info()["bytes"], rel=0.7)
     assert "8 photos to describe" in str(told)
     with pytest.raises(InvalidInput, match=r"memory is 1\.0 MiB, and a graph of .* regions needs 5\d\d MiB"):
         Index.create(tmp_path / "small.manifind", folder, describer=describer, memory=2**20, **PARAMETERS)
@@ -750,8 +750,10 @@ def test_an_index_made_anew_at_the_same_place_is_noticed(made: Index, folder: Pa
 
 
 def test_closing_twice_is_closing(made: Index) -> None:
+    assert repr(made) == f"Index({str(made.path)!r}: 8 photos of {made.root}, generation 1)"
     made.close()
     made.close()
+    assert repr(made) == f"Index({str(made.path)!r}, closed)"
 
 
 def test_copies_and_broken_photos_are_not_read_again_while_they_are_the_same(

@@ -10,13 +10,15 @@ import uvicorn
 
 from manifind.index import Index
 from manifind.serve import Settings, create_app
+from manifind.serve.run import configured
 
 
 @contextmanager
 def running(index: Index, settings: Settings | None = None) -> Iterator[str]:
     """Serve an index while the block runs; gives the address."""
-    app = create_app(index, settings)
-    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error", ws="none", timeout_graceful_shutdown=5)
+    settings = settings or Settings()
+    config = configured(create_app(index, settings), settings)
+    config.host, config.port, config.timeout_graceful_shutdown = "127.0.0.1", 0, 5
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

@@ -92,7 +92,9 @@ def test_only_files_of_the_page_are_served(path: str, address: str) -> None:
     assert b"import" not in answer
 
 
-def test_a_link_out_of_the_collection_is_not_followed(photos: Path, tmp_path: Path) -> None:
+def test_a_link_out_of_the_collection_is_not_followed(
+    photos: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     folder, outside = tmp_path / "photos", tmp_path / "outside"
     folder.mkdir()
     outside.mkdir()
@@ -106,6 +108,7 @@ def test_a_link_out_of_the_collection_is_not_followed(photos: Path, tmp_path: Pa
     assert "link.png" in keys
     view = {"key": "link.png", "box": [10, 10, 200, 200]}
     with running(index) as address, httpx.Client(base_url=address, timeout=30) as client:
+        assert "1 of 4 photos are links out of their folder; use --follow-links" in caplog.text
         assert "link out of the collection" in refused(client.get("/api/picture?key=link.png"), 403)
         refused(client.post("/api/search", json={"views": [view]}), 403)
         archive = client.get("/api/search.zip", params={"q": "k:in-1.png", "top": 10}).content
@@ -189,7 +192,8 @@ def test_a_photo_with_something_behind_it_is_only_ever_shown_as_its_pixels(clien
 
 def test_bombs_leave_memory_as_it_was(client: httpx.Client) -> None:
     more_than_it_says = png(2000, 2000, zlib.compress(bytes(300_000_000)))
-    client.post("/api/uploads", content=more_than_it_says)
+    for i in range(10):  # what is kept of photos that were decoded is as much as it will be
+        client.post("/api/uploads", content=more_than_it_says + bytes([100 + i]))
     before = resident()
     for i in range(10):
         for data in (BAD["a bomb of pixels"], more_than_it_says + bytes([i]), BAD["random"]):
@@ -349,7 +353,7 @@ def test_odd_requests_do_no_harm(request_text: str, address: str) -> None:
             raw.sendall(request_text.encode("latin-1"))
             raw.shutdown(socket.SHUT_WR)
             answer = b"".join(iter(lambda: raw.recv(65536), b""))
-        except (ConnectionError, TimeoutError):
+        except OSError:
             return  # hung up on, which is an answer too
     status = int(answer.split()[1]) if answer.startswith(b"HTTP/") else 400
     assert status < 500

@@ -63,6 +63,8 @@ def test_it_serves_until_it_is_interrupted(index: Index) -> None:
         assert httpx.get(f"{address[1]}api/health").status_code == 200
         assert httpx.get(f"{address[1]}api/info").status_code == 401
         assert httpx.get(address[0]).status_code == 303
+        shown = httpx.get(f"{address[1]}metrics", headers={"Authorization": "Bearer for this test"}).text
+        assert 'manifind_event_loop_info{loop="uvloop"}' in shown
         service.send_signal(signal.SIGINT)
         assert service.wait(20) == 0
         assert "Traceback" not in service.stderr.read()

@@ -4,19 +4,25 @@ Runs where a Chromium is found (on the path, or named by MANIFIND_CHROMIUM). Scr
 ``build/screenshots``, to be looked at.
 """
 
+import csv
+import io
 import json
 import os
 import re
 import shutil
+import unicodedata
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, Route, expect, sync_playwright
 
 from manifind.index import Index
+from manifind.pages.text import visible
 from manifind.serve import Settings
 from tests.serve.conftest import planted
 from tests.serve.running import running
@@ -270,14 +276,14 @@ def test_three_ways_are_seen_side_by_side(page: Page, repository: Path) -> None:
     assert "compare=1" in page.url
     columns = page.locator(".column").all()
     assert [column.locator("h3").inner_text() for column in columns] == [
-        "Regional diffusion",
-        "Global diffusion",
-        "Plain similarity",
+        "Parts of photos, followed from photo to photo",
+        "Whole photos, followed",
+        "Just look-alikes",
     ]
     keys = columns[0].locator("li").evaluate_all("all => all.map((one) => one.dataset.key)")
     assert set(keys[:6]) == FIRST
     kept(page, "compare", repository)
-    page.get_by_text("Plain similarity").first.click()
+    page.get_by_text("Just look-alikes").first.click()
     expect(page.locator(".gallery")).to_be_visible()
     assert "method=plain" in page.url
 
@@ -323,16 +329,142 @@ def test_an_upload_that_is_gone_says_so(page: Page) -> None:
     expect(page.locator(".gone-note")).to_contain_text("upload it again")
 
 
-def test_results_can_be_downloaded(page: Page, tmp_path: Path) -> None:
+def test_those_above_the_line_can_be_downloaded_and_all(page: Page, tmp_path: Path) -> None:
     page.goto(SEARCH)
     keys = shown(page)
-    for kind, name in (("JSON", "results.json"), ("CSV", "results.csv"), ("Photos (zip)", "photos.zip")):
-        with page.expect_download() as download:
-            page.get_by_role("link", name=kind, exact=True).click()
-        download.value.save_as(tmp_path / name)
-    found = json.loads((tmp_path / "results.json").read_text())
-    assert [one["key"] for one in found["results"]] == keys
-    assert (tmp_path / "photos.zip").read_bytes().startswith(b"PK")
+    order = page.locator(".gallery > li:not(.filler)").evaluate_all(
+        "all => all.map((one) => one.dataset.key ?? 'line')"
+    )
+    likely = order.index("line")
+    assert 6 <= likely < len(keys)
+    for count, label in ((likely, f"Download the {likely}"), (len(keys), f"Download all {len(keys)}")):
+        for kind, name in (("JSON", "results.json"), ("CSV", "results.csv"), ("Photos (zip)", "photos.zip")):
+            with page.expect_download() as download:
+                page.get_by_role("group", name=label).get_by_role("link", name=kind, exact=True).click()
+            assert download.value.suggested_filename == name
+            download.value.save_as(tmp_path / name)
+        found = json.loads((tmp_path / "results.json").read_text())
+        assert [one["key"] for one in found["results"]] == keys[:count]
+        rows = list(csv.DictReader(io.StringIO((tmp_path / "results.csv").read_text())))
+        assert [row["likely"] for row in rows] == (["yes"] * likely + ["no"] * len(keys))[:count]
+        with zipfile.ZipFile(tmp_path / "photos.zip") as archive:
+            assert len(archive.namelist()) == 1 + count
+
+
+def test_the_hint_speaks_of_what_is_drawn(page: Page) -> None:
+    page.goto("/?q=k:first-0.png")
+    shown(page)
+    expect(page.locator(".hint")).to_have_text("The whole photo is searched for. Draw a box round the object.")
+    old = page.url
+    draw(page, BOX)
+    settled(page, old=old)
+    expect(page.locator(".hint")).to_have_text("Move or resize the box, or draw another.")
+    old = page.url
+    page.locator(".box").first.hover()
+    page.get_by_role("button", name="Remove box 1").click()
+    settled(page, old=old)
+    expect(page.locator(".hint")).to_have_text("The whole photo is searched for. Draw a box round the object.")
+
+
+def test_the_main_screen_speaks_to_people(page: Page, repository: Path) -> None:
+    page.goto(SEARCH)
+    shown(page)
+    words = page.locator("body").inner_text().lower()
+    assert "diffusion" not in words
+    ways = page.locator(".methods label")
+    expect(ways.nth(0)).to_have_attribute("title", "Regional diffusion")
+    expect(ways.nth(2)).to_have_text("Just look-alikes")
+    expect(page.locator(".score").first).to_have_attribute("title", re.compile("do not compare"))
+    kept(page, "words", repository)
+    page.goto("/?tab=health")
+    expect(page.get_by_text("For engineers")).to_be_visible()
+    expect(page.get_by_text("gamma", exact=True)).to_be_hidden()
+    page.get_by_text("For engineers").click()
+    expect(page.get_by_text("gamma", exact=True)).to_be_visible()
+
+
+def test_a_picture_that_does_not_come_says_why(browser: Browser, tmp_path: Path, repository: Path) -> None:
+    """A collection of links is a wall of reasons, not of broken pictures."""
+    folder, elsewhere = tmp_path / "photos", tmp_path / "elsewhere"
+    folder.mkdir()
+    elsewhere.mkdir()
+    for number in range(5):
+        planted(6100 + number, 1, (30 * number, 10)).save(elsewhere / f"{number}.png")
+        (folder / f"{number}.png").symlink_to(elsewhere / f"{number}.png")
+    index = Index.create(tmp_path / "x.manifind", folder, k=5, query_k=5)
+    with running(index) as address:
+        page = opened(browser, address)
+        for path, tile in (("/?q=k:0.png&q=k:1.png", ".card"), ("/?tab=browse", ".cell"), ("/", ".pick")):
+            page.goto(path)
+            expect(page.locator(f"{tile} .gone-why").first).to_contain_text("serve with --follow-links")
+            if tile == ".card":
+                expect(page.locator(".editor .gone-why")).to_be_visible()
+            kept(page, f"links{path[2:5].replace('=', '-').replace('?', '')}", repository)
+        leave(page, address)
+
+
+def test_a_picture_is_asked_for_again_while_the_service_is_busy(browser: Browser, address: str) -> None:
+    page = opened(browser, address)
+    refused: list[str] = []
+
+    def answer(route: Route) -> None:
+        if refused.count(route.request.url) < 2:
+            refused.append(route.request.url)
+            route.fulfill(status=503, headers={"Retry-After": "0"}, json={"error": "busy."})
+        else:
+            route.continue_()
+
+    page.route("**/api/picture*first-1.png*", answer)
+    page.goto(SEARCH)
+    card = page.locator(".card[data-key='first-1.png'] img")
+    card.scroll_into_view_if_needed()
+    page.wait_for_function("one => one.complete && one.naturalWidth > 0", arg=card.element_handle())
+    assert refused
+    leave(page, address)
+
+
+# -- names that others chose ------------------------------------------------------------------------------------------
+
+
+def test_nothing_in_a_name_stays_unseen(browser: Browser, tmp_path: Path, repository: Path) -> None:
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    turned, unseen = "holiday\u202egnp.exe.png", "a\u200bb.png"
+    names = (turned, unseen, "شب‌ها.png", "plain.png")
+    for number, name in enumerate(names):
+        planted(6000 + number, 1, (30 * number, 10)).save(folder / name)
+    index = Index.create(tmp_path / "x.manifind", folder, k=5, query_k=5)
+    with running(index) as address:
+        page = opened(browser, address)
+        page.goto(f"/?{urlencode([('q', f'k:{name}') for name in names])}")
+        assert set(shown(page)) >= set(names[:3])
+        text = page.locator("body").inner_text()
+        assert "holiday\\u202egnp.exe.png" in text
+        assert "a\\u200bb.png" in text
+        assert "شب‌ها.png" in text
+        kept(page, "names", repository)
+        card = page.locator(".card", has_text="u202e")
+        expect(card.locator(".look")).to_have_attribute("aria-label", re.compile(r"holiday\\u202egnp"))
+        card.locator(".look").click()
+        expect(page.get_by_role("dialog").get_by_role("heading", level=2)).to_have_text("holiday\\u202egnp.exe.png")
+        page.goto("/?tab=browse")
+        expect(page.locator(".cell").first).to_be_visible()
+        said = page.evaluate("document.body.innerText + [...document.querySelectorAll('*')].flatMap("
+                             "(one) => [one.title, one.ariaLabel, one.alt]).join()")  # fmt: skip
+        assert "\u202e" not in said
+        assert "\u200b" not in said
+        leave(page, address)
+
+
+def test_the_page_and_the_terminal_write_the_same_characters_out(page: Page) -> None:
+    page.goto("/")
+    samples = [chr(code) for code in range(0x110000) if unicodedata.category(chr(code)) != "Cn"]
+    joined = [
+        before + here for before in ("a", "ه", "क", "❤", "👨", "🏽", "\ufe0f", "") for here in "\u200c\u200d\ufe0f"
+    ]
+    script = "async (all) => { const { visible } = await import('/page/text.js'); return all.map(visible).join(' '); }"
+    whole = [one for one in samples if not "\ud800" <= one <= "\udfff"]
+    assert page.evaluate(script, whole + joined) == " ".join(map(visible, whole + joined))
 
 
 # -- the collection ---------------------------------------------------------------------------------------------------

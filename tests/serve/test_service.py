@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 import re
 import shutil
 import socket
@@ -149,6 +150,16 @@ def test_results_can_be_taken_away_as_a_table_and_an_archive(client: httpx.Clien
         names = archive.namelist()
         assert names == ["results.csv", *(f"photos/{i:03d}-{key}" for i, key in enumerate(keys, 1))]
         assert archive.read(names[1]) == (photos / keys[0]).read_bytes()
+
+
+def test_an_archive_keeps_the_dates_and_folders_of_the_files(client: httpx.Client, photos: Path) -> None:
+    file = photos / "more" / "none-007.jpg"
+    os.utime(file, (1_000_000_000, 1_000_000_000))
+    words = {"q": "k:more/none-007.jpg", "top": "1"}
+    with zipfile.ZipFile(io.BytesIO(client.get("/api/search.zip", params=words).content)) as archive:
+        entry = archive.getinfo("photos/more/001-none-007.jpg")
+        assert entry.date_time[:5] == time.localtime(1_000_000_000)[:5]
+        assert archive.read(entry) == file.read_bytes()
 
 
 # -- browsing ---------------------------------------------------------------------------------------------------------
@@ -338,14 +349,79 @@ def test_a_token_is_demanded_where_there_is_one(index: Index) -> None:
         assert client.get("/api/info").status_code == 200  # the client keeps the cookie
 
 
+@pytest.mark.parametrize("token", ["sésame", "сезам", "ひらけごま", "a b&c=d+e%f"])
+def test_a_token_may_have_any_letters(token: str, index: Index) -> None:
+    with running(index, Settings(token=token)) as address, httpx.Client(base_url=address) as client:
+        shown = {b"Authorization": b"Bearer " + token.encode()}
+        assert client.get("/api/health", headers=shown).status_code == 200
+        assert client.get("/api/info").status_code == 401
+        assert client.get("/api/info", headers=shown).status_code == 200
+        assert (
+            client.get("/api/info", headers={b"Authorization": b"Bearer " + token.encode() + b"\xff"}).status_code
+            == 401
+        )
+        if token == "sésame":  # noqa: S105
+            assert client.get("/api/info", headers={b"Authorization": token.encode("latin-1")}).status_code == 200
+        assert client.get("/", params={"token": token}).status_code == 303
+        assert client.get("/api/info").status_code == 200
+
+
+@pytest.mark.parametrize("path", ["//evil.example/", "///evil.example/", "/%5cevil.example/", "//evil.example/%2e%2e"])
+def test_a_token_in_an_address_leads_nowhere_else(path: str, index: Index) -> None:
+    with running(index, Settings(token=TOKEN)) as address:
+        host, port = address.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=10) as raw:
+            raw.sendall(f"GET {path}?token={TOKEN} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+            answer = b"".join(iter(lambda: raw.recv(65536), b"")).decode()
+        assert answer.split()[1] == "303"
+        to = re.search(r"location: (\S+)", answer)
+        assert to is not None
+        assert re.match(r"/[^/\\]", to[1])
+
+
 def test_another_name_or_another_site_is_refused(client: httpx.Client) -> None:
     assert client.get("/api/info", headers={"Host": "evil.example"}).status_code == 421
     assert client.get("/api/info", headers={"Host": "["}).status_code == 421
     body = {"views": [{"key": "first-0.png"}]}
-    for headers in ({"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"}, {"Origin": "null"}):
+    elsewhere = [
+        {"Origin": "https://evil.example"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Origin": "null"},
+        {"Origin": "http://["},
+        {"Origin": "http://[::1"},
+    ]
+    for headers in elsewhere:
         assert client.post("/api/search", json=body, headers=headers).status_code == 403
     same = {"Origin": str(client.base_url).rstrip("/"), "Sec-Fetch-Site": "same-origin"}
     assert client.post("/api/search", json=body, headers=same).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/search?q=k:first-0.png",
+        "/api/search.csv?q=k:first-0.png",
+        "/api/search.zip?q=k:first-0.png",
+        "/api/picture?key=first-0.png&box=1,1,99,99",
+        "/api/photos",
+        "/api/folders",
+        "/api/info",
+        "/metrics",
+    ],
+)
+def test_another_site_cannot_make_the_service_work(path: str, client: httpx.Client) -> None:
+    """A picture in another site's page asks without its reader's knowing: it is answered as a form of it would be."""
+    for headers in (
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Origin": "https://evil.example"},
+        {"Sec-Fetch-Site": "same-site"},
+    ):
+        assert client.get(path, headers=headers).status_code == 403
+    assert client.get(path, headers={"Sec-Fetch-Site": "same-origin"}).status_code == 200
+    assert client.get(path, headers={"Sec-Fetch-Site": "none"}).status_code == 200  # typed by hand
+    assert client.get("/", headers={"Sec-Fetch-Site": "cross-site"}).status_code == 200  # a link to the page
+    assert client.get("/api/health", headers={"Sec-Fetch-Site": "cross-site"}).status_code == 200
 
 
 def test_other_sites_may_ask_only_if_told_so(index: Index, client: httpx.Client) -> None:

@@ -2,8 +2,8 @@
 
 On global descriptors: `NearestImages`, `AverageQueryExpansion`, `AlphaQueryExpansion`, `SpatiallyConstrainedMatching`,
 `HelloNeighbor`, `DatabaseAugmentation`, `KReciprocal`, `GlobalDiffusion`. On regions: `RegionMatch`,
-`RegionMatchExpansion`, `RegionalDiffusion`, `CompactDiffusion`. On photos, by their local descriptors:
-`HammingQueryExpansion`.
+`RegionMatchExpansion`, `RegionalDiffusion`, `UnnormalisedDiffusion`, `CompactDiffusion`. On photos, by their local
+descriptors: `HammingQueryExpansion`.
 """
 
 from manifind.baselines.alpha_expansion import AlphaQueryExpansion
@@ -18,6 +18,7 @@ from manifind.baselines.rmatch import RegionMatch
 from manifind.baselines.rmatch_expansion import RegionMatchExpansion
 from manifind.baselines.scorer import ImageScorer
 from manifind.baselines.scsm import SpatiallyConstrainedMatching
+from manifind.baselines.unnormalised import UnnormalisedDiffusion
 
 __all__ = [
     "AlphaQueryExpansion",
@@ -34,4 +35,5 @@ __all__ = [
     "RegionMatchExpansion",
     "RegionalDiffusion",
     "SpatiallyConstrainedMatching",
+    "UnnormalisedDiffusion",
 ]

@@ -1,11 +1,11 @@
 """αQE: query expansion weighted by similarity."""
 
 from manifind.baselines.nearest import NearestImages, unit
+from manifind.baselines.scorer import Collection
 from manifind.checks import real_number, whole_number
 from manifind.graph import kernel
-from manifind.layout import Layout
 from manifind.ranking import best_first
-from manifind.types import FloatArray, Progress
+from manifind.types import FloatArray
 
 
 class AlphaQueryExpansion(NearestImages):
@@ -29,10 +29,10 @@ class AlphaQueryExpansion(NearestImages):
         self.neighbours = neighbours
         self.alpha = alpha
 
-    def _keep(self, vectors: FloatArray, layout: Layout, progress: Progress | None) -> None:
+    def _keep(self, collection: Collection) -> None:
         whole_number(self.neighbours, "neighbours")
         real_number(self.alpha, "alpha", above=0)
-        super()._keep(vectors, layout, progress)
+        super()._keep(collection)
 
     def _global_scores(self, query: FloatArray) -> FloatArray:
         similarities = super()._global_scores(query)

@@ -3,9 +3,8 @@
 import numpy as np
 
 from manifind.baselines.nearest import NearestImages, unit
+from manifind.baselines.scorer import Collection
 from manifind.checks import whole_number
-from manifind.layout import Layout
-from manifind.types import FloatArray, Progress
 
 BLOCK_BYTES = 2**24
 
@@ -27,10 +26,10 @@ class DatabaseAugmentation(NearestImages):
     def __init__(self, *, neighbours: int = 20) -> None:
         self.neighbours = neighbours
 
-    def _keep(self, vectors: FloatArray, layout: Layout, progress: Progress | None) -> None:
+    def _keep(self, collection: Collection) -> None:
         k = whole_number(self.neighbours, "neighbours")
-        super()._keep(vectors, layout, progress)
-        plain, (ids, _) = self.global_vectors_, self._other_images(k, progress)
+        super()._keep(collection)
+        plain, (ids, _) = self.global_vectors_, self._other_images(k, collection)
         weights = (1 - np.arange(1, ids.shape[1] + 1) / k).astype(np.float32)
         augmented = np.empty_like(plain)
         step = max(1, BLOCK_BYTES // (4 * plain.shape[1] * max(1, ids.shape[1])))

@@ -1,10 +1,10 @@
 """AQE: average query expansion."""
 
 from manifind.baselines.nearest import NearestImages, unit
+from manifind.baselines.scorer import Collection
 from manifind.checks import whole_number
-from manifind.layout import Layout
 from manifind.ranking import best_first
-from manifind.types import FloatArray, Progress
+from manifind.types import FloatArray
 
 
 class AverageQueryExpansion(NearestImages):
@@ -25,9 +25,9 @@ class AverageQueryExpansion(NearestImages):
     def __init__(self, *, neighbours: int = 5) -> None:
         self.neighbours = neighbours
 
-    def _keep(self, vectors: FloatArray, layout: Layout, progress: Progress | None) -> None:
+    def _keep(self, collection: Collection) -> None:
         whole_number(self.neighbours, "neighbours")
-        super()._keep(vectors, layout, progress)
+        super()._keep(collection)
 
     def _global_scores(self, query: FloatArray) -> FloatArray:
         best = best_first(super()._global_scores(query), self.neighbours)

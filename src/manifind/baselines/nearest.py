@@ -2,38 +2,41 @@
 
 import numpy as np
 
-from manifind.baselines.scorer import ImageScorer
+from manifind.baselines.scorer import Asked, Collection, ImageScorer
 from manifind.graph import Neighbours, exact_neighbours
-from manifind.layout import Layout, aggregate, aggregate_one
-from manifind.types import FloatArray, Progress
+from manifind.types import FloatArray
 
 
 class NearestImages(ImageScorer):
     """Rank images by the similarity of their global descriptor to the query's.
 
-    The global descriptor is the sum of the region descriptors at unit norm, as in R-MAC (Tolias et al., ICLR 2016): the
-    search by nearest neighbours that the paper's tables start from, and that the other global methods start from too.
+    Unless others are given, global descriptors are the sum of the region descriptors at unit norm, as in R-MAC (Tolias
+    et al., ICLR 2016): the search by nearest neighbours that the paper's tables start from, and that the other global
+    methods start from too.
     """
 
     global_vectors_: FloatArray
 
-    def _keep(self, vectors: FloatArray, layout: Layout, progress: Progress | None) -> None:  # noqa: ARG002
-        self.global_vectors_ = vectors if len(layout.images) == len(vectors) else aggregate(vectors, layout)
+    def _keep(self, collection: Collection) -> None:
+        self.global_vectors_ = collection.whole
 
-    def _scores(self, query: FloatArray) -> FloatArray:
-        return self._global_scores(aggregate_one(query)[0])
+    def _scores(self, asked: Asked) -> FloatArray:
+        return self._global_scores(asked.whole)
 
     def _global_scores(self, query: FloatArray) -> FloatArray:
         """Return the score of each image for the global descriptor (d,) of one query."""
         scores: FloatArray = self.global_vectors_ @ query
         return scores
 
-    def _other_images(self, k: int, progress: Progress | None) -> Neighbours:
+    def _other_images(self, k: int, collection: Collection) -> Neighbours:
         """Return the `k` images most similar to each, without itself, or all others where there are fewer."""
         count = len(self.global_vectors_)
         if count == 1:
             return Neighbours(np.empty((1, 0), np.int32), np.empty((1, 0), np.float32))
-        return exact_neighbours(self.global_vectors_, min(k, count - 1), progress=progress)
+        k = min(k, count - 1)
+        if collection.find is not None:
+            return collection.find(self.global_vectors_, k, collection.progress)
+        return exact_neighbours(self.global_vectors_, k, progress=collection.progress)
 
 
 def unit(vector: FloatArray) -> FloatArray:

@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from manifind.baselines.scorer import ImageScorer
-from manifind.layout import Layout
-from manifind.types import FloatArray, Progress
+from manifind.baselines.scorer import Asked, Collection, ImageScorer
+from manifind.types import FloatArray
 
 BLOCK_BYTES = 2**24
 
@@ -18,10 +17,13 @@ class RegionMatch(ImageScorer):
 
     vectors_: FloatArray
 
-    def _keep(self, vectors: FloatArray, layout: Layout, progress: Progress | None) -> None:  # noqa: ARG002
-        self.vectors_ = vectors
+    def _keep(self, collection: Collection) -> None:
+        self.vectors_ = collection.vectors
 
-    def _scores(self, query: FloatArray) -> FloatArray:
+    def _scores(self, asked: Asked) -> FloatArray:
+        return self._match(asked.regions)
+
+    def _match(self, query: FloatArray) -> FloatArray:
         starts = self.layout_.starts
         scores = np.empty(len(self.layout_.images), np.float32)
         rows = max(1, BLOCK_BYTES // (4 * len(query)))

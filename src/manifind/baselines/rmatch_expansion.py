@@ -4,10 +4,10 @@ import numpy as np
 
 from manifind.baselines.nearest import unit
 from manifind.baselines.rmatch import RegionMatch
+from manifind.baselines.scorer import Asked, Collection
 from manifind.checks import whole_number
-from manifind.layout import Layout
 from manifind.ranking import best_first
-from manifind.types import FloatArray, Progress
+from manifind.types import FloatArray
 
 
 class RegionMatchExpansion(RegionMatch):
@@ -27,14 +27,15 @@ class RegionMatchExpansion(RegionMatch):
     def __init__(self, *, neighbours: int = 5) -> None:
         self.neighbours = neighbours
 
-    def _keep(self, vectors: FloatArray, layout: Layout, progress: Progress | None) -> None:
+    def _keep(self, collection: Collection) -> None:
         whole_number(self.neighbours, "neighbours")
-        super()._keep(vectors, layout, progress)
+        super()._keep(collection)
 
-    def _scores(self, query: FloatArray) -> FloatArray:
+    def _scores(self, asked: Asked) -> FloatArray:
         starts = self.layout_.starts
+        query = asked.regions
         expanded = query.copy()
-        for image in best_first(super()._scores(query), self.neighbours):
+        for image in best_first(self._match(query), self.neighbours):
             regions = self.vectors_[starts[image] : starts[image + 1]]
             expanded += regions[np.argmax(regions @ query.T, axis=0)]
-        return super()._scores(unit(expanded))
+        return self._match(unit(expanded))

@@ -3,10 +3,10 @@
 import numpy as np
 
 from manifind.baselines.nearest import NearestImages
+from manifind.baselines.scorer import Collection
 from manifind.checks import whole_number
-from manifind.layout import Layout
 from manifind.ranking import best_first
-from manifind.types import FloatArray, Progress
+from manifind.types import FloatArray
 
 
 class SpatiallyConstrainedMatching(NearestImages):
@@ -33,9 +33,9 @@ class SpatiallyConstrainedMatching(NearestImages):
     def __init__(self, *, neighbours: int = 10) -> None:
         self.neighbours = neighbours
 
-    def _keep(self, vectors: FloatArray, layout: Layout, progress: Progress | None) -> None:
+    def _keep(self, collection: Collection) -> None:
         whole_number(self.neighbours, "neighbours")
-        super()._keep(vectors, layout, progress)
+        super()._keep(collection)
 
     def _global_scores(self, query: FloatArray) -> FloatArray:
         similarities = super()._global_scores(query)

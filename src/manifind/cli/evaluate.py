@@ -5,13 +5,15 @@ from typing import Any
 
 import click
 
+from manifind.cli.describing import WHITEN, describer_of, describing, settings_of
 from manifind.cli.terminal import err, plain_errors, progress_bars, write_page
-from manifind.describe import POOLINGS, load_describer
 from manifind.evaluate import command as evaluation
 from manifind.evaluate.cache import usual_folder
-from manifind.evaluate.evaluation import FIGURES, as_csv, as_json, as_table
+from manifind.evaluate.curves import FIGURES
+from manifind.evaluate.measures import DEFINITIONS
 from manifind.evaluate.methods import METHODS as EVALUATED
 from manifind.evaluate.published import known_descriptors
+from manifind.evaluate.writing import as_csv, as_json, as_table
 
 
 @click.command(
@@ -44,7 +46,7 @@ from manifind.evaluate.published import known_descriptors
 @click.option(
     "--ap",
     "definition",
-    type=click.Choice(["trapezoid", "mean"]),
+    type=click.Choice(list(DEFINITIONS)),
     default="trapezoid",
     show_default=True,
     help="The definition of average precision.",
@@ -52,14 +54,18 @@ from manifind.evaluate.published import known_descriptors
 @click.option(
     "--figure",
     "figures",
-    type=click.Choice(["all", *FIGURES]),
     multiple=True,
-    help="A figure of the paper, on the first --truth; may be repeated.",
+    help=f"A figure of the paper: {', '.join(FIGURES)}, or all; NAME:parameter=value; may be repeated.",
+)
+@click.option(
+    "--recipe",
+    type=click.Choice(evaluation.RECIPES),
+    help="paper: every row of the paper's tables and every figure that the data allow, beside the paper's values.",
 )
 @click.option("--descriptors", help="What the descriptors are, to stand beside published figures of the same.")
-@click.option("--query-counts", is_flag=True, help="A query's own photo may be among its positives.")
-@click.option("--backbone", default="mobilenet_v2", show_default=True, help="The network that describes photos.")
-@click.option("--pooling", type=click.Choice(list(POOLINGS)), help="How photos' regions are pooled.")
+@click.option("--query-counts", is_flag=True, help="A query's own photo counts as any other; else it is passed over.")
+@describing
+@WHITEN
 @click.option(
     "--cache", type=click.Path(path_type=Path), help="Where rankings are kept; ~/.cache/manifind/evaluate by default."
 )
@@ -79,7 +85,10 @@ def evaluate(
     debug: bool,
     /,
     backbone: str,
+    whiten: str,
     pooling: str | None,
+    scales: tuple[float, ...] | None,
+    long_side: int | None,
     cache: Path | None,
     no_cache: bool,
     output: Path | None,
@@ -88,12 +97,12 @@ def evaluate(
     html: Path | None,
     **asked: Any,
 ) -> None:
-    """Measure methods on COLLECTION: a folder of photos, or descriptors."""
+    """Measure methods on COLLECTION: an index, a folder of photos, or descriptors."""
     with plain_errors(debug, "interrupted; what was measured is kept, and the same command goes on from there."):
-        settings: dict[str, Any] = {} if pooling is None else {"pooling": pooling}
-        wanted = evaluation.Asked(**asked, cache=None if no_cache else cache or usual_folder())
+        wanted = evaluation.Request(**asked, cache=None if no_cache else cache or usual_folder())
+        settings = settings_of(pooling or wanted.pooling, scales, long_side)
         with progress_bars(hidden=as_json_ or as_csv_) as progress:
-            answer = evaluation.run(wanted, lambda: load_describer(backbone, **settings), progress, err.print)
+            answer = evaluation.run(wanted, lambda: describer_of(backbone, whiten, **settings), progress, err.print)
         if html is not None:
             write_page(html, answer.page())
         for file in [] if output is None else answer.write(output):
@@ -101,4 +110,4 @@ def evaluate(
         if as_json_ or as_csv_:
             click.echo((as_json if as_json_ else as_csv)(answer.evaluation), nl=False)
         else:
-            click.echo(as_table(answer.evaluation))
+            click.echo(as_table(answer.evaluation, paper=wanted.recipe == evaluation.PAPER))

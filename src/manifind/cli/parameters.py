@@ -1,10 +1,12 @@
 """What options take that click does not know: boxes, photos with boxes, amounts of memory."""
 
-import re
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
 import click
+
+LONGEST = 32
+"""Characters of an amount of memory: what is longer is none."""
 
 
 class BoxType(click.ParamType[tuple[float, ...]]):
@@ -54,15 +56,16 @@ class BytesType(click.ParamType[int]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Return the number of bytes."""
-        match = re.fullmatch(r"([0-9.]+)\s*([a-z]*)", str(value).strip().lower())
-        try:
-            return int(float(match[1]) * self.units[match[2]]) if match else self.fail_on(value, param, ctx)
-        except (KeyError, ValueError):
-            return self.fail_on(value, param, ctx)
+        text = str(value).strip().lower()
+        number = text.rstrip("abcdefghijklmnopqrstuvwxyz")
+        if len(text) > LONGEST or not number.rstrip().replace(".", "", 1).isdecimal():
+            self.fail_on(value, param, ctx)
+        unit = text[len(number) :]
+        return int(float(number) * self.units[unit]) if unit in self.units else self.fail_on(value, param, ctx)
 
     def fail_on(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> NoReturn:
         """Say what would do."""
-        self.fail(f"{value!r} is no amount of memory; give 4GiB, say.", param, ctx)
+        self.fail(f"{str(value)[:80]!r} is no amount of memory; give 4GiB, say.", param, ctx)
 
 
 BOX, ALSO, BYTES = BoxType(), AlsoType(), BytesType()

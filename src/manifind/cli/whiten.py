@@ -2,9 +2,11 @@
 
 import csv
 from pathlib import Path
+from typing import Any
 
 import click
 
+from manifind.cli.describing import describing, settings_of
 from manifind.cli.terminal import out, plain_errors, progress_bars
 from manifind.describe import load_describer, whitening_from_pairs
 from manifind.errors import InvalidInput
@@ -13,10 +15,10 @@ from manifind.errors import InvalidInput
 @click.command()
 @click.argument("pairs", type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The file to write, .npz.")
-@click.option("--backbone", default="mobilenet_v2", show_default=True, help="The network to learn it for.")
+@describing
 @click.option("--dimension", type=click.IntRange(min=1), default=512, show_default=True)
 @click.pass_obj
-def whiten(debug: bool, pairs: Path, output: Path, backbone: str, dimension: int) -> None:
+def whiten(debug: bool, /, pairs: Path, output: Path, backbone: str, dimension: int, **described: Any) -> None:
     """Learn a whitening from photos that show the same thing.
 
     PAIRS is a CSV file with two photos a line, their paths taken from where it lies.
@@ -33,7 +35,7 @@ def whiten(debug: bool, pairs: Path, output: Path, backbone: str, dimension: int
         with progress_bars(hidden=False) as progress:
             learnt = whitening_from_pairs(
                 files,
-                load_describer(backbone, whitening=None),
+                load_describer(backbone, whitening=None, **settings_of(**described)),
                 dimension=dimension,
                 progress=lambda done, total: progress("photos", done, total),
             )

@@ -7,7 +7,7 @@
 from typing import TYPE_CHECKING, Any
 
 from manifind.describe.ahead import read_ahead
-from manifind.describe.backbone import Backbone, BackboneSpec, OnnxBackbone, default_backbone, load_backbone
+from manifind.describe.backbone import Backbone, BackboneSpec, OnnxBackbone, load_backbone
 from manifind.describe.describer import ZOOMS, Describer, Regions, load_describer, shipped_moments
 from manifind.describe.folder import Found, Skipped, key_of, key_to_path, list_photos
 from manifind.describe.learn import whitening_from_pairs
@@ -38,7 +38,6 @@ __all__ = [
     "Unreadable",
     "Whitening",
     "content_hash",
-    "default_backbone",
     "key_of",
     "key_to_path",
     "learn_pca",

@@ -154,11 +154,6 @@ class OnnxBackbone:
         return np.asarray(made[0])
 
 
-def default_backbone(*, threads: int | None = None) -> OnnxBackbone:
-    """Return the network that comes with manifind: MobileNetV2, trained on ImageNet."""
-    return OnnxBackbone(NETWORKS / f"{DEFAULT}.onnx", threads=threads)
-
-
 def load_backbone(name_or_path: str | os.PathLike[str] = DEFAULT, *, threads: int | None = None) -> OnnxBackbone:
     """Return a network that comes with manifind, by its name, or anybody's from an ONNX file."""
     shipped = shipped_networks()

@@ -25,9 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import scipy.linalg
 import scipy.sparse as sp
-from scipy.sparse.csgraph import connected_components
 
 from manifind.diffusion.seeding import Seed, dense
 from manifind.kernels.cpu.products import multiply
@@ -78,6 +76,8 @@ def decompose(S: sp.csr_array, rank: int = 1000, *, seed: int = 0, progress: Pro
     progress : callable, optional
         Called with the regions done and the regions in all, after each round on a large component.
     """
+    from scipy.sparse.csgraph import connected_components  # with scipy.linalg, a tenth of a second to import
+
     n = S.shape[0]
     count, component = connected_components(S, directed=False)
     order = np.argsort(component, kind="stable")
@@ -119,7 +119,9 @@ def _largest(
     """Return the `rank` largest eigenvalues of a connected graph, descending, with eigenvectors."""
     n = S.shape[0]
     if n <= DENSE * rank:
-        values, vectors = scipy.linalg.eigh(S.toarray().astype(np.float64), subset_by_index=(n - rank, n - 1))
+        from scipy.linalg import eigh
+
+        values, vectors = eigh(S.toarray().astype(np.float64), subset_by_index=(n - rank, n - 1))
         return values[::-1].astype(np.float32), np.ascontiguousarray(vectors[:, ::-1], np.float32)
     block = np.random.default_rng(seed).standard_normal((n, rank + max(16, rank // 10)), np.float32)
     damped = 0.5

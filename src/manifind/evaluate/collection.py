@@ -29,7 +29,6 @@ from manifind.layout import Layout
 from manifind.types import FloatArray, IntArray
 
 Arrays = Mapping[str, npt.NDArray[Any]]
-PHOTO_SUFFIXES = (".jpg", ".jpeg", ".png")
 
 
 @dataclass(frozen=True)
@@ -43,11 +42,6 @@ class Descriptors:
     def count(self) -> int:
         """How many images or queries there are."""
         return int(self.of[-1]) + 1 if len(self.of) else 0
-
-    @property
-    def single(self) -> bool:
-        """Whether each has one row."""
-        return self.count == len(self.of)
 
     def rows_of(self, numbers: Sequence[int] | npt.NDArray[np.integer]) -> "Descriptors":
         """Return those of some images, in the order given, numbered anew from 0."""
@@ -240,6 +234,11 @@ def read_queries(path: Path) -> Described:
 def is_descriptors(path: Path) -> bool:
     """Whether a path is of descriptors, not a folder of photos."""
     return path.is_file() or (path / "vectors.npy").is_file() or (path / "global_vectors.npy").is_file()
+
+
+def is_index(path: Path) -> bool:
+    """Whether a path is of an index."""
+    return (path / "manifest.json").is_file()
 
 
 def read_names(path: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""What ``manifind evaluate`` does: reads, checks, runs, and writes."""
+"""What ``manifind evaluate`` does: reads, checks, and measures. How it is written is `manifind.evaluate.writing`."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -8,23 +8,29 @@ from manifind.checks import choice as one_of
 from manifind.describe import Describer
 from manifind.errors import InvalidInput
 from manifind.evaluate.cache import Cache
-from manifind.evaluate.collection import Described, is_descriptors, read_collection, read_names, read_queries
+from manifind.evaluate.collection import Described, is_descriptors, is_index, read_collection, read_names, read_queries
 from manifind.evaluate.data import Data, prepare
-from manifind.evaluate.evaluation import FIGURES, Evaluation, as_csv, as_json, as_markdown, evaluate
+from manifind.evaluate.evaluation import ALL_FIGURES, Evaluation, evaluate, wanted_figures
+from manifind.evaluate.figures import check_drawing
+from manifind.evaluate.measures import DEFINITIONS
 from manifind.evaluate.methods import EVERY, METHODS, Choice, chosen, parse
 from manifind.evaluate.page import drawings, report
-from manifind.evaluate.photos import Photos
+from manifind.evaluate.photos import IndexedPhotos, Photos
 from manifind.evaluate.protocol import Protocol, name_finder, some
-from manifind.evaluate.published import check_descriptors
+from manifind.evaluate.published import check_descriptors, methods_of_the_paper
 from manifind.evaluate.runs import Runner
 from manifind.evaluate.truth import read_truth
+from manifind.evaluate.writing import as_csv, as_json, as_markdown
 from manifind.types import StageProgress
 
 Say = Callable[[str], None]
+PAPER = "paper"
+RECIPES = (PAPER,)
+WANTED = {"photos": "photos", "index": "descriptors of an index"}
 
 
 @dataclass(frozen=True)
-class Asked:
+class Request:
     """What the user asked for."""
 
     collection: Path
@@ -35,14 +41,21 @@ class Asked:
     methods: Sequence[str] = ()
     definition: str = "trapezoid"
     figures: Sequence[str] = ()
+    recipe: str | None = None
+    """"paper": every row of the paper's tables and every figure that the data allow."""
     descriptors: str | None = None
     query_counts: bool = False
     cache: Path | None = None
     fresh: bool = False
 
+    @property
+    def pooling(self) -> str | None:
+        """How the recipe pools the regions of photos, if it says."""
+        return "mac" if self.recipe == PAPER else None
+
 
 @dataclass(frozen=True)
-class Answer:
+class Outcome:
     """What came of it, and where the photos are."""
 
     evaluation: Evaluation
@@ -70,11 +83,11 @@ class Answer:
 
 
 def run(
-    asked: Asked,
+    asked: Request,
     describer: Callable[[], Describer],
     progress: StageProgress = lambda *_: None,
     say: Say = lambda _: None,
-) -> Answer:
+) -> Outcome:
     """Evaluate.
 
     Parameters
@@ -88,39 +101,63 @@ def run(
     say
         Told what the user should know on the way.
     """
-    one_of(asked.definition, ("trapezoid", "mean"), "definition")
-    figures = FIGURES if "all" in asked.figures else tuple(one_of(name, FIGURES, "figure") for name in asked.figures)
+    one_of(asked.definition, DEFINITIONS, "definition")
     check_descriptors(asked.descriptors)
-    usual = [chosen(name) for name in METHODS]
-    choices: list[Choice] = []
-    for text in asked.methods or [EVERY]:
-        choices += usual if text == EVERY else [parse(text)]
+    if asked.recipe is not None:
+        one_of(asked.recipe, RECIPES, "recipe")
+    figures = [*asked.figures, *([ALL_FIGURES] if asked.recipe == PAPER and not asked.figures else [])]
+    if figures:
+        check_drawing()
+    for text in asked.methods:  # words that are off are said before anything is read
+        if text != EVERY:
+            parse(text)
     if not asked.truths:
         raise InvalidInput("no ground truth was given; give one with --truth.")
     cache = Cache(asked.cache, say)
+    photos: Photos | None = None
     if is_descriptors(asked.collection):
-        photos = None
         data = _of_descriptors(asked)
     else:
         if not asked.collection.is_dir():
-            raise FileNotFoundError(f"{asked.collection} does not exist; give a folder of photos, or descriptors.")
+            raise FileNotFoundError(f"{asked.collection} does not exist; give photos, an index, or descriptors.")
         if asked.queries:
             raise InvalidInput("--queries is for descriptors; queries on photos are cut out of them as the truth says.")
-        photos = Photos(asked.collection, describer(), cache, progress, say)
+        indexed = is_index(asked.collection)
+        photos = (
+            IndexedPhotos(asked.collection, cache, progress, say)
+            if indexed
+            else Photos(asked.collection, describer(), cache, progress, say)
+        )
         data = _of_photos(asked, photos)
+    wanted, left_out = wanted_figures(figures, data)
+    choices = _choices(asked, data)
+    for sentence in left_out:
+        say(sentence)
     for one in choices:
         if not any(each.serves(one.method.wants) for each in data):
-            what = "photos" if one.method.wants == "photos" else f"{one.method.wants} descriptors"
+            what = WANTED.get(one.method.wants, f"{one.method.wants} descriptors")
             say(f"{one.method.name} wants {what}, which are not there; it is left out.")
     runner = Runner(cache, progress, say, fresh=asked.fresh)
-    found = evaluate(data, choices, runner, definition=asked.definition, figures=figures, descriptors=asked.descriptors)
-    pictures = drawings(found)
-    if found.curves and not pictures:
-        say("without figures, which need matplotlib; pip install 'manifind[plots]'")
-    return Answer(found, pictures, None if photos is None else photos.path_of)
+    found = evaluate(data, choices, runner, definition=asked.definition, figures=wanted, descriptors=asked.descriptors)
+    return Outcome(found, drawings(found), None if photos is None else photos.path_of)
 
 
-def _of_descriptors(asked: Asked) -> list[Data]:
+def _choices(asked: Request, data: Sequence[Data]) -> list[Choice]:
+    """Return the methods: those that were named, the paper's, or all."""
+    columns = [one.protocol.column(task) for one in data for task in one.protocol.tasks]
+    texts = [*asked.methods]
+    if asked.recipe == PAPER:
+        texts += methods_of_the_paper(columns)
+    usual = [method for method in METHODS.values() if method.usual]
+    if not any(one.serves("index") for one in data):
+        usual = [method for method in usual if method.wants != "index"]
+    choices: list[Choice] = []
+    for text in texts or [EVERY]:
+        choices += [chosen(method.name) for method in usual] if text == EVERY else [parse(text)]
+    return list({one.key: one for one in choices}.values())
+
+
+def _of_descriptors(asked: Request) -> list[Data]:
     collection, own_queries = read_collection(asked.collection, asked.names)
     if not asked.queries and own_queries is None:
         raise InvalidInput(
@@ -140,34 +177,30 @@ def _of_descriptors(asked: Asked) -> list[Data]:
     return data
 
 
-def _of_photos(asked: Asked, photos: Photos) -> list[Data]:
+def _of_photos(asked: Request, photos: Photos) -> list[Data]:
     protocols = [read_truth(path, photos.names, query_counts=asked.query_counts) for path in asked.truths]
     queries = [photos.queries(protocol) for protocol in protocols]
     collection, sizes = photos.collection()
+    # A protocol that lists no images is about whatever the collection has: here, the photos that could be read.
+    protocols = [read_truth(path, collection.names, query_counts=asked.query_counts) for path in asked.truths]
     protocols = [photos.with_sizes(protocol, sizes) for protocol in protocols]
-    # Oxford's protocol is about whatever the collection has: here, the photos that could be read.
-    protocols = [
-        protocol if protocol.images != photos.names else _readable(path, collection, asked, photos, sizes)
-        for path, protocol in zip(asked.truths, protocols, strict=True)
-    ]
     collection, protocols = _with_distractors(asked, collection, protocols)
-    named = [
-        replace(one, names=tuple(query.name for query in p.queries)) for one, p in zip(queries, protocols, strict=True)
-    ]
     return [
-        prepare(protocol, collection, described, photos.path_of)
-        for protocol, described in zip(protocols, named, strict=True)
+        prepare(
+            protocol,
+            collection,
+            replace(described, names=tuple(query.name for query in protocol.queries)),
+            photos.path_of,
+            describing_seconds=seconds,
+            passed_over=tuple(photos.passed_over),
+            index=photos.index if isinstance(photos, IndexedPhotos) else None,
+        )
+        for protocol, (described, seconds) in zip(protocols, queries, strict=True)
     ]
-
-
-def _readable(
-    path: Path, collection: Described, asked: Asked, photos: Photos, sizes: dict[str, tuple[float, float]]
-) -> Protocol:
-    return photos.with_sizes(read_truth(path, collection.names, query_counts=asked.query_counts), sizes)
 
 
 def _with_distractors(
-    asked: Asked, collection: Described, protocols: list[Protocol]
+    asked: Request, collection: Described, protocols: list[Protocol]
 ) -> tuple[Described, list[Protocol]]:
     """Add images that no query looks for: descriptors of their own, or a list of names in the collection."""
     if asked.distractors is None:

@@ -1,50 +1,65 @@
 """The paper's figures as data: what is varied, and what it gives.
 
-Each curve is runs of methods like any others, so they are kept between runs too.
+A figure is planned first, as methods to run, so that everything on one graph is run together; what came of them is then
+looked up. Without other parameters the setting is the paper's: k = query_k = 200 for regions, 50 for mixture means, and
+50 with query_k = 10 for global descriptors.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from manifind.errors import InvalidInput
 from manifind.evaluate.data import Data
-from manifind.evaluate.methods import Choice, chosen
+from manifind.evaluate.methods import Choice, chosen, named_parameters
 from manifind.evaluate.protocol import Task
-from manifind.evaluate.runs import Run, Runner
+from manifind.evaluate.runs import Run
 
 KS = (10, 20, 50, 100, 200, 500, 1000)
 QUERY_KS = (5, 10, 20, 50, 100, 200, 400)
 ITERATIONS = {"cg": (1, 2, 5, 10, 20, 40), "iteration": (1, 5, 20, 40, 80, 110)}
+SYSTEMS = (1, 2, 5, 10, 20, 40)
 MEANS = (3, 5, 10)
 SHORTLISTS = (50, 100, 250, 500, 1000, 2500, 5000, 10_000)
 SIZES = tuple(round(0.1 * i, 1) for i in range(11))
 """Bounds of the relative sizes of objects that Figure 6 tells apart."""
 EXAMPLES, SHOWN = 5, 12
 """Queries that gained most, and images shown of each, as many as in the paper's Figure 7."""
+USUAL_TASK = "Medium"
+"""What is drawn of Revisited unless another level is named."""
+REGIONAL = "regional-diffusion-paper"
+
+Given = Mapping[str, Any]
+Place = tuple[str, float, Choice]
+"""A line, a place on the axis, and what to run for it."""
 
 
 @dataclass(frozen=True)
 class Point:
     """One measured place of a line."""
 
+    column: str
     line: str
     x: float
     mAP: float  # noqa: N815 (the field's word)
     query_seconds: float
+    """Of one query alone, all stages."""
+    residual: float
+    parameters: dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Curve:
-    """Lines of one figure."""
+    """Lines of one figure, of one or more data."""
 
     name: str
     title: str
     axis: str
     points: tuple[Point, ...]
-    levels: tuple[tuple[str, float], ...] = ()
-    """Lines that do not depend on what is varied, dashed: a name and mAP."""
+    levels: tuple[tuple[str, str, float], ...]
+    """Lines that do not depend on what is varied, dashed: a column, a name and mAP."""
     log: bool = True
 
 
@@ -52,6 +67,7 @@ class Curve:
 class BySize:
     """Precision of positives by the part of the photo that the object takes: Figure 6."""
 
+    column: str
     bounds: tuple[float, ...]
     counts: tuple[int, ...]
     precision: dict[str, tuple[float, ...]]
@@ -70,151 +86,196 @@ class Gain:
     """Image number, precision at its rank before and after."""
 
 
-def k_curve(run: "Sweep") -> Curve:
-    """Vary k, for regional and global diffusion: Figure 2."""
-    lines = [
-        run.line(
-            "regional, query_k = 50", [(k, chosen("regional-diffusion", k=k, query_k=50)) for k in run.some_regions(KS)]
-        ),
-        run.line(
-            "regional, query_k = k", [(k, chosen("regional-diffusion", k=k, query_k=k)) for k in run.some_regions(KS)]
-        ),
-        run.line("global, query_k = 10", [(k, chosen("global-diffusion", k=k)) for k in run.some_images(KS)]),
-    ]
-    return Curve("k", "mAP against k", "k", run.all(lines), run.levels())
+# -- what is run -------------------------------------------------------------------------------------------------------
 
 
-def query_k_curve(run: "Sweep") -> Curve:
-    """Vary the neighbours of the query; the paper says 200 for regions and 10 for images."""
-    lines = [
-        run.line(
-            f"regional, k = {k}",
-            [(q, chosen("regional-diffusion", k=k, query_k=q)) for q in run.some_regions(QUERY_KS)],
-        )
-        for k in (50, 100, 200)
-    ]
-    lines.append(
-        run.line("global, k = 50", [(q, chosen("global-diffusion", query_k=q)) for q in run.some_images(QUERY_KS)])
-    )
-    return Curve("query_k", "mAP against the query's neighbours", "query_k", run.all(lines), run.levels())
+def _whole(given: Given, **more: Any) -> Choice:
+    """Return global diffusion with what was given, but for the neighbours, which are those of regions."""
+    return chosen("global-diffusion", **{name: given[name] for name in given if name not in ("k", "query_k")}, **more)
 
 
-def iterations_curve(run: "Sweep") -> Curve:
-    """Vary the iterations of conjugate gradient and of eq. 3, with the time of a query: Figure 3."""
-    lines = [
-        run.line(shown, [(n, chosen("regional-diffusion", engine=engine, max_iter=n)) for n in ITERATIONS[engine]])
-        for engine, shown in (("cg", "conjugate gradient"), ("iteration", "iteration of eq. 3"))
-    ]
-    return Curve("iterations", "mAP against iterations, with the time of a query", "iterations", run.all(lines))
+def _below(values: Sequence[int], count: int) -> list[int]:
+    return [value for value in values if value < count]
 
 
-def mixtures_curve(run: "Sweep") -> Curve:
-    """Vary the number of mixture means an image: Figure 4. Global diffusion and all regions at the ends."""
-    every = run.regions_an_image
-    lines = []
-    for k in (20, 50):
-        line = [(m, chosen("compact-diffusion", regions_per_image=m, k=k, query_k=k)) for m in MEANS if m < every]
-        line.append((round(every), chosen("regional-diffusion", k=k, query_k=k)))
-        lines.append(run.line(f"k = query_k = {k}", line))
-    lines.append(run.line("global diffusion", [(1, chosen("global-diffusion"))]))
-    return Curve("mixtures", "mAP against mixture means an image", "regions an image", run.all(lines), log=False)
+def _k(data: Data, given: Given) -> Iterator[Place]:
+    for k in _below(KS, len(data.images.any.vectors)):
+        yield "regional", k, chosen(REGIONAL, **{**given, "k": k})
+    for k in _below(KS, data.images.count):
+        yield "global", k, _whole(given, k=k)
 
 
-def shortlists_curve(run: "Sweep") -> Curve:
-    """Vary the size of the shortlist: Figure 5."""
-    images = run.data.images.count
-    sizes = [*[size for size in SHORTLISTS if size < images], images]
-    places = [(size, chosen("regional-diffusion", shortlist=size)) for size in sizes]
-    lines = [run.line("regional", places)]
-    return Curve("shortlists", "mAP against the shortlist", "images in the shortlist", run.all(lines), run.levels())
+def _query_k(data: Data, given: Given) -> Iterator[Place]:
+    for k in [given["k"]] if "k" in given else (50, 100, 200):
+        for query_k in _below(QUERY_KS, len(data.images.any.vectors)):
+            yield f"regional, k = {k}", query_k, chosen(REGIONAL, **{**given, "k": k, "query_k": query_k})
+    for query_k in _below(QUERY_KS, data.images.count):
+        yield "global", query_k, _whole(given, query_k=query_k)
 
 
-CURVES: dict[str, Callable[["Sweep"], Curve]] = {
-    "k": k_curve,
-    "query_k": query_k_curve,
-    "iterations": iterations_curve,
-    "mixtures": mixtures_curve,
-    "shortlists": shortlists_curve,
+def _iterations(_: Data, given: Given) -> Iterator[Place]:
+    for engine, line in (("cg", "conjugate gradient"), ("iteration", "iteration of eq. 3")):
+        for steps in ITERATIONS[engine]:
+            yield line, steps, chosen(REGIONAL, **{**given, "engine": engine, "max_iter": steps})
+
+
+def _systems(_: Data, given: Given) -> Iterator[Place]:
+    for method, line in ((REGIONAL, "normalised, eq. 17"), ("unnormalised-diffusion", "not normalised, eq. 18")):
+        for steps in SYSTEMS:
+            yield line, steps, chosen(method, **{**given, "max_iter": steps})
+
+
+def _mixtures(data: Data, given: Given) -> Iterator[Place]:
+    every = len(data.images.any.vectors) / data.images.count
+    yield "global diffusion", 1, _whole(given)
+    for means in [means for means in MEANS if means < every]:
+        yield "means of mixtures", means, chosen("compact-diffusion", **{**given, "regions_per_image": means})
+    yield "all regions", round(every), chosen(REGIONAL, **given)
+
+
+def _shortlists(data: Data, given: Given) -> Iterator[Place]:
+    for size in [*_below(SHORTLISTS, data.images.count), data.images.count]:
+        whole = size == data.images.count
+        yield "regional", size, chosen(REGIONAL, **{**given, "shortlist": None if whole else size})
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a figure shows, and what is run for it."""
+
+    title: str
+    axis: str
+    places: Callable[[Data, Given], Iterator[Place]]
+    baselines: bool = False
+    """Whether plain search and R-match are drawn, dashed."""
+    log: bool = True
+
+
+CURVES = {
+    "k": Plan("mAP against k (Figure 2)", "k", _k, baselines=True),
+    "query_k": Plan("mAP against the query's neighbours", "query_k", _query_k, baselines=True),
+    "iterations": Plan("mAP against iterations, with the time of a query (Figure 3)", "iterations", _iterations),
+    "systems": Plan("mAP and residual against iterations, by both systems (eq. 18)", "iterations", _systems),
+    "mixtures": Plan("mAP against mixture means an image (Figure 4)", "regions an image", _mixtures, log=False),
+    "shortlists": Plan("mAP against the shortlist (Figure 5)", "images in it", _shortlists, baselines=True),
 }
+FIGURES = (*CURVES, "sizes", "gains")
+BASELINES = {"R-match": chosen("r-match"), "nearest neighbours": chosen("nearest")}
 
 
-class Sweep:
-    """Runs the points of curves on the first task of some data."""
+@dataclass(frozen=True)
+class Wanted:
+    """A figure that was asked for: ``NAME`` or ``NAME:parameter=value,...``; ``task`` is the level of Revisited."""
 
-    def __init__(self, runner: Runner, data: Data, definition: str) -> None:
-        self.data = data
-        self.task: Task = data.protocol.tasks[0]
-        self._runner = runner
-        self._definition = definition
-        self._asked: list[tuple[str, float, Choice]] = []
-        self._name = ""
+    name: str
+    given: Given = field(default_factory=dict)
+    task: str | None = None
 
-    def curve(self, name: str) -> Curve:
-        """Return a curve by its name in `CURVES`."""
-        self._name = name
-        return CURVES[name](self)
+    @classmethod
+    def of(cls, text: str) -> "Wanted":
+        """Return what was asked for."""
+        name, given = named_parameters(text)
+        if name not in FIGURES:
+            raise InvalidInput(f"figure is {name!r}; choose one of all, {', '.join(FIGURES)}.")
+        task = given.pop("task", None)
+        return cls(name, given, task)
 
-    @property
-    def regions_an_image(self) -> float:
-        """How many regions an image has on average."""
-        regional = self.data.images.regional
-        return len(regional.vectors) / regional.count if regional is not None else 1.0
+    def missing(self, data: Sequence[Data]) -> str:
+        """Say what it needs and no data has; nothing if it can be drawn."""
+        if not any(one.regional for one in data):
+            return "descriptors of regions"
+        if self.name == "sizes" and not any(_object_sizes(one) for one in data):
+            return "the boxes of objects in the positives, and the sizes of photos"
+        if self.task is not None and not any(task.name == self.task for one in data for task in one.protocol.tasks):
+            return f"a ground truth with the task {self.task}"
+        return ""
 
-    def some_regions(self, ks: Sequence[int]) -> list[int]:
-        """Return the values that are below the number of regions."""
-        return [k for k in ks if k < len(self.data.images.any.vectors)]
-
-    def some_images(self, ks: Sequence[int]) -> list[int]:
-        """Return the values that are below the number of images."""
-        return [k for k in ks if k < self.data.images.count]
-
-    def line(self, name: str, places: Sequence[tuple[float, Choice]]) -> list[tuple[str, float, Choice]]:
-        """Return the places of a line, to be measured by `all`."""
-        return [(name, x, choice) for x, choice in places]
-
-    def all(self, lines: Sequence[Sequence[tuple[str, float, Choice]]]) -> tuple[Point, ...]:
-        """Measure all places."""
-        flat = [place for line in lines for place in line]
-        runs = self._runner.run(self.data, [choice for _, _, choice in flat], f"figure: {self._name}")
-        return tuple(
-            Point(name, x, run.mean_average_precision(self.task, self._definition), run.query_seconds)
-            for (name, x, _), run in zip(flat, runs, strict=True)
-            if run is not None
+    def choices(self, data: Data) -> list[Choice]:
+        """Return what is to be run on some data."""
+        if not data.regional:
+            return []
+        if self.name not in CURVES:
+            return list(self.pair())
+        plan = CURVES[self.name]
+        return [choice for _, _, choice in plan.places(data, self.given)] + (
+            list(BASELINES.values()) if plan.baselines else []
         )
 
-    def levels(self) -> tuple[tuple[str, float], ...]:
-        """Return mAP of the baselines that the paper draws dashed."""
-        runs = self._runner.run(self.data, [chosen("r-match"), chosen("nearest")], f"figure: {self._name}")
-        return tuple(
-            (title, run.mean_average_precision(self.task, self._definition))
-            for title, run in zip(("R-match", "nearest neighbours"), runs, strict=True)
-            if run is not None
+    def pair(self) -> tuple[Choice, Choice]:
+        """Return global and regional diffusion, which Figures 6 and 7 compare."""
+        return _whole(self.given), chosen(REGIONAL, **self.given)
+
+    def task_of(self, data: Data) -> tuple[str, Task]:
+        """Return the task that is drawn and the name of its column: the level asked for, or Medium, or the only one."""
+        by_name = {task.name: task for task in data.protocol.tasks}
+        name = next((one for one in (self.task, USUAL_TASK) if one in by_name), data.protocol.tasks[0].name)
+        assert name is not None  # noqa: S101 (a protocol has tasks)
+        return data.protocol.column(by_name[name]), by_name[name]
+
+
+# -- what came of it ---------------------------------------------------------------------------------------------------
+
+
+def curve(wanted: Wanted, measured: Sequence[tuple[Data, Mapping[str, Run]]], definition: str) -> Curve:
+    """Return the lines of a figure, of every data that has them."""
+    plan = CURVES[wanted.name]
+    points, levels = [], []
+    for data, runs in measured:
+        if not data.regional:
+            continue
+        column, task = wanted.task_of(data)
+        for line, x, choice in plan.places(data, wanted.given):
+            if (run := runs.get(choice.key)) is not None:
+                scored, costs = run.mean_average_precision(task, definition), run.costs
+                parameters = dict(choice.parameters)
+                points.append(Point(column, line, x, scored, costs["single_seconds"], costs["residual"], parameters))
+        for name, choice in BASELINES.items() if plan.baselines else ():
+            if (run := runs.get(choice.key)) is not None:
+                levels.append((column, name, run.mean_average_precision(task, definition)))
+    return Curve(wanted.name, plan.title, plan.axis, tuple(points), tuple(levels), plan.log)
+
+
+def fixed_parameters(found: Curve) -> dict[str, str]:
+    """Return the parameters that do not change along each line, in words."""
+    lines: dict[str, list[dict[str, Any]]] = {}
+    for point in found.points:
+        lines.setdefault(point.line, []).append(point.parameters)
+    return {
+        line: ", ".join(
+            f"{name} = {value}"
+            for name, value in several[0].items()
+            if name != "size" and all(one.get(name) == value for one in several)
         )
+        for line, several in lines.items()
+    }
 
 
-def by_size(runs: Sequence[Run]) -> BySize | None:
-    """Return the precision of positives by object size; None where no sizes are known."""
-    data = runs[0].data
-    task = data.protocol.tasks[0]
-    sizes = [data.protocol.relative_sizes(q, wanted) for q, wanted in enumerate(task.positives)]
-    everything = np.concatenate(sizes)
-    if not np.isfinite(everything).any():
-        return None
+def _object_sizes(data: Data) -> bool:
+    protocol = data.protocol
+    return data.regional and any(
+        np.isfinite(protocol.relative_sizes(q, wanted)).any() for q, wanted in enumerate(protocol.tasks[0].positives)
+    )
+
+
+def by_size(wanted: Wanted, measured: Sequence[tuple[Data, Mapping[str, Run]]]) -> BySize:
+    """Return the precision of positives by object size, of the first data that knows sizes."""
+    data, runs = next((data, runs) for data, runs in measured if _object_sizes(data))
+    column, task = wanted.task_of(data)
+    everything = np.concatenate([data.protocol.relative_sizes(q, images) for q, images in enumerate(task.positives)])
     bins = np.clip(np.digitize(everything, SIZES[1:-1]), 0, len(SIZES) - 2)
-    known = np.isfinite(everything)
+    places = [np.isfinite(everything) & (bins == b) for b in range(len(SIZES) - 1)]
     precision = {}
-    for run in runs:
+    for choice in wanted.pair():
+        run = runs[choice.key]
         values = np.concatenate([run.precision_of_positives(task, q) for q in range(len(task.positives))])
-        precision[run.choice.title] = tuple(
-            float(100 * values[known & (bins == b)].mean()) if (known & (bins == b)).any() else float("nan")
-            for b in range(len(SIZES) - 1)
-        )
-    return BySize(SIZES, tuple(int((known & (bins == b)).sum()) for b in range(len(SIZES) - 1)), precision)
+        precision[choice.title] = tuple(float(100 * values[one].mean()) if one.any() else np.nan for one in places)
+    return BySize(column, SIZES, tuple(int(one.sum()) for one in places), precision)
 
 
-def gains(before: Run, after: Run, definition: str) -> list[Gain]:
+def gains(wanted: Wanted, data: Data, runs: Mapping[str, Run], definition: str) -> list[Gain]:
     """Return the queries that gained most, and their images by how much later they were before."""
-    task = before.data.protocol.tasks[0]
+    _, task = wanted.task_of(data)
+    before, after = (runs[choice.key] for choice in wanted.pair())
     first, second = (100 * run.average_precisions(task, definition) for run in (before, after))
     order = np.argsort(-np.nan_to_num(second - first, nan=-np.inf), kind="stable")[:EXAMPLES]
 
@@ -227,13 +288,3 @@ def gains(before: Run, after: Run, definition: str) -> list[Gain]:
     return [
         Gain(int(q), float(first[q]), float(second[q]), tuple(images(int(q)))) for q in order if second[q] > first[q]
     ]
-
-
-def as_dict(curve: Curve) -> dict[str, Any]:
-    """Return a curve as JSON has it."""
-    return {
-        "title": curve.title,
-        "axis": curve.axis,
-        "points": [{"line": p.line, "x": p.x, "mAP": p.mAP, "ms_a_query": 1e3 * p.query_seconds} for p in curve.points],
-        "levels": dict(curve.levels),
-    }

@@ -4,14 +4,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from manifind.baselines import NearestImages
+from manifind.baselines import HammingQueryExpansion, NearestImages
+from manifind.baselines.scorer import Find
 from manifind.errors import InvalidInput
-from manifind.evaluate.collection import Described, Descriptors, of_protocol, of_queries
+from manifind.evaluate.collection import Described, of_protocol, of_queries
+from manifind.evaluate.index_search import IndexSearch
 from manifind.evaluate.protocol import Protocol, name_finder, some
-from manifind.types import Box, FloatArray
+from manifind.index import Index
+from manifind.ranking import Ranking
+from manifind.types import FloatArray, Progress
 
 FAR = 0.1
 """A query whose own photo is not among this part of the collection, nearest first, does not look like it."""
@@ -27,34 +32,65 @@ class Data:
     photos: tuple[Path, ...] | None = None
     """The file of each image, where all have one."""
     query_photos: tuple[Path, ...] | None = None
+    describing_seconds: float | None = None
+    """What describing one query took; None where descriptors came from elsewhere."""
+    passed_over: tuple[str, ...] = ()
+    """Files that could not be described, with the reason."""
+    index: Index | None = None
+    """The index that descriptors came from."""
 
     @cached_property
     def checksum(self) -> str:
         """SHA-256 of the descriptors of images and queries: what rankings depend on."""
         return f"{self.images.checksum()[:32]}{self.queries.checksum()[:32]}"
 
+    @property
+    def regional(self) -> bool:
+        """Whether images and queries both have descriptors of regions."""
+        return self.images.regional is not None and self.queries.regional is not None
+
+    @property
+    def whole(self) -> bool:
+        """Whether images and queries both came with global descriptors."""
+        return self.images.whole is not None and self.queries.whole is not None
+
     def serves(self, wants: str) -> bool:
-        """Whether there is what a method wants: "global" or "regional" descriptors, or "photos"."""
-        return self.for_photos() is not None if wants == "photos" else self.for_method(wants) is not None
+        """Whether there is what a method wants: "global" or "regional" descriptors, "photos", or an "index"."""
+        if wants == "index":
+            return self.index is not None and self.query_photos is not None
+        if wants == "photos":
+            return self.photos is not None and self.query_photos is not None
+        return self.regional or (wants == "global" and self.whole)
 
-    def for_photos(self) -> tuple[list[Path], list[tuple[Path, Box | None]]] | None:
-        """Return the files of images, and of queries with their boxes; None where not all have one."""
-        if self.photos is None or self.query_photos is None:
-            return None
-        boxes = [query.box for query in self.protocol.queries]
-        return list(self.photos), list(zip(self.query_photos, boxes, strict=True))
+    def fit(self, estimator: Any, find: Find | None, progress: Progress | None) -> Any:
+        """Fit an estimator on the images: their descriptors, or the photos where it takes those."""
+        if isinstance(estimator, HammingQueryExpansion):
+            return estimator.fit(list(self.photos or ()), progress=progress)
+        if isinstance(estimator, IndexSearch) and self.index is not None:
+            return estimator.fit(self.index, self.protocol.images)
+        rows = self.images.regional if self.regional else self.images.whole
+        assert rows is not None  # noqa: S101 (`serves` was asked)
+        whole = self.images.whole.vectors if self.whole and self.images.whole is not None else None
+        return estimator.fit(rows.vectors, rows.of, global_vectors=whole, find=find, progress=progress)
 
-    def for_method(self, wants: str) -> tuple[Descriptors, list[FloatArray]] | None:
-        """Return descriptors of images and of each query for a method that wants "regional" or "global" ones.
+    def search(self, estimator: Any, numbers: Sequence[int] | None = None) -> list[Ranking]:
+        """Let a fitted estimator rank the images for all queries, or for some by number, in one batch."""
+        places = range(len(self.protocol.queries)) if numbers is None else numbers
+        if isinstance(estimator, HammingQueryExpansion | IndexSearch):
+            files, queries = self.query_photos or (), self.protocol.queries
+            return list(estimator.search_many([(files[i], queries[i].box) for i in places]))
+        wholes = self.queries.whole.vectors if self.whole and self.queries.whole is not None else None
+        found: list[Ranking] = estimator.search_many(
+            [self._query_regions[i] for i in places],
+            global_vectors=None if wholes is None else [wholes[i] for i in places],
+        )
+        return found
 
-        One that wants global descriptors gets regions where there is nothing else, and aggregates them itself. None if
-        there are none that it can take.
-        """
-        if wants == "global" and self.images.whole is not None and self.queries.whole is not None:
-            return self.images.whole, self.queries.whole.apart()
-        if self.images.regional is not None and self.queries.regional is not None:
-            return self.images.regional, self.queries.regional.apart()
-        return None
+    @cached_property
+    def _query_regions(self) -> list[FloatArray]:
+        rows = self.queries.regional if self.regional else self.queries.whole
+        assert rows is not None  # noqa: S101 (`serves` was asked)
+        return rows.apart()
 
 
 def prepare(
@@ -62,8 +98,12 @@ def prepare(
     collection: Described,
     queries: Described,
     file_of: Callable[[str], Path | None] = lambda _: None,
+    **more: Any,
 ) -> Data:
-    """Put a protocol and descriptors together, checked against each other; `file_of` finds a photo by its name."""
+    """Put a protocol and descriptors together, checked against each other; `file_of` finds a photo by its name.
+
+    What else is known of them is given by the names of `Data`.
+    """
     images = of_protocol(collection, protocol)
     asked = of_queries(queries, protocol)
     for a, b in ((images.regional, asked.regional), (images.whole, asked.whole)):
@@ -76,8 +116,8 @@ def prepare(
         # A single row for each query is a query of one region.
         asked = replace(asked, regional=asked.whole)
     photos = _files(protocol.images, file_of)
-    data = Data(protocol, images, asked, photos, _files([query.image for query in protocol.queries], file_of))
-    if data.for_method("global") is None:
+    data = Data(protocol, images, asked, photos, _files([query.image for query in protocol.queries], file_of), **more)
+    if not data.serves("global"):
         raise InvalidInput(
             f"{collection.what} and {queries.what} have not the same kind of descriptors; give both alike."
         )
@@ -98,9 +138,6 @@ def _check_order(data: Data) -> None:
     Without names the order is taken on trust. Where queries are parts of photos of the collection, each should be near
     its own photo; otherwise near some positive.
     """
-    found = data.for_method("global")
-    assert found is not None  # noqa: S101
-    images, queries = found
     protocol = data.protocol
     find = name_finder(protocol.images)
     own = [find(query.image) for query in protocol.queries]
@@ -110,15 +147,16 @@ def _check_order(data: Data) -> None:
         if counted
         else [np.concatenate([task.positives[i] for task in protocol.tasks]) for i in range(len(own))]
     )
-    plain = NearestImages().fit(images.vectors, images.of)
+    count = len(protocol.images)
+    rankings = data.search(data.fit(NearestImages(), None, None))
     far = []
-    for query, vectors, near in zip(protocol.queries, queries, wanted, strict=True):
-        ranks = np.flatnonzero(np.isin(plain.search(vectors).images, near))
-        if len(ranks) and ranks[0] >= max(10, FAR * images.count):
-            far.append(f"{query.name} (first at {ranks[0] + 1} of {images.count})")
-    if len(far) > len(queries) / 2:
+    for query, ranking, near in zip(protocol.queries, rankings, wanted, strict=True):
+        ranks = np.flatnonzero(np.isin(ranking.images, near))
+        if len(ranks) and ranks[0] >= max(10, FAR * count):
+            far.append(f"{query.name} (first at {ranks[0] + 1} of {count})")
+    if len(far) > len(rankings) / 2:
         what = "its own photo" if counted else "any of its positives"
         raise InvalidInput(
             f"{data.images.what} or {data.queries.what} is in another order than {protocol.name}: {len(far)} of "
-            f"{len(queries)} queries do not have {what} near: {some(far)}; give them in its order, or with names."
+            f"{len(rankings)} queries do not have {what} near: {some(far)}; give them in its order, or with names."
         )

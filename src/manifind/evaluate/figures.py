@@ -5,58 +5,84 @@ import math
 from typing import TYPE_CHECKING
 
 from manifind.errors import MissingExtra
-from manifind.evaluate.curves import BySize, Curve
+from manifind.evaluate.curves import BySize, Curve, Point, fixed_parameters
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 COLOURS = ("#2a6fbb", "#d0202e", "#1b9e54", "#8a4b1c", "#7b3fa0")
+STYLES = ("o-", "s:", "^-.", "v--")
 LABELLED = (20, 110)
 """Iterations at which the time is written, as in the paper's figure."""
+TIMED = ("iterations", "mixtures")
 
 
-def curve_png(curve: Curve, definition: str, data: str) -> bytes:
-    """Draw mAP against what was varied."""
-    figure, axes = _figure(7.2, 4.2)
-    lines = dict.fromkeys(point.line for point in curve.points)
-    for number, line in enumerate(lines):
-        own = [point for point in curve.points if point.line == line]
-        colour = COLOURS[number % len(COLOURS)]
-        axes.plot([p.x for p in own], [p.mAP for p in own], "o-", ms=4, lw=1.4, color=colour, label=line)
-        if curve.name in ("iterations", "mixtures"):
-            _label_times(axes, curve, line, colour, below=number > 0)
-    for number, (name, level) in enumerate(curve.levels):
-        axes.axhline(level, ls="--", lw=1, color=COLOURS[number], label=f"{name}, {level:.1f}")
-    ticks = sorted({point.x for point in curve.points})
-    axes.set(xscale="log" if curve.log else "linear", xlabel=curve.axis, ylabel=f"mAP ({definition}), {data}")
-    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks], rotation=45 if len(ticks) > 8 else 0)
-    axes.minorticks_off()
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize="small")
+def check_drawing() -> None:
+    """Raise `MissingExtra` where nothing can be drawn."""
+    _figure(1, 1)
+
+
+def curve_png(curve: Curve, definition: str) -> bytes:
+    """Draw mAP against what was varied: a colour for each data, a style for each line, parameters below."""
+    residuals = curve.name == "systems"
+    figure, panels = _figure(7.2, 7.4 if residuals else 4.6, rows=2 if residuals else 1)
+    _lines(panels[0], curve, [point.mAP for point in curve.points], f"mAP ({definition})")
+    for number, (column, name, level) in enumerate(curve.levels):
+        colour = COLOURS[_columns(curve).index(column) % len(COLOURS)]
+        style = "--" if number % 2 == 0 else (0, (1, 3))
+        panels[0].axhline(level, ls=style, lw=1, color=colour, label=f"{column}, {name}, {level:.1f}")
+    panels[0].legend(fontsize="x-small")
+    if residuals:
+        _lines(panels[1], curve, [point.residual for point in curve.points], "relative residual")
+        panels[1].set_yscale("log")
+    settings = [f"{line}: {words}" for line, words in fixed_parameters(curve).items()]
+    figure.supxlabel("\n".join(settings), fontsize=5)
     return _png(figure)
 
 
-def _label_times(axes: "Axes", curve: Curve, line: str, colour: str, *, below: bool) -> None:
-    for point in curve.points:
-        if point.line == line and (curve.name == "mixtures" or point.x in LABELLED):
-            seconds = (
-                f"{point.query_seconds:.2g} s" if point.query_seconds >= 1 else f"{1e3 * point.query_seconds:.0f} ms"
-            )
-            axes.annotate(
-                seconds,
-                (point.x, point.mAP),
-                textcoords="offset points",
-                xytext=(0, -11 if below else 6),
-                ha="center",
-                fontsize=7,
-                color=colour,
-            )
+def _columns(curve: Curve) -> list[str]:
+    return list(dict.fromkeys(point.column for point in curve.points))
+
+
+def _lines(axes: "Axes", curve: Curve, heights: list[float], label: str) -> None:
+    columns = _columns(curve)
+    names = list(dict.fromkeys(point.line for point in curve.points))
+    by_line: dict[tuple[str, str], list[tuple[Point, float]]] = {}
+    for point, height in zip(curve.points, heights, strict=True):
+        by_line.setdefault((point.column, point.line), []).append((point, height))
+    for (column, line), own in by_line.items():
+        colour = COLOURS[columns.index(column) % len(COLOURS)]
+        style = STYLES[names.index(line) % len(STYLES)]
+        xs = [point.x for point, _ in own]
+        axes.plot(xs, [height for _, height in own], style, ms=4, lw=1.4, color=colour, label=f"{column}, {line}")
+        for point, height in own:
+            if curve.name == "mixtures" or (curve.name in TIMED and point.x in LABELLED):
+                place = (0, -11 if names.index(line) % 2 else 6)
+                axes.annotate(
+                    seconds(point.query_seconds),
+                    (point.x, height),
+                    textcoords="offset points",
+                    xytext=place,
+                    ha="center",
+                    fontsize=7,
+                    color=colour,
+                )
+    ticks = sorted({point.x for point in curve.points})
+    axes.set(xscale="log" if curve.log else "linear", xlabel=curve.axis, ylabel=label)
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks], rotation=45 if len(ticks) > 8 else 0)
+    axes.minorticks_off()
+    axes.grid(alpha=0.3)
+
+
+def seconds(value: float) -> str:
+    """Return a time as it is read."""
+    return f"{value:.2g} s" if value >= 1 else f"{1e3 * value:.0f} ms"
 
 
 def sizes_png(sizes: BySize) -> bytes:
     """Draw the precision of positives by object size, a bar for each method and size."""
-    figure, axes = _figure(7.2, 3.8)
+    figure, (axes,) = _figure(7.2, 3.8)
     methods = list(sizes.precision)
     width = 0.8 * (sizes.bounds[1] - sizes.bounds[0]) / len(methods)
     for number, method in enumerate(methods):
@@ -66,19 +92,23 @@ def sizes_png(sizes: BySize) -> bytes:
         ]
         heights = [0 if math.isnan(value) else value for value in sizes.precision[method]]
         axes.bar(middles, heights, width, color=COLOURS[number], label=method)
-    axes.set(xlabel="part of the photo that the object takes", ylabel="precision at the rank, %", xticks=sizes.bounds)
+    axes.set(
+        xlabel=f"part of the photo that the object takes, {sizes.column}",
+        ylabel="precision at the rank, %",
+        xticks=sizes.bounds,
+    )
     axes.grid(alpha=0.3, axis="y")
     axes.legend(fontsize="small")
     return _png(figure)
 
 
-def _figure(width: float, height: float) -> "tuple[Figure, Axes]":
+def _figure(width: float, height: float, *, rows: int = 1) -> "tuple[Figure, list[Axes]]":
     try:
         from matplotlib.figure import Figure
     except ImportError as missing:
         raise MissingExtra("drawing a figure needs matplotlib; pip install 'manifind[plots]'") from missing
     figure = Figure(figsize=(width, height), layout="constrained")
-    return figure, figure.subplots()
+    return figure, list(figure.subplots(rows, 1, squeeze=False).ravel())
 
 
 def _png(figure: "Figure") -> bytes:

@@ -1,7 +1,6 @@
 """The methods that `manifind evaluate` knows: by name, with their parameters and where they come from.
 
-A method is asked for as ``NAME`` or ``NAME:parameter=value,parameter=value``. Regional diffusion in all its
-settings is on one graph: neighbours are found once for all of them.
+A method is asked for as ``NAME`` or ``NAME:parameter=value,parameter=value``.
 """
 
 import inspect
@@ -20,17 +19,17 @@ from manifind.baselines import (
     HelloNeighbor,
     KReciprocal,
     NearestImages,
+    RegionalDiffusion,
     RegionMatch,
     RegionMatchExpansion,
     SpatiallyConstrainedMatching,
+    UnnormalisedDiffusion,
 )
-from manifind.diffusion import ENGINES
 from manifind.errors import InvalidInput
+from manifind.evaluate.index_search import IndexSearch
 from manifind.manifold import Manifold
 
 PAPER = "Iscen et al., Efficient Diffusion on Region Manifolds, CVPR 2017"
-OF_SEARCH = ("engine", "shortlist")
-"""Parameters of a search on the graph, not of the graph."""
 
 
 @dataclass(frozen=True)
@@ -40,19 +39,16 @@ class Method:
     name: str
     title: str
     wants: str
-    """What it ranks by: "global" or "regional" descriptors, or "photos"."""
+    """What it ranks by: "global" or "regional" descriptors, "photos", or an "index"."""
     source: str
     make: Callable[..., Any]
-    """Called with the parameters: an estimator with ``fit(vectors, image_of)`` and ``search_many(queries)``."""
+    """Called with the parameters: an estimator with ``fit`` and ``search_many``."""
     shown: tuple[str, ...] = ()
     """Parameters that a table always says."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Parameters that are not the estimator's own defaults."""
-
-    @property
-    def on_graph(self) -> bool:
-        """Whether it is diffusion on the graph of all regions, which is built once for all such."""
-        return self.make is Manifold
+    usual: bool = True
+    """Whether it is run where every method is asked for."""
 
     def parameters(self, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return every parameter's value; `InvalidInput` for one that the method does not have."""
@@ -61,21 +57,22 @@ class Method:
             if name not in known:
                 raise InvalidInput(f"{self.name} has no parameter {name!r}; it has {', '.join(known) or 'none'}.")
         values = known | dict(self.settings) | dict(given or {})
-        if not _sized(values.get("engine")) and "size" not in (given or {}):
-            values.pop("size", None)
+        if values.get("graph") == "auto":
+            values["graph"] = "exact"  # so that figures are every machine's
         return values
 
     def _known(self) -> dict[str, Any]:
-        signature = inspect.signature(self.make).parameters
-        known = {name: one.default for name, one in signature.items() if one.kind is one.KEYWORD_ONLY}
-        if any(one.kind is one.VAR_KEYWORD for one in signature.values()):
-            known = {**_of_manifold(), **known}
-        if self.on_graph:
-            known |= {"engine": "cg", "shortlist": None}
-        if "engine" in known:
-            known["size"] = _default(Manifold.prepare, "size")
-        known.pop("memory", None)
-        return known
+        known: dict[str, Any] = {}
+        if inspect.isclass(self.make) and issubclass(self.make, RegionalDiffusion):
+            known = {name: one.default for name, one in inspect.signature(Manifold).parameters.items()}
+            known |= _keywords(RegionalDiffusion)
+            del known["memory"], known["reserve"]
+        return known | _keywords(self.make)
+
+
+def _keywords(function: Callable[..., Any]) -> dict[str, Any]:
+    found = inspect.signature(function).parameters
+    return {name: one.default for name, one in found.items() if one.kind is one.KEYWORD_ONLY and name != "memory"}
 
 
 @dataclass(frozen=True)
@@ -93,6 +90,12 @@ class Choice:
         names = dict.fromkeys([*self.method.shown, *self.given])
         return ", ".join([self.method.title, *(f"{name} = {self.parameters[name]}" for name in names)])
 
+    @property
+    def key(self) -> str:
+        """What is computed: equal for choices that give the same rankings, whatever they are called."""
+        made = f"{self.method.make.__module__}.{self.method.make.__qualname__}"
+        return f"{made} {json.dumps(dict(self.parameters), sort_keys=True)}"
+
 
 def chosen(name: str, **given: Any) -> Choice:
     """Return a method with some of its parameters set."""
@@ -104,8 +107,14 @@ def chosen(name: str, **given: Any) -> Choice:
 
 def parse(text: str) -> Choice:
     """Return what ``NAME`` or ``NAME:parameter=value,...`` means."""
+    name, given = named_parameters(text)
+    return chosen(name, **given)
+
+
+def named_parameters(text: str) -> tuple[str, dict[str, Any]]:
+    """Take ``NAME:parameter=value,...`` apart; values are numbers, null, true, false or text."""
     name, _, rest = text.partition(":")
-    given = {}
+    given: dict[str, Any] = {}
     for part in filter(None, rest.split(",")):
         parameter, equals, value = part.partition("=")
         if not equals:
@@ -114,19 +123,7 @@ def parse(text: str) -> Choice:
             given[parameter.strip()] = json.loads(value)
         except ValueError:
             given[parameter.strip()] = value.strip()
-    return chosen(name.strip(), **given)
-
-
-def _sized(engine: Any) -> bool:
-    return engine in ENGINES and ENGINES[engine].sized
-
-
-def _default(function: Callable[..., Any], name: str) -> Any:
-    return inspect.signature(function).parameters[name].default
-
-
-def _of_manifold() -> dict[str, Any]:
-    return {name: one.default for name, one in inspect.signature(Manifold).parameters.items()}
+    return name.strip(), given
 
 
 EVERY = "all"
@@ -172,16 +169,26 @@ METHODS: dict[str, Method] = {
             CompactDiffusion,
             ("regions_per_image", *KS),
         ),
+        Method("regional-diffusion-paper", "Regional diffusion", "regional", PAPER, RegionalDiffusion, KS),
         Method(
-            "regional-diffusion-paper",
+            "regional-diffusion",
             "Regional diffusion",
             "regional",
             PAPER,
-            Manifold,
+            RegionalDiffusion,
             KS,
-            {"k": 200, "query_k": 200},
+            {name: value for name, value in Manifold().get_params().items() if name in KS},
         ),
-        Method("regional-diffusion", "Regional diffusion", "regional", PAPER, Manifold, KS),
+        Method("index", "Search of the index", "index", "this index", IndexSearch),
+        Method(
+            "unnormalised-diffusion",
+            "Regional diffusion, eq. 18 not normalised",
+            "regional",
+            PAPER,
+            UnnormalisedDiffusion,
+            (*KS, "max_iter"),
+            usual=False,
+        ),
     )
 }
 """In the order of the table: global descriptors first, what the paper proposes last."""

@@ -8,17 +8,20 @@ import numpy as np
 import numpy.typing as npt
 
 from manifind.describe import Unreadable, read_photo
-from manifind.errors import MissingExtra
-from manifind.evaluate.curves import Gain
-from manifind.evaluate.evaluation import (
-    DEFINED,
-    Evaluation,
+from manifind.evaluate.curves import Gain, fixed_parameters
+from manifind.evaluate.evaluation import Evaluation
+from manifind.evaluate.figures import curve_png, sizes_png
+from manifind.evaluate.writing import (
+    cost_cells,
     curve_cells,
+    difference_cells,
+    legend,
+    line_cells,
+    method_cells,
     parameter_cells,
     published_cells,
     size_cells,
 )
-from manifind.evaluate.figures import curve_png, sizes_png
 from manifind.pages.html import THUMBNAIL, Picture, gallery, illustration, page, table
 from manifind.types import Box
 
@@ -27,31 +30,26 @@ A_FEW_WORDS = 35
 
 
 def drawings(found: Evaluation) -> dict[str, bytes]:
-    """Return the figures as PNG files by name; none if matplotlib is not there."""
-    name = found.data[0].protocol.name
-    try:
-        drawn = {curve.name: curve_png(curve, found.definition, name) for curve in found.curves}
-        if found.sizes is not None:
-            drawn["sizes"] = sizes_png(found.sizes)
-    except MissingExtra:
-        return {}
-    return drawn
+    """Return the figures as PNG files by name."""
+    drawn = {curve.name: curve_png(curve, found.definition) for curve in found.curves}
+    return drawn if found.sizes is None else {**drawn, "sizes": sizes_png(found.sizes)}
 
 
 def report(found: Evaluation, pictures: dict[str, bytes], find: Find | None = None) -> str:
     """Return the page; `find` gives the file of a photo by its name, where there are photos."""
     title = "How good manifind is on " + ", ".join(data.protocol.name for data in found.data)
-    subtitle = f"mAP in percent; {DEFINED[found.definition]}."
-    return page(title, subtitle, _sections(found, pictures, find))
+    return page(title, legend(found), _sections(found, pictures, find))
 
 
 def _sections(found: Evaluation, pictures: dict[str, bytes], find: Find | None) -> Iterator[tuple[str, str]]:
-    yield "Methods", _methods(found)
+    said = "".join(f"<p><b>{html.escape(sentence)}</b></p>" for sentence in found.warnings())
+    yield "Methods", said + table(*method_cells(found))
     for curve in found.curves:
-        drawn = illustration(pictures[curve.name], curve.title) if curve.name in pictures else ""
-        yield curve.title, drawn + table(*curve_cells(curve))
+        settings = "".join(f"<br>{html.escape(f'{line}: {words}')}" for line, words in fixed_parameters(curve).items())
+        drawn = illustration(pictures[curve.name], curve.title)
+        yield curve.title, f'{drawn}{table(*curve_cells(curve))}<p class="faint">{settings}</p>'
     if found.sizes is not None:
-        drawn = illustration(pictures["sizes"], "precision by object size") if "sizes" in pictures else ""
+        drawn = illustration(pictures["sizes"], "precision by object size")
         yield "Precision of positives at their rank, by the size of the object", drawn + table(*size_cells(found.sizes))
     if found.gains:
         said = (
@@ -59,11 +57,17 @@ def _sections(found: Evaluation, pictures: dict[str, bytes], find: Find | None) 
         )
         shown = "".join(_gain(found, one, find) for one in found.gains)
         yield "What regional diffusion gains over global diffusion", said + shown
-    header, rows = published_cells(found)
-    if rows:
-        yield "Published figures", _words(header, rows)
-    yield "Parameters and sources", _words(*parameter_cells(found))
-    yield "Data and versions", _words(["what", "which"], found.facts())
+    if line_cells(found)[1]:
+        yield "At the line", table(*line_cells(found))
+    yield "Off line", table(*cost_cells(found))
+    for title, cells in (
+        ("Which differences are more than chance", difference_cells(found)),
+        ("Published figures", published_cells(found)),
+        ("Parameters and sources", parameter_cells(found)),
+        ("Data and versions", (["what", "which"], found.facts())),
+    ):
+        if cells[1]:
+            yield title, _words(*cells)
 
 
 def _words(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -80,27 +84,8 @@ def _words(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return f"<table><thead><tr>{cells(header, 'th')}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def _methods(found: Evaluation) -> str:
-    header = ["method", *(name for name, _, _ in found.columns()), "ms a query"]
-    listed = list(found.rows())
-    best = [
-        max((value for _, values, _ in listed if (value := values[i]) is not None), default=-1.0)
-        for i in range(len(header) - 2)
-    ]
-    body = []
-    for choice, values, ms in listed:
-        cells = [f"<td>{html.escape(choice.title)}</td>"]
-        for value, top in zip(values, best, strict=True):
-            text = "" if value is None else f"{value:.2f}"
-            cells.append(f"<td>{f'<b>{text}</b>' if value is not None and value == top else text}</td>")
-        cells.append(f"<td>{'' if ms is None else f'{ms:.1f}'}</td>")
-        body.append(f"<tr>{''.join(cells)}</tr>")
-    head = "".join(f"<th>{html.escape(cell)}</th>" for cell in header)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
-
-
 def _gain(found: Evaluation, gain: Gain, find: Find | None) -> str:
-    protocol = found.data[0].protocol
+    protocol = found.gained().protocol
     query = protocol.queries[gain.query]
     heading = f"<p><b>{html.escape(query.name)}</b>: average precision {gain.before:.1f} → {gain.after:.1f}</p>"
     pixels = None if find is None else _pixels(find, query.image)

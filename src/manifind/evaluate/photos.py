@@ -1,24 +1,54 @@
-"""A folder of photos described for an evaluation: the collection, and the queries cut out of their photos.
+"""Photos under an evaluation: the collection described, and the queries cut out of their photos.
 
-Descriptors are kept in the cache, some photos at a time, known by the photos' contents and the describer's fingerprint.
+Descriptors of a folder are kept in the cache, some photos at a time, known by the photos' contents and the describer's
+fingerprint. An index has its descriptors already.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from manifind.describe import Describer, Found, Unreadable, content_hash, list_photos, read_ahead, read_photo
+from manifind.describe import (
+    Describer,
+    Found,
+    Unreadable,
+    content_hash,
+    key_to_path,
+    list_photos,
+    read_ahead,
+    read_photo,
+)
+from manifind.describe.whitening import unit_rows
 from manifind.errors import InvalidInput
 from manifind.evaluate.cache import Cache
 from manifind.evaluate.collection import Described, described
-from manifind.evaluate.protocol import Protocol, name_finder, shown, some
+from manifind.evaluate.protocol import Protocol, around, boxes_in, name_finder, shown, some
+from manifind.index import Index
 from manifind.types import Box, FloatArray, StageProgress
 
 GROUP = 64
 """Photos described and kept at a time."""
+TIMED = 5
+"""Queries that are described once more, to say what it takes."""
+KIND = "regions and whole"
+"""What is kept of photos; those of another kind are described anew."""
+
+Sizes = dict[str, tuple[float, float]]
+
+
+class _Seen(NamedTuple):
+    """A photo as it was described."""
+
+    vectors: FloatArray
+    whole: FloatArray
+    """(d,): the sum of the regions before whitening, whitened on its own, as the paper has it (Sec. 5.1)."""
+    size: tuple[float, float]
 
 
 class Photos:
@@ -52,54 +82,74 @@ class Photos:
         self._cache = cache
         self._progress = progress
         self._say = say
-        self._found = [one for one in list_photos(root) if isinstance(one, Found)]
+        self._found, self.passed_over = self._listed()
         if not self._found:
             raise InvalidInput(f"{root} has no photos; give a folder of photos, or descriptors.")
-        self.names = tuple(one.key for one in self._found)
+        self.names = tuple(self._found)
         self._find = name_finder(self.names)
+
+    def _listed(self) -> tuple[dict[str, Path], list[str]]:
+        """Return the file of each photo by its key, and what was passed over."""
+        listed = list(list_photos(self.root))
+        self._files = {one.key: one for one in listed if isinstance(one, Found)}
+        found = {key: one.path for key, one in self._files.items()}
+        return found, [f"{one.key}: {one.reason}" for one in listed if not isinstance(one, Found)]
 
     def path_of(self, name: str) -> Path | None:
         """Return the file of a photo by the name that a ground truth gives it."""
         number = self._find(name)
-        return None if number is None else self._found[number].path
+        return None if number is None else self._found[self.names[number]]
 
-    def collection(self) -> tuple[Described, dict[str, tuple[float, float]]]:
+    def collection(self) -> tuple[Described, Sizes]:
         """Describe all photos; also return the width and height of each by name."""
-        vectors: list[FloatArray] = []
-        names: list[str] = []
-        sizes: dict[str, tuple[float, float]] = {}
-        unreadable: list[str] = []
-        for start in range(0, len(self._found), GROUP):
-            self._progress("photos", start, len(self._found))
-            group = self._found[start : start + GROUP]
-            for one, found in zip(group, self._group(group), strict=True):
+        seen: dict[str, _Seen] = {}
+        for start in range(0, len(self.names), GROUP):
+            self._progress("photos", start, len(self.names))
+            group = self.names[start : start + GROUP]
+            for name, found in zip(group, self._group(group), strict=True):
                 if found is None:
-                    unreadable.append(one.key)
+                    self.passed_over.append(f"{name}: it cannot be read")
                 else:
-                    vectors.append(found[0])
-                    names.append(one.key)
-                    sizes[one.key] = found[1]
-        self._progress("photos", len(self._found), len(self._found))
-        if unreadable:
-            self._say(f"passed over photos that cannot be read: {some(unreadable)}.")
-        image_of = np.repeat(np.arange(len(vectors), dtype=np.int32), [len(one) for one in vectors])
-        return described(str(self.root), {"vectors": np.concatenate(vectors), "image_of": image_of}, names), sizes
+                    seen[name] = found
+        self._progress("photos", len(self.names), len(self.names))
+        self.say_passed_over()
+        return self._together(str(self.root), list(seen.values()), list(seen)), {n: s.size for n, s in seen.items()}
 
-    def queries(self, protocol: Protocol) -> Described:
-        """Describe the queries of a protocol, each cut out of its photo; a box outside its photo is refused."""
+    def say_passed_over(self) -> None:
+        """Name every file that was passed over."""
+        for file in self.passed_over:
+            self._say(f"passed over {file}")
+
+    @staticmethod
+    def _together(what: str, seen: Sequence[_Seen], names: list[str] | None, kind: str = "image") -> Described:
+        of = np.repeat(np.arange(len(seen), dtype=np.int32), [len(one.vectors) for one in seen])
+        arrays = {
+            "vectors": np.concatenate([one.vectors for one in seen]),
+            f"{kind}_of": of,
+            "global_vectors": np.stack([one.whole for one in seen]),
+        }
+        return described(what, arrays, names, kind=kind)
+
+    def queries(self, protocol: Protocol) -> tuple[Described, float]:
+        """Describe the queries of a protocol, each cut out of its photo; also return the seconds that one takes.
+
+        A box outside its photo is refused.
+        """
         missing = [query.image for query in protocol.queries if self._find(query.image) is None]
         if missing:
             raise InvalidInput(f"{protocol.name} has queries whose photos are not in {self.root}: {some(missing)}.")
-        parts: list[FloatArray] = []
+        stage, count = f"queries, {protocol.name}", len(protocol.queries)
+        seen: list[_Seen] = []
         outside: list[str] = []
+        seconds: list[float] = []
         for number, query in enumerate(protocol.queries):
-            self._progress(f"queries, {protocol.name}", number, len(protocol.queries))
+            self._progress(stage, number, count)
             path = self.path_of(query.image)
             assert path is not None  # noqa: S101 (asked above)
-            key = {"photo": content_hash(path), "box": query.box, "describer": self._fingerprint}
+            key = {"photo": content_hash(path), "box": query.box, "describer": self._fingerprint, "kind": KIND}
             kept = self._cache.get(key)
-            if kept is not None:
-                parts.append(np.array(kept[1]["vectors"]))
+            if kept is not None and len(seconds) >= TIMED:
+                seen.append(_Seen(np.array(kept[1]["vectors"]), np.array(kept[1]["whole"]), (0, 0)))
                 continue
             pixels = read_photo(path).pixels
             height, width = pixels.shape[:2]
@@ -108,44 +158,49 @@ class Photos:
                 outside.append(f"{query.name} {shown((x0, y0, x1, y1))} in {width} × {height}")
                 continue
             left, top = max(0, int(np.floor(x0))), max(0, int(np.floor(y0)))
-            part = pixels[top : int(np.ceil(y1)), left : int(np.ceil(x1))]
-            found = self._describer.describe(np.ascontiguousarray(part)).vectors
-            self._cache.put(key, {}, {"vectors": found})
-            parts.append(found)
-        self._progress(f"queries, {protocol.name}", len(protocol.queries), len(protocol.queries))
+            part = np.ascontiguousarray(pixels[top : int(np.ceil(y1)), left : int(np.ceil(x1))])
+            began = time.perf_counter()
+            found = described_photo(self._describer, part)
+            seconds.append(time.perf_counter() - began)
+            self._cache.put(key, {}, {"vectors": found.vectors, "whole": found.whole})
+            seen.append(found)
+        self._progress(stage, count, count)
         if outside:
             raise InvalidInput(f"{protocol.name} has boxes that are not within their photos: {some(outside)}.")
-        query_of = np.repeat(np.arange(len(parts), dtype=np.int32), [len(one) for one in parts])
-        return described(
-            f"the queries of {protocol.name}", {"vectors": np.concatenate(parts), "query_of": query_of}, kind="query"
-        )
+        what = f"the queries of {protocol.name}"
+        return self._together(what, seen, None, "query"), float(np.median(seconds))
 
-    def _group(self, group: Sequence[Found]) -> list[tuple[FloatArray, tuple[float, float]] | None]:
-        key = {"photos": [content_hash(one.path) for one in group], "describer": self._fingerprint}
+    def _group(self, group: Sequence[str]) -> list[_Seen | None]:
+        files = [self._files[name] for name in group]
+        hashes = [content_hash(one.path) for one in files]
+        key = {"photos": hashes, "describer": self._fingerprint, "kind": KIND}
         kept = self._cache.get(key)
         if kept is None:
-            found: list[tuple[FloatArray, tuple[float, float]] | None] = []
-            with closing(read_ahead(group, long_side=self._describer.long_side)) as photos:
+            found: list[_Seen | None] = []
+            with closing(read_ahead(files, long_side=self._describer.long_side)) as photos:
                 for _, photo in photos:
                     if isinstance(photo, Unreadable):
                         found.append(None)
                     else:
-                        vectors = self._describer.describe(photo.pixels).vectors
-                        found.append((vectors, (float(photo.width), float(photo.height))))
-            counts = np.array([0 if one is None else len(one[0]) for one in found])
-            rows = [one[0] for one in found if one is not None]
-            sizes = np.array([(0.0, 0.0) if one is None else one[1] for one in found])
-            if rows:
-                self._cache.put(key, {}, {"vectors": np.concatenate(rows), "counts": counts, "sizes": sizes})
+                        seen = described_photo(self._describer, photo.pixels)
+                        found.append(seen._replace(size=(float(photo.width), float(photo.height))))
+            readable = [one for one in found if one is not None]
+            if readable:
+                arrays = {
+                    "vectors": np.concatenate([one.vectors for one in readable]),
+                    "wholes": np.stack([one.whole for one in readable]),
+                    "sizes": np.array([one.size for one in readable]),
+                    "counts": np.array([0 if one is None else len(one.vectors) for one in found]),
+                }
+                self._cache.put(key, {}, arrays)
             return found
         arrays = kept[1]
-        parts = np.split(np.array(arrays["vectors"]), np.cumsum(arrays["counts"])[:-1])
-        return [
-            (rows, (float(width), float(height))) if len(rows) else None
-            for rows, (width, height) in zip(parts, arrays["sizes"], strict=True)
-        ]
+        counts = np.array(arrays["counts"])
+        rows = iter(np.split(np.array(arrays["vectors"]), np.cumsum(counts[counts > 0])[:-1]))
+        others = iter(zip(np.array(arrays["wholes"]), arrays["sizes"].tolist(), strict=True))
+        return [None if not count else _Seen(next(rows), (one := next(others))[0], tuple(one[1])) for count in counts]
 
-    def with_sizes(self, protocol: Protocol, sizes: dict[str, tuple[float, float]]) -> Protocol:
+    def with_sizes(self, protocol: Protocol, sizes: Sizes) -> Protocol:
         """Return the protocol with the sizes of its photos, and the boxes of objects where INSTRE has them beside."""
         find = name_finder(list(sizes))
         listed = list(sizes.values())
@@ -167,22 +222,59 @@ class Photos:
             letter = parts[-2][2:3] if len(parts) > 1 and not parts[0].lower().endswith("-m") else ""
             own = {}
             for image in positives.tolist():
-                lines = self._text_beside(protocol.images[image])
-                if len(lines) == 2 and letter in ("a", "b"):
-                    lines = [lines[0 if letter == "a" else 1]]
-                if lines:
-                    corners = np.array([(x, y, x + w, y + h) for x, y, w, h in lines])
-                    low, high = corners[:, :2].min(axis=0), corners[:, 2:].max(axis=0)
-                    own[image] = (float(low[0]), float(low[1]), float(high[0]), float(high[1]))
+                listed = self._boxes_beside(protocol.images[image])
+                if len(listed) == 2 and letter in ("a", "b"):
+                    listed = [listed[0 if letter == "a" else 1]]
+                if listed:
+                    own[image] = around(listed)
             boxes.append(own)
         return tuple(boxes) if any(boxes) else ()
 
-    def _text_beside(self, name: str) -> list[tuple[float, float, float, float]]:
+    def _boxes_beside(self, name: str) -> list[Box]:
         path = self.path_of(name)
         beside = None if path is None else path.with_suffix(".txt")
-        if beside is None or not beside.is_file():
-            return []
-        lines = [line.split() for line in beside.read_text(encoding="utf-8").splitlines() if line.strip()]
-        if any(len(words) != 4 for words in lines):
-            raise InvalidInput(f"{beside} is no list of boxes; each line has x, y, width and height.")
-        return [(float(a), float(b), float(c), float(d)) for a, b, c, d in lines]
+        return boxes_in(beside) if beside is not None and beside.is_file() else []
+
+
+class IndexedPhotos(Photos):
+    """The photos of an index, with the descriptors that it has; only queries are described."""
+
+    def __init__(
+        self,
+        path: Path,
+        cache: Cache,
+        progress: StageProgress = lambda *_: None,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.index = Index.open(path)
+        self.path = path
+        super().__init__(self.index.root, self.index.describer, cache, progress, say)
+
+    def _listed(self) -> tuple[dict[str, Path], list[str]]:
+        catalogue, root = self.index.catalogue, self.index.root
+        found = {one.key: key_to_path(root, one.key) for one in catalogue.images}
+        return found, [f"{one.key}: {one.reason}" for one in catalogue.skipped]
+
+    def collection(self) -> tuple[Described, Sizes]:
+        """Return the descriptors of the index, and the width and height of each photo by name."""
+        manifold = self.index.manifold
+        arrays: dict[str, npt.NDArray[np.generic]] = {
+            "vectors": np.asarray(manifold.vectors_, np.float32),
+            "image_of": np.repeat(np.arange(len(self.names), dtype=np.int32), manifold.layout_.counts),
+        }
+        self.say_passed_over()
+        sizes = {one.key: (float(one.width), float(one.height)) for one in self.index.catalogue.images}
+        return described(str(self.path), arrays, self.names), sizes
+
+
+def described_photo(describer: Describer, pixels: npt.NDArray[np.uint8]) -> _Seen:
+    """Describe a photo by its regions, and as a whole, in one pass through the network.
+
+    The global descriptor is the sum of the regions before whitening, at unit norm, then whitened as they are.
+    """
+    regions = describer.unwhitened(pixels)
+    both = unit_rows(np.concatenate([regions, regions.sum(axis=0, keepdims=True)]))
+    if describer.whitening is not None:
+        both = describer.whitening.apply(both)
+    height, width = pixels.shape[:2]
+    return _Seen(both[:-1], both[-1], (float(width), float(height)))

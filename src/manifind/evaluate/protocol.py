@@ -6,25 +6,25 @@ a ruler that is off by a few images gives figures that look right.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 import numpy.typing as npt
 
 from manifind.errors import InvalidInput
-from manifind.evaluate.average_precision import mean_average_precision
+from manifind.evaluate.measures import mean_average_precision
 from manifind.ranking import Ranking
 from manifind.types import Box
 
 Images = npt.NDArray[np.int64]
 """Numbers of images, places in `Protocol.images`."""
 
-FEW = 3
-"""Offenders that an error names."""
+FEW, LONGEST = 3, 200
+"""Offenders that an error names, and characters that it shows of each."""
 
 
 @dataclass(frozen=True)
-class Query:
+class QueryPhoto:
     """What is looked for: a photo, or a box in it."""
 
     name: str
@@ -52,7 +52,7 @@ class Protocol:
 
     name: str
     images: tuple[str, ...]
-    queries: tuple[Query, ...]
+    queries: tuple[QueryPhoto, ...]
     tasks: tuple[Task, ...]
     query_counts: bool = False
     """Whether a query's own photo may be among its positives, as in Oxford5k and Paris6k."""
@@ -81,6 +81,50 @@ class Protocol:
         more = tuple(name for name, number in zip(names, known, strict=True) if number is None)
         thousands = f"{round(len(names) / 1000)}k" if len(names) >= 1000 else str(len(names))
         return replace(self, name=f"{self.name}+{thousands}", images=self.images + more)
+
+    def column(self, task: Task) -> str:
+        """Return the name of a task's column in a table."""
+        return self.name if len(self.tasks) == 1 else f"{self.name} {task.name}"
+
+    def own_photos(self) -> list[int | None]:
+        """Return the number of each query's own photo, None where it is not among the images.
+
+        A name is looked for as `name_finder` does; a photo of the same name in another folder is another photo.
+        """
+        find = name_finder(self.images)
+        found = []
+        for query in self.queries:
+            number = find(query.image)
+            if number is not None:
+                asked, listed = (f"/{without_suffix(name)}" for name in (query.image, self.images[number]))
+                number = number if asked.endswith(listed) or listed.endswith(asked) else None
+            found.append(number)
+        return found
+
+    def passing_over_own_photos(self) -> "Protocol":
+        """Return the protocol with each query's own photo among what it passes over, unless the photo counts.
+
+        The photo that a query was cut out of comes first by every method: it says nothing, and is no mistake.
+        """
+        if self.query_counts:
+            return self
+        own = self.own_photos()
+
+        def with_own(junk: Images, photo: int | None) -> Images:
+            return junk if photo is None else np.union1d(junk, [photo])
+
+        tasks = [replace(task, junk=tuple(map(with_own, task.junk, own))) for task in self.tasks]
+        return replace(self, tasks=tuple(tasks))
+
+    def what_becomes_of_own_photos(self) -> str:
+        """Say whether the photos that queries were cut out of count, are passed over, or are not there."""
+        own = self.own_photos()
+        there = [i for i, photo in enumerate(own) if photo is not None]
+        passed_over = sum(all(_holds(task.junk[i], own[i]) for task in self.tasks) for i in there)
+        return (
+            f"of {len(own)} queries' own photos {len(own) - len(there)} are not in the collection, {passed_over} are "
+            f"passed over and {len(there) - passed_over} count"
+        )
 
     def relative_sizes(self, query: int, images: Iterable[int]) -> npt.NDArray[np.float64]:
         """Return the part of each image that the object of a query takes; NaN where it is not known."""
@@ -117,11 +161,10 @@ def check(protocol: Protocol) -> None:
     ]
     refuse(empty, name, "has no positive for query {}; give at least one image to find, or leave the query out")
     if not protocol.query_counts:
-        found = name_finder(images)
         own = [
             query.name
-            for i, query in enumerate(queries)
-            if any(_holds(task.positives[i], found(query.image)) for task in protocol.tasks)
+            for i, (query, photo) in enumerate(zip(queries, protocol.own_photos(), strict=True))
+            if any(_holds(task.positives[i], photo) for task in protocol.tasks)
         ]
         refuse(
             own,
@@ -139,7 +182,7 @@ def refuse(offenders: Sequence[str], name: str, sentence: str) -> None:
 
 def some(names: Sequence[str]) -> str:
     """Return the first few names, and how many more there are."""
-    listed = ", ".join(str(name) for name in names[:FEW])
+    listed = ", ".join(f"{str(name)[:LONGEST]}…" if len(str(name)) > LONGEST else str(name) for name in names[:FEW])
     return listed if len(names) <= FEW else f"{listed} and {len(names) - FEW} more"
 
 
@@ -205,6 +248,31 @@ def as_box(values: object, whose: str) -> Box:
     except (TypeError, ValueError):
         raise InvalidInput(f"the box of {whose} is {values!r}; give four numbers x0, y0, x1, y1 in pixels.") from None
     return x0, y0, x1, y1
+
+
+def boxes_in(file: Path) -> list[Box]:
+    """Read the boxes that INSTRE and ILIAS have in a text file beside each photo: x, y, width, height, a line each."""
+    try:
+        lines = [[float(word) for word in line.split()] for line in file.read_text(encoding="utf-8").splitlines()]
+    except ValueError:
+        lines = [[]]
+    if any(len(line) not in (0, 4) for line in lines) or lines == [[]]:
+        raise InvalidInput(f"{file} is no list of boxes; each line has x, y, width and height.")
+    return [(x, y, x + w, y + h) for x, y, w, h in filter(None, lines)]
+
+
+def box_around(file: Path) -> Box:
+    """Return the one box that holds all boxes of a file."""
+    boxes = boxes_in(file)
+    if not boxes:
+        raise InvalidInput(f"{file} has no box; each line has x, y, width and height.")
+    return around(boxes)
+
+
+def around(boxes: Sequence[Box]) -> Box:
+    """Return the one box that holds all of some boxes."""
+    x0, y0, x1, y1 = zip(*boxes, strict=True)
+    return min(x0), min(y0), max(x1), max(y1)
 
 
 def _wrong_boxes(protocol: Protocol) -> list[str]:

@@ -1,7 +1,8 @@
 """Figures that others published, as data with their sources: ``published.json``.
 
-A published figure stands beside one measured here only if both are of the same method on the same descriptors, by the
-same protocol and definition of average precision. Otherwise it is shown and marked as not comparable, with the reason.
+A published figure says what was computed as a method with its parameters: pooling, regions, shortlist, graph. It stands
+beside a run of exactly that, and can be compared with it where descriptors and definition of average precision are the
+same too. Otherwise the reason is given.
 """
 
 import json
@@ -12,8 +13,9 @@ from importlib.resources import files
 from typing import Any
 
 from manifind.errors import InvalidInput
+from manifind.evaluate.methods import parse
 
-NOT_KNOWN = "AP may differ"
+PAPER = "Iscen et al., CVPR 2017"
 
 
 @dataclass(frozen=True)
@@ -21,26 +23,34 @@ class Published:
     """A row of somebody's table."""
 
     method: str | None
-    """The method's name here, if there is such."""
+    """What was computed, as ``--method`` takes it; None where it is not one of the methods here."""
     title: str
     descriptors: str
     definition: str | None
+    measure: str
+    """"mAP" in percent, "seconds" of a query, or "edges" a region."""
     values: dict[str, float]
-    """mAP in percent by column: the protocol's name, and the task's where it has several."""
+    """By column: the protocol's name, and the task's where it has several."""
     source: str
     note: str
 
+    @property
+    def key(self) -> str | None:
+        """What was computed, as `Choice.key` has it."""
+        return None if self.method is None else parse(self.method).key
+
     def why_not_comparable(self, descriptors: str | None, definition: str) -> str:
-        """Return why a figure measured here cannot be held against this one; nothing if it can."""
-        if self.definition is None:
-            return NOT_KNOWN
-        if self.definition != definition:
-            return f"AP is {self.definition}, not {definition}"
+        """Return why a run of the same method cannot be held against this one; nothing if it can."""
         if self.method is None:
             return "the method is not one of these"
-        if descriptors != self.descriptors:
-            return "other descriptors"
-        return ""
+        if self.measure == "seconds":
+            return "another machine"
+        if self.measure == "mAP":
+            if self.definition is None:
+                return "AP may differ"
+            if self.definition != definition:
+                return f"AP is {self.definition}, not {definition}"
+        return "" if descriptors == self.descriptors else "other descriptors"
 
 
 @cache
@@ -65,3 +75,12 @@ def published(columns: Iterable[str]) -> list[Published]:
     wanted = set(columns)
     rows = [Published(**row) for row in _stored()["figures"]]
     return [row for row in rows if wanted & set(row.values)]
+
+
+def methods_of_the_paper(columns: Iterable[str]) -> list[str]:
+    """Return what the paper's tables and figures computed on these columns, or on Oxford5k if it has none of them."""
+    for wanted in (list(columns), ["Oxford5k"]):
+        rows = [row for row in published(wanted) if row.source.startswith(PAPER)]
+        if rows:
+            break
+    return list(dict.fromkeys(row.method for row in rows if row.method is not None))

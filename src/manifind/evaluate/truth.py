@@ -4,6 +4,7 @@
 
 ======================================== ==========================================================================
 a folder of ``*_query.txt``              Oxford5k and Paris6k, with ``*_good.txt``, ``*_ok.txt``, ``*_junk.txt``
+a folder of ``*/query`` and ``*/pos``    ILIAS: ``ilias_core``, with a box beside each photo
 a JSON object of key → name, good, ok …  the same in one file
 ``gnd_*.pkl``                            Revisited Oxford and Paris: read without running anything in it
 ``gnd_*.mat``                            INSTRE, or the others as MATLAB has them; version 5 or 7.3
@@ -16,7 +17,7 @@ a JSON object of images and queries      Revisited in one file, where queries ha
 import csv
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,18 @@ import numpy.typing as npt
 
 from manifind.errors import InvalidInput
 from manifind.evaluate.matlab import read_matlab
-from manifind.evaluate.protocol import Images, Protocol, Query, Task, as_box, name_finder, numbers_of, some, twice
+from manifind.evaluate.protocol import (
+    Images,
+    Protocol,
+    QueryPhoto,
+    Task,
+    as_box,
+    box_around,
+    name_finder,
+    numbers_of,
+    some,
+    twice,
+)
 from manifind.evaluate.unpickle import read_pickle
 from manifind.types import Box
 
@@ -41,17 +53,26 @@ def read_truth(path: Path, names: Sequence[str] | None = None, *, query_counts: 
     names
         The names of the collection's images, in order: for a ground truth that does not list the images itself.
     query_counts
-        Whether a query's own photo may be among its positives, in a ground truth of your own.
+        Whether a query's own photo counts as any other, in a ground truth of your own. Otherwise it is passed over.
     """
+    return _read(path, names, query_counts=query_counts).passing_over_own_photos()
+
+
+def _read(path: Path, names: Sequence[str] | None, *, query_counts: bool) -> Protocol:
     if path.is_dir():
-        return oxford_folder(path, _needed(names, path))
+        read = ilias if any(path.glob("*/query/Q*_bbox.txt")) else oxford_folder
+        return read(path, _needed(names, path))
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist; give the file or folder of a ground truth.")
     suffix = path.suffix.lower()
-    if suffix == ".pkl":
-        return from_gnd(read_pickle(path), path)
-    if suffix == ".mat":
-        return from_gnd(read_matlab(path), path, first=1)
+    if suffix in (".pkl", ".mat"):
+        stored = read_pickle(path) if suffix == ".pkl" else read_matlab(path)
+        try:
+            return from_gnd(stored, path, first=0 if suffix == ".pkl" else 1)
+        except InvalidInput:
+            raise
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise InvalidInput(f"{path} is not laid out as a ground truth: {error}.") from error
     if suffix == ".csv":
         return from_csv(path, _needed(names, path), query_counts=query_counts)
     if suffix == ".dat" or "holidays" in path.stem.lower():
@@ -96,7 +117,7 @@ def _oxford(name: str, entries: Mapping[str, Mapping[str, Any]], names: Sequence
     queries, positives, junk = [], [], []
     for key in sorted(entries):
         entry = entries[key]
-        queries.append(Query(key, str(entry["name"]), as_box(entry["box"], key)))
+        queries.append(QueryPhoto(key, str(entry["name"]), as_box(entry["box"], key)))
         positives.append(numbers_of([*entry["good"], *entry["ok"]], find, missing))
         junk.append(numbers_of(entry["junk"], find, missing))
     _refuse_missing(missing, file)
@@ -115,10 +136,10 @@ def from_gnd(stored: Any, path: Path, *, first: int = 0) -> Protocol:
     """
     if not isinstance(stored, Mapping) or not {"imlist", "gnd"} <= set(stored):
         raise InvalidInput(f"{path} has no imlist and gnd; give a file such as gnd_roxford5k.pkl or gnd_instre.mat.")
-    images = tuple(str(name) for name in stored["imlist"])
+    images = _texts(stored["imlist"], f"imlist of {path}")
     gnd = list(stored["gnd"])
     if "qimlist" in stored:
-        asked = [str(name) for name in stored["qimlist"]]
+        asked = list(_texts(stored["qimlist"], f"qimlist of {path}"))
     elif "qidx" in stored:
         asked = [images[i] for i in _within(stored["qidx"], images, f"{path}'s qidx", first)]
     else:
@@ -128,7 +149,7 @@ def from_gnd(stored: Any, path: Path, *, first: int = 0) -> Protocol:
     corners = _corners([entry.get("bbx") for entry in gnd], path)
     repeated = set(twice(asked))
     queries = tuple(
-        Query(f"{name} ({i})" if name in repeated else name, name, box)
+        QueryPhoto(f"{name} ({i})" if name in repeated else name, name, box)
         for i, (name, box) in enumerate(zip(asked, corners, strict=True))
     )
 
@@ -158,7 +179,7 @@ def revisited_tasks(task: Any) -> tuple[Task, ...]:
     )
 
 
-def _all_count(images: Sequence[str], queries: Sequence[Query], task: Task) -> bool:
+def _all_count(images: Sequence[str], queries: Sequence[QueryPhoto], task: Task) -> bool:
     """Whether every query's photo is among its own positives: the rule of Oxford5k, not an accident."""
     find = name_finder(images)
     return all(find(query.image) in wanted.tolist() for query, wanted in zip(queries, task.positives, strict=True))
@@ -171,18 +192,32 @@ def _corners(boxes: Sequence[Any], path: Path) -> list[Box | None]:
     heights do not always exceed x and y: where one does not, all of the file are widths and heights.
     """
     read = [
-        None if box is None else as_box(np.asarray(box).ravel(), f"query {i} in {path}") for i, box in enumerate(boxes)
+        None if box is None else as_box(_numbers(box, f"the box of query {i} in {path}"), f"query {i} in {path}")
+        for i, box in enumerate(boxes)
     ]
     if all(box is None or (box[0] < box[2] and box[1] < box[3]) for box in read):
         return list(read)
     return [None if box is None else (box[0], box[1], box[0] + box[2], box[1] + box[3]) for box in read]
 
 
+def _texts(values: Any, what: str) -> tuple[str, ...]:
+    if not all(isinstance(value, str) for value in values):
+        raise InvalidInput(f"{what} has entries that are no text; they should be names of photos.")
+    return tuple(str(value) for value in values)
+
+
+def _numbers(values: Any, what: str) -> npt.NDArray[Any]:
+    """Return numbers as a row; what is none is refused before NumPy makes an array of it."""
+    plain = isinstance(values, list | tuple) and all(isinstance(value, int | float) for value in values)
+    if not plain and not (isinstance(values, np.ndarray) and values.dtype.kind in "iuf"):
+        raise InvalidInput(f"{what} are not numbers; give a list of them.")
+    numbers: npt.NDArray[Any] = np.asarray(values, np.float64 if not len(values) else None).ravel()
+    return numbers
+
+
 def _within(values: Any, images: Sequence[str], what: str, first: int) -> Images:
-    numbers: npt.NDArray[Any] = np.asarray(values).ravel()
-    if not numbers.size:
-        return np.empty(0, np.int64)
-    if numbers.dtype.kind not in "iuf" or (numbers != np.floor(numbers)).any():
+    numbers = _numbers(values, what)
+    if not (np.isfinite(numbers) & (numbers == np.floor(numbers)) & (np.abs(numbers) < 2.0**53)).all():
         raise InvalidInput(f"{what} are not whole numbers; they should be places in its list of images.")
     places = numbers.astype(np.int64) - first
     outside = [str(number) for number in numbers[(places < 0) | (places >= len(images))]]
@@ -224,11 +259,44 @@ def holidays(path: Path) -> Protocol:
     queries, positives, junk = [], [], []
     for number, stem in enumerate(stems):
         if int(stem) % 100 == 0:
-            queries.append(Query(stem, names[number]))
+            queries.append(QueryPhoto(stem, names[number]))
             positives.append(np.array([i for i in groups[int(stem) // 100] if i != number], np.int64))
             junk.append(np.array([number], np.int64))
     task = Task("Holidays", tuple(positives), tuple(junk))
     return Protocol("Holidays", tuple(names), tuple(queries), (task,), files=(str(path),))
+
+
+# -- ILIAS -------------------------------------------------------------------------------------------------------------
+
+
+def ilias(folder: Path, names: Sequence[str]) -> Protocol:
+    """Read ILIAS (Kordopatis-Zilos et al., CVPR 2025) off its folder ``ilias_core``, one folder an object.
+
+    ``OBJECT/query/Q*.jpg`` are queries and ``OBJECT/pos/P*.jpg`` their positives, each with a text file of boxes, x, y,
+    width and height; all that a query's boxes hold is looked for. Every other photo of the collection is a distractor,
+    but for the query photos, which are no part of it.
+    """
+    images = tuple(name for name in names if "query" not in PurePosixPath(name).parts[-2:-1])
+    find, missing = name_finder(images), list[str]()
+    queries: list[QueryPhoto] = []
+    positives: list[Images] = []
+    objects: list[dict[int, Box]] = []
+    for one in sorted(path for path in folder.iterdir() if (path / "query").is_dir()):
+        listed = [(f"{one.name}/pos/{file.stem.removesuffix('_bbox')}", file) for file in _box_files(one / "pos")]
+        wanted = numbers_of([name for name, _ in listed], find, missing)
+        boxes = {number: box_around(file) for name, file in listed if (number := find(name)) is not None}
+        for file in _box_files(one / "query"):
+            name = f"{one.name}/query/{file.stem.removesuffix('_bbox')}"
+            queries.append(QueryPhoto(name, f"{name}.jpg", box_around(file)))
+            positives.append(wanted)
+            objects.append(boxes)
+    _refuse_missing(missing, str(folder))
+    task = Task("ILIAS", tuple(positives), tuple(np.empty(0, np.int64) for _ in queries))
+    return Protocol("ILIAS", images, tuple(queries), (task,), objects=tuple(objects), files=(str(folder),))
+
+
+def _box_files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*_bbox.txt"))
 
 
 # -- anybody's ---------------------------------------------------------------------------------------------------------
@@ -241,7 +309,7 @@ def from_json(path: Path, names: Sequence[str] | None, *, query_counts: bool = F
 
         {"name": "toys",                                   all but queries may be left out
          "images": ["a.jpg", "b.jpg", "c.jpg"],            else the collection's
-         "query_counts": false,
+         "query_counts": false,                            true: a query's own photo is not passed over
          "queries": [{"name": "duck", "image": "duck.jpg", "box": [40, 60, 220, 310],
                       "positives": ["a.jpg", {"image": "b.jpg", "box": [0, 0, 50, 50], "photo": [640, 480]}],
                       "junk": ["c.jpg"]}]}
@@ -308,7 +376,7 @@ def _own(stored: Mapping[str, Any], path: Path, names: Sequence[str] | None, *, 
         usual = image if called[image] == 1 else f"{image} ({called[image]})"
         name = entry.get("name") or usual
         box = entry.get("box")
-        queries.append(Query(name, image, None if box is None else as_box(box, name)))
+        queries.append(QueryPhoto(name, image, None if box is None else as_box(box, name)))
         detailed = [one if isinstance(one, dict) else {"image": one} for one in entry["positives"]]
         positives.append(numbers_of([one["image"] for one in detailed], find, missing))
         junk.append(numbers_of(entry.get("junk") or (), find, missing))

@@ -18,7 +18,7 @@ from manifind.diffusion.engines import WHOLE_UP_TO
 from manifind.errors import Damaged, InvalidInput, ManifindWarning
 from manifind.index import learning
 from manifind.index.catalogue import Catalogue, ImageRecord, SkippedRecord
-from manifind.index.estimate import Announce, prepared, reading_limits
+from manifind.index.estimate import Announce, admitted, reading_limits
 from manifind.index.gather import described, plan
 from manifind.index.generation import CATALOGUE, Generation
 from manifind.index.journal import Journal
@@ -106,7 +106,7 @@ def build(
             _write(writer, recipe, catalogue, regions, manifold)
         used = {image.sha256 for image in images}
         # Photos that an interrupted run described stay for the next, unless this one looked at all there are.
-        if not wanted.kept or used.issuperset(journal.contents()):
+        if not wanted.unread or used.issuperset(journal.contents()):
             disk.remove_folder(writer.work)
         else:
             for name in (VECTORS, SINGLE):
@@ -134,7 +134,7 @@ def _described(
     """
     chosen = plan(wanted, journal, None if known is None else known.catalogue, report)
     recipe = recipe.for_photos(len(chosen.known) + len(chosen.new))
-    scratch = prepared(writer.path, recipe, chosen, known, memory, announce)
+    scratch = admitted(writer.path, recipe, chosen, known, memory, announce)
     # Means are taken of whitened vectors.
     means = recipe.means if recipe.learning is None else None
     images, skipped = described(chosen, recipe.describer, journal, means, report, **reading_limits(memory))

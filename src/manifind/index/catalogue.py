@@ -202,7 +202,7 @@ class Catalogue:
                 return self._connection.execute(query, values).fetchall()
         except UnicodeEncodeError:  # a key with lone surrogates is nobody's
             return []
-        except (sqlite3.Error, OverflowError) as error:
+        except (sqlite3.Error, OverflowError, UnicodeDecodeError) as error:
             raise self._damaged(str(error)) from error
 
     def _may_go_on(self) -> bool:

@@ -1,7 +1,8 @@
 """What a build will take, before it begins: time, disk and memory.
 
-Time is measured, not guessed: a picture of noise is described and a few products are multiplied on this machine, which
-takes a fraction of a second. Bytes are counted from the arrays that will be written and the lists that will be held.
+Time is measured, not guessed: a picture of noise is described and two small graphs are built on this machine, by the
+kernels that will build the large one. Bytes are counted from the arrays that will be written and the lists that will be
+held.
 """
 
 import errno
@@ -18,16 +19,25 @@ from manifind import kernels
 from manifind.describe import Describer
 from manifind.describe.ahead import MEMORY
 from manifind.describe.limits import MAX_BYTES
+from manifind.diffusion.engines import WHOLE_UP_TO
 from manifind.errors import InvalidInput
-from manifind.graph import AUTO, choose, expected_seconds
+from manifind.graph import AUTO, choose, exact_neighbours, expected_seconds
+from manifind.graph.choosing import DESCENT, EXACT
 from manifind.index.gather import Plan
 from manifind.index.generation import Generation
 from manifind.index.recipe import Recipe
+from manifind.kernels import as_rows
 from manifind.manifold import LARGEST_CHANGE
 from manifind.types import FloatArray
 
 LONG = 200
 """Photos to describe from which a build is long enough to be announced."""
+
+TRIED = 2048, 6144
+"""Regions of the two graphs that are built to see how long a large one takes."""
+
+DIVISION = 60
+"""Bytes a region of a divided graph, on disk."""
 
 MUTUAL = 0.5
 """Share of neighbours that are mutual, at most, in collections that were seen (0.44 on Oxford5k at k = 100)."""
@@ -58,22 +68,22 @@ class Estimate:
     seconds: float
     disk: int
     """Bytes while it runs, beyond what is there now."""
-    kept: int
-    """Bytes of the finished index."""
+    finished: int
+    """Bytes on disk of the finished index."""
     memory: int
     """Bytes of memory at its height."""
 
     def __str__(self) -> str:
         return (
             f"{self.photos:,} photos to describe, {self.regions:,} regions in all: about {duration(self.seconds)}, "
-            f"{size(self.kept)} on disk ({size(self.disk)} while it runs), {size(self.memory)} of memory"
+            f"{size(self.finished)} on disk ({size(self.disk)} while it runs), {size(self.memory)} of memory"
         )
 
 
 Announce = Callable[[Estimate], None]
 
 
-def prepared(
+def admitted(
     path: Path, recipe: Recipe, chosen: Plan, known: Generation | None, memory: int | None, announce: Announce | None
 ) -> int:
     """Refuse what cannot fit on the disk or in `memory`, announce what will take long, and return what scratch to use.
@@ -120,22 +130,67 @@ def estimate(recipe: Recipe, chosen: Plan, known: Generation | None, *, timed: b
     n, new = round(photos * each), round(len(chosen.new) * each)
     width = min(checked.k + checked.reserve, max(1, n - 1))
     edges = round(n * min(checked.k, n) * MUTUAL)
-    lists = 8 * n * width
-    kept = n * (2 * d + 16 + 8 + 8) + lists + 8 * edges + 4 * photos * d + 300 * photos
+    divided = n > WHOLE_UP_TO and kernels.compiled()
+    whitening = recipe.describer.whitening
+    finished = n * (2 * d + 16 + 8 + 8) + 8 * n * width + 8 * edges + 4 * photos * d + 300 * photos
+    finished += DIVISION * n if divided else 0
+    finished += 0 if whitening is None else whitening.mean.nbytes + whitening.project.nbytes
     whole = known is None or new > LARGEST_CHANGE * n
-    # Before a whitening is learnt, all channels are kept; afterwards it is kept, in single precision.
-    channels = recipe.describer.backbone.spec.channels
-    raw = 0 if recipe.learning is None else new * (2 * channels + 16)
-    kept += 0 if d == channels and recipe.learning is None else 4 * channels * (d + 1)
+    raw = 0
+    if recipe.learning is not None:
+        # Before a whitening is learnt, all channels are kept; afterwards it is kept, in single precision.
+        channels = recipe.describer.backbone.spec.channels
+        raw = new * (2 * channels + 16)
+        finished += 4 * channels * (d + 1)
     scratch = raw + n * 2 * d + new * (2 * d + 16) + (4 * n * d if whole else 0)
+    method = choose(n, checked.k) if checked.graph == AUTO else checked.graph
     seconds = 0.0
     if timed:
-        method = choose(n, checked.k) if checked.graph == AUTO else checked.graph
-        share = expected_seconds(method, n, checked.k, d) / max(expected_seconds("exact", n, checked.k, d), 1e-9)
-        multiplications = share * n * n * d if whole else 2 * n * new * d
-        seconds = len(chosen.new) * seconds_a_photo(recipe.describer) + multiplications * _seconds_a_multiplication(d)
-    memory = PROGRAM + checked.memory + lists + round(TEMPORARY[kernels.compiled()] * 8 * edges)
-    return Estimate(len(chosen.new), n, seconds, kept + scratch, kept, memory)
+        graph = graph_seconds(method, n, checked.k, d) if whole else 2 * n * new * _seconds_a_comparison(d)
+        seconds = len(chosen.new) * seconds_a_photo(recipe.describer) + graph
+    memory = PROGRAM + checked.memory + graph_memory(method if whole else None, n, width, d, edges)
+    return Estimate(len(chosen.new), n, seconds, finished + scratch, finished, memory)
+
+
+def graph_memory(method: str | None, n: int, width: int, d: int, edges: int) -> int:
+    """Return the bytes that the graph of `n` regions takes at most while it is made, beyond scratch.
+
+    Parameters
+    ----------
+    method : {"exact", "nn-descent"}, optional
+        How neighbours are found; None where the lists are there and follow a change.
+    n, width, d, edges : int
+        Regions, neighbours kept of each, dimensions, and entries of S.
+    """
+    lists = 8 * n * width
+    graph = round(TEMPORARY[kernels.compiled()] * 8 * edges)
+    if n > WHOLE_UP_TO and kernels.compiled():
+        graph += 8 * edges  # the division works on a copy
+    if method == DESCENT:
+        # A copy of the rows in eight bits, longer entries, and what was compared with what (`Descending.descend`).
+        return lists + graph + n * d + 12 * n * width + 1024 * n
+    return lists + graph + (n * d if method is None else 0)
+
+
+def graph_seconds(method: str, n: int, k: int, d: int) -> float:
+    """Return how long the graph of `n` regions takes, from two small ones built by the same kernels.
+
+    Comparing all pairs takes a part that grows with the regions and a part that grows with their square. NN-Descent is
+    expected to be as much slower or faster here than elsewhere as comparing all pairs is.
+    """
+    few, more = (min(n, size) for size in TRIED)
+    at_few = _seconds_to_compare(few, k, d)
+    if few == n:
+        return at_few
+    at_more = _seconds_to_compare(more, k, d)
+    square = (at_more / more - at_few / few) / (more - few)
+    known = expected_seconds(EXACT, n, k, d)
+    # Where other work disturbs the clock, no better than what is known and no worse than a hundredth of it.
+    square = min(max(square, 0.5 * known / n**2), 100 * known / n**2)
+    each = max(0.0, at_few / few - square * few)
+    if method == EXACT:
+        return each * n + square * n**2
+    return each * n + expected_seconds(method, n, k, d) * square * n**2 / known
 
 
 def seconds_a_photo(describer: Describer) -> float:
@@ -146,9 +201,22 @@ def seconds_a_photo(describer: Describer) -> float:
     return _fastest(lambda: describer.describe(picture)) / DOWNHILL
 
 
-def _seconds_a_multiplication(d: int) -> float:
-    rows: FloatArray = np.random.default_rng(0).standard_normal((2048, d), np.float32)
-    return _fastest(lambda: kernels.as_rows(rows).nearest(rows, 100)) / (len(rows) ** 2 * d)
+def _seconds_to_compare(n: int, k: int, d: int) -> float:
+    rows = _noise(n, d)
+    return _fastest(lambda: exact_neighbours(rows, min(k, n - 1)))
+
+
+def _seconds_a_comparison(d: int) -> float:
+    """Return how long it takes to compare a new region with one that is there."""
+    rows, queries = as_rows(_noise(TRIED[1], d)), _noise(TRIED[0], d)
+    rows.nearest(queries[:1], 1)  # the rows are compressed by the first search
+    return _fastest(lambda: rows.nearest(queries, 100)) / (TRIED[0] * TRIED[1])
+
+
+def _noise(n: int, d: int) -> FloatArray:
+    rows: FloatArray = np.random.default_rng(0).standard_normal((n, d), np.float32)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows
 
 
 def _fastest(work: Callable[[], object], times: int = 2) -> float:

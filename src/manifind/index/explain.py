@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
-from scipy.sparse.csgraph import dijkstra
 
 from manifind.diffusion import Seed
 from manifind.errors import InvalidInput
@@ -122,6 +121,8 @@ def best_path(S: sp.csr_array, alpha: float, seed: Seed, scores: FloatArray, tar
         return None
     lengths = np.concatenate([_length(alpha * part.data), _length(seed.values / largest)])
     graph = sp.csr_array((lengths, (rows, columns)), shape=(n + 1, n + 1))
+    from scipy.sparse.csgraph import dijkstra
+
     distances, before = dijkstra(graph, indices=n, return_predecessors=True)
     goal = targets[np.argmin(distances[place[targets]])]
     if not np.isfinite(distances[place[goal]]):
@@ -136,5 +137,9 @@ def best_path(S: sp.csr_array, alpha: float, seed: Seed, scores: FloatArray, tar
 
 
 def _length(flow: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
-    """Return −log of a flow of at most one; never quite zero, which a sparse graph would take for no edge."""
-    return np.maximum(-np.log(np.minimum(flow.astype(np.float64), 1)), 1e-12)
+    """Return −log of a flow of at most one; never quite zero, which a sparse graph would take for no edge.
+
+    Where nothing flows, as between regions whose affinity is no positive number, the way is endless.
+    """
+    flows = np.where(flow > 0, flow, np.nan).astype(np.float64)
+    return np.nan_to_num(np.maximum(-np.log(np.minimum(flows, 1)), 1e-12), nan=np.inf)

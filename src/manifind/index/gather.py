@@ -39,7 +39,7 @@ class Plan:
 
 def plan(wanted: Wanted, journal: Journal, before: Catalogue | None, report: StageProgress) -> Plan:
     """Look at the files, and find out which of them are to be described."""
-    known, new, skipped = list(wanted.kept), [], list(wanted.skipped)
+    known, new, skipped = list(wanted.unread), [], list(wanted.skipped)
     first_of = {image.sha256: image.key for image in known}
     for done, one in enumerate(wanted.found, 1):
         try:

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.sparse.csgraph import connected_components
 
 from manifind.graph import Neighbours
 from manifind.index.manifest import LEARNT, NONE, OWN, SHIPPED, WhiteningOrigin
@@ -72,6 +71,8 @@ def health(S: sp.csr_array, neighbours: Neighbours) -> Health:
     """Look at a graph; one pass over it and over the lists."""
     n, k = neighbours.ids.shape
     degrees = np.diff(S.indptr)
+    from scipy.sparse.csgraph import connected_components
+
     _, labels = connected_components(S, directed=False)
     sizes = np.bincount(labels)
     listed = np.bincount(neighbours.ids[neighbours.ids >= 0].ravel(), minlength=n)

@@ -427,9 +427,9 @@ class Index:
             photos = wanted(now)
             recipe = Recipe.of(now.manifest, self.describer, root)
             if anew:
-                if photos.kept:
+                if photos.unread:
                     raise InvalidInput(
-                        f"{photos.kept[0].key} lies in a folder that cannot be listed; a whitening is learnt from all "
+                        f"{photos.unread[0].key} lies in a folder that cannot be listed; a whitening is learnt from all "
                         "photos: make it readable."
                     )
                 recipe = recipe.to_learn()
@@ -485,6 +485,11 @@ class Index:
 
     def __len__(self) -> int:
         return len(self.catalogue)
+
+    def __repr__(self) -> str:
+        if self._closed:
+            return f"Index({str(self.path)!r}, closed)"
+        return f"Index({str(self.path)!r}: {len(self):,} photos of {self.root}, generation {self.generation})"
 
 
 def _check_free(target: Path) -> None:

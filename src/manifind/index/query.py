@@ -170,6 +170,7 @@ def rank(now: Generation, queries: Sequence[QueryRegions], top: int | None, meth
         Only diffusion knows what is not meant; the others pass over it.
     """
     choice(method, METHODS, "method")
+    now.look_again()
     size = batch_size(len(now.boxes))
     return [
         Search(now, query, ranking, method)

@@ -20,7 +20,7 @@ class Wanted:
     """Files to look at, by key."""
     skipped: list[SkippedRecord]
     """What is passed over without a look, and why."""
-    kept: list[ImageRecord]
+    unread: list[ImageRecord]
     """Photos of the index that stay as they are, without a look at their files."""
 
 
@@ -49,8 +49,8 @@ def everything(now: Generation, root: Path | None = None) -> Wanted:
         wanted = all_of(folder, removed_by_hand(now.catalogue.skipped))
         # A folder that cannot be listed at the moment is not one whose photos are gone.
         closed = tuple(f"{one.key}/" for one in wanted.skipped)
-        kept = [image for image in now.catalogue.images if image.key.startswith(closed)] if closed else []
-        return replace(wanted, kept=kept)
+        unread = [image for image in now.catalogue.images if image.key.startswith(closed)] if closed else []
+        return replace(wanted, unread=unread)
     except InvalidInput as error:
         raise InvalidInput(f"{str(error).partition(';')[0]}; is its disk there? The index stays as it was.") from error
 
@@ -67,8 +67,8 @@ def more(now: Generation, paths: Sequence[Path]) -> Wanted:
                 found[one.key] = one
             else:
                 skipped[one.key] = SkippedRecord(one.key, one.reason)
-    kept = [image for image in now.catalogue.images if image.key not in found and image.key not in skipped]
-    return Wanted([found[key] for key in sorted(found)], list(skipped.values()), kept)
+    unread = [image for image in now.catalogue.images if image.key not in found and image.key not in skipped]
+    return Wanted([found[key] for key in sorted(found)], list(skipped.values()), unread)
 
 
 def without(now: Generation, keys: Sequence[str]) -> Wanted:
@@ -78,10 +78,10 @@ def without(now: Generation, keys: Sequence[str]) -> Wanted:
     if unknown:
         shown = ", ".join(map(repr, unknown[:3]))
         raise InvalidInput(f"{len(unknown)} of the keys are not in the index, {shown} first; give keys of its photos.")
-    kept = [image for image in now.catalogue.images if image.key not in gone]
-    if not kept:
+    unread = [image for image in now.catalogue.images if image.key not in gone]
+    if not unread:
         raise InvalidInput("keys are all photos of the index; remove its folder instead.")
-    return Wanted([], now.catalogue.skipped + [SkippedRecord(key, REMOVED) for key in gone], kept)
+    return Wanted([], now.catalogue.skipped + [SkippedRecord(key, REMOVED) for key in gone], unread)
 
 
 def removed_by_hand(skipped: Iterable[SkippedRecord]) -> list[str]:

@@ -8,17 +8,21 @@ from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from manifind.errors import InvalidInput, ManifindError, Unreadable
+from manifind.errors import Damaged, InvalidInput, ManifindError, Unreadable
 from manifind.index import Index
 from manifind.pages.answers import as_csv
 from manifind.serve.guard import Guard
 from manifind.serve.problems import Problem, first_sentence, sentence_response
 from manifind.serve.schemas import (
+    LONGEST_BOX,
+    LONGEST_KEY,
+    LONGEST_SHORT,
     SHORT_VIEW,
     UPLOAD,
     ExplainAnswer,
@@ -33,6 +37,7 @@ from manifind.serve.schemas import (
     SearchRequest,
     UploadAnswer,
     ViewRequest,
+    corners,
 )
 from manifind.serve.service import Service
 from manifind.serve.settings import Settings
@@ -57,12 +62,14 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
         403: "Another site's page asks, or the photo lies outside the collection.",
         404: "There is no such photo.",
         405: "The address does not take this method.",
+        408: "The body did not arrive in time.",
         413: "The body is too large.",
         415: "The body is of another kind than the route takes.",
         421: "The service does not go by this name.",
         422: "What was asked for cannot be answered; the sentence says why.",
+        431: "The head of the request is too large.",
         503: "There is too much to do; Retry-After says when to come back.",
-        504: "The search took too long and was given up.",
+        504: "The answer took too long and was given up.",
     }.items()
 }
 PHOTO_BODY = {
@@ -80,8 +87,10 @@ JPEG: dict[int | str, dict[str, Any]] = {
 }
 
 Top = Annotated[int, Query(ge=1, le=1000)]
-ShortViews = Annotated[list[str], Query(max_length=64, description=SHORT_VIEW)]
-ShortBox = Annotated[str | None, Query(description="x0,y0,x1,y1 in pixels of the upright photo", max_length=200)]
+ShortView = Annotated[str, Field(max_length=LONGEST_SHORT)]
+ShortBox = Annotated[
+    str | None, Query(description="x0,y0,x1,y1 in pixels of the upright photo", max_length=LONGEST_BOX)
+]
 
 
 def create_app(index: Index, settings: Settings | None = None) -> FastAPI:
@@ -124,8 +133,8 @@ def create_app(index: Index, settings: Settings | None = None) -> FastAPI:
 
 def _searching(app: FastAPI, service: Service) -> None:
     def asked(
-        q: ShortViews = [],  # noqa: B006 (FastAPI copies defaults)
-        n: Annotated[list[str], Query(alias="not", max_length=64, description=SHORT_VIEW)] = [],  # noqa: B006
+        q: Annotated[list[ShortView], Query(max_length=64, description=SHORT_VIEW)] = [],  # noqa: B006 (copied)
+        n: Annotated[list[ShortView], Query(alias="not", max_length=64, description=SHORT_VIEW)] = [],  # noqa: B006
         method: Method = "regional",
         top: Top = 60,
     ) -> SearchRequest:
@@ -151,10 +160,15 @@ def _searching(app: FastAPI, service: Service) -> None:
         http: Request, box: ShortBox = None, method: Method = "regional", top: Top = 60
     ) -> Response:
         """Find photos by the photo that is the body of the request."""
-        upload = await service.take(await _photo_body(http))
-        view = _checked(ViewRequest, upload=upload.name, box=_corners(box))
-        request = SearchRequest(views=[view], method=method, top=top)
-        return JSONResponse(await answered(http, request))
+        data = await _photo_body(http)
+        part = _corners(box)
+
+        async def taken_and_searched() -> dict[str, Any]:
+            upload = await service.take(data)
+            view = _checked(ViewRequest, upload=upload.name, box=part)
+            return await service.search(SearchRequest(views=[view], method=method, top=top))
+
+        return JSONResponse(await _while_connected(service, http, taken_and_searched()))
 
     @app.get("/api/search.csv", tags=["search"], response_class=Response, responses=_body("text/csv"))
     async def search_as_table(http: Request, request: Asked) -> Response:
@@ -166,8 +180,7 @@ def _searching(app: FastAPI, service: Service) -> None:
     async def search_as_archive(http: Request, request: Asked) -> Response:
         """Answer a search as an archive of the photos themselves."""
         now = service.now
-        results = (await answered(http, request))["results"]
-        pieces = service.pictures.archive(now, [one["key"] for one in results], as_csv(results))
+        pieces = service.archive(now, (await answered(http, request))["results"])
         return StreamingResponse(pieces, media_type="application/zip", headers=_attached("photos.zip"))
 
     @app.post("/api/explain", response_model=ExplainAnswer, tags=["search"])
@@ -178,7 +191,7 @@ def _searching(app: FastAPI, service: Service) -> None:
     @app.post("/api/uploads", response_model=UploadAnswer, tags=["search"], openapi_extra=PHOTO_BODY)
     async def upload(http: Request) -> Response:
         """Take in a photo to search with; it is kept in memory, never on disk, until newer ones need the room."""
-        taken = await service.take(await _photo_body(http))
+        taken = await _while_connected(service, http, service.take(await _photo_body(http)))
         return JSONResponse({"upload": taken.name, "width": taken.width, "height": taken.height})
 
     @app.get("/api/uploads/{upload}", response_model=UploadAnswer, tags=["search"])
@@ -191,35 +204,37 @@ def _searching(app: FastAPI, service: Service) -> None:
 def _browsing(app: FastAPI, service: Service) -> None:
     @app.get("/api/photos", response_model=PhotosAnswer, tags=["browse"])
     async def photos(
-        folder: Annotated[str, Query(max_length=4096)] = "",
+        http: Request,
+        folder: Annotated[str, Query(max_length=LONGEST_KEY)] = "",
         contains: Annotated[str, Query(max_length=400)] = "",
         start: Annotated[int, Query(ge=0, le=10**9)] = 0,
         count: Annotated[int, Query(ge=1, le=500)] = 100,
     ) -> Response:
         """List photos in order of their keys, of a folder or with some letters in the key."""
-        return JSONResponse(await service.photos(folder, contains, start, count))
+        return JSONResponse(await _while_connected(service, http, service.photos(folder, contains, start, count)))
 
     @app.get("/api/photo", response_model=PhotoAnswer, tags=["browse"])
-    async def photo(key: Annotated[str, Query(max_length=4096)]) -> Response:
+    async def photo(key: Annotated[str, Query(max_length=LONGEST_KEY)]) -> Response:
         """Tell what the index knows of a photo."""
         return JSONResponse(service.photo(key))
 
     @app.get("/api/folders", response_model=FoldersAnswer, tags=["browse"])
-    async def folders() -> Response:
+    async def folders(http: Request) -> Response:
         """List the folders of the collection."""
-        return JSONResponse(await service.folders())
+        return JSONResponse(await _while_connected(service, http, service.folders()))
 
     @app.get("/api/picture", tags=["browse"], response_class=Response, responses=JPEG)
     async def picture(
         http: Request,
-        key: Annotated[str | None, Query(max_length=4096)] = None,
+        key: Annotated[str | None, Query(max_length=LONGEST_KEY)] = None,
         upload: Annotated[str | None, Query(pattern=UPLOAD)] = None,
         box: ShortBox = None,
         side: Annotated[int, Query(ge=16, le=2048, description="The longer side in pixels, rounded up.")] = 320,
         version: Annotated[str | None, Query(max_length=64, description="Lets the browser keep the picture.")] = None,
     ) -> Response:
         """Show a photo, or a part of it, as a JPEG."""
-        name, data = await service.picture(_checked(ViewRequest, key=key, upload=upload, box=_corners(box)), side)
+        view = _checked(ViewRequest, key=key, upload=upload, box=_corners(box))
+        name, data = await _while_connected(service, http, service.picture(view, side))
         kept = "private, max-age=31536000, immutable" if version else "private, no-cache"
         headers = {"ETag": f'"{name}"', "Cache-Control": kept}
         if http.headers.get("if-none-match") == headers["ETag"]:
@@ -229,9 +244,9 @@ def _browsing(app: FastAPI, service: Service) -> None:
 
 def _watching(app: FastAPI, service: Service) -> None:
     @app.get("/api/info", tags=["service"], response_model=dict[str, Any])
-    async def info() -> Response:
+    async def info(http: Request) -> Response:
         """Tell counts, parameters and the health of the graph."""
-        return JSONResponse(await service.info())
+        return JSONResponse(await _while_connected(service, http, service.info()))
 
     @app.get("/api/health", tags=["service"], response_model=HealthAnswer)
     async def health() -> Response:
@@ -241,6 +256,7 @@ def _watching(app: FastAPI, service: Service) -> None:
     @app.get("/api/ready", tags=["service"], response_model=HealthAnswer)
     async def ready() -> Response:
         """Say whether the network is loaded and queries can be answered."""
+        service.served.check()
         if not service.ready:
             raise Problem(503, "The service is still loading; try again in a second.", {"Retry-After": "1"})
         return JSONResponse({"status": "ok"})
@@ -285,6 +301,15 @@ def _problems(app: FastAPI) -> None:
     async def unusable(_: Request, error: ManifindError) -> Response:
         return sentence_response(422, str(error))
 
+    @app.exception_handler(Damaged)
+    async def damaged(_: Request, error: ManifindError) -> Response:
+        log.error("the index cannot be read: %s", error)
+        return sentence_response(503, "The index is damaged; see what manifind check says of it.", {"Retry-After": "5"})
+
+    @app.exception_handler(ClientDisconnect)
+    async def left(_: Request, __: ClientDisconnect) -> Response:
+        return sentence_response(499, "The client has left.")
+
     @app.exception_handler(HTTPException)
     async def http(_: Request, error: HTTPException) -> Response:
         sentences = {404: "There is nothing at this address.", 405: "The address does not take this method."}
@@ -316,10 +341,10 @@ def _checked(model: type[ViewRequest], **fields: Any) -> ViewRequest:
 def _corners(box: str | None) -> list[float] | None:
     if box is None:
         return None
-    try:
-        return [float(corner) for corner in box.split(",")]
-    except ValueError:
-        raise Problem(422, f"box is {box[:80]!r}; give four numbers x0,y0,x1,y1 in pixels.") from None
+    read = corners(box)
+    if read is None:
+        raise Problem(422, f"box is {box[:80]!r}; give four numbers x0,y0,x1,y1 in pixels.")
+    return read
 
 
 async def _photo_body(http: Request) -> bytes:

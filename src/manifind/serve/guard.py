@@ -3,22 +3,22 @@
 - The name by which the service was called must be one that it has: a page elsewhere may point its own name here.
 - Where there is a token, a client must show it: ``Authorization: Bearer …``, or the cookie that the address with
   ``?token=…`` leaves. Comparing takes equally long whatever is wrong with it.
-- A request that changes something must not come from another site's page.
-- A body larger than what the route takes is refused, whether its length was announced or not.
+- A request that costs work must not come from another site's page, whatever its method.
+- A head or a body larger than what the route takes is refused, whether its length was announced or not; bodies are
+  counted together while they arrive, and must arrive in time.
 - Every answer carries headers that keep a browser from running, framing, guessing or telling on anything.
 """
 
 import hashlib
 import hmac
 import time
-from http.cookies import SimpleCookie
-from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from manifind.serve.bodies import Bodies, too_large
 from manifind.serve.metrics import Metrics
 from manifind.serve.problems import Problem, sentence_response
 from manifind.serve.settings import Settings
@@ -55,7 +55,9 @@ class Guard:
         self._app = app
         self._settings = settings
         self._metrics = metrics
-        self._cookie = None if settings.token is None else _cookie_value(settings.token)
+        self._bodies = Bodies(settings.bodies_bytes, settings.body_seconds)
+        self._token = None if settings.token is None else settings.token.encode("utf-8", "surrogateescape")
+        self._cookie = None if self._token is None else _cookie_value(self._token)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or pass it on."""
@@ -63,25 +65,15 @@ class Guard:
             await self._app(scope, receive, send)
             return
         start = time.perf_counter()
-        answered: dict[str, Any] = {"status": 499, "over": False}
+        status, refused = 499, False
         limit = self._settings.upload_bytes if _takes_a_photo(scope["path"]) else self._settings.json_bytes
-        taken = 0
-
-        async def counted() -> Message:
-            nonlocal taken
-            message = await receive()
-            taken += len(message.get("body", b""))
-            if taken > limit and not answered["over"]:
-                await _too_large(limit)(scope, receive, guarded)
-                answered["over"] = True
-                raise Problem(413, "The body is too large.")
-            return message
 
         async def guarded(message: Message) -> None:
-            if answered["over"]:
+            nonlocal status
+            if refused:
                 return
             if message["type"] == "http.response.start":
-                answered["status"] = message["status"]
+                status = message["status"]
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
@@ -92,25 +84,39 @@ class Guard:
         try:
             if refusal is not None:
                 await refusal(scope, receive, guarded)
-            else:
+                return
+            with self._bodies.body(limit) as body:
+
+                async def counted() -> Message:
+                    nonlocal refused
+                    try:
+                        return await body.next(receive)
+                    except Problem as problem:
+                        # Whoever reads the body would take this for a fault of the body's content.
+                        await _told(problem)(scope, receive, guarded)
+                        refused = True
+                        raise
+
                 await self._app(scope, counted, guarded)
         except Problem:
-            if not answered["over"]:
+            if not refused:
                 raise
         finally:
             route = getattr(scope.get("route"), "path", "other")
-            self._metrics.requests.labels(route, answered["status"]).observe(time.perf_counter() - start)
+            self._metrics.requests.labels(route, status).observe(time.perf_counter() - start)
 
     def _refusal(self, scope: Scope, limit: int) -> Response | None:
+        head = sum(len(name) + len(value) for name, value in scope["headers"])
+        if head + len(scope["path"]) + len(scope["query_string"]) > self._settings.head_bytes:
+            return sentence_response(431, "The head of the request is too large; send fewer or shorter headers.")
         headers = Headers(scope=scope)
         if not self._called_rightly(headers.get("host", "")):
             return sentence_response(421, "The service does not go by this name; use the address that it printed.")
-        method = scope["method"]
-        if method not in ("GET", "HEAD", "OPTIONS") and not self._same_site(headers):
+        if _costs_work(scope) and not self._same_site(headers):
             return sentence_response(403, "The request comes from a page of another site; serve with --cors to let it.")
         length = headers.get("content-length", "")
         if length.isdecimal() and (len(length) > 15 or int(length) > limit):
-            return _too_large(limit)
+            return _told(too_large(limit))
         return self._without_token(scope, headers)
 
     def _called_rightly(self, host: str) -> bool:
@@ -128,29 +134,28 @@ class Guard:
             return True
         if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
             return False
-        return origin is None or urlsplit(origin).netloc == headers.get("host")
+        try:
+            return origin is None or urlsplit(origin).netloc == headers.get("host")
+        except ValueError:  # an origin that is none
+            return False
 
     def _without_token(self, scope: Scope, headers: Headers) -> Response | None:
-        token = self._settings.token
+        token = self._token
         if token is None or self._cookie is None or scope["path"] in OPEN or scope["method"] == "OPTIONS":
             return None
-        shown = headers.get("authorization", "").removeprefix("Bearer ")
-        if hmac.compare_digest(shown.encode(), token.encode()):
+        # Headers are bytes: clients send a token beyond ASCII as UTF-8, and some as Latin-1.
+        shown = headers.get("authorization", "").removeprefix("Bearer ").encode("latin-1", "replace")
+        if _same(shown, token) or _same(shown.decode("latin-1").encode(), token):
             return None
-        cookies: SimpleCookie = SimpleCookie()
-        try:
-            cookies.load(headers.get("cookie", ""))
-        except Exception:  # a broken cookie is none
-            cookies.clear()
-        kept = cookies[COOKIE].value if COOKIE in cookies else ""
-        if hmac.compare_digest(kept.encode(), self._cookie.encode()):
+        if any(_same(kept.encode(), self._cookie.encode()) for kept in _cookies(headers.get("cookie", ""))):
             return None
-        asked = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        asked = parse_qsl(scope["query_string"].decode("utf-8", "replace"), keep_blank_values=True)
         given = next((value for name, value in asked if name == "token"), "")
-        if scope["method"] == "GET" and hmac.compare_digest(given.encode(), token.encode()):
+        if scope["method"] == "GET" and _same(given.encode("utf-8", "surrogateescape"), token):
             # The token leaves the address bar, and with it histories and screenshots.
             rest = urlencode([(name, value) for name, value in asked if name != "token"])
-            answer = RedirectResponse(f"{scope['path']}{'?' if rest else ''}{rest}", 303)
+            # One slash: two would lead to another host.
+            answer = RedirectResponse(f"/{quote(scope['path'].lstrip('/'))}{'?' if rest else ''}{rest}", 303)
             answer.set_cookie(COOKIE, self._cookie, httponly=True, samesite="strict", path="/")
             return answer
         if scope["path"] == "/":
@@ -162,10 +167,28 @@ def _takes_a_photo(path: str) -> bool:
     return path in ("/api/uploads", "/api/search/photo")
 
 
-def _too_large(limit: int) -> Response:
-    return sentence_response(413, f"The body is larger than {limit / 1e6:g} million bytes; send less.")
+def _costs_work(scope: Scope) -> bool:
+    """Say whether a request is more than a look at the page's own files, or at whether the service is alive."""
+    if scope["method"] == "OPTIONS" or scope["path"] in OPEN:
+        return False
+    return scope["method"] not in ("GET", "HEAD") or scope["path"].startswith(("/api/", "/metrics"))
 
 
-def _cookie_value(token: str) -> str:
+def _told(problem: Problem) -> Response:
+    return sentence_response(problem.status, problem.sentence, problem.headers)
+
+
+def _same(given: bytes, wanted: bytes) -> bool:
+    """Compare secrets in a time that does not tell where they differ."""
+    return hmac.compare_digest(given, wanted)
+
+
+def _cookies(header: str) -> list[str]:
+    """Return the values of the service's cookie: usually none or one."""
+    pairs = (pair.partition("=") for pair in header.split(";"))
+    return [value.strip() for name, _, value in pairs if name.strip() == COOKIE]
+
+
+def _cookie_value(token: bytes) -> str:
     """Return what the cookie holds: not the token, but what only who knows it can make."""
-    return hashlib.sha256(b"manifind cookie " + token.encode()).hexdigest()
+    return hashlib.sha256(b"manifind cookie " + token).hexdigest()

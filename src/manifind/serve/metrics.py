@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 STAGES = ("read", "describe", "wait", "solve", "picture", "explain")
@@ -32,10 +32,14 @@ class Metrics:
         self.queue = Gauge("manifind_queue_queries", "Queries that wait for the solver.", registry=self.registry)
         self.busy = Gauge("manifind_searches_under_way", "Searches being answered.", registry=self.registry)
         self.refused = Counter("manifind_refused_total", "Searches answered 503.", registry=self.registry)
+        self.shed = Counter(
+            "manifind_shed_total", "Work answered 503 at a stage's door.", ["stage"], registry=self.registry
+        )
         self.given_up = Counter(
             "manifind_given_up_total", "Searches whose client left or time ran out.", ["why"], registry=self.registry
         )
         self.generation = Gauge("manifind_generation", "The index's generation that is served.", registry=self.registry)
+        self.event_loop = Info("manifind_event_loop", "What the service runs on.", registry=self.registry)
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import stat
+import time
 import zipfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -15,8 +16,9 @@ from PIL import Image
 from manifind.describe import Photo, Unreadable, key_to_path, read_photo
 from manifind.describe.photos import HEAD_BYTES, photo_format
 from manifind.errors import InvalidInput
-from manifind.index import Generation, whole_box
+from manifind.index import Generation
 from manifind.index.catalogue import ImageRecord
+from manifind.pages.text import visible
 from manifind.serve.memory import Kept
 from manifind.serve.problems import Problem
 from manifind.serve.schemas import ViewRequest
@@ -26,7 +28,14 @@ SIDES = (160, 320, 640, 1280, 2048)
 """Long sides that pictures are made at: what is asked for is rounded up to one of them."""
 
 QUALITY = 84
+PIXELS_A_BYTE = 8
+"""What a photo has that is compressed well."""
 CHUNK = 2**18
+EARLIEST, LATEST = 315_619_200, 4_354_732_800
+"""What an archive can date: 1980 to 2107."""
+LONGEST_PART = 120
+LOOKED_AT = 20_000
+"""Photos whose files are looked at to see whether they are links."""
 
 
 @dataclass(frozen=True)
@@ -45,19 +54,16 @@ class Pictures:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._uploads: Kept[Upload] = Kept(settings.uploads_bytes)
-        self._rendered: Kept[bytes] = Kept(settings.cache_bytes)
 
     # -- what there is ------------------------------------------------------------------------------------------------
 
-    def take(self, data: bytes) -> Upload:
-        """Check an upload by decoding it, and keep it."""
-        name = hashlib.sha256(data).hexdigest()[:32]
-        kept = self._uploads.get(name)
-        if kept is not None:
-            return kept
-        photo = self._decoded(data)
-        upload = Upload(name, data, photo.width, photo.height)
-        self._uploads.put(name, upload, len(data))
+    def kept(self, name: str) -> Upload | None:
+        """Return an upload, if it is still kept."""
+        return self._uploads.get(name)
+
+    def keep(self, upload: Upload) -> Upload:
+        """Keep an upload, until newer ones need the room."""
+        self._uploads.put(upload.name, upload, len(upload.data))
         return upload
 
     def upload(self, name: str) -> Upload:
@@ -86,17 +92,30 @@ class Pictures:
             raise Problem(403, f"{record.key!a} is a link out of the collection; serve with --follow-links.")
         return real
 
+    def links_out(self, now: Generation) -> tuple[int, int]:
+        """Return how many photos are links out of the collection's folder, of how many that were looked at."""
+        records = now.catalogue.images
+        some = records[:: 1 + len(records) // LOOKED_AT]
+        statuses = []
+        for record in some:
+            try:
+                self.file(now, record)
+            except Problem as problem:
+                statuses.append(problem.status)
+        return statuses.count(403), len(some)
+
     def pixels(self, now: Generation, view: ViewRequest, *, long_side: int | None = None) -> Photo:
         """Read the photo of a view; the upright whole."""
         if view.upload is not None:
-            return self._decoded(self.upload(view.upload).data, long_side)
+            return self.decoded(self.upload(view.upload).data, long_side)
         record = self.record(now, view.key or "")
         try:
             return read_photo(self.file(now, record), long_side=long_side)
         except Unreadable as error:
             raise Problem(404, f"{record.key!a} cannot be read: {error.reason}.") from None
 
-    def _decoded(self, data: bytes, long_side: int | None = None) -> Photo:
+    def decoded(self, data: bytes, long_side: int | None = None) -> Photo:
+        """Decode an upload, or say why it cannot be."""
         try:
             return read_photo(data, max_pixels=self._settings.upload_pixels, long_side=long_side)
         except Unreadable as error:
@@ -114,22 +133,19 @@ class Pictures:
 
     # -- as a page shows it -------------------------------------------------------------------------------------------
 
-    def jpeg(self, now: Generation, view: ViewRequest, side: int) -> tuple[str, bytes]:
-        """Return a photo, or a part of it, as a JPEG of at most `side` pixels, and what names its content."""
+    def content(self, now: Generation, view: ViewRequest) -> tuple[str, int]:
+        """Return what names the content of a view's photo, and how many pixels it has."""
+        if view.upload is not None:
+            upload = self.upload(view.upload)
+            return upload.name, upload.width * upload.height
+        record = self.record(now, view.key or "")
+        return record.sha256, record.width * record.height
+
+    def name(self, now: Generation, view: ViewRequest, side: int) -> tuple[str, int]:
+        """Return what names a picture of a view, and the long side that it is made at."""
         side = next((size for size in SIDES if size >= side), SIDES[-1])
-        content = self.upload(view.upload).name if view.upload else self.record(now, view.key or "").sha256
         box = None if view.box is None else tuple(round(corner, 1) for corner in view.box)
-        name = hashlib.sha256(f"{content} {box} {side}".encode()).hexdigest()[:32]
-        made = self._rendered.get(name)
-        if made is None:
-            photo = self.pixels(now, view, long_side=None if box else side)
-            pixels = photo.pixels
-            if box is not None:
-                x0, y0, x1, y1 = whole_box(box, photo.width, photo.height)
-                pixels = pixels[y0:y1, x0:x1]
-            made = _encoded(pixels, side)
-            self._rendered.put(name, made, len(made))
-        return name, made
+        return hashlib.sha256(f"{self.content(now, view)[0]} {box} {side}".encode()).hexdigest()[:32], side
 
     def archive(self, now: Generation, keys: Iterable[str], table: str) -> Iterator[bytes]:
         """Return the photos themselves as a zip, in rank order, with a table of the results; piece by piece."""
@@ -140,12 +156,13 @@ class Pictures:
             for rank, key in enumerate(keys, 1):
                 try:
                     file = self._photo_file(now, key)
-                    with file.open("rb") as source, archive.open(_entry(rank, key), "w", force_zip64=True) as into:
+                    entry = _entry(rank, key, file.stat().st_mtime)
+                    with file.open("rb") as source, archive.open(entry, "w", force_zip64=True) as into:
                         while chunk := source.read(CHUNK):
                             into.write(chunk)
                             yield sink.taken()
                 except (Problem, OSError) as error:
-                    missing.append(f"{key}: {error}")
+                    missing.append(f"{visible(key)}: {error}")
                 yield sink.taken()
             if missing:
                 archive.writestr("missing.txt", "\n".join(missing) + "\n")
@@ -172,7 +189,18 @@ class _Sink(io.RawIOBase):
         return piece
 
 
-def _encoded(pixels: npt.NDArray[np.uint8], side: int) -> bytes:
+def look(data: bytes) -> tuple[str, int]:
+    """Return the name of an upload, and how many pixels its header announces."""
+    name = hashlib.sha256(data).hexdigest()[:32]
+    try:
+        with Image.open(io.BytesIO(data)) as image:
+            return name, image.width * image.height
+    except Exception:  # whatever it is, decoding will say; until then its length must do
+        return name, PIXELS_A_BYTE * len(data)
+
+
+def encoded(pixels: npt.NDArray[np.uint8], side: int) -> bytes:
+    """Return pixels as a JPEG of at most `side` pixels a side."""
     image = Image.fromarray(pixels)
     image.thumbnail((side, side), Image.Resampling.LANCZOS, reducing_gap=2.0)
     buffer = io.BytesIO()
@@ -180,7 +208,14 @@ def _encoded(pixels: npt.NDArray[np.uint8], side: int) -> bytes:
     return buffer.getvalue()
 
 
-def _entry(rank: int, key: str) -> str:
-    """Name a photo in an archive: nothing in it leads anywhere but into one folder."""
-    name = "".join(c if c.isalnum() or c in " ._-()" else "_" for c in "_".join(PurePosixPath(key).parts))
-    return f"photos/{rank:03d}-{name[-180:]}"
+def _entry(rank: int, key: str, changed: float) -> zipfile.ZipInfo:
+    """Name and date a photo in an archive as its file is, in its folder; nothing in the name leads out of it."""
+    *folders, name = (_plain(part) for part in PurePosixPath(key).parts)
+    date = time.localtime(min(max(changed, EARLIEST), LATEST))[:6]
+    return zipfile.ZipInfo("/".join(("photos", *folders, f"{rank:03d}-{name}")), date)
+
+
+def _plain(part: str) -> str:
+    """Return a part of a path in characters that every system can unpack."""
+    plain = "".join(c if c.isalnum() or c in " ._-()" else "_" for c in part)[-LONGEST_PART:]
+    return plain.rstrip(" .").lstrip(" ") or "_"

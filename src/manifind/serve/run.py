@@ -11,10 +11,13 @@ from dataclasses import replace
 from urllib.parse import quote
 
 import uvicorn
+from fastapi import FastAPI
 
 from manifind.errors import InvalidInput
 from manifind.index import Index
 from manifind.serve.app import create_app
+from manifind.serve.connections import protocol
+from manifind.serve.quiet import limit_logs
 from manifind.serve.settings import Settings
 
 BACKLOG = 2048
@@ -56,16 +59,7 @@ def serve(
     address = f"http://{shown}:{listening.getsockname()[1]}/"
     if settings.token is not None:
         address += f"?token={quote(settings.token, safe='')}"
-    config = uvicorn.Config(
-        create_app(index, settings),
-        log_level=logging.WARNING,
-        access_log=False,
-        server_header=False,
-        backlog=BACKLOG,
-        timeout_keep_alive=30,
-        timeout_graceful_shutdown=10,
-        ws="none",
-    )
+    config = configured(create_app(index, settings), settings)
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -73,8 +67,35 @@ def serve(
             if started is not None and self.started:
                 started(address)
 
-    with suppress(KeyboardInterrupt):
-        asyncio.run(Server(config).serve([listening]))
+    limit_logs()
+    with suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=event_loop()) as runner:
+        runner.run(Server(config).serve([listening]))
+
+
+def configured(app: FastAPI, settings: Settings) -> uvicorn.Config:
+    """Return how the server that carries a service is set up: within the service's limits."""
+    return uvicorn.Config(
+        app,
+        http=protocol(settings),
+        log_level=logging.WARNING,
+        access_log=False,
+        server_header=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=10,
+        ws="none",
+        h11_max_incomplete_event_size=settings.head_bytes,
+    )
+
+
+def event_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Return what makes the loop that the service runs on: uvloop's where it is installed."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    made: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return made
 
 
 def is_loopback(host: str) -> bool:

@@ -1,6 +1,5 @@
 """What goes over the wire, checked at the edge."""
 
-import re
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -15,8 +14,23 @@ UPLOAD = r"^[0-9a-f]{32}$"
 SHORT_VIEW = (
     "A photo and a box in short: `k:KEY` or `u:UPLOAD`, and after it `@x0,y0,x1,y1` where only that part is meant."
 )
-_NUMBER = r"-?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
-_SHORT = re.compile(rf"(?P<kind>[ku]):(?P<name>.+?)(?:@(?P<box>{_NUMBER}(?:,{_NUMBER}){{3}}))?", re.DOTALL)
+LONGEST_KEY = 4096
+LONGEST_BOX = 200
+LONGEST_SHORT = 2 + LONGEST_KEY + 1 + LONGEST_BOX
+"""Characters of a key, of a box in words, and of a view in words: what is longer is refused unread."""
+
+_IN_NUMBERS = frozenset("0123456789.,+-eE")
+
+
+def corners(text: str) -> list[float] | None:
+    """Read ``x0,y0,x1,y1``; None where it is something else."""
+    if len(text) > LONGEST_BOX or not _IN_NUMBERS.issuperset(text):
+        return None
+    try:
+        read = [float(part) for part in text.split(",")]
+    except ValueError:
+        return None
+    return read if len(read) == 4 else None
 
 
 class _Model(BaseModel):
@@ -26,7 +40,7 @@ class _Model(BaseModel):
 class ViewRequest(_Model):
     """A photo, or a part of it: one of the collection by its key, or one that was uploaded."""
 
-    key: str | None = Field(default=None, max_length=4096)
+    key: str | None = Field(default=None, max_length=LONGEST_KEY)
     upload: str | None = Field(default=None, pattern=UPLOAD)
     box: Box | None = None
 
@@ -39,12 +53,14 @@ class ViewRequest(_Model):
     @classmethod
     def short(cls, text: str) -> Self:
         """Read a view as it stands in an address."""
-        match = _SHORT.fullmatch(text)
-        if match is None:
+        if len(text) > LONGEST_SHORT:
+            raise ValueError(f"{text[:20]!r}… is longer than any view; give at most {LONGEST_SHORT} characters")
+        kind, _, name = text.partition(":")
+        if kind not in ("k", "u") or not name:
             raise ValueError(f"{text[:100]!r} is no view; write k:KEY or u:UPLOAD, and @x0,y0,x1,y1 for a part of it")
-        box = None if match["box"] is None else [float(corner) for corner in match["box"].split(",")]
-        name = "key" if match["kind"] == "k" else "upload"
-        return cls.model_validate({name: match["name"], "box": box})
+        before, _, after = name.rpartition("@")
+        box = corners(after) if before else None  # without a box, what stands behind an @ belongs to the key
+        return cls.model_validate({"key" if kind == "k" else "upload": name if box is None else before, "box": box})
 
 
 class SearchRequest(_Model):
@@ -75,7 +91,7 @@ class ExplainRequest(_Model):
     views: list[ViewRequest] = Field(default=[], max_length=64)
     not_this: list[ViewRequest] = Field(default=[], max_length=64)
     vectors: list[list[Finite]] | None = Field(default=None, max_length=4096)
-    key: str = Field(max_length=4096)
+    key: str = Field(max_length=LONGEST_KEY)
 
     def search(self) -> SearchRequest:
         """Return the search that it is about."""

@@ -4,36 +4,44 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import asdict
 from pathlib import PurePosixPath
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from manifind.checks import unit_vectors
 from manifind.describe import Describer
-from manifind.errors import Damaged, InvalidInput, ManifindError
-from manifind.index import Answer, Generation, Index, QueryRegions, Search, View, explained, rank, stored_view, view
+from manifind.errors import ManifindError
+from manifind.index import Generation, Index, QueryRegions, Search, View, rank, stored_view, view
 from manifind.index.catalogue import ImageRecord
 from manifind.index.evidence import chance_similarity
 from manifind.manifold import batch_size
-from manifind.pages.answers import answer_data, links_data, regions_data
+from manifind.pages.answers import as_csv
+from manifind.serve.answers import Job, answer_of, explanation, shown
 from manifind.serve.batcher import Batcher
 from manifind.serve.memory import Kept
 from manifind.serve.metrics import Metrics
 from manifind.serve.pictures import Pictures, Upload
 from manifind.serve.problems import Problem, busy
+from manifind.serve.rendering import Rendering
 from manifind.serve.schemas import ExplainRequest, SearchRequest, ViewRequest
+from manifind.serve.served import Served
 from manifind.serve.settings import Settings
+from manifind.serve.stages import Stage
 
 log = logging.getLogger("manifind.serve")
 T = TypeVar("T")
 
 RECORDS = 20_000
 """Photos of which what the index has is kept at hand."""
+
+WELL_WITHIN = 0.7
+"""The part of the time limit that what is let in may take to be answered."""
+
+DESCRIBED_WITHIN = 0.35
+"""The part of it that describing may take."""
 
 FEWEST_WAITING = 4
 """Searches that are let in however slow the machine is."""
@@ -45,19 +53,6 @@ DESCRIBED_BYTES = 64_000_000
 """What descriptions of queries may take, kept for when the same box is asked for again."""
 
 
-class _Job(NamedTuple):
-    """A query for the solver."""
-
-    now: Generation
-    query: QueryRegions
-    request: SearchRequest
-    own: frozenset[int]
-    """Photos of the collection that the query was taken from."""
-    rejected: frozenset[int]
-    """Photos that were marked as not meant: they are left out of the answer."""
-    explain: bool = False
-
-
 class _Moved(Exception):
     """The index has moved on to descriptions of another kind."""
 
@@ -66,18 +61,21 @@ class Service:
     """An index, answered for many at once."""
 
     def __init__(self, index: Index, settings: Settings) -> None:
-        self.index = index
         self.settings = settings
         self.metrics = Metrics()
+        self.served = Served(index, self.metrics)
         self.pictures = Pictures(settings)
+        self.rendering = Rendering(self.pictures, settings, self.metrics)
         self.ready = False
         self._described: Kept[View] = Kept(DESCRIBED_BYTES)
-        self._describing = ThreadPoolExecutor(settings.describe_threads, thread_name_prefix="describe")
-        self._rendering = ThreadPoolExecutor(settings.picture_threads, thread_name_prefix="picture")
+        self._describing, self._browsing = (
+            Stage(name, threads, seconds=DESCRIBED_WITHIN * settings.time_limit, pace=pace, metrics=self.metrics)
+            for name, threads, pace in (("describe", settings.describe_threads, 4.0), ("browse", 1, 20.0))
+        )
         self._records: Kept[ImageRecord] = Kept(RECORDS)
         self._checked: Describer | None = None
         self._fingerprint = ""
-        self._under_way = 0
+        self._under_way = self._archives = 0
         self._pace = 0.0
         """Seconds that a query takes of late, in the company that it has."""
         self._tasks: list[asyncio.Task[None]] = []
@@ -87,11 +85,15 @@ class Service:
     async def start(self) -> None:
         """Begin to answer; `ready` is set when the first query need not wait for the network to be loaded."""
         largest = min(self.settings.largest_batch, batch_size(len(self.now.boxes)))
-        self._batcher: Batcher[_Job, dict[str, Any] | Search] = Batcher(
+        self._batcher: Batcher[Job, dict[str, Any] | Search] = Batcher(
             self._solve, gather_seconds=self.settings.gather_seconds, largest=largest, metrics=self.metrics
         )
         self._batcher.start()
-        self._tasks = [asyncio.create_task(self._warm_up()), asyncio.create_task(self._follow())]
+        self.metrics.event_loop.info({"loop": type(asyncio.get_running_loop()).__module__.partition(".")[0]})
+        self._tasks = [
+            asyncio.create_task(self._warm_up()),
+            asyncio.create_task(self.served.follow(self.settings.reload_seconds)),
+        ]
 
     async def stop(self) -> None:
         """Stop answering."""
@@ -100,13 +102,13 @@ class Service:
             with suppress(asyncio.CancelledError):
                 await task
         await self._batcher.stop()
-        for pool in (self._describing, self._rendering):
-            pool.shutdown(wait=True, cancel_futures=True)
+        for stage in (self._describing, self._browsing, self.rendering):
+            stage.stop()
 
     @property
     def now(self) -> Generation:
         """The state of the index that new requests are answered from."""
-        return self.index.state
+        return self.served.now
 
     # -- searching ----------------------------------------------------------------------------------------------------
 
@@ -133,19 +135,21 @@ class Service:
             if not isinstance(search, Search):
                 raise TypeError("an explanation was answered as if it were a search.")
 
-            def explained() -> dict[str, Any]:
+            def chain() -> dict[str, Any]:
                 with self.metrics.stage("explain"):
-                    return _explained(search, record.number)
+                    self.served.check()
+                    return explanation(search, record.number)
 
-            answer = await self._in(self._describing, explained)
-        return {**answer, **_shown(record)}
+            answer = await self._describing.do(1, chain)
+        return {**answer, **shown(record)}
 
     @asynccontextmanager
     async def _admitted(self) -> AsyncIterator[None]:
         """Hold one of the places for searches; 503 where none is free."""
         # No more than can be answered well within the time that a search may take, at the pace of late.
         room = min(
-            self.settings.waiting, max(FEWEST_WAITING, int(0.7 * self.settings.time_limit / max(self._pace, 1e-6)))
+            self.settings.waiting,
+            max(FEWEST_WAITING, int(WELL_WITHIN * self.settings.time_limit / max(self._pace, 1e-6))),
         )
         if self._under_way >= room:
             self.metrics.refused.inc()
@@ -158,7 +162,7 @@ class Service:
             self._under_way -= 1
             self.metrics.busy.set(self._under_way)
 
-    async def _asked(self, request: SearchRequest) -> _Job:
+    async def _asked(self, request: SearchRequest) -> Job:
         """Describe what was asked for, in threads; once more where a new generation has another describer."""
         for _ in range(TRIES):
             try:
@@ -167,7 +171,8 @@ class Service:
                 await asyncio.sleep(0.05)
         raise busy()
 
-    async def _asked_of(self, now: Generation, request: SearchRequest) -> _Job:
+    async def _asked_of(self, now: Generation, request: SearchRequest) -> Job:
+        self.served.check()
         views: list[View] = []
         if request.vectors is not None:
             views.append(_given(now, request.vectors))
@@ -181,7 +186,7 @@ class Service:
             frozenset(number for one in some if (number := self._number(now, one)) is not None)
             for some in (request.views, request.not_this)
         )
-        return _Job(now, QueryRegions.of(views, against), request, own, rejected - own)
+        return Job(now, QueryRegions.of(views, against), request, own, rejected - own)
 
     async def _view(self, now: Generation, one: ViewRequest) -> View:
         """Describe one view, unless it is known."""
@@ -197,19 +202,19 @@ class Service:
         if known is not None:
             return known
 
+        photo = await self.rendering.photo(now, one)
+
         def described() -> View:
-            with self.metrics.stage("read"):
-                photo = self.pictures.pixels(now, one)
             with self.metrics.stage("describe"):
                 return view(self._describer(now), photo.pixels, one.box)
 
-        made = await self._in(self._describing, described)
+        made = await self._describing.do(1, described)
         self._described.put(cached, made, made.vectors.nbytes + made.boxes.nbytes)
         return made
 
     def _describer(self, now: Generation) -> Describer:
         """Return what describes queries for this state of the index."""
-        describer = self.index.describer
+        describer = self.served.index.describer
         if self._checked is not describer:
             self._checked, self._fingerprint = describer, describer.fingerprint()["sha256"]
         if self._fingerprint != now.manifest.describer.sha256:
@@ -221,7 +226,7 @@ class Service:
         record = None if one.key is None else now.catalogue.photo_of(one.key)
         return None if record is None else record.number
 
-    def _solve(self, jobs: Sequence[_Job]) -> list[dict[str, Any] | Search | Exception]:
+    def _solve(self, jobs: Sequence[Job]) -> list[dict[str, Any] | Search | Exception]:
         """Answer jobs, those of one method and one state of the index together, and note the pace."""
         start = time.perf_counter()
         answers = self._solved(jobs)
@@ -230,24 +235,25 @@ class Service:
 
     def _record(self, now: Generation, image: int) -> ImageRecord:
         """Return what the index has of a photo; those found often are at hand."""
-        known = self._records.get((now.number, image))
+        known = self._records.get((now.stamp, image))
         if known is None:
             known = now.catalogue[image]
-            self._records.put((now.number, image), known, 1)
+            self._records.put((now.stamp, image), known, 1)
         return known
 
-    def _solved(self, jobs: Sequence[_Job]) -> list[dict[str, Any] | Search | Exception]:
+    def _solved(self, jobs: Sequence[Job]) -> list[dict[str, Any] | Search | Exception]:
         answers: list[dict[str, Any] | Search | Exception] = [busy()] * len(jobs)
-        groups: dict[tuple[int, str, bool], list[int]] = {}
+        groups: dict[tuple[str, str, bool], list[int]] = {}
         for i, job in enumerate(jobs):
-            groups.setdefault((job.now.number, job.request.method, job.explain), []).append(i)
+            groups.setdefault((job.now.stamp, job.request.method, job.explain), []).append(i)
         for (_, method, explain), places in groups.items():
             group = [jobs[i] for i in places]
             top = None if explain else max(job.request.top + len(job.rejected) for job in group)
             try:
+                self.served.check()
                 searches = rank(group[0].now, [job.query for job in group], top, method)
                 found: list[dict[str, Any] | Search] = [
-                    search if explain else _answer(search, job, self._record)
+                    search if explain else answer_of(search, job, self._record)
                     for search, job in zip(searches, group, strict=True)
                 ]
             except Exception as error:  # one group's fault is not another's
@@ -268,94 +274,84 @@ class Service:
             keys = self._once(now, "keys", lambda: [one.key for one in now.catalogue.images])
             return self._once(now, (folder, contains), lambda: _matching(keys, folder, contains.casefold()))
 
-        numbers = await self._in(self._rendering, found)
-        shown = [now.catalogue[int(number)] for number in numbers[start : start + count]]
+        numbers = await self._browsing.do(1, found)
+        stretch = [now.catalogue[int(number)] for number in numbers[start : start + count]]
         return {
             "total": len(numbers),
             "start": start,
             "generation": now.number,
-            "photos": [_shown(one) for one in shown],
+            "photos": [shown(one) for one in stretch],
         }
 
     def photo(self, key: str) -> dict[str, Any]:
         """Return what the index knows of a photo."""
-        return _shown(self.pictures.record(self.now, key))
+        return shown(self.pictures.record(self.now, key))
 
     async def folders(self) -> dict[str, Any]:
         """Return the folders of the collection."""
         now = self.now
-        return {"folders": await self._in(self._rendering, lambda: self._once(now, "folders", lambda: _folders(now)))}
+        return {"folders": await self._browsing.do(1, lambda: self._once(now, "folders", lambda: _folders(now)))}
 
     async def info(self) -> dict[str, Any]:
         """Return counts, parameters and health; where things lie on this machine is not told."""
         now = self.now
-        facts = dict(await self._in(self._rendering, lambda: self._once(now, "info", self.index.info)))
+        facts = dict(await self._browsing.do(1, lambda: self._once(now, "info", self.served.index.info)))
         facts.pop("photos_folder", None)
         learnt = facts["whitening"]
         name = PurePosixPath(learnt["from"]).name
         facts["whitening"] = {**learnt, "from": name, "words": learnt["words"].replace(learnt["from"], name)}
-        facts["name"] = PurePosixPath(str(facts.pop("path", self.index.path))).name
+        facts["name"] = PurePosixPath(str(facts.pop("path", self.served.index.path))).name
         return facts
 
     # -- pictures -----------------------------------------------------------------------------------------------------
 
     async def picture(self, one: ViewRequest, side: int) -> tuple[str, bytes]:
         """Return a photo or a part of it as a JPEG, and a name of its content."""
-        now = self.now
-
-        def rendered() -> tuple[str, bytes]:
-            with self.metrics.stage("picture"):
-                return self.pictures.jpeg(now, one, side)
-
-        return await self._in(self._rendering, rendered)
+        return await self.rendering.jpeg(self.now, one, side)
 
     async def take(self, data: bytes) -> Upload:
         """Take in an uploaded photo."""
-        async with self._admitted():
-            return await self._in(self._describing, lambda: self.pictures.take(data))
+        return await self.rendering.take(data)
+
+    def archive(self, now: Generation, results: list[dict[str, Any]]) -> Iterator[bytes]:
+        """Return the photos of results as an archive, piece by piece; 503 where as many are sent as may be."""
+        if self._archives >= self.settings.archives:
+            self.metrics.shed.labels("archive").inc()
+            raise busy()
+        return self._counted(self.pictures.archive(now, [one["key"] for one in results], as_csv(results)))
+
+    def _counted(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        self._archives += 1
+        try:
+            yield from pieces
+        finally:
+            self._archives -= 1
 
     # -- keeping up ---------------------------------------------------------------------------------------------------
 
     async def _warm_up(self) -> None:
         def warm() -> None:
-            self.index.describer.describe(np.zeros((64, 64, 3), np.uint8))
+            links, photos = self.pictures.links_out(self.now)
+            if links:
+                log.warning(
+                    "%d of %d photos are links out of their folder; use --follow-links to show them", links, photos
+                )
+            self.served.index.describer.describe(np.zeros((64, 64, 3), np.uint8))
             chance_similarity(self.now)
 
         try:
-            await self._in(self._describing, warm)
+            await asyncio.to_thread(warm)
         except ManifindError as error:
             log.warning("queries by photo will fail: %s", error)
         self.ready = True
         self.metrics.generation.set(self.now.number)
 
-    async def _follow(self) -> None:
-        """Move to each new generation of the index; searches under way keep theirs."""
-        manifest = self.index.path / "manifest.json"
-        seen = _stamp(manifest)
-        while True:
-            await asyncio.sleep(self.settings.reload_seconds)
-            stamp = _stamp(manifest)
-            if stamp is None or stamp == seen:
-                continue
-            seen = stamp
-            try:
-                await asyncio.to_thread(self.index.reload)
-                await asyncio.to_thread(chance_similarity, self.now)
-            except (Damaged, InvalidInput, OSError) as error:
-                log.warning("the new state of the index is not taken: %s", error)
-                continue
-            self.metrics.generation.set(self.now.number)
-            log.info("now serving generation %d", self.now.number)
-
     def _once(self, now: Generation, what: Hashable, find: Callable[[], T]) -> T:
-        found: T | None = self._known.get((now.number, what))
+        found: T | None = self._known.get((now.stamp, what))
         if found is None:
             found = find()
-            self._known.put((now.number, what), found, 1)
+            self._known.put((now.stamp, what), found, 1)
         return found
-
-    async def _in(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(pool, work)
 
     async def within_limits(self, work: Awaitable[T], left: Awaitable[None]) -> T:
         """Do some work until it is done, its time is up, or the client has left."""
@@ -389,44 +385,6 @@ def _given(now: Generation, vectors: list[list[float]]) -> View:
     return View(checked, np.zeros((len(checked), 4), np.float32))
 
 
-def _answer(search: Search, job: _Job, record_of: Callable[[Generation, int], ImageRecord]) -> dict[str, Any]:
-    """Return the answer to a search, all but the times."""
-    request = job.request
-    answer = Answer(search, own=job.own, left_out=job.rejected, top=request.top, reached=True)
-    query = {
-        "views": [one.model_dump() for one in request.views],
-        "not_this": [one.model_dump() for one in request.not_this],
-        "vectors": 0 if request.vectors is None else len(request.vectors),
-    }
-    shown = answer_data(query, answer)
-    for one, hit in zip(shown["results"], answer, strict=True):
-        one.update(_shown(record_of(search.generation, hit.image)), where=hit.box)
-    found = answer.evidence
-    return {
-        **shown,
-        "generation": answer.generation,
-        "evidence": None if found is None else {**asdict(found), "likely": answer.likely},
-    }
-
-
-def _explained(search: Search, image: int) -> dict[str, Any]:
-    hit = Answer(search).of_image(image)
-    if hit is None:
-        raise Problem(404, "The photo is not among those that a search of so large a collection looks at closely.")
-    return {
-        "key": hit.key,
-        "rank": hit.rank,
-        "score": hit.score,
-        "where": hit.box,
-        "links": links_data(explained(search, image), "source", "target"),
-        "regions": regions_data(search.shares(image, most=None)),
-    }
-
-
-def _shown(record: ImageRecord) -> dict[str, Any]:
-    return {"key": record.key, "width": record.width, "height": record.height, "version": record.sha256[:12]}
-
-
 def _matching(keys: Sequence[str], folder: str, contains: str) -> list[int]:
     below = f"{folder.rstrip('/')}/" if folder else ""
     return [
@@ -443,12 +401,3 @@ def _folders(now: Generation) -> list[dict[str, Any]]:
             if str(above) != ".":
                 counts[str(above)] += 1
     return [{"folder": folder, "photos": counts[folder]} for folder in sorted(counts)]
-
-
-def _stamp(manifest: Any) -> tuple[int, int] | None:
-    """Tell one manifest from the next: each is a new file, put in place by a rename."""
-    try:
-        status = manifest.stat()
-    except OSError:
-        return None
-    return status.st_ino, status.st_mtime_ns

@@ -27,10 +27,27 @@ class Settings:
     uploads_bytes: int = 300_000_000
     """What uploads may take together; the oldest make room."""
     json_bytes: int = 8_000_000
+    head_bytes: int = 65_536
+    """What the head of a request may take: its address and its headers."""
+    head_seconds: float = 10.0
+    """How long the head of a request may take to arrive."""
+    bodies_bytes: int = 200_000_000
+    """What the bodies of all requests under way may take together."""
+    body_seconds: float = 60.0
+    """How long a body may take to arrive."""
+    write_seconds: float = 30.0
+    """How long a client may leave an answer unread."""
+    connections: int = 400
+    """Connections at a time; those on which nothing is asked make room for new ones."""
     most_regions: int = 4096
     """Descriptors in one query."""
     describe_threads: int = 2
+    decode_threads: int = 2
     picture_threads: int = 2
+    archives: int = 8
+    """Archives of photos that are sent at a time."""
+    pixels_bytes: int = 120_000_000
+    """What decoded photos kept in memory may take, for when another part of them is asked for."""
     cache_bytes: int = 128_000_000
     """What thumbnails kept in memory may take."""
     reload_seconds: float = 1.0

@@ -291,8 +291,9 @@ def _read_manifest(path: Path, kind: str, name: str = MANIFEST) -> dict[str, Any
 def _signed(file: Path) -> dict[str, Any]:
     """Return what a manifest of any kind and format says, if its checksum is right."""
     remedy = f"restore {file.parent} or save it again"
-    if file.stat().st_size > LARGEST_MANIFEST:
-        raise Damaged(f"{file} is {file.stat().st_size} bytes long, which no manifest is; {remedy}.")
+    status = file.stat()
+    if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST_MANIFEST:
+        raise Damaged(f"{file} is no plain file, or {status.st_size} bytes long, which no manifest is; {remedy}.")
     try:
         manifest = dict(json.loads(file.read_text(encoding="utf-8")))
         signed = manifest.pop("checksum") == _checksum(manifest)

@@ -8,7 +8,6 @@ the word's training descriptors there.
 
 from typing import NamedTuple
 
-import faiss
 import numpy as np
 import numpy.typing as npt
 
@@ -54,6 +53,8 @@ def learn(descriptors: FloatArray, words: int, *, seed: int = 0) -> Embedding:
     """Learn a vocabulary of `words`, or as many as the descriptors (m, d) suffice for, and the medians of each."""
     count = max(1, min(words, len(descriptors) // POINTS_A_WORD))
     d = descriptors.shape[1]
+    import faiss  # a tenth of a second that nobody else need wait for
+
     means = faiss.Kmeans(d, count, niter=K_MEANS_ROUNDS, seed=seed, min_points_per_centroid=1)
     means.train(descriptors)
     random = np.random.default_rng(seed).standard_normal((d, BITS))

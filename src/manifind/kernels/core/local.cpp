@@ -4,10 +4,21 @@
 #include <cmath>
 #include <numeric>
 
+#include "parallel.h"
+
 namespace manifind {
 namespace {
 
 constexpr int SWEEPS = 5;  // after which few regions change their part
+
+// Regions one after the other, asking now and then whether to go on.
+template <class Work>
+void each(const std::vector<int32_t>& order, Work work) {
+    for (size_t i = 0; i < order.size(); ++i) {
+        if (i % 1024 == 0) pulse();
+        work(order[i]);
+    }
+}
 
 }  // namespace
 
@@ -18,12 +29,12 @@ int64_t divide(const Csr& S, int64_t size, int64_t most, int32_t* part) {
     std::fill_n(part, S.n, -1);
     int32_t parts = 0;
     std::vector<int64_t> free;
-    for (int32_t region : order) {
-        if (part[region] >= 0) continue;
+    each(order, [&](int32_t region) {
+        if (part[region] >= 0) return;
         free.clear();
         for (int64_t e = S.starts[region]; e < S.starts[region + 1]; ++e)
             if (part[S.columns[e]] < 0 && S.columns[e] != region) free.push_back(e);
-        if (int64_t(free.size()) < size / 3) continue;
+        if (int64_t(free.size()) < size / 3) return;
         const size_t taken = std::min(free.size(), size_t(size - 1));
         std::partial_sort(free.begin(), free.begin() + taken, free.end(), [&](int64_t a, int64_t b) {
             return S.values[a] > S.values[b] || (S.values[a] == S.values[b] && a < b);
@@ -31,13 +42,13 @@ int64_t divide(const Csr& S, int64_t size, int64_t most, int32_t* part) {
         part[region] = parts;
         for (size_t i = 0; i < taken; ++i) part[S.columns[free[i]]] = parts;
         ++parts;
-    }
+    });
     // The others go to the part of their strongest neighbour that has one with room.
     std::vector<int64_t> counts(parts, 0);
     for (int64_t i = 0; i < S.n; ++i)
         if (part[i] >= 0) ++counts[part[i]];
-    for (int32_t region : order) {
-        if (part[region] >= 0) continue;
+    each(order, [&](int32_t region) {
+        if (part[region] >= 0) return;
         float strongest = 0;
         for (int64_t e = S.starts[region]; e < S.starts[region + 1]; ++e) {
             const int32_t other = part[S.columns[e]];
@@ -51,11 +62,11 @@ int64_t divide(const Csr& S, int64_t size, int64_t most, int32_t* part) {
             counts.push_back(0);
         }
         ++counts[part[region]];
-    }
+    });
     // Then each goes where the most of its edges lead.
     std::vector<float> sums(parts, 0);
     for (int sweep = 0; sweep < SWEEPS; ++sweep)
-        for (int32_t region : order) {
+        each(order, [&](int32_t region) {
             for (int64_t e = S.starts[region]; e < S.starts[region + 1]; ++e) sums[part[S.columns[e]]] += S.values[e];
             int32_t best = part[region];
             for (int64_t e = S.starts[region]; e < S.starts[region + 1]; ++e) {
@@ -65,7 +76,7 @@ int64_t divide(const Csr& S, int64_t size, int64_t most, int32_t* part) {
             for (int64_t e = S.starts[region]; e < S.starts[region + 1]; ++e) sums[part[S.columns[e]]] = 0;
             --counts[part[region]];
             ++counts[part[region] = best];
-        }
+        });
     // Some are empty by now.
     std::vector<int32_t> number(parts);
     int32_t left = 0;
@@ -190,11 +201,11 @@ void Local::multiply(float alpha, const float* p, float* ap) {
     const Loops& l = loops();
     for (size_t begin = 0, end; begin < taking_.size(); begin = end) {
         for (end = begin + 1; end < taking_.size() && taking_[end] == taking_[end - 1] + 1;) ++end;
-        l.product_one(parts_.flow, taking_[begin], taking_[end - 1] + 1, p, ap + taking_[begin]);
+        l.product_small(parts_.flow, taking_[begin], taking_[end - 1] + 1, p, ap + taking_[begin]);
     }
     const int64_t count = int64_t(fine_.size());
     const Csr rows{count, starts_.data(), columns_.data(), values_.data()};
-    l.product_one(rows, 0, count, p, ap + m_);
+    l.product_small(rows, 0, count, p, ap + m_);
     for (int64_t i = 0; i < count; ++i)
         for (int64_t e = starts_[i]; e < middles_[i]; ++e) ap[columns_[e]] += values_[e] * p[m_ + i];
     for (int32_t c : taking_) ap[c] = resolved_[c] ? 0 : p[c] - alpha * ap[c];
@@ -210,9 +221,9 @@ void Local::iterate(float alpha, Stop stop, int until, Column& column) {
         multiply(alpha, p_.data(), ap_.data());
         double dots[4] = {}, rr = 0;
         float step, turn;
-        l.dots_one(size, p_.data(), r_.data(), ap_.data(), dots);
+        l.dots_small(size, p_.data(), r_.data(), ap_.data(), dots);
         column.choose(dots[0], dots[1], dots[2], dots[3], &step, &turn);
-        l.advance_one(0, size, step, turn, p_.data(), ap_.data(), x_.data(), r_.data(), &rr);
+        l.advance_small(size, step, turn, p_.data(), ap_.data(), x_.data(), r_.data(), &rr);
         column.reach(rr, iteration, stop.tol);
     }
 }

@@ -57,6 +57,11 @@ inline float total(Floats v) {
     return sums[0];
 }
 
+union Bits {
+    float value;
+    uint32_t word;
+};
+
 // bf16 is the upper half of a float32; rounded to the nearest, ties to even.
 inline Floats low(Words w) { return (Floats)(w << 16); }
 inline Floats high(Words w) { return (Floats)(w & 0xffff0000u); }
@@ -69,7 +74,6 @@ inline Words joined(Floats low, Floats high) { return (rounded(low) >> 16) | (ro
 // -- conjugate gradient -----------------------------------------------------------------------------------------------
 
 constexpr int64_t AHEAD = 16;  // entries of S by which the rows that it gathers are fetched ahead
-constexpr int64_t FLUSH = 64;  // rows whose products are added up in float32 before they go to float64
 
 // Past the caches: what is written is not read again soon, and need not be fetched before.
 inline void stream(float* at, Floats value) {
@@ -85,33 +89,67 @@ inline void streamed() {
 #endif
 }
 
-template <int V>  // registers of words: 2 · V · LANES columns
-void multiply(const Csr& S, int64_t begin, int64_t end, float alpha, const uint32_t* p, float* ap, double* dots) {
-    constexpr int W = V * LANES;
+// Entries of a row of S are added up in so many sums, turn by turn, for every addition waits for the one before: alone
+// and in a batch alike, as their answers are to be the same.
+#if defined(__AVX512F__)
+constexpr int SUMS = 4;
+#else
+constexpr int SUMS = 2;
+#endif
+
+template <class T>
+inline T together(const T (&sums)[SUMS]) {
+    if constexpr (SUMS == 4)
+        return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+    else
+        return sums[0] + sums[1];
+}
+
+// Sp of one row, for some of the words: V registers, 2 · V · LANES columns.
+template <int V>
+inline void product_of_row(const Csr& S, int64_t i, int words, const uint32_t* p, float* out) {
     const int64_t last = S.starts[S.n] - 1;
+    Floats lows[V][SUMS] = {}, highs[V][SUMS] = {};
+    const auto add = [&](int64_t e, int u) {
+        const int64_t later = e + AHEAD < last ? e + AHEAD : last;
+        for (int line = 0; line < V * LANES; line += 16)
+            __builtin_prefetch(p + int64_t(S.columns[later]) * words + line);
+        const uint32_t* from = p + int64_t(S.columns[e]) * words;
+        const Floats s = all(S.values[e]);
+#pragma GCC unroll 4
+        for (int v = 0; v < V; ++v) {
+            const Words w = load(from + v * LANES);
+            lows[v][u] += s * low(w);
+            highs[v][u] += s * high(w);
+        }
+    };
+    int64_t e = S.starts[i];
+    for (; e + SUMS <= S.starts[i + 1]; e += SUMS)
+#pragma GCC unroll 4
+        for (int u = 0; u < SUMS; ++u) add(e + u, u);
+    for (; e < S.starts[i + 1]; ++e) add(e, 0);
+#pragma GCC unroll 4
+    for (int v = 0; v < V; ++v) {
+        store(out + v * LANES, together(lows[v]));
+        store(out + words + v * LANES, together(highs[v]));
+    }
+}
+
+template <int W>  // words: 2 · W columns
+void multiply(const Csr& S, int64_t begin, int64_t end, const char* which, float alpha, const uint32_t* p, float* ap,
+              double* dots) {
+    constexpr int V = LANES == 16 ? W / LANES : 16 / LANES;  // registers at a time: more sums do not fit
     for (int64_t block = begin; block < end; block += FLUSH) {
-        float sums[2 * 2 * W] = {};
+        float sums[2 * 2 * W] = {}, product[2 * W];
         for (int64_t i = block; i < (block + FLUSH < end ? block + FLUSH : end); ++i) {
-            Floats lows[V] = {}, highs[V] = {};
-            for (int64_t e = S.starts[i]; e < S.starts[i + 1]; ++e) {
-                const int64_t later = e + AHEAD < last ? e + AHEAD : last;
-                for (int line = 0; line < W; line += 16)
-                    __builtin_prefetch(p + int64_t(S.columns[later]) * W + line);
-                const uint32_t* from = p + int64_t(S.columns[e]) * W;
-                const Floats s = all(S.values[e]);
-                for (int v = 0; v < V; ++v) {
-                    const Words w = load(from + v * LANES);
-                    lows[v] += s * low(w);
-                    highs[v] += s * high(w);
-                }
-            }
-            for (int v = 0; v < 2 * V; ++v) {
-                const Words w = load(p + i * W + (v % V) * LANES);
-                const Floats own = v < V ? low(w) : high(w);
-                const Floats along = own - alpha * (v < V ? lows[v] : highs[v - V]);
-                stream(ap + i * 2 * W + v * LANES, along);
-                accumulate(sums + v * LANES, own * along);
-                accumulate(sums + 2 * W + v * LANES, along * along);
+            if (which && !which[i]) continue;
+            for (int c = 0; c < W; c += V * LANES) product_of_row<V>(S, i, W, p + c, product + c);
+            for (int c = 0; c < 2 * W; c += LANES) {
+                const Words w = load(p + i * W + c % W);
+                const Floats own = c < W ? low(w) : high(w), along = own - alpha * load(product + c);
+                stream(ap + i * 2 * W + c, along);
+                accumulate(sums + c, own * along);
+                accumulate(sums + 2 * W + c, along * along);
             }
         }
         for (int c = 0; c < 2 * 2 * W; ++c) dots[c] += sums[c];
@@ -119,12 +157,12 @@ void multiply(const Csr& S, int64_t begin, int64_t end, float alpha, const uint3
     streamed();
 }
 
-void multiply_any(const Csr& S, int64_t begin, int64_t end, int words, float alpha, const uint32_t* p, float* ap,
-                  double* dots) {
+void multiply_any(const Csr& S, int64_t begin, int64_t end, const char* which, int words, float alpha,
+                  const uint32_t* p, float* ap, double* dots) {
     if (words == 16)
-        multiply<16 / LANES>(S, begin, end, alpha, p, ap, dots);
+        multiply<16>(S, begin, end, which, alpha, p, ap, dots);
     else
-        multiply<32 / LANES>(S, begin, end, alpha, p, ap, dots);
+        multiply<32>(S, begin, end, which, alpha, p, ap, dots);
 }
 
 void advance(int64_t begin, int64_t end, int words, const float* step, const float* turn, uint32_t* p, const float* ap,
@@ -162,38 +200,77 @@ void advance(int64_t begin, int64_t end, int words, const float* step, const flo
 #define ONE_BY_ONE
 #endif
 
-ONE_BY_ONE inline float product_of_row(const Csr& S, int64_t i, const float* p) {
-    // Eight sums of their own: one would make every addition wait for the one before.
-    float sums[8] = {};
-    int64_t e = S.starts[i];
-    for (; e + 8 <= S.starts[i + 1]; e += 8)
-        for (int u = 0; u < 8; ++u) sums[u] += S.values[e + u] * p[S.columns[e + u]];
-    for (; e < S.starts[i + 1]; ++e) sums[0] += S.values[e] * p[S.columns[e]];
-    return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
-}
-
-ONE_BY_ONE void product_one(const Csr& S, int64_t begin, int64_t end, const float* p, float* out) {
-    for (int64_t i = begin; i < end; ++i) out[i - begin] = product_of_row(S, i, p);
-}
-
-ONE_BY_ONE void multiply_one(const Csr& S, int64_t begin, int64_t end, float alpha, const float* p, const float* r,
-                             float* ap, double* dots) {
-    double own_along = 0, residual_own = 0, residual_along = 0, along_along = 0;
+ONE_BY_ONE void product_small(const Csr& S, int64_t begin, int64_t end, const float* p, float* out) {
     for (int64_t i = begin; i < end; ++i) {
-        const float along = p[i] - alpha * product_of_row(S, i, p);
-        ap[i] = along;
-        own_along += double(p[i]) * along;
-        residual_own += double(r[i]) * p[i];
-        residual_along += double(r[i]) * along;
-        along_along += double(along) * along;
+        // Eight sums of their own: one would make every addition wait for the one before.
+        float sums[8] = {};
+        int64_t e = S.starts[i];
+        for (; e + 8 <= S.starts[i + 1]; e += 8)
+            for (int u = 0; u < 8; ++u) sums[u] += S.values[e + u] * p[S.columns[e + u]];
+        for (; e < S.starts[i + 1]; ++e) sums[0] += S.values[e] * p[S.columns[e]];
+        out[i - begin] = ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
     }
-    dots[0] += own_along;
-    dots[1] += residual_own;
-    dots[2] += residual_along;
-    dots[3] += along_along;
 }
 
-void dots_one(int64_t n, const float* p, const float* r, const float* ap, double* dots) {
+ONE_BY_ONE void multiply_one(const Csr& S, int64_t begin, int64_t end, const char* which, float alpha, const float* p,
+                             float* ap, double* dots) {
+    for (int64_t block = begin; block < end; block += FLUSH) {
+        float own_along = 0, along_along = 0;
+        for (int64_t i = block; i < (block + FLUSH < end ? block + FLUSH : end); ++i) {
+            if (which && !which[i]) continue;
+            float sums[SUMS] = {};
+            int64_t e = S.starts[i];
+            for (; e + SUMS <= S.starts[i + 1]; e += SUMS)
+                for (int u = 0; u < SUMS; ++u) sums[u] += S.values[e + u] * p[S.columns[e + u]];
+            for (; e < S.starts[i + 1]; ++e) sums[0] += S.values[e] * p[S.columns[e]];
+            float product = sums[0] + sums[1];
+            if (SUMS == 4) product += sums[SUMS - 2] + sums[SUMS - 1];
+            const float along = ap[i] = p[i] - alpha * product;
+            own_along += p[i] * along;
+            along_along += along * along;
+        }
+        dots[0] += own_along;
+        dots[1] += along_along;
+    }
+}
+
+inline float rounded(float value) {
+    Bits bits{value};
+    bits.word = (bits.word + 0x7fffu + ((bits.word >> 16) & 1u)) & 0xffff0000u;
+    return bits.value;
+}
+
+ONE_BY_ONE void add_up(int64_t begin, int64_t end, const float* p, const float* r, double* dots) {
+    float squared = 0, along = 0;
+    for (int64_t i = begin; i < end; ++i) {
+        squared += r[i] * r[i];
+        along += r[i] * p[i];
+    }
+    dots[0] += squared;
+    dots[1] += along;
+}
+
+void advance_one(int64_t begin, int64_t end, float step, float turn, float* p, const float* ap, float* x, float* r,
+                 double* dots) {
+    for (int64_t block = begin; block < end; block += FLUSH) {
+        const int64_t stop = block + FLUSH < end ? block + FLUSH : end;
+        int64_t i = block;
+        for (; i + LANES <= stop; i += LANES) {
+            const Floats own = load(p + i), residual = load(r + i) - step * load(ap + i);
+            store(x + i, load(x + i) + step * own);
+            store(r + i, residual);
+            store(p + i, (Floats)(rounded(residual + turn * own) & 0xffff0000u));
+        }
+        for (; i < stop; ++i) {
+            x[i] += step * p[i];
+            r[i] -= step * ap[i];
+            p[i] = rounded(r[i] + turn * p[i]);
+        }
+        add_up(block, stop, p, r, dots);
+    }
+}
+
+void dots_small(int64_t n, const float* p, const float* r, const float* ap, double* dots) {
     for (int64_t block = 0; block < n; block += FLUSH * LANES) {
         const int64_t stop = block + FLUSH * LANES < n ? block + FLUSH * LANES : n;
         Floats sums[4] = {};
@@ -215,10 +292,9 @@ void dots_one(int64_t n, const float* p, const float* r, const float* ap, double
     }
 }
 
-void advance_one(int64_t begin, int64_t end, float step, float turn, float* p, const float* ap, float* x, float* r,
-                 double* rr) {
-    for (int64_t block = begin; block < end; block += FLUSH) {
-        const int64_t stop = block + FLUSH < end ? block + FLUSH : end;
+void advance_small(int64_t n, float step, float turn, float* p, const float* ap, float* x, float* r, double* rr) {
+    for (int64_t block = 0; block < n; block += FLUSH) {
+        const int64_t stop = block + FLUSH < n ? block + FLUSH : n;
         Floats sum = {};
         int64_t i = block;
         for (; i + LANES <= stop; i += LANES) {
@@ -237,6 +313,116 @@ void advance_one(int64_t begin, int64_t end, float step, float turn, float* p, c
             p[i] = r[i] + turn * p[i];
         }
         *rr += total(sum) + rest;
+    }
+}
+
+// -- conjugate gradient in float64 ------------------------------------------------------------------------------------
+
+constexpr int DOUBLES = LANES / 2;  // of a register
+typedef double Doubles __attribute__((vector_size(DOUBLES * 8)));
+typedef double LooseDoubles __attribute__((vector_size(DOUBLES * 8), aligned(8), may_alias));
+
+inline Doubles load(const double* at) { return *reinterpret_cast<const LooseDoubles*>(at); }
+inline void store(double* at, Doubles value) { *reinterpret_cast<LooseDoubles*>(at) = value; }
+inline Doubles all(double value) {
+#if defined(__AVX512F__)
+    return (Doubles)_mm512_set1_pd(value);
+#else
+    return Doubles{} + value;
+#endif
+}
+
+template <int V>  // registers: V · DOUBLES columns
+void multiply_double(const Csr& S, int64_t begin, int64_t end, const char* which, double alpha, const double* p,
+                     double* ap, double* pap) {
+    constexpr int W = V * DOUBLES;
+    Doubles sums[V] = {};
+    for (int64_t i = begin; i < end; ++i) {
+        if (which && !which[i]) continue;
+        Doubles row[V] = {};
+        for (int64_t e = S.starts[i]; e < S.starts[i + 1]; ++e) {
+            const double* from = p + int64_t(S.columns[e]) * W;
+            const Doubles s = all(double(S.values[e]));
+#pragma GCC unroll 16
+            for (int v = 0; v < V; ++v) row[v] += s * load(from + v * DOUBLES);
+        }
+#pragma GCC unroll 16
+        for (int v = 0; v < V; ++v) {
+            const Doubles own = load(p + i * W + v * DOUBLES), along = own - alpha * row[v];
+            store(ap + i * W + v * DOUBLES, along);
+            sums[v] += own * along;
+        }
+    }
+    for (int v = 0; v < V; ++v)
+        for (int lane = 0; lane < DOUBLES; ++lane) pap[v * DOUBLES + lane] += sums[v][lane];
+}
+
+ONE_BY_ONE void multiply_one_double(const Csr& S, int64_t begin, int64_t end, const char* which, double alpha,
+                                    const double* p, double* ap, double* pap) {
+    double total = 0;
+    for (int64_t i = begin; i < end; ++i) {
+        if (which && !which[i]) continue;
+        double sums[8] = {};
+        int64_t e = S.starts[i];
+        for (; e + 8 <= S.starts[i + 1]; e += 8)
+            for (int u = 0; u < 8; ++u) sums[u] += double(S.values[e + u]) * p[S.columns[e + u]];
+        for (; e < S.starts[i + 1]; ++e) sums[0] += double(S.values[e]) * p[S.columns[e]];
+        const double product = ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+        ap[i] = p[i] - alpha * product;
+        total += p[i] * ap[i];
+    }
+    *pap += total;
+}
+
+void multiply_double_any(const Csr& S, int64_t begin, int64_t end, const char* which, int columns, double alpha,
+                         const double* p, double* ap, double* pap) {
+    switch (columns) {
+        case 1: return multiply_one_double(S, begin, end, which, alpha, p, ap, pap);
+        case 8: return multiply_double<8 / DOUBLES>(S, begin, end, which, alpha, p, ap, pap);
+        default: return multiply_double<WIDEST / DOUBLES>(S, begin, end, which, alpha, p, ap, pap);
+    }
+}
+
+// The vectors of one column are gone through eight entries at a time, as if these were rows of eight columns.
+void descend_double(int64_t begin, int64_t end, int columns, const double* step, const double* ap, double* r,
+                    double* rr) {
+    const int width = columns == 1 ? 8 : columns;
+    const int64_t stop = end * columns;
+    double sums[WIDEST] = {}, steps[WIDEST];
+    for (int c = 0; c < width; ++c) steps[c] = step[columns == 1 ? 0 : c];
+    int64_t at = begin * columns;
+    for (; at + width <= stop; at += width)
+        for (int c = 0; c < width; c += DOUBLES) {
+            const Doubles residual = load(r + at + c) - load(steps + c) * load(ap + at + c);
+            store(r + at + c, residual);
+            store(sums + c, load(sums + c) + residual * residual);
+        }
+    for (; at < stop; ++at) {
+        r[at] -= step[0] * ap[at];
+        sums[0] += r[at] * r[at];
+    }
+    for (int c = 0; c < width; ++c) rr[columns == 1 ? 0 : c] += sums[c];
+}
+
+void turn_double(int64_t begin, int64_t end, int columns, const double* step, const double* turn, const double* r,
+                 double* p, double* x) {
+    const int width = columns == 1 ? 8 : columns;
+    const int64_t stop = end * columns;
+    double steps[WIDEST], turns[WIDEST];
+    for (int c = 0; c < width; ++c) {
+        steps[c] = step[columns == 1 ? 0 : c];
+        turns[c] = turn[columns == 1 ? 0 : c];
+    }
+    int64_t at = begin * columns;
+    for (; at + width <= stop; at += width)
+        for (int c = 0; c < width; c += DOUBLES) {
+            const Doubles own = load(p + at + c);
+            store(x + at + c, load(x + at + c) + load(steps + c) * own);
+            store(p + at + c, load(r + at + c) + load(turns + c) * own);
+        }
+    for (; at < stop; ++at) {
+        x[at] += step[0] * p[at];
+        p[at] = r[at] + turn[0] * p[at];
     }
 }
 
@@ -358,11 +544,6 @@ size_t scan_any(Packing packing, int words, int groups, int height, const Block&
     (void)packing;
     return scan<OfFloats>(words, groups, height, a, b, hits);
 }
-
-union Bits {
-    float value;
-    uint32_t word;
-};
 
 void pack(Packing packing, const float* rows, int64_t d, int count, int height, int words, const float* scales,
           uint32_t* panel, int32_t* biases) {
@@ -583,7 +764,7 @@ void pack_bytes(const int8_t* const* rows, int count, int height, int words, uin
 extern const Loops JOIN(loops_, MANIFIND_LEVEL);
 const Loops JOIN(loops_, MANIFIND_LEVEL) = {
     NAME(MANIFIND_LEVEL), LOW_PRECISION != 0, PANELS * PANEL, multiply_any, advance, multiply_one, advance_one,
-    product_one,          dots_one,           scan_any,         pack,         widen,   dots,         compress,
+    product_small, dots_small, advance_small, multiply_double_any, descend_double, turn_double, scan_any, pack, widen, dots, compress,
     pack_bytes,
 };
 

@@ -28,6 +28,9 @@ struct Rows {
 // right-hand side and GROUP rows on the left. A word is 32 bits: one float32, or four int8.
 constexpr int PANEL = 16, GROUP = 8;
 
+constexpr int FLUSH = 64;   // rows whose products are added up in float32 before they go to float64
+constexpr int WIDEST = 16;  // columns of a block in float64: rows of more are slower to gather
+
 enum class Packing { float32 = 1, int8 = 4 };
 
 // How the rows of a packed block are to be read, an entry a row.
@@ -49,22 +52,33 @@ struct Loops {
     bool low_precision;  // products of int8 are faster than those of float32
     int strip;           // rows of the right-hand block that `scan` takes, a multiple of PANEL
 
-    // Conjugate gradient, a batch: p is bf16, two columns a word (the low half is column c, the high half is column
-    // c + words); ap and r are float32 (n, 2 words), on lines of 64 bytes. Writes ap = (I − αS)p for some rows and adds
-    // up, by column, pᵀap and apᵀap in `dots` (2, 2 words).
-    void (*multiply)(const Csr& S, int64_t begin, int64_t end, int words, float alpha, const uint32_t* p, float* ap,
-                     double* dots);
+    // Conjugate gradient. Rows from `begin`, a multiple of FLUSH, to `end`; with `which`, a flag for each row of S, of these
+    // only those that have it set, where the others of p and of ap are zero. A batch: p is bf16, two columns a word (the
+    // low half is column c, the high half is column c + words); ap and r are float32 (n, 2 words), on lines of 64 bytes.
+    // Writes ap = (I − αS)p and adds up, by column, pᵀap and apᵀap in `dots` (2, 2 words).
+    void (*multiply)(const Csr& S, int64_t begin, int64_t end, const char* which, int words, float alpha,
+                     const uint32_t* p, float* ap, double* dots);
     // x += step·p, r −= step·ap, p = r + turn·p; adds up, by column, rᵀr and rᵀp, the new ones, in `dots` (2, 2 words).
     void (*advance)(int64_t begin, int64_t end, int words, const float* step, const float* turn, uint32_t* p,
                     const float* ap, float* x, float* r, double* dots);
-    // The same for one right-hand side, p in float32; the sums are pᵀap, rᵀp, rᵀap and apᵀap, and rᵀr.
-    void (*multiply_one)(const Csr& S, int64_t begin, int64_t end, float alpha, const float* p, const float* r,
+    // The same for one right-hand side, to the last bit: p is rounded to bf16 and stays in float32.
+    void (*multiply_one)(const Csr& S, int64_t begin, int64_t end, const char* which, float alpha, const float* p,
                          float* ap, double* dots);
     void (*advance_one)(int64_t begin, int64_t end, float step, float turn, float* p, const float* ap, float* x,
-                        float* r, double* rr);
-    // The product alone, Sp of some rows to out[0] …; and the sums alone.
-    void (*product_one)(const Csr& S, int64_t begin, int64_t end, const float* p, float* out);
-    void (*dots_one)(int64_t n, const float* p, const float* r, const float* ap, double* dots);
+                        float* r, double* dots);
+    // For systems that are small: the product alone, Sp of some rows to out[0] …; the sums pᵀap, rᵀp, rᵀap and apᵀap;
+    // and the step, p in float32, adding up rᵀr.
+    void (*product_small)(const Csr& S, int64_t begin, int64_t end, const float* p, float* out);
+    void (*dots_small)(int64_t n, const float* p, const float* r, const float* ap, double* dots);
+    void (*advance_small)(int64_t n, float step, float turn, float* p, const float* ap, float* x, float* r, double* rr);
+    // The same in float64, `columns` are 1, 8 or WIDEST; S alone is float32. Writes ap = (I − αS)p for
+    // some rows and adds up pᵀap by column; then r −= step·ap, adding up rᵀr; then x += step·p, p = r + turn·p.
+    void (*multiply_double)(const Csr& S, int64_t begin, int64_t end, const char* which, int columns, double alpha,
+                            const double* p, double* ap, double* pap);
+    void (*descend_double)(int64_t begin, int64_t end, int columns, const double* step, const double* ap, double* r,
+                           double* rr);
+    void (*turn_double)(int64_t begin, int64_t end, int columns, const double* step, const double* turn,
+                        const double* r, double* p, double* x);
 
     // Inner products of a, of whose groups the first `height` rows count, with a strip of b, `words` words long, plus the
     // offsets of both rows; returns the hits, those that reach the threshold of their row or of their column. There is

@@ -5,6 +5,7 @@
 #include <nanobind/stl/string.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
@@ -18,6 +19,7 @@
 #include "local.h"
 #include "loops.h"
 #include "neighbours.h"
+#include "parallel.h"
 #include "solve.h"
 
 namespace nb = nanobind;
@@ -50,6 +52,32 @@ void demand(bool holds, const char* what) {
     if (!holds) throw std::invalid_argument(what);
 }
 
+// While it lives the interpreter's lock is free for others. Signals are looked at now and then by the thread that made
+// the call; where a handler raised, Ctrl-C say, the work ends by `Interrupted` and the error is there for Python.
+class Working {
+   public:
+    Working() : before_(ask) {
+        next_ = Clock::now() + EVERY;
+        ask = [] {
+            if (Clock::now() < next_) return;
+            const nb::gil_scoped_acquire held;
+            if (PyErr_CheckSignals()) throw Interrupted();
+            next_ = Clock::now() + EVERY;
+        };
+    }
+    ~Working() { ask = before_; }
+    Working(const Working&) = delete;
+
+   private:
+    using Clock = std::chrono::steady_clock;
+    static constexpr std::chrono::milliseconds EVERY{50};
+    static thread_local Clock::time_point next_;
+    void (*before_)();
+    const nb::gil_scoped_release release_;
+};
+
+thread_local Working::Clock::time_point Working::next_;
+
 // A sparse symmetric matrix whose arrays were checked; it keeps them alive and must not see them change.
 class Matrix {
    public:
@@ -60,7 +88,7 @@ class Matrix {
         const int64_t entries = int64_t(columns.size());
         demand(values.size() == columns.size(), "columns and values differ in length");
         demand(starts.data()[0] == 0 && starts.data()[csr.n] == entries, "starts does not span the entries");
-        const nb::gil_scoped_release release;
+        const Working working;
         for (int64_t i = 0; i < csr.n; ++i) demand(csr.starts[i] <= csr.starts[i + 1], "starts is not ascending");
         bool inside = true;
         for (int64_t e = 0; e < entries; ++e) inside &= csr.columns[e] >= 0 && csr.columns[e] < csr.n;
@@ -98,7 +126,7 @@ void check_rows(const Array<const int32_t, 1>& rows, int64_t n) {
 
 void solve_(const Matrix& S, std::optional<Array<const int32_t, 1>> order, Array<const float, 2> y, double alpha,
             int max_iter, double tol, int threads, Array<float, 2> f, Array<int32_t, 1> iterations,
-            Array<float, 1> residuals) {
+            Array<float, 1> residuals, bool precise) {
     const int64_t n = S.csr.n, columns = int64_t(y.shape(1));
     demand(int64_t(y.shape(0)) == n, "y has not as many rows as S");
     demand(f.shape(0) == y.shape(0) && f.shape(1) == y.shape(1), "f is not of the shape of y");
@@ -106,15 +134,15 @@ void solve_(const Matrix& S, std::optional<Array<const int32_t, 1>> order, Array
            "iterations and residuals do not have an entry for each column");
     check_stop(alpha, max_iter, threads);
     if (order) check_order(order->data(), order->size(), n);
-    const nb::gil_scoped_release release;
-    solve(S.csr, order ? order->data() : nullptr, y.data(), columns, float(alpha), {max_iter, tol}, threads, f.data(),
-          iterations.data(), residuals.data());
+    const Working working;
+    solve(S.csr, order ? order->data() : nullptr, y.data(), columns, alpha, {max_iter, tol}, precise, threads,
+          f.data(), iterations.data(), residuals.data());
 }
 
 int64_t divide_(const Matrix& S, int64_t size, int64_t most, Array<int32_t, 1> part) {
     demand(int64_t(part.size()) == S.csr.n, "part has not as many entries as S has rows");
     demand(size >= 1 && most >= size, "size is less than 1, or more than most");
-    const nb::gil_scoped_release release;
+    const Working working;
     return divide(S.csr, size, most, part.data());
 }
 
@@ -141,7 +169,7 @@ class LocalSolver {
         check_rows(rows, n_);
         Reach reach;
         {
-            const nb::gil_scoped_release release;
+            const Working working;
             const std::lock_guard<std::mutex> held(guard_);
             reach = local_->solve(rows.data(), values.data(), int64_t(rows.size()), float(alpha), {max_iter, tol},
                                   budget, most, first, f.data());
@@ -160,7 +188,7 @@ class LocalSolver {
 
 void breadth_first_(const Matrix& S, Array<int32_t, 1> order) {
     demand(int64_t(order.size()) == S.csr.n, "order has not as many entries as S has rows");
-    const nb::gil_scoped_release release;
+    const Working working;
     breadth_first(S.csr, order.data());
 }
 
@@ -170,7 +198,7 @@ void reorder_(const Matrix& S, Array<const int32_t, 1> order, Array<int64_t, 1> 
     const size_t entries = size_t(S.csr.starts[S.csr.n]);
     demand(int64_t(starts.size()) == S.csr.n + 1 && columns.size() == entries && values.size() == entries,
            "starts, columns and values are not of the sizes of those of S");
-    const nb::gil_scoped_release release;
+    const Working working;
     reorder(S.csr, order.data(), 1, starts.data(), columns.data(), values.data());
 }
 
@@ -196,9 +224,13 @@ template <class Search>
 class Stepwise {
    public:
     int64_t step() {
-        const nb::gil_scoped_release release;
+        const Working working;
         const std::lock_guard<std::mutex> held(guard_);
-        return search_->step();
+        demand(!ended_, "the search was interrupted; begin a new one");
+        ended_ = true;  // unless the step is done to its end
+        const int64_t done = search_->step();
+        ended_ = false;
+        return done;
     }
 
    protected:
@@ -219,6 +251,7 @@ class Stepwise {
     Array<int32_t, 2> ids_;
     Array<float, 2> similarities_;
     std::mutex guard_;
+    bool ended_ = false;
 };
 
 class NeighbourSearch : public Stepwise<Neighbours> {
@@ -229,7 +262,7 @@ class NeighbourSearch : public Stepwise<Neighbours> {
         demand(memory >= 0, "memory is negative");
         demand(deviations >= 0, "deviations is negative");
         const Packing packing = packing_of(precision);
-        const nb::gil_scoped_release release;
+        const Working working;
         search_ = std::make_unique<Neighbours>(rows_, k_, packing, deviations, memory, threads, ids.data(),
                                                similarities.data());
     }
@@ -240,7 +273,7 @@ class NeighbourDescent : public Stepwise<Descent> {
    public:
     NeighbourDescent(AnyRows vectors, uint64_t seed, int threads, Array<int32_t, 2> ids, Array<float, 2> similarities)
         : Stepwise(vectors, threads, ids, similarities) {
-        const nb::gil_scoped_release release;
+        const Working working;
         search_ = std::make_unique<Descent>(rows_, k_, seed, threads, ids.data(), similarities.data());
     }
 };
@@ -251,7 +284,7 @@ class CompressedRows {
         demand(deviations >= 0, "deviations is negative");
         demand(threads >= 1, "threads is less than 1");
         const Rows rows = rows_of(vectors);
-        const nb::gil_scoped_release release;
+        const Working working;
         rows_ = std::make_unique<Compressed>(rows, deviations, threads);
     }
     void search(AnyRows vectors, Array<const float, 2> queries, int threads, Array<int32_t, 2> ids,
@@ -265,7 +298,7 @@ class CompressedRows {
                    similarities.shape(1) == ids.shape(1),
                "ids and similarities do not have a row for each query");
         demand(threads >= 1, "threads is less than 1");
-        const nb::gil_scoped_release release;
+        const Working working;
         rows_->search(rows, queries.data(), int64_t(queries.shape(0)), k, threads, ids.data(), similarities.data());
     }
 
@@ -305,7 +338,7 @@ nb::tuple mutual_affinity_(Strided<const int32_t> ids, Strided<const float> simi
     demand(threads >= 1, "threads is less than 1");
     Affinity affinity;
     {
-        const nb::gil_scoped_release release;
+        const Working working;
         affinity = mutual_affinity({n, width, ids.data(), ids.stride(0), similarities.data(), similarities.stride(0)},
                                    float(gamma), float(slack), normalised, threads);
     }
@@ -319,7 +352,7 @@ nb::tuple restrict_(const Matrix& S, Array<const float, 1> degrees, Array<const 
     check_rows(rows, S.csr.n);
     Part part;
     {
-        const nb::gil_scoped_release release;
+        const Working working;
         part = restrict_to(S.csr, degrees.data(), rows.data(), int64_t(rows.size()), threads);
     }
     return nb::make_tuple(handed(std::move(part.starts)), handed(std::move(part.columns)),
@@ -338,6 +371,12 @@ const Loops& loops() {
 
 NB_MODULE(_core, m) {
     using namespace manifind;
+    nb::register_exception_translator([](const std::exception_ptr& one, void*) {
+        try {
+            std::rethrow_exception(one);
+        } catch (const Interrupted&) {  // the error of the handler is set
+        }
+    });
     m.def("level", [] { return loops().name; });
     m.def("low_precision", [] { return loops().low_precision; });
     m.def("levels", [] {
@@ -381,7 +420,8 @@ NB_MODULE(_core, m) {
         .def("search", &CompressedRows::search, "vectors"_a.noconvert(), "queries"_a.noconvert(), "threads"_a,
              "ids"_a.noconvert(), "similarities"_a.noconvert());
     m.def("solve", solve_, "S"_a, "order"_a.none().noconvert(), "y"_a.noconvert(), "alpha"_a, "max_iter"_a, "tol"_a,
-          "threads"_a, "f"_a.noconvert(), "iterations"_a.noconvert(), "residuals"_a.noconvert());
+          "threads"_a, "f"_a.noconvert(), "iterations"_a.noconvert(), "residuals"_a.noconvert(),
+          "precise"_a = false);
     m.def("divide", divide_, "S"_a, "size"_a, "most"_a, "part"_a.noconvert());
     m.def("mutual_affinity", mutual_affinity_, "ids"_a.noconvert(), "similarities"_a.noconvert(), "gamma"_a, "slack"_a,
           "normalised"_a, "threads"_a);

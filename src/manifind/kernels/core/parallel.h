@@ -1,4 +1,6 @@
 // Threads of one call: started when it begins, joined before it ends. There is no pool to own or to fork.
+//
+// A call may be ended before its time: its own thread asks now and then, by `pulse`, whether it should go on.
 #pragma once
 
 #include <algorithm>
@@ -12,6 +14,18 @@
 
 namespace manifind {
 
+// Thrown where a call should not go on. Who asked knows why.
+struct Interrupted : std::exception {
+    const char* what() const noexcept override { return "interrupted"; }
+};
+
+// What the thread that made the call asks; null where nobody does, as in the threads that it started.
+inline thread_local void (*ask)() = nullptr;
+
+inline void pulse() {
+    if (ask) ask();
+}
+
 // Calls work(task, thread) for every task of 0 … tasks, on up to `threads` threads; rethrows the first exception.
 template <class Work>
 void parallel(int64_t tasks, int threads, Work work) {
@@ -20,7 +34,10 @@ void parallel(int64_t tasks, int threads, Work work) {
     std::mutex guard;
     auto run = [&](int thread) {
         try {
-            for (int64_t task; (task = next.fetch_add(1)) < tasks;) work(task, thread);
+            for (int64_t task; (task = next.fetch_add(1)) < tasks;) {
+                pulse();
+                work(task, thread);
+            }
         } catch (...) {
             const std::lock_guard<std::mutex> held(guard);
             if (!failure) failure = std::current_exception();

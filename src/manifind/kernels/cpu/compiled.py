@@ -1,7 +1,7 @@
 """The backend of the compiled core (``kernels/core``).
 
 Rows are compressed to eight bits when they are first searched: products are taken in eight bits, and what the rounding
-leaves in doubt is scored again in float32. A system is put in breadth-first order when the first batch arrives: then
+leaves in doubt is scored again in float32. A system is put in breadth-first order when it is first solved on: then
 neighbours lie near each other in memory, on which half of the time of a batch depends. Both copies belong to the object
 that made them.
 """
@@ -22,9 +22,6 @@ from manifind.types import FloatArray, IntArray, Progress, Vectors
 
 if TYPE_CHECKING:
     from manifind.kernels import _core
-
-BATCH = 16
-"""Right-hand sides from which putting the matrix in order pays at once."""
 
 PRECISE = 2**14
 """Systems of up to this many regions are solved in float64, which costs little there. On a graph of a few hundred
@@ -156,6 +153,9 @@ def _stepped(
 class CompiledSystem:
     """A symmetric matrix as the core takes it, with its ordered and its divided copy once they were made."""
 
+    kept = True
+    """Whether it serves many solutions, so that putting it in order pays."""
+
     def __init__(self, S: sp.csr_array, degrees: FloatArray | None = None) -> None:
         self.S = S
         self.degrees = degrees
@@ -171,7 +171,7 @@ class CompiledSystem:
     def __repr__(self) -> str:
         has = [
             word
-            for word, there in (("in order for batches", self.ordered), ("divided for local solutions", self.divided))
+            for word, there in (("in order", self.ordered), ("divided for local solutions", self.divided))
             if there is not None
         ]
         return f"<system of {self.size:,} regions, {self.S.nnz:,} entries{''.join(f', {word}' for word in has)}>"
@@ -186,21 +186,17 @@ class CompiledSystem:
         return multiply(self.S, x)
 
     def solve(self, y: FloatArray, alpha: float, max_iter: int, tol: float) -> Solution:
-        """Solve by conjugate gradient; a batch of at least `BATCH` columns puts the matrix in order first."""
+        """Solve by conjugate gradient; the first solution on a large graph puts the matrix in order.
+
+        One column and many are solved on the same matrix: in another order sums are rounded otherwise, and images whose
+        scores are nearly equal would change places.
+        """
         columns = y.shape[1]
         precise = self.size <= PRECISE
-        matrix, order = self.matrix, None
-        if columns >= BATCH and not precise:
-            matrix, order = self.in_order()
-        elif columns > 1 and self.ordered is not None:
-            matrix, order = self.ordered
+        matrix, order = (self.matrix, None) if precise or not self.kept else self.in_order()
         right = np.ascontiguousarray(y, np.float32)
         solution = Solution(np.empty(y.shape, np.float32), np.empty(columns, np.int32), np.empty(columns, np.float32))
-        if precise:
-            from manifind.kernels.cpu.blocks import conjugate_gradient
-
-            return conjugate_gradient(self.S, y, alpha, max_iter, tol)
-        core.solve(matrix, order, right, alpha, max_iter, tol, thread_count(), *solution[:3])
+        core.solve(matrix, order, right, alpha, max_iter, tol, thread_count(), *solution[:3], precise)
         return solution
 
     def in_order(self) -> tuple["_core.Matrix", IntArray]:
@@ -235,7 +231,9 @@ class CompiledSystem:
 
 
 class Restricted(CompiledSystem):
-    """The system of some regions of another."""
+    """The system of some regions of another: a query's, solved once."""
+
+    kept = False
 
     def __init__(self, whole: CompiledSystem, rows: IntArray) -> None:
         if whole.degrees is None:

@@ -1,6 +1,7 @@
 // Boxes on a photo: drawn, moved and resized by mouse, touch and keyboard. All places are in pixels of the upright photo.
 
 import { h } from "./dom.js";
+import { missing } from "./photo.js";
 
 const LEAST = 12; // pixels on the screen below which a drag draws no box
 const CORNERS = ["nw", "ne", "sw", "se"];
@@ -13,7 +14,7 @@ export class BoxEditor {
     this.element = h(
       "div",
       { class: "editor", style: { "aspect-ratio": `${width} / ${height}`, "--aspect": width / height } },
-      h("img", { src: image, alt: label, draggable: "false" }),
+      h("img", { src: image, alt: label, draggable: "false", onerror: missing }),
       this.layer,
     );
     this.layer.addEventListener("pointerdown", (event) => this.press(event));

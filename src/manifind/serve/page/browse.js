@@ -3,6 +3,7 @@
 import * as api from "./api.js";
 import { complain, counted, h, say } from "./dom.js";
 import { picture } from "./api.js";
+import { missing } from "./photo.js";
 
 const STRETCH = 200; // photos fetched at once
 const SPARE = 3; // rows beyond those in sight
@@ -132,7 +133,7 @@ export class Browse {
         "aria-label": `Search with ${one.key}, ${at + 1} of ${this.total}`,
         onfocus: () => this.focus(at),
         onclick: () => this.page.take({ key: one.key }, { add: this.page.state.add }) },
-      h("img", { src: picture(one, 320, { version: one.version }), alt: "", decoding: "async", width: one.width, height: one.height }),
+      h("img", { src: picture(one, 320, { version: one.version }), alt: "", decoding: "async", width: one.width, height: one.height, onerror: missing }),
       h("span", {}, one.key)));
   }
 

@@ -1,4 +1,8 @@
-// Elements in few words. Text is always text: nothing here takes HTML.
+// Elements in few words. Text is always text: nothing here takes HTML, and nothing in it stays unseen.
+
+import { visible } from "./text.js";
+
+const READ = new Set(["title", "alt", "aria-label"]); // attributes that people read, or hear
 
 export function h(tag, attributes = {}, ...children) {
   return fill(document.createElement(tag), attributes, children);
@@ -13,16 +17,17 @@ function fill(element, attributes, children) {
     if (value === null || value === undefined || value === false) continue;
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else if (name === "style") for (const [property, to] of Object.entries(value)) element.style.setProperty(property, to);
-    else element.setAttribute(name, value === true ? "" : value);
+    else element.setAttribute(name, value === true ? "" : READ.has(name) ? visible(value) : value);
   }
-  element.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  const there = children.flat().filter((child) => child !== null && child !== undefined && child !== false);
+  element.append(...there.map((child) => (child instanceof Node ? child : visible(child))));
   return element;
 }
 
 export const byId = (id) => document.getElementById(id);
 
 export function say(text) {
-  byId("said").textContent = text;
+  byId("said").textContent = visible(text);
 }
 
 export function complain(text) {

@@ -25,9 +25,10 @@ export async function showHealth(main) {
       h("dl", {}, Object.entries(NAMES).filter(([name]) => facts[name] !== undefined).flatMap(([name, label]) => [
         h("dt", {}, label), h("dd", {}, shown(name, facts[name]))])),
       h("h2", {}, "How it was made"),
-      h("dl", {},
-        h("dt", {}, "Network"), h("dd", {}, `${facts.describer.name}, ${facts.describer.dimension} dimensions`),
-        Object.entries(facts.manifold).flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, String(value))])),
+      h("dl", {}, h("dt", {}, "Network"), h("dd", {}, `${facts.describer.name}, ${facts.describer.dimension} dimensions`)),
+      h("details", {},
+        h("summary", {}, "For engineers"),
+        h("dl", {}, Object.entries(facts.manifold).flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, String(value))]))),
       h("h2", {}, skipped.length ? `Passed over: ${counted(skipped.length, "file")}` : "No file was passed over"),
       skipped.length
         ? h("table", {}, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "File"), h("th", { scope: "col" }, "Why"))),

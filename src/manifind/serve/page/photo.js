@@ -3,6 +3,22 @@
 import { picture } from "./api.js";
 import { h, svg } from "./dom.js";
 
+const TRIES = 3;
+
+// Why a picture did not come: the service says it in a sentence, which stands in its place. If it is only busy, again.
+export async function missing({ target: image }) {
+  const tried = Number(image.dataset.tried ?? 0);
+  const why = await fetch(image.src).catch(() => null);
+  if (why?.ok || (why?.status === 503 && tried < TRIES)) {
+    image.dataset.tried = tried + 1;
+    setTimeout(() => { image.src = image.src; }, why.ok ? 0 : 1000 * Number(why.headers.get("Retry-After") ?? 1));
+    return;
+  }
+  const body = await why?.json().catch(() => null);
+  image.parentElement?.classList.add("gone");
+  image.after(h("span", { class: "gone-why" }, body?.error ?? "The service does not answer."));
+}
+
 export function photo(source, { side = 320, alt = "", boxes = [], kind = "found", lazy = true, overlays = [] } = {}) {
   const { width, height, version } = source;
   return h(
@@ -15,7 +31,7 @@ export function photo(source, { side = 320, alt = "", boxes = [], kind = "found"
       height,
       loading: lazy ? "lazy" : null,
       decoding: "async",
-      onerror: (event) => event.target.closest(".photo").classList.add("gone"),
+      onerror: missing,
     }),
     overlays,
     boxes.length ? outlines(width, height, boxes, kind) : null,

@@ -4,11 +4,13 @@ import * as api from "./api.js";
 import { BoxEditor } from "./boxes.js";
 import { complain, counted, h, say } from "./dom.js";
 import { photo } from "./photo.js";
-import { METHODS, address, sameSource, sources, viewText, viewsOf } from "./state.js";
+import { METHODS, PAPER_NAMES, address, sameSource, sources, viewText, viewsOf } from "./state.js";
 
 const FIRST = 60;
 const MORE = 120;
 const SIDE_BY_SIDE = 15;
+const SCORE = "How much of the query's weight reached this photo, from part to part. It ranks the photos of one search; " +
+  "scores of different searches do not compare.";
 const SETTLES = 300; // milliseconds after which a box counts as settled
 const SETTLES_SLOWLY = 700; // the same while keys are being pressed
 
@@ -114,9 +116,7 @@ export class Search {
     if (this.shown !== shown) return;
     const parts = [
       h("h2", {}, "Looking for"),
-      h("p", { class: "quiet hint" }, source.boxes.length
-        ? "Move or resize the box, or draw another."
-        : "The whole photo is searched for. Draw a box round the object."),
+      (this.hint = h("p", { class: "quiet hint" }, hint(source.boxes))),
       this.editor.element,
       h("p", { id: "box-help", class: "unseen" },
         "Arrow keys move the box, Shift with an arrow resizes it, Control takes small steps, Delete removes it."),
@@ -166,6 +166,7 @@ export class Search {
     this.settling = setTimeout(() => {
       const all = sources(this.page.state.views);
       all[this.active].boxes = drawn.map((box) => [...box]);
+      this.hint?.replaceChildren(hint(drawn));
       this.drawn = JSON.stringify(drawn.map((box) => box.map((corner) => corner.toFixed(1))));
       this.top = FIRST;
       this.page.go({ views: viewsOf(all) });
@@ -217,16 +218,26 @@ export class Search {
     return h("div", { class: "bar" },
       h("fieldset", { class: "methods" },
         h("legend", { class: "unseen" }, "How to search"),
-        choices.map(([name, label]) => h("label", { class: name === chosen ? "chosen" : null },
+        choices.map(([name, label]) => h("label", { class: name === chosen ? "chosen" : null, title: PAPER_NAMES[name] ?? "All three at once" },
           h("input", { type: "radio", name: "method", value: name, checked: name === chosen,
             onchange: () => this.page.go(name === "compare" ? { compare: true } : { compare: false, method: name }) }),
           label))),
-      answer && answer.results.length
-        ? h("div", { class: "downloads", role: "group", "aria-label": "Download these results" },
-          ["json", "csv", "zip"].map((kind) =>
-            h("a", { href: api.download(kind, state, this.top), download: `results.${kind}` },
-              { json: "JSON", csv: "CSV", zip: "Photos (zip)" }[kind])))
-        : null);
+      answer && answer.results.length ? this.downloads(state, answer) : null);
+  }
+
+  // Those above the line, and all: whoever wants the object does not want what stands below.
+  downloads(state, answer) {
+    const all = answer.results.length;
+    const likely = answer.evidence?.likely || all;
+    const group = (top, label) => h("span", { class: "downloads", role: "group", "aria-label": `Download ${label}` },
+      h("span", { class: "quiet" }, `Download ${label}:`),
+      ["zip", "csv", "json"].map((kind) =>
+        h("a", { href: api.download(kind, state, top), download: `${kind === "zip" ? "photos" : "results"}.${kind}` },
+          { json: "JSON", csv: "CSV", zip: "Photos (zip)" }[kind])));
+    if (all === 1) return group(1, "it");
+    return h("div", { class: "taken" },
+      likely < all ? group(likely, `the ${likely}`) : null,
+      group(this.top, likely < all ? `all ${all}` : `the ${all}`));
   }
 
   showFound(state, answer) {
@@ -292,7 +303,7 @@ export class Search {
       h("div", { class: "about" },
         h("span", { class: "rank" }, one.rank),
         h("span", { class: "key", title: one.key }, one.key),
-        h("span", { class: "score", title: "Score" }, one.score.toFixed(3))),
+        h("span", { class: "score", title: `Score: ${SCORE}` }, one.score.toFixed(3))),
       h("div", { class: "marks" },
         marked
           ? h("span", { class: "quiet" }, "In the query")
@@ -314,25 +325,24 @@ export class Search {
     const columns = Object.entries(METHODS).map(([method, label], at) => {
       const own = at === 0 ? [...regional].filter((key) => others.every((set) => !set.has(key))) : [];
       return h("section", { class: "column", "aria-label": label },
-        h("h3", {}, label),
-        h("p", { class: "quiet" }, {
-          regional: "Parts of photos, followed from photo to photo.",
-          global: "Whole photos, followed from photo to photo.",
-          plain: "Whole photos, each compared with the query alone.",
-        }[method]),
+        h("h3", { title: PAPER_NAMES[method] }, label),
         h("ol", {}, answers[at].results.map((one) => h("li", { class: own.includes(one.key) ? "only" : null, "data-key": one.key },
           h("a", { class: "look", "data-local": true, href: address({ ...state, compare: false, method: "regional", why: one.key }),
-            "aria-label": `Rank ${one.rank}: ${one.key}${own.includes(one.key) ? ", found by regional diffusion only" : ""}` },
+            "aria-label": `Rank ${one.rank}: ${one.key}${own.includes(one.key) ? ", found in this way only" : ""}` },
           photo(one, { side: 320, boxes: one.where ? [one.where] : [] })),
           h("span", { class: "rank" }, one.rank),
           own.includes(one.key) ? h("span", { class: "badge" }, "only here") : null))));
     });
     const count = [...regional].filter((key) => others.every((set) => !set.has(key))).length;
-    const words = `Of the first ${answers[0].results.length} by regional diffusion, ${count} are not among the first ${SIDE_BY_SIDE} of the other two.`;
+    const words = `Of the first ${answers[0].results.length} found by their parts, ${count} are not among the first ${SIDE_BY_SIDE} of the other two ways.`;
     say(words);
     this.found.replaceChildren(this.bar(state, null), h("p", { class: "count" }, words), h("div", { class: "columns" }, columns));
   }
 }
+
+const hint = (boxes) => (boxes.length
+  ? "Move or resize the box, or draw another."
+  : "The whole photo is searched for. Draw a box round the object.");
 
 function line(evidence, nothing) {
   return h("li", { class: "line" },

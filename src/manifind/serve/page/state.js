@@ -7,13 +7,26 @@
 //   &why=KEY               the result that is looked at closely
 //   &tab=browse&folder=…&contains=…
 
+// What each way of searching is called, and how the paper calls it.
 export const METHODS = {
-  regional: "Regional diffusion",
-  global: "Global diffusion",
-  plain: "Plain similarity",
+  regional: "Parts of photos, followed from photo to photo",
+  global: "Whole photos, followed",
+  plain: "Just look-alikes",
 };
 
-const BOX = /@(-?[\d.]+(?:e[-+]?\d+)?(?:,-?[\d.]+(?:e[-+]?\d+)?){3})$/i;
+export const PAPER_NAMES = {
+  regional: "Regional diffusion",
+  global: "Global diffusion",
+  plain: "Similarity of global descriptors",
+};
+
+// Four numbers; null where it is something else.
+function corners(text) {
+  const parts = text.split(",");
+  if (text.length > 200 || parts.length !== 4 || !parts.every((part) => /^[-+.\de]+$/i.test(part))) return null;
+  const numbers = parts.map(Number);
+  return numbers.every(Number.isFinite) ? numbers : null;
+}
 
 export function viewText(view) {
   const box = view.box ? `@${view.box.map((corner) => Number(corner.toFixed(1))).join(",")}` : "";
@@ -21,9 +34,9 @@ export function viewText(view) {
 }
 
 export function textView(text) {
-  const match = BOX.exec(text);
-  const box = match ? match[1].split(",").map(Number) : null;
-  const name = text.slice(2, match ? match.index : undefined);
+  const at = text.lastIndexOf("@");
+  const box = at > 2 ? corners(text.slice(at + 1)) : null; // without a box, what stands behind an @ belongs to the key
+  const name = text.slice(2, box ? at : undefined);
   if (text.startsWith("k:")) return { key: name, box };
   if (text.startsWith("u:")) return { upload: name, box };
   return null;

@@ -1,5 +1,7 @@
 """Average precision by hand, and against an independent computation."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,6 +10,8 @@ from sklearn.metrics import average_precision_score
 
 from manifind import InvalidInput, Ranking
 from manifind.evaluate import average_precision, mean_average_precision, precision_at, precision_of_positives
+from manifind.evaluate.confidence import interval, paired
+from manifind.evaluate.measures import average_precision_at, precision_and_recall
 from manifind.ranking import best_first
 
 some_images = st.sets(st.integers(0, 24), min_size=1)
@@ -129,3 +133,48 @@ def test_hand_worked_precisions() -> None:
     assert precision_at([5, 7, 9, 6], [5, 6], 10, [7]) == pytest.approx(2 / 3)
     assert precision_at([5, 9, 8], [5, 6], 10) == 1
     assert precision_at([9, 8], [5], 1) == 0
+
+
+# -- cut at a rank -----------------------------------------------------------------------------------------------------
+
+
+@given(st.permutations(range(12)), st.sets(st.integers(0, 11), min_size=1), st.integers(1, 15))
+def test_average_precision_cut_at_a_rank_is_the_sum_of_its_definition(
+    ranked: list[int], wanted: set[int], k: int
+) -> None:
+    """mAP@100 of Google Landmarks and mAP@1k of ILIAS: 1 / min(m, k) Σ P(j) rel(j) over the first k places."""
+    total = 0.0
+    for j in range(1, min(k, 12) + 1):
+        if ranked[j - 1] in wanted:
+            total += sum(image in wanted for image in ranked[:j]) / j
+    assert average_precision_at(ranked, list(wanted), k) == pytest.approx(total / min(len(wanted), k))
+
+
+def test_precision_and_recall_above_a_line_pass_over_junk() -> None:
+    ranked, wanted, junk = [7, 1, 9, 2, 3, 4], [1, 2, 5], [7]
+    assert precision_and_recall(ranked, wanted, 4, junk) == pytest.approx((2 / 3, 2 / 3))
+    assert precision_and_recall(ranked, wanted, 1, junk) == (1, 0)
+    assert precision_and_recall(ranked, wanted, 0, junk) == (1, 0)
+
+
+# -- how sure ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_interval_is_that_of_resampled_means() -> None:
+    """Of many values the means of samples are normal, with the standard error of the textbook."""
+    values = np.random.default_rng(1).normal(50, 10, 400)
+    low, high = interval([*values, np.nan])
+    assert (low + high) / 2 == pytest.approx(values.mean(), abs=0.2)
+    assert (high - low) / 2 == pytest.approx(1.96 * values.std() / 20, rel=0.1)
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.1, 0.3, 1.0])
+def test_the_paired_test_is_that_of_all_sign_flips(shift: float) -> None:
+    rng = np.random.default_rng(2)
+    a, b = rng.normal(size=(2, 9))
+    a += shift
+    differences = a - b
+    flips = np.array(list(itertools.product([-1, 1], repeat=9)))
+    exact = np.mean(np.abs(flips @ differences) >= abs(differences.sum()) - 1e-9)
+    assert paired(a, b) == pytest.approx(exact, abs=0.02)
+    assert paired(a, a) == 1

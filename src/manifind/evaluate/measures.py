@@ -1,8 +1,8 @@
-"""Average precision, in the two definitions that the field mixes up.
+"""Average precision, in the definitions that the field mixes up.
 
 ``"trapezoid"`` is the area under the precision–recall curve as Oxford's own program adds it up, with precision 1 before
-the first image; ``"mean"`` is the mean of the precisions at the positives. They differ by a point or more of mAP, so a
-figure without its definition says little.
+the first image; ``"mean"`` is the mean of the precisions at the positives; ``"mean@100"`` and ``"mean@1000"`` are that
+of the first images alone. They differ by a point or more of mAP, so a figure without its definition says little.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,12 @@ from manifind.checks import choice, integers, whole_number
 from manifind.errors import InvalidInput
 from manifind.ranking import Ranking
 
-DEFINITIONS = ("trapezoid", "mean")
+DEFINITIONS = {
+    "trapezoid": "average precision by the trapezoid under the precision-recall curve, as Oxford's own program has it",
+    "mean": "average precision as the mean of the precisions at the positives",
+    "mean@100": "average precision of the first 100 images, as Google Landmarks has it",
+    "mean@1000": "average precision of the first 1,000 images, as ILIAS has it",
+}
 
 
 def average_precision(
@@ -35,16 +40,42 @@ def average_precision(
         The images that should be found, at least one.
     junk : integers
         Images that count neither for nor against: they are passed over, as if they were not in the collection.
-    definition : {"trapezoid", "mean"}
+    definition : {"trapezoid", "mean", "mean@100", "mean@1000"}
     """
-    choice(definition, DEFINITIONS, "definition")
+    name, _, cut = choice(definition, DEFINITIONS, "definition").partition("@")
+    if cut:
+        return average_precision_at(ranked, positives, int(cut), junk)
     ranks, _, count = _ranks(ranked, positives, junk)
     found = np.arange(len(ranks))
     precision = (found + 1) / (ranks + 1)
-    if definition == "mean":
+    if name == "mean":
         return float(precision.sum() / count)
     before = np.divide(found, ranks, out=np.ones(len(ranks)), where=ranks > 0)
     return float(((before + precision) / 2).sum() / count)
+
+
+def average_precision_at(ranked: npt.ArrayLike, positives: npt.ArrayLike, k: int, junk: npt.ArrayLike = ()) -> float:
+    """Return the average precision of the first k images: the precisions at the positives among them, added up.
+
+    The sum is divided by the number of positives, or by k where there are more: mAP@100 of Google Landmarks (Weyand et
+    al., CVPR 2020) and mAP@1k of ILIAS (Kordopatis-Zilos et al., CVPR 2025). Junk is passed over.
+    """
+    ranks, _, count = _ranks(ranked, positives, junk)
+    first = ranks[ranks < whole_number(k, "k")]
+    return float(((np.arange(len(first)) + 1) / (first + 1)).sum() / min(count, k))
+
+
+def precision_and_recall(
+    ranked: npt.ArrayLike, positives: npt.ArrayLike, first: int, junk: npt.ArrayLike = ()
+) -> tuple[float, float]:
+    """Return the precision and the recall of the `first` images of a ranking, junk among them passed over.
+
+    Where none are taken, or only junk, no mistake was made: precision is 1, and recall 0.
+    """
+    taken = integers(ranked, "ranked")[: whole_number(first, "first", least=0)]
+    ranks, _, count = _ranks(taken, positives, junk)
+    kept = int((~np.isin(taken, integers(junk, "junk"))).sum())
+    return (len(ranks) / kept if kept else 1.0), len(ranks) / count
 
 
 def precision_at(

@@ -1,0 +1,60 @@
+"""The options by which a command says how photos are described; the same words mean the same in every command."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from manifind.describe import POOLINGS, Describer, Whitening, load_describer
+from manifind.errors import InvalidInput
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class ScalesType(click.ParamType[tuple[float, ...]]):
+    """``1,0.71,0.5``."""
+
+    name = "PARTS"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, ...]:
+        """Return the numbers."""
+        if isinstance(value, tuple):
+            return value
+        try:
+            return tuple(float(part) for part in str(value).split(","))
+        except ValueError:
+            self.fail(f"{value!r} are no parts of a photo's size; give 1,0.71,0.5, say.", param, ctx)
+
+
+OPTIONS = (
+    click.option("--backbone", default="mobilenet_v2", show_default=True, help="The network that describes photos."),
+    click.option("--pooling", type=click.Choice(list(POOLINGS)), help="How a photo's regions are pooled."),
+    click.option("--scales", type=ScalesType(), help="Parts of its size at which a photo is seen: 1,0.71,0.5, say."),
+    click.option("--long-side", type=click.IntRange(min=1), help="Pixels of a photo's longer side as it is seen."),
+)
+WHITEN = click.option("--whiten", default="shipped", show_default=True, help="shipped, none, or a file of `whiten`.")
+
+
+def describing(command: Command) -> Command:
+    """Give a command the options that say how photos are described."""
+    for option in reversed(OPTIONS):
+        command = option(command)
+    return command
+
+
+def settings_of(
+    pooling: str | None = None, scales: tuple[float, ...] | None = None, long_side: int | None = None
+) -> dict[str, Any]:
+    """Return what was given by the names of `Describer`."""
+    given = {"pooling": pooling, "zooms": scales, "long_side": long_side}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def describer_of(backbone: str, whiten: str, **settings: Any) -> Describer:
+    """Return a describer as the options say; a whitening is learnt by an index, not here."""
+    if whiten == "shipped":
+        return load_describer(backbone, **settings)
+    if whiten in ("learn", "auto"):
+        raise InvalidInput(f"--whiten {whiten} is for an index; make one with manifind index, and evaluate that.")
+    return load_describer(backbone, whitening=None if whiten == "none" else Whitening.load(Path(whiten)), **settings)

@@ -1,0 +1,43 @@
+"""How sure a mean over some queries is: an interval for it, and a test between two methods on the same queries."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+RESAMPLED = 2000
+FLIPPED = 10_000
+LEVEL = 0.95
+
+Values = npt.NDArray[np.float64]
+
+
+def interval(values: npt.ArrayLike, *, resampled: int = RESAMPLED, seed: int = 0) -> tuple[float, float]:
+    """Return the 95 % bootstrap interval of the mean: queries drawn again, with replacement; NaN are left out."""
+    known = np.asarray(values, np.float64)
+    known = known[~np.isnan(known)]
+    if not len(known):
+        return float("nan"), float("nan")
+    drawn = np.random.default_rng(seed).integers(len(known), size=(resampled, len(known)))
+    low, high = np.quantile(known[drawn].mean(axis=1), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return float(low), float(high)
+
+
+def paired(a: npt.ArrayLike, b: npt.ArrayLike, *, flipped: int = FLIPPED, seed: int = 0) -> float:
+    """Return how often chance alone gives a difference of means as large: p of a paired randomisation test.
+
+    If two methods were alike, which of them a query's value came from would not matter: the values of each query are
+    swapped at random. Queries without a value in either are left out.
+    """
+    return float(paired_many(np.asarray(a, np.float64), [np.asarray(b, np.float64)], flipped=flipped, seed=seed)[0])
+
+
+def paired_many(a: Values, others: Sequence[Values], *, flipped: int = FLIPPED, seed: int = 0) -> Values:
+    """Return `paired` of one method with each of others."""
+    differences = np.nan_to_num(a - np.array(others).reshape(-1, len(a)))
+    signs = np.random.default_rng(seed).integers(2, size=(flipped, len(a))) * 2.0 - 1
+    chance = np.abs(signs @ differences.T)
+    # The tolerance counts equals as such, whatever order they were added up in.
+    as_large = chance >= np.abs(differences.sum(axis=1)) * (1 - 1e-9) - 1e-12
+    found: Values = (1 + as_large.sum(axis=0)) / (1 + flipped)
+    return found

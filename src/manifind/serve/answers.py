@@ -1,0 +1,64 @@
+"""What the service answers: searches, explanations and photos, ready for JSON."""
+
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+from manifind.index import Answer, Generation, QueryRegions, Search, explained
+from manifind.index.catalogue import ImageRecord
+from manifind.pages.answers import answer_data, links_data, regions_data
+from manifind.serve.problems import Problem
+from manifind.serve.schemas import SearchRequest
+
+
+class Job(NamedTuple):
+    """A query for the solver."""
+
+    now: Generation
+    query: QueryRegions
+    request: SearchRequest
+    own: frozenset[int]
+    """Photos of the collection that the query was taken from."""
+    rejected: frozenset[int]
+    """Photos that were marked as not meant: they are left out of the answer."""
+    explain: bool = False
+
+
+def answer_of(search: Search, job: Job, record_of: Callable[[Generation, int], ImageRecord]) -> dict[str, Any]:
+    """Return the answer to a search, all but the times."""
+    request = job.request
+    answer = Answer(search, own=job.own, left_out=job.rejected, top=request.top, reached=True)
+    query = {
+        "views": [one.model_dump() for one in request.views],
+        "not_this": [one.model_dump() for one in request.not_this],
+        "vectors": 0 if request.vectors is None else len(request.vectors),
+    }
+    told = answer_data(query, answer)
+    for one, hit in zip(told["results"], answer, strict=True):
+        one.update(shown(record_of(search.generation, hit.image)), where=hit.box)
+    found = answer.evidence
+    return {
+        **told,
+        "generation": answer.generation,
+        "evidence": None if found is None else {**asdict(found), "likely": answer.likely},
+    }
+
+
+def explanation(search: Search, image: int) -> dict[str, Any]:
+    """Return why a photo was found: the chain of photos to it, and what each part of it contributes."""
+    hit = Answer(search).of_image(image)
+    if hit is None:
+        raise Problem(404, "The photo is not among those that a search of so large a collection looks at closely.")
+    return {
+        "key": hit.key,
+        "rank": hit.rank,
+        "score": hit.score,
+        "where": hit.box,
+        "links": links_data(explained(search, image), "source", "target"),
+        "regions": regions_data(search.shares(image, most=None)),
+    }
+
+
+def shown(record: ImageRecord) -> dict[str, Any]:
+    """Return what is told of a photo."""
+    return {"key": record.key, "width": record.width, "height": record.height, "version": record.sha256[:12]}

@@ -1,0 +1,103 @@
+"""What a build will take, against what it takes."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from manifind import kernels
+from manifind.describe import Found
+from manifind.graph import exact_neighbours, expected_seconds
+from manifind.index import Index, estimate
+from manifind.index.gather import Plan
+from manifind.index.manifest import WhiteningOrigin
+from manifind.index.recipe import Recipe
+from tests.index.small import save_photo, small_describer
+
+FIT = """
+import sys
+import numpy as np
+from manifind import Manifold
+n, d, k, method = *map(int, sys.argv[1:4]), sys.argv[4]
+rng = np.random.default_rng(0)
+centres = rng.standard_normal((n // 20 + 1, d), np.float32)
+X = centres[rng.integers(0, len(centres), n)] + np.float32(0.6) * rng.standard_normal((n, d), np.float32)
+X /= np.linalg.norm(X, axis=1, keepdims=True)
+Manifold(k=5, graph=method).fit(X[:2000])
+def status(name):
+    return next(1024 * int(line.split()[1]) for line in open("/proc/self/status") if line.startswith(name))
+open("/proc/self/clear_refs", "w").write("5")  # the peak begins anew
+before = status("VmRSS")
+made = Manifold(k=k, reserve=k // 4, graph=method, memory=2**22).fit(X)
+print(status("VmHWM") - before, made.S_.nnz)
+"""
+
+
+@pytest.mark.skipif(not kernels.compiled(), reason="NN-Descent is in the compiled core")
+@pytest.mark.skipif(sys.platform != "linux", reason="the peak of memory is read from /proc")
+@pytest.mark.parametrize("method", ["exact", "nn-descent"])
+def test_the_memory_of_a_graph_is_what_it_takes(method: str) -> None:
+    n, d, k = 30_000, 128, 40
+    done = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", FIT, str(n), str(d), str(k), method], check=True, capture_output=True, text=True
+    )
+    taken, edges = map(int, done.stdout.split())
+    told = estimate.graph_memory(method, n, k + k // 4, d, edges)
+    assert 0.6 * taken < told + 2**22 < 2.5 * taken
+
+
+def test_nn_descent_takes_more_than_comparing_all_pairs() -> None:
+    exact, descent = (estimate.graph_memory(method, 10**6, 125, 512, 5 * 10**7) for method in ("exact", "nn-descent"))
+    assert descent - exact > 10**6 * (512 + 12 * 125)
+
+
+def test_the_time_of_a_graph_is_of_the_order_that_it_takes() -> None:
+    n, k, d = 12_000, 50, 128
+    told = estimate.graph_seconds("exact", n, k, d)
+    rows = estimate._noise(n, d)
+    start = time.perf_counter()
+    exact_neighbours(rows, k)
+    took = time.perf_counter() - start
+    assert took / 6 < told < took * 6  # on a machine that others use too
+
+
+def test_the_time_grows_with_the_square_and_by_nn_descent_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine that takes 1 µs a region and 20 ns a pair."""
+    monkeypatch.setattr(estimate, "_seconds_to_compare", lambda n, k, d: 1e-6 * n + 2e-8 * n**2)
+    exact = estimate.graph_seconds("exact", 100_000, 100, 512)
+    assert exact == pytest.approx(1e-6 * 1e5 + 2e-8 * 1e10, rel=1e-6)
+    assert estimate.graph_seconds("exact", 1000, 100, 512) == pytest.approx(1e-3 + 2e-2)
+    descent = estimate.graph_seconds("nn-descent", 2_000_000, 100, 512)
+    assert descent < 0.2 * estimate.graph_seconds("exact", 2_000_000, 100, 512)
+
+
+def test_a_clock_that_was_disturbed_does_not_make_nonsense(monkeypatch: pytest.MonkeyPatch) -> None:
+    for times in ({2048: 5.0, 6144: 0.1}, {2048: 1e-9, 6144: 90.0}):
+        monkeypatch.setattr(estimate, "_seconds_to_compare", lambda n, k, d, times=times: times[n])
+        known = expected_seconds("exact", 100_000, 100, 512)
+        assert 0.4 * known < estimate.graph_seconds("exact", 100_000, 100, 512) < 300 * known + 500
+
+
+def test_the_disk_is_counted_with_the_whitening(tmp_path: Path) -> None:
+    for seed in range(6):
+        save_photo(tmp_path / "photos" / f"{seed}.png", seed)
+    describer = small_describer()
+    assert describer.whitening is not None
+    made = Index.create(tmp_path / "i.manifind", tmp_path / "photos", describer=describer, k=10)
+    found = [Found(f"{i}.png", tmp_path / "photos" / f"{i}.png", 1, 1) for i in range(6)]
+    told = [
+        estimate.estimate(
+            Recipe(tmp_path, one, {"k": 10}, None, None, WhiteningOrigin("none")),
+            Plan([], [(one_found, "") for one_found in found], []),
+            None,
+            timed=False,
+        )
+        for one in (describer, describer.with_whitening(None))
+    ]
+    whitening = describer.whitening.mean.nbytes + describer.whitening.project.nbytes
+    regions = told[0].regions
+    plain = told[1].finished - (regions * 2 + 24) * (describer.whitening.mean.size - describer.dimension)
+    assert told[0].finished - plain == pytest.approx(whitening, abs=0)
+    assert told[0].finished == pytest.approx(made.info()["bytes"], rel=0.7)

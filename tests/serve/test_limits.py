@@ -1,0 +1,362 @@
+"""Every stage admits, limits, cancels and times out: what one client does, another hardly notices."""
+
+import asyncio
+import io
+import logging
+import os
+import socket
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from PIL import Image
+
+from manifind.describe import Photo, read_photo
+from manifind.index import Index
+from manifind.serve import Settings, pictures
+from manifind.serve.metrics import Metrics
+from manifind.serve.problems import Problem
+from manifind.serve.quiet import Few
+from manifind.serve.stages import Shared, Stage
+from tests.serve.running import running
+from tests.serve.test_abuse import refused
+from tests.serve.test_service import wait_for
+
+FINE = {"views": [{"key": "first-0.png"}], "top": 3}
+
+
+def raw(address: str) -> socket.socket:
+    """A connection on which anything can be said."""
+    host, port = address.removeprefix("http://").split(":")
+    return socket.create_connection((host, int(port)), timeout=20)
+
+
+def head(method: str, path: str, *lines: str) -> bytes:
+    return "\r\n".join((f"{method} {path} HTTP/1.1", "Host: 127.0.0.1", *lines, "", "")).encode()
+
+
+def heard(connection: socket.socket) -> bytes:
+    """Everything that is said until the service hangs up."""
+    said = b""
+    with suppress(ConnectionError):
+        while piece := connection.recv(65536):
+            said += piece
+    return said
+
+
+@contextmanager
+def slow_reads(monkeypatch: pytest.MonkeyPatch, lasting: float = 0.15) -> Iterator[list[object]]:
+    """Let every photo take a while to decode, and tell which were."""
+    decoded: list[object] = []
+
+    def read(source: Any, **options: Any) -> Photo:
+        if options.get("long_side") is None:
+            decoded.append(source)
+            time.sleep(lasting)
+        return read_photo(source, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pictures, "read_photo", read)
+        yield decoded
+
+
+def photo(seed: int, side: int = 200) -> bytes:
+    buffer = io.BytesIO()
+    pixels = np.random.default_rng(seed).integers(0, 256, (side, side, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+# -- stages -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_stage_lets_in_what_it_can_do_in_time_and_no_more() -> None:
+    async def told() -> list[object]:
+        stage = Stage("x", 1, seconds=1, pace=10, metrics=Metrics())
+        work = [stage.do(4, lambda: time.sleep(0.05)) for _ in range(5)]
+        answers = await asyncio.gather(*work, return_exceptions=True)
+        await asyncio.sleep(0.01)
+        assert stage.amount == 0
+        stage.stop()
+        return list(answers)
+
+    answers = asyncio.run(told())
+    assert [isinstance(one, Problem) and one.status for one in answers] == [False, False, 503, 503, 503]
+
+
+def test_work_that_nobody_waits_for_is_not_begun() -> None:
+    done: list[int] = []
+
+    def slowly(number: int) -> None:
+        time.sleep(0.05)
+        done.append(number)
+
+    async def left() -> None:
+        stage = Stage("x", 1, seconds=10, pace=10, metrics=Metrics())
+        work = [asyncio.ensure_future(stage.do(1, partial(slowly, i))) for i in range(6)]
+        await asyncio.sleep(0.02)
+        for one in work[1:]:
+            one.cancel()
+        await asyncio.gather(*work, return_exceptions=True)
+        await asyncio.sleep(0.02)
+        assert stage.amount == 0
+        stage.stop()
+
+    asyncio.run(left())
+    assert done == [0]
+
+
+def test_work_that_several_wait_for_is_done_once_and_given_up_with_the_last() -> None:
+    begun: list[str] = []
+    ended: list[str] = []
+
+    async def work(name: str) -> str:
+        begun.append(name)
+        await asyncio.sleep(0.05)
+        ended.append(name)
+        return name
+
+    async def several() -> None:
+        shared: Shared[str] = Shared()
+        both = [asyncio.ensure_future(shared.of("a", lambda: work("a"))) for _ in range(3)]
+        other = [asyncio.ensure_future(shared.of("b", lambda: work("b"))) for _ in range(2)]
+        await asyncio.sleep(0.01)
+        both[0].cancel()  # one of three has left
+        for one in other:  # all of them have
+            one.cancel()
+        assert await asyncio.gather(*both[1:]) == ["a", "a"]
+        assert await shared.of("b", lambda: work("b again")) == "b again"
+
+    asyncio.run(several())
+    assert begun == ["a", "b", "b again"]
+    assert ended == ["a", "b again"]
+
+
+# -- pictures and uploads ---------------------------------------------------------------------------------------------
+
+
+def test_crops_that_nobody_waits_for_are_not_made(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = [image.key for image in index.catalogue.images[:40]]
+    with running(index) as address, slow_reads(monkeypatch) as decoded:
+        with ExitStack() as leavers:
+            for key in keys:
+                leaver = leavers.enter_context(raw(address))
+                leaver.sendall(head("GET", f"/api/picture?key={key}&box=10,10,90,90"))
+            time.sleep(0.1)
+        time.sleep(0.6)
+        assert len(decoded) <= 6  # those that were under way; all of them took three seconds
+        start = time.monotonic()
+        assert httpx.get(f"{address}/api/picture?key={keys[-1]}", timeout=10).status_code == 200
+        assert time.monotonic() - start < 1.5
+
+
+def test_a_photo_is_decoded_once_for_all_its_crops(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running(index) as address, slow_reads(monkeypatch) as decoded, ThreadPoolExecutor(8) as pool:
+        boxes = [f"{i},{i},{i + 100},{i + 100}" for i in range(16)]
+        ask = f"{address}/api/picture?key=first-2.png&box="
+        answers = list(pool.map(lambda box: httpx.get(ask + box, timeout=20), boxes))
+        assert {answer.status_code for answer in answers} == {200}
+        assert len({answer.content for answer in answers}) == len(boxes)
+        view = {"key": "first-2.png", "box": [5, 5, 90, 90]}
+        assert httpx.post(f"{address}/api/search", json={"views": [view]}, timeout=20).status_code == 200
+        assert len(decoded) == 1
+
+
+def test_an_upload_is_decoded_once_however_often_it_is_searched_with(
+    index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running(index) as address, slow_reads(monkeypatch) as decoded, ThreadPoolExecutor(4) as pool:
+        send = f"{address}/api/search/photo?box=10,10,150,150"
+        answers = list(pool.map(lambda _: httpx.post(send, content=photo(1), timeout=20), range(4)))
+        assert {answer.status_code for answer in answers} == {200}
+        assert len(decoded) == 1
+
+
+def test_uploads_are_let_in_by_their_pixels_and_the_others_told_to_come_back(
+    index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each takes a third of a second; forty at once take six on two threads, and the limit is four."""
+    with running(index, Settings(time_limit=4)) as address, slow_reads(monkeypatch, 0.3):
+        for i in range(6):  # the pace is measured
+            httpx.post(f"{address}/api/uploads", content=photo(100 + i), timeout=20)
+        with ThreadPoolExecutor(40) as pool:
+            send = f"{address}/api/uploads"
+            answers = list(pool.map(lambda i: httpx.post(send, content=photo(i), timeout=20), range(40)))
+        statuses = [answer.status_code for answer in answers]
+        assert set(statuses) <= {200, 503}
+        assert statuses.count(200) >= 3
+        assert statuses.count(503) >= 20
+        late = next(answer for answer in answers if answer.status_code == 503)
+        assert int(late.headers["retry-after"]) >= 1
+
+
+def test_only_so_many_archives_are_sent_at_a_time(index: Index) -> None:
+    with running(index, Settings(archives=1)) as address:
+        with raw(address) as deaf:
+            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            deaf.sendall(head("GET", "/api/search.zip?q=k:first-0.png&top=200"))
+            deaf.recv(100)
+            words = {"q": "k:first-0.png", "top": "3"}
+            refused(httpx.get(f"{address}/api/search.zip", params=words, timeout=20), 503)
+        for _ in range(3):  # one after the other they are all sent
+            wait_for(lambda: httpx.get(f"{address}/api/search.zip", params=words, timeout=20).status_code == 200)
+
+
+# -- bodies -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_body_must_arrive_in_time(index: Index) -> None:
+    with running(index, Settings(body_seconds=0.4)) as address:
+        for path in ("/api/uploads", "/api/search"):
+            with raw(address) as sender:
+                kind = "application/json" if path == "/api/search" else "image/png"
+                sender.sendall(head("POST", path, "Content-Length: 1000", f"Content-Type: {kind}") + b"x")
+                said = sender.recv(65536)
+            assert said.split()[1] == b"408"
+            assert b"did not arrive within 0.4 seconds" in said
+
+
+def test_bodies_that_do_not_come_to_an_end_make_room_for_others(index: Index) -> None:
+    settings = Settings(bodies_bytes=3_000_000, body_seconds=30)
+    with running(index, settings) as address, ExitStack() as senders:
+        stalled = [senders.enter_context(raw(address)) for _ in range(6)]
+        for sender in stalled:
+            sender.sendall(head("POST", "/api/uploads", "Content-Length: 2000000") + bytes(900_000))
+            time.sleep(0.05)
+        whole = photo(1, 700)
+        assert 1_000_000 < len(whole) < 2_000_000
+        assert httpx.post(f"{address}/api/uploads", content=whole, timeout=10).status_code == 200
+        for sender in stalled[:4]:  # the oldest were given up
+            assert sender.recv(65536).split()[1] == b"408"
+
+
+def test_the_memory_of_unfinished_bodies_is_bounded(index: Index) -> None:
+    page = os.sysconf("SC_PAGE_SIZE")
+
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * page
+
+    with running(index, Settings(bodies_bytes=40_000_000)) as address, ExitStack() as senders:
+        before = resident()
+        for _ in range(30):
+            sender = senders.enter_context(raw(address))
+            sender.sendall(head("POST", "/api/uploads", "Content-Length: 49000000"))
+            try:
+                for _ in range(16):
+                    sender.sendall(bytes(500_000))
+            except ConnectionError:
+                pass
+        assert resident() - before < 120e6  # 240 million bytes were sent
+        assert httpx.post(f"{address}/api/search", json=FINE, timeout=10).status_code == 200
+
+
+# -- connections ------------------------------------------------------------------------------------------------------
+
+
+def test_idle_connections_make_room_for_new_ones(index: Index) -> None:
+    with running(index, Settings(connections=20)) as address, ExitStack() as idle:
+        held = [idle.enter_context(raw(address)) for _ in range(60)]
+        assert httpx.post(f"{address}/api/search", json=FINE, timeout=10).status_code == 200
+        held[0].settimeout(5)
+        assert heard(held[0]) == b""  # hung up on
+        held[-1].sendall(head("GET", "/api/health", "Connection: close"))
+        assert b"200 OK" in heard(held[-1])
+
+
+def test_requests_under_way_are_not_hung_up_on(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running(index, Settings(connections=5)) as address, slow_reads(monkeypatch, 1.0), ExitStack() as others:
+        asked = [others.enter_context(raw(address)) for _ in range(5)]
+        for i, one in enumerate(asked):
+            one.sendall(head("GET", f"/api/picture?key=first-{i}.png&box=1,1,50,50", "Connection: close"))
+        time.sleep(0.2)
+        refusals = [others.enter_context(raw(address)) for _ in range(3)]
+        assert all(heard(one).split()[1] == b"503" for one in refusals)
+        assert all(heard(one).split()[1] == b"200" for one in asked)
+
+
+def test_a_head_must_arrive_in_time(index: Index) -> None:
+    with running(index, Settings(head_seconds=0.3)) as address:
+        with raw(address) as slow:
+            slow.sendall(b"GET /api/health HTTP/1.1\r\n")
+            assert heard(slow) == b""
+        with raw(address) as again:
+            again.sendall(head("GET", "/api/health"))
+            assert b"200 OK" in again.recv(65536)
+            again.sendall(b"GET /api/health HTTP/1.1\r\nX: ")  # the second request is held to the same
+            assert heard(again) == b""
+
+
+CHUNKED = head("POST", "/api/search", "Transfer-Encoding: chunked", "Content-Type: application/json")
+ENDLESS = {
+    "header": (b"GET / HTTP/1.1\r\nX-Endless: ", b"x"),
+    "address": (b"GET /", b"x"),
+    "lines before the head": (b"", b"\r\n"),
+    "trailer": (CHUNKED + b"0\r\nX: ", b"x"),
+    "chunk's extension": (CHUNKED + b"5;", b"x"),
+}
+
+
+@pytest.mark.parametrize("what", ENDLESS)
+def test_what_is_endless_is_ended(what: str, address: str) -> None:
+    beginning, more = ENDLESS[what]
+    sent = 0
+    with raw(address) as sender:
+        sender.sendall(beginning)
+        try:
+            while sent < 8_000_000:
+                sent += sender.send(more * 2048)
+                time.sleep(0.0005)
+        except ConnectionError:
+            pass
+    assert sent < 4_000_000
+
+
+def test_the_size_of_a_head_is_bounded(index: Index) -> None:
+    with running(index) as address:
+        refused(httpx.get(f"{address}/api/info", headers={"X-Long": "x" * 66_000}), 431)
+        assert httpx.get(f"{address}/api/info", headers={"X-Long": "x" * 30_000}).status_code == 200
+
+
+def test_an_answer_must_be_read(index: Index) -> None:
+    """The archive of a client that does not read it is given up, and another is sent."""
+    with running(index, Settings(write_seconds=0.5, archives=1)) as address, raw(address) as deaf:
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        deaf.sendall(head("GET", "/api/search.zip?q=k:first-0.png&top=200"))
+        deaf.recv(100)
+        ask = f"{address}/api/search.zip?q=k:first-1.png&top=2"
+        wait_for(lambda: httpx.get(ask, timeout=20).status_code == 200, 10)
+
+
+# -- the log ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_log_cannot_be_flooded() -> None:
+    few = Few(few=3, seconds=0.2)
+    records = [
+        logging.LogRecord("x", logging.WARNING, "", 0, f"socket.accept() failed: {i}", None, None) for i in range(100)
+    ]
+    assert [few.filter(one) for one in records] == [True] * 3 + [False] * 97
+    other = logging.LogRecord("x", logging.ERROR, "", 0, "something else", None, None)
+    assert few.filter(other)
+    time.sleep(0.3)
+    last = logging.LogRecord("x", logging.WARNING, "", 0, "socket.accept() failed: 101", None, None)
+    assert few.filter(last)
+    assert "97 like it" in last.getMessage()
+
+
+def test_an_upload_that_is_broken_off_is_no_fault(index: Index, caplog: pytest.LogCaptureFixture) -> None:
+    with running(index) as address:
+        for path in ("/api/uploads", "/api/search/photo", "/api/search"):
+            kind = "application/json" if path == "/api/search" else "image/png"
+            with raw(address) as sender:
+                sender.sendall(head("POST", path, "Content-Length: 100000", f"Content-Type: {kind}") + bytes(5000))
+        time.sleep(0.3)
+        assert httpx.post(f"{address}/api/search", json=FINE, timeout=10).status_code == 200
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
