@@ -444,7 +444,8 @@ def neighbours_of(vectors: Vectors, k: int, threads: int = 1) -> tuple[IntArray,
 def test_equal_rows_are_listed_by_id(level: str, kinds: int, dtype: Precision, rng: np.random.Generator) -> None:
     """Values whose products are exact in float32, so that the truth has the same ties."""
     n, k = 3000, 30
-    vectors = rng.integers(-3, 4, (kinds, 8)).astype(dtype)[rng.integers(kinds, size=n)]
+    some = rng.integers(-3, 4, (kinds, 8)).astype(np.float32)[rng.integers(kinds, size=n)]
+    vectors: Vectors = some if dtype is np.float32 else some.astype(np.float16)
     scores = vectors.astype(np.float64) @ vectors.T.astype(np.float64)
     np.fill_diagonal(scores, -np.inf)
     truth = np.argsort(-scores, axis=1, kind="stable")[:, :k]
@@ -545,6 +546,21 @@ def test_descent_takes_rows_of_half_precision(level: str, rng: np.random.Generat
     half, single = descended(vectors, 8), descended(vectors.astype(np.float32), 8)
     np.testing.assert_array_equal(half[0], single[0])
     np.testing.assert_array_equal(half[1], single[1])
+
+
+@pytest.mark.parametrize("size", [100, 4000])
+@pytest.mark.parametrize("noise", [0.001, 0.005, 0.02])
+def test_descent_tells_frames_of_a_video_apart(level: str, size: int, noise: float, rng: np.random.Generator) -> None:
+    """Rows that differ by less than eight bits show."""
+    n, k = 4000, 30
+    scenes = np.repeat(unit(rng.normal(size=(n // size, 128))), size, axis=0)
+    vectors = unit(scenes + noise * rng.normal(size=(n, 128)))[rng.permutation(n)]
+    ids, similarities = descended(vectors, k)
+    check_lists(vectors, ids, similarities)
+    products = vectors @ vectors.T
+    np.fill_diagonal(products, -1)
+    least = np.partition(products, -k, axis=1)[:, [-k]]
+    assert (similarities >= least - 1e-7).mean() > 0.95
 
 
 @pytest.mark.parametrize("copies", [8, 5000])
