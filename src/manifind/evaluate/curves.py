@@ -32,7 +32,7 @@ USUAL_TASK = "Medium"
 REGIONAL = "regional-diffusion-paper"
 
 Given = Mapping[str, Any]
-Place = tuple[str, float, Choice]
+Planned = tuple[str, float, Choice]
 """A line, a place on the axis, and what to run for it."""
 
 
@@ -98,14 +98,14 @@ def _below(values: Sequence[int], count: int) -> list[int]:
     return [value for value in values if value < count]
 
 
-def _k(data: Data, given: Given) -> Iterator[Place]:
+def _k(data: Data, given: Given) -> Iterator[Planned]:
     for k in _below(KS, len(data.images.any.vectors)):
         yield "regional", k, chosen(REGIONAL, **{**given, "k": k})
     for k in _below(KS, data.images.count):
         yield "global", k, _whole(given, k=k)
 
 
-def _query_k(data: Data, given: Given) -> Iterator[Place]:
+def _query_k(data: Data, given: Given) -> Iterator[Planned]:
     for k in [given["k"]] if "k" in given else (50, 100, 200):
         for query_k in _below(QUERY_KS, len(data.images.any.vectors)):
             yield f"regional, k = {k}", query_k, chosen(REGIONAL, **{**given, "k": k, "query_k": query_k})
@@ -113,19 +113,19 @@ def _query_k(data: Data, given: Given) -> Iterator[Place]:
         yield "global", query_k, _whole(given, query_k=query_k)
 
 
-def _iterations(_: Data, given: Given) -> Iterator[Place]:
+def _iterations(_: Data, given: Given) -> Iterator[Planned]:
     for engine, line in (("cg", "conjugate gradient"), ("iteration", "iteration of eq. 3")):
         for steps in ITERATIONS[engine]:
             yield line, steps, chosen(REGIONAL, **{**given, "engine": engine, "max_iter": steps})
 
 
-def _systems(_: Data, given: Given) -> Iterator[Place]:
+def _systems(_: Data, given: Given) -> Iterator[Planned]:
     for method, line in ((REGIONAL, "normalised, eq. 17"), ("unnormalised-diffusion", "not normalised, eq. 18")):
         for steps in SYSTEMS:
             yield line, steps, chosen(method, **{**given, "max_iter": steps})
 
 
-def _mixtures(data: Data, given: Given) -> Iterator[Place]:
+def _mixtures(data: Data, given: Given) -> Iterator[Planned]:
     every = len(data.images.any.vectors) / data.images.count
     yield "global diffusion", 1, _whole(given)
     for means in [means for means in MEANS if means < every]:
@@ -133,7 +133,7 @@ def _mixtures(data: Data, given: Given) -> Iterator[Place]:
     yield "all regions", round(every), chosen(REGIONAL, **given)
 
 
-def _shortlists(data: Data, given: Given) -> Iterator[Place]:
+def _shortlists(data: Data, given: Given) -> Iterator[Planned]:
     for size in [*_below(SHORTLISTS, data.images.count), data.images.count]:
         whole = size == data.images.count
         yield "regional", size, chosen(REGIONAL, **{**given, "shortlist": None if whole else size})
@@ -145,7 +145,7 @@ class Plan:
 
     title: str
     axis: str
-    places: Callable[[Data, Given], Iterator[Place]]
+    places: Callable[[Data, Given], Iterator[Planned]]
     baselines: bool = False
     """Whether plain search and R-match are drawn, dashed."""
     log: bool = True
@@ -164,7 +164,7 @@ BASELINES = {"R-match": chosen("r-match"), "nearest neighbours": chosen("nearest
 
 
 @dataclass(frozen=True)
-class Wanted:
+class FigureRequest:
     """A figure that was asked for: ``NAME`` or ``NAME:parameter=value,...``; ``task`` is the level of Revisited."""
 
     name: str
@@ -172,7 +172,7 @@ class Wanted:
     task: str | None = None
 
     @classmethod
-    def of(cls, text: str) -> "Wanted":
+    def of(cls, text: str) -> "FigureRequest":
         """Return what was asked for."""
         name, given = named_parameters(text)
         if name not in FIGURES:
@@ -216,7 +216,7 @@ class Wanted:
 # -- what came of it ---------------------------------------------------------------------------------------------------
 
 
-def curve(wanted: Wanted, measured: Sequence[tuple[Data, Mapping[str, Run]]], definition: str) -> Curve:
+def curve(wanted: FigureRequest, measured: Sequence[tuple[Data, Mapping[str, Run]]], definition: str) -> Curve:
     """Return the lines of a figure, of every data that has them."""
     plan = CURVES[wanted.name]
     points, levels = [], []
@@ -257,7 +257,7 @@ def _object_sizes(data: Data) -> bool:
     )
 
 
-def by_size(wanted: Wanted, measured: Sequence[tuple[Data, Mapping[str, Run]]]) -> BySize:
+def by_size(wanted: FigureRequest, measured: Sequence[tuple[Data, Mapping[str, Run]]]) -> BySize:
     """Return the precision of positives by object size, of the first data that knows sizes."""
     data, runs = next((data, runs) for data, runs in measured if _object_sizes(data))
     column, task = wanted.task_of(data)
@@ -272,7 +272,7 @@ def by_size(wanted: Wanted, measured: Sequence[tuple[Data, Mapping[str, Run]]]) 
     return BySize(column, SIZES, tuple(int(one.sum()) for one in places), precision)
 
 
-def gains(wanted: Wanted, data: Data, runs: Mapping[str, Run], definition: str) -> list[Gain]:
+def gains(wanted: FigureRequest, data: Data, runs: Mapping[str, Run], definition: str) -> list[Gain]:
     """Return the queries that gained most, and their images by how much later they were before."""
     _, task = wanted.task_of(data)
     before, after = (runs[choice.key] for choice in wanted.pair())

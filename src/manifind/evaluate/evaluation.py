@@ -9,7 +9,7 @@ import numpy as np
 
 from manifind.errors import InvalidInput
 from manifind.evaluate.confidence import paired_many
-from manifind.evaluate.curves import CURVES, FIGURES, BySize, Curve, Gain, Wanted, by_size, curve, gains
+from manifind.evaluate.curves import CURVES, FIGURES, BySize, Curve, FigureRequest, Gain, by_size, curve, gains
 from manifind.evaluate.data import Data
 from manifind.evaluate.measures import DEFINITIONS
 from manifind.evaluate.methods import Choice
@@ -141,7 +141,7 @@ class Evaluation:
         return found
 
 
-def wanted_figures(texts: Sequence[str], data: Sequence[Data]) -> tuple[list[Wanted], list[str]]:
+def wanted_figures(texts: Sequence[str], data: Sequence[Data]) -> tuple[list[FigureRequest], list[str]]:
     """Return the figures asked for; one that was named and cannot be drawn is an error that says what is missing.
 
     Of all figures those that the data do not allow are left out, and a sentence for each is returned.
@@ -149,7 +149,7 @@ def wanted_figures(texts: Sequence[str], data: Sequence[Data]) -> tuple[list[Wan
     found, left_out = [], []
     for text in texts:
         for name in FIGURES if text == ALL_FIGURES else [text]:
-            one = Wanted.of(name)
+            one = FigureRequest.of(name)
             missing = one.missing(data)
             if not missing:
                 found.append(one)
@@ -166,7 +166,7 @@ def evaluate(
     runner: Runner,
     *,
     definition: str = "trapezoid",
-    figures: Sequence[Wanted] = (),
+    figures: Sequence[FigureRequest] = (),
     descriptors: str | None = None,
 ) -> Evaluation:
     """Run methods on data, and what the paper's figures need.

@@ -429,8 +429,8 @@ class Index:
             if anew:
                 if photos.unread:
                     raise InvalidInput(
-                        f"{photos.unread[0].key} lies in a folder that cannot be listed; a whitening is learnt from all "
-                        "photos: make it readable."
+                        f"{photos.unread[0].key} lies in a folder that cannot be listed; a whitening is learnt from "
+                        "all photos: make it readable."
                     )
                 recipe = recipe.to_learn()
             changes = build(
