@@ -222,7 +222,7 @@ def test_a_search_that_a_signal_ended_does_not_go_on(kind: str, rng: np.random.G
     def begin() -> Any:
         if kind == "descent":
             return core.NeighbourDescent(vectors, 0, 2, ids, similarities)
-        return core.NeighbourSearch(vectors, "int8", 0.0, 2**28, 2, ids, similarities)
+        return core.NeighbourSearch(vectors, 2**28, 2, ids, similarities)
 
     search = begin()
     with pytest.raises(Stopped), signal_after(0.2):  # noqa: PT012
@@ -381,7 +381,6 @@ def check_neighbours(vectors: FloatArray, ids: IntArray, similarities: FloatArra
 
 
 @in_the_fixture
-@pytest.mark.parametrize("precision", ["int8", "float32"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @given(
     n=st.integers(2, 400),
@@ -394,7 +393,6 @@ def check_neighbours(vectors: FloatArray, ids: IntArray, similarities: FloatArra
 )
 def test_neighbours_equal_sorting_all_products(
     level: str,
-    precision: str,
     dtype: Precision,
     n: int,
     d: int,
@@ -408,7 +406,7 @@ def test_neighbours_equal_sorting_all_products(
     vectors = unit(np.repeat(rng.normal(size=(-(-n // copies), d)), copies, axis=0)[:n]).astype(dtype)
     k = min(k, n - 1)
     ids, similarities = np.empty((n, k), np.int32), np.empty((n, k), np.float32)
-    search = core.NeighbourSearch(vectors, precision, 0.0, memory, threads, ids, similarities)
+    search = core.NeighbourSearch(vectors, memory, threads, ids, similarities)
     while search.step() < n:
         pass
     check_neighbours(vectors.astype(np.float32), ids, similarities, k)
@@ -421,7 +419,7 @@ def test_neighbours_of_many_rows_are_exact(level: str, memory: int, spread: floa
     vectors = unit(rng.normal(size=(1, 24)) + spread * rng.normal(size=(9001, 24)))
     k = 30
     ids, similarities = np.empty((9001, k), np.int32), np.empty((9001, k), np.float32)
-    search = core.NeighbourSearch(vectors, "int8", 0.0, memory, 2, ids, similarities)
+    search = core.NeighbourSearch(vectors, memory, 2, ids, similarities)
     while search.step() < 9001:
         pass
     sample = rng.choice(9001, 500, replace=False)
@@ -432,11 +430,46 @@ def test_neighbours_of_many_rows_are_exact(level: str, memory: int, spread: floa
     assert all(len(set(row)) == k for row in ids[sample].tolist())
 
 
+def neighbours_of(vectors: Vectors, k: int, threads: int = 1) -> tuple[IntArray, FloatArray]:
+    n = len(vectors)
+    ids, similarities = np.full((n, k), -1, np.int32), np.full((n, k), np.nan, np.float32)
+    search = core.NeighbourSearch(vectors, 2**28, threads, ids, similarities)
+    while search.step() < n:
+        pass
+    return ids, similarities
+
+
+@pytest.mark.parametrize("kinds", [1, 2, 40, 1500])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_equal_rows_are_listed_by_id(level: str, kinds: int, dtype: Precision, rng: np.random.Generator) -> None:
+    """Values whose products are exact in float32, so that the truth has the same ties."""
+    n, k = 3000, 30
+    some = rng.integers(-3, 4, (kinds, 8)).astype(np.float32)[rng.integers(kinds, size=n)]
+    vectors: Vectors = some if dtype is np.float32 else some.astype(np.float16)
+    scores = vectors.astype(np.float64) @ vectors.T.astype(np.float64)
+    np.fill_diagonal(scores, -np.inf)
+    truth = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    for threads in (1, 3):
+        ids, similarities = neighbours_of(vectors, k, threads)
+        np.testing.assert_array_equal(similarities, np.take_along_axis(scores, truth, axis=1))
+        np.testing.assert_array_equal(ids, truth)
+
+
+def test_rows_that_are_all_the_same_take_no_longer_than_others(rng: np.random.Generator) -> None:
+    others = unit(rng.normal(size=(8000, 64)))
+    took = []
+    for vectors in (others, np.tile(others[:1], (8000, 1))):
+        began = time.process_time()
+        neighbours_of(vectors, 50)
+        took.append(time.process_time() - began)
+    assert took[1] < 2 * took[0]
+
+
 def test_rows_whose_threshold_was_guessed_too_high_are_searched_again(rng: np.random.Generator) -> None:
     n, k = 20_000, 200
     vectors = unit(rng.normal(size=(n, 4)))
     ids, similarities = np.empty((n, k), np.int32), np.empty((n, k), np.float32)
-    search = core.NeighbourSearch(vectors, "int8", 0.0, 2**28, 1, ids, similarities)
+    search = core.NeighbourSearch(vectors, 2**28, 1, ids, similarities)
     while search.step() < n:
         pass
     assert search.searched_again > 0  # a guess allows for two standard deviations, and there are 20,000 rows
@@ -515,6 +548,21 @@ def test_descent_takes_rows_of_half_precision(level: str, rng: np.random.Generat
     np.testing.assert_array_equal(half[1], single[1])
 
 
+@pytest.mark.parametrize("size", [100, 4000])
+@pytest.mark.parametrize("noise", [0.001, 0.005, 0.02])
+def test_descent_tells_frames_of_a_video_apart(level: str, size: int, noise: float, rng: np.random.Generator) -> None:
+    """Rows that differ by less than eight bits show."""
+    n, k = 4000, 30
+    scenes = np.repeat(unit(rng.normal(size=(n // size, 128))), size, axis=0)
+    vectors = unit(scenes + noise * rng.normal(size=(n, 128)))[rng.permutation(n)]
+    ids, similarities = descended(vectors, k)
+    check_lists(vectors, ids, similarities)
+    products = vectors @ vectors.T
+    np.fill_diagonal(products, -1)
+    least = np.partition(products, -k, axis=1)[:, [-k]]
+    assert (similarities >= least - 1e-7).mean() > 0.95
+
+
 @pytest.mark.parametrize("copies", [8, 5000])
 def test_descent_among_many_equals(level: str, copies: int, rng: np.random.Generator) -> None:
     vectors = np.repeat(unit(rng.normal(size=(5000 // copies, 16))), copies, axis=0)
@@ -538,21 +586,70 @@ def test_descent_refuses_what_is_not_finite(level: str, bad: float) -> None:
     n=st.integers(1, 300),
     d=st.integers(1, 70),
     k=st.integers(1, 60),
+    keep=st.booleans(),
+    copies=st.integers(1, 8),
+    memory=st.sampled_from([0, 2**28]),
     threads=st.integers(1, 3),
     seed=seeds,
 )
-def test_search_in_compressed_rows_equals_sorting_all_products(
-    level: str, dtype: Precision, m: int, n: int, d: int, k: int, threads: int, seed: int
+def test_search_for_queries_equals_sorting_all_products(
+    level: str,
+    dtype: Precision,
+    m: int,
+    n: int,
+    d: int,
+    k: int,
+    keep: bool,
+    copies: int,
+    memory: int,
+    threads: int,
+    seed: int,
 ) -> None:
     rng = np.random.default_rng(seed)
-    queries, given = unit(rng.normal(size=(m, d))), unit(rng.normal(size=(n, d))).astype(dtype)
+    queries = unit(rng.normal(size=(m, d)))
+    given = unit(np.repeat(rng.normal(size=(-(-n // copies), d)), copies, axis=0)[:n]).astype(dtype)
     k = min(k, n)
     ids, similarities = np.empty((m, k), np.int32), np.empty((m, k), np.float32)
-    core.CompressedRows(given, 0.0, threads).search(given, queries, threads, ids, similarities)
+    if keep:
+        core.CompressedRows(given, threads).search(given, queries, None, memory, threads, ids, similarities)
+    else:
+        core.nearest(given, queries, None, memory, threads, ids, similarities)
     vectors = given.astype(np.float32)
     np.testing.assert_allclose(similarities, plain.nearest(queries, vectors, k)[1], atol=1e-6)
     np.testing.assert_allclose(np.einsum("mkd,md->mk", vectors[ids], queries), similarities, atol=1e-6)
     assert all(len(set(row)) == k for row in ids.tolist())
+
+
+@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize("share", [0.02, 0.5])
+def test_search_among_given_rows_is_that_of_their_copy(
+    level: str, keep: bool, share: float, rng: np.random.Generator
+) -> None:
+    vectors, queries = unit(rng.normal(size=(5000, 40))).astype(np.float16), unit(rng.normal(size=(30, 40)))
+    rows = np.flatnonzero(rng.random(5000) < share).astype(np.int32)
+    found = core.CompressedRows(vectors, 2).search if keep else core.nearest
+    ids, similarities = np.empty((30, 20), np.int32), np.empty((30, 20), np.float32)
+    found(vectors, queries, rows, 2**20, 2, ids, similarities)
+    truth = plain.nearest(queries, vectors[rows].astype(np.float32), 20)
+    np.testing.assert_array_equal(ids, truth[0])
+    np.testing.assert_allclose(similarities, truth[1], atol=1e-6)
+
+
+@pytest.mark.parametrize("noise", [0.0, 1e-4])
+def test_queries_among_rows_that_rounding_cannot_tell_apart(level: str, noise: float, rng: np.random.Generator) -> None:
+    """Equals come by id, whatever the number of threads."""
+    vectors = unit(rng.normal(size=(1, 32)) + noise * rng.normal(size=(6000, 32)))
+    queries = unit(rng.normal(size=(9, 32)))
+    rows = core.CompressedRows(vectors, 1)
+    found = []
+    for threads in (1, 3):
+        ids, similarities = np.empty((9, 25), np.int32), np.empty((9, 25), np.float32)
+        rows.search(vectors, queries, None, 2**28, threads, ids, similarities)
+        found.append(ids)
+        np.testing.assert_allclose(similarities, plain.nearest(queries, vectors, 25)[1], atol=1e-6)
+    np.testing.assert_array_equal(found[0], found[1])
+    if not noise:
+        np.testing.assert_array_equal(found[0], np.tile(np.arange(25), (9, 1)))
 
 
 def test_the_boundary_refuses_what_does_not_fit(rng: np.random.Generator) -> None:
@@ -586,15 +683,13 @@ def test_the_boundary_refuses_what_does_not_fit(rng: np.random.Generator) -> Non
         core.solve(S, None, y.astype(np.float64), 0.9, 1, 0.1, 1, f, i, r)
     x, ids, near = np.eye(3, dtype=np.float32), np.zeros((3, 2), np.int32), np.zeros((3, 2), np.float32)
     for bad_search in (
-        (x, "int4", 0.0, 0, 1, ids, near),
-        (x, "int8", -1.0, 0, 1, ids, near),
-        (x, "int8", 0.0, -1, 1, ids, near),
-        (x, "int8", 0.0, 0, 0, ids, near),
-        (x, "int8", 0.0, 0, 1, ids[:2], near),
-        (x[:2], "int8", 0.0, 0, 1, ids[:2], near[:2]),
-        (x[:, :0].copy(), "int8", 0.0, 0, 1, ids, near),
+        (x, -1, 1, ids, near),
+        (x, 0, 0, ids, near),
+        (x, 0, 1, ids[:2], near),
+        (x[:2], 0, 1, ids[:2], near[:2]),
+        (x[:, :0].copy(), 0, 1, ids, near),
     ):
-        with pytest.raises(ValueError, match=r"precision|deviations|memory|threads|ids|k is|columns"):
+        with pytest.raises(ValueError, match=r"memory|threads|ids|k is|columns"):
             core.NeighbourSearch(*bad_search)
     for bad_lists in (
         (ids[:2], near, 3.0, 0.0, True, 1),
@@ -619,18 +714,23 @@ def test_the_boundary_refuses_what_does_not_fit(rng: np.random.Generator) -> Non
     ):
         with pytest.raises(ValueError, match=r"threads|ids|k is|columns"):
             core.NeighbourDescent(*bad_descent)
-    rows = core.CompressedRows(x, 0.0, 1)
+    rows = core.CompressedRows(x, 1)
     for bad_query in (
-        (x[:2], x, 1, ids, near),
-        (x, x[:2], 1, ids, near),
-        (x, x[:, :2].copy(), 1, ids, near),
-        (x, x, 0, ids, near),
+        (x[:2], x, None, 0, 1, ids, near),
+        (x, x[:2], None, 0, 1, ids, near),
+        (x, x[:, :2].copy(), None, 0, 1, ids, near),
+        (x, x, None, 0, 0, ids, near),
+        (x, x, None, -1, 1, ids, near),
+        (x, x, np.array([0], np.int32), 0, 1, ids, near),
+        (x, x, np.array([1, 0], np.int32), 0, 1, ids, near),
+        (x, x, np.array([1, 3], np.int32), 0, 1, ids, near),
+        (x, x, np.array([-1, 1], np.int32), 0, 1, ids, near),
     ):
-        with pytest.raises(ValueError, match=r"vectors|queries|ids|threads"):
+        with pytest.raises(ValueError, match=r"vectors|queries|ids|threads|memory|k is|rows"):
             rows.search(*bad_query)
     for wrong in (x.astype(np.float64), x.astype(np.int32)):
         with pytest.raises(ValueError, match="float32 or float16"):
-            core.CompressedRows(wrong, 0.0, 1)
+            core.CompressedRows(wrong, 1)
     with pytest.raises(ValueError, match="cannot run"):
         core.use_level("abacus")
 
@@ -661,9 +761,9 @@ def test_what_is_not_finite_or_huge_is_refused(rng: np.random.Generator) -> None
         vectors = unit(rng.normal(size=(30, 5)))
         vectors[7, 2] = wild
         with pytest.raises(ValueError, match="not finite, or huge"):
-            core.NeighbourSearch(vectors, "int8", 0.0, 0, 1, ids, near)
+            core.NeighbourSearch(vectors, 0, 1, ids, near)
         with pytest.raises(ValueError, match="not finite, or huge"):
-            core.CompressedRows(vectors, 0.0, 1)
+            core.CompressedRows(vectors, 1)
 
 
 @pytest.mark.parametrize("length", [1e-3, 1.0, 16.0])
@@ -671,7 +771,7 @@ def test_queries_of_any_length_are_searched_exactly(level: str, length: float, r
     vectors = unit(np.sign(rng.normal(size=(3000, 16))) + 0.01 * rng.normal(size=(3000, 16)))
     queries = (length * unit(rng.normal(size=(37, 16)))).astype(np.float32)
     ids, similarities = np.empty((37, 20), np.int32), np.empty((37, 20), np.float32)
-    rows = core.CompressedRows(vectors, 0.0, 2)
-    rows.search(vectors, queries, 2, ids, similarities)
+    rows = core.CompressedRows(vectors, 2)
+    rows.search(vectors, queries, None, 2**28, 2, ids, similarities)
     np.testing.assert_allclose(similarities, plain.nearest(queries, vectors, 20)[1], atol=2e-6 * max(1, length))
-    rows.search(vectors, queries[:0], 2, ids[:0], similarities[:0])
+    rows.search(vectors, queries[:0], None, 2**28, 2, ids[:0], similarities[:0])

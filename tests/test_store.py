@@ -255,3 +255,12 @@ def test_one_region_can_be_saved(tmp_path: Path) -> None:
         manifold = Manifold().fit(np.eye(1, 4))
     manifold.save(tmp_path / "one")
     assert Manifold.load(tmp_path / "one").search(np.eye(1, 4)).images.tolist() == [0]
+
+
+def test_an_array_whose_name_makes_no_file_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    with (
+        store.writing(tmp_path / "saved", "thing") as writer,
+        pytest.raises(ValueError, match="'one-two' is no name for an array"),
+    ):
+        writer.write(1, {}, {"one-two": np.zeros(3)})
+    assert not (tmp_path / "saved" / "manifest.json").exists()

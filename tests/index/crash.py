@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from manifind.describe import Describer, learn
+from manifind.describe import Describer
 from manifind.errors import Damaged
 from manifind.index import Index
 from tests.faults import faulty
@@ -22,8 +22,6 @@ from tests.index.small import save_photo, small_describer
 
 Answer = list[tuple[str, float]]
 PARAMETERS = {"k": 12, "query_k": 10}
-
-learn.DIMENSION = 8
 
 
 def create(path: Path, photos: Path, describer: Describer) -> None:

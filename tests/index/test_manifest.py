@@ -24,6 +24,7 @@ MAY_BE: dict[tuple[str, ...], tuple[Any, ...]] = {
     ("backbone",): (None, "", "x\0y", "\ud800"),
     ("means",): (None, 10**30),
     ("built",): (None,),
+    ("chosen_for",): (None, 10**30),
     ("whitening", "from"): ("", "x\0y", "\ud800"),
     ("whitening", "photos"): (None, 10**30),
     ("describer", "name"): ("", "x\0y", "\ud800"),

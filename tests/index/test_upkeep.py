@@ -31,7 +31,7 @@ from manifind.storage import store
 from tests.collections_of_regions import unit
 from tests.index.small import save_photo, small_describer
 
-PARAMETERS: dict[str, Any] = {"k": 15, "query_k": 12}
+PARAMETERS: dict[str, Any] = {"k": 15, "query_k": 12, "alpha": 0.99}
 
 
 class Counting(Describer):

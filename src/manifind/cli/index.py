@@ -8,17 +8,21 @@ import click
 
 from manifind.cli.parameters import BYTES
 from manifind.cli.terminal import err, out, plain_errors, progress_bars, show_skipped
+from manifind.describe import POOLINGS
 from manifind.errors import InvalidInput
 from manifind.graph import AUTO, GRAPHS
 from manifind.index import Index
+from manifind.index.parameters import RECIPES
 
 
 @click.command()
 @click.argument("photos", type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The index; PHOTOS.manifind by default.")
 @click.option("--backbone", help="A network that comes with manifind, or an ONNX file with a spatial output.")
-@click.option("--whiten", default="shipped", show_default=True, help="shipped, learn, none, or a file of `whiten`.")
-@click.option("-k", type=click.IntRange(min=1), help="Neighbours of each region in the graph.")
+@click.option("--recipe", type=click.Choice(list(RECIPES)), help="All choices in one word; others go before.")
+@click.option("--whiten", help="auto (the default), learn, shipped, none, or a file of `whiten`.")
+@click.option("--pooling", type=click.Choice(list(POOLINGS)), help="How a photo's regions are pooled; gem by default.")
+@click.option("-k", type=click.IntRange(min=1), help="Neighbours of each region in the graph; by the number of photos.")
 @click.option("--graph", type=click.Choice([AUTO, *GRAPHS]), help="How to find neighbours; auto by default.")
 @click.option("--means", type=click.IntRange(min=1), help="Keep only so many means of a photo's regions; 5, say.")
 @click.option("--memory", type=BYTES, help="Memory that the build may take.")
@@ -31,7 +35,9 @@ def index(
     photos: Path,
     output: Path | None,
     backbone: str | None,
-    whiten: str,
+    recipe: str | None,
+    whiten: str | None,
+    pooling: str | None,
     k: int | None,
     graph: str | None,
     means: int | None,
@@ -44,8 +50,8 @@ def index(
     with plain_errors(debug):
         folder = photos.resolve()
         target = output or folder.with_name(f"{folder.name}.manifind")
-        given = {"backbone": backbone, "k": k, "graph": graph, "means": means}
-        given["whiten"] = None if whiten == "shipped" else whiten
+        given: dict[str, Any] = {"backbone": backbone, "recipe": recipe, "whiten": whiten, "pooling": pooling}
+        given |= {"k": k, "graph": graph, "means": means}
         settled: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         changes: dict[str, int] | None = None
         done: str | None = None

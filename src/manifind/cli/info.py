@@ -62,6 +62,11 @@ def show_info(facts: dict[str, Any]) -> None:
     }
     for name, value in rows.items():
         out.print(f"{name:<11} {value}")
-    for sentence in (facts["graph"]["words"], *facts["health"]["words"], facts["whitening"]["words"]):
+    for sentence in (
+        facts["graph"]["words"],
+        *facts["health"]["words"],
+        facts["whitening"]["words"],
+        facts["chosen"]["words"],
+    ):
         out.print(f"- {sentence}")
     show_skipped(facts["skipped"])

@@ -10,7 +10,7 @@ from manifind.describe.ahead import read_ahead
 from manifind.describe.backbone import Backbone, BackboneSpec, OnnxBackbone, load_backbone
 from manifind.describe.describer import ZOOMS, Describer, Regions, load_describer, shipped_moments
 from manifind.describe.folder import Found, Skipped, key_of, key_to_path, list_photos
-from manifind.describe.learn import whitening_from_pairs, whitening_from_photos
+from manifind.describe.learn import whitening_from_pairs
 from manifind.describe.moments import Moments
 from manifind.describe.photos import Photo, content_hash, read_photo
 from manifind.describe.pooling import POOLINGS, pool
@@ -53,7 +53,6 @@ __all__ = [
     "shipped_moments",
     "to_pixels",
     "whitening_from_pairs",
-    "whitening_from_photos",
     "whitening_of",
 ]
 

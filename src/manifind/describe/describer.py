@@ -129,7 +129,8 @@ class Describer:
     def settings(self) -> dict[str, Any]:
         """What was chosen beside the backbone and the whitening, by the names of the parameters."""
         names = ("pooling", "p", "scales", "overlap", "long_side", "smallest_side")
-        return {**{name: getattr(self, name) for name in names}, "zooms": list(self.zooms)}
+        chosen = {name: getattr(self, name) for name in names}
+        return chosen if self.zooms == ONE_ZOOM else {**chosen, "zooms": list(self.zooms)}
 
     @property
     def dimension(self) -> int:

@@ -5,6 +5,7 @@ and all of it is written beside what is there. What becomes visible is the finis
 """
 
 import warnings
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +16,7 @@ import numpy.typing as npt
 from manifind import kernels
 from manifind.diffusion.engines import WHOLE_UP_TO
 from manifind.errors import Damaged, InvalidInput, ManifindWarning
+from manifind.index import learning
 from manifind.index.catalogue import Catalogue, ImageRecord, SkippedRecord
 from manifind.index.estimate import Announce, admitted, reading_limits
 from manifind.index.gather import described, plan
@@ -30,8 +32,9 @@ from manifind.types import FloatArray, IntArray, Progress, StageProgress
 ROWS = 2**14
 """Rows copied at a time."""
 
-JOURNAL, VECTORS, SINGLE = "described", "all.f16", "all.f32"
-"""What the writer's folder holds: photos described so far, and the vectors of all in order, half and single."""
+JOURNAL, RAW, VECTORS, SINGLE = "described", "raw", "all.f16", "all.f32"
+"""What the writer's folder holds: photos described so far, the same before whitening where that is learnt, and the
+vectors of all in order, half and single."""
 
 
 @dataclass(frozen=True)
@@ -84,17 +87,15 @@ def build(
         Called as the work goes on, and once before it with what it will take.
     """
     report = progress or (lambda *_: None)
-    manifest = recipe.manifest
-    with Journal(writer.work / JOURNAL, recipe.fingerprint, recipe.describer.dimension) as journal:
-        chosen = plan(wanted, journal, None if known is None else known.catalogue, report)
-        scratch = admitted(writer.path, recipe, chosen, known, memory, announce)
-        images, skipped = described(chosen, recipe.describer, journal, recipe.means, report, **reading_limits(memory))
-        if not images:
-            disk.remove_folder(writer.work)
-            reasons = "; ".join(f"{one.key}: {one.reason}" for one in skipped[:3]) or "it is empty"
-            raise InvalidInput(
-                f"{recipe.root} has no photo that can be read ({reasons}); give a folder with at least one."
-            )
+    with ExitStack() as open_journals:
+        name = JOURNAL if recipe.learning is None else RAW
+        journal = open_journals.enter_context(_journal(writer, recipe, name))
+        recipe, images, skipped, scratch = _described(writer, recipe, journal, wanted, known, memory, report, announce)
+        if recipe.learning is not None:
+            raw, recipe = journal, learning.settled(recipe, journal, images, report)
+            journal = open_journals.enter_context(_journal(writer, recipe, JOURNAL))
+            learning.whiten(recipe, raw, journal, images, report)
+        manifest = recipe.manifest
         catalogue = Catalogue.of(images, skipped)
         if known is None or not _same(known, catalogue, manifest):
             if known is not None:
@@ -111,6 +112,37 @@ def build(
             for name in (VECTORS, SINGLE):
                 disk.remove(writer.work / name)
     return _changes(images, skipped, before, known)
+
+
+def _journal(writer: store.Writer, recipe: Recipe, name: str) -> Journal:
+    return Journal(writer.work / name, recipe.fingerprint, recipe.describer.dimension)
+
+
+def _described(
+    writer: store.Writer,
+    recipe: Recipe,
+    journal: Journal,
+    wanted: Wanted,
+    known: Generation | None,
+    memory: int | None,
+    report: StageProgress,
+    announce: Announce | None,
+) -> tuple[Recipe, list[ImageRecord], list[SkippedRecord], int]:
+    """Describe into a journal what is not known.
+
+    Return the recipe with all its parameters, the photos, what was passed over, and the scratch that the graph may use.
+    """
+    chosen = plan(wanted, journal, None if known is None else known.catalogue, report)
+    recipe = recipe.for_photos(len(chosen.known) + len(chosen.new))
+    scratch = admitted(writer.path, recipe, chosen, known, memory, announce)
+    # Means are taken of whitened vectors.
+    means = recipe.means if recipe.learning is None else None
+    images, skipped = described(chosen, recipe.describer, journal, means, report, **reading_limits(memory))
+    if not images:
+        disk.remove_folder(writer.work)
+        reasons = "; ".join(f"{one.key}: {one.reason}" for one in skipped[:3]) or "it is empty"
+        raise InvalidInput(f"{recipe.root} has no photo that can be read ({reasons}); give a folder with at least one.")
+    return recipe, images, skipped, scratch
 
 
 def rebuild(

@@ -124,7 +124,7 @@ def reading_limits(memory: int | None) -> dict[str, int]:
 
 def estimate(recipe: Recipe, chosen: Plan, known: Generation | None, *, timed: bool = True) -> Estimate:
     """Return what it will take to describe the new photos of a plan and to bring the graph to all of them."""
-    checked, d = recipe.manifold().check_params(), recipe.describer.dimension
+    checked, d = recipe.manifold().check_params(), recipe.dimension
     photos = len(chosen.known) + len(chosen.new)
     each = recipe.regions_a_photo if known is None else len(known.boxes) / len(known.catalogue)
     n, new = round(photos * each), round(len(chosen.new) * each)
@@ -136,7 +136,13 @@ def estimate(recipe: Recipe, chosen: Plan, known: Generation | None, *, timed: b
     finished += DIVISION * n if divided else 0
     finished += 0 if whitening is None else whitening.mean.nbytes + whitening.project.nbytes
     whole = known is None or new > LARGEST_CHANGE * n
-    scratch = n * 2 * d + new * (2 * d + 16) + (4 * n * d if whole else 0)
+    raw = 0
+    if recipe.learning is not None:
+        # Before a whitening is learnt, all channels are kept; afterwards it is kept, in single precision.
+        channels = recipe.describer.backbone.spec.channels
+        raw = new * (2 * channels + 16)
+        finished += 4 * channels * (d + 1)
+    scratch = raw + n * 2 * d + new * (2 * d + 16) + (4 * n * d if whole else 0)
     method = choose(n, checked.k) if checked.graph == AUTO else checked.graph
     seconds = 0.0
     if timed:

@@ -18,12 +18,10 @@ from manifind.describe import (
     Unreadable,
     content_hash,
     read_ahead,
-    whitening_from_photos,
 )
 from manifind.describe.photos import NO_MEMORY, TOO_MUCH_MEMORY
 from manifind.index.catalogue import SAME, Catalogue, ImageRecord, SkippedRecord
 from manifind.index.journal import Journal
-from manifind.index.manifest import LEARNT, WhiteningOrigin
 from manifind.index.wanted import Wanted
 from manifind.types import StageProgress
 
@@ -37,16 +35,6 @@ class Plan:
     new: list[tuple[Found, str]]
     """Files to describe, with their content hashes."""
     skipped: list[SkippedRecord]
-
-
-def learn_whitening(
-    found: list[Found], describer: Describer, progress: StageProgress | None
-) -> tuple[Describer, WhiteningOrigin]:
-    """Learn a whitening from photos; return the describer with it, and what it was learnt on."""
-    report = progress or (lambda *_: None)
-    bare = describer.with_whitening(None)
-    learnt = whitening_from_photos(found, bare, progress=lambda done, total: report("whitening", done, total))
-    return bare.with_whitening(learnt), WhiteningOrigin(LEARNT, len(found))
 
 
 def plan(wanted: Wanted, journal: Journal, before: Catalogue | None, report: StageProgress) -> Plan:
@@ -104,7 +92,7 @@ def described(
             elif not _as_listed(one):
                 skipped.append(SkippedRecord(one.key, "changed while it was being read; the next run takes it"))
             else:
-                regions = _reduced(describer.describe(photo.pixels), means)
+                regions = reduced(describer.describe(photo.pixels), means)
                 height, width, _ = photo.pixels.shape
                 enlarged = np.array([photo.width / width, photo.height / height] * 2, np.float32)
                 digest = hashes[one.key]
@@ -128,7 +116,7 @@ def _as_listed(one: Found, *, gone: bool = True) -> bool:
     return (status.st_size, status.st_mtime_ns) == (one.size, one.mtime_ns)
 
 
-def _reduced(regions: Regions, means: int | None) -> Regions:
+def reduced(regions: Regions, means: int | None) -> Regions:
     """Let a mixture's means stand for the regions; a mean is shown where the region most like it is."""
     if means is None:
         return regions

@@ -1,5 +1,6 @@
 """How well a graph hangs together, in figures and in words."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -8,12 +9,16 @@ import scipy.sparse as sp
 
 from manifind.graph import Neighbours
 from manifind.index.manifest import LEARNT, NONE, OWN, SHIPPED, WhiteningOrigin
+from manifind.index.parameters import CHOSEN
 
 HUB = 10
 """A region in this many times more lists than the average is a hub: everything seems to resemble it."""
 
 GROWTH = 2.0
 """How many times more photos than a whitening was learnt on make it wise to learn it again."""
+
+FITS = 0.85
+"""A whitening fits while it spreads descriptors over this part of the dimensions that it did when it was learnt."""
 
 
 @dataclass(frozen=True)
@@ -82,21 +87,34 @@ def health(S: sp.csr_array, neighbours: Neighbours) -> Health:
     )
 
 
-def whitening_in_words(learnt: WhiteningOrigin, photos: int) -> str:
-    """Say where a whitening comes from, and whether it should be learnt again."""
+def whitening_in_words(learnt: WhiteningOrigin, photos: int, spread: float, dimension: int) -> str:
+    """Say where a whitening comes from, how far the collection has moved from it, and whether to learn it again.
+
+    `spread` is over how many of the `dimension` the descriptors are spread now.
+    """
     source, count = learnt.source, learnt.photos
     if source == LEARNT and count is not None:
-        said = f"The whitening was learnt when the collection had {count:,} photos"
-        if photos >= GROWTH * count:
-            return (
-                f"{said}, which has {photos:,} now: learning it again would be wise (manifind index PHOTOS --relearn)."
-            )
-        return f"{said}; it has {photos:,} now."
+        said = f"The whitening was learnt when the collection had {count:,} photos; it has {photos:,} now"
+        moved = False
+        if learnt.spread is not None:
+            moved = spread < FITS * learnt.spread
+            said += f". It spread descriptors over {learnt.spread:.0f} of {dimension} dimensions then, {spread:.0f} now"
+        if moved or photos >= GROWTH * count:
+            return f"{said}: learning it again would be wise (manifind index PHOTOS --relearn)."
+        return f"{said}."
     return {
         SHIPPED: "The whitening is the one that comes with the backbone.",
         NONE: "Descriptors are not whitened.",
         OWN: "The whitening is that of a describer of your own.",
     }.get(source, f"The whitening was read from {source}.")
+
+
+def chosen_in_words(parameters: Mapping[str, Any], photos: int | None) -> str:
+    """Say who chose the parameters of the graph, and for what."""
+    values = ", ".join(f"{name} {parameters[name]}" for name in CHOSEN)
+    if photos is None:
+        return f"The parameters were given: {values}."
+    return f"Of {values}, what was not given was chosen for {photos:,} photos."
 
 
 def percent(share: float) -> str:

@@ -3,7 +3,6 @@
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,7 +12,6 @@ import numpy.typing as npt
 from manifind.checks import choice, whole_number
 from manifind.describe import (
     Describer,
-    Found,
     Photo,
     Unreadable,
     Whitening,
@@ -22,6 +20,7 @@ from manifind.describe import (
     key_to_path,
     load_describer,
     read_photo,
+    shipped_moments,
 )
 from manifind.errors import InvalidInput
 from manifind.index.answer import Answer, Hit
@@ -30,7 +29,6 @@ from manifind.index.catalogue import Catalogue, ImageRecord
 from manifind.index.check import Problem, check
 from manifind.index.estimate import Announce
 from manifind.index.explain import Chain, explained
-from manifind.index.gather import learn_whitening
 from manifind.index.generation import Generation
 from manifind.index.info import info
 from manifind.index.manifest import (
@@ -44,8 +42,9 @@ from manifind.index.manifest import (
     Fingerprint,
     WhiteningOrigin,
 )
+from manifind.index.parameters import RECIPES, given_parameters
 from manifind.index.query import METHODS, QueryRegions, rank, view
-from manifind.index.recipe import Recipe
+from manifind.index.recipe import Learning, Recipe
 from manifind.index.repair import repair
 from manifind.index.wanted import Wanted, all_of, everything, more, several, without
 from manifind.manifold import Manifold
@@ -121,7 +120,10 @@ class Index:
         photos: str | os.PathLike[str],
         *,
         backbone: str | os.PathLike[str] | None = None,
-        whiten: str | os.PathLike[str] = "shipped",
+        recipe: str = "default",
+        whiten: str | os.PathLike[str] | None = None,
+        zooms: Sequence[float] | None = None,
+        pooling: str | None = None,
         describer: Describer | None = None,
         means: int | None = None,
         memory: int | None = None,
@@ -139,11 +141,18 @@ class Index:
             The folder of photos.
         backbone
             A network that comes with manifind, by name, an ONNX file, or a retrieval checkpoint.
-        whiten : {"shipped", "learn", "none"} or path
-            The whitening that comes with the backbone, if any; one learnt from these photos (at least some hundred);
-            none; or a file that ``Whitening.save`` or ``manifind whiten`` wrote.
+        recipe : {"default", "paper"}
+            What is taken for all that follows and is not given: manifind's own choices, or those of the paper (one
+            zoom, MAC, a finished whitening where there is one for it, k = query_k = 200).
+        whiten : {"auto", "learn", "shipped", "none"} or path, optional
+            Auto learns a whitening from these photos, the surer the more there are, mixed with what other photos have
+            taught; where a backbone of your own comes without that, it takes the whitening that comes with it, if any.
+            Learn takes these photos alone (at least some hundred), shipped is the whitening that comes with the
+            backbone, none is none; or give a file that ``Whitening.save`` or ``manifind whiten`` wrote.
+        zooms, pooling : optional
+            Parts of its size at which a photo is seen, and how regions are pooled: see `Describer`.
         describer : Describer, optional
-            In place of `backbone` and `whiten`, all of how photos are described.
+            In place of all these, how photos are described.
         means : int, optional
             Represent each photo by so many means of a mixture of its regions (5, say) in place of its twenty-odd
             regions: a quarter of the disk and of the work, for a loss in quality.
@@ -155,24 +164,28 @@ class Index:
         announce : callable, optional
             Called with an `Estimate` before a long build.
         **parameters
-            Of `Manifold`.
+            Of `Manifold`. `k`, `query_k` and `alpha` are chosen by the number of photos unless they are given.
         """
         target, root = Path(path), Path(photos)
         _check_free(target)
         means = None if means is None else whole_number(means, "means")
-        settled = {"reserve": _reserve(parameters.get("k")), **parameters}
-        Manifold(**settled).check_params()
+        preset = dict(RECIPES[choice(recipe, RECIPES, "recipe")])
+        asked = {"whiten": whiten, "zooms": zooms, "pooling": pooling}
+        described: dict[str, Any] = {name: preset[name] if value is None else value for name, value in asked.items()}
+        given = given_parameters({**{name: preset[name] for name in preset if name not in asked}, **parameters})
+        Manifold(**given).check_params()
         store.check_target(target, KIND)
         wanted = all_of(root)
         source = "mobilenet_v2" if backbone is None else str(backbone)
         if describer is None:
-            made, learnt = _described_by(source, whiten, wanted.found, progress)
+            made, origin, learning = _described_by(source, **described)
         else:
-            made, learnt = describer, WhiteningOrigin(OWN)
-        recipe = Recipe(root, made, settled, means, _backbone(source) if describer is None else None, learnt)
+            made, origin, learning = describer, WhiteningOrigin(OWN), None
+        own = _backbone(source) if describer is None else None
+        made_by = Recipe(root, made, given, means, own, origin, learning=learning)
         with store.writing(target, KIND, FILES) as writer:
             _check_free(target)  # somebody may have been faster
-            build(writer, recipe, wanted, memory=memory, progress=progress, announce=announce)
+            build(writer, made_by, wanted, memory=memory, progress=progress, announce=announce)
         return cls(target, Generation.read(target), made)
 
     @classmethod
@@ -414,8 +427,12 @@ class Index:
             photos = wanted(now)
             recipe = Recipe.of(now.manifest, self.describer, root)
             if anew:
-                made, learnt = learn_whitening(photos.found, self.describer, progress)
-                recipe = replace(recipe, describer=made, whitening=learnt)
+                if photos.unread:
+                    raise InvalidInput(
+                        f"{photos.unread[0].key} lies in a folder that cannot be listed; a whitening is learnt from "
+                        "all photos: make it readable."
+                    )
+                recipe = recipe.to_learn()
             changes = build(
                 writer,
                 recipe,
@@ -486,24 +503,23 @@ def _check_free(target: Path) -> None:
 
 
 def _described_by(
-    source: str, whiten: str | os.PathLike[str], photos: list[Found], progress: StageProgress | None
-) -> tuple[Describer, WhiteningOrigin]:
-    """Return a describer with the whitening asked for, learnt from the photos if it must be, and where that is from."""
-    if whiten == "shipped":
-        made = load_describer(source)
-        return made, WhiteningOrigin(NONE if made.whitening is None else SHIPPED)
-    bare = load_describer(source, whitening=None)
+    source: str, whiten: str | os.PathLike[str], zooms: Sequence[float], pooling: str | None
+) -> tuple[Describer, WhiteningOrigin, Learning | None]:
+    """Return a describer with the whitening asked for, where that is from, and how it is to be learnt if it must be."""
+    settings: dict[str, Any] = {"zooms": zooms, **({} if pooling is None else {"pooling": pooling})}
+    if whiten in ("auto", "shipped"):
+        made = load_describer(source, **settings)
+        prior = shipped_moments(made) if whiten == "auto" else None
+        if prior is not None:
+            return made.with_whitening(None), WhiteningOrigin(LEARNT, 0), Learning(prior)
+        return made, WhiteningOrigin(NONE if made.whitening is None else SHIPPED), None
+    bare = load_describer(source, whitening=None, **settings)
     if whiten == "none":
-        return bare, WhiteningOrigin(NONE)
+        return bare, WhiteningOrigin(NONE), None
     if whiten == "learn":
-        return learn_whitening(photos, bare, progress)
+        return bare, WhiteningOrigin(LEARNT, 0), Learning()
     file = Path(whiten)
-    return bare.with_whitening(Whitening.load(file)), WhiteningOrigin(str(file.resolve()))
-
-
-def _reserve(k: Any) -> int:
-    """Return how many neighbours beyond k an index keeps: enough for a fifth of its photos to go unnoticed."""
-    return max(4, (Manifold().k if k is None else whole_number(k, "k")) // 4)
+    return bare.with_whitening(Whitening.load(file)), WhiteningOrigin(str(file.resolve())), None
 
 
 def _backbone(source: str) -> str:

@@ -4,13 +4,16 @@ from pathlib import Path
 from typing import Any
 
 from manifind.index.generation import CATALOGUE, Generation
-from manifind.index.health import health, whitening_in_words
+from manifind.index.health import chosen_in_words, health, whitening_in_words
+from manifind.index.learning import SAMPLE, spread
 
 
 def info(path: Path, now: Generation) -> dict[str, Any]:
     """Return counts, bytes, parameters, and how the graph was built and does."""
     manifest, manifold, photos = now.manifest, now.manifold, len(now.catalogue)
     now.check_ids()
+    step = max(1, len(now.boxes) // SAMPLE)
+    now_spread = spread(manifold.vectors_[::step])
     facts = health(manifold.S_, manifold.neighbours_)
     return {
         "path": str(path),
@@ -26,8 +29,16 @@ def info(path: Path, now: Generation) -> dict[str, Any]:
         "bytes_by_part": by_part(now.sizes),
         "describer": dict(manifest.describer.facts),
         "means": manifest.means,
-        "whitening": {**manifest.whitening.fields, "words": whitening_in_words(manifest.whitening, photos)},
+        "whitening": {
+            **manifest.whitening.fields,
+            "spread_now": now_spread,
+            "words": whitening_in_words(manifest.whitening, photos, now_spread, manifold.vectors_.shape[1]),
+        },
         "manifold": dict(manifest.parameters),
+        "chosen": {
+            "for_photos": manifest.chosen_for,
+            "words": chosen_in_words(manifest.parameters, manifest.chosen_for),
+        },
         "graph": {**manifold.graph_._asdict(), "words": manifold.graph_.words()},
         "health": facts.as_dict(),
         "skipped": [{"key": one.key, "reason": one.reason} for one in now.catalogue.skipped],

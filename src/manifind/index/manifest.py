@@ -38,11 +38,16 @@ class WhiteningOrigin:
     """"none", "shipped", "learnt", "describer", or the path of a file."""
     photos: int | None = None
     """On how many photos it was learnt, where it was."""
+    prior: float | None = None
+    """Of how many regions the moments would count as much as those that came with the network, where these did."""
+    spread: float | None = None
+    """Over how many dimensions it spread the descriptors when it was learnt."""
 
     @property
     def fields(self) -> dict[str, Any]:
         """What the manifest says of it."""
-        return {"from": self.source, "photos": self.photos}
+        learnt = {"prior": self.prior, "spread": self.spread} if self.spread is not None else {}
+        return {"from": self.source, "photos": self.photos, **learnt}
 
 
 @dataclass(frozen=True)
@@ -93,6 +98,8 @@ class Manifest:
     """Of the manifold."""
     built: Built | None = None
     """How the graph was built; None where that was not kept yet."""
+    chosen_for: int | None = None
+    """For how many photos parameters were chosen, where they were."""
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Self:
@@ -108,17 +115,22 @@ class Manifest:
         photos = _typed(learnt, "photos", (int, type(None)), "whitening.")
         source = _typed(learnt, "from", str, "whitening.")
         _hold((photos is None or photos >= 0) and (photos is not None or source != LEARNT), "whitening.photos", photos)
+        prior, spread = (_positive(learnt.get(name), f"whitening.{name}") for name in ("prior", "spread"))
         built = _mapping(fields, BUILT) if fields.get(BUILT) is not None else None
+        chosen_for = fields.get("chosen_for")
+        number = isinstance(chosen_for, int) and not isinstance(chosen_for, bool) and chosen_for >= 0
+        _hold(chosen_for is None or number, "chosen_for", chosen_for)
         return cls(
             root,
             _typed(fields, "made_by", str),
             _typed(fields, "backbone", (str, type(None))),
-            WhiteningOrigin(source, photos),
+            WhiteningOrigin(source, photos, prior, spread),
             Fingerprint._of(facts),
             _settings(_mapping(fields, "describer_settings")),
             means,
             _parameters(_mapping(fields, "manifold")),
             None if built is None else Built.of(built),
+            chosen_for,
         )
 
     @property
@@ -134,6 +146,8 @@ class Manifest:
             "means": self.means,
             "manifold": dict(self.parameters),
         }
+        if self.chosen_for is not None:
+            said["chosen_for"] = self.chosen_for
         return said if self.built is None else {**said, BUILT: self.built._asdict()}
 
     def asks_for_the_same(self, other: "Manifest") -> bool:
@@ -175,6 +189,13 @@ def _typed(fields: Mapping[str, Any], name: str, kinds: type | tuple[type, ...],
     value = fields[name]
     _hold(isinstance(value, kinds) and not isinstance(value, bool), f"{of}{name}", value)
     return value
+
+
+def _positive(value: object, name: str) -> float | None:
+    if value is None:
+        return None
+    _hold(isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e18, name, value)
+    return float(value)  # type: ignore[arg-type]
 
 
 def _hold(true: bool, name: str, value: object) -> None:

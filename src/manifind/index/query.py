@@ -17,6 +17,7 @@ from manifind.checks import choice
 from manifind.describe import Describer
 from manifind.errors import InvalidInput
 from manifind.index.generation import Generation
+from manifind.index.parameters import GLOBAL
 from manifind.layout import aggregate_one
 from manifind.manifold import Manifold, Request, answer, batch_size
 from manifind.ranking import Ranking
@@ -212,8 +213,10 @@ def _make(now: Generation, method: str) -> Manifold | NearestImages | RegionMatc
     manifold = now.manifold
     manifold.check_ids()
     if method == "global":
-        k = min(50, max(1, len(now.catalogue) - 1))
-        whole = Manifold(k=k, query_k=10, alpha=manifold.alpha, gamma=manifold.gamma)
+        # An index whose parameters were given has been searched with its own α all along.
+        alpha = manifold.alpha if now.manifest.chosen_for is None else GLOBAL["alpha"]
+        k = min(int(GLOBAL["k"]), max(1, len(now.catalogue) - 1))
+        whole = Manifold(k=k, query_k=int(GLOBAL["query_k"]), alpha=alpha, gamma=manifold.gamma)
         return whole.fit(manifold.global_vectors_)
     image_of = np.repeat(manifold.layout_.images, manifold.layout_.counts)
     baseline = NearestImages() if method == "plain" else RegionMatch()

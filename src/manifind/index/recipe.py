@@ -1,13 +1,26 @@
 """How photos become an index."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-from manifind.describe import Describer, region_grid
-from manifind.index.manifest import Fingerprint, Manifest, WhiteningOrigin, settled_parameters
+from manifind.describe import Describer, Moments, region_grid, shipped_moments
+from manifind.describe.moments import DIMENSION, PRIOR
+from manifind.index.manifest import LEARNT, Fingerprint, Manifest, WhiteningOrigin, settled_parameters
+from manifind.index.parameters import CHOSEN, chosen_parameters
 from manifind.manifold import Manifold
 from manifind.version import VERSION
+
+
+@dataclass(frozen=True)
+class Learning:
+    """How a whitening is to be learnt from the photos of an index."""
+
+    prior: Moments | None = None
+    """Moments towards which those of the photos are shrunk."""
+    weight: float = PRIOR
+    """Regions whose moments count as much."""
+    dimension: int = DIMENSION
 
 
 @dataclass(frozen=True)
@@ -17,13 +30,17 @@ class Recipe:
     root: Path
     describer: Describer
     parameters: dict[str, Any]
-    """Of the manifold."""
+    """Of the manifold; those that are missing are chosen by the number of photos."""
     means: int | None
     """Means of the mixture that stands for a photo's regions; None for the regions themselves."""
     backbone: str | None
     """The network's name or file; None where the describer is its maker's own."""
     whitening: WhiteningOrigin
     made_by: str = f"manifind {VERSION}"
+    learning: Learning | None = None
+    """How the whitening is to be learnt, until it is: the describer has none so far."""
+    chosen_for: int | None = None
+    """For how many photos parameters were chosen, where they were."""
 
     @classmethod
     def of(cls, manifest: Manifest, describer: Describer, root: Path | None = None) -> Self:
@@ -36,13 +53,30 @@ class Recipe:
             manifest.backbone,
             manifest.whitening,
             manifest.made_by,
+            chosen_for=manifest.chosen_for,
         )
+
+    def for_photos(self, photos: int) -> Self:
+        """Return the recipe with every parameter settled, for so many photos."""
+        missing = [name for name in CHOSEN if name not in self.parameters]
+        if not missing:
+            return self
+        return replace(self, parameters=chosen_parameters(self.parameters, photos), chosen_for=photos)
 
     def manifold(self, **changed: Any) -> Manifold:
         """Return a manifold with the parameters, checked; it has no collection yet."""
         manifold = Manifold(**{**self.parameters, **changed})
         manifold.check_params()
         return manifold
+
+    def to_learn(self) -> Self:
+        """Return the recipe with its whitening still to be learnt, shrunk as it was; by default if it never was."""
+        bare, before = self.describer.with_whitening(None), self.whitening
+        alone = before.source == LEARNT and before.prior is None
+        prior = None if alone else shipped_moments(bare)
+        weight = PRIOR if before.prior is None else before.prior
+        dimension = DIMENSION if self.describer.whitening is None else self.describer.dimension
+        return replace(self, describer=bare, learning=Learning(prior, weight, dimension))
 
     @property
     def manifest(self) -> Manifest:
@@ -56,12 +90,19 @@ class Recipe:
             self.describer.settings,
             self.means,
             settled_parameters(self.manifold()),
+            chosen_for=self.chosen_for,
         )
 
     @property
     def fingerprint(self) -> str:
         """Equal where descriptions are."""
         return f"{self.describer.fingerprint()['sha256']} means {self.means}"
+
+    @property
+    def dimension(self) -> int:
+        """Dimensions that the descriptors of the index will have."""
+        channels = self.describer.dimension
+        return channels if self.learning is None else min(self.learning.dimension, channels)
 
     @property
     def regions_a_photo(self) -> int:

@@ -11,9 +11,8 @@ from manifind.errors import Damaged, InvalidInput, OtherFormat
 from manifind.index.build import Regions, build, rebuild
 from manifind.index.catalogue import Catalogue
 from manifind.index.check import DESCRIPTIONS, WHITENING, check, damaged_files
-from manifind.index.gather import learn_whitening
 from manifind.index.generation import CATALOGUE
-from manifind.index.manifest import FILES, FORMAT, KIND, LEARNT, OWN, SHIPPED, Fingerprint, Manifest, WhiteningOrigin
+from manifind.index.manifest import FILES, FORMAT, KIND, LEARNT, OWN, SHIPPED, Fingerprint, Manifest
 from manifind.index.recipe import Recipe
 from manifind.index.wanted import all_of, removed_by_hand
 from manifind.storage import disk, store
@@ -47,10 +46,9 @@ def repair(
             return "the manifest was put back from its copy"
         by_content = {problem.what for problem in problems} & {"vectors", "boxes", str(path)}
         made, lost = _describer(said, whole, describer)
-        if lost:
-            made, learnt_on = _learnt_again(root, made, said, progress)
-            said = replace(said, whitening=learnt_on)
         recipe = Recipe.of(said, made, root)
+        if lost:
+            recipe = _to_learn_again(recipe, said)
         if set(DESCRIPTIONS) <= set(whole) and not by_content and not lost:
             rebuild(writer, recipe, _regions(whole), Catalogue.open(whole[CATALOGUE]), report)
             return "the graph was built anew from the descriptions"
@@ -98,13 +96,14 @@ def _describer(said: Manifest, whole: dict[str, Path], given: Describer | None) 
     return made, False
 
 
-def _learnt_again(
-    root: Path, made: Describer, said: Manifest, progress: StageProgress | None
-) -> tuple[Describer, WhiteningOrigin]:
-    """Learn a whitening in place of one that is lost, for the describer that is the index's but for it."""
-    if said.describer.without_whitening() != Fingerprint.of(made).without_whitening():
+def _to_learn_again(recipe: Recipe, said: Manifest) -> Recipe:
+    """Return the recipe with a whitening to be learnt in place of one that is lost."""
+    if said.describer.without_whitening() != Fingerprint.of(recipe.describer).without_whitening():
         raise InvalidInput("describer is not the one that made the index; give that one.")
-    return learn_whitening(all_of(root).found, made, progress)
+    dimension = said.describer.facts["dimension"]
+    to_learn = recipe.to_learn()
+    assert to_learn.learning is not None  # noqa: S101 (it was just asked for)
+    return replace(to_learn, learning=replace(to_learn.learning, dimension=dimension))
 
 
 def _regions(whole: dict[str, Path]) -> Regions:

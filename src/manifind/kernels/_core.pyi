@@ -34,8 +34,6 @@ class NeighbourSearch:
     def __init__(
         self,
         vectors: Vectors,
-        precision: str,
-        deviations: float,
         memory: int,
         threads: int,
         ids: IntArray,
@@ -48,10 +46,37 @@ class NeighbourDescent:
     def step(self) -> int: ...
 
 class CompressedRows:
-    def __init__(self, vectors: Vectors, deviations: float, threads: int) -> None: ...
+    """Rows in a byte a value (four where `low_precision` is false), for searching queries in them, exactly.
+
+    `search` is given the same `vectors` again, for scoring what the rounding leaves in doubt.
+    """
+
+    def __init__(self, vectors: Vectors, threads: int) -> None: ...
     def search(
-        self, vectors: Vectors, queries: FloatArray, threads: int, ids: IntArray, similarities: FloatArray
+        self,
+        vectors: Vectors,
+        queries: FloatArray,
+        rows: IntArray | None,
+        memory: int,
+        threads: int,
+        ids: IntArray,
+        similarities: FloatArray,
     ) -> None: ...
+
+def nearest(
+    vectors: Vectors,
+    queries: FloatArray,
+    rows: IntArray | None,
+    memory: int,
+    threads: int,
+    ids: IntArray,
+    similarities: FloatArray,
+) -> None:
+    """Find the k most similar of `vectors` for each query, best first and equals by id, keeping nothing.
+
+    Rows are compressed as they are come to, which costs about as much as some 20 queries. With ascending `rows` only
+    these are searched, and ids are places in them. Candidates take about `memory` bytes.
+    """
 
 def level() -> str: ...
 def low_precision() -> bool: ...

@@ -158,7 +158,7 @@ class Manifold:
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002 (scikit-learn's signature)
         """Return the parameters as they were given."""
-        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+        return {name: getattr(self, name) for name in PARAMETERS}
 
     def set_params(self, **parameters: Any) -> Self:
         """Change parameters: those of the query (query_k, alpha, max_iter, tol, seeding) hold from the next search.
@@ -599,6 +599,10 @@ class Manifold:
             saved=of_engines(arrays),
         )
         return manifold
+
+
+PARAMETERS = tuple(inspect.signature(Manifold).parameters)
+"""Their names, looked up once: that takes longer than checking them."""
 
 
 def answer(

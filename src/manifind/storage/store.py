@@ -91,12 +91,15 @@ class Writer:
         fields : mapping
             Whatever JSON can say.
         arrays : mapping
-            Arrays by name.
+            Arrays by name, which is of letters, digits and underscores.
         files : mapping, optional
             The bytes of other files, such as ``"images.sqlite"``.
         keep : mapping, optional
             Files of the present generation that the new one has too, as the present manifest lists them.
         """
+        odd = [name for name in arrays if not re.fullmatch(r"\w{1,100}", name)]
+        if odd:
+            raise ValueError(f"{odd[0]!r} is no name for an array: letters, digits and underscores make one")
         generation = _newest(self.path) + 1
         kept = dict(keep or {})
         contents = {f"{name}.npy": disk.npy(array) for name, array in arrays.items()}

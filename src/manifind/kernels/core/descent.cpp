@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <numeric>
 #include <random>
@@ -10,18 +9,13 @@
 #include <thread>
 #include <utility>
 
+#include "candidates.h"
 #include "parallel.h"
 
 namespace manifind {
 namespace {
 
-constexpr float NOTHING = -std::numeric_limits<float>::infinity();
-constexpr float NEVER = std::numeric_limits<float>::infinity();
-
-constexpr float LARGEST = 1e15f;     // whose products can be added up
-
 constexpr int64_t MANY_ROWS = 1024;  // of a task that does little for each
-constexpr int64_t TILE_ROWS = 64;    // that a strip of others is multiplied with at a time
 
 constexpr int64_t CELL = 64;         // rows for each mean
 constexpr int64_t CELL_ROWS = 256;   // rows of a task that looks for means
@@ -45,28 +39,12 @@ constexpr int64_t PROPOSED = 60;  // rows that a row proposes
 constexpr int MOST_PASSES = 10;
 constexpr double FEW = 0.001;  // new links, of all, for which another pass is not worth it
 
+constexpr float CLOSE = 24;  // deviations of rounding within which a list is one that eight bits cannot order
+constexpr float DOUBT = 4;   // deviations by which a product may be too low, on either side
+
 constexpr int64_t EXTRA = 10;  // entries of a list beyond k: eight bits confuse one or two at its end
 
 constexpr int32_t ID = 0x7fffffff;  // the bits of a link that are the id; the sign says that it is new
-
-uint64_t key_of(float score, int32_t id) {
-    uint32_t bits;
-    std::memcpy(&bits, &score, 4);
-    bits ^= (bits >> 31) ? 0xffffffffu : 0x80000000u;  // now in the order of the scores
-    return uint64_t(bits) << 32 | (0xffffffffu - uint32_t(id));
-}
-
-float score_of(uint64_t key) {
-    uint32_t bits = uint32_t(key >> 32);
-    bits ^= (bits >> 31) ? 0x80000000u : 0xffffffffu;
-    float score;
-    std::memcpy(&score, &bits, 4);
-    return score;
-}
-
-int32_t id_of(uint64_t key) { return int32_t(0xffffffffu - uint32_t(key)); }
-
-constexpr auto best_first = std::greater<uint64_t>();
 
 // The rows in the order of what `label` says of them, and where each label begins.
 template <class Label>
@@ -142,6 +120,7 @@ void Descent::start_compressing() {
         bytes_.resize(size_t(n_ + means_count_) * words_ * 4);
         scales_.resize(n_ + means_count_);
         biases_.resize(n_ + means_count_);
+        spread_.resize(n_);
     } else {
         means_.resize(means_count_ * d_);
     }
@@ -151,14 +130,19 @@ void Descent::start_compressing() {
               for (int64_t i = task * MANY_ROWS; i < std::min(n_, (task + 1) * MANY_ROWS); ++i) {
                   loops_.widen(vectors_, i, s.floats.data());
                   bool sound = true;  // or products would not be numbers, and lists would stay short
-                  for (float value : s.floats) sound &= std::fabs(value) <= LARGEST;
+                  for (float value : s.floats) sound &= std::fabs(value) <= LONGEST;
                   if (!sound) throw std::invalid_argument("vectors has values that are not finite, or huge");
                   if (packing_ == Packing::int8)
-                      loops_.compress(s.floats.data(), d_, words_ * 4, &bytes_[i * words_ * 4], &scales_[i],
-                                      &biases_[i]);
+                      squeeze(s.floats.data(), i);
               }
           },
           [this] { choose_means(); });
+}
+
+void Descent::squeeze(const float* row, int64_t place) {
+    float error, length;
+    loops_.compress(row, d_, words_ * 4, &bytes_[place * words_ * 4], &scales_[place], &biases_[place], &error, &length);
+    if (place < n_) spread_[place] = error * length / std::sqrt(float(d_));
 }
 
 // Places from n on are means.
@@ -257,7 +241,7 @@ void Descent::compact(int64_t row, Scratch& s) const {
 void Descent::set_mean(int64_t mean, const float* row) {
     const int64_t place = n_ + mean;
     if (packing_ == Packing::int8)
-        loops_.compress(row, d_, words_ * 4, &bytes_[place * words_ * 4], &scales_[place], &biases_[place]);
+        squeeze(row, place);
     else
         std::copy_n(row, d_, &means_[mean * d_]);
 }
@@ -375,7 +359,7 @@ void Descent::arrange() {
 
     // From here on rows are known by their places.
     std::vector<int32_t> probes(probes_.size()), biases(biases_.size());
-    std::vector<float> scales(scales_.size());
+    std::vector<float> scales(scales_.size()), spread(spread_.size());
     std::vector<int8_t, OnLines<int8_t>> bytes(packing_ == Packing::int8 ? size_t(n_) * words_ * 4 : 0);
     parallel((n_ + MANY_ROWS - 1) / MANY_ROWS, threads_, [&](int64_t task, int) {
         for (int64_t i = task * MANY_ROWS; i < std::min(n_, (task + 1) * MANY_ROWS); ++i) {
@@ -385,12 +369,14 @@ void Descent::arrange() {
             std::copy_n(&bytes_[from * words_ * 4], words_ * 4, &bytes[i * words_ * 4]);
             scales[i] = scales_[from];
             biases[i] = biases_[from];
+            spread[i] = spread_[from];
         }
     });
     probes_ = std::move(probes);
     bytes_ = std::move(bytes);
     scales_ = std::move(scales);
     biases_ = std::move(biases);
+    spread_ = std::move(spread);
     release(numbers_);
     release(rows_);
     release(coarse_of_);
@@ -412,20 +398,65 @@ void Descent::start_opening() {
     now_.resize(n_ * keep_);
     scores_.resize(n_ * keep_);
     states_.reset(new State[n_]);
+    close_.assign(n_, 0);
     met_.resize(groups_);
     for (Scratch& s : scratch_) s.votes.assign(n_, 0);
     start(groups_, 0.25, [this](int64_t group, Scratch& s) { open(group, s); },
           [this] {
               release(probes_);
+              start_telling_apart();
+          });
+}
+
+// Lists of rows that are close to others, and of those that list them, get exact scores, and what they were chosen from
+// is met again.
+void Descent::start_telling_apart() {
+    const auto begin_passes = [this] {
               start(groups_, 0.4,
                     [this](int64_t group, Scratch& s) {
                         fill_group(group, s);
                         const std::vector<int32_t>& met = met_[group];
-                        const int64_t alone = alone_count(group);
+                        const bool close = std::any_of(s.group.begin(), s.group.end(), [this](int32_t i) { return close_[i]; });
+                        const int64_t alone = close ? 0 : alone_count(group);
                         exchange(s.group, met.data() + alone, int64_t(met.size()) - alone, s);
                     },
                     [this] { start_pass(); });
-          });
+    };
+    if (!any_close_) return begin_passes();
+    start(groups_, 0.26,
+          [this](int64_t group, Scratch& s) {
+              fill_group(group, s);
+              for (int32_t place : s.group) tell_apart(place, s);
+          },
+          begin_passes);
+}
+
+// The exact scores of a place with those that are doubtful, in `sums`.
+void Descent::score_exactly(int32_t place, Scratch& s) const {
+    s.floats.resize(d_);
+    s.sums.resize(std::max(s.sums.size(), s.doubtful.size()));
+    for (int32_t& one : s.doubtful) one = order_[one];
+    loops_.widen(vectors_, order_[place], s.floats.data());
+    loops_.dots(s.floats.data(), vectors_, s.doubtful.data(), int64_t(s.doubtful.size()), s.sums.data());
+}
+
+void Descent::tell_apart(int64_t place, Scratch& s) {
+    int32_t* ids = &now_[place * keep_];
+    float* scores = &scores_[place * keep_];
+    s.doubtful.clear();
+    for (int64_t j = 0; j < keep_; ++j)
+        if (close_[place] || close_[ids[j]]) s.doubtful.push_back(ids[j]);
+    if (s.doubtful.empty()) return;
+    score_exactly(int32_t(place), s);
+    s.best.resize(std::max<size_t>(s.best.size(), keep_));
+    for (int64_t j = 0, at = 0; j < keep_; ++j)
+        s.best[j] = key_of(close_[place] || close_[ids[j]] ? s.sums[at++] : scores[j], ids[j]);
+    std::sort(s.best.begin(), s.best.begin() + keep_, best_first);
+    for (int64_t j = 0; j < keep_; ++j) {
+        ids[j] = id_of(s.best[j]);
+        scores[j] = score_of(s.best[j]);
+    }
+    states_[place].threshold.store(scores[keep_ - 1], std::memory_order_relaxed);
 }
 
 // How many of those that a group meets first it meets alone, to have lists at all.
@@ -476,6 +507,9 @@ void Descent::open(int64_t group, Scratch& s) {
             scores_[i * keep_ + j] = score_of(best[j]);
         }
         states_[i].threshold.store(score_of(best[keep_ - 1]), std::memory_order_relaxed);
+        if (packing_ != Packing::int8) continue;
+        close_[i] = score_of(best[0]) - score_of(best[keep_ - 1]) < CLOSE * spread_[i];
+        if (close_[i]) any_close_ = true;
     }
 }
 
@@ -485,22 +519,39 @@ void Descent::open(int64_t group, Scratch& s) {
 void Descent::exchange(const std::vector<int32_t>& group, const int32_t* others, int64_t count, Scratch& s) {
     const int64_t strip = loops_.strip, rows = int64_t(group.size());
     const auto threshold = [&](int64_t place) { return states_[place].threshold.load(std::memory_order_relaxed); };
+    const auto doubt = [&](int64_t place) { return close_[place] ? DOUBT * spread_[place] : 0; };
+    const auto offer_both = [&](int32_t one, int32_t other, float score) {
+        offer(one, score, other);
+        offer(other, score, one);
+    };
     pack(group.data(), rows, GROUP, GROUP, s.left);
     s.hits.resize(TOGETHER * strip);
+    for (int64_t i = 0; any_close_ && i < rows; ++i) s.left.offsets[i] = doubt(group[i]);
     for (int64_t at = 0; at < count; at += strip) {
         const int64_t present = std::min(strip, count - at);
         fetch(others + at + present, std::min(strip, count - at - present));
         pack(others + at, present, PANEL, strip, s.right);
         for (int64_t i = 0; i < rows; ++i) s.left.thresholds[i] = threshold(group[i]);
         for (int64_t j = 0; j < present; ++j) s.right.thresholds[j] = threshold(others[at + j]);
+        for (int64_t j = 0; any_close_ && j < present; ++j) s.right.offsets[j] = doubt(others[at + j]);
         const int groups = int((rows + GROUP - 1) / GROUP);
         const size_t found =
             loops_.scan(packing_, words_, groups, GROUP, s.left.from(0), s.right.from(0), s.hits.data());
+        s.doubtful.clear();
+        std::vector<int32_t>& hop = s.hop;  // the doubtful by their places
+        hop.clear();
         for (size_t h = 0; h < found; ++h) {
             const int64_t i = s.hits[h].row, j = s.hits[h].column;
-            if (i >= rows || j >= present) continue;
-            offer(group[i], s.hits[h].score, others[at + j]);
-            offer(others[at + j], s.hits[h].score, group[i]);
+            const bool real = i < rows && j < present && group[i] != others[at + j];
+            if (real && (close_[group[i]] || close_[others[at + j]]))
+                hop.push_back(others[at + j]);
+            else if (real)
+                offer_both(group[i], others[at + j], s.hits[h].score);
+            if (hop.empty() || (h + 1 < found && s.hits[h + 1].row == i)) continue;
+            s.doubtful = hop;
+            score_exactly(group[i], s);
+            for (size_t c = 0; c < hop.size(); ++c) offer_both(group[i], hop[c], s.sums[c]);
+            hop.clear();
         }
     }
 }

@@ -5,7 +5,9 @@
 //  1. Rows are compressed once to int8 (where the level has no products of them, the float32 rows are read in place).
 //  2. A rough k-means with many means orders the rows, so that like ones lie side by side. From here on a row is known
 //     by its place in that order, and 64 consecutive ones are a group.
-//  3. Each group meets the rows of the cells around it: those are the first lists.
+//  3. Each group meets the rows of the cells around it: those are the first lists. A row whose list lies within what
+//     eight bits can tell apart, a frame among frames of a video say, is close to others: from here on what it meets is
+//     scored in float32 wherever the rounding leaves a doubt.
 //  4. Pass by pass, each row looks along the links to it and from it, two steps far, and proposes the rows that most of
 //     these ways lead to; its group meets what its rows propose. Only ways with a link that is new since the pass
 //     before count, and a group meets nobody twice. A pair that meets is offered to the lists of both its rows.
@@ -48,6 +50,7 @@ class Descent {
         std::vector<int32_t> group, others, hop, touched;
         std::vector<uint16_t> votes;
         std::vector<float> floats, sums;
+        std::vector<int32_t> doubtful;  // places to be scored exactly with one place
     };
 
     // Stages are cut into tasks, of which a step does some; `end` starts the next stage.
@@ -60,6 +63,10 @@ class Descent {
     void start(int64_t tasks, double share, std::function<void(int64_t, Scratch&)> work, std::function<void()> end);
 
     void start_compressing();
+    void squeeze(const float* row, int64_t place);
+    void start_telling_apart();
+    void tell_apart(int64_t place, Scratch& s);
+    void score_exactly(int32_t place, Scratch& s) const;
     void choose_means();
     void set_mean(int64_t mean, const float* row);
     void start_coarse(int round);
@@ -99,6 +106,9 @@ class Descent {
     std::vector<float> scales_, means_;
     std::vector<int32_t> biases_;
     std::vector<int32_t> order_;  // place -> row
+    std::vector<float> spread_;   // what rounding does to the product of a row with one like it: a standard deviation
+    std::vector<char> close_;     // rows that eight bits cannot tell from their neighbours
+    std::atomic<bool> any_close_{false};
 
     // Each row is near some means, found among those near the coarse mean that it is nearest to.
     int64_t means_count_, coarse_count_, near_count_, probes_count_;

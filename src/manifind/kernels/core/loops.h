@@ -93,8 +93,9 @@ struct Loops {
     void (*dots)(const float* x, const Rows& rows, const int32_t* ids, int64_t count, float* out);
 
     // Rows that are packed again and again, now with these and now with those. One row in int8, filled up to `bytes`
-    // with zeros; its scale, and its bias as in `Block`.
-    void (*compress)(const float* row, int64_t d, int64_t bytes, int8_t* to, float* scale, int32_t* bias);
+    // with zeros; its scale, its bias as in `Block`, how far the rounded row is from the row at the most, and its length.
+    void (*compress)(const float* row, int64_t d, int64_t bytes, int8_t* to, float* scale, int32_t* bias, float* error,
+                     float* length);
     // Pack `count` such rows, which lie where `rows` says, into one panel; `words` is a multiple of 16.
     void (*pack_bytes)(const int8_t* const* rows, int count, int height, int words, uint32_t* panel);
 };

@@ -20,6 +20,7 @@
 #include "loops.h"
 #include "neighbours.h"
 #include "parallel.h"
+#include "queries.h"
 #include "solve.h"
 
 namespace nb = nanobind;
@@ -199,13 +200,7 @@ void reorder_(const Matrix& S, Array<const int32_t, 1> order, Array<int64_t, 1> 
     demand(int64_t(starts.size()) == S.csr.n + 1 && columns.size() == entries && values.size() == entries,
            "starts, columns and values are not of the sizes of those of S");
     const Working working;
-    reorder(S.csr, order.data(), 1, starts.data(), columns.data(), values.data());
-}
-
-Packing packing_of(const std::string& precision) {
-    if (precision == "float32") return Packing::float32;
-    demand(precision == "int8", "precision is not float32 or int8");
-    return Packing::int8;
+    reorder(S.csr, order.data(), starts.data(), columns.data(), values.data());
 }
 
 // Vectors in single or half precision.
@@ -256,15 +251,11 @@ class Stepwise {
 
 class NeighbourSearch : public Stepwise<Neighbours> {
    public:
-    NeighbourSearch(AnyRows vectors, const std::string& precision, double deviations, int64_t memory, int threads,
-                    Array<int32_t, 2> ids, Array<float, 2> similarities)
+    NeighbourSearch(AnyRows vectors, int64_t memory, int threads, Array<int32_t, 2> ids, Array<float, 2> similarities)
         : Stepwise(vectors, threads, ids, similarities) {
         demand(memory >= 0, "memory is negative");
-        demand(deviations >= 0, "deviations is negative");
-        const Packing packing = packing_of(precision);
         const Working working;
-        search_ = std::make_unique<Neighbours>(rows_, k_, packing, deviations, memory, threads, ids.data(),
-                                               similarities.data());
+        search_ = std::make_unique<Neighbours>(rows_, k_, memory, threads, ids.data(), similarities.data());
     }
     int64_t searched_again() const { return search_->searched_again(); }
 };
@@ -278,33 +269,49 @@ class NeighbourDescent : public Stepwise<Descent> {
     }
 };
 
+using MaybeRows = std::optional<Array<const int32_t, 1>>;
+
+void search_rows(const Compressed& compressed, const Rows& vectors, const Array<const float, 2>& queries,
+                 const MaybeRows& rows, int64_t memory, int threads, const Array<int32_t, 2>& ids,
+                 const Array<float, 2>& similarities) {
+    const int64_t k = int64_t(ids.shape(1)), count = rows ? int64_t(rows->size()) : vectors.n;
+    demand(int64_t(queries.shape(1)) == vectors.d, "queries and vectors differ in their columns");
+    if (rows) check_rows(*rows, vectors.n);
+    demand(k >= 1 && k <= count, "k is not between 1 and the number of rows");
+    demand(ids.shape(0) == queries.shape(0) && similarities.shape(0) == queries.shape(0) &&
+               similarities.shape(1) == ids.shape(1),
+           "ids and similarities do not have a row for each query");
+    demand(memory >= 0, "memory is negative");
+    demand(threads >= 1, "threads is less than 1");
+    const Working working;
+    compressed.search(vectors, queries.data(), int64_t(queries.shape(0)), rows ? rows->data() : nullptr, count, k, memory,
+                      threads, ids.data(), similarities.data());
+}
+
 class CompressedRows {
    public:
-    CompressedRows(AnyRows vectors, double deviations, int threads) {
-        demand(deviations >= 0, "deviations is negative");
+    CompressedRows(AnyRows vectors, int threads) {
         demand(threads >= 1, "threads is less than 1");
         const Rows rows = rows_of(vectors);
         const Working working;
-        rows_ = std::make_unique<Compressed>(rows, deviations, threads);
+        rows_ = std::make_unique<Compressed>(rows, true, threads);
     }
-    void search(AnyRows vectors, Array<const float, 2> queries, int threads, Array<int32_t, 2> ids,
-                Array<float, 2> similarities) const {
-        const int64_t k = int64_t(ids.shape(1));
-        const Rows rows = rows_of(vectors);
-        demand(rows.n == rows_->n && rows.d == rows_->d, "vectors are not those that were compressed");
-        demand(int64_t(queries.shape(1)) == rows.d, "queries and vectors differ in their columns");
-        demand(k >= 1 && k <= rows.n, "k is not between 1 and the number of rows");
-        demand(ids.shape(0) == queries.shape(0) && similarities.shape(0) == queries.shape(0) &&
-                   similarities.shape(1) == ids.shape(1),
-               "ids and similarities do not have a row for each query");
-        demand(threads >= 1, "threads is less than 1");
-        const Working working;
-        rows_->search(rows, queries.data(), int64_t(queries.shape(0)), k, threads, ids.data(), similarities.data());
+    void search(AnyRows vectors, Array<const float, 2> queries, MaybeRows rows, int64_t memory, int threads,
+                Array<int32_t, 2> ids, Array<float, 2> similarities) const {
+        const Rows all = rows_of(vectors);
+        demand(all.n == rows_->n && all.d == rows_->d, "vectors are not those that were compressed");
+        search_rows(*rows_, all, queries, rows, memory, threads, ids, similarities);
     }
 
    private:
     std::unique_ptr<Compressed> rows_;
 };
+
+void nearest_(AnyRows vectors, Array<const float, 2> queries, MaybeRows rows, int64_t memory, int threads,
+              Array<int32_t, 2> ids, Array<float, 2> similarities) {
+    const Rows all = rows_of(vectors);
+    search_rows(Compressed(all, false, 1), all, queries, rows, memory, threads, ids, similarities);
+}
 
 // Hands a vector over to NumPy without copying.
 template <class T>
@@ -406,9 +413,8 @@ NB_MODULE(_core, m) {
         .def("solve", &LocalSolver::solve, "rows"_a.noconvert(), "values"_a.noconvert(), "alpha"_a, "max_iter"_a,
              "tol"_a, "budget"_a, "most"_a, "first"_a, "f"_a.noconvert());
     nb::class_<NeighbourSearch>(m, "NeighbourSearch")
-        .def(nb::init<AnyRows, const std::string&, double, int64_t, int, Array<int32_t, 2>, Array<float, 2>>(),
-             "vectors"_a.noconvert(), "precision"_a, "deviations"_a, "memory"_a, "threads"_a, "ids"_a.noconvert(),
-             "similarities"_a.noconvert())
+        .def(nb::init<AnyRows, int64_t, int, Array<int32_t, 2>, Array<float, 2>>(), "vectors"_a.noconvert(), "memory"_a,
+             "threads"_a, "ids"_a.noconvert(), "similarities"_a.noconvert())
         .def("step", &NeighbourSearch::step)
         .def_prop_ro("searched_again", &NeighbourSearch::searched_again);
     nb::class_<NeighbourDescent>(m, "NeighbourDescent")
@@ -416,9 +422,11 @@ NB_MODULE(_core, m) {
              "threads"_a, "ids"_a.noconvert(), "similarities"_a.noconvert())
         .def("step", &NeighbourDescent::step);
     nb::class_<CompressedRows>(m, "CompressedRows")
-        .def(nb::init<AnyRows, double, int>(), "vectors"_a.noconvert(), "deviations"_a, "threads"_a)
-        .def("search", &CompressedRows::search, "vectors"_a.noconvert(), "queries"_a.noconvert(), "threads"_a,
-             "ids"_a.noconvert(), "similarities"_a.noconvert());
+        .def(nb::init<AnyRows, int>(), "vectors"_a.noconvert(), "threads"_a)
+        .def("search", &CompressedRows::search, "vectors"_a.noconvert(), "queries"_a.noconvert(),
+             "rows"_a.none().noconvert(), "memory"_a, "threads"_a, "ids"_a.noconvert(), "similarities"_a.noconvert());
+    m.def("nearest", nearest_, "vectors"_a.noconvert(), "queries"_a.noconvert(), "rows"_a.none().noconvert(),
+          "memory"_a, "threads"_a, "ids"_a.noconvert(), "similarities"_a.noconvert());
     m.def("solve", solve_, "S"_a, "order"_a.none().noconvert(), "y"_a.noconvert(), "alpha"_a, "max_iter"_a, "tol"_a,
           "threads"_a, "f"_a.noconvert(), "iterations"_a.noconvert(), "residuals"_a.noconvert(),
           "precise"_a = false);

@@ -2,20 +2,18 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <numeric>
 #include <random>
 #include <stdexcept>
 
+#include "candidates.h"
 #include "parallel.h"
 
 namespace manifind {
 namespace {
 
-constexpr float NOTHING = -std::numeric_limits<float>::infinity();
-constexpr float NEVER = std::numeric_limits<float>::infinity();
-constexpr double LONGEST = 1e15;          // of a row: products of longer ones may overflow
 constexpr int64_t LEFT_ROWS = 4096;       // packed once and met by all others
-constexpr int64_t TILE_ROWS = 64;         // of them, that stay in the cache of a core beside a block of the others
 constexpr int64_t BLOCK_BYTES = 5 << 17;  // of a block of the others, in float32: it stays in the cache of a core
 constexpr int64_t MOST_STRIPS = 8;        // of a block
 constexpr int64_t WAITING = 32;           // candidates of a row of a block that wait to be pushed
@@ -25,65 +23,37 @@ constexpr auto better = [](const Candidate& a, const Candidate& b) {
     return a.score > b.score || (a.score == b.score && a.id < b.id);
 };
 
-float at_rank(std::vector<Candidate>& candidates, int64_t rank) {
-    std::nth_element(candidates.begin(), candidates.begin() + (rank - 1), candidates.end(), better);
-    return candidates[rank - 1].score;
+uint64_t at_rank(std::vector<uint64_t>& keys, int64_t rank) {
+    std::nth_element(keys.begin(), keys.begin() + (rank - 1), keys.end(), best_first);
+    return keys[rank - 1];
 }
 
-// Of the rows that were seen, so many of the best hold all that are among the k best of all rows, hardly ever fewer.
-int64_t guessed_rank(int64_t k, int64_t seen, int64_t n, double deviations) {
-    const double share = double(k) * std::min(1.0, double(seen) / double(n));
-    return std::min<int64_t>(k, int64_t(share + deviations * std::sqrt(share)) + 4);
-}
-
-constexpr double OF_ROWS = 2.0;    // deviations allowed for where rows come one by one in random order
-constexpr double OF_STRIPS = 6.0;  // and where they come in strips: the regions of a photo are alike
-
-void drop_below(float least, std::vector<Candidate>& candidates) {
-    const auto gone = [&](const Candidate& one) { return one.score < least; };
-    candidates.erase(std::remove_if(candidates.begin(), candidates.end(), gone), candidates.end());
-}
+constexpr double OF_ROWS = 2.0;  // deviations allowed for where rows come one by one in random order
 
 }  // namespace
 
-Rounding::Rounding(Packing packing, const Rows& vectors, double deviations, int threads)
+Rounding::Rounding(Packing packing, const Rows& vectors, int threads)
     : scales(vectors.n), offsets(vectors.n) {
     constexpr int64_t ROWS = 1024;
     const int64_t n = vectors.n, d = vectors.d;
-    std::vector<double> lengths(n), errors(n);
+    std::vector<float> lengths(n), errors(n);
     parallel((n + ROWS - 1) / ROWS, threads, [&](int64_t task, int) {
         std::vector<float> row(d);
-        const float* x = row.data();
+        std::vector<int8_t> bytes(d);
         for (int64_t i = task * ROWS; i < std::min(n, (task + 1) * ROWS); ++i) {
+            int32_t bias;
             loops().widen(vectors, i, row.data());
-            float largest = 0;
-            double squared = 0, off = 0;
-            for (int64_t j = 0; j < d; ++j) largest = std::max(largest, std::fabs(x[j]));
-            const float scale = largest / 127, inverse = scale > 0 ? 1 / scale : 0;
-            for (int64_t j = 0; j < d; ++j) {
-                float rounded = x[j];
-                if (packing == Packing::int8)
-                    rounded = float(int32_t(x[j] * inverse + (x[j] < 0 ? -0.5f : 0.5f))) * scale;
-                off += double(x[j] - rounded) * (x[j] - rounded);
-                squared += double(x[j]) * x[j];
-            }
-            scales[i] = scale;
-            errors[i] = std::sqrt(off) * 1.0001;
-            lengths[i] = std::sqrt(squared) * 1.0001;
+            loops().compress(row.data(), d, d, bytes.data(), &scales[i], &bias, &errors[i], &lengths[i]);
         }
     });
-    if (!std::all_of(lengths.begin(), lengths.end(), [](double one) { return one <= LONGEST; }))
+    if (!std::all_of(lengths.begin(), lengths.end(), [](float one) { return one <= LONGEST; }))
         throw std::invalid_argument("vectors has values that are not finite, or huge");
-    longest = n ? *std::max_element(lengths.begin(), lengths.end()) : 0;
-    const double worst = n ? *std::max_element(errors.begin(), errors.end()) : 0;
+    const double longest = n ? *std::max_element(lengths.begin(), lengths.end()) : 0;
+    const double worst = n && packing == Packing::int8 ? *std::max_element(errors.begin(), errors.end()) : 0;
     // x·z − x̂·ẑ = (x − x̂)·z + x̂·(z − ẑ), each at most the product of the lengths. Adding up d products in float32, here
     // and when they are scored anew, is off by at most d units in the last place each time.
     const double adding = double(d + 16) * std::ldexp(1.0, -23) * longest * longest;
-    for (int64_t i = 0; i < n; ++i) {
-        const double bound = errors[i] * (longest + worst);
-        const double spread = deviations > 0 ? std::min(1.0, deviations / std::sqrt(2.0 * double(d))) : 1.0;
-        offsets[i] = float(bound * spread + adding);
-    }
+    for (int64_t i = 0; i < n; ++i) offsets[i] = float((worst > 0 ? errors[i] : 0) * (longest + worst) + adding);
 }
 
 void Packed::fill(Packing packing, const Rows& vectors, const int64_t* rows, int64_t count, int height, int used,
@@ -118,23 +88,115 @@ Block Packed::from(int64_t row) const {
             biases.data() + row};
 }
 
+// -- rows that are the same -------------------------------------------------------------------------------------------
+
+Equals::Equals(const Rows& vectors, int64_t many, int threads) {
+    constexpr int64_t ROWS = 1024;
+    const int64_t n = vectors.n, bytes = vectors.d * (vectors.half ? 2 : 4);
+    const char* data = static_cast<const char*>(vectors.data);
+    std::vector<std::pair<uint64_t, int32_t>> hashes(n);
+    parallel((n + ROWS - 1) / ROWS, threads, [&](int64_t task, int) {
+        for (int64_t i = task * ROWS; i < std::min(n, (task + 1) * ROWS); ++i) {
+            constexpr uint64_t ODD = 0x9e3779b97f4a7c15u;
+            uint64_t sums[4] = {1, 2, 3, 4};  // of their own: one would make every product wait for the one before
+            int64_t at = 0;
+            for (; at + 32 <= bytes; at += 32)
+                for (int u = 0; u < 4; ++u) {
+                    uint64_t word;
+                    std::memcpy(&word, data + i * bytes + at + 8 * u, 8);
+                    sums[u] = (sums[u] ^ word) * ODD;
+                    sums[u] ^= sums[u] >> 29;
+                }
+            for (; at < bytes; ++at) sums[0] = (sums[0] ^ uint8_t(data[i * bytes + at])) * ODD;
+            hashes[i] = {((sums[0] * ODD ^ sums[1]) * ODD ^ sums[2]) * ODD ^ sums[3], int32_t(i)};
+        }
+    });
+    std::sort(hashes.begin(), hashes.end());
+    int64_t most = 0;
+    for (int64_t i = 0, begin = 0; i < n; ++i) {
+        if (hashes[i].first != hashes[begin].first) begin = i;
+        most = std::max(most, i - begin + 1);
+    }
+    first.resize(n);
+    std::iota(first.begin(), first.end(), 0);
+    if (most <= many) return;
+    // Of one hash, those that are the same as an earlier one join it.
+    std::vector<int32_t> joins(first);
+    for (int64_t begin = 0, end; begin < n; begin = end) {
+        std::vector<int32_t> kinds;
+        for (end = begin; end < n && hashes[end].first == hashes[begin].first; ++end) {
+            const int64_t row = hashes[end].second;
+            const auto same = [&](int32_t other) {
+                return std::memcmp(data + row * bytes, data + other * bytes, size_t(bytes)) == 0;
+            };
+            const auto found = std::find_if(kinds.begin(), kinds.end(), same);
+            if (found == kinds.end()) kinds.push_back(int32_t(row));
+            else joins[row] = *found;
+        }
+    }
+    first.clear();
+    kind.resize(n);
+    for (int64_t i = 0; i < n; ++i) {
+        if (joins[i] == i) first.push_back(int32_t(i));
+        kind[i] = joins[i] == i ? int32_t(first.size()) - 1 : kind[joins[i]];
+    }
+    starts.assign(first.size() + 1, 0);
+    for (int32_t one : kind) ++starts[one + 1];
+    std::partial_sum(starts.begin(), starts.end(), starts.begin());
+    members.resize(n);
+    std::vector<int64_t> at(starts.begin(), starts.end() - 1);
+    for (int64_t i = 0; i < n; ++i) members[at[kind[i]]++] = int32_t(i);
+}
+
+// The lists of the rows that were searched have one row of each kind: makes of them the lists of all rows.
+void Neighbours::give_to_equals() {
+    if (equals_.kind.empty()) return;
+    parallel(n_, threads_, [&](int64_t kind, int) {
+        const int64_t first = equals_.first[kind], begin = equals_.starts[kind], end = equals_.starts[kind + 1];
+        std::vector<float> own(d_);
+        float itself;
+        const int32_t one = int32_t(first);
+        loops().widen(vectors_, first, own.data());
+        loops().dots(own.data(), vectors_, &one, 1, &itself);
+        std::vector<Candidate> kinds{{itself, one}}, all;
+        for (int64_t e = 0; e < k_; ++e)
+            kinds.push_back({similarities_[first * width_ + e], ids_[first * width_ + e]});
+        std::sort(kinds.begin(), kinds.end(), better);
+        for (const Candidate& some : kinds) {
+            if (int64_t(all.size()) > width_ && some.score < all.back().score) break;
+            const int64_t from = equals_.starts[equals_.kind[some.id]], to = equals_.starts[equals_.kind[some.id] + 1];
+            for (int64_t e = from; e < std::min(to, from + width_ + 1); ++e) all.push_back({some.score, equals_.members[e]});
+        }
+        std::sort(all.begin(), all.end(), better);
+        for (int64_t member = begin; member < end; ++member) {
+            const int32_t row = equals_.members[member];
+            int64_t to = row * width_;
+            for (size_t c = 0; c < all.size() && to < (row + 1) * width_; ++c) {
+                if (all[c].id == row) continue;
+                ids_[to] = all[c].id;
+                similarities_[to++] = all[c].score;
+            }
+        }
+    });
+}
+
 // -- all rows against all ---------------------------------------------------------------------------------------------
 
-Neighbours::Neighbours(const Rows& vectors, int64_t k, Packing packing, double deviations, int64_t memory, int threads,
-                       int32_t* ids, float* similarities)
+Neighbours::Neighbours(const Rows& vectors, int64_t k, int64_t memory, int threads, int32_t* ids, float* similarities)
     : vectors_(vectors),
-      n_(vectors.n),
+      equals_(vectors, k, threads),
+      width_(k),
+      n_(int64_t(equals_.first.size())),
       d_(vectors.d),
-      k_(k),
-      packing_(loops().low_precision ? packing : Packing::float32),
+      k_(std::min(k, n_ - 1)),
+      packing_(loops().low_precision ? Packing::int8 : Packing::float32),
       threads_(threads),
       ids_(ids),
       similarities_(similarities),
-      rounding_(packing_, vectors, deviations, threads),
-      order_(n_),
+      rounding_(packing_, vectors, threads),
+      order_(equals_.first.begin(), equals_.first.end()),
       spare_size_(std::max<int64_t>(64, k / 2)),
       scratch_(threads) {
-    std::iota(order_.begin(), order_.end(), int64_t(0));
     std::shuffle(order_.begin(), order_.end(), std::mt19937_64(0));
     const int64_t row_bytes = spare_size_ * int64_t(sizeof(Candidate)) + 16;
     band_ = std::clamp<int64_t>(memory / row_bytes, std::min(n_, LEFT_ROWS), n_);
@@ -144,14 +206,19 @@ Neighbours::Neighbours(const Rows& vectors, int64_t k, Packing packing, double d
 }
 
 int64_t Neighbours::step() {
-    if (at_ >= n_) return n_;
+    if (at_ >= n_ || k_ == 0) {
+        if (!given_) give_to_equals();
+        given_ = true;
+        return vectors_.n;
+    }
     if (at_ == band_end_) start_band();
     std::vector<int32_t> places(std::min(band_end_ - at_, LEFT_ROWS));
     std::iota(places.begin(), places.end(), int32_t(at_ - band_begin_));
     search(places, true);
     at_ += int64_t(places.size());
     if (at_ == band_end_) finish_band();
-    return at_;
+    if (at_ < n_) return at_;
+    return step();
 }
 
 void Neighbours::start_band() {
@@ -265,16 +332,20 @@ void Neighbours::push(int64_t place, const Candidate* some, int64_t count, int64
         std::atomic_flag& lock;
         ~Held() { lock.clear(std::memory_order_release); }
     } held{state.lock};
+    const auto counts = [&](const Candidate& one) {
+        const float threshold = state.threshold.load(std::memory_order_relaxed);
+        return one.score > threshold || (one.score == threshold && one.id <= state.last);
+    };
     for (const Candidate* one = some; one < some + count; ++one) {
-        if (one->score < state.threshold.load(std::memory_order_relaxed)) continue;
+        if (!counts(*one)) continue;
         if (state.count >= most) {
             compact(place, rank, scratch);
-            if (one->score < state.threshold.load(std::memory_order_relaxed)) continue;
+            if (!counts(*one)) continue;
         }
         const int64_t at = state.count++;
         if (at < k_) {
-            ids_[row * k_ + at] = one->id;
-            similarities_[row * k_ + at] = one->score;
+            ids_[row * width_ + at] = one->id;
+            similarities_[row * width_ + at] = one->score;
         } else {
             spare_[place * spare_size_ + at - k_] = *one;
         }
@@ -284,43 +355,47 @@ void Neighbours::push(int64_t place, const Candidate* some, int64_t count, int64
 // Keeps the best `rank` candidates: k of them, or as many as are guessed to hold those of the k best that were seen.
 void Neighbours::compact(int64_t place, int64_t rank, Scratch& scratch) {
     State& state = states_[place];
-    std::vector<Candidate>& candidates = scratch.candidates;
-    load(place, candidates);
-    const float threshold = at_rank(candidates, rank);
-    candidates.resize(rank);
-    state.threshold.store(threshold, std::memory_order_relaxed);
-    if (rank < k_) state.guess = threshold;
-    save(place, candidates);
+    std::vector<uint64_t>& keys = scratch.keys;
+    load(place, keys);
+    const uint64_t last = at_rank(keys, rank);
+    keys.resize(rank);
+    state.threshold.store(score_of(last), std::memory_order_relaxed);
+    state.last = id_of(last);
+    if (rank < k_) state.guess = last;
+    save(place, keys);
 }
 
-void Neighbours::load(int64_t place, std::vector<Candidate>& to) const {
-    const int64_t row = order_[band_begin_ + place];
-    to.clear();
-    for (int64_t c = 0; c < states_[place].count; ++c)
-        to.push_back(c < k_ ? Candidate{similarities_[row * k_ + c], ids_[row * k_ + c]}
-                            : spare_[place * spare_size_ + c - k_]);
+void Neighbours::load(int64_t place, std::vector<uint64_t>& to) const {
+    const int64_t row = order_[band_begin_ + place], count = states_[place].count;
+    to.resize(count);
+    for (int64_t c = 0; c < std::min(count, k_); ++c)
+        to[c] = key_of(similarities_[row * width_ + c], ids_[row * width_ + c]);
+    for (int64_t c = k_; c < count; ++c) {
+        const Candidate& one = spare_[place * spare_size_ + c - k_];
+        to[c] = key_of(one.score, one.id);
+    }
 }
 
-void Neighbours::save(int64_t place, const std::vector<Candidate>& from) {
+void Neighbours::save(int64_t place, const std::vector<uint64_t>& from) {
     const int64_t row = order_[band_begin_ + place], count = int64_t(from.size());
     states_[place].count = int32_t(count);
     for (int64_t c = 0; c < std::min(count, k_); ++c) {
-        ids_[row * k_ + c] = from[c].id;
-        similarities_[row * k_ + c] = from[c].score;
+        ids_[row * width_ + c] = id_of(from[c]);
+        similarities_[row * width_ + c] = score_of(from[c]);
     }
-    for (int64_t c = k_; c < count; ++c) spare_[place * spare_size_ + c - k_] = from[c];
+    for (int64_t c = k_; c < count; ++c) spare_[place * spare_size_ + c - k_] = {score_of(from[c]), id_of(from[c])};
 }
 
 // Leaves the k best of a row in order; returns whether they are, which they are not if a guess was too high.
 bool Neighbours::finish_row(int64_t place, Scratch& scratch) {
-    std::vector<Candidate>& candidates = scratch.candidates;
+    std::vector<uint64_t>& keys = scratch.keys;
     const State& state = states_[place];
     if (state.count < k_) return false;
-    load(place, candidates);
-    const float last = at_rank(candidates, k_);
-    candidates.resize(k_);
-    std::sort(candidates.begin(), candidates.end(), better);
-    save(place, candidates);
+    load(place, keys);
+    const uint64_t last = at_rank(keys, k_);
+    keys.resize(k_);
+    std::sort(keys.begin(), keys.end(), best_first);
+    save(place, keys);
     return last >= state.guess;
 }
 
@@ -342,141 +417,14 @@ void Neighbours::finish_band() {
         again.push_back(int32_t(place));
         State& state = states_[place];
         state.count = 0;
-        state.guess = NOTHING;
+        state.last = std::numeric_limits<int32_t>::max();
+        state.guess = 0;
         state.threshold.store(NOTHING, std::memory_order_relaxed);
     }
     again_total_ += int64_t(again.size());
     for (size_t first = 0; first < again.size(); first += LEFT_ROWS)
         search({again.begin() + first, again.begin() + std::min(again.size(), first + LEFT_ROWS)}, false);
     if (!again.empty()) finish();
-}
-
-// -- a few queries ----------------------------------------------------------------------------------------------------
-
-Compressed::Compressed(const Rows& vectors, double deviations, int threads)
-    : n(vectors.n),
-      d(vectors.d),
-      packing_(loops().low_precision ? Packing::int8 : Packing::float32),
-      deviations_(deviations) {
-    std::vector<int64_t> all(n);
-    std::iota(all.begin(), all.end(), int64_t(0));
-    const Rounding rounding(packing_, vectors, deviations, threads);
-    packed_.fill(packing_, vectors, all.data(), n, PANEL, PANEL, loops().strip, rounding, false, threads);
-    longest_ = rounding.longest;
-}
-
-void Compressed::search(const Rows& vectors, const float* queries, int64_t m, int64_t k, int threads, int32_t* ids,
-                        float* similarities) const {
-    if (m == 0) return;
-    const Rows rows{queries, m, d, false};
-    const Rounding rounding(packing_, rows, deviations_, 1);
-    // The bound on what rounding does holds for queries no longer than the rows: longer ones are searched for shorter.
-    if (rounding.longest > longest_ && longest_ > 0) {
-        const float shorter = float(0.999 * longest_ / rounding.longest);
-        std::vector<float> own(queries, queries + m * d);
-        for (float& one : own) one *= shorter;
-        search(vectors, own.data(), m, k, threads, ids, similarities);
-        for (int64_t i = 0; i < m * k; ++i) similarities[i] /= shorter;
-        return;
-    }
-    std::vector<int64_t> all(m);
-    std::iota(all.begin(), all.end(), int64_t(0));
-    const auto unsure = attempt(vectors, rows, all, rounding, true, k, threads, ids, similarities);
-    if (!unsure.empty()) attempt(vectors, rows, unsure, rounding, false, k, threads, ids, similarities);
-}
-
-std::vector<int64_t> Compressed::attempt(const Rows& vectors, const Rows& queries, const std::vector<int64_t>& which,
-                                         const Rounding& rounding, bool guess, int64_t k, int threads, int32_t* ids,
-                                         float* similarities) const {
-    const Loops& l = loops();
-    // As many groups of eight as are needed, all of one height: the i-th is number i % height of group i / height.
-    const int64_t m = int64_t(which.size()), groups = (m + GROUP - 1) / GROUP;
-    const int height = int((m + groups - 1) / groups);
-    Packed left;
-    left.fill(packing_, queries, which.data(), m, GROUP, height, GROUP, rounding, false, 1);
-
-    // Scores are upper bounds here; the least that they can stand for is lower by both offsets, twice. Nothing below the
-    // `rank`-th best of what the candidates are at least can be among the `rank` best.
-    const auto least = [&](int64_t i, int64_t rank, const std::vector<Candidate>& candidates,
-                           std::vector<Candidate>& scratch) {
-        scratch = candidates;
-        for (Candidate& one : scratch) one.score -= 2 * (rounding.offsets[which[i]] + packed_.offsets[one.id]);
-        return at_rank(scratch, rank);
-    };
-
-    // Each thread has a part of the rows, and candidates of its own. It visits them in strides, as rows that lie
-    // together are alike and what was seen is to be a sample.
-    const int64_t strips = (n + l.strip - 1) / l.strip, parts = std::min<int64_t>(threads, strips);
-    std::vector<std::vector<std::vector<Candidate>>> found(parts, std::vector<std::vector<Candidate>>(m));
-    std::vector<std::vector<float>> thresholds(parts, std::vector<float>(groups * GROUP, NEVER));
-    const auto slot_of = [&](int64_t i) { return i / height * GROUP + i % height; };
-    parallel(parts, threads, [&](int64_t part, int) {
-        std::vector<std::vector<Candidate>>& mine = found[part];
-        std::vector<Candidate> scratch;
-        std::vector<float>& reach = thresholds[part];
-        const std::vector<float> never(l.strip, NEVER);
-        std::vector<int64_t> full(m, 0);
-        for (int64_t i = 0; i < m; ++i) reach[slot_of(i)] = NOTHING;
-        constexpr int64_t AT_ONCE = TILE_ROWS / GROUP;  // groups
-        std::vector<Hit> hits(TILE_ROWS * l.strip);
-        const int64_t begin = strips * part / parts, count = strips * (part + 1) / parts - begin;
-        int64_t stride = count * 618 / 1000 + 1;
-        while (std::gcd(stride, count) != 1) ++stride;
-        for (int64_t turn = 0; turn < count; ++turn) {
-            const int64_t strip = begin + turn * stride % count;
-            const int64_t rank = guess ? guessed_rank(k, (turn + 1) * l.strip, n, OF_STRIPS) : k;
-            Block right = packed_.from(strip * l.strip);
-            right.thresholds = never.data();
-            // The next strip is fetched while this one is scanned.
-            const uint32_t* next = packed_.from((begin + (turn + 1) * stride % count) * l.strip).words;
-            for (int64_t w = 0; w < l.strip * packed_.words_of_row; w += 16) __builtin_prefetch(next + w, 0, 2);
-            for (int64_t group = 0; group < groups; group += AT_ONCE) {
-                Block some = left.from(group * GROUP);
-                some.thresholds = reach.data() + group * GROUP;
-                const int taken = int(std::min(groups - group, AT_ONCE));
-                const size_t met = l.scan(packing_, packed_.words_of_row, taken, height, some, right, hits.data());
-                for (size_t h = 0; h < met; ++h) {
-                    const int64_t slot = group * GROUP + hits[h].row, j = strip * l.strip + hits[h].column;
-                    if (j >= n || hits[h].score < reach[slot]) continue;
-                    const int64_t i = slot / GROUP * height + slot % GROUP;
-                    mine[i].push_back({hits[h].score, int32_t(j)});
-                    if (int64_t(mine[i].size()) < std::max(full[i], 2 * rank + 16)) continue;
-                    reach[slot] = std::max(reach[slot], least(i, rank, mine[i], scratch));
-                    drop_below(reach[slot], mine[i]);
-                    full[i] = 2 * int64_t(mine[i].size());
-                }
-            }
-        }
-    });
-
-    std::vector<char> sure(m, 0);
-    parallel(m, threads, [&](int64_t i, int) {
-        std::vector<Candidate> candidates, scratch;
-        float reach = NOTHING;
-        for (int64_t part = 0; part < parts; ++part) {
-            candidates.insert(candidates.end(), found[part][i].begin(), found[part][i].end());
-            reach = std::max(reach, thresholds[part][slot_of(i)]);
-        }
-        if (int64_t(candidates.size()) < k) return;
-        drop_below(least(i, k, candidates, scratch), candidates);
-        std::vector<int32_t> rows(candidates.size());
-        std::vector<float> scores(candidates.size());
-        for (size_t c = 0; c < candidates.size(); ++c) rows[c] = candidates[c].id;
-        l.dots(static_cast<const float*>(queries.data) + which[i] * d, vectors, rows.data(), int64_t(rows.size()),
-               scores.data());
-        for (size_t c = 0; c < candidates.size(); ++c) candidates[c].score = scores[c];
-        at_rank(candidates, k);
-        std::sort(candidates.begin(), candidates.begin() + k, better);
-        sure[i] = !guess || candidates[k - 1].score >= reach;
-        for (int64_t c = 0; c < k; ++c) {
-            ids[which[i] * k + c] = candidates[c].id;
-            similarities[which[i] * k + c] = candidates[c].score;
-        }
-    });
-    std::vector<int64_t> unsure;
-    for (int64_t i = 0; i < m; ++i)
-        if (!sure[i]) unsure.push_back(which[i]);
-    return unsure;
 }
 
 }  // namespace manifind

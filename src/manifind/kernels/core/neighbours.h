@@ -5,7 +5,9 @@
 // becomes a candidate if the true score reaches it. No neighbour is lost that way: exactness does not depend on luck.
 // Rows are visited in random order, so that what was seen so far is a sample: from it a threshold is guessed that lets
 // few through from the beginning. At the end it is checked that no guess was too high; rows for which one was are
-// searched again without guessing.
+// searched again without guessing. Equal scores are ordered by id, so that lists do not depend on the number of threads.
+//
+// Where more than k rows are the same, bit for bit, one of them is searched for all.
 #pragma once
 
 #include <atomic>
@@ -29,9 +31,7 @@ struct Rounding {
     std::vector<float> scales;
     // Of each row; the product of two rows is off by the sum of theirs at most.
     std::vector<float> offsets;
-    double longest;  // length of a row
-    // With `deviations` > 0, so many standard deviations instead, if errors are spread evenly over the dimensions.
-    Rounding(Packing packing, const Rows& vectors, double deviations, int threads);
+    Rounding(Packing packing, const Rows& vectors, int threads);
 };
 
 // Rows packed for `scan`, with what goes with them.
@@ -48,13 +48,21 @@ struct Packed {
     Block from(int64_t row) const;
 };
 
+// Rows that are the same, if there are more than `many` of them anywhere; else every row is by itself.
+struct Equals {
+    std::vector<int32_t> first;     // of each kind the first row, ascending
+    std::vector<int32_t> kind;      // of each row; empty where every row is by itself
+    std::vector<int64_t> starts;    // the rows of a kind: members[starts[kind]] …, ascending
+    std::vector<int32_t> members;
+    Equals(const Rows& vectors, int64_t many, int threads);
+};
+
 class Neighbours {
    public:
-    // With `deviations` > 0 not quite exact: see `Rounding`.
-    Neighbours(const Rows& vectors, int64_t k, Packing packing, double deviations, int64_t memory, int threads,
-               int32_t* ids, float* similarities);
+    Neighbours(const Rows& vectors, int64_t k, int64_t memory, int threads, int32_t* ids, float* similarities);
     // Does a part of the work; returns how many rows are done.
     int64_t step();
+    // Of the rows, those that were searched a second time.
     int64_t searched_again() const { return again_total_; }
 
    private:
@@ -62,7 +70,8 @@ class Neighbours {
     struct Scratch {
         Packed right;
         std::vector<Hit> hits;
-        std::vector<Candidate> candidates, row_candidates;
+        std::vector<Candidate> row_candidates;
+        std::vector<uint64_t> keys;  // of the candidates of one row
         std::vector<int32_t> met, counts;  // the rows of the right that each row of a tile is scored with
         std::vector<float> scores, row_thresholds;
         // Candidates of the rows of the right, some of each, until they are pushed together.
@@ -76,53 +85,37 @@ class Neighbours {
                     int64_t seen, Scratch& scratch);
     void push(int64_t place, const Candidate* some, int64_t count, int64_t rank, Scratch& scratch);
     void compact(int64_t place, int64_t rank, Scratch& scratch);
-    void load(int64_t place, std::vector<Candidate>& to) const;
-    void save(int64_t place, const std::vector<Candidate>& from);
+    void load(int64_t place, std::vector<uint64_t>& to) const;
+    void save(int64_t place, const std::vector<uint64_t>& from);
     bool finish_row(int64_t place, Scratch& scratch);
+    void give_to_equals();
 
     // A row of the band. Its candidates: the first k in the lists that are returned, the others in `spare_`.
     struct State {
         std::atomic<float> threshold{-std::numeric_limits<float>::infinity()};
-        float guess = -std::numeric_limits<float>::infinity();
+        int32_t last = std::numeric_limits<int32_t>::max();  // of those that score as the threshold, the last id that counts
+        uint64_t guess = 0;  // the key of the last that was guessed to count
         int32_t count = 0;
         std::atomic_flag lock = ATOMIC_FLAG_INIT;
     };
 
     const Rows vectors_;
-    const int64_t n_, d_, k_;
+    const Equals equals_;
+    const int64_t width_;      // of the lists that are returned
+    const int64_t n_, d_, k_;  // rows that are searched, by each other
     const Packing packing_;
     int threads_;
     int32_t* ids_;
     float* similarities_;
     Rounding rounding_;
     std::vector<int64_t> order_;  // place -> row
+    bool given_ = false;          // to the equals
     // Rows whose candidates are held at a time are a band of the order; places count from its beginning.
     int64_t band_begin_ = 0, band_end_ = 0, band_ = 0, at_ = 0, spare_size_ = 0, block_ = 0, again_total_ = 0;
     std::vector<Candidate> spare_;
     std::unique_ptr<State[]> states_;
     Packed left_;
     std::vector<Scratch> scratch_;
-};
-
-// Rows in int8 for searching queries in them, with exact scoring of what it finds. Thresholds are guessed from a sample
-// of the rows, as above, and so are the queries searched again for which a guess was too high.
-class Compressed {
-   public:
-    Compressed(const Rows& vectors, double deviations, int threads);
-    // `vectors` are the rows that it was made from: they are not kept.
-    void search(const Rows& vectors, const float* queries, int64_t m, int64_t k, int threads, int32_t* ids,
-                float* similarities) const;
-    const int64_t n, d;
-
-   private:
-    // Searches some of the queries; returns those for which a guess was too high.
-    std::vector<int64_t> attempt(const Rows& vectors, const Rows& queries, const std::vector<int64_t>& which,
-                                 const Rounding& rounding, bool guess, int64_t k, int threads, int32_t* ids,
-                                 float* similarities) const;
-    const Packing packing_;
-    const double deviations_;
-    double longest_ = 0;
-    Packed packed_;
 };
 
 }  // namespace manifind

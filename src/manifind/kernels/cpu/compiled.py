@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from manifind.errors import Damaged
 from manifind.kernels.backend import SCRATCH, Solution
 from manifind.kernels.cpu.core import core
 from manifind.kernels.cpu.local import Divided, Division, divided
@@ -89,7 +90,10 @@ class CompiledRows:
         """Make the compressed twin now, n · d bytes, which the first search otherwise does."""
         with self._compressing:
             if self.compressed is None:
-                self.compressed = core.CompressedRows(self.vectors, 0.0, thread_count())
+                try:
+                    self.compressed = core.CompressedRows(self.vectors, thread_count())
+                except ValueError as error:  # what was given was looked at: only a file can bring such
+                    raise Damaged(f"{error}; restore what was saved, or save it again.") from error
             return self.compressed
 
     def nearest(
@@ -99,12 +103,10 @@ class CompiledRows:
         ids, scores = np.empty((len(queries), k), np.int32), np.empty((len(queries), k), np.float32)
         if len(queries) and k:
             given = np.ascontiguousarray(queries, np.float32)
-            if among is None:
-                self.compress().search(self.vectors, given, thread_count(), ids, scores)
-            else:
-                from manifind.kernels.cpu.portable import FaissRows
-
-                return FaissRows(self.vectors).nearest(given, k, among=among, memory=memory)
+            rows = None if among is None else np.ascontiguousarray(among, np.int32)
+            # Without products of eight bits a compressed row takes four bytes a value: it is made as it is come to.
+            search = self.compress().search if core.low_precision() else core.nearest
+            search(self.vectors, given, rows, memory, thread_count(), ids, scores)
         return ids, scores
 
     def nearest_others(
@@ -116,9 +118,7 @@ class CompiledRows:
         once, and with less nearly twice.
         """
         ids, scores = self._lists(k)
-        return _stepped(
-            core.NeighbourSearch(self.vectors, "int8", 0.0, memory, thread_count(), ids, scores), ids, scores, progress
-        )
+        return _stepped(core.NeighbourSearch(self.vectors, memory, thread_count(), ids, scores), ids, scores, progress)
 
     def descend(self, k: int, *, seed: int = 0, progress: Progress | None = None) -> tuple[IntArray, FloatArray]:
         """Find nearly the `k` most similar other rows of each row by NN-Descent (``core/descent.h``).

@@ -1,0 +1,241 @@
+"""How well geometry verifies, how quickly, and in how many bytes.
+
+    python benchmarks/geometry.py [--oxford PHOTOS] [--holidays PHOTOS] [--scenes COUNT] [--kinds sift xfeat] [--json]
+
+Limits are chosen on Oxford5k and reported on the others. The photos are not part of the repository:
+``docs/geometry.md`` says where they are from. What is printed for each collection and kind:
+
+verified   precision and recall of "verified", by how many matching points are asked for, over pairs of a query and a
+           photo. Oxford5k: two queries of each building and the first 120 photos by R-match, so that the false ones are
+           those that look most alike. Holidays: each group's first photo and its others, and photos of other groups.
+           Scenes: each object's queries and all scenes
+overlap    intersection over union of the tight box with the truth, of verified scenes
+strangers  pairs of photos of different groups of Holidays that are verified, of so many
+turned     how many matching points are left when a photo is turned
+cost       milliseconds of one thread to extract, to unpack and verify, and bytes kept
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+from threadpoolctl import threadpool_limits
+
+import oxford5k_data
+from manifind.demo.scenes import make_scenes
+from manifind.describe import read_photo
+from manifind.geometry import KINDS, LIMITS, Features, extract, pack, unpack, verify, verify_many
+from manifind.index.verify import PHOTO_FEATURES, QUERY_FEATURES
+from manifind.types import Box
+
+ASKED = {"sift": (4, 5, 6, 7, 8, 10, 15, 20), "xfeat": (10, 15, 20, 25, 30, 40)}
+STRANGERS = 10_000
+TURNS = (0, 45, 90, 180)
+
+
+@dataclass(frozen=True)
+class Pair:
+    query: Path
+    box: Box | None
+    photo: Path
+    shows: bool
+    truth: Box | None = None
+
+
+def oxford(photos: Path, most: int = 120) -> list[Pair]:
+    """Pairs of two queries of each building and the photos that R-match finds first, without junk and the query."""
+    protocol = oxford5k_data.oxford5k()
+    names = json.loads((oxford5k_data.FOLDER / "names.json").read_text())
+    truth = json.loads((oxford5k_data.FOLDER / "ground_oxford5k.json").read_text())
+    starts = np.searchsorted(protocol.image_of, np.arange(len(names)))
+    pairs = []
+    for number, key in enumerate(sorted(truth)):
+        if number % 5 not in (0, 2):
+            continue
+        similar = protocol.queries[number] @ np.asarray(protocol.vectors, np.float32).T
+        scores = np.maximum.reduceat(similar, starts, axis=1).sum(axis=0)
+        asked = truth[key]
+        own = asked["name"].removeprefix("oxc1_")
+        for image in np.argsort(-scores)[:most].tolist():
+            name = names[image]
+            if name != own and name not in asked["junk"]:
+                shows = name in asked["good"] or name in asked["ok"]
+                pairs.append(Pair(photos / f"{own}.jpg", tuple(asked["box"]), photos / f"{name}.jpg", shows))
+    return pairs
+
+
+def holidays(photos: Path, others: int = 5) -> list[Pair]:
+    """Pairs of each group's first photo with the group's others, and with some photos of other groups."""
+    files = sorted(photos.glob("*.jpg"))
+    numbers = np.random.default_rng(0)
+    pairs = []
+    for query in files:
+        if not query.stem.endswith("00"):
+            continue
+        group = query.stem[:4]
+        pairs += [Pair(query, None, file, True) for file in files if file.stem[:4] == group and file != query]
+        strangers = [file for file in files if file.stem[:4] != group]
+        pairs += [Pair(query, None, strangers[i], False) for i in numbers.choice(len(strangers), others, replace=False)]
+    return pairs
+
+
+def planted(count: int, folder: Path) -> list[Pair]:
+    """Pairs of the demo's queries and its scenes."""
+    made = make_scenes(folder, scenes=count)
+    return [
+        Pair(made.queries_folder / q.file, q.box, made.folder / s.file, q.shows == s.shows, s.box)
+        for q in made.queries
+        for s in made.truth
+    ]
+
+
+class Kept:
+    """Features of photos as an index would keep them, and of queries, extracted once."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.seconds: list[float] = []
+        self._photos: dict[Path, tuple[Any, int, int]] = {}
+        self._queries: dict[tuple[Path, Box | None], Features] = {}
+
+    def photo(self, file: Path) -> Features:
+        if file not in self._photos:
+            read = read_photo(file, long_side=KINDS[self.kind].long_side)
+            before = time.thread_time()
+            features = extract(read.pixels, kind=self.kind, most=PHOTO_FEATURES)
+            self.seconds.append(time.thread_time() - before)
+            self._photos[file] = pack(features), read.width, read.height
+        return unpack(*self._photos[file], self.kind)
+
+    def query(self, file: Path, box: Box | None) -> Features:
+        if (file, box) not in self._queries:
+            self._queries[file, box] = extract(read_photo(file).pixels, box, kind=self.kind, most=QUERY_FEATURES)
+        return self._queries[file, box]
+
+
+def verified(pairs: Sequence[Pair], kept: Kept) -> dict[str, Any]:
+    """Return precision and recall by how many matching points are asked for, and how well boxes meet the truth."""
+    asked = ASKED[kept.kind]
+    limits = replace(LIMITS[kept.kind], inliers=asked[0])
+    inliers, overlaps, seconds = [], [], []
+    for pair in pairs:
+        query, photo = kept.query(pair.query, pair.box), kept.photo(pair.photo)
+        before = time.thread_time()
+        verdict = verify(query, photo, pair.box, limits=limits)
+        seconds.append(time.thread_time() - before)
+        inliers.append(verdict.inliers)
+        if pair.shows and pair.truth is not None and verdict.inliers >= LIMITS[kept.kind].inliers:
+            overlaps.append(overlap(verdict.instances[0].box, pair.truth))
+    shows, found = np.array([pair.shows for pair in pairs]), np.array(inliers)
+    table = {
+        least: {
+            "precision": float(shows[found >= least].mean()) if (found >= least).any() else 1.0,
+            "recall": float((found[shows] >= least).mean()),
+        }
+        for least in asked
+    }
+    result: dict[str, Any] = {"pairs": len(pairs), "of_them_right": int(shows.sum()), "verified": table}
+    result["ms_a_pair"] = 1000 * float(np.mean(seconds))
+    return result | ({"overlap": float(np.mean(overlaps))} if overlaps else {})
+
+
+def overlap(a: Sequence[float], b: Sequence[float]) -> float:
+    width, height = min(a[2], b[2]) - max(a[0], b[0]), min(a[3], b[3]) - max(a[1], b[1])
+    both = max(0.0, width) * max(0.0, height)
+    return both / ((a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - both)
+
+
+def strangers(photos: Path, kept: Kept, count: int) -> dict[str, Any]:
+    """Return how many pairs of photos of different groups are verified, and which."""
+    files = sorted(photos.glob("*.jpg"))
+    numbers = np.random.default_rng(1)
+    false, done = [], 0
+    while done < count:
+        query = files[numbers.integers(len(files))]
+        others = [files[i] for i in numbers.choice(len(files), 50, replace=False)]
+        others = [file for file in others if file.stem[:4] != query.stem[:4]]
+        verdicts = verify_many(kept.query(query, None), [kept.photo(file) for file in others])
+        false += [(query.stem, file.stem) for file, one in zip(others, verdicts, strict=True) if one.verified]
+        done += len(others)
+    return {"pairs": done, "verified": false}
+
+
+def turned(files: Sequence[Path], kind: str) -> dict[int, float]:
+    """Return the mean number of matching points of photos and themselves turned, by degrees."""
+    counts: dict[int, list[int]] = {turn: [] for turn in TURNS}
+    for file in files:
+        photo = Image.fromarray(read_photo(file).pixels)
+        photo.thumbnail((640, 640))
+        query = extract(np.asarray(photo), kind=kind, most=QUERY_FEATURES)
+        for turn in TURNS:
+            made = np.asarray(photo.rotate(turn, Image.Resampling.BICUBIC, expand=True))
+            counts[turn].append(verify(query, extract(made, kind=kind, most=PHOTO_FEATURES)).inliers)
+    return {turn: float(np.mean(some)) for turn, some in counts.items()}
+
+
+def cost(pairs: Sequence[Pair], kept: Kept, count: int = 50) -> dict[str, float]:
+    """Return milliseconds of one thread for 50 photos of one query, unpacked and verified: the median of queries."""
+    seconds = []
+    for query in list(dict.fromkeys((pair.query, pair.box) for pair in pairs))[:10]:
+        files = [pair.photo for pair in pairs if (pair.query, pair.box) == query][:count]
+        asked = kept.query(*query)
+        rows = [(kept.photo(file), kept._photos[file])[1] for file in files]
+        before = time.thread_time()
+        verify_many(asked, [unpack(*row, kept.kind) for row in rows], query[1])
+        seconds.append((time.thread_time() - before) / len(files) * count)
+    sizes = [rows.nbytes for rows, _, _ in kept._photos.values()]
+    return {
+        "ms_to_extract_a_photo": 1000 * float(np.mean(kept.seconds)),
+        "ms_to_verify_50_median": 1000 * float(np.median(seconds)),
+        "ms_to_verify_50_worst": 1000 * float(np.max(seconds)),
+        "bytes_mean": float(np.mean(sizes)),
+        "bytes_most": float(np.max(sizes)),
+    }
+
+
+def measure(arguments: argparse.Namespace, kind: str, scenes: Path) -> Iterator[tuple[str, Any]]:
+    kept = Kept(kind)
+    if arguments.oxford:
+        pairs = oxford(arguments.oxford)
+        yield "Oxford5k (limits chosen here)", verified(pairs, kept)
+        yield "cost on Oxford5k", cost(pairs, kept)
+    if arguments.holidays:
+        yield "Holidays", verified(holidays(arguments.holidays), kept)
+        yield "strangers of Holidays", strangers(arguments.holidays, kept, arguments.strangers)
+        yield "turned", turned(sorted(arguments.holidays.glob("*00.jpg"))[:20], kind)
+    if arguments.scenes:
+        yield "scenes", verified(planted(arguments.scenes, scenes), kept)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--oxford", type=Path, help="the folder of Oxford5k's photos")
+    parser.add_argument("--holidays", type=Path, help="the folder of Holidays' photos")
+    parser.add_argument("--scenes", type=int, default=0, help="how many of the demo's scenes")
+    parser.add_argument("--strangers", type=int, default=STRANGERS)
+    parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    if not (arguments.oxford or arguments.holidays or arguments.scenes):
+        sys.exit("nothing to measure on; give --scenes 100, or folders of photos.")
+    result: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder, threadpool_limits(1):
+        for kind in arguments.kinds:
+            for name, measured in measure(arguments, kind, Path(folder)):
+                result.setdefault(kind, {})[name] = measured
+                if not arguments.json:
+                    print(kind, name, json.dumps(measured), flush=True)
+    if arguments.json:
+        json.dump(result, sys.stdout, indent=1)
+
+
+if __name__ == "__main__":
+    main()

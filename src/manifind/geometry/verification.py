@@ -1,0 +1,181 @@
+"""Two photos -> whether one shows the object of the other, where, and by how many matching points.
+
+Features are matched, one map is found that as many pairs as possible agree with, and the photo is verified where enough
+do. The map takes the four corners of the query's box to the object's outline in the photo. What the outline covers is
+then set aside and the rest of the photo is looked at again: each instance of the object gets its own outline.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from manifind.errors import InvalidInput
+from manifind.geometry import maps
+from manifind.geometry.extraction import KINDS
+from manifind.geometry.features import Features, check_box
+from manifind.geometry.maps import Map
+from manifind.geometry.matching import Pairs, match
+from manifind.geometry.robust import Matches, find_map
+from manifind.types import Box
+
+INSTANCES = 8
+"""How many instances of an object are looked for in a photo."""
+CENTRAL, INNER = 4, 0.8
+"""How many matching points must lie in the inner part of a box, and how much of its width and height that is: at the
+edge of a box there is more of what is behind the object than of the object."""
+SPREAD = 0.065
+"""How far matching points must be spread over a box: the geometric mean of their standard deviations across and down,
+in parts of its width and height. Points all over it have 0.29."""
+TEXTURE = 20
+"""Features that a query must have before their absence in a photo says anything."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a kind of feature is believed; chosen on Oxford5k (``benchmarks/geometry.py``)."""
+
+    ratio: float
+    """How much nearer than its runner-up a match must be."""
+    tolerances: tuple[float, float]
+    """How far a pair may lie from the map, in parts of the long side of the query's box and of the photo."""
+    inliers: int
+    """How many pairs at places of their own must agree."""
+
+
+LIMITS = {
+    "sift": Limits(ratio=0.94, tolerances=(0.015, 0.01), inliers=6),
+    "xfeat": Limits(ratio=0.95, tolerances=(0.015, 0.01), inliers=15),
+}
+"""By kind."""
+
+
+@dataclass(frozen=True, eq=False)
+class Instance:
+    """One place where a photo shows the object."""
+
+    map: Map
+    """(3, 3): from pixels of the query's photo to pixels of this photo."""
+    outline: npt.NDArray[np.float64]
+    """(4, 2): the corners of the query's box, clockwise from its upper left; parts may lie outside the photo."""
+    box: Box
+    """Round the outline, within the photo."""
+    inliers: int
+    """Matching points at places of their own."""
+    pairs: Pairs
+    """(k, 2): the features that agree, the query's and the photo's, by their places."""
+
+
+@dataclass(frozen=True, eq=False)
+class Verdict:
+    """What geometry says of a photo."""
+
+    verified: bool | None
+    """None where the query has too little texture for a photo without matches to mean anything."""
+    instances: tuple[Instance, ...] = ()
+    """Where the object is, the surest first."""
+
+    @property
+    def inliers(self) -> int:
+        """Matching points of the surest instance."""
+        return self.instances[0].inliers if self.instances else 0
+
+
+def verify(query: Features, photo: Features, box: Box | None = None, *, limits: Limits | None = None) -> Verdict:
+    """Return whether a photo shows the query, and where.
+
+    Parameters
+    ----------
+    query, photo : Features
+        Of the same kind.
+    box : (x0, y0, x1, y1), optional
+        The object in the query's photo, all of it by default.
+    limits : Limits, optional
+        The kind's own by default.
+    """
+    return verify_many(query, [photo], box, limits=limits)[0]
+
+
+def verify_many(
+    query: Features, photos: Sequence[Features], box: Box | None = None, *, limits: Limits | None = None
+) -> list[Verdict]:
+    """Return for each of many photos whether it shows the query, and where."""
+    for photo in photos:
+        if photo.kind != query.kind:
+            raise InvalidInput(f"the query has {query.kind} features and a photo has {photo.kind}; give one kind.")
+    whole = (0.0, 0.0, float(query.width), float(query.height))
+    inside = check_box(box or whole, query.width, query.height)
+    limits = limits or LIMITS[query.kind]
+    otherwise = False if len(query) >= TEXTURE else None
+    verdicts = []
+    for photo in photos:
+        instances = _instances(query, photo, inside, limits)
+        verdicts.append(Verdict(True, instances) if instances else Verdict(otherwise))
+    return verdicts
+
+
+def _instances(query: Features, photo: Features, box: Box, limits: Limits) -> tuple[Instance, ...]:
+    found: list[Instance] = []
+    left = np.arange(len(photo))
+    while len(found) < INSTANCES and len(left) >= limits.inliers:
+        pairs = match(query.descriptors, photo.descriptors[left], ratio=limits.ratio)
+        pairs[:, 1] = left[pairs[:, 1]]
+        one = _instance(query, photo, pairs, box, limits)
+        if one is None or any(_overlap(one, other) > 0.5 for other in found):
+            break
+        found.append(one)
+        left = left[~_covered(one, photo.points[left])]
+    return tuple(sorted(found, key=lambda one: -one.inliers))
+
+
+def _instance(query: Features, photo: Features, pairs: Pairs, box: Box, limits: Limits) -> Instance | None:
+    if len(pairs) < limits.inliers:
+        return None
+    a, b = pairs.T
+    oriented = KINDS[query.kind].oriented
+    matches = Matches(
+        query.points[a],
+        photo.points[b],
+        photo.scales[b] / query.scales[a] if oriented else None,
+        photo.angles[b] - query.angles[a] if oriented else None,
+    )
+    tolerances = (
+        limits.tolerances[0] * max(box[2] - box[0], box[3] - box[1]),
+        limits.tolerances[1] * max(photo.width, photo.height),
+    )
+    agreement = find_map(matches, box, tolerances, least=limits.inliers)
+    if agreement is None or agreement.distinct < limits.inliers:
+        return None
+    if box != (0, 0, query.width, query.height) and not _on_object(matches.a[agreement.inliers], box):
+        return None
+    outline = maps.apply(agreement.map, maps.corners(box))
+    size = np.array([photo.width, photo.height], np.float64)
+    (x0, y0), (x1, y1) = np.clip(outline.min(axis=0), 0, size), np.clip(outline.max(axis=0), 0, size)
+    if x0 >= x1 or y0 >= y1:
+        return None
+    tight = float(x0), float(y0), float(x1), float(y1)
+    return Instance(agreement.map, outline, tight, agreement.distinct, pairs[agreement.inliers])
+
+
+def _on_object(points: npt.NDArray[np.float32], box: Box) -> bool:
+    """Return whether points of a box may well be of the object in it, rather than of what is behind the object."""
+    corner, size = np.array(box[:2]), np.array([box[2] - box[0], box[3] - box[1]])
+    at = (points - corner) / size
+    central = int((np.abs(at - 0.5) < INNER / 2).all(axis=1).sum())
+    return central >= CENTRAL and bool(np.sqrt(at.std(axis=0).prod()) >= SPREAD)
+
+
+def _covered(instance: Instance, points: npt.NDArray[np.float32]) -> npt.NDArray[np.bool_]:
+    """Return which points lie within an instance's outline, which is convex."""
+    sides = np.roll(instance.outline, -1, axis=0) - instance.outline
+    beyond = points[:, None] - instance.outline
+    return np.asarray((sides[:, 0] * beyond[..., 1] - sides[:, 1] * beyond[..., 0] >= 0).all(axis=1))
+
+
+def _overlap(a: Instance, b: Instance) -> float:
+    """Return how much of the smaller of two instances' boxes the other covers."""
+    x0, y0 = max(a.box[0], b.box[0]), max(a.box[1], b.box[1])
+    x1, y1 = min(a.box[2], b.box[2]), min(a.box[3], b.box[3])
+    areas = [(one.box[2] - one.box[0]) * (one.box[3] - one.box[1]) for one in (a, b)]
+    return max(0.0, x1 - x0) * max(0.0, y1 - y0) / max(1e-9, min(areas))

@@ -1,0 +1,193 @@
+"""The first photos of an answer, checked by geometry.
+
+Regions say that a photo shows something like the query. Local features, matched under one map, say that it shows this
+very thing, and where (`manifind.geometry`). `checked` looks at photos, from the features that an index kept of them or
+from their files; `VerifiedAnswer` is an answer that has been looked at: verified photos come first, in the order in
+which they were found, with outline, tight box and the number of matching points.
+
+The line of such an answer rests on geometry. Verified photos stand above it, and so does what scored at least
+`AS_WELL_AS` of what verified photos scored in the mean: a photo from another side, which no map connects with the
+query, is reached by diffusion alone. Where nothing was verified, geometry does not decide, and the line is that of the
+scores.
+"""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from threadpoolctl import threadpool_limits
+
+from manifind.describe import key_to_path, read_photo
+from manifind.errors import Unreadable
+from manifind.geometry import KINDS, Features, Instance, Verdict, extract, pack, unpack, verify
+from manifind.geometry.packing import Packed
+from manifind.index.answer import Answer, Hit, Outline
+from manifind.kernels.threads import thread_count
+from manifind.types import Box
+
+FIRST = 50
+"""How many photos of an answer are looked at."""
+QUERY_FEATURES = 700
+PHOTO_FEATURES = 500
+AS_WELL_AS = 0.5
+"""How much of the mean score of verified photos another photo must reach to stand above the line."""
+
+
+class Kept(NamedTuple):
+    """The features of a photo as an index keeps them."""
+
+    rows: Packed
+    width: int
+    height: int
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What geometry says of one photo."""
+
+    verified: bool | None
+    """None where it cannot say: the query has too little texture, or the photo's file cannot be read."""
+    inliers: int = 0
+    """How many points match under the map of the surest instance."""
+    outline: Outline | None = None
+    """Where the map puts the corners of the query's box."""
+    box: Box | None = None
+    """Round the outline, within the photo."""
+    others: tuple[Outline, ...] = ()
+    """The outlines of the object's further instances."""
+
+
+def checked(
+    pixels: npt.NDArray[np.uint8], box: Box | None, photos: Sequence[Kept | Path], *, kind: str = "sift"
+) -> list[Checked]:
+    """Return what geometry says of each photo.
+
+    Parameters
+    ----------
+    pixels : (h, w, 3) uint8 array
+        The query's photo.
+    box : (x0, y0, x1, y1), optional
+        What is looked for in it.
+    photos : sequence of Kept or Path
+        Features that were kept, or files.
+    kind : str
+        Of local features; those that were kept are of this kind.
+    """
+    query = extract(pixels, box, kind=kind, most=QUERY_FEATURES)
+    look = partial(_look, query, box, kind)
+    threads = min(thread_count(), len(photos))
+    if threads < 2:
+        return [look(photo) for photo in photos]
+    # Each thread has photos of its own; a product of two small matrices gains nothing from more.
+    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(look, photos))
+
+
+def keep(pixels: npt.NDArray[np.uint8], *, kind: str = "sift") -> Kept:
+    """Return what an index keeps of a photo."""
+    features = extract(pixels, kind=kind, most=PHOTO_FEATURES)
+    return Kept(pack(features), features.width, features.height)
+
+
+def _look(query: Features, box: Box | None, kind: str, photo: Kept | Path) -> Checked:
+    if isinstance(photo, Kept):
+        return _checked(verify(query, unpack(*photo, kind), box))
+    try:
+        read = read_photo(photo, long_side=KINDS[kind].long_side)
+    except Unreadable:
+        return Checked(None)
+    features = extract(read.pixels, kind=kind, most=PHOTO_FEATURES).resized(read.width, read.height)
+    return _checked(verify(query, features, box))
+
+
+def _checked(verdict: Verdict) -> Checked:
+    if not verdict.instances:
+        return Checked(verdict.verified)
+    first, *more = verdict.instances
+    x0, y0, x1, y1 = (round(side, 1) for side in first.box)
+    return Checked(True, first.inliers, _outline(first), (x0, y0, x1, y1), tuple(map(_outline, more)))
+
+
+def _outline(instance: Instance) -> Outline:
+    a, b, c, d = ((round(float(x), 1), round(float(y), 1)) for x, y in instance.outline)
+    return a, b, c, d
+
+
+class VerifiedAnswer(Answer):
+    """An answer whose first photos were looked at, the verified ones first.
+
+    Parameters
+    ----------
+    answer : Answer
+    looked_at : mapping of int to Checked
+        What geometry says, by the photos' numbers.
+    """
+
+    def __init__(self, answer: Answer, looked_at: Mapping[int, Checked]) -> None:
+        super().__init__(answer.search, own=answer._own, left_out=answer._left_out, top=len(answer))
+        self._looked_at = looked_at
+        images = answer._images
+        verified = np.array([self._says(image) is True for image in images.tolist()], bool)
+        order = np.argsort(~verified, kind="stable")
+        self._images, self._scores = images[order], answer._scores[order]
+        self.verified = int(verified.sum())
+        """How many photos are verified: so many of the first."""
+        self._scored = answer.likely
+
+    @property
+    def likely(self) -> int | None:
+        """How many of the first hits are believed to show the object: see the module."""
+        others = ~np.isin(self._images[: self.verified], list(self._own))
+        if not others.any():
+            return self._scored
+        least = AS_WELL_AS * float(self._scores[: self.verified][others].mean())
+        below = np.flatnonzero(self._scores[self.verified :] < least)
+        return self.verified + (int(below[0]) if len(below) else len(self) - self.verified)
+
+    def reached(self) -> "VerifiedAnswer":
+        """Return the same answer without the photos that no score reached."""
+        return VerifiedAnswer(super().reached(), self._looked_at)
+
+    def _says(self, image: int) -> bool | None:
+        return self._looked_at[image].verified if image in self._looked_at else None
+
+    def _hit(self, place: int) -> Hit:
+        hit = super()._hit(place)
+        check = self._looked_at.get(hit.image)
+        if check is None or not check.verified:
+            return replace(hit, verified=self._says(hit.image))
+        return replace(hit, verified=True, box=check.box, outline=check.outline, inliers=check.inliers)
+
+
+def verified_answer(
+    answer: Answer,
+    pixels: npt.NDArray[np.uint8],
+    box: Box | None = None,
+    *,
+    first: int = FIRST,
+    kept: Sequence[Kept] | None = None,
+) -> VerifiedAnswer:
+    """Look at the first photos of an answer and return it with what geometry says.
+
+    Parameters
+    ----------
+    answer : Answer
+    pixels, box
+        The query's photo, and what is looked for in it.
+    first : int
+        How many photos are looked at.
+    kept : sequence of Kept, optional
+        The features of all photos of the index by their numbers; without them, the photos' files are read.
+    """
+    state = answer.search.generation
+    images = answer._images[:first].tolist()
+    photos: list[Kept | Path] = [
+        kept[image] if kept is not None else key_to_path(state.manifest.root, state.catalogue[image].key)
+        for image in images
+    ]
+    return VerifiedAnswer(answer, dict(zip(images, checked(pixels, box, photos), strict=True)))

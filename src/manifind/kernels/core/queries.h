@@ -1,0 +1,48 @@
+// The k most similar rows of some queries, exactly.
+//
+// Rows are compressed to int8, once and for all searches or as a search comes to them, and multiplied in strips. A row
+// whose product, plus the most that rounding can be off, reaches the threshold of a query is a candidate; candidates are
+// scored in float32 at the end. Thresholds are guessed from the rows seen so far, which are a sample, and queries for
+// which a guess was too high are searched again without: nothing depends on luck, nor on the number of threads.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "loops.h"
+#include "memory.h"
+
+namespace manifind {
+
+// Strips of rows, packed for `scan`, with what rounding did to each.
+struct Strips {
+    std::vector<uint32_t, OnLines<uint32_t>> words;
+    std::vector<float> scales, errors, lengths;
+    std::vector<int32_t> biases;
+};
+
+class Compressed {
+   public:
+    // With `keep` it holds a byte a value (four where the level has no products of int8), so that a search need not
+    // compress; it throws std::invalid_argument where values are not finite, or huge.
+    Compressed(const Rows& vectors, bool keep, int threads);
+    // `vectors` are the rows that it was made from: they are not kept. Searches among `rows`, which ascend, if they are
+    // given; ids are then places in them. Candidates take about `memory` bytes.
+    void search(const Rows& vectors, const float* queries, int64_t m, const int32_t* rows, int64_t rows_count, int64_t k,
+                int64_t memory, int threads, int32_t* ids, float* similarities) const;
+    const int64_t n, d;
+
+   private:
+    struct Sought;
+    void compress(const Rows& vectors, const int64_t* rows, int count, Strips& to, int64_t strip,
+                  std::vector<float>& row, std::vector<int8_t>& bytes) const;
+    // Searches some of the queries; returns those for which a guess was too high.
+    std::vector<int64_t> attempt(const Sought& sought, const std::vector<int64_t>& which, bool guess) const;
+
+    const Packing packing_;
+    const int words_;
+    const bool kept_;
+    Strips strips_;
+};
+
+}  // namespace manifind

@@ -1,0 +1,56 @@
+import numpy as np
+import pytest
+
+from manifind.errors import InvalidInput
+from manifind.geometry import KINDS, extract
+from tests.geometry.photographs import photograph
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_features_lie_in_the_box_and_have_unit_descriptors(kind: str) -> None:
+    box = (100.0, 50.0, 300.0, 260.0)
+    features = extract(photograph("astronaut.png"), box, kind=kind, most=200)
+    assert 50 < len(features) <= 200
+    assert (features.points >= box[:2]).all()
+    assert (features.points < box[2:]).all()
+    assert features.descriptors.shape == (len(features), KINDS[kind].dimension)
+    np.testing.assert_allclose(np.linalg.norm(features.descriptors, axis=1), 1, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("pixels", [(1, 1), (3, 200), (9, 9), (64, 64)])
+def test_an_even_or_tiny_photo_has_no_features_and_no_error(kind: str, pixels: tuple[int, int]) -> None:
+    assert len(extract(np.full((*pixels, 3), 90, np.uint8), kind=kind)) == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_pixels_give_the_same_features_to_the_bit(kind: str) -> None:
+    first, second = (extract(photograph("coffee.png"), kind=kind) for _ in range(2))
+    for name in ("points", "scales", "angles", "descriptors"):
+        assert getattr(first, name).tobytes() == getattr(second, name).tobytes()
+
+
+def test_points_are_in_pixels_of_the_photo_however_it_is_reduced() -> None:
+    pixels = np.full((900, 1200, 3), 128, np.uint8)
+    pixels[600:640, 900:940] = 255
+    for long_side in (1200, 600, 300):
+        found = extract(pixels, long_side=long_side).points
+        assert np.linalg.norm(found - (919.5, 619.5), axis=1).min() < 4
+
+
+def test_features_are_spread_over_the_photo() -> None:
+    pixels = photograph("rocket.jpg")
+    few = extract(pixels, most=100)
+    cell = np.floor(few.points / (few.width / 4, few.height / 4)).astype(int)
+    crowded = extract(pixels, most=100, cells=1)
+    crowd = np.floor(crowded.points / (few.width / 4, few.height / 4)).astype(int)
+    assert len(np.unique(cell, axis=0)) > len(np.unique(crowd, axis=0))
+
+
+def test_what_is_no_photo_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="uint8"):
+        extract(np.zeros((5, 5, 3)))  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="box"):
+        extract(photograph("coffee.png"), (10, 10, 10, 50))
+    with pytest.raises(InvalidInput, match="kind"):
+        extract(photograph("coffee.png"), kind="surf")

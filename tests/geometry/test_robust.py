@@ -1,0 +1,98 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from manifind.errors import InvalidInput
+from manifind.geometry.robust import Matches, find_map
+from tests.geometry.photographs import Map, mapped, turned
+
+BOX = (0.0, 0.0, 400.0, 300.0)
+TOLERANCES = (5.0, 5.0)
+CORNERS = np.array([[0, 0], [400, 0], [400, 300], [0, 300]], float)
+
+
+def planted(to: Map, degrees: float, scale: float, right: int, wrong: int, *, framed: bool) -> Matches:
+    """Return pairs of which some follow a map, to a pixel, and the others nothing."""
+    numbers = np.random.default_rng(right * 1000 + wrong)
+    a = numbers.uniform((0, 0), (400, 300), (right + wrong, 2))
+    b = mapped(to, a) + numbers.normal(0, 0.7 * min(1, scale), a.shape)
+    b[right:] = numbers.uniform((-300, -300), (900, 900), (wrong, 2))
+    scales = scale * np.exp(numbers.normal(0, 0.15, len(a)))
+    turns = np.deg2rad(degrees) + numbers.normal(0, 0.1, len(a))
+    scales[right:] = np.exp(numbers.uniform(-1.5, 1.5, wrong))
+    turns[right:] = numbers.uniform(-np.pi, np.pi, wrong)
+    mixed = numbers.permutation(len(a))
+    return Matches(
+        a[mixed].astype(np.float32),
+        b[mixed].astype(np.float32),
+        scales[mixed].astype(np.float32) if framed else None,
+        turns[mixed].astype(np.float32) if framed else None,
+    )
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.floats(-180, 180), st.floats(0.3, 3), st.floats(-0.3, 0.3), st.integers(14, 60), st.integers(0, 150))
+def test_the_planted_map_is_found_among_false_pairs(
+    degrees: float, scale: float, shear: float, right: int, wrong: int
+) -> None:
+    to = turned(degrees, scale, (200, 150), (400, 400), shear)
+    found = find_map(planted(to, degrees, scale, right, wrong, framed=True), BOX, TOLERANCES)
+    assert found is not None
+    assert np.linalg.norm(mapped(found.map, CORNERS) - mapped(to, CORNERS), axis=1).max() < 12 * max(1, scale)
+    assert found.distinct >= 0.6 * right
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.floats(-180, 180), st.floats(0.4, 2.5), st.integers(25, 60), st.integers(0, 60))
+def test_the_planted_map_is_found_without_scales_and_angles(
+    degrees: float, scale: float, right: int, wrong: int
+) -> None:
+    to = turned(degrees, scale, (200, 150), (400, 400))
+    found = find_map(planted(to, degrees, scale, right, wrong, framed=False), BOX, TOLERANCES)
+    assert found is not None
+    assert np.linalg.norm(mapped(found.map, CORNERS) - mapped(to, CORNERS), axis=1).max() < 12 * max(1, scale)
+
+
+def test_a_perspective_is_followed_where_enough_pairs_carry_it() -> None:
+    to = turned(20, 1, (200, 150), (400, 400)) @ np.array([[1, 0, 0], [0, 1, 0], [4e-4, -3e-4, 1]])
+    found = find_map(planted(to, 20, 1, 80, 40, framed=True), BOX, TOLERANCES)
+    assert found is not None
+    assert np.linalg.norm(mapped(found.map, CORNERS) - mapped(to, CORNERS), axis=1).max() < 6
+
+
+@pytest.mark.parametrize("framed", [True, False])
+def test_the_same_pairs_give_the_same_map_to_the_bit(framed: bool) -> None:
+    pairs = planted(turned(30, 1.2, (200, 150), (400, 400)), 30, 1.2, 30, 90, framed=framed)
+    first, second = (find_map(pairs, BOX, TOLERANCES) for _ in range(2))
+    assert first is not None
+    assert second is not None
+    assert first.map.tobytes() == second.map.tobytes()
+    assert first.inliers.tolist() == second.inliers.tolist()
+
+
+def test_random_pairs_agree_with_no_map() -> None:
+    worst = 0
+    for wrong in range(50, 150):
+        found = find_map(planted(np.eye(3), 0, 1, 0, wrong, framed=True), BOX, TOLERANCES)
+        worst = max(worst, 0 if found is None else found.distinct)
+    assert worst < 7
+
+
+def test_a_crowd_at_one_spot_is_one_witness() -> None:
+    numbers = np.random.default_rng(0)
+    a, b = (numbers.normal(middle, 0.5, (40, 2)).astype(np.float32) for middle in (100, 200))
+    found = find_map(Matches(a, b, np.ones(40, np.float32), np.zeros(40, np.float32)), BOX, TOLERANCES)
+    assert found is None or found.distinct < 5
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_too_few_pairs_give_no_map(count: int) -> None:
+    points = np.arange(2 * count, dtype=np.float32).reshape(count, 2)
+    assert find_map(Matches(points, points), BOX, TOLERANCES) is None
+
+
+def test_pairs_that_are_no_numbers_are_refused() -> None:
+    points = np.full((5, 2), np.nan, np.float32)
+    with pytest.raises(InvalidInput, match="NaN"):
+        find_map(Matches(points, points), BOX, TOLERANCES)

@@ -1,0 +1,148 @@
+from itertools import permutations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from manifind.errors import InvalidInput
+from manifind.geometry import Features, Verdict, extract, pack, unpack, verify, verify_many
+from tests.geometry.photographs import UNRELATED, Map, mapped, photograph, turned, warped
+
+BOX = (100.0, 20.0, 330.0, 270.0)
+OBJECT = np.array([[100, 20], [330, 20], [330, 270], [100, 270]], float)
+
+
+def query() -> Features:
+    return extract(photograph("astronaut.png"), BOX)
+
+
+def cut() -> np.ndarray:
+    return photograph("astronaut.png")[20:270, 100:330]
+
+
+def scene(to: Map, size: tuple[int, int] = (800, 700)) -> np.ndarray:
+    """Lay the object where the map takes its box, in clutter of other photographs."""
+    clutter = Image.fromarray(photograph("motorcycle_left.png")).resize(size)
+    clutter.paste(Image.fromarray(photograph("coffee.png")).resize((size[0] // 3, size[1] // 3)), (0, 0))
+    return warped(cut(), to @ turned(0, 1, (0, 0), (100, 20)), size, np.asarray(clutter))
+
+
+def farthest(verdict: Verdict, to: Map) -> float:
+    """Return how far the worst corner of the outline is from where the map takes it."""
+    return float(np.linalg.norm(verdict.instances[0].outline - mapped(to, OBJECT), axis=1).max())
+
+
+@pytest.mark.parametrize("degrees", [0, 45, 90, 135, 180, 270])
+def test_an_object_is_found_however_it_is_turned(degrees: float) -> None:
+    to = turned(degrees, 0.9, (215, 145), (500, 400))
+    verdict = verify(query(), extract(scene(to)), BOX)
+    assert verdict.verified
+    assert farthest(verdict, to) < 6
+    assert len(verdict.instances) == 1
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.floats(-180, 180), st.floats(0.7, 1.6), st.floats(-0.25, 0.25), st.floats(350, 450), st.floats(320, 400))
+def test_the_outline_is_where_the_object_was_laid(
+    degrees: float, scale: float, shear: float, x: float, y: float
+) -> None:
+    to = turned(degrees, scale, (215, 145), (x, y), shear)
+    verdict = verify(query(), extract(scene(to), most=1500), BOX)
+    assert verdict.verified
+    assert farthest(verdict, to) < 10 * max(1, scale)
+
+
+def test_a_half_hidden_object_keeps_its_whole_outline() -> None:
+    to = turned(15, 1.1, (215, 145), (450, 380))
+    pixels = scene(to).copy()
+    pixels[:, 470:] = np.asarray(Image.fromarray(photograph("grass.png")).resize((330, 700)))
+    verdict = verify(query(), extract(pixels), BOX)
+    assert verdict.verified
+    assert farthest(verdict, to) < 15
+
+
+def test_each_instance_gets_its_own_outline() -> None:
+    first, second = turned(10, 0.8, (215, 145), (200, 200)), turned(-100, 0.9, (215, 145), (580, 480))
+    pixels = warped(cut(), second @ turned(0, 1, (0, 0), (100, 20)), (800, 700), scene(first))
+    found = verify(query(), extract(pixels, most=1000), BOX).instances
+    assert len(found) == 2
+    for to in (first, second):
+        assert min(np.linalg.norm(one.outline - mapped(to, OBJECT), axis=1).max() for one in found) < 8
+
+
+def test_the_box_is_round_the_outline_and_within_the_photo() -> None:
+    to = turned(0, 1, (215, 145), (60, 300))
+    verdict = verify(query(), extract(scene(to)), BOX)
+    instance = verdict.instances[0]
+    assert instance.outline[:, 0].min() < 0
+    np.testing.assert_allclose(instance.box, (0, 175, 175, 425), atol=6)
+
+
+def test_pairs_of_an_instance_lie_where_its_map_takes_them() -> None:
+    photo, asked = extract(scene(turned(30, 1, (215, 145), (450, 350)))), query()
+    instance = verify(asked, photo, BOX).instances[0]
+    expected = mapped(instance.map, asked.points[instance.pairs[:, 0]])
+    assert np.linalg.norm(expected - photo.points[instance.pairs[:, 1]], axis=1).max() < 0.0101 * 800
+    assert instance.inliers <= len(instance.pairs)
+
+
+def test_packed_features_verify_what_whole_ones_do() -> None:
+    to = turned(70, 0.8, (215, 145), (450, 350))
+    photo = extract(scene(to))
+    kept = unpack(pack(photo), photo.width, photo.height)
+    whole, rounded = verify(query(), photo, BOX), verify(query(), kept, BOX)
+    assert rounded.verified
+    assert farthest(rounded, to) < 6
+    assert rounded.inliers > 0.7 * whole.inliers
+
+
+def test_no_two_unrelated_photographs_verify_each_other() -> None:
+    features = {name: extract(photograph(name)) for name in UNRELATED}
+    for name, asked in features.items():
+        others = [other for other in UNRELATED if other != name]
+        verdicts = verify_many(asked, [features[other] for other in others])
+        assert not any(verdict.verified for verdict in verdicts), name
+    assert len(list(permutations(UNRELATED, 2))) == 210
+
+
+def test_noise_and_even_photos_are_never_verified() -> None:
+    numbers = np.random.default_rng(0)
+    photo = extract(photograph("astronaut.png"))
+    for _ in range(5):
+        noise = extract(numbers.integers(0, 256, (300, 300, 3), dtype=np.uint8))
+        assert verify(noise, photo).verified is False
+    assert verify(extract(np.full((300, 300, 3), 80, np.uint8)), photo).verified is None
+    assert verify(photo, extract(np.full((300, 300, 3), 80, np.uint8))).verified is False
+
+
+def test_a_query_of_one_feature_says_nothing() -> None:
+    photo = extract(photograph("astronaut.png"))
+    assert verify(photo[:1], photo).verified is None
+
+
+def test_kinds_are_not_mixed() -> None:
+    pixels = photograph("coffee.png")
+    with pytest.raises(InvalidInput, match="one kind"):
+        verify(extract(pixels), extract(pixels, kind="xfeat"))
+
+
+def test_the_second_kind_finds_an_object_that_is_not_turned() -> None:
+    to = turned(5, 0.9, (215, 145), (500, 400))
+    asked = extract(photograph("astronaut.png"), BOX, kind="xfeat")
+    verdict = verify(asked, extract(scene(to), kind="xfeat", most=1500), BOX)
+    assert verdict.verified
+    assert farthest(verdict, to) < 12
+
+
+def test_what_is_behind_the_object_at_the_edge_of_the_box_does_not_count() -> None:
+    """The query's box has a strip of grass beside the object; the photo shows the grass and not the object."""
+    grass, coffee = photograph("grass.png"), photograph("coffee.png")
+    pixels = np.concatenate([grass[:300, :22], photograph("astronaut.png")[:300, 100:330]], axis=1)
+    box = (1.0, 1.0, 251.0, 299.0)
+    photo = coffee.copy()
+    photo[50:350, 200:400] = grass[:300, :200]
+    whole, boxed = (verify(extract(pixels, some), extract(photo, most=1500), some) for some in (None, box))
+    assert whole.verified
+    assert not boxed.verified

@@ -1,0 +1,101 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from manifind.index import Index
+from manifind.index.verify import Checked, Kept, VerifiedAnswer, checked, keep, verified_answer
+from tests.index.conftest import Pixels, scene, texture
+
+BOX = (40.0, 60.0, 168.0, 188.0)
+"""Of the thing in `scene` where it is laid by default."""
+
+
+def where(i: int) -> tuple[float, float, float, float]:
+    """The box of the first thing in photo ``first-{i}.png``."""
+    x, y = 20 + 50 * i, 30 + 20 * i
+    return x, y, x + 128, y + 128
+
+
+@pytest.fixture(scope="module")
+def query() -> Pixels:
+    return scene(99, 1)
+
+
+@pytest.fixture(scope="module")
+def found(index: Index, query: Pixels) -> VerifiedAnswer:
+    return verified_answer(index.search(query, BOX, top=None), query, BOX)
+
+
+def test_exactly_the_photos_of_the_object_are_verified_and_come_first(found: VerifiedAnswer) -> None:
+    assert found.verified == 4
+    assert sorted(hit.key for hit in found[:4]) == [f"first-{i}.png" for i in range(4)]
+    assert [hit.verified for hit in found[:4]] == [True] * 4
+    assert all(hit.verified is False for hit in found[4:])
+    assert [hit.rank for hit in found] == list(range(1, len(found) + 1))
+
+
+def test_the_box_and_the_outline_are_where_the_object_was_pasted(found: VerifiedAnswer) -> None:
+    for hit in found[:4]:
+        x0, y0, x1, y1 = truth = where(int(hit.key[6]))
+        assert hit.outline is not None
+        assert hit.box is not None
+        assert hit.inliers is not None
+        np.testing.assert_allclose(hit.box, truth, atol=4)
+        np.testing.assert_allclose(hit.outline, [(x0, y0), (x1, y0), (x1, y1), (x0, y1)], atol=4)
+        assert hit.inliers >= 6
+
+
+def test_the_line_holds_the_verified_photos(found: VerifiedAnswer) -> None:
+    assert found.likely is not None
+    assert found.likely >= 4
+    assert all(hit.likely for hit in found[:4])
+
+
+def test_kept_features_say_what_the_files_say(index: Index, query: Pixels, found: VerifiedAnswer) -> None:
+    kept = [keep(index.photo(record.key).pixels) for record in index.catalogue.images]
+    again = verified_answer(index.search(query, BOX, top=None), query, BOX, kept=kept)
+    assert [hit.key for hit in again] == [hit.key for hit in found]
+    for one, other in zip(again[:4], found[:4], strict=True):
+        assert one.box is not None
+        assert other.box is not None
+        np.testing.assert_allclose(one.box, other.box, atol=3)
+
+
+def test_photos_that_no_score_reached_may_be_left_out(found: VerifiedAnswer) -> None:
+    left = found.reached()
+    assert left.verified == 4
+    assert all(hit.score > 0 for hit in left)
+    assert [hit.key for hit in left[:4]] == [hit.key for hit in found[:4]]
+
+
+def test_a_photo_that_cannot_be_read_is_neither_verified_nor_refused(query: Pixels, photos: Path) -> None:
+    assert checked(query, BOX, [photos / "broken.jpg", photos / "not-there.jpg"]) == [Checked(None), Checked(None)]
+
+
+def test_a_query_without_texture_leaves_the_answer_as_it_is(index: Index) -> None:
+    even = np.full((240, 320, 3), 120, np.uint8)
+    answer = index.search(even, top=None)
+    looked = verified_answer(answer, even)
+    assert looked.verified == 0
+    assert [hit.key for hit in looked] == [hit.key for hit in answer]
+    assert {hit.verified for hit in looked} == {None}
+    assert looked.likely == answer.likely
+
+
+def test_several_instances_each_have_an_outline() -> None:
+    photo = texture(5, 300, 500).copy()
+    thing = scene(0, 1)[60:188, 40:168]
+    photo[20:148, 30:158] = thing
+    photo[150:278, 320:448] = thing
+    (check,) = checked(scene(99, 1), BOX, [keep(photo)])
+    assert check.verified
+    assert check.outline is not None
+    corners = sorted(outline[0] for outline in (check.outline, *check.others))
+    np.testing.assert_allclose(corners, [(30, 20), (320, 150)], atol=4)
+
+
+def test_what_is_kept_is_small(query: Pixels) -> None:
+    kept = keep(query)
+    assert isinstance(kept, Kept)
+    assert kept.rows.nbytes <= 20_000

@@ -1,0 +1,35 @@
+"""Files that are byte for byte the same: listed under their twin, and as good a query."""
+
+import csv
+import io
+import shutil
+from pathlib import Path
+
+import httpx
+
+from manifind.index import Index
+from tests.index.small import save_photo, small_describer
+from tests.serve.running import running
+
+
+def test_copies_are_listed_under_their_twin_and_can_be_asked_for(tmp_path: Path) -> None:
+    for seed in range(8):
+        save_photo(tmp_path / "photos" / f"{seed}.png", seed)
+    (tmp_path / "photos" / "also").mkdir()
+    shutil.copy(tmp_path / "photos" / "3.png", tmp_path / "photos" / "also" / "copy.png")
+    shutil.copy(tmp_path / "photos" / "3.png", tmp_path / "photos" / "z.png")
+    index = Index.create(tmp_path / "i.manifind", tmp_path / "photos", describer=small_describer(), k=15, query_k=12)
+    with running(index) as address, httpx.Client(base_url=address, timeout=30) as client:
+        twin, copies = "3.png", ["also/copy.png", "z.png"]
+        by_key = {key: client.post("/api/search", json={"views": [{"key": key}]}).json() for key in (twin, *copies)}
+        results = by_key[twin]["results"]
+        assert {one["key"]: one["also_at"] for one in results if one["also_at"]} == {twin: copies}
+        for key in copies:
+            assert [one["key"] for one in by_key[key]["results"]] == [one["key"] for one in results]
+            assert by_key[key]["evidence"] == by_key[twin]["evidence"]
+            assert client.get("/api/picture", params={"key": key}).status_code == 200
+            assert client.post("/api/explain", json={"views": [{"key": "1.png"}], "key": key}).json()["key"] == twin
+        table = client.get("/api/search.csv", params={"q": "k:z.png"}).text
+        (row,) = [row for row in csv.DictReader(io.StringIO(table)) if row["key"] == twin]
+        assert row["also_at"] == "; ".join(copies)
+        assert client.post("/api/search", json={"views": [{"key": "gone.png"}]}).status_code == 404

@@ -1,0 +1,128 @@
+"""What ``docs/adding.md`` says is all that an addition takes: each is made here, and found at work."""
+
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from manifind import InvalidInput, Manifold, cli
+from manifind.baselines import ImageScorer
+from manifind.diffusion import dense, engines
+from manifind.diffusion.engines import Engine
+from manifind.evaluate import methods
+from manifind.graph import exact_neighbours, update_neighbours
+from manifind.kernels import Solution, plain
+from manifind.kernels.backend import BACKENDS
+from manifind.layout import Layout
+from manifind.ranking import POOLINGS
+from manifind.types import FloatArray, Vectors
+from tests.collections_of_regions import Collection
+from tests.trivial_backend import ListRows
+
+
+def test_an_engine_is_one_entry(collection: Collection, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def solve(system: Any, seeds: Any, setting: Any, sums: FloatArray) -> Solution:
+        """The first step of the iteration alone, scaled by what was prepared."""
+        y = dense(seeds, system.size)
+        scores = system.multiply(y) * sums[:, None]
+        return Solution(scores, np.ones(len(seeds), np.int32), np.full(len(seeds), np.nan, np.float32))
+
+    one = Engine(
+        "one_step",
+        "One step.",
+        solve,
+        lambda ground, _size, _setting, _progress: np.ones(ground.system.size, np.float32),
+        whole=True,
+        to_arrays=lambda sums: {"sums": sums},
+        from_arrays=lambda _system, arrays: arrays["sums"],
+    )
+    monkeypatch.setitem(engines.ENGINES, "one_step", one)
+    manifold = Manifold(k=5, query_k=5).fit(collection.vectors, collection.image_of).prepare("one_step")
+    ranking = manifold.search(collection.queries[0], engine="one_step")
+    assert ranking.seed is not None
+    y = dense([ranking.seed], collection.n)
+    np.testing.assert_allclose(ranking.regions, (manifold.S_ @ y)[:, 0], atol=1e-6)
+    with pytest.raises(InvalidInput, match="needs another"):
+        manifold.search(collection.queries[0], engine="one_step", shortlist=3)
+    manifold.save(tmp_path / "saved")
+    again = Manifold.load(tmp_path / "saved")
+    assert again.is_ready("one_step")
+    np.testing.assert_array_equal(again.search(collection.queries[0], engine="one_step").images, ranking.images)
+
+
+def test_a_pooling_is_one_entry(collection: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
+    def first(vectors: Vectors, layout: Layout, lam: float, *, memory: int = 0) -> FloatArray:
+        weights = np.zeros(len(vectors), np.float32)
+        weights[layout.starts[:-1]] = 1
+        return weights
+
+    monkeypatch.setitem(POOLINGS, "first", first)
+    manifold = Manifold(k=5, query_k=5, pooling="first").fit(collection.vectors, collection.image_of)
+    ranking = manifold.search(collection.queries[0])
+    scores = ranking.regions[manifold.layout_.starts[:-1]]
+    np.testing.assert_allclose(np.sort(ranking.scores), np.sort(scores), atol=1e-7)
+
+
+def test_a_device_is_a_module_and_one_entry(collection: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The contract test has the rest of it."""
+    expected = Manifold(k=5, query_k=5).fit(collection.vectors, collection.image_of).search(collection.queries[0])
+    monkeypatch.setitem(BACKENDS, "cpu", "tests.trivial_backend")
+    manifold = Manifold(k=5, query_k=5).fit(collection.vectors, collection.image_of)
+    assert isinstance(manifold._fitted.rows, ListRows)
+    np.testing.assert_array_equal(manifold.search(collection.queries[0]).images, expected.images)
+
+
+def test_a_store_is_one_class(collection: Collection) -> None:
+    rows = ListRows(collection.vectors)
+    lists = exact_neighbours(rows, 5)
+    np.testing.assert_allclose(lists.similarities, plain.nearest_others(collection.vectors, 5)[1], atol=1e-6)
+    fewer = ListRows(collection.vectors[1:])
+    origin = np.arange(1, collection.n, dtype=np.int32)
+    truth = plain.nearest_others(collection.vectors[1:], 5)[1]
+    np.testing.assert_allclose(update_neighbours(lists, fewer, origin, 5).similarities, truth, atol=1e-6)
+
+
+def test_a_baseline_is_one_class_and_one_entry(collection: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
+    class LastImage(ImageScorer):
+        """Rank images by their number."""
+
+        def _keep(self, collection: Any) -> None:
+            self._images = collection.layout.images
+
+        def _scores(self, query: Any) -> FloatArray:
+            scores: FloatArray = self._images.astype(np.float32)
+            return scores
+
+    method = methods.Method("last", "The last image", "regional", "nobody", LastImage)
+    monkeypatch.setitem(methods.METHODS, "last", method)
+    chosen = methods.parse("last")
+    estimator = chosen.method.make(**chosen.parameters).fit(collection.vectors, collection.image_of)
+    assert (np.diff(estimator.search(collection.queries[0]).images) < 0).all()
+
+
+def test_a_command_is_one_file_and_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    @click.command()
+    def shout() -> None:
+        """Say it loudly."""
+        click.echo("IT")
+
+    module = types.ModuleType("manifind.cli.shout")
+    module.shout = shout  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "manifind.cli.shout", module)
+    monkeypatch.setitem(cli.COMMANDS, "shout", "Say it loudly.")
+    assert "Say it loudly." in CliRunner().invoke(cli.main, ["--help"]).output
+    assert CliRunner().invoke(cli.main, ["shout"]).output == "IT\n"
+
+
+def test_every_file_that_the_page_names_is_there() -> None:
+    root = Path(__file__).parent.parent
+    words = (root / "docs" / "adding.md").read_text().replace("`", " ").replace("(", " ").replace(")", " ").split()
+    named = [word.rstrip(".,:;") for word in words if word.startswith(("src/", "tests/")) and "NAME" not in word]
+    assert len(named) > 8
+    for name in named:
+        assert (root / name).exists(), name
