@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
+
+from tests.index.conftest import scene
 
 
 def printed(repository: Path, *command: str) -> Any:
@@ -65,3 +68,22 @@ def test_serve(repository: Path) -> None:
     assert all(set(one["statuses"]) == {"200"} for one in result["clients"].values())
     assert set(result["overload"]["statuses"]) <= {"200", "503"}
     assert result["batching_gain"] > 0
+
+
+def test_descriptions(repository: Path, tmp_path: Path) -> None:
+    for group in range(3):
+        for view in range(2):
+            Image.fromarray(scene(10 * group + view, 1 + group % 2)).save(tmp_path / f"{group:04}{view}.png")
+    (line,) = printed(
+        repository,
+        *("benchmarks/descriptions.py", "--photos", str(tmp_path), "--sizes", "6", "--k", "20", "--alpha", "0.9"),
+    )
+    assert line["photos"] == 6
+    assert set(line) == {"photos", "share", "plain", "R-match", "k 20, alpha 0.9"}
+    assert all(0 <= line[name] <= 100 for name in ("plain", "R-match", "k 20, alpha 0.9"))
+
+
+def test_geometry(repository: Path) -> None:
+    result = printed(repository, "benchmarks/geometry.py", "--scenes", "8", "--kinds", "sift")
+    assert result["sift"]["scenes"]["verified"]["6"]["precision"] > 0.8
+    assert result["sift"]["answers"]["verified"]["overlap"] > 0.3

@@ -313,7 +313,7 @@ def test_the_chain_starts_where_the_query_is(index: Index, photos: Path) -> None
 
 def test_another_backbone_is_refused(index: Index) -> None:
     other = load_describer(scales=2)
-    with pytest.raises(InvalidInput, match="scales, zooms differ"):
+    with pytest.raises(InvalidInput, match="scales differ"):
         Index.open(index.path, describer=other)
 
 

@@ -134,14 +134,14 @@ def estimate(recipe: Recipe, chosen: Plan, known: Generation | None, *, timed: b
     whitening = recipe.describer.whitening
     finished = n * (2 * d + 16 + 8 + 8) + 8 * n * width + 8 * edges + 4 * photos * d + 300 * photos
     finished += DIVISION * n if divided else 0
-    finished += 0 if whitening is None else whitening.mean.nbytes + whitening.project.nbytes
-    whole = known is None or new > LARGEST_CHANGE * n
-    raw = 0
     if recipe.learning is not None:
-        # Before a whitening is learnt, all channels are kept; afterwards it is kept, in single precision.
-        channels = recipe.describer.backbone.spec.channels
-        raw = new * (2 * channels + 16)
-        finished += 4 * channels * (d + 1)
+        finished += 4 * recipe.describer.backbone.spec.channels * (d + 1)
+    elif whitening is not None:
+        finished += whitening.mean.nbytes + whitening.project.nbytes
+    whole = known is None or new > LARGEST_CHANGE * n
+    # Before a whitening is learnt, all channels are kept.
+    channels = recipe.describer.backbone.spec.channels
+    raw = 0 if recipe.learning is None else new * (2 * channels + 16)
     scratch = raw + n * 2 * d + new * (2 * d + 16) + (4 * n * d if whole else 0)
     method = choose(n, checked.k) if checked.graph == AUTO else checked.graph
     seconds = 0.0

@@ -1,0 +1,140 @@
+"""What zooms, whitening and the graph's parameters find, on parts of a folder of photos in groups.
+
+    python benchmarks/descriptions.py --photos holidays/ --sizes 70 200 600 1156
+
+A photo's group is what its name begins with (four characters, as in INRIA Holidays); the first photo of a group is the
+query, its others are what is to be found, and its own photo is passed over. Parts of a size are drawn by chance,
+group by group. The raw vectors are kept in ``--keep`` between runs. Prints mAP (trapezoids) in per cent.
+"""
+
+import argparse
+import json
+import random
+from collections.abc import Iterable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from manifind import Manifold
+from manifind.baselines import NearestImages, RegionMatch
+from manifind.describe import (
+    ZOOMS,
+    Found,
+    Moments,
+    Unreadable,
+    list_photos,
+    load_describer,
+    read_ahead,
+    shipped_moments,
+    whitening_of,
+)
+from manifind.describe.moments import DIMENSION
+from manifind.evaluate.measures import average_precision
+
+Rows = npt.NDArray[np.float16]
+
+
+def raw_vectors(folder: Path, keep: Path | None) -> tuple[Rows, npt.NDArray[np.int64], list[str]]:
+    """Return the vectors of all photos before whitening, how many each has, and the names."""
+    if keep is not None and keep.is_file():
+        with np.load(keep, allow_pickle=False) as kept:
+            return kept["vectors"], kept["counts"], kept["names"].tolist()
+    describer = load_describer(whitening=None, zooms=ZOOMS)
+    rows, names = [], []
+    found = [one for one in list_photos(folder) if isinstance(one, Found)]
+    with closing(read_ahead(found, long_side=describer.long_side)) as photos:
+        for one, photo in photos:
+            if not isinstance(photo, Unreadable):
+                rows.append(describer.unwhitened(photo.pixels).astype(np.float16))
+                names.append(one.key)
+    vectors, counts = np.concatenate(rows), np.array([len(one) for one in rows])
+    if keep is not None:
+        np.savez(keep, vectors=vectors, counts=counts, names=np.array(names))
+    return vectors, counts, names
+
+
+def measured(
+    vectors: npt.NDArray[np.float32], image_of: npt.NDArray[np.int32], groups: list[list[int]], arguments: Any
+) -> dict[str, float]:
+    """Return the mAP of plain similarity, R-match and regional diffusion with each k and alpha."""
+    queries = [vectors[image_of == group[0]] for group in groups]
+
+    def score(rankings: Iterable[Any]) -> float:
+        found = [
+            average_precision(ranking.images, group[1:], junk=group[:1])
+            for ranking, group in zip(rankings, groups, strict=True)
+        ]
+        return round(100 * float(np.mean(found)), 1)
+
+    table = {}
+    for name, baseline in (("plain", NearestImages()), ("R-match", RegionMatch())):
+        table[name] = score(baseline.fit(vectors, image_of).search_many(queries, None))
+    for k in arguments.k:
+        for alpha in arguments.alpha:
+            manifold = Manifold(k=min(k, len(vectors) - 1), query_k=min(50, len(vectors)), alpha=alpha)
+            table[f"k {k}, alpha {alpha:g}"] = score(manifold.fit(vectors, image_of).search_many(queries, None))
+    return table
+
+
+def part(groups: list[list[int]], size: int, seed: int) -> list[list[int]]:
+    """Return groups drawn by chance until there are so many photos."""
+    drawn: list[list[int]] = []
+    for group in random.Random(seed).sample(groups, len(groups)):  # noqa: S311 (no secret)
+        if sum(map(len, drawn)) < size:
+            drawn.append(group)
+    return drawn
+
+
+def main() -> None:
+    """Measure, and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--photos", type=Path, required=True)
+    parser.add_argument("--keep", type=Path, help="an .npz file for the raw vectors")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[70, 200, 600])
+    parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--share", type=float, nargs="+", help="of the own moments; by default what an index takes")
+    parser.add_argument("--k", type=int, nargs="+", default=[50, 100, 200])
+    parser.add_argument("--alpha", type=float, nargs="+", default=[0.9, 0.99])
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    vectors, counts, names = raw_vectors(arguments.photos, arguments.keep)
+    starts = np.cumsum(counts) - counts
+    prior = shipped_moments(load_describer(whitening=None))
+    assert prior is not None  # noqa: S101 (it comes along)
+    by_name: dict[str, list[int]] = {}
+    for number, name in enumerate(names):
+        by_name.setdefault(Path(name).name[:4], []).append(number)
+    groups = [group for group in by_name.values() if len(group) > 1]
+    lines = []
+    for size in arguments.sizes:
+        tables: dict[str, list[dict[str, float]]] = {}
+        for seed in range(arguments.repeats):
+            drawn = part(groups, size, seed)
+            images = [image for group in drawn for image in group]
+            rows = np.concatenate([np.arange(starts[i], starts[i] + counts[i]) for i in images])
+            image_of = np.repeat(np.arange(len(images), dtype=np.int32), counts[images])
+            place = {image: number for number, image in enumerate(images)}
+            here = [[place[image] for image in group] for group in drawn]
+            own = Moments.of(vectors[rows], prior.pooling)
+            for share in arguments.share or [None]:
+                # A share s of the own moments is what a prior of n √(1/s − 1) regions leaves them.
+                weight = None if share is None else own.count * (1 / min(share, 1 - 1e-9) - 1) ** 0.5
+                mixed = own.mixed_with(prior) if weight is None else own.mixed_with(prior, weight)
+                whitened = whitening_of(mixed, DIMENSION).apply(vectors[rows].astype(np.float32))
+                tables.setdefault("auto" if share is None else f"{share:g}", []).append(
+                    measured(whitened, image_of, here, arguments)
+                )
+        for share_name, found in tables.items():
+            means = {name: round(float(np.mean([table[name] for table in found])), 1) for name in found[0]}
+            lines.append({"photos": size, "share": share_name, **means})
+            if not arguments.json:
+                print(lines[-1], flush=True)
+    if arguments.json:
+        print(json.dumps(lines))
+
+
+if __name__ == "__main__":
+    main()
