@@ -80,7 +80,9 @@ def test_the_global_descriptor_of_a_photo_is_whitened_on_its_own() -> None:
     np.testing.assert_allclose(seen.whole, centred / np.linalg.norm(centred), atol=1e-5)
 
 
-def test_evaluate_and_whiten_take_the_same_words_for_how_photos_are_described(photos: Path, tmp_path: Path) -> None:
+def test_index_evaluate_and_whiten_take_the_same_words_for_how_photos_are_described(
+    photos: Path, tmp_path: Path
+) -> None:
     """A whitening learnt with some words serves an evaluation with the same; descriptors have its dimensions."""
     pairs = [f"{photos}/{kind}-{i}.png,{photos}/{kind}-{i + 1}.png" for kind in ("first", "second") for i in range(3)]
     (tmp_path / "pairs.csv").write_text("\n".join(pairs))
@@ -97,6 +99,10 @@ def test_evaluate_and_whiten_take_the_same_words_for_how_photos_are_described(ph
     assert found.exit_code == 0, found.output
     assert json.loads(found.stdout)["results"][0]["mAP_mean"] > 0
     assert "passed over broken.jpg" in found.stderr
+    made = run("index", photos, "-o", tmp_path / "m.manifind", "--whiten", tmp_path / "w.npz", *words[:4])
+    assert made.exit_code == 0, made.output
+    settings = Index.open(tmp_path / "m.manifind").describer.settings
+    assert (settings["pooling"], list(settings["zooms"])) == ("mac", [1.0, 0.5])
     learning = run(*asked, "--whiten", "learn")
     assert learning.exit_code == 2
     assert "make one with manifind index" in learning.stderr

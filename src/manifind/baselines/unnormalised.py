@@ -12,6 +12,9 @@ from manifind.manifold import Manifold
 from manifind.ranking import Ranking, best_first, pooling_matrix
 from manifind.types import FloatArray
 
+SOLVED = np.float32(1e-13)
+"""Part of its squared residual at which a column is left alone: float32 can do no more."""
+
 
 class UnnormalisedDiffusion(RegionalDiffusion):
     """Conjugate gradient on (D − αA) D^(−1/2) f = (1 − α) D^(1/2) y, eq. 18, of which f is the diffusion's.
@@ -56,13 +59,17 @@ def _conjugate_gradient(system: Callable[[FloatArray], FloatArray], right: Float
     """Take so many steps from zero, for each column; a column that is solved stays as it is."""
     x, residual = np.zeros_like(right), right.copy()
     direction, squared = residual.copy(), (residual**2).sum(axis=0)
+    solved = SOLVED * squared
     for _ in range(steps):
+        live = np.where(squared > solved, squared, 0)
+        if not live.any():
+            break
         product = system(direction)
-        step = _ratio(squared, (direction * product).sum(axis=0))
+        step = _ratio(live, (direction * product).sum(axis=0))
         x += step * direction
         residual -= step * product
         before, squared = squared, (residual**2).sum(axis=0)
-        direction = residual + _ratio(squared, before) * direction
+        direction = residual + _ratio(squared, np.where(live > 0, before, 0)) * direction
     return x
 
 

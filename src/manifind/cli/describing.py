@@ -27,10 +27,11 @@ class ScalesType(click.ParamType[tuple[float, ...]]):
             self.fail(f"{value!r} are no parts of a photo's size; give 1,0.71,0.5, say.", param, ctx)
 
 
+SCALES = ScalesType()
 OPTIONS = (
     click.option("--backbone", default="mobilenet_v2", show_default=True, help="The network that describes photos."),
     click.option("--pooling", type=click.Choice(list(POOLINGS)), help="How a photo's regions are pooled."),
-    click.option("--scales", type=ScalesType(), help="Parts of its size at which a photo is seen: 1,0.71,0.5, say."),
+    click.option("--scales", type=SCALES, help="Parts of its size at which a photo is seen: 1,0.71,0.5, say."),
     click.option("--long-side", type=click.IntRange(min=1), help="Pixels of a photo's longer side as it is seen."),
 )
 WHITEN = click.option("--whiten", default="shipped", show_default=True, help="shipped, none, or a file of `whiten`.")

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from manifind.cli.describing import SCALES
 from manifind.cli.parameters import BYTES
 from manifind.cli.terminal import err, out, plain_errors, progress_bars, show_skipped
 from manifind.describe import POOLINGS
@@ -22,6 +23,7 @@ from manifind.index.parameters import RECIPES
 @click.option("--recipe", type=click.Choice(list(RECIPES)), help="All choices in one word; others go before.")
 @click.option("--whiten", help="auto (the default), learn, shipped, none, or a file of `whiten`.")
 @click.option("--pooling", type=click.Choice(list(POOLINGS)), help="How a photo's regions are pooled; gem by default.")
+@click.option("--scales", type=SCALES, help="Parts of its size at which a photo is seen: 1,0.71,0.5, say.")
 @click.option("-k", type=click.IntRange(min=1), help="Neighbours of each region in the graph; by the number of photos.")
 @click.option("--graph", type=click.Choice([AUTO, *GRAPHS]), help="How to find neighbours; auto by default.")
 @click.option("--means", type=click.IntRange(min=1), help="Keep only so many means of a photo's regions; 5, say.")
@@ -38,6 +40,7 @@ def index(
     recipe: str | None,
     whiten: str | None,
     pooling: str | None,
+    scales: tuple[float, ...] | None,
     k: int | None,
     graph: str | None,
     means: int | None,
@@ -50,7 +53,13 @@ def index(
     with plain_errors(debug):
         folder = photos.resolve()
         target = output or folder.with_name(f"{folder.name}.manifind")
-        given: dict[str, Any] = {"backbone": backbone, "recipe": recipe, "whiten": whiten, "pooling": pooling}
+        given: dict[str, Any] = {
+            "backbone": backbone,
+            "recipe": recipe,
+            "whiten": whiten,
+            "pooling": pooling,
+            "zooms": scales,
+        }
         given |= {"k": k, "graph": graph, "means": means}
         settled: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         changes: dict[str, int] | None = None
