@@ -11,18 +11,24 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from manifind import InvalidInput, Manifold, kernels
+from manifind.diffusion.engines import ENGINES, Setting
 from manifind.diffusion.iteration import iterate
+from manifind.diffusion.seeding import Seed, dense
 from manifind.graph import Neighbours, exact_neighbours, normalise
 from manifind.kernels import Backend, Rows, SelfComparing, Solution, System, plain
 from manifind.kernels.backend import BACKENDS
+from manifind.kernels.cuda import lacking
 from tests import literal
 from tests.collections_of_regions import make, unit
 from tests.sparse import symmetric
+from tests.trivial_backend import DenseSystem
 
 MODULES = {
     "compiled": "manifind.kernels.cpu.compiled",
     "portable": "manifind.kernels.cpu.portable",
     "trivial": "tests.trivial_backend",
+    "torch": "tests.torch_on_cpu",
+    "cuda": "manifind.kernels.cuda",
 }
 seeds = st.integers(0, 2**32 - 1)
 on_each = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=25)
@@ -33,6 +39,10 @@ def by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Backe
     """Each backend in turn, in the place of the default one."""
     if request.param == "compiled" and not kernels.compiled():
         pytest.skip("the core was not compiled")
+    if request.param == "torch":
+        pytest.importorskip("torch", reason="torch is not installed")
+    if request.param == "cuda" and (reason := lacking()) is not None:
+        pytest.skip(str(reason))
     monkeypatch.setitem(BACKENDS, "cpu", MODULES[request.param])
     made: Backend = importlib.import_module(MODULES[request.param]).make()
     return made
@@ -161,6 +171,23 @@ def test_a_column_comes_to_the_same_alone_and_in_a_batch(
         best = max(float(np.abs(alone.scores).max()), 1e-9)
         np.testing.assert_allclose(together.scores[:, j], alone.scores[:, 0], atol=1e-5 * best)
         assert together.iterations[j] == alone.iterations[0]
+
+
+@pytest.mark.parametrize("n", [40, 20_000])
+def test_columns_given_by_their_entries_are_the_same_columns(by: Backend, n: int, rng: np.random.Generator) -> None:
+    """On a system that is solved in float64, and on one that is not."""
+    if n > 1000 and isinstance(by.system(symmetric(5, rng)), DenseSystem):
+        pytest.skip("a dense matrix of that size takes gigabytes")
+    S = sp.csr_array(sp.random_array((n, n), density=4 / n, rng=rng, dtype=np.float32))
+    S = sp.csr_array((S + S.T) / 20)
+    seeds = [
+        Seed(np.sort(rng.choice(n, 9, replace=False)).astype(np.int32), rng.random(9).astype(np.float32)) for _ in "abc"
+    ]
+    system = by.system(S)
+    solution = ENGINES["cg"].solve(system, seeds, Setting(0.9, 15, 1e-6), None)
+    truth = plain.conjugate_gradient(S, dense(seeds, n), 0.9, 15, 1e-6)
+    np.testing.assert_allclose(solution.scores, truth.scores, atol=1e-6)
+    np.testing.assert_array_equal(solution.iterations, system.solve(dense(seeds, n), 0.9, 15, 1e-6).iterations)
 
 
 def test_each_column_stops_by_itself(by: Backend, rng: np.random.Generator) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from manifind.cli.describing import SCALES
-from manifind.cli.parameters import BYTES
+from manifind.cli.parameters import BYTES, DEVICE
 from manifind.cli.terminal import err, out, plain_errors, progress_bars, show_skipped
 from manifind.describe import POOLINGS
 from manifind.errors import InvalidInput
@@ -28,6 +28,7 @@ from manifind.index.parameters import RECIPES
 @click.option("--graph", type=click.Choice([AUTO, *GRAPHS]), help="How to find neighbours; auto by default.")
 @click.option("--means", type=click.IntRange(min=1), help="Keep only so many means of a photo's regions; 5, say.")
 @click.option("--memory", type=BYTES, help="Memory that the build may take.")
+@DEVICE
 @click.option("--relearn", is_flag=True, help="Learn the whitening again, and describe all photos with it.")
 @click.option("--repair", is_flag=True, help="Rebuild what is damaged from what is whole.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -45,6 +46,7 @@ def index(
     graph: str | None,
     means: int | None,
     memory: int | None,
+    device: str,
     relearn: bool,
     repair: bool,
     as_json: bool,
@@ -72,14 +74,14 @@ def index(
             if not (target / "manifest.json").exists():
                 if relearn:
                     raise InvalidInput(f"{target} is no index yet; --whiten learn makes one that learns its whitening.")
-                made = Index.create(target, photos, **settled, **options)
+                made = Index.create(target, photos, device=device, **settled, **options)
             else:
                 if settled:
                     raise InvalidInput(
                         f"{target} exists, and {', '.join(settled)} are settled when an index is made; choose another "
                         "-o."
                     )
-                made = Index.open(target)
+                made = Index.open(target, device=device)
                 moved = folder != made.root
                 if moved and made.root.is_dir():
                     raise InvalidInput(f"{target} is the index of {made.root}, not of {photos}; choose another -o.")

@@ -5,6 +5,8 @@ from typing import Any, ClassVar, NoReturn
 
 import click
 
+from manifind.kernels import AUTO, DEVICES
+
 LONGEST = 32
 """Characters of an amount of memory: what is longer is none."""
 
@@ -69,3 +71,12 @@ class BytesType(click.ParamType[int]):
 
 
 BOX, ALSO, BYTES = BoxType(), AlsoType(), BytesType()
+
+DEVICE = click.option(
+    "--device",
+    type=click.Choice(DEVICES),
+    default=AUTO,
+    show_default=True,
+    help="What does the work: the processor, or an NVIDIA GPU by way of manifind[torch].",
+)
+"""Which every command that builds or serves takes."""

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from manifind.cli.parameters import DEVICE
 from manifind.cli.terminal import out, plain_errors
 from manifind.index import Index
 
@@ -21,6 +22,7 @@ from manifind.index import Index
 @click.option(
     "--waiting", type=click.IntRange(min=1), default=256, show_default=True, help="Searches at once, at most."
 )
+@DEVICE
 @click.pass_obj
 def serve(
     debug: bool,
@@ -34,6 +36,7 @@ def serve(
     origins: tuple[str, ...],
     time_limit: float,
     waiting: int,
+    device: str,
 ) -> None:
     """Serve INDEX as a web page and an HTTP API, to this machine only unless told otherwise."""
     with plain_errors(debug):
@@ -47,5 +50,5 @@ def serve(
         settings = service.Settings(
             token=token or None, follow_links=follow_links, origins=origins, time_limit=time_limit, waiting=waiting
         )
-        opened = Index.open(index_path)
+        opened = Index.open(index_path, device=device)
         service.serve(opened, host=host, port=port, open_to_all=open_to_all, settings=settings, started=started)

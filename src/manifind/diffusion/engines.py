@@ -17,7 +17,7 @@ from manifind.diffusion import offline, spectral
 from manifind.diffusion.iteration import iterate
 from manifind.diffusion.seeding import Seed, dense
 from manifind.errors import InvalidInput
-from manifind.kernels import Rows, Solution, System, backend
+from manifind.kernels import Rows, Seeded, Solution, System, backend
 from manifind.kernels.cpu.local import Divided, Division
 from manifind.types import FloatArray, IntArray, Progress
 
@@ -85,6 +85,8 @@ class Engine:
 
 
 def _conjugate_gradient(system: System, seeds: Sequence[Seed], setting: Setting, _: None) -> Solution:
+    if isinstance(system, Seeded):
+        return system.solve_seeds(seeds, *setting)
     return system.solve(dense(seeds, system.size), *setting)
 
 

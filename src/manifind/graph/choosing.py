@@ -156,7 +156,7 @@ def settled(graph: str, rows: Rows, k: int) -> str:
         return EXACT
     if graph != AUTO:
         return graph
-    method = choose(n, k)
+    method = choose(n, k) if isinstance(rows, Descending) else EXACT
     log.info("graph: %s for %s regions and k = %d, expected recall %g", method, f"{n:,}", k, EXPECTED_RECALL[method])
     return method
 

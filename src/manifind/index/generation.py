@@ -14,6 +14,7 @@ from manifind.errors import Damaged, InvalidInput
 from manifind.graph import UNKNOWN, Built
 from manifind.index.catalogue import Catalogue
 from manifind.index.manifest import FORMAT, KIND, Manifest
+from manifind.kernels import CPU
 from manifind.manifold import BUILT, Manifold
 from manifind.manifold.saved import check_ids
 from manifind.storage import store
@@ -56,25 +57,28 @@ class Generation:
     made: MadeOnce = field(default_factory=MadeOnce, repr=False, compare=False)
 
     @classmethod
-    def read(cls, path: Path, *, verify: bool = False) -> Self:
-        """Open the newest generation of the index at `path`; no array is read, unless to `verify` its checksum."""
+    def read(cls, path: Path, *, verify: bool = False, device: str = CPU) -> Self:
+        """Open the newest generation of the index at `path`; no array is read, unless to `verify` its checksum.
+
+        `device` is what searches it.
+        """
         while True:
             stored = store.read(path, KIND, FORMAT, verify=verify)
             try:
-                return cls._of(path, stored)
+                return cls._of(path, stored, device)
             except Damaged:
                 # The catalogue is opened by name: a writer may have taken it away since.
                 if store.read_manifest(path, KIND, FORMAT)["stamp"] == stored.stamp:
                     raise
 
     @classmethod
-    def _of(cls, path: Path, stored: store.Stored) -> Self:
+    def _of(cls, path: Path, stored: store.Stored, device: str) -> Self:
         arrays = stored.arrays
         try:
             manifest = Manifest.of(stored.fields)
             # Before there was a choice, the lists were those of the parameter.
             built = manifest.built or Built.by(manifest.parameters.get("graph", UNKNOWN))
-            manifold = Manifold.from_arrays({**manifest.parameters, BUILT: built._asdict()}, arrays)
+            manifold = Manifold.from_arrays({**manifest.parameters, "device": device, BUILT: built._asdict()}, arrays)
             _check_shapes(arrays, manifold)
             catalogue = Catalogue.open(stored.files[CATALOGUE])
             learnt = "whitening_mean" in arrays or "whitening_project" in arrays

@@ -48,6 +48,7 @@ from manifind.index.recipe import Learning, Recipe
 from manifind.index.repair import repair
 from manifind.index.verify import verified_answer
 from manifind.index.wanted import Wanted, all_of, everything, more, several, without
+from manifind.kernels import CPU
 from manifind.manifold import Manifold
 from manifind.storage import store
 from manifind.types import FloatArray, StageProgress
@@ -65,8 +66,12 @@ class Index:
     >>> index.explain(answer[0])
     """
 
-    def __init__(self, path: Path, generation: Generation, describer: Describer | None = None) -> None:
+    def __init__(
+        self, path: Path, generation: Generation, describer: Describer | None = None, *, device: str = CPU
+    ) -> None:
         self.path = path
+        self.device = device
+        """What searches it and brings it up to date."""
         self._current = generation
         self._closed = False
         self._given = describer
@@ -187,10 +192,18 @@ class Index:
         with store.writing(target, KIND, FILES) as writer:
             _check_free(target)  # somebody may have been faster
             build(writer, made_by, wanted, memory=memory, progress=progress, announce=announce)
-        return cls(target, Generation.read(target), made)
+        device = parameters.get("device", CPU)
+        return cls(target, Generation.read(target, device=device), made, device=device)
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], *, describer: Describer | None = None, verify: bool = False) -> Self:
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        describer: Describer | None = None,
+        verify: bool = False,
+        device: str = CPU,
+    ) -> Self:
         """Open an index; its arrays are memory-mapped, and not read before they are needed.
 
         Parameters
@@ -201,8 +214,10 @@ class Index:
             What describes queries, where the index was made by one of your own; it must be the same.
         verify : bool
             Read everything through and compare checksums; sizes are always compared.
+        device : {"cpu", "cuda", "auto"}
+            What searches it and brings it up to date, whatever made it: see `Manifold`.
         """
-        return cls(Path(path), Generation.read(Path(path), verify=verify), describer)
+        return cls(Path(path), Generation.read(Path(path), verify=verify, device=device), describer, device=device)
 
     def close(self) -> None:
         """Let go of the files; hits in hand can no longer be explained."""
@@ -437,7 +452,7 @@ class Index:
             self.reload()
             now = self._now
             photos = wanted(now)
-            recipe = Recipe.of(now.manifest, self.describer, root)
+            recipe = Recipe.of(now.manifest, self.describer, root, device=self.device)
             if anew:
                 if photos.unread:
                     raise InvalidInput(
@@ -463,7 +478,7 @@ class Index:
         now = self._now
         if store.read_manifest(self.path, KIND, FORMAT)["stamp"] == now.stamp:
             return
-        newest = Generation.read(self.path)
+        newest = Generation.read(self.path, device=self.device)
         if newest.manifest.describer.sha256 == now.manifest.describer.sha256:
             newest.made.describer = now.made.describer
         self._now = newest

@@ -8,6 +8,7 @@ from manifind.describe import Describer, Moments, region_grid, shipped_moments
 from manifind.describe.moments import DIMENSION, PRIOR
 from manifind.index.manifest import LEARNT, Fingerprint, Manifest, WhiteningOrigin, settled_parameters
 from manifind.index.parameters import CHOSEN, chosen_parameters
+from manifind.kernels import CPU
 from manifind.manifold import Manifold
 from manifind.version import VERSION
 
@@ -43,12 +44,12 @@ class Recipe:
     """For how many photos parameters were chosen, where they were."""
 
     @classmethod
-    def of(cls, manifest: Manifest, describer: Describer, root: Path | None = None) -> Self:
+    def of(cls, manifest: Manifest, describer: Describer, root: Path | None = None, *, device: str = CPU) -> Self:
         """Return the recipe that a manifest speaks of; `root` where the photos are elsewhere now."""
         return cls(
             root or manifest.root,
             describer,
-            dict(manifest.parameters),
+            {**manifest.parameters, "device": device},
             manifest.means,
             manifest.backbone,
             manifest.whitening,

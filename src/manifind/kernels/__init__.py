@@ -1,16 +1,19 @@
 """The few hot loops behind two protocols, `Rows` and `System`, which each device implements (`backend`).
 
 `manifind.kernels.cpu` implements them with the compiled core (``core/``), or with NumPy, SciPy and faiss where there is
-none. `manifind.kernels.plain` has the plain twins: the same answers in the fewest words, for tests and for readers.
+none; `manifind.kernels.cuda` with torch and Triton, on a GPU. `manifind.kernels.plain` has the plain twins: the same
+answers in the fewest words, for tests and for readers.
 """
 
 from manifind.kernels.backend import (
     AUTO,
+    CPU,
     DEVICES,
     SCRATCH,
     Backend,
     Descending,
     Rows,
+    Seeded,
     SelfComparing,
     Solution,
     System,
@@ -23,11 +26,13 @@ from manifind.kernels.threads import set_threads, thread_count
 
 __all__ = [
     "AUTO",
+    "CPU",
     "DEVICES",
     "SCRATCH",
     "Backend",
     "Descending",
     "Rows",
+    "Seeded",
     "SelfComparing",
     "Solution",
     "System",

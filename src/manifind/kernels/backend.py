@@ -10,6 +10,8 @@ of it. ``tests/test_backend.py`` runs one contract over all of them.
 """
 
 import importlib
+import logging
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -17,7 +19,10 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from manifind.checks import choice
+from manifind.errors import ManifindError
 from manifind.types import FloatArray, IntArray, Progress, Vectors
+
+log = logging.getLogger("manifind")
 
 SCRATCH = 2**28
 """Bytes of scratch that a search may take, unless it is told otherwise."""
@@ -104,6 +109,16 @@ class System(Protocol):
         """Keep these ascending regions of the affinity behind S, and normalise it anew (Sec. 4.4)."""
 
 
+@runtime_checkable
+class Seeded(Protocol):
+    """A system that takes right-hand sides by their few entries, and makes the columns where it solves."""
+
+    def solve_seeds(
+        self, seeds: Sequence[tuple[IntArray, FloatArray]], alpha: float, max_iter: int, tol: float
+    ) -> Solution:
+        """Solve as `System.solve` does, for columns given by the regions and the values of their entries."""
+
+
 class Backend(Protocol):
     """Everything that one device does."""
 
@@ -133,18 +148,29 @@ class Backend(Protocol):
         """
 
 
-BACKENDS = {"cpu": "manifind.kernels.cpu"}
+CPU, CUDA, AUTO = "cpu", "cuda", "auto"
+BACKENDS = {CPU: "manifind.kernels.cpu", CUDA: "manifind.kernels.cuda"}
 """The devices, and the module of each, which has a function `make` that returns its `Backend`."""
 
-AUTO = "auto"
 DEVICES = (AUTO, *BACKENDS)
 
 
-def backend(device: str = AUTO) -> Backend:
-    """Return what does the work on a device; "auto" is the CPU."""
+def backend(device: str = CPU) -> Backend:
+    """Return what does the work on a device; "auto" is the GPU where one can be used, and the log says what it is."""
     name = choice(device, DEVICES, "device")
-    made: Backend = importlib.import_module(BACKENDS["cpu" if name == AUTO else name]).make()
+    if name == AUTO:
+        name = _chosen()
+    made: Backend = importlib.import_module(BACKENDS[name]).make()
     return made
+
+
+def _chosen() -> str:
+    reason: ManifindError | None = importlib.import_module(BACKENDS[CUDA]).lacking()
+    if reason is None:
+        log.info("device: cuda")
+        return CUDA
+    log.info("device: cpu, because %s", reason)
+    return CPU
 
 
 def as_rows(vectors: Vectors | Rows) -> Rows:

@@ -40,10 +40,10 @@ from manifind.graph import (
     settled,
     update_neighbours,
 )
-from manifind.kernels import backend
+from manifind.kernels import CPU, backend
 from manifind.layout import Layout, aggregate, aggregate_one
 from manifind.manifold.fitted import SIZE, Fitted
-from manifind.manifold.parameters import OF_THE_GRAPH, Parameters
+from manifind.manifold.parameters import OF_THE_GRAPH, OF_THE_MACHINE, Parameters
 from manifind.manifold.part import shortlists
 from manifind.manifold.saved import check_arrays, of_engines
 from manifind.manifold.searching import Manner, Request, Searcher
@@ -96,6 +96,10 @@ class Manifold:
         short of k that must be searched for anew.
     memory : int, default 2**28
         Bytes of scratch for finding neighbours, beyond the vectors and the lists.
+    device : {"cpu", "cuda", "auto"}, default "cpu"
+        What does the work, from the next fit: the processor, or a GPU (``pip install 'manifind[torch]'``). "auto" is
+        the GPU where one can be used, and a line of the log says what it came to. It is not saved: a manifold that
+        one device built is loaded and searched on the other. A GPU's answers are the processor's, up to rounding.
 
     Attributes
     ----------
@@ -139,6 +143,7 @@ class Manifold:
         graph: str = AUTO,
         reserve: int = 0,
         memory: int = 2**28,
+        device: str = CPU,
     ) -> None:
         self.k = k
         self.query_k = query_k
@@ -152,6 +157,7 @@ class Manifold:
         self.graph = graph
         self.reserve = reserve
         self.memory = memory
+        self.device = device
         self._state: Fitted | None = None
 
     # -- parameters ---------------------------------------------------------------------------------------------------
@@ -212,7 +218,7 @@ class Manifold:
             globals_ = _checked_globals(global_vectors, layout)
         else:
             globals_ = X if len(layout.images) == len(X) else aggregate(X, layout)
-        device = backend()
+        device = backend(checked.device)
         rows = device.rows(X)
         if neighbours is not None:
             method, lists = GIVEN, given_neighbours(neighbours, X, checked.k)
@@ -443,7 +449,7 @@ class Manifold:
             shortlist,
             len(queries),
             fitted.layout.images,
-            fitted.global_vectors,
+            lambda: fitted.global_rows,
             lambda: self._query_globals(queries) if given is None else given,
         )
 
@@ -531,7 +537,7 @@ class Manifold:
             writer.write(FORMAT, fields, arrays)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], *, verify: bool = True) -> Self:
+    def load(cls, path: str | os.PathLike[str], *, verify: bool = True, device: str = CPU) -> Self:
         """Open a saved manifold; its arrays are memory-mapped, read only.
 
         Parameters
@@ -540,9 +546,11 @@ class Manifold:
             The folder that `save` wrote.
         verify : bool, default True
             Read everything through once and compare checksums. Without, only sizes are compared.
+        device : {"cpu", "cuda", "auto"}, default "cpu"
+            What searches it, whatever built it.
         """
         stored = store.read(Path(path), "manifold", FORMAT, verify=verify)
-        return cls.from_arrays(stored.fields, stored.arrays)
+        return cls.from_arrays({**stored.fields, "device": device}, stored.arrays)
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
         """Return the parameters with what is known of the graph, and the fitted state as named arrays.
@@ -550,7 +558,8 @@ class Manifold:
         Both are for a store of your own: the first is what JSON can say.
         """
         fitted = self._fitted
-        parameters = {**asdict(self._effective()), BUILT: fitted.built._asdict()}
+        saved = {name: value for name, value in asdict(self._effective()).items() if name not in OF_THE_MACHINE}
+        parameters = {**saved, BUILT: fitted.built._asdict()}
         arrays = {
             "vectors": fitted.vectors,
             "images": fitted.layout.images,
@@ -574,7 +583,7 @@ class Manifold:
 
         Vectors may be of half precision. Shapes and types that do not fit together are `Damaged`; the graph's ids are
         compared with their range when they are first used. Where nothing is said of how the graph was built, its recall
-        is unknown.
+        is unknown. The parameters may name a `device`, which `to_arrays` does not.
         """
         known = dict(parameters)
         record = known.pop(BUILT, None)
@@ -586,7 +595,7 @@ class Manifold:
         S.has_sorted_indices = True
         manifold._state = Fitted(
             checked,
-            backend(),
+            backend(checked.device),
             arrays["vectors"],
             Layout(arrays["images"], arrays["starts"]),
             Neighbours(arrays["neighbour_ids"], arrays["neighbour_similarities"]),

@@ -48,6 +48,7 @@ class Fitted:
     saved: dict[str, Mapping[str, npt.NDArray[Any]]] = field(default_factory=dict)
     """What engines had made when the manifold was saved, by name; it becomes `prepared` when it is first used."""
     _rows: Rows | None = None
+    _global_rows: Rows | None = None
     _system: System | None = None
     _making: threading.RLock = field(default_factory=threading.RLock)
 
@@ -83,6 +84,15 @@ class Fitted:
             if self._rows is None:
                 self._rows = self.backend.rows(self.vectors)
             return self._rows
+
+    @property
+    def global_rows(self) -> Rows:
+        """The images' global descriptors as the backend searches them."""
+        with self._making:
+            if self._global_rows is None:
+                same = self.global_vectors is self.vectors
+                self._global_rows = self.rows if same else self.backend.rows(self.global_vectors)
+            return self._global_rows
 
     @property
     def system(self) -> System:

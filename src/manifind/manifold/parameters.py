@@ -7,10 +7,14 @@ from typing import Any, Self
 from manifind.checks import choice, real_number, whole_number
 from manifind.diffusion import SEEDINGS, Setting
 from manifind.graph import AUTO, GRAPHS
+from manifind.kernels import DEVICES
 from manifind.ranking import POOLINGS
 
 OF_THE_GRAPH = ("k", "gamma", "pooling", "lam", "graph", "reserve")
 """Parameters that made the graph, and hold until the next fit; the others hold from the next search."""
+
+OF_THE_MACHINE = ("device",)
+"""Parameters that are not saved: what was built on one machine is searched on another."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,7 @@ class Parameters:
     graph: str
     reserve: int
     memory: int
+    device: str
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
@@ -46,6 +51,7 @@ class Parameters:
             graph=choice(given["graph"], (AUTO, *GRAPHS), "graph"),
             reserve=whole_number(given["reserve"], "reserve", least=0),
             memory=whole_number(given["memory"], "memory"),
+            device=choice(given["device"], DEVICES, "device"),
         )
 
     @property

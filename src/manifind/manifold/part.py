@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from manifind import kernels
 from manifind.checks import integers, whole_number
 from manifind.errors import InvalidInput
 from manifind.graph import Neighbours
@@ -68,7 +67,7 @@ def shortlists(
     shortlist: Any,
     queries: int,
     images: IntArray,
-    global_vectors: FloatArray,
+    global_rows: Callable[[], Rows],
     query_globals: Callable[[], FloatArray],
 ) -> Sequence[Places] | Places | None:
     """Return the places of the images to diffuse on: None for all, one array for every query, or one for each.
@@ -79,8 +78,10 @@ def shortlists(
         How many to take by the similarity of global descriptors, or which, for all queries alike or for each.
     queries : int
         How many queries there are.
-    images, global_vectors
-        The collection's images and the global descriptor of each.
+    images
+        The collection's images.
+    global_rows : callable
+        Makes rows of the global descriptor of each image, where they are needed.
     query_globals : callable
         Makes the queries' global descriptors, where they are needed.
     """
@@ -94,7 +95,7 @@ def shortlists(
         size = whole_number(shortlist, "shortlist")
         if size >= len(images):
             return None
-        ids, _ = kernels.as_rows(global_vectors).nearest(query_globals(), size)
+        ids, _ = global_rows().nearest(query_globals(), size)
         return [np.sort(row).astype(np.intp) for row in ids]
     return _places(shortlist, images, "shortlist")
 

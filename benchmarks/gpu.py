@@ -1,0 +1,239 @@
+"""What one GPU does at the paper's largest size: neighbours of 2.2 M regions, S, diffusion, truncated search.
+
+    python benchmarks/gpu.py
+    python benchmarks/gpu.py --regions 1000000 --dimensions 2048
+
+It makes its own data, planted manifolds and noise, from a fresh seed; checks lists against float32 and scores against
+SciPy; and prints one table with the floor (bytes or operations at the rates that were measured first) and plain PyTorch
+beside each time. Needs ``manifind[torch]`` and a GPU.
+"""
+
+import argparse
+import secrets
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+import torch
+
+from manifind import Manifold
+from manifind.diffusion.seeding import Seed, dense
+from manifind.graph.affinity import SLACK
+from manifind.kernels import backend
+from manifind.kernels.cuda.system import conjugate_gradient
+from manifind.layout import Layout, aggregate
+
+PLANTED, REGIONS_OF_MANIFOLD, ANCHORS, NOISE = 0.75, 400, 5, 0.5
+REGIONS_OF_IMAGE = 22
+SHARE = 40
+"""Plain PyTorch is timed on one row of so many."""
+
+Array = npt.NDArray[Any]
+Row = tuple[str, float, float, float | None, str]
+"""What was done, its time, the floor, PyTorch's time, and a note."""
+
+
+def planted(n: int, d: int, seed: int) -> Any:
+    """Regions along chains of anchors, with noise, and others anywhere, in random order."""
+    torch.manual_seed(seed)
+    unit = torch.nn.functional.normalize
+    X = torch.empty(n, d, device="cuda")
+    manifolds, done = max(1, int(n * PLANTED) // REGIONS_OF_MANIFOLD), 0
+    for start in range(0, manifolds, 200):
+        count = min(200, manifolds - start)
+        anchors = unit(torch.randn(count, ANCHORS, d, device="cuda"), dim=2)
+        along = torch.rand(count, REGIONS_OF_MANIFOLD, device="cuda") * (ANCHORS - 1)
+        at = along.long().clamp_max(ANCHORS - 2)
+        share = (along - at)[..., None]
+        here, there = (anchors.gather(1, (at + i)[..., None].expand(-1, -1, d)) for i in (0, 1))
+        x = unit(here * (1 - share) + there * share, dim=2)
+        x = unit(x + NOISE * unit(torch.randn_like(x), dim=2), dim=2).view(-1, d)
+        X[done : done + len(x)] = x
+        done += len(x)
+    for start in range(done, n, 10**5):
+        X[start : start + 10**5] = unit(torch.randn(min(10**5, n - start), d, device="cuda"), dim=1)
+    order = torch.randperm(n, device="cuda")
+    out = np.empty((n, d), np.float32)
+    for start in range(0, n, 10**5):
+        out[start : start + 10**5] = X[order[start : start + 10**5]].cpu().numpy()
+    return out
+
+
+def seconds(work: Callable[[], Any], times: int = 5) -> float:
+    """Return the median time of some work on the device, after it was done once."""
+    work()
+    taken = []
+    for _ in range(times):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        work()
+        torch.cuda.synchronize()
+        taken.append(time.perf_counter() - start)
+    return float(np.median(taken))
+
+
+def rates() -> dict[str, float]:
+    """Measure the ceilings: products in eight bits and in half precision, and copying."""
+    a = torch.randint(-127, 128, (8192, 8192), dtype=torch.int8, device="cuda")
+    h = torch.randn(8192, 8192, device="cuda").half()
+    big, other = torch.empty(2**30, device="cuda"), torch.empty(2**30, device="cuda")
+    big.normal_()
+    return {
+        "eight bits": 2 * 8192**3 / seconds(lambda: torch._int_mm(a, a.T)),
+        "half": 2 * 8192**3 / seconds(lambda: h @ h.T),
+        "copy": 2 * big.nbytes / seconds(lambda: other.copy_(big)),
+    }
+
+
+def plain_neighbours(X: Any, k: int) -> float:
+    """Time blocks of products and topk in half precision on a part of the rows; return what all would take."""
+    half = X.half()
+    n = len(X) // SHARE
+
+    def work() -> None:
+        for start in range(0, n, 4096):
+            (half[start : min(n, start + 4096)] @ half.T).topk(k + 1, dim=1)
+
+    return seconds(work, 1) * len(X) / n
+
+
+def recall(X: Array, ids: Array, scores: Array, k: int, sample: int, seed: int) -> tuple[float, float]:
+    """Return the share of true neighbours in the lists of sampled rows, and how far scores are off."""
+    held = torch.from_numpy(X).cuda()
+    rows = np.random.default_rng(seed).choice(len(X), min(sample, len(X)), replace=False)
+    found, off = 0, 0.0
+    for start in range(0, len(rows), 1000):
+        some = torch.from_numpy(rows[start : start + 1000]).cuda()
+        truth = held[some] @ held.T
+        truth[torch.arange(len(some), device="cuda"), some] = -torch.inf
+        last = truth.topk(k, dim=1).values[:, -1:]
+        own = truth.gather(1, torch.from_numpy(ids[some.cpu().numpy()]).cuda().long())
+        found += int((own >= last - 1e-6).sum())
+        off = max(off, float((own - torch.from_numpy(scores[some.cpu().numpy()]).cuda()).abs().max()))
+    return found / (len(rows) * k), off
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--regions", type=int, default=2_200_000)
+    parser.add_argument("--dimensions", type=int, default=512)
+    parser.add_argument("-k", type=int, default=200)
+    parser.add_argument("--memory", type=int, default=2**28, help="bytes of scratch for candidates")
+    parser.add_argument("--seed", type=int, default=secrets.randbits(32))
+    parser.add_argument("--only-neighbours", action="store_true")
+    given = parser.parse_args()
+    n, d, k = given.regions, given.dimensions, given.k
+    measured = rates()
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, seed {given.seed}")
+    print(", ".join(f"{name} {rate / 1e12:.3g} T/s" for name, rate in measured.items()), flush=True)
+    table: list[Row] = []
+    X = planted(n, d, given.seed)
+    torch.cuda.empty_cache()
+    device: Any = backend("cuda")
+
+    small = device.rows(X[:70_000])  # compiles the kernels
+    small.nearest_others(k, memory=given.memory)
+    begun = time.perf_counter()
+    rows = device.rows(X)
+    ids, scores = rows.nearest_others(k, memory=given.memory)
+    found = time.perf_counter()
+    S, degrees = device.affinity(ids, scores, 3.0, slack=SLACK, normalised=True)
+    system = device.system(S, degrees)
+    torch.cuda.synchronize()
+    ready = time.perf_counter()
+    share, off = recall(X, ids, scores, k, 10_000, given.seed)
+    plain = plain_neighbours(torch.from_numpy(X).cuda(), k)
+    floor = 2 * n * n * d / measured["eight bits"]
+    table.append(
+        (f"neighbours, {n:,} × {d}, k = {k}", found - begun, floor, plain, f"recall {share:.7f}, off {off:.1e}")
+    )
+    table.append(("  … and S ready for queries", ready - begun, floor, None, f"{S.nnz / n:.1f} edges a region"))
+    if not given.only_neighbours:
+        # The paper's graph of this size has some 75 edges a region: half of these lists leave about as many.
+        S, degrees = device.affinity(ids[:, : k // 2], scores[:, : k // 2], 3.0, slack=SLACK, normalised=True)
+        del system
+        table += diffusion(device.system(S, degrees), S, measured["copy"], given.seed)
+        table += truncated(X, S, degrees, ids, scores, k // 2)
+    print(f"{'':44}{'time':>12}{'floor':>12}{'PyTorch':>12}")
+    for name, taken, least, torchs, note in table:
+        by_torch = "" if torchs is None else f"{torchs * 1e3:,.2f} ms"
+        print(f"{name:44}{taken * 1e3:9,.2f} ms{least * 1e3:9,.2f} ms{by_torch:>12}  {note}")
+
+
+def diffusion(system: Any, S: sp.csr_array, copy: float, seed: int) -> list[Row]:
+    """Time 20 iterations for one query and for 64, on the device and from seeds to scores."""
+    warnings.simplefilter("ignore")  # torch says that its sparse matrices are new
+    arrays = (torch.from_numpy(one).cuda() for one in (S.indptr.astype(np.int32), S.indices, S.data))
+    plain = torch.sparse_csr_tensor(*arrays, size=S.shape)
+    begun = time.perf_counter()
+    system.in_order()
+    torch.cuda.synchronize()
+    print(f"S put in order in {time.perf_counter() - begun:.2f} s", flush=True)
+    return [row for b in (1, 64) for row in _of_columns(system, S, plain, b, copy, np.random.default_rng(seed))]
+
+
+def _of_columns(system: Any, S: sp.csr_array, plain: Any, b: int, copy: float, rng: np.random.Generator) -> list[Row]:
+    n = S.shape[0]
+    seeds = [
+        Seed(np.sort(rng.choice(n, 50, replace=False)).astype(np.int32), rng.random(50).astype(np.float32))
+        for _ in range(b)
+    ]
+    matrix, order = system.ordered
+    y = torch.from_numpy(dense(seeds, n)).cuda()
+    held = y[order]
+    alone = seconds(lambda: conjugate_gradient(matrix, held, 0.99, 20, 1e-12))
+    whole = seconds(lambda: system.solve_seeds(seeds, 0.99, 20, 1e-12), 3)
+    by_torch = 20 * seconds(lambda: plain @ y, 3)
+    least = 20 * (S.nnz * 8 + n * 8 + n * b * 4 * 11) / copy
+    solution = system.solve_seeds(seeds, 0.99, 20, 1e-12)
+    f = solution.scores[:, 0].astype(np.float64)
+    right = 0.01 * dense(seeds[:1], n)[:, 0]
+    true = np.linalg.norm(right - (f - 0.99 * (S @ f))) / np.linalg.norm(right)
+    note = f"residual {solution.residuals[0]:.2e}, by SciPy {true:.2e}"
+    return [
+        (f"20 iterations, {b} queries, {S.nnz / n:.0f} edges, on device", alone, least, by_torch, note),
+        ("  … from seeds to scores", whole, least, None, f"{whole / b * 1e3:.2f} ms a query"),
+    ]
+
+
+def truncated(
+    X: Array,
+    S: sp.csr_array,
+    degrees: Array,
+    ids: Array,
+    scores: Array,
+    k: int,
+) -> list[Row]:
+    """Time a search on a shortlist of 10,000 images, from descriptors to ranking."""
+    n = len(X)
+    layout = Layout.of((np.arange(n) // REGIONS_OF_IMAGE).astype(np.int32))
+    arrays = {
+        "vectors": X,
+        "images": layout.images,
+        "starts": layout.starts,
+        "neighbour_ids": ids,
+        "neighbour_similarities": scores,
+        "S_data": S.data,
+        "S_indices": S.indices,
+        "S_indptr": S.indptr,
+        "degrees": degrees,
+        "weights": np.ones(n, np.float32),
+        "global_vectors": aggregate(X, layout),
+    }
+    manifold = Manifold.from_arrays({"k": k, "query_k": 50, "device": "cuda"}, arrays)
+    query = X[:REGIONS_OF_IMAGE]
+    taken = seconds(lambda: manifold.search(query, 100, shortlist=10_000), 9)
+    first = manifold.search(query, 100, shortlist=10_000).images[0]
+    whole = seconds(lambda: manifold.search(query, 100), 5)
+    return [
+        ("search of 10,000 images, end to end", taken, 0.0, None, f"first is {first}"),
+        (f"search of all {len(layout.images):,} images", whole, 0.0, None, ""),
+    ]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""Descriptors on a torch device.
+
+They are copied there when they are first searched, if they fit; where they do not, they pass through it in blocks.
+"""
+
+import threading
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from manifind.kernels.backend import SCRATCH
+from manifind.kernels.cuda import neighbours
+from manifind.kernels.cuda.transfer import Tensor, to_device, to_host
+from manifind.types import FloatArray, IntArray, Progress, Vectors
+
+SHARE = 0.4
+"""Share of the device's free memory that rows may take for themselves, half as much again once they are packed."""
+
+
+class Block(NamedTuple):
+    """Successive rows on the device."""
+
+    first: int
+    """The id of the first."""
+    vectors: Tensor
+
+
+class TorchRows:
+    """Descriptors of regions where they lie, with their copy on the device once they were searched.
+
+    Parameters
+    ----------
+    vectors : (n, d) float32 or float16
+    device : torch.device
+    most : int, optional
+        Bytes of rows that are held on the device at a time; by default a share of what is free there.
+    """
+
+    def __init__(self, vectors: Vectors, device: object, most: int | None = None) -> None:
+        self.vectors: Vectors = vectors if vectors.flags.c_contiguous else vectors.copy()
+        self.device = device
+        self._most = most
+        self._resident: Tensor | None = None
+        self._copying = threading.Lock()
+
+    def __repr__(self) -> str:
+        n, d = self.shape
+        where = f"copied to {self.device}" if self._resident is not None else f"for {self.device}"
+        return f"<{n:,} rows of {d} dimensions, {self.vectors.dtype}, {where}>"
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """How many rows there are, and of how many dimensions."""
+        n, d = self.vectors.shape
+        return n, d
+
+    def take(self, rows: npt.NDArray[np.integer]) -> FloatArray:
+        """Return some rows in float32."""
+        taken: FloatArray = self.vectors[rows].astype(np.float32, copy=False)
+        return taken
+
+    def blocks(self) -> Iterator[Block]:
+        """Yield all rows on the device: at once where they fit, else as many at a time as do."""
+        n, d = self.shape
+        with self._copying:
+            if self._resident is None and self.vectors.nbytes <= self._room():
+                self._resident = to_device(self.vectors, self.device)
+            resident = self._resident
+        if resident is not None:
+            yield Block(0, resident)
+            return
+        step = max(1, self._room() // (d * self.vectors.itemsize))
+        for start in range(0, n, step):
+            yield Block(start, to_device(self.vectors[start : start + step], self.device))
+
+    def on_device(self, rows: npt.NDArray[np.integer]) -> Tensor:
+        """Return some rows on the device, as they are kept."""
+        if self._resident is not None:
+            return self._resident[torch.as_tensor(np.asarray(rows, np.int64), device=self._resident.device)]
+        return to_device(self.vectors[rows], self.device)
+
+    def nearest(
+        self, queries: FloatArray, k: int, *, among: IntArray | None = None, memory: int = SCRATCH
+    ) -> tuple[IntArray, FloatArray]:
+        """Find the `k` most similar rows of each query."""
+        m, d = queries.shape
+        ids, scores = np.empty((m, k), np.int32), np.empty((m, k), np.float32)
+        if not m or not k:
+            return ids, scores
+        held = to_device(np.ascontiguousarray(queries, np.float32), self.device)
+        wanted = None if among is None else to_device(among, self.device, dtype=np.int64)
+        step = max(1, min(m, memory // (16 * k)))
+        width = max(2 * k, memory // (4 * (step + d)))
+        for start in range(0, m, step):
+            best = neighbours.Best(held[start : start + step], k)
+            for block in self.blocks():
+                if wanted is None:
+                    for begin in range(0, len(block.vectors), width):
+                        best.meet(block.vectors[begin : begin + width], block.first + begin)
+                    continue
+                low, high = torch.searchsorted(
+                    wanted, torch.tensor([block.first, block.first + len(block.vectors)], device=wanted.device)
+                ).tolist()
+                for begin in range(low, high, width):
+                    rows = wanted[begin : min(high, begin + width)] - block.first
+                    best.meet(block.vectors[rows], begin)
+            ids[start : start + step], scores[start : start + step] = to_host(best.ids), to_host(best.scores)
+        return ids, scores
+
+    def nearest_others(
+        self, k: int, *, memory: int = SCRATCH, progress: Progress | None = None
+    ) -> tuple[IntArray, FloatArray]:
+        """Find the `k` most similar other rows of each row, of all products (`neighbours`).
+
+        `memory` is for lists of candidates on the device, some 16k bytes a row: rows take turns where it is less.
+        """
+        n = self.shape[0]
+        ids, scores = np.empty((n, k), np.int32), np.empty((n, k), np.float32)
+        if n:
+            neighbours.of_all(self, k, memory, ids, scores, progress)
+        return ids, scores
+
+    def _room(self) -> int:
+        if self._most is not None:
+            return self._most
+        if torch.device(self.device).type == "cpu":
+            return 2**62
+        return int(SHARE * torch.cuda.mem_get_info(self.device)[0])

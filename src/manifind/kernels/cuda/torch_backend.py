@@ -1,0 +1,40 @@
+"""The backend on a torch device: "cuda", or "cpu" where tests run it without a GPU and without Triton."""
+
+from typing import Any
+
+import scipy.sparse as sp
+import torch
+
+from manifind.kernels.cuda import affinity
+from manifind.kernels.cuda.rows import TorchRows
+from manifind.kernels.cuda.system import TorchSystem
+from manifind.types import FloatArray, IntArray, Vectors
+
+
+class Torch:
+    """All that is done on one torch device."""
+
+    name = "cuda"
+
+    def __init__(self, device: str) -> None:
+        self.device: Any = torch.device(device)
+
+    def rows(self, vectors: Vectors) -> TorchRows:
+        """Return descriptors as the device searches them; they are copied to it when they are first searched."""
+        return TorchRows(vectors, self.device)
+
+    def system(self, S: sp.csr_array, degrees: FloatArray | None = None) -> TorchSystem:
+        """Return a matrix as the device solves on it; a copy."""
+        return TorchSystem.of(S, degrees, self.device)
+
+    def affinity(
+        self,
+        ids: IntArray,
+        similarities: FloatArray,
+        gamma: float,
+        *,
+        slack: float,  # noqa: ARG002 (each pair is looked up in the other's list)
+        normalised: bool,
+    ) -> tuple[sp.csr_array, FloatArray]:
+        """Return the affinity of mutual neighbours, or S, and the degrees."""
+        return affinity.mutual_affinity(ids, similarities, gamma, self.device, normalised=normalised)

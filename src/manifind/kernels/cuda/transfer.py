@@ -1,0 +1,64 @@
+"""Arrays to the device and back, through memory that the copy engine reaches by itself."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+STAGED, SMALL = 2**26, 2**21
+"""Bytes that are copied at a time, and that are not worth a stage."""
+
+Tensor = Any
+"""A torch.Tensor; torch has no types where it is not installed."""
+
+
+def to_device(array: npt.NDArray[Any], device: Any, *, dtype: Any = None) -> Tensor:
+    """Return a copy of an array, which may be a read-only map of a file, on the device."""
+    wanted = np.dtype(dtype or array.dtype)
+    made = torch.empty(array.shape, dtype=_kind(wanted), device=device)
+    if not array.size:
+        return made
+    if made.device.type == "cpu":
+        made.numpy()[...] = array
+        return made
+    if array.size * wanted.itemsize <= SMALL:
+        return made.copy_(torch.from_numpy(np.array(array, wanted)))
+    step = max(1, STAGED // max(1, made[0].numel() * wanted.itemsize))
+    stages = [torch.empty((min(step, len(array)), *array.shape[1:]), dtype=made.dtype, pin_memory=True) for _ in "ab"]
+    free = [torch.cuda.Event() for _ in stages]
+    for number, start in enumerate(range(0, len(array), step)):
+        stage, event = stages[number % 2], free[number % 2]
+        block = array[start : start + step]
+        event.synchronize()
+        stage.numpy()[: len(block)] = block
+        made[start : start + step].copy_(stage[: len(block)], non_blocking=True)
+        event.record()
+    for event in free:
+        event.synchronize()
+    return made
+
+
+def to_host(tensor: Tensor, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
+    """Return a tensor as an array, or write it into one."""
+    made: npt.NDArray[Any] = tensor.cpu().numpy()
+    if out is None:
+        return made
+    out[...] = made
+    return out
+
+
+def in_pinned_memory(tensor: Tensor) -> npt.NDArray[Any]:
+    """Return a tensor as an array in page-locked memory, which torch gives out again when the array is gone."""
+    if tensor.device.type == "cpu":
+        array: npt.NDArray[Any] = tensor.numpy()
+        return array
+    host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+    host.copy_(tensor, non_blocking=True)
+    torch.cuda.current_stream().synchronize()
+    pinned: npt.NDArray[Any] = host.numpy()
+    return pinned
+
+
+def _kind(dtype: "np.dtype[Any]") -> Any:
+    return torch.from_numpy(np.empty(0, dtype)).dtype

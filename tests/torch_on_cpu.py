@@ -1,0 +1,11 @@
+"""The backend of the GPU, run by torch on the processor: all of it but the Triton kernels."""
+
+import torch
+
+from manifind.kernels.cuda.torch_backend import Torch
+
+torch.set_num_threads(1)  # what is small is slower on many
+
+
+def make() -> Torch:
+    return Torch("cpu")
