@@ -12,6 +12,8 @@ verified   precision and recall of "verified", by how many matching points are a
 overlap    intersection over union of the tight box with the truth, of verified scenes
 strangers  pairs of photos of different groups of Holidays that are verified, of so many
 turned     how many matching points are left when a photo is turned
+answers    an index of scenes, searched as it is and with verification: mAP, precision, recall and F1 of the line, the
+           overlap of boxes with the truth, and how many queries of noise and even colour are told that there is some
 cost       milliseconds of one thread to extract, to unpack and verify, and bytes kept
 """
 
@@ -33,7 +35,8 @@ import oxford5k_data
 from manifind.demo.scenes import make_scenes
 from manifind.describe import read_photo
 from manifind.geometry import KINDS, LIMITS, Features, extract, pack, unpack, verify, verify_many
-from manifind.index.verify import PHOTO_FEATURES, QUERY_FEATURES
+from manifind.index import Index
+from manifind.index.verify import PHOTO_FEATURES, QUERY_FEATURES, verified_answer
 from manifind.types import Box
 
 ASKED = {"sift": (4, 5, 6, 7, 8, 10, 15, 20), "xfeat": (10, 15, 20, 25, 30, 40)}
@@ -201,6 +204,44 @@ def cost(pairs: Sequence[Pair], kept: Kept, count: int = 50) -> dict[str, float]
     }
 
 
+def answers(count: int, folder: Path) -> dict[str, Any]:
+    """Return what verification does to the answers of an index of scenes."""
+    made = make_scenes(folder / "more", scenes=count, seed=1)
+    truth = {scene.file: scene for scene in made.truth}
+    index = Index.create(folder / "scenes.manifind", made.folder)
+    rows: dict[str, list[list[float]]] = {"regions": [], "verified": []}
+    boxes: dict[str, list[float]] = {"regions": [], "verified": []}
+    for query in made.queries:
+        pixels = read_photo(made.queries_folder / query.file).pixels
+        plain = index.search(pixels, query.box, top=None)
+        for name, answer in (("regions", plain), ("verified", verified_answer(plain, [(pixels, query.box)]))):
+            right = np.array([truth[hit.key].shows == query.shows for hit in answer])
+            above = right[: answer.likely]
+            precision = np.cumsum(right) / np.arange(1, len(right) + 1)
+            rows[name].append(
+                [
+                    float(precision[right].mean()),
+                    float(above.mean()) if len(above) else 1.0,
+                    float(above.sum() / right.sum()),
+                    float(2 * above.sum() / (len(above) + right.sum())),
+                ]
+            )
+            for hit in answer[: answer.likely]:
+                known = truth[hit.key]
+                if known.shows == query.shows and known.box is not None and hit.box is not None:
+                    boxes[name].append(overlap(hit.box, known.box))
+    numbers = np.random.default_rng(0)
+    nothing = [numbers.integers(0, 256, (300, 400, 3), dtype=np.uint8) for _ in range(10)]
+    nothing += [np.broadcast_to(colour, (300, 400, 3)).copy() for colour in numbers.integers(0, 256, (10, 3), np.uint8)]
+    told = [bool(index.search(pixels, verify=50).likely) for pixels in nothing]
+    names = ("map", "line_precision", "line_recall", "line_f1")
+    result: dict[str, Any] = {
+        name: dict(zip(names, np.mean(some, axis=0).tolist(), strict=True)) | {"overlap": float(np.mean(boxes[name]))}
+        for name, some in rows.items()
+    }
+    return result | {"told_some_of_noise_and_even_colour": f"{sum(told)} of {len(told)}"}
+
+
 def measure(arguments: argparse.Namespace, kind: str, scenes: Path) -> Iterator[tuple[str, Any]]:
     kept = Kept(kind)
     if arguments.oxford:
@@ -213,6 +254,8 @@ def measure(arguments: argparse.Namespace, kind: str, scenes: Path) -> Iterator[
         yield "turned", turned(sorted(arguments.holidays.glob("*00.jpg"))[:20], kind)
     if arguments.scenes:
         yield "scenes", verified(planted(arguments.scenes, scenes), kept)
+        if kind == "sift":
+            yield "answers", answers(arguments.scenes, scenes)
 
 
 def main() -> None:

@@ -116,12 +116,8 @@ def hello_neighbor(X: Array, image_of: Sequence[int], Q: Array, *, neighbours: i
             close |= own
     scores = {}
     for image, x in images.items():
-        if image in close:
-            similarities = [float(x @ q)] + [float(x @ images[member]) for member in close]
-            scores[image] = 4 + sum(similarities) / len(similarities)
-        else:
-            near = [float(x @ images[other]) for other in lists[image][:neighbours]]
-            scores[image] = float(x @ q) - (sum(near) / len(near) if near else 0)
+        similarities = [float(x @ q)] + [float(x @ images[member]) for member in close]
+        scores[image] = 2 + sum(similarities) / len(similarities) if image in close else max(similarities)
     return scores
 
 

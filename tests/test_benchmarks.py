@@ -81,3 +81,9 @@ def test_descriptions(repository: Path, tmp_path: Path) -> None:
     assert line["photos"] == 6
     assert set(line) == {"photos", "share", "plain", "R-match", "k 20, alpha 0.9"}
     assert all(0 <= line[name] <= 100 for name in ("plain", "R-match", "k 20, alpha 0.9"))
+
+
+def test_geometry(repository: Path) -> None:
+    result = printed(repository, "benchmarks/geometry.py", "--scenes", "8", "--kinds", "sift")
+    assert result["sift"]["scenes"]["verified"]["6"]["precision"] > 0.8
+    assert result["sift"]["answers"]["verified"]["overlap"] > 0.3

@@ -4,7 +4,8 @@ Whatever is in the folder, each of these calls either does its work or raises an
 within bounds of memory, and nothing outside the folder changes. Half of the folders are signed anew after the damage,
 as somebody would who wants it to be believed.
 
-``python -m tests.attack.index 3000`` tries so many, ``… 3000 17`` only number 17 of them, with the traceback.
+``python -m tests.attack.index 3000`` tries so many, ``… 500 3000`` five hundred from number 3000 on, and ``… 1 17``
+number 17 alone, with the traceback. What should not have happened is printed as it happens.
 """
 
 import json
@@ -94,7 +95,7 @@ def flip_bits(case: Case) -> str:
 def cut_or_grow(case: Case) -> str:
     file = _any_file(case, ".npy", ".sqlite", ".json")
     size = file.stat().st_size
-    new = case.choose.choice([0, 1, 10, 100, size // 2, size - 1, size + 1, size + 4096, 10**9])
+    new = case.choose.choice([0, 1, 10, 100, size // 2, size - 1, size + 1, size + 4096, 10**8])
     os.truncate(file, new)
     return f"{file.name} of {new} bytes"
 
@@ -267,18 +268,19 @@ def made(folder: Path, *, divided: bool) -> Path:
     return folder / "whole.manifind"
 
 
-def attack(count: int, only: int | None = None) -> dict[str, Any]:
-    """Attack so many folders; return how it went, with what should not have happened."""
+def attack(count: int, first: int = 0) -> dict[str, Any]:
+    """Attack so many folders, from a number on; return how it went, with what should not have happened."""
     findings: list[str] = []
     tried = 0
     with tempfile.TemporaryDirectory() as temporary:
         whole = [made(Path(temporary) / name, divided=name == "divided") for name in ("plain", "divided")]
-        for number in range(count) if only is None else [only]:
+        for number in range(first, first + count):
             folder = Path(temporary) / f"case {number}"
-            said, finding = _one(folder, whole[number % 2], number, told=only is not None)
+            said, finding = _one(folder, whole[number % 2], number, told=count == 1)
             tried += 1
             if finding is not None:
                 findings.append(f"{number}, {said}: {finding}")
+                print(findings[-1], file=sys.stderr, flush=True)
     return {"cases": tried, "findings": findings}
 
 
@@ -371,7 +373,7 @@ def main(arguments: list[str]) -> int:
     """Attack, print what came out, and return an exit code."""
     kernels.set_threads(1)
     count = int(arguments[0]) if arguments else 3000
-    result = attack(count, int(arguments[1]) if len(arguments) > 1 else None)
+    result = attack(count, int(arguments[1]) if len(arguments) > 1 else 0)
     print(json.dumps(result, indent=1))
     return 1 if result["findings"] else 0
 

@@ -231,6 +231,12 @@ def test_ids_that_lead_nowhere_are_an_error_before_compiled_code_follows_them(
     assert check(copy)[0].repair == BY_PHOTOS
 
 
+def test_descriptors_that_are_no_numbers_are_damage_to_a_search(copy: Path) -> None:
+    rewritten(copy, vectors=with_entry((4, 0), np.nan))
+    with pytest.raises(Damaged):
+        Index.open(copy, describer=DESCRIBER).search("0.png", (3, 4, 40, 40))
+
+
 def test_ids_that_are_overwritten_while_they_are_searched_are_seen(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("manifind.storage.store.SMALL", 64)  # so that all arrays are mapped
     opened = Index.open(copy, describer=DESCRIBER)

@@ -24,7 +24,7 @@ def query() -> Pixels:
 
 @pytest.fixture(scope="module")
 def found(index: Index, query: Pixels) -> VerifiedAnswer:
-    return verified_answer(index.search(query, BOX, top=None), query, BOX)
+    return verified_answer(index.search(query, BOX, top=None), [(query, BOX)])
 
 
 def test_exactly_the_photos_of_the_object_are_verified_and_come_first(found: VerifiedAnswer) -> None:
@@ -54,7 +54,7 @@ def test_the_line_holds_the_verified_photos(found: VerifiedAnswer) -> None:
 
 def test_kept_features_say_what_the_files_say(index: Index, query: Pixels, found: VerifiedAnswer) -> None:
     kept = [keep(index.photo(record.key).pixels) for record in index.catalogue.images]
-    again = verified_answer(index.search(query, BOX, top=None), query, BOX, kept=kept)
+    again = verified_answer(index.search(query, BOX, top=None), [(query, BOX)], kept=kept)
     assert [hit.key for hit in again] == [hit.key for hit in found]
     for one, other in zip(again[:4], found[:4], strict=True):
         assert one.box is not None
@@ -69,6 +69,20 @@ def test_photos_that_no_score_reached_may_be_left_out(found: VerifiedAnswer) -> 
     assert [hit.key for hit in left[:4]] == [hit.key for hit in found[:4]]
 
 
+def test_a_search_asks_geometry_when_told_to(index: Index, query: Pixels, found: VerifiedAnswer) -> None:
+    answer = index.search(query, BOX, top=6, verify=50)
+    assert [(hit.key, hit.verified, hit.box) for hit in answer] == [
+        (hit.key, hit.verified, hit.box) for hit in found[:6]
+    ]
+    assert {hit.verified for hit in index.search(query, BOX, top=6)} == {None}
+
+
+def test_of_several_views_the_surest_counts(index: Index, query: Pixels, found: VerifiedAnswer) -> None:
+    even = np.full((240, 320, 3), 120, np.uint8)
+    both = verified_answer(index.search(query, BOX, top=None), [(even, None), (query, BOX)])
+    assert [(hit.key, hit.outline) for hit in both[:4]] == [(hit.key, hit.outline) for hit in found[:4]]
+
+
 def test_a_photo_that_cannot_be_read_is_neither_verified_nor_refused(query: Pixels, photos: Path) -> None:
     assert checked(query, BOX, [photos / "broken.jpg", photos / "not-there.jpg"]) == [Checked(None), Checked(None)]
 
@@ -76,7 +90,7 @@ def test_a_photo_that_cannot_be_read_is_neither_verified_nor_refused(query: Pixe
 def test_a_query_without_texture_leaves_the_answer_as_it_is(index: Index) -> None:
     even = np.full((240, 320, 3), 120, np.uint8)
     answer = index.search(even, top=None)
-    looked = verified_answer(answer, even)
+    looked = verified_answer(answer, [(even, None)])
     assert looked.verified == 0
     assert [hit.key for hit in looked] == [hit.key for hit in answer]
     assert {hit.verified for hit in looked} == {None}

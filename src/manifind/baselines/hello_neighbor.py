@@ -9,8 +9,8 @@ from manifind.checks import whole_number
 from manifind.ranking import best_first
 from manifind.types import FloatArray, IntArray
 
-APART = 4.0
-"""Added to the score of close images, so that they come first: measures lie between −2 and 2."""
+APART = 2.0
+"""Added to the score of close images, so that they come first: similarities lie between −1 and 1."""
 
 
 class HelloNeighbor(NearestImages):
@@ -24,9 +24,9 @@ class HelloNeighbor(NearestImages):
     images lie denser in some places than in others. Most is off line: the lists of the images among each other.
 
     Built here for unit vectors, where the publication speaks of bags of words: the close set is ranked by the mean
-    similarity to the query and to the close set, which does not rest on one distance. The far set is ranked by the
-    similarity to the query less the mean similarity of the image to its own k nearest, so that an image in a dense
-    place must come nearer. The query enters the list of an image that it resembles more than the last there does.
+    similarity to the query and to the close set, so that one image in a dense place does not decide. The far set is
+    ranked by the largest similarity to the query or to any image of the close set: of all distances to them the
+    shortest says most. The query enters the list of an image that it resembles more than the last there does.
 
     Not built: the formulas of the publication's own measures, which were not at hand, so that figures are not those of
     its authors' program; and chains of neighbours. Only the query's own reciprocal neighbours bring theirs: where those
@@ -43,8 +43,6 @@ class HelloNeighbor(NearestImages):
     """The k-reciprocal neighbours of each image."""
     reach_: FloatArray
     """The similarity that a query must exceed to be among the k nearest of each image."""
-    density_: FloatArray
-    """The mean similarity of each image to its k nearest; 0 where there are none."""
 
     def __init__(self, *, neighbours: int = 10) -> None:
         self.neighbours = neighbours
@@ -55,14 +53,14 @@ class HelloNeighbor(NearestImages):
         ids, similarities = self._other_images(k, collection)
         self.reciprocal_ = [row[(ids[row] == i).any(axis=1)] for i, row in enumerate(ids)]
         self.reach_ = similarities[:, -1] if ids.shape[1] == k else np.full(len(ids), -np.inf, np.float32)
-        self.density_ = similarities.mean(axis=1) if ids.shape[1] else np.zeros(len(ids), np.float32)
 
     def _global_scores(self, query: FloatArray) -> FloatArray:
         similarities = super()._global_scores(query)
         close = self._close_set(similarities)
-        centre = (query + self.global_vectors_[close].sum(axis=0)) / (1 + len(close))
-        scores = similarities - self.density_
-        scores[close] = APART + super()._global_scores(centre)[close]
+        together = np.concatenate([query[None], self.global_vectors_[close]])
+        to_each: FloatArray = self.global_vectors_ @ together.T
+        scores: FloatArray = to_each.max(axis=1)
+        scores[close] = APART + to_each[close].mean(axis=1)
         return scores
 
     def _close_set(self, similarities: FloatArray) -> npt.NDArray[np.intp]:

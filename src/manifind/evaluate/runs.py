@@ -3,7 +3,7 @@
 import time
 import warnings
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -45,6 +45,8 @@ class Run:
     """Whether it was taken from an earlier run."""
     lines: tuple[int, ...] | None = None
     """How many images of each query the method believes in; None where it draws no line."""
+    _measured: dict[tuple[str, str], Any] = field(default_factory=dict, repr=False, compare=False)
+    """What was measured, by task and measure: every table and file asks for it again."""
 
     def _each(self, task: Task, measure: Callable[..., float]) -> npt.NDArray[np.float64]:
         """Return a measure of each query; NaN for one without positives in this task."""
@@ -57,7 +59,11 @@ class Run:
 
     def average_precisions(self, task: Task, definition: str) -> npt.NDArray[np.float64]:
         """Return the average precision of each query; NaN for one without positives in this task."""
-        return self._each(task, partial(measures.average_precision, definition=definition))
+        key = (task.name, definition)
+        if key not in self._measured:
+            self._measured[key] = self._each(task, partial(measures.average_precision, definition=definition))
+        found: npt.NDArray[np.float64] = self._measured[key]
+        return found
 
     def mean_average_precision(self, task: Task, definition: str) -> float:
         """Return mAP in percent."""
@@ -76,6 +82,11 @@ class Run:
 
     def figures(self, task: Task) -> dict[str, float]:
         """Return everything that is measured, in percent, by name."""
+        if (task.name, "everything") not in self._measured:
+            self._measured[task.name, "everything"] = self._figures(task)
+        return dict(self._measured[task.name, "everything"])
+
+    def _figures(self, task: Task) -> dict[str, float]:
         found = {}
         for definition in measures.DEFINITIONS:
             each = 100 * self.average_precisions(task, definition)

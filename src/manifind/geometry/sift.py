@@ -31,5 +31,5 @@ def opencv() -> Any:
     try:
         import cv2
     except ImportError as missing:
-        raise MissingExtra("local features by SIFT need OpenCV; pip install opencv-python-headless") from missing
+        raise MissingExtra("local features by SIFT need OpenCV; pip install 'manifind[sift]'") from missing
     return cv2

@@ -20,6 +20,8 @@ from manifind.storage import store
 from manifind.types import FloatArray
 
 CATALOGUE = "images.sqlite"
+LOOKED_AT_AGAIN = 20_000_000
+"""Entries of S up to which its ids are compared with their range before every search."""
 
 
 @dataclass(eq=False)
@@ -102,10 +104,11 @@ class Generation:
         """Raise `Damaged` where an id of a mapped graph leads nowhere by now.
 
         Files are replaced and never changed in place; where somebody does so all the same, compiled code must not
-        follow what stands there. It takes a hundredth of the time of a search.
+        follow what stands there. It takes a hundredth of the time of a search; of graphs with more edges than
+        `LOOKED_AT_AGAIN`, which are solved near the query alone, it would take more than the search.
         """
         S = self.manifold.S_
-        if _is_mapped(S.indices) or _is_mapped(S.indptr):
+        if S.nnz <= LOOKED_AT_AGAIN and (_is_mapped(S.indices) or _is_mapped(S.indptr)):
             check_ids(S, self.manifold.layout_)
 
     def regions_of(self, image: int) -> slice:

@@ -126,16 +126,18 @@ class VerifiedAnswer(Answer):
     answer : Answer
     looked_at : mapping of int to Checked
         What geometry says, by the photos' numbers.
+    top : int, optional
+        How many hits at most.
     """
 
-    def __init__(self, answer: Answer, looked_at: Mapping[int, Checked]) -> None:
+    def __init__(self, answer: Answer, looked_at: Mapping[int, Checked], top: int | None = None) -> None:
         super().__init__(answer.search, own=answer._own, left_out=answer._left_out, top=len(answer))
         self._looked_at = looked_at
         images = answer._images
         verified = np.array([self._says(image) is True for image in images.tolist()], bool)
-        order = np.argsort(~verified, kind="stable")
+        order = np.argsort(~verified, kind="stable")[:top]
         self._images, self._scores = images[order], answer._scores[order]
-        self.verified = int(verified.sum())
+        self.verified = int(verified[order].sum())
         """How many photos are verified: so many of the first."""
         self._scored = answer.likely
 
@@ -144,7 +146,7 @@ class VerifiedAnswer(Answer):
         """How many of the first hits are believed to show the object: see the module."""
         others = ~np.isin(self._images[: self.verified], list(self._own))
         if not others.any():
-            return self._scored
+            return self._scored if self._scored is None else min(self._scored, len(self))
         least = AS_WELL_AS * float(self._scores[: self.verified][others].mean())
         below = np.flatnonzero(self._scores[self.verified :] < least)
         return self.verified + (int(below[0]) if len(below) else len(self) - self.verified)
@@ -166,10 +168,10 @@ class VerifiedAnswer(Answer):
 
 def verified_answer(
     answer: Answer,
-    pixels: npt.NDArray[np.uint8],
-    box: Box | None = None,
+    views: Sequence[tuple[npt.NDArray[np.uint8], Box | None]],
     *,
     first: int = FIRST,
+    top: int | None = None,
     kept: Sequence[Kept] | None = None,
 ) -> VerifiedAnswer:
     """Look at the first photos of an answer and return it with what geometry says.
@@ -177,10 +179,12 @@ def verified_answer(
     Parameters
     ----------
     answer : Answer
-    pixels, box
-        The query's photo, and what is looked for in it.
+    views : sequence of pixels and boxes
+        The query's photos, and what is looked for in each; None is all of it. The surest of them counts.
     first : int
         How many photos are looked at.
+    top : int, optional
+        How many hits to return at most.
     kept : sequence of Kept, optional
         The features of all photos of the index by their numbers; without them, the photos' files are read.
     """
@@ -190,4 +194,6 @@ def verified_answer(
         kept[image] if kept is not None else key_to_path(state.manifest.root, state.catalogue[image].key)
         for image in images
     ]
-    return VerifiedAnswer(answer, dict(zip(images, checked(pixels, box, photos), strict=True)))
+    by_view = [checked(pixels, box, photos) for pixels, box in views]
+    surest = [max(some, key=lambda one: one.inliers) for some in zip(*by_view, strict=True)]
+    return VerifiedAnswer(answer, dict(zip(images, surest, strict=True)), top)

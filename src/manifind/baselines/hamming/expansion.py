@@ -10,11 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from manifind.baselines.hamming import embedding
-from manifind.baselines.hamming.features import DIMENSION, local_descriptors, opencv
+from manifind.baselines.hamming.features import local_descriptors
 from manifind.checks import real_number, whole_number
 from manifind.describe.folder import Found, list_photos
 from manifind.describe.photos import Source
 from manifind.errors import InvalidInput, ManifindWarning, NotFitted, Unreadable
+from manifind.geometry.sift import DIMENSION, opencv
 from manifind.ranking import Ranking, best_first
 from manifind.types import Box, FloatArray, IntArray, Progress
 

@@ -1,15 +1,12 @@
 """A photo -> its local descriptors: RootSIFT, by OpenCV."""
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
 from manifind.describe.photos import Photo, Source, read_photo
-from manifind.errors import InvalidInput, MissingExtra
+from manifind.errors import InvalidInput
+from manifind.geometry.sift import detect, opencv
 from manifind.types import Box, FloatArray
-
-DIMENSION = 128
 
 
 def local_descriptors(
@@ -37,29 +34,14 @@ def local_descriptors(
     if scale < 1:
         size = (max(1, round(width * scale)), max(1, round(height * scale)))
         grey = cv2.resize(grey, size, interpolation=cv2.INTER_AREA)
-    points, raw = cv2.SIFT_create().detectAndCompute(grey, None)
-    if not points:
-        return np.empty((0, DIMENSION), np.float32)
-    strength = np.array([point.response for point in points])
+    points, _, _, roots, strength = detect(grey)
     if box is not None:
         x0, y0, x1, y1 = _within(box, taken)
         across, down = taken.width / grey.shape[1], taken.height / grey.shape[0]
-        at = np.array([point.pt for point in points]) * (across, down)
+        at = points * (across, down)
         inside = (at >= (x0, y0)).all(axis=1) & (at < (x1, y1)).all(axis=1)
-        raw, strength = raw[inside], strength[inside]
-    strongest = np.sort(np.argsort(-strength, kind="stable")[:most])
-    chosen = raw[strongest]
-    roots: FloatArray = np.sqrt(chosen / np.maximum(chosen.sum(axis=1, keepdims=True), 1e-12)).astype(np.float32)
-    return roots
-
-
-def opencv() -> Any:
-    """Return OpenCV, or say how to install it."""
-    try:
-        import cv2
-    except ImportError as missing:
-        raise MissingExtra("local descriptors need OpenCV; pip install 'manifind[sift]'") from missing
-    return cv2
+        roots, strength = roots[inside], strength[inside]
+    return roots[np.sort(np.argsort(-strength, kind="stable")[:most])]
 
 
 def _pixels(photo: Source | npt.NDArray[np.uint8], long_side: int) -> Photo:

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <numeric>
 #include <random>
@@ -46,25 +45,6 @@ constexpr float DOUBT = 4;   // deviations by which a product may be too low, on
 constexpr int64_t EXTRA = 10;  // entries of a list beyond k: eight bits confuse one or two at its end
 
 constexpr int32_t ID = 0x7fffffff;  // the bits of a link that are the id; the sign says that it is new
-
-uint64_t key_of(float score, int32_t id) {
-    uint32_t bits;
-    std::memcpy(&bits, &score, 4);
-    bits ^= (bits >> 31) ? 0xffffffffu : 0x80000000u;  // now in the order of the scores
-    return uint64_t(bits) << 32 | (0xffffffffu - uint32_t(id));
-}
-
-float score_of(uint64_t key) {
-    uint32_t bits = uint32_t(key >> 32);
-    bits ^= (bits >> 31) ? 0x80000000u : 0xffffffffu;
-    float score;
-    std::memcpy(&score, &bits, 4);
-    return score;
-}
-
-int32_t id_of(uint64_t key) { return int32_t(0xffffffffu - uint32_t(key)); }
-
-constexpr auto best_first = std::greater<uint64_t>();
 
 // The rows in the order of what `label` says of them, and where each label begins.
 template <class Label>

@@ -23,9 +23,9 @@ constexpr auto better = [](const Candidate& a, const Candidate& b) {
     return a.score > b.score || (a.score == b.score && a.id < b.id);
 };
 
-Candidate at_rank(std::vector<Candidate>& candidates, int64_t rank) {
-    std::nth_element(candidates.begin(), candidates.begin() + (rank - 1), candidates.end(), better);
-    return candidates[rank - 1];
+uint64_t at_rank(std::vector<uint64_t>& keys, int64_t rank) {
+    std::nth_element(keys.begin(), keys.begin() + (rank - 1), keys.end(), best_first);
+    return keys[rank - 1];
 }
 
 constexpr double OF_ROWS = 2.0;  // deviations allowed for where rows come one by one in random order
@@ -36,36 +36,24 @@ Rounding::Rounding(Packing packing, const Rows& vectors, int threads)
     : scales(vectors.n), offsets(vectors.n) {
     constexpr int64_t ROWS = 1024;
     const int64_t n = vectors.n, d = vectors.d;
-    std::vector<double> lengths(n), errors(n);
+    std::vector<float> lengths(n), errors(n);
     parallel((n + ROWS - 1) / ROWS, threads, [&](int64_t task, int) {
         std::vector<float> row(d);
-        const float* x = row.data();
+        std::vector<int8_t> bytes(d);
         for (int64_t i = task * ROWS; i < std::min(n, (task + 1) * ROWS); ++i) {
+            int32_t bias;
             loops().widen(vectors, i, row.data());
-            float largest = 0;
-            double squared = 0, off = 0;
-            for (int64_t j = 0; j < d; ++j) largest = std::max(largest, std::fabs(x[j]));
-            const float scale = largest / 127, inverse = scale > 0 ? 1 / scale : 0;
-            for (int64_t j = 0; j < d; ++j) {
-                float rounded = x[j];
-                if (packing == Packing::int8)
-                    rounded = float(int32_t(x[j] * inverse + (x[j] < 0 ? -0.5f : 0.5f))) * scale;
-                off += double(x[j] - rounded) * (x[j] - rounded);
-                squared += double(x[j]) * x[j];
-            }
-            scales[i] = scale;
-            errors[i] = std::sqrt(off) * 1.0001;
-            lengths[i] = std::sqrt(squared) * 1.0001;
+            loops().compress(row.data(), d, d, bytes.data(), &scales[i], &bias, &errors[i], &lengths[i]);
         }
     });
-    if (!std::all_of(lengths.begin(), lengths.end(), [](double one) { return one <= LONGEST; }))
+    if (!std::all_of(lengths.begin(), lengths.end(), [](float one) { return one <= LONGEST; }))
         throw std::invalid_argument("vectors has values that are not finite, or huge");
     const double longest = n ? *std::max_element(lengths.begin(), lengths.end()) : 0;
-    const double worst = n ? *std::max_element(errors.begin(), errors.end()) : 0;
+    const double worst = n && packing == Packing::int8 ? *std::max_element(errors.begin(), errors.end()) : 0;
     // x·z − x̂·ẑ = (x − x̂)·z + x̂·(z − ẑ), each at most the product of the lengths. Adding up d products in float32, here
     // and when they are scored anew, is off by at most d units in the last place each time.
     const double adding = double(d + 16) * std::ldexp(1.0, -23) * longest * longest;
-    for (int64_t i = 0; i < n; ++i) offsets[i] = float(errors[i] * (longest + worst) + adding);
+    for (int64_t i = 0; i < n; ++i) offsets[i] = float((worst > 0 ? errors[i] : 0) * (longest + worst) + adding);
 }
 
 void Packed::fill(Packing packing, const Rows& vectors, const int64_t* rows, int64_t count, int height, int used,
@@ -367,45 +355,48 @@ void Neighbours::push(int64_t place, const Candidate* some, int64_t count, int64
 // Keeps the best `rank` candidates: k of them, or as many as are guessed to hold those of the k best that were seen.
 void Neighbours::compact(int64_t place, int64_t rank, Scratch& scratch) {
     State& state = states_[place];
-    std::vector<Candidate>& candidates = scratch.candidates;
-    load(place, candidates);
-    const Candidate last = at_rank(candidates, rank);
-    candidates.resize(rank);
-    state.threshold.store(last.score, std::memory_order_relaxed);
-    state.last = last.id;
+    std::vector<uint64_t>& keys = scratch.keys;
+    load(place, keys);
+    const uint64_t last = at_rank(keys, rank);
+    keys.resize(rank);
+    state.threshold.store(score_of(last), std::memory_order_relaxed);
+    state.last = id_of(last);
     if (rank < k_) state.guess = last;
-    save(place, candidates);
+    save(place, keys);
 }
 
-void Neighbours::load(int64_t place, std::vector<Candidate>& to) const {
-    const int64_t row = order_[band_begin_ + place];
-    to.clear();
-    for (int64_t c = 0; c < states_[place].count; ++c)
-        to.push_back(c < k_ ? Candidate{similarities_[row * width_ + c], ids_[row * width_ + c]}
-                            : spare_[place * spare_size_ + c - k_]);
+void Neighbours::load(int64_t place, std::vector<uint64_t>& to) const {
+    const int64_t row = order_[band_begin_ + place], count = states_[place].count;
+    to.resize(count);
+    for (int64_t c = 0; c < std::min(count, k_); ++c)
+        to[c] = key_of(similarities_[row * width_ + c], ids_[row * width_ + c]);
+    for (int64_t c = k_; c < count; ++c) {
+        const Candidate& one = spare_[place * spare_size_ + c - k_];
+        to[c] = key_of(one.score, one.id);
+    }
 }
 
-void Neighbours::save(int64_t place, const std::vector<Candidate>& from) {
+void Neighbours::save(int64_t place, const std::vector<uint64_t>& from) {
     const int64_t row = order_[band_begin_ + place], count = int64_t(from.size());
     states_[place].count = int32_t(count);
     for (int64_t c = 0; c < std::min(count, k_); ++c) {
-        ids_[row * width_ + c] = from[c].id;
-        similarities_[row * width_ + c] = from[c].score;
+        ids_[row * width_ + c] = id_of(from[c]);
+        similarities_[row * width_ + c] = score_of(from[c]);
     }
-    for (int64_t c = k_; c < count; ++c) spare_[place * spare_size_ + c - k_] = from[c];
+    for (int64_t c = k_; c < count; ++c) spare_[place * spare_size_ + c - k_] = {score_of(from[c]), id_of(from[c])};
 }
 
 // Leaves the k best of a row in order; returns whether they are, which they are not if a guess was too high.
 bool Neighbours::finish_row(int64_t place, Scratch& scratch) {
-    std::vector<Candidate>& candidates = scratch.candidates;
+    std::vector<uint64_t>& keys = scratch.keys;
     const State& state = states_[place];
     if (state.count < k_) return false;
-    load(place, candidates);
-    const Candidate last = at_rank(candidates, k_);
-    candidates.resize(k_);
-    std::sort(candidates.begin(), candidates.end(), better);
-    save(place, candidates);
-    return !better(state.guess, last);
+    load(place, keys);
+    const uint64_t last = at_rank(keys, k_);
+    keys.resize(k_);
+    std::sort(keys.begin(), keys.end(), best_first);
+    save(place, keys);
+    return last >= state.guess;
 }
 
 void Neighbours::finish_band() {
@@ -427,7 +418,7 @@ void Neighbours::finish_band() {
         State& state = states_[place];
         state.count = 0;
         state.last = std::numeric_limits<int32_t>::max();
-        state.guess = {NOTHING, state.last};
+        state.guess = 0;
         state.threshold.store(NOTHING, std::memory_order_relaxed);
     }
     again_total_ += int64_t(again.size());

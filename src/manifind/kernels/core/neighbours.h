@@ -70,7 +70,8 @@ class Neighbours {
     struct Scratch {
         Packed right;
         std::vector<Hit> hits;
-        std::vector<Candidate> candidates, row_candidates;
+        std::vector<Candidate> row_candidates;
+        std::vector<uint64_t> keys;  // of the candidates of one row
         std::vector<int32_t> met, counts;  // the rows of the right that each row of a tile is scored with
         std::vector<float> scores, row_thresholds;
         // Candidates of the rows of the right, some of each, until they are pushed together.
@@ -84,8 +85,8 @@ class Neighbours {
                     int64_t seen, Scratch& scratch);
     void push(int64_t place, const Candidate* some, int64_t count, int64_t rank, Scratch& scratch);
     void compact(int64_t place, int64_t rank, Scratch& scratch);
-    void load(int64_t place, std::vector<Candidate>& to) const;
-    void save(int64_t place, const std::vector<Candidate>& from);
+    void load(int64_t place, std::vector<uint64_t>& to) const;
+    void save(int64_t place, const std::vector<uint64_t>& from);
     bool finish_row(int64_t place, Scratch& scratch);
     void give_to_equals();
 
@@ -93,7 +94,7 @@ class Neighbours {
     struct State {
         std::atomic<float> threshold{-std::numeric_limits<float>::infinity()};
         int32_t last = std::numeric_limits<int32_t>::max();  // of those that score as the threshold, the last id that counts
-        Candidate guess{-std::numeric_limits<float>::infinity(), std::numeric_limits<int32_t>::max()};
+        uint64_t guess = 0;  // the key of the last that was guessed to count
         int32_t count = 0;
         std::atomic_flag lock = ATOMIC_FLAG_INIT;
     };

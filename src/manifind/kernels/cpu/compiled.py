@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from manifind.errors import Damaged
 from manifind.kernels.backend import SCRATCH, Solution
 from manifind.kernels.cpu.core import core
 from manifind.kernels.cpu.local import Divided, Division, divided
@@ -89,7 +90,10 @@ class CompiledRows:
         """Make the compressed twin now, n · d bytes, which the first search otherwise does."""
         with self._compressing:
             if self.compressed is None:
-                self.compressed = core.CompressedRows(self.vectors, thread_count())
+                try:
+                    self.compressed = core.CompressedRows(self.vectors, thread_count())
+                except ValueError as error:  # what was given was looked at: only a file can bring such
+                    raise Damaged(f"{error}; restore what was saved, or save it again.") from error
             return self.compressed
 
     def nearest(
