@@ -36,6 +36,14 @@ def test_what_only_some_methods_need_waits_for_them(name: str) -> None:
     assert not imported(f"from manifind import {name}") & {"faiss", "sklearn", "numba", "fastapi", "matplotlib", "cv2"}
 
 
+def test_a_function_keeps_its_name_whichever_is_imported_first_it_or_its_room() -> None:
+    for first in ("import manifind.compact", "from manifind import Index", "from manifind import compact"):
+        assert imported(f"{first}\nfrom manifind import compact\nassert compact.__name__ == 'compact'")
+        assert imported(
+            f"{first}\nfrom manifind.compact import compact\nimport manifind\nassert manifind.compact is compact"
+        )
+
+
 def test_every_public_name_is_there() -> None:
     for name in manifind.__all__:
         assert getattr(manifind, name) is not None

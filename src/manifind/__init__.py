@@ -1,5 +1,7 @@
 """Find every photo that contains this object, however small: diffusion on region manifolds."""
 
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from manifind.version import VERSION
@@ -62,3 +64,14 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+class _Package(ModuleType):
+    """Keeps the name of a function that shares it with its room: importing the room would replace the function."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _ROOMS and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

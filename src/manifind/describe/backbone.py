@@ -22,8 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 from manifind.checks import choice, real_number, whole_number
-from manifind.describe.session import first_line, load_session
 from manifind.errors import Damaged, InvalidInput
+from manifind.networks import first_line, load_session
 from manifind.types import FloatArray
 
 Photo = npt.NDArray[np.uint8]

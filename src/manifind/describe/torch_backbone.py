@@ -22,9 +22,9 @@ import numpy.typing as npt
 
 from manifind.checks import choice
 from manifind.describe.backbone import BackboneSpec, Photo, checked_map, complete_spec, network_input
-from manifind.describe.session import first_line
 from manifind.describe.whitening import Whitening
 from manifind.errors import Damaged, InvalidInput, MissingExtra
+from manifind.networks import first_line
 from manifind.types import FloatArray
 
 try:

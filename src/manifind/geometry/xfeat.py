@@ -3,7 +3,6 @@
 Potje et al., "XFeat: Accelerated Features for Lightweight Image Matching" (CVPR 2024). The network comes with manifind.
 """
 
-import os
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -54,11 +53,6 @@ def sample(channels: FloatArray, points: FloatArray, stride: int) -> FloatArray:
 @cache
 def session(network: Path) -> Any:
     """Return a network ready to run, loaded at its first use."""
-    # Set before the import, or onnxruntime queues events and sends them.
-    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
-    import onnxruntime
+    from manifind.networks import load_session
 
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 3
-    return onnxruntime.InferenceSession(network, options, providers=["CPUExecutionProvider"])
+    return load_session(network, 1)
