@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 PRECISE = 2**14
 """Systems of up to this many regions are solved in float64, which costs little there. On a graph of a few hundred
 regions, 20 steps of conjugate gradient nearly exhaust the Krylov space, and rounding in float32 was seen to grow to
-0.5 % of the scores; on one of 106,887 it stays at 2e-6."""
+0.5 % of the scores. On larger ones directions are rounded to bfloat16, of one query as of many: after 20 steps scores
+are within 0.03 to 0.14 % of the best of what float64 gives."""
 
 
 class Compiled:
