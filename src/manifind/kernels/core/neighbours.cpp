@@ -14,7 +14,7 @@ namespace manifind {
 namespace {
 
 constexpr int64_t LEFT_ROWS = 4096;       // packed once and met by all others
-constexpr int64_t FEWER_ROWS = 1 << 13;    // of more, or in float32, it is faster to take each pair once
+constexpr int64_t FEWER_ROWS = 5 << 10;    // of more, or in float32, it is faster to take each pair once
 constexpr int64_t STEP_OF_FEW = 2048;     // rows that are searched at a time, where they are few
 constexpr int64_t BLOCK_BYTES = 5 << 17;  // of a block of the others, in float32: it stays in the cache of a core
 constexpr int64_t MOST_STRIPS = 8;        // of a block
