@@ -465,6 +465,18 @@ def test_rows_that_are_all_the_same_take_no_longer_than_others(rng: np.random.Ge
     assert took[1] < 2 * took[0]
 
 
+@pytest.mark.parametrize("longest", [1.0, 1e6])
+def test_neighbours_are_exact_where_one_row_is_far_longer(level: str, longest: float, rng: np.random.Generator) -> None:
+    """One row spreads the scores so far that a histogram of them tells nothing about the others."""
+    vectors = unit(rng.normal(size=(700, 37)))
+    vectors[5] *= np.float32(longest)
+    ids, similarities = neighbours_of(vectors, 40, threads=2)
+    products = vectors.astype(np.float64) @ vectors.T.astype(np.float64)
+    np.fill_diagonal(products, -np.inf)
+    np.testing.assert_allclose(similarities, -np.sort(-products, axis=1)[:, :40], rtol=1e-4, atol=2e-6)
+    np.testing.assert_allclose(np.take_along_axis(products, ids, axis=1), similarities, rtol=1e-4, atol=2e-6)
+
+
 def test_rows_whose_threshold_was_guessed_too_high_are_searched_again(rng: np.random.Generator) -> None:
     n, k = 20_000, 200
     vectors = unit(rng.normal(size=(n, 4)))

@@ -11,7 +11,7 @@
 #else
 #define LOW_PRECISION 0
 #endif
-#if defined(__F16C__)
+#if defined(__F16C__) || defined(__AVX2__)
 #include <immintrin.h>
 #endif
 
@@ -450,6 +450,8 @@ struct OfInt8 {
 inline uint32_t reached(Floats score, Floats least) {
 #if defined(__AVX512F__)
     return _mm512_cmp_ps_mask((__m512)score, (__m512)least, _CMP_GE_OQ);
+#elif defined(__AVX2__)
+    return uint32_t(_mm256_movemask_ps((__m256)(score >= least)));
 #else
     const Ints which = score >= least;
     uint32_t mask = 0;
@@ -517,23 +519,61 @@ size_t scan_rows(int words, int group, int first, const Block& a, const Block& b
     return found;
 }
 
-template <class Of>
-size_t scan(int words, int groups, int height, const Block& a, const Block& b, Hit* hits) {
-    size_t found = 0;
+template <class Of, int R>
+void lower_bounds_of_rows(int words, int group, int first, const Side& a, const Side& b, float* out, int64_t stride) {
+    float sums[R][PARTS * LANES];
+    products<Of, R>(words, a.words + int64_t(group) * words * GROUP + first, b.words, sums);
+    Ints bias[PARTS];
+    Floats scale[PARTS], length[PARTS], error[PARTS];
+#pragma GCC unroll 8
+    for (int part = 0; part < PARTS; ++part) {
+        bias[part] = *reinterpret_cast<const LooseInts*>(b.biases + part * LANES);
+        scale[part] = load(b.scales + part * LANES);
+        length[part] = load(b.lengths + part * LANES);
+        error[part] = load(b.errors + part * LANES);
+    }
+#pragma GCC unroll 1  // else the compiler writes the sums to memory with every step of the products
+    for (int i = 0; i < R; ++i) {
+        const int row = group * GROUP + first + i;
+        const Floats own_length = all(a.lengths[row]), own_error = all(a.errors[row]);
+#pragma GCC unroll 8
+        for (int part = 0; part < PARTS; ++part) {
+            const Floats bound = own_error * length[part] + own_length * error[part];
+            store(out + row * stride + part * LANES,
+                  Of::score(load(sums[i] + part * LANES), bias[part], a.scales[row], scale[part], -bound));
+        }
+    }
+}
+
+template <int R>
+struct Height {
+    static constexpr int rows = R;
+};
+
+// Calls work(Height, group, first row) for the micro-tiles of all groups.
+template <class Work>
+inline void by_micro_tiles(int groups, int height, Work work) {
     for (int group = 0; group < groups; ++group) {
         if constexpr (ROWS == GROUP) {  // a micro-tile of its own for each height: 21 rows are three of seven
             switch (height) {
-                case 8: found += scan_rows<Of, 8>(words, group, 0, a, b, hits + found); break;
-                case 7: found += scan_rows<Of, 7>(words, group, 0, a, b, hits + found); break;
-                case 6: found += scan_rows<Of, 6>(words, group, 0, a, b, hits + found); break;
-                case 5: found += scan_rows<Of, 5>(words, group, 0, a, b, hits + found); break;
-                default: found += scan_rows<Of, 4>(words, group, 0, a, b, hits + found);
+                case 8: work(Height<8>(), group, 0); break;
+                case 7: work(Height<7>(), group, 0); break;
+                case 6: work(Height<6>(), group, 0); break;
+                case 5: work(Height<5>(), group, 0); break;
+                default: work(Height<4>(), group, 0);
             }
         } else {
-            for (int first = 0; first < height; first += ROWS)
-                found += scan_rows<Of, ROWS>(words, group, first, a, b, hits + found);
+            for (int first = 0; first < height; first += ROWS) work(Height<ROWS>(), group, first);
         }
     }
+}
+
+template <class Of>
+size_t scan(int words, int groups, int height, const Block& a, const Block& b, Hit* hits) {
+    size_t found = 0;
+    by_micro_tiles(groups, height, [&](auto tile, int group, int first) {
+        found += scan_rows<Of, decltype(tile)::rows>(words, group, first, a, b, hits + found);
+    });
     return found;
 }
 
@@ -543,6 +583,76 @@ size_t scan_any(Packing packing, int words, int groups, int height, const Block&
 #endif
     (void)packing;
     return scan<OfFloats>(words, groups, height, a, b, hits);
+}
+
+template <class Of>
+void lower_bounds(int words, int groups, int height, const Side& a, const Side& b, float* out, int64_t stride) {
+    by_micro_tiles(groups, height, [&](auto tile, int group, int first) {
+        lower_bounds_of_rows<Of, decltype(tile)::rows>(words, group, first, a, b, out, stride);
+    });
+}
+
+void lower_bounds_any(Packing packing, int words, int groups, int height, const Side& a, const Side& b, float* out,
+                      int64_t stride) {
+#if LOW_PRECISION
+    if (packing == Packing::int8) return lower_bounds<OfInt8>(words, groups, height, a, b, out, stride);
+#endif
+    (void)packing;
+    lower_bounds<OfFloats>(words, groups, height, a, b, out, stride);
+}
+
+int64_t level_of(const float* scores, int64_t n, int64_t k, uint32_t* histogram, Level* level) {
+    const int64_t whole = n / LANES * LANES;
+    float low = scores[0], top = scores[0];
+    Floats lows = all(low), tops = lows;
+    for (int64_t j = 0; j < whole; j += LANES) {
+        const Floats some = load(scores + j);
+        lows = some < lows ? some : lows;
+        tops = some > tops ? some : tops;
+    }
+    for (int lane = 0; lane < LANES; ++lane) {
+        low = lows[lane] < low ? lows[lane] : low;
+        top = tops[lane] > top ? tops[lane] : top;
+    }
+    for (int64_t j = whole; j < n; ++j) {
+        low = scores[j] < low ? scores[j] : low;
+        top = scores[j] > top ? scores[j] : top;
+    }
+    float scale = (BUCKETS - 1) / (top - low);
+    if (!(scale < 1e30f)) scale = 0;  // they are all the same
+    for (int b = 0; b < BUCKETS; ++b) histogram[b] = 0;
+    const auto bucket = [&](float score) {
+        const int at = int((score - low) * scale);
+        return at < BUCKETS - 1 ? at : BUCKETS - 1;
+    };
+    for (int64_t j = 0; j < whole; j += LANES) {
+        Ints at = __builtin_convertvector((load(scores + j) - low) * scale, Ints);
+        at = at < BUCKETS - 1 ? at : Ints{} + (BUCKETS - 1);
+        int32_t buckets[LANES];
+        *reinterpret_cast<LooseInts*>(buckets) = at;
+#pragma GCC unroll 16
+        for (int lane = 0; lane < LANES; ++lane) ++histogram[buckets[lane]];
+    }
+    for (int64_t j = whole; j < n; ++j) ++histogram[bucket(scores[j])];
+    int64_t more = 0;
+    int last = BUCKETS;
+    while (more < k) more += histogram[--last];
+    *level = Level{low, scale, float(last)};
+    return histogram[last];
+}
+
+int64_t reaching(const float* lower, int64_t n, float length, float error, const Side& b, const Level& level,
+                 int32_t* columns) {
+    const Floats least = all(level.level);
+    int64_t found = 0;
+    for (int64_t j = 0; j < n; j += LANES) {
+        const Floats bound = error * load(b.lengths + j) + length * load(b.errors + j);
+        const Floats upper = load(lower + j) + 2 * bound;
+        uint32_t mask = reached((upper - level.low) * level.scale, least);
+        if (n - j < LANES) mask &= (1u << (n - j)) - 1;
+        for (; mask; mask &= mask - 1) columns[found++] = int32_t(j) + __builtin_ctz(mask);
+    }
+    return found;
 }
 
 void pack(Packing packing, const float* rows, int64_t d, int count, int height, int words, const float* scales,
@@ -808,8 +918,8 @@ void pack_bytes(const int8_t* const* rows, int count, int height, int words, uin
 extern const Loops JOIN(loops_, MANIFIND_LEVEL);
 const Loops JOIN(loops_, MANIFIND_LEVEL) = {
     NAME(MANIFIND_LEVEL), LOW_PRECISION != 0, PANELS * PANEL, multiply_any, advance, multiply_one, advance_one,
-    product_small, dots_small, advance_small, multiply_double_any, descend_double, turn_double, scan_any, pack, widen, dots, compress,
-    pack_bytes,
+    product_small, dots_small, advance_small, multiply_double_any, descend_double, turn_double, scan_any, lower_bounds_any,
+    level_of, reaching, pack, widen, dots, compress, pack_bytes,
 };
 
 }  // namespace manifind

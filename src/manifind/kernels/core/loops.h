@@ -42,6 +42,22 @@ struct Block {
     const int32_t* biases;    // int8: 128 times the sum of the row's integers
 };
 
+// The same for `lower_bounds`: how long a row is, and how far the rounded row is from the row at the most.
+struct Side {
+    const uint32_t* words;
+    const float* scales;
+    const int32_t* biases;
+    const float* lengths;
+    const float* errors;
+};
+
+// Where the best of many scores begin: a score x counts if (x − low) · scale reaches level.
+struct Level {
+    float low, scale, level;
+};
+
+constexpr int BUCKETS = 2048;  // of the histogram by which `level_of` finds it
+
 struct Hit {
     uint16_t row, column;
     float score;
@@ -84,6 +100,16 @@ struct Loops {
     // offsets of both rows; returns the hits, those that reach the threshold of their row or of their column. There is
     // room in `hits` for all.
     size_t (*scan)(Packing packing, int words, int groups, int height, const Block& a, const Block& b, Hit* hits);
+    // The same products, less the most that they can be too high: of row i with column j to out[i · stride + j]. They can
+    // be off by a.errors[i] · b.lengths[j] + a.lengths[i] · b.errors[j].
+    void (*lower_bounds)(Packing packing, int words, int groups, int height, const Side& a, const Side& b, float* out,
+                         int64_t stride);
+    // A level that the k largest of n scores reach, and how many others may reach it: those of the last bucket of a
+    // histogram, which has room for BUCKETS counts.
+    int64_t (*level_of)(const float* scores, int64_t n, int64_t k, uint32_t* histogram, Level* level);
+    // The columns whose scores may reach the level, given the lower bounds of a row that is so long and so far off.
+    int64_t (*reaching)(const float* lower, int64_t n, float length, float error, const Side& b, const Level& level,
+                        int32_t* columns);
     // Pack `count` rows of d floats into one panel; int8 by `scales`. The integers of the left-hand side get 128 added.
     void (*pack)(Packing packing, const float* rows, int64_t d, int count, int height, int words, const float* scales,
                  uint32_t* panel, int32_t* biases);

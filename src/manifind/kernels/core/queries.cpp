@@ -7,6 +7,7 @@
 
 #include "candidates.h"
 #include "parallel.h"
+#include "small.h"
 
 namespace manifind {
 namespace {
@@ -55,20 +56,26 @@ Compressed::Compressed(const Rows& vectors, bool keep, int threads)
       packing_(loops().low_precision ? Packing::int8 : Packing::float32),
       words_(packing_ == Packing::int8 ? int((d + 63) / 64 * 16) : int(d)),
       kept_(keep) {
-    if (!keep) return;
-    const int64_t strip = loops().strip, count = (n + strip - 1) / strip, room = count * strip;
-    strips_.words.resize(size_t(room) * words_);
-    strips_.scales.resize(room);
-    strips_.errors.resize(room);
-    strips_.lengths.resize(room);
-    strips_.biases.resize(room);
+    if (keep) compress_all(vectors, nullptr, n, strips_, threads);
+}
+
+// Packs all rows, or the given ones.
+void Compressed::compress_all(const Rows& vectors, const int32_t* which, int64_t rows_count, Strips& to,
+                              int threads) const {
+    const int64_t strip = loops().strip, count = (rows_count + strip - 1) / strip, room = count * strip;
+    to.words.resize(size_t(room) * words_);
+    to.scales.resize(room);
+    to.errors.resize(room);
+    to.lengths.resize(room);
+    to.biases.resize(room);
     parallel((count + STRIPS_AT_ONCE - 1) / STRIPS_AT_ONCE, threads, [&](int64_t task, int) {
         std::vector<float> row;
         std::vector<int8_t> bytes;
         std::vector<int64_t> rows(strip);
         for (int64_t at = task * STRIPS_AT_ONCE; at < std::min(count, (task + 1) * STRIPS_AT_ONCE); ++at) {
-            std::iota(rows.begin(), rows.end(), at * strip);
-            compress(vectors, rows.data(), int(std::min(strip, n - at * strip)), strips_, at, row, bytes);
+            const int64_t present = std::min(strip, rows_count - at * strip);
+            for (int64_t j = 0; j < present; ++j) rows[j] = which ? which[at * strip + j] : at * strip + j;
+            compress(vectors, rows.data(), int(present), to, at, row, bytes);
         }
     });
 }
@@ -107,6 +114,13 @@ void Compressed::compress(const Rows& vectors, const int64_t* rows, int count, S
 void Compressed::search(const Rows& vectors, const float* queries, int64_t m, const int32_t* rows, int64_t rows_count,
                         int64_t k, int64_t memory, int threads, int32_t* ids, float* similarities) const {
     const int64_t count = rows ? rows_count : n;
+    if (count <= FEW_ROWS && k <= count && !(kept_ && rows) &&
+        (kept_ || count * words_ * int64_t(sizeof(uint32_t)) <= memory)) {
+        Strips made;
+        if (!kept_) compress_all(vectors, rows, count, made, threads);
+        const SmallSearch small{packing_, words_, kept_ ? strips_ : made, vectors, rows, count, k, false};
+        return small.search({queries, m, d, false}, 0, m, threads, ids, similarities);
+    }
     // About as many candidates as a query may have at a time, in each thread.
     const int64_t each = std::min(count, 2 * std::max(FEWEST, 4 * k)) * int64_t(sizeof(Bounded)) * threads;
     const int64_t step = std::max<int64_t>(GROUP, memory / std::max<int64_t>(1, each) / GROUP * GROUP);
@@ -119,6 +133,12 @@ void Compressed::search(const Rows& vectors, const float* queries, int64_t m, co
         const std::vector<int64_t> unsure = attempt(sought, all, true);
         if (!unsure.empty()) attempt(sought, unsure, false);
     }
+}
+
+void Compressed::search_others(const Rows& vectors, int64_t begin, int64_t end, int64_t k, int threads, int32_t* ids,
+                               float* similarities) const {
+    const SmallSearch small{packing_, words_, strips_, vectors, nullptr, n, k, true};
+    small.search(vectors, begin, end, threads, ids, similarities);
 }
 
 std::vector<int64_t> Compressed::attempt(const Sought& sought, const std::vector<int64_t>& which, bool guess) const {

@@ -21,6 +21,8 @@ struct Strips {
     std::vector<int32_t> biases;
 };
 
+constexpr int64_t FEW_ROWS = 1 << 14;  // of which every score can be kept, until the best are chosen
+
 class Compressed {
    public:
     // With `keep` it holds a byte a value (four where the level has no products of int8), so that a search need not
@@ -30,10 +32,14 @@ class Compressed {
     // given; ids are then places in them. Candidates take about `memory` bytes.
     void search(const Rows& vectors, const float* queries, int64_t m, const int32_t* rows, int64_t rows_count, int64_t k,
                 int64_t memory, int threads, int32_t* ids, float* similarities) const;
+    // The k best other rows of the rows from `begin` to `end`, which are kept; for collections of FEW_ROWS at the most.
+    void search_others(const Rows& vectors, int64_t begin, int64_t end, int64_t k, int threads, int32_t* ids,
+                       float* similarities) const;
     const int64_t n, d;
 
    private:
     struct Sought;
+    void compress_all(const Rows& vectors, const int32_t* rows, int64_t count, Strips& to, int threads) const;
     void compress(const Rows& vectors, const int64_t* rows, int count, Strips& to, int64_t strip,
                   std::vector<float>& row, std::vector<int8_t>& bytes) const;
     // Searches some of the queries; returns those for which a guess was too high.
