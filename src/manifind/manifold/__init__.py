@@ -1,7 +1,7 @@
 """`Manifold`: the estimator that ties graph, diffusion and ranking together, on arrays.
 
-`estimator` has its parameters, `fit` and `update`; `searching` answers queries; `part` is what a shortlist leaves;
-`fitted` owns the fitted state; `saved` says what of it goes to a disk.
+`estimator` has `fit`, `update` and `search`; `parameters` and `given` check what it is given; `searching` answers
+queries; `part` is what a shortlist leaves; `fitted` owns the fitted state; `saved` checks what comes from a disk.
 """
 
 from manifind.manifold.estimator import BUILT, LARGEST_CHANGE, Manifold, answer

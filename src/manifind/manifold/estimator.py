@@ -41,11 +41,10 @@ from manifind.graph import (
     update_neighbours,
 )
 from manifind.kernels import CPU, backend
-from manifind.layout import Layout, aggregate, aggregate_one
+from manifind.layout import Layout, aggregate
+from manifind.manifold import given
 from manifind.manifold.fitted import SIZE, Fitted
 from manifind.manifold.parameters import OF_THE_GRAPH, OF_THE_MACHINE, Parameters
-from manifind.manifold.part import shortlists
-from manifind.manifold.saved import check_arrays, of_engines
 from manifind.manifold.searching import Manner, Request, Searcher
 from manifind.ranking import POOLINGS, Ranking, pooling_weights
 from manifind.storage import store
@@ -380,10 +379,11 @@ class Manifold:
         global_vector : (g,) floating point, optional
             The query's global descriptor, for the shortlist; by default the normalised sum of its regions.
         """
-        Q = self._queries([query_vectors], ["query_vectors"])
+        fitted = self._fitted
+        Q = given.queries(fitted, [query_vectors], ["query_vectors"])
         if isinstance(shortlist, list | tuple):
             shortlist = integers(shortlist, "shortlist")
-        places = self._places(shortlist, Q, None if global_vector is None else [global_vector])
+        places = given.places(fitted, shortlist, Q, None if global_vector is None else [global_vector])
         (ranking,) = self._answer([Request(Q[0])], places, top, engine, keep_regions=True)
         return ranking
 
@@ -413,12 +413,12 @@ class Manifold:
             For each query the regions of what is not meant, if any: what they seed is taken away from what the query
             seeds (`manifind.diffusion.opposed`), and scores may then be negative.
         """
-        listed = sequence_of_queries(queries, "queries")
-        Q = self._queries(listed, [f"queries[{i}]" for i in range(len(listed))])
+        fitted, listed = self._fitted, sequence_of_queries(queries, "queries")
+        Q = given.queries(fitted, listed, [f"queries[{i}]" for i in range(len(listed))])
         if not Q:
             return []
-        requests = list(map(Request, Q, self._given_against(against, len(Q))))
-        return self._answer(requests, self._places(shortlist, Q, global_vectors), top, engine)
+        requests = list(map(Request, Q, given.against(fitted, against, len(Q), self.seeding)))
+        return self._answer(requests, given.places(fitted, shortlist, Q, global_vectors), top, engine)
 
     def _answer(
         self, requests: Sequence[Request], places: Any, top: int | None, engine: str, *, keep_regions: bool = False
@@ -436,22 +436,6 @@ class Manifold:
                 f"engine={engine!r} was prepared on the whole graph and {what} needs another; use engine='cg' for it."
             )
         return Searcher(fitted, Manner(checked, ENGINES[engine], top, keep_regions)).answer(requests, places)
-
-    def _queries(self, queries: Sequence[npt.ArrayLike], names: Sequence[str]) -> list[FloatArray]:
-        dimension = self._fitted.vectors.shape[1]
-        return [unit_vectors(query, name, dimension=dimension) for query, name in zip(queries, names, strict=True)]
-
-    def _places(self, shortlist: Any, queries: list[FloatArray], global_vectors: Sequence[npt.ArrayLike] | None) -> Any:
-        """Return which images to diffuse on; the queries' global descriptors are checked where they are given."""
-        fitted = self._fitted
-        given = None if global_vectors is None else self._given_globals(global_vectors, len(queries))
-        return shortlists(
-            shortlist,
-            len(queries),
-            fitted.layout.images,
-            lambda: fitted.global_rows,
-            lambda: self._query_globals(queries) if given is None else given,
-        )
 
     # -- engines that work off line ----------------------------------------------------------------------------------
 
@@ -484,36 +468,6 @@ class Manifold:
         """Whether a search by this engine can begin at once: it prepares nothing, or `prepare` did, or a saved file."""
         choice(engine, ENGINES, "engine")
         return ENGINES[engine].prepare is None or self._fitted.has(engine)
-
-    def _given_globals(self, given: Sequence[npt.ArrayLike], count: int) -> FloatArray:
-        if len(given) != count:
-            raise InvalidInput(f"global_vectors has {len(given)} entries for {count} queries; give one for each.")
-        dimension = self._fitted.global_vectors.shape[1]
-        return np.concatenate(
-            [unit_vectors(np.asarray(one)[None], "global_vector", dimension=dimension) for one in given]
-        )
-
-    def _given_against(self, given: Sequence[npt.ArrayLike | None] | None, count: int) -> list[FloatArray | None]:
-        if given is None:
-            return [None] * count
-        if len(given) != count:
-            raise InvalidInput(f"against has {len(given)} entries for {count} queries; give one for each, or None.")
-        if self.seeding == "append":
-            raise InvalidInput("seeding is 'append', which knows no regions against; leave out against.")
-        dimension = self._fitted.vectors.shape[1]
-        return [
-            None if one is None else unit_vectors(one, f"against[{i}]", dimension=dimension)
-            for i, one in enumerate(given)
-        ]
-
-    def _query_globals(self, queries: list[FloatArray]) -> FloatArray:
-        own, of_regions = self._fitted.global_vectors.shape[1], self._fitted.vectors.shape[1]
-        if own != of_regions:
-            raise InvalidInput(
-                f"global_vector is missing: the collection's have {own} dimensions, not the {of_regions} of regions; "
-                "give the query's too."
-            )
-        return np.concatenate([aggregate_one(query) for query in queries])
 
     def _effective(self) -> Parameters:
         """Return the parameters in force: the graph's as they were at fit, the query's as they are now."""
@@ -560,22 +514,7 @@ class Manifold:
         fitted = self._fitted
         saved = {name: value for name, value in asdict(self._effective()).items() if name not in OF_THE_MACHINE}
         parameters = {**saved, BUILT: fitted.built._asdict()}
-        arrays = {
-            "vectors": fitted.vectors,
-            "images": fitted.layout.images,
-            "starts": fitted.layout.starts,
-            "neighbour_ids": fitted.lists.ids,
-            "neighbour_similarities": fitted.lists.similarities,
-            "S_data": fitted.S.data,
-            "S_indices": fitted.S.indices,
-            "S_indptr": fitted.S.indptr,
-            "degrees": fitted.degrees,
-            "weights": fitted.weights,
-            "global_vectors": fitted.global_vectors,
-        }
-        for name, made in fitted.to_save().items():
-            arrays |= {f"{name}_{part}": array for part, array in made.items()}
-        return parameters, arrays
+        return parameters, fitted.to_arrays()
 
     @classmethod
     def from_arrays(cls, parameters: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
@@ -588,25 +527,8 @@ class Manifold:
         known = dict(parameters)
         record = known.pop(BUILT, None)
         manifold = cls(**known)
-        checked = manifold.check_params()
-        check_arrays(arrays, checked.k)
-        n = len(arrays["vectors"])
-        S = sp.csr_array((arrays["S_data"], arrays["S_indices"], arrays["S_indptr"]), shape=(n, n))
-        S.has_sorted_indices = True
-        manifold._state = Fitted(
-            checked,
-            backend(checked.device),
-            arrays["vectors"],
-            Layout(arrays["images"], arrays["starts"]),
-            Neighbours(arrays["neighbour_ids"], arrays["neighbour_similarities"]),
-            Built.by(UNKNOWN) if record is None else Built.of(record),
-            S,
-            arrays["degrees"],
-            arrays["weights"],
-            arrays["global_vectors"],
-            sound=False,
-            saved=of_engines(arrays),
-        )
+        built = Built.by(UNKNOWN) if record is None else Built.of(record)
+        manifold._state = Fitted.from_arrays(manifold.check_params(), built, arrays)
         return manifold
 
 
@@ -621,7 +543,7 @@ def answer(
 
     The rankings hold the scores of all regions, n a request.
     """
-    places = manifold._places(shortlist, [request.regions for request in requests], None)
+    places = given.places(manifold._fitted, shortlist, [request.regions for request in requests], None)
     return manifold._answer(requests, places, top, AUTO_ENGINE, keep_regions=True)
 
 

@@ -11,10 +11,10 @@ import scipy.sparse as sp
 from manifind.diffusion import ENGINES, Ground, Prepared, Setting, prepare
 from manifind.diffusion.engines import Engine
 from manifind.graph import Built, Neighbours, normalised_affinity
-from manifind.kernels import Backend, Rows, System
+from manifind.kernels import Backend, Rows, System, backend
 from manifind.layout import Layout
 from manifind.manifold.parameters import Parameters
-from manifind.manifold.saved import check_ids
+from manifind.manifold.saved import check_arrays, check_ids, of_engines
 from manifind.types import FloatArray, Progress, Vectors
 
 SIZE = 1000
@@ -72,6 +72,28 @@ class Fitted:
             parameters, backend, vectors, layout, lists, built, S, degrees, weights, global_vectors, True, _rows=rows
         )
 
+    @classmethod
+    def from_arrays(cls, parameters: Parameters, built: Built, arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
+        """Return the state that `to_arrays` wrote; shapes and types that do not fit together are `Damaged`."""
+        check_arrays(arrays, parameters.k)
+        n = len(arrays["vectors"])
+        S = sp.csr_array((arrays["S_data"], arrays["S_indices"], arrays["S_indptr"]), shape=(n, n))
+        S.has_sorted_indices = True
+        return cls(
+            parameters,
+            backend(parameters.device),
+            arrays["vectors"],
+            Layout(arrays["images"], arrays["starts"]),
+            Neighbours(arrays["neighbour_ids"], arrays["neighbour_similarities"]),
+            built,
+            S,
+            arrays["degrees"],
+            arrays["weights"],
+            arrays["global_vectors"],
+            sound=False,
+            saved=of_engines(arrays),
+        )
+
     @property
     def neighbours(self) -> Neighbours:
         """The k neighbours of each region, or all others where they are fewer."""
@@ -126,14 +148,27 @@ class Fitted:
         """Whether a search by this engine can begin at once."""
         return engine in self.prepared or (engine in self.saved and hasattr(self.system, "divide"))
 
-    def to_save(self) -> dict[str, Mapping[str, npt.NDArray[Any]]]:
-        """Return what engines made that is worth saving, as named arrays, by engine."""
+    def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """Return all of it as named arrays, with what engines made that is worth saving."""
+        arrays = {
+            "vectors": self.vectors,
+            "images": self.layout.images,
+            "starts": self.layout.starts,
+            "neighbour_ids": self.lists.ids,
+            "neighbour_similarities": self.lists.similarities,
+            "S_data": self.S.data,
+            "S_indices": self.S.indices,
+            "S_indptr": self.S.indptr,
+            "degrees": self.degrees,
+            "weights": self.weights,
+            "global_vectors": self.global_vectors,
+        }
         made = dict(self.saved)
         for name, prepared in self.prepared.items():
             to_arrays = ENGINES[name].to_arrays
             if to_arrays is not None:
                 made[name] = to_arrays(prepared.state)
-        return made
+        return arrays | {f"{name}_{part}": array for name, parts in made.items() for part, array in parts.items()}
 
     def check(self) -> None:
         """Raise `Damaged` where an id of the graph leads nowhere; looked at once."""

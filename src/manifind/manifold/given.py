@@ -1,0 +1,70 @@
+"""What is given to a search, checked against the collection that is searched."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from manifind.checks import unit_vectors
+from manifind.errors import InvalidInput
+from manifind.layout import aggregate_one
+from manifind.manifold.fitted import Fitted
+from manifind.manifold.part import Places, shortlists
+from manifind.types import FloatArray
+
+
+def queries(fitted: Fitted, given: Sequence[npt.ArrayLike], names: Sequence[str]) -> list[FloatArray]:
+    """Return the regions of each query, unit rows of the collection's dimension."""
+    dimension = fitted.vectors.shape[1]
+    return [unit_vectors(query, name, dimension=dimension) for query, name in zip(given, names, strict=True)]
+
+
+def against(
+    fitted: Fitted, given: Sequence[npt.ArrayLike | None] | None, count: int, seeding: str
+) -> list[FloatArray | None]:
+    """Return for each of `count` queries the regions of what it does not mean, or None."""
+    if given is None:
+        return [None] * count
+    if len(given) != count:
+        raise InvalidInput(f"against has {len(given)} entries for {count} queries; give one for each, or None.")
+    if seeding == "append":
+        raise InvalidInput("seeding is 'append', which knows no regions against; leave out against.")
+    dimension = fitted.vectors.shape[1]
+    return [
+        None if one is None else unit_vectors(one, f"against[{i}]", dimension=dimension) for i, one in enumerate(given)
+    ]
+
+
+def places(
+    fitted: Fitted, shortlist: Any, regions: Sequence[FloatArray], global_vectors: Sequence[npt.ArrayLike] | None
+) -> Sequence[Places] | Places | None:
+    """Return which images to diffuse on, as `shortlists` does for queries of these regions.
+
+    The queries' global descriptors are checked where they are given, and made of their regions where they are not.
+    """
+    own = None if global_vectors is None else _globals(fitted, global_vectors, len(regions))
+    return shortlists(
+        shortlist,
+        len(regions),
+        fitted.layout.images,
+        lambda: fitted.global_rows,
+        lambda: _sums(fitted, regions) if own is None else own,
+    )
+
+
+def _globals(fitted: Fitted, given: Sequence[npt.ArrayLike], count: int) -> FloatArray:
+    if len(given) != count:
+        raise InvalidInput(f"global_vectors has {len(given)} entries for {count} queries; give one for each.")
+    dimension = fitted.global_vectors.shape[1]
+    return np.concatenate([unit_vectors(np.asarray(one)[None], "global_vector", dimension=dimension) for one in given])
+
+
+def _sums(fitted: Fitted, regions: Sequence[FloatArray]) -> FloatArray:
+    own, of_regions = fitted.global_vectors.shape[1], fitted.vectors.shape[1]
+    if own != of_regions:
+        raise InvalidInput(
+            f"global_vector is missing: the collection's have {own} dimensions, not the {of_regions} of regions; "
+            "give the query's too."
+        )
+    return np.concatenate([aggregate_one(query) for query in regions])
