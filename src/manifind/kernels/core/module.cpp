@@ -377,6 +377,10 @@ const Loops& loops() {
 }  // namespace manifind
 
 NB_MODULE(_core, m) {
+#ifdef NDEBUG
+    // What a program still holds when it ends is freed with it: no reason to frighten its user.
+    nb::set_leak_warnings(false);
+#endif
     using namespace manifind;
     nb::register_exception_translator([](const std::exception_ptr& one, void*) {
         try {
