@@ -319,3 +319,14 @@ def test_a_folder_that_moved_is_followed(photos: Path, tmp_path: Path) -> None:
     assert "memory is" in wrong.stderr
     assert run("index", tmp_path / "new", "-o", tmp_path / "i.manifind", "--memory", "much").exit_code == 2
     assert run("index", tmp_path / "new", "-o", tmp_path / "none.manifind", "--relearn").exit_code == 2
+
+
+def test_the_size_at_which_photos_are_seen_is_kept_and_used_for_queries(photos: Path, tmp_path: Path) -> None:
+    made = run("index", photos, "-o", tmp_path / "small.manifind", "--long-side", 320, "--whiten", "shipped")
+    assert made.exit_code == 0, made.output
+    opened = Index.open(tmp_path / "small.manifind")
+    assert opened.describer.long_side == 320
+    assert opened.search(photos / "first-0.png", top=1)[0].key == "first-0.png"
+    again = run("index", photos, "-o", tmp_path / "small.manifind", "--long-side", 640)
+    assert again.exit_code == 2
+    assert "settled when an index is made" in again.stderr

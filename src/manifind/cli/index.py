@@ -24,6 +24,7 @@ from manifind.index.parameters import RECIPES
 @click.option("--whiten", help="auto (the default), learn, shipped, none, or a file of `whiten`.")
 @click.option("--pooling", type=click.Choice(list(POOLINGS)), help="How a photo's regions are pooled; gem by default.")
 @click.option("--scales", type=SCALES, help="Parts of its size at which a photo is seen: 1,0.71,0.5, say.")
+@click.option("--long-side", type=click.IntRange(min=1), help="Pixels of a photo's longer side as it is seen.")
 @click.option("-k", type=click.IntRange(min=1), help="Neighbours of each region in the graph; by the number of photos.")
 @click.option("--graph", type=click.Choice([AUTO, *GRAPHS]), help="How to find neighbours; auto by default.")
 @click.option("--means", type=click.IntRange(min=1), help="Keep only so many means of a photo's regions; 5, say.")
@@ -42,6 +43,7 @@ def index(
     whiten: str | None,
     pooling: str | None,
     scales: tuple[float, ...] | None,
+    long_side: int | None,
     k: int | None,
     graph: str | None,
     means: int | None,
@@ -61,6 +63,7 @@ def index(
             "whiten": whiten,
             "pooling": pooling,
             "zooms": scales,
+            "long_side": long_side,
         }
         given |= {"k": k, "graph": graph, "means": means}
         settled: dict[str, Any] = {name: value for name, value in given.items() if value is not None}

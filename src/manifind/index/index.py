@@ -130,6 +130,7 @@ class Index:
         whiten: str | os.PathLike[str] | None = None,
         zooms: Sequence[float] | None = None,
         pooling: str | None = None,
+        long_side: int | None = None,
         describer: Describer | None = None,
         means: int | None = None,
         memory: int | None = None,
@@ -155,8 +156,9 @@ class Index:
             taught; where a backbone of your own comes without that, it takes the whitening that comes with it, if any.
             Learn takes these photos alone (at least some hundred), shipped is the whitening that comes with the
             backbone, none is none; or give a file that ``Whitening.save`` or ``manifind whiten`` wrote.
-        zooms, pooling : optional
-            Parts of its size at which a photo is seen, and how regions are pooled: see `Describer`.
+        zooms, pooling, long_side : optional
+            Parts of its size at which a photo is seen, how regions are pooled, and the pixels of a photo's longer side
+            as it is seen: see `Describer`.
         describer : Describer, optional
             In place of all these, how photos are described.
         means : int, optional
@@ -184,7 +186,7 @@ class Index:
         wanted = all_of(root)
         source = "mobilenet_v2" if backbone is None else str(backbone)
         if describer is None:
-            made, origin, learning = _described_by(source, **described)
+            made, origin, learning = _described_by(source, **described, long_side=long_side)
         else:
             made, origin, learning = describer, WhiteningOrigin(OWN), None
         own = _backbone(source) if describer is None else None
@@ -530,10 +532,11 @@ def _check_free(target: Path) -> None:
 
 
 def _described_by(
-    source: str, whiten: str | os.PathLike[str], zooms: Sequence[float], pooling: str | None
+    source: str, whiten: str | os.PathLike[str], zooms: Sequence[float], pooling: str | None, long_side: int | None
 ) -> tuple[Describer, WhiteningOrigin, Learning | None]:
     """Return a describer with the whitening asked for, where that is from, and how it is to be learnt if it must be."""
-    settings: dict[str, Any] = {"zooms": zooms, **({} if pooling is None else {"pooling": pooling})}
+    given = {"zooms": zooms, "pooling": pooling, "long_side": long_side}
+    settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if whiten in ("auto", "shipped"):
         made = load_describer(source, **settings)
         prior = shipped_moments(made) if whiten == "auto" else None
