@@ -167,7 +167,7 @@ class CompiledSystem:
         """The matrix in breadth-first order, and the order of its regions; a copy."""
         self.divided: Divided | None = None
         """What solutions near y alone run on."""
-        self._making = threading.Lock()
+        self._making = threading.RLock()  # dividing a graph solves on it
 
     def __repr__(self) -> str:
         has = [
@@ -214,10 +214,7 @@ class CompiledSystem:
         with self._making:
             if self.divided is None:
                 made = divided(self.S, self.matrix, self.solve) if division is None else division
-                matrix = self._reordered(made.order)
-                self.divided = Divided(made, matrix)
-                if self.ordered is None:  # that order serves a batch nearly as well
-                    self.ordered = matrix, made.order
+                self.divided = Divided(made, self._reordered(made.order))
             return self.divided
 
     def restrict(self, rows: IntArray) -> "Restricted":
