@@ -77,11 +77,11 @@ def measure(base: Path, vectors: FloatArray, layout: Layout, k: int, share: floa
 
     def create(path: Path, known: dict[int, str]) -> Index:
         lay_in(path, describer, known, vectors, layout)
-        return Index.create(path, photos, k=k)
+        return Index.create(path, photos, k=k, whiten="shipped", zooms=(1.0,))
 
     path = base / "i.manifind"
     lay_in(path, describer, hashes, vectors, layout)
-    full, index = timed(lambda: Index.create(path, photos, k=k))
+    full, index = timed(lambda: Index.create(path, photos, k=k, whiten="shipped", zooms=(1.0,)))
     nothing, _ = timed(index.sync)
     size = index.info()["bytes"]
     opening, _ = timed(lambda: Index.open(path))
