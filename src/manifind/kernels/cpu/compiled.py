@@ -14,6 +14,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from manifind.errors import Damaged
+from manifind.kernels.array_rows import ArrayRows
 from manifind.kernels.backend import SCRATCH, Solution
 from manifind.kernels.cpu.core import core
 from manifind.kernels.cpu.local import Divided, Division, divided
@@ -63,29 +64,16 @@ class Compiled:
         return A, degrees
 
 
-class CompiledRows:
+class CompiledRows(ArrayRows):
     """Descriptors of regions, with their compressed twin once they were searched."""
 
     def __init__(self, vectors: Vectors) -> None:
-        self.vectors: Vectors = vectors if vectors.flags.c_contiguous else vectors.copy()
+        super().__init__(vectors)
         self.compressed: _core.CompressedRows | None = None
         self._compressing = threading.Lock()
 
-    def __repr__(self) -> str:
-        n, d = self.shape
-        how = "compressed to eight bits" if self.compressed is not None else "not searched yet"
-        return f"<{n:,} rows of {d} dimensions, {self.vectors.dtype}, {how}>"
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """How many rows there are, and of how many dimensions."""
-        n, d = self.vectors.shape
-        return n, d
-
-    def take(self, rows: npt.NDArray[np.integer]) -> FloatArray:
-        """Return some rows in float32."""
-        taken: FloatArray = self.vectors[rows].astype(np.float32, copy=False)
-        return taken
+    def _held(self) -> str:
+        return "compressed to eight bits" if self.compressed is not None else "not searched yet"
 
     def compress(self) -> "_core.CompressedRows":
         """Make the compressed twin now, n · d bytes, which the first search otherwise does."""

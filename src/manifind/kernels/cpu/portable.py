@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from manifind.kernels.array_rows import ArrayRows
 from manifind.kernels.backend import SCRATCH, Solution
 from manifind.kernels.cpu import affinity
 from manifind.kernels.cpu.blocks import conjugate_gradient
@@ -47,26 +48,11 @@ class Portable:
         return A, affinity.row_sums(A).astype(np.float32)
 
 
-class FaissRows:
+class FaissRows(ArrayRows):
     """Descriptors of regions where they lie; half precision is widened a block at a time."""
 
-    def __init__(self, vectors: Vectors) -> None:
-        self.vectors: Vectors = vectors if vectors.flags.c_contiguous else vectors.copy()
-
-    def __repr__(self) -> str:
-        n, d = self.shape
-        return f"<{n:,} rows of {d} dimensions, {self.vectors.dtype}, searched by faiss>"
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """How many rows there are, and of how many dimensions."""
-        n, d = self.vectors.shape
-        return n, d
-
-    def take(self, rows: npt.NDArray[np.integer]) -> FloatArray:
-        """Return some rows in float32."""
-        taken: FloatArray = self.vectors[rows].astype(np.float32, copy=False)
-        return taken
+    def _held(self) -> str:
+        return "searched by faiss"
 
     def nearest(
         self, queries: FloatArray, k: int, *, among: IntArray | None = None, memory: int = SCRATCH

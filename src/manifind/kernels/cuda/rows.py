@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from manifind.kernels.array_rows import ArrayRows
 from manifind.kernels.backend import SCRATCH
 from manifind.kernels.cuda import neighbours
 from manifind.kernels.cuda.transfer import Tensor, to_device, to_host
@@ -28,7 +29,7 @@ class Block(NamedTuple):
     vectors: Tensor
 
 
-class TorchRows:
+class TorchRows(ArrayRows):
     """Descriptors of regions where they lie, with their copy on the device once they were searched.
 
     Parameters
@@ -40,27 +41,14 @@ class TorchRows:
     """
 
     def __init__(self, vectors: Vectors, device: object, most: int | None = None) -> None:
-        self.vectors: Vectors = vectors if vectors.flags.c_contiguous else vectors.copy()
+        super().__init__(vectors)
         self.device = device
         self._most = most
         self._resident: Tensor | None = None
         self._copying = threading.Lock()
 
-    def __repr__(self) -> str:
-        n, d = self.shape
-        where = f"copied to {self.device}" if self._resident is not None else f"for {self.device}"
-        return f"<{n:,} rows of {d} dimensions, {self.vectors.dtype}, {where}>"
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """How many rows there are, and of how many dimensions."""
-        n, d = self.vectors.shape
-        return n, d
-
-    def take(self, rows: npt.NDArray[np.integer]) -> FloatArray:
-        """Return some rows in float32."""
-        taken: FloatArray = self.vectors[rows].astype(np.float32, copy=False)
-        return taken
+    def _held(self) -> str:
+        return f"copied to {self.device}" if self._resident is not None else f"for {self.device}"
 
     def blocks(self) -> Iterator[Block]:
         """Yield all rows on the device: at once where they fit, else as many at a time as do."""

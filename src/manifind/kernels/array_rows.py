@@ -1,0 +1,32 @@
+"""Rows that lie in an array of this process: what every device's rows begin with."""
+
+import numpy as np
+import numpy.typing as npt
+
+from manifind.types import FloatArray, Vectors
+
+
+class ArrayRows:
+    """Descriptors of regions in an array, (n, d); a device adds how they are searched."""
+
+    def __init__(self, vectors: Vectors) -> None:
+        self.vectors: Vectors = vectors if vectors.flags.c_contiguous else vectors.copy()
+
+    def __repr__(self) -> str:
+        n, d = self.shape
+        return f"<{n:,} rows of {d} dimensions, {self.vectors.dtype}, {self._held()}>"
+
+    def _held(self) -> str:
+        """Say what is held beside the array."""
+        raise NotImplementedError
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """How many rows there are, and of how many dimensions."""
+        n, d = self.vectors.shape
+        return n, d
+
+    def take(self, rows: npt.NDArray[np.integer]) -> FloatArray:
+        """Return some rows in float32."""
+        taken: FloatArray = self.vectors[rows].astype(np.float32, copy=False)
+        return taken
