@@ -81,6 +81,37 @@ def test_search_writes_a_page_that_needs_nothing_else(index: Index, photos: Path
     assert not re.search(r"(src|href)=\"(?!data:)", text)
 
 
+def test_verified_photos_say_so_in_every_shape(index: Index, photos: Path, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    words = ("search", index.path, photos / "first-0.png", "--box", BOX, "--verify", 12)
+    shown = run(*words, "--html", page).stdout.splitlines()
+    told = json.loads(run(*words, "--json").stdout)
+    rows = list(csv.DictReader(io.StringIO(run(*words, "--csv").stdout)))
+    sure = [one for one in told["results"] if one["verified"]]
+    assert sorted(one["key"] for one in sure) == [f"first-{i}.png" for i in range(4)]
+    assert "verified" in shown[0]
+    assert [line.split()[4] for line in shown[1:] if "points" in line] == ["points"] * 4
+    (rule,) = [at for at, line in enumerate(shown) if line.startswith("──")]
+    assert rule == 1 + told["likely"]
+    for one, row in zip(told["results"], rows, strict=True):
+        corners = [[float(part) for part in corner.split(",")] for corner in row["outline"].split()]
+        assert corners == (one["outline"] or [])
+        assert row["verified"] == ("yes" if one["verified"] else "no")
+        assert row["inliers"] == str(one["inliers"] or "")
+    text = page.read_text()
+    assert text.count("<polygon") == 4
+    assert text.count("class=verified") == 4
+    assert text.count('class="doubtful"') == len(told["results"]) - told["likely"]
+    assert text.index('class="line"') < text.index('class="doubtful"')
+
+
+def test_geometry_is_left_out_where_it_is_not_wanted(index: Index, photos: Path) -> None:
+    words = ("search", index.path, photos / "first-0.png", "--box", BOX, "--no-verify")
+    assert {one["verified"] for one in json.loads(run(*words, "--json").stdout)["results"]} == {None}
+    assert "verified" not in run(*words).stdout
+    assert run(*words, "--verify", 5).exit_code == 2
+
+
 def test_explain_shows_the_chain(index: Index, photos: Path, tmp_path: Path) -> None:
     words = ("explain", index.path, photos / "first-0.png", "first-3.png", "--box", BOX)
     shown = run(*words, "--html", tmp_path / "why.html")
@@ -159,19 +190,28 @@ def test_nothing_found_has_its_own_exit_code(index: Index, monkeypatch: pytest.M
     monkeypatch.setattr(Index, "search", lambda *_, **__: Answer(real, left_out=range(len(index))))
     result = run("search", index.path, "first-0.png")
     assert result.exit_code == 1
-    assert "nothing found" in result.stderr
+    assert "nothing matches" in result.stderr
+    assert result.stdout == ""
 
 
-def test_photos_that_are_merely_the_nearest_have_it_too(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_photos_that_are_merely_the_nearest_have_it_too(
+    index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = tmp_path / "report.html"
     monkeypatch.setattr(sys.modules["manifind.index.evidence"], "chance_similarity", lambda _: 1.01)
     monkeypatch.setattr(Index, "find", lambda *_: None)  # nor is the query's own photo among them
     result = run("search", index.path, "first-0.png")
     assert result.exit_code == 1
-    assert "nothing likely" in result.stderr
+    assert "nothing matches" in result.stderr
+    assert "merely the nearest" in result.stdout.splitlines()[1]
     assert "first-0.png" in result.stdout
     shown = run("search", index.path, "first-0.png", "--json")
     assert shown.exit_code == 1
-    assert json.loads(shown.stdout)["likely"] == 0
+    told = json.loads(shown.stdout)
+    assert (told["likely"], told["results"]) == (0, [])
+    assert run("search", index.path, "first-0.png", "--csv").stdout.count("\n") == 1
+    assert run("search", index.path, "first-0.png", "--html", page).exit_code == 1
+    assert "Nothing in this collection matches" in page.read_text()
 
 
 def test_explain_takes_the_paths_that_search_takes(index: Index, photos: Path, tmp_path: Path) -> None:

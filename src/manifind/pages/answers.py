@@ -8,6 +8,7 @@ import csv
 import html
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,9 @@ from manifind.pages.html import THUMBNAIL, Picture, chain
 from manifind.pages.text import cell, visible
 from manifind.types import Box
 
-COLUMNS = ("rank", "key", "score", "x0", "y0", "x1", "y1", "share", "likely", "verified", "also_at")
-"""Of the table: the box is the one round the object, the share that of its best region."""
+BEFORE = "rank", "key", "score", "x0", "y0", "x1", "y1", "share"
+COLUMNS = (*BEFORE, "likely", "verified", "inliers", "outline", "also_at")
+"""Of the table: the box is the one round the object, the share that of its best region, the outline four corners."""
 
 # -- plain data -------------------------------------------------------------------------------------------------------
 
@@ -85,7 +87,10 @@ def table_rows(results: Iterable[Mapping[str, Any]]) -> Iterator[list[Any]]:
         box = one["box"] or [""] * 4
         share = one["regions"][0]["share"] if one["regions"] else ""
         flags = ["" if one[name] is None else "yes" if one[name] else "no" for name in ("likely", "verified")]
-        yield [one["rank"], cell(one["key"]), one["score"], *box, share, *flags, cell("; ".join(one["also_at"]))]
+        inliers = "" if one["inliers"] is None else one["inliers"]
+        outline = " ".join(f"{x:g},{y:g}" for x, y in one["outline"] or ())
+        also = cell("; ".join(one["also_at"]))
+        yield [one["rank"], cell(one["key"]), one["score"], *box, share, *flags, inliers, cell(outline), also]
 
 
 def as_csv(results: Iterable[Mapping[str, Any]]) -> str:
@@ -109,10 +114,21 @@ def query_picture(index: Index, image: Source, box: Sequence[float] | None, name
 
 
 def hit_picture(index: Index, hit: Hit) -> Picture:
-    """Return the picture of a hit, with the one box round the object."""
-    also = f"<br>also at {escaped(', '.join(hit.also_at))}" if hit.also_at else ""
-    caption = f"<b>{hit.rank}</b> {escaped(hit.key)}<br><span class=faint>score {hit.score:.4f}{also}</span>"
-    return photo_picture(index, hit.key, [] if hit.box is None else [(hit.box, 1.0)], caption)
+    """Return the picture of a hit: the outline that geometry found, or else the one box round the object."""
+    notes = [f"score {hit.score:.4f}"]
+    if hit.verified:
+        notes.insert(0, f"<span class=verified>{verified_words(hit)}</span>")
+    if hit.also_at:
+        notes.append(f"also at {escaped(', '.join(hit.also_at))}")
+    caption = f"<b>{hit.rank}</b> {escaped(hit.key)}<br><span class=faint>{'<br>'.join(notes)}</span>"
+    boxes = [] if hit.box is None or hit.outline is not None else [(hit.box, 1.0)]
+    outlines = [] if hit.outline is None else [hit.outline]
+    return replace(photo_picture(index, hit.key, boxes, caption), outlines=outlines, doubtful=hit.likely is False)
+
+
+def verified_words(hit: Hit) -> str:
+    """Say that geometry confirms a hit."""
+    return f"verified, {hit.inliers} matching points"
 
 
 def chain_pictures(index: Index, query: Picture, found: Chain) -> str:

@@ -8,17 +8,30 @@ from manifind.pages.answers import chain_pictures, hit_picture, query_picture
 from manifind.pages.html import gallery, page
 from manifind.pages.text import visible
 
+BELOW = "Probably not below here"
+NEAREST = "These are merely the nearest"
+"""What the rule at the line says; the second where nothing stands above it."""
+
 
 def search_page(index: Index, views: Sequence[tuple[Source, Sequence[float] | None]], answer: Answer) -> str:
     """Return a page with the query and the photos that were found, those below the line apart."""
     sections = [("Query", gallery([query_picture(index, *view) for view in views]))]
-    line = len(answer) if answer.likely is None else answer.likely
-    found, others = ([hit_picture(index, hit) for hit in some] for some in (answer[:line], answer[line:]))
-    heading = f"{len(found)} photos" if answer.likely is None else f"{len(found)} photos are likely to show it"
-    sections.append((heading, gallery(found) if found else "<p>Nothing was found.</p>"))
-    if others:
-        sections.append((f"{len(others)} more, which probably do not", gallery(others)))
+    heading = found_words(answer)
+    found = gallery([hit_picture(index, hit) for hit in answer], BELOW if answer.likely else NEAREST)
+    sections.append((heading, found if len(answer) else ""))
     return page("What manifind found", f"{answer.method}, among {len(index)} photos of {index.root}", sections)
+
+
+def found_words(answer: Answer) -> str:
+    """Say how many photos were found, and how many of them are likely to show the object."""
+    if not answer or answer.likely == 0:
+        return "Nothing in this collection matches"
+    if answer.likely is None:
+        return counted(len(answer), "photo")
+    sure = sum(hit.verified is True for hit in answer[: answer.likely])
+    verified = f", {sure} of them verified" if sure else ""
+    are = "is" if answer.likely == 1 else "are"
+    return f"{counted(answer.likely, 'photo')} {are} likely to show it{verified}"
 
 
 def chain_page(index: Index, image: Source, box: Sequence[float] | None, hit: Hit, found: Chain) -> str:
@@ -36,4 +49,9 @@ def chain_page(index: Index, image: Source, box: Sequence[float] | None, hit: Hi
 
 def steps(count: int) -> str:
     """Count steps as people do."""
-    return "1 step" if count == 1 else f"{count} steps"
+    return counted(count, "step")
+
+
+def counted(count: int, what: str) -> str:
+    """Count as people do."""
+    return f"1 {what}" if count == 1 else f"{count} {what}s"
