@@ -43,10 +43,11 @@ from manifind.index.manifest import (
     WhiteningOrigin,
 )
 from manifind.index.parameters import RECIPES, given_parameters
+from manifind.index.points import MatchingPoints
 from manifind.index.query import METHODS, QueryRegions, rank, view, whole_box
 from manifind.index.recipe import Learning, Recipe
 from manifind.index.repair import repair
-from manifind.index.verify import verified_answer
+from manifind.index.verify import photo_features, query_features, verified_answer
 from manifind.index.wanted import Wanted, all_of, everything, more, several, without
 from manifind.kernels import CPU
 from manifind.manifold import Manifold
@@ -291,6 +292,20 @@ class Index:
         `manifind.index.explain`.
         """
         return explained(hit.search, hit.image)
+
+    def matching_points(self, image: Source, other: Source, box: Sequence[float] | None = None) -> MatchingPoints:
+        """Return the points that match between two photos, under the map that geometry finds.
+
+        Parameters
+        ----------
+        image, other
+            Photos, as for `search`: a query and a result, or two photos of the collection.
+        box : (x0, y0, x1, y1), optional
+            The object in the first; all of it by default.
+        """
+        pixels = self.pixels(image)
+        part = None if box is None else whole_box(box, *pixels.shape[1::-1])
+        return MatchingPoints.of(query_features(pixels, part), photo_features(self.pixels(other)), part)
 
     def photo(self, key: str, *, long_side: int | None = None) -> Photo:
         """Read a photo of the collection; the key of a file that is identical to one serves as well."""

@@ -78,7 +78,7 @@ def checked(
     kind : str
         Of local features; those that were kept are of this kind.
     """
-    query = extract(pixels, box, kind=kind, most=QUERY_FEATURES)
+    query = query_features(pixels, box, kind=kind)
     look = partial(_look, query, box, kind)
     threads = min(thread_count(), len(photos))
     if threads < 2:
@@ -88,9 +88,19 @@ def checked(
         return list(pool.map(look, photos))
 
 
+def query_features(pixels: npt.NDArray[np.uint8], box: Box | None, *, kind: str = "sift") -> Features:
+    """Return the features of what is looked for."""
+    return extract(pixels, box, kind=kind, most=QUERY_FEATURES)
+
+
+def photo_features(pixels: npt.NDArray[np.uint8], *, kind: str = "sift") -> Features:
+    """Return the features of a photo that is looked at."""
+    return extract(pixels, kind=kind, most=PHOTO_FEATURES)
+
+
 def keep(pixels: npt.NDArray[np.uint8], *, kind: str = "sift") -> Kept:
     """Return what an index keeps of a photo."""
-    features = extract(pixels, kind=kind, most=PHOTO_FEATURES)
+    features = photo_features(pixels, kind=kind)
     return Kept(pack(features), features.width, features.height)
 
 
@@ -101,7 +111,7 @@ def _look(query: Features, box: Box | None, kind: str, photo: Kept | Path) -> Ch
         read = read_photo(photo, long_side=KINDS[kind].long_side)
     except Unreadable:
         return Checked(None)
-    features = extract(read.pixels, kind=kind, most=PHOTO_FEATURES).resized(read.width, read.height)
+    features = photo_features(read.pixels, kind=kind).resized(read.width, read.height)
     return _checked(verify(query, features, box))
 
 
@@ -137,8 +147,7 @@ class VerifiedAnswer(Answer):
         verified = np.array([self._says(image) is True for image in images.tolist()], bool)
         order = np.argsort(~verified, kind="stable")[:top]
         self._images, self._scores = images[order], answer._scores[order]
-        self.verified = int(verified[order].sum())
-        """How many photos are verified: so many of the first."""
+        self.verified: int = int(verified[order].sum())
         self._scored = answer.likely
 
     @property
@@ -163,7 +172,9 @@ class VerifiedAnswer(Answer):
         check = self._looked_at.get(hit.image)
         if check is None or not check.verified:
             return replace(hit, verified=self._says(hit.image))
-        return replace(hit, verified=True, box=check.box, outline=check.outline, inliers=check.inliers)
+        return replace(
+            hit, verified=True, box=check.box, outline=check.outline, inliers=check.inliers, others=check.others
+        )
 
 
 def verified_answer(
