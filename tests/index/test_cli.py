@@ -55,8 +55,8 @@ def test_search_prints_json_and_csv(index: Index, photos: Path) -> None:
     assert printed["method"] == "regional"
     assert printed["query"]["box"] == [20, 30, 148, 158]
     assert [result["rank"] for result in printed["results"]] == [1, 2, 3, 4]
-    hit = {"rank", "key", "score", "box", "likely", "verified", "outline", "inliers", "also_at", "regions"}
-    assert set(printed["results"][0]) == hit
+    found = {"rank", "key", "score", "box", "likely", "also_at", "regions"}
+    assert set(printed["results"][0]) == found | {"verified", "outline", "inliers", "others", "refined"}
     assert [one["likely"] for one in printed["results"]] == [place < printed["likely"] for place in range(4)]
     assert set(printed["results"][0]["regions"][0]) == {"box", "share"}
     text = run("search", index.path, photos / "first-0.png", "--box", BOX, "--top", 4, "--csv").stdout
@@ -118,10 +118,30 @@ def test_explain_shows_the_chain(index: Index, photos: Path, tmp_path: Path) -> 
     assert shown.exit_code == 0
     assert "first-3.png" in shown.stdout
     assert "→" in shown.stdout
-    links = json.loads(run(*words, "--json").stdout)["links"]
+    told = json.loads(run(*words, "--json").stdout)
+    links, geometry = told["links"], told["geometry"]
     assert links[0]["from"]["key"] is None
     assert links[-1]["to"]["key"] == "first-3.png"
-    assert (tmp_path / "why.html").read_text().count("<figure") == len(links) + 1
+    page = (tmp_path / "why.html").read_text()
+    assert page.count("<figure") == len(links) + 1
+    assert geometry["verified"]
+    assert f"{geometry['inliers']} points of the query match" in shown.stdout
+    assert page.count("<line ") == len(geometry["points"]) >= geometry["inliers"] >= 6
+    # The thing is pasted at (20, 30) in the one and at (170, 90) in the other.
+    for x, y, u, v in geometry["points"]:
+        assert (u - x, v - y) == (pytest.approx(150, abs=4), pytest.approx(60, abs=4))
+    bare = json.loads(run(*words, "--no-verify", "--json").stdout)
+    assert bare["geometry"] is None
+    assert {link["verified"] for link in bare["links"]} == {None}
+    assert [link["similarity"] for link in bare["links"]] == [link["similarity"] for link in links]
+
+
+def test_explain_says_where_no_map_leads(index: Index, photos: Path, tmp_path: Path) -> None:
+    page = tmp_path / "why.html"
+    shown = run("explain", index.path, photos / "first-0.png", "second-1.png", "--box", BOX, "--html", page)
+    assert "reached by likeness alone" in shown.stdout
+    assert "reached by likeness alone" in page.read_text()
+    assert "⇢" in shown.stdout
 
 
 def test_info_prints_counts(index: Index) -> None:

@@ -22,13 +22,13 @@ from manifind.describe import (
     read_photo,
     shipped_moments,
 )
-from manifind.errors import InvalidInput
+from manifind.errors import InvalidInput, MissingExtra
 from manifind.index.answer import Answer, Hit
 from manifind.index.build import Changes, build
 from manifind.index.catalogue import Catalogue, ImageRecord
 from manifind.index.check import Problem, check
 from manifind.index.estimate import Announce
-from manifind.index.explain import Chain, explained
+from manifind.index.explain import Chain, Link, confirmed, explained
 from manifind.index.generation import Generation
 from manifind.index.info import info
 from manifind.index.manifest import (
@@ -292,6 +292,26 @@ class Index:
         `manifind.index.explain`.
         """
         return explained(hit.search, hit.image)
+
+    def confirm(self, chain: Chain, image: Source, box: Sequence[float] | None = None) -> Chain:
+        """Return a chain whose links say whether geometry joins their photos, which are read from their files.
+
+        Parameters
+        ----------
+        chain : Chain
+            What `explain` returned.
+        image, box
+            What was looked for.
+        """
+
+        def joined(link: Link) -> MatchingPoints | None:
+            source, part = (image, box) if link.source.key is None else (link.source.key, link.source.box)
+            try:
+                return self.matching_points(source, self.photo(link.target.key or "").pixels, part)
+            except (Unreadable, MissingExtra):
+                return None
+
+        return confirmed(chain, joined)
 
     def matching_points(self, image: Source, other: Source, box: Sequence[float] | None = None) -> MatchingPoints:
         """Return the points that match between two photos, under the map that geometry finds.

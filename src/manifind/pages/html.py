@@ -45,7 +45,8 @@ figcaption b { font: 600 1rem/1 var(--serif); color: var(--accent); font-variant
   font-family: var(--serif); font-weight: 600; color: var(--accent); font-size: 1.05rem; }
 .filler { flex: 1000 0 0; }
 .arrow { align-self: center; font-size: 1.4rem; color: var(--faint); text-align: center; }
-.arrow small { display: block; font-size: .75rem; }
+.arrow small { display: block; font-size: .75rem; max-width: 7rem; }
+.arrow.strong { color: var(--sure); font-weight: 700; } .arrow.weak { opacity: .6; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: .25rem .9rem; border-bottom: 1px solid var(--rule); text-align: right; }
 th:first-child, td:first-child { text-align: left; } th { font-weight: 600; }
@@ -98,11 +99,12 @@ def gallery(pictures: Iterable[Picture], rule: str = "") -> str:
     return f'<div class="row">{"".join(parts)}<div class="filler"></div></div>'
 
 
-def chain(pictures: Sequence[Picture], links: Sequence[str]) -> str:
-    """Return pictures with an arrow between each two, and what is written under it."""
+def chain(pictures: Sequence[Picture], links: Sequence[str], looks: Sequence[str] = ()) -> str:
+    """Return pictures with an arrow between each two, what is written under it, and how it looks."""
     parts = [_figure(pictures[0])]
-    for picture, link in zip(pictures[1:], links, strict=True):
-        parts += [f'<div class="arrow">→<small>{html.escape(link)}</small></div>', _figure(picture)]
+    for picture, link, look in zip(pictures[1:], links, looks or [""] * len(links), strict=True):
+        arrow = "⇢" if look == "weak" else "→"
+        parts += [f'<div class="arrow {look}">{arrow}<small>{html.escape(link)}</small></div>', _figure(picture)]
     return f'<div class="row">{"".join(parts)}</div>'
 
 
@@ -115,8 +117,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def illustration(png: bytes, alt: str) -> str:
     """Return a drawing, as wide as the page."""
-    source = "data:image/png;base64," + base64.b64encode(png).decode()
-    return f'<img class="wide" alt="{html.escape(alt)}" src="{source}">'
+    return f'<img class="wide" alt="{html.escape(alt)}" src="{data_address(png, "png")}">'
 
 
 def _figure(picture: Picture) -> str:
@@ -134,14 +135,20 @@ def _figure(picture: Picture) -> str:
     kind = ' class="query"' if picture.query else ' class="doubtful"' if picture.doubtful else ""
     aspect = f"--aspect:{picture.width / picture.height:.3f}"
     return (
-        f'<figure{kind} style="{aspect}"><div class="photo"><img alt="" src="{_inline(picture.pixels)}">{overlay}</div>'
+        f'<figure{kind} style="{aspect}"><div class="photo"><img alt="" src="{inline(picture.pixels)}">{overlay}</div>'
         f"<figcaption>{picture.caption}</figcaption></figure>"
     )
 
 
-def _inline(pixels: npt.NDArray[np.uint8]) -> str:
+def inline(pixels: npt.NDArray[np.uint8], side: int = THUMBNAIL) -> str:
+    """Return a photo of at most so many pixels a side as an address that holds all of it."""
     image = Image.fromarray(pixels)
-    image.thumbnail((THUMBNAIL, THUMBNAIL))
+    image.thumbnail((side, side))
     buffer = io.BytesIO()
     image.save(buffer, "JPEG", quality=82)
-    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
+    return data_address(buffer.getvalue(), "jpeg")
+
+
+def data_address(picture: bytes, kind: str) -> str:
+    """Return a picture as an address that holds all of it."""
+    return f"data:image/{kind};base64," + base64.b64encode(picture).decode()

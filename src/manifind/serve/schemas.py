@@ -122,6 +122,8 @@ class ResultAnswer(BaseModel):
     verified: bool | None = Field(description="Whether geometry confirms it; null where it was not asked.")
     outline: list[list[float]] | None = Field(description="Four corners of the object, by geometry.")
     inliers: int | None = Field(description="Points that match, by geometry.")
+    others: list[list[list[float]]] = Field(description="Outlines of the object's further instances.")
+    refined: bool = Field(description="Whether only a second pass reached it, which verified photos had joined.")
     also_at: list[str] = Field(description="Keys of files that are byte for byte the same.")
     regions: list[RegionAnswer] = Field(description="The regions with the largest shares, best first.")
     width: int
@@ -165,6 +167,8 @@ class LinkAnswer(BaseModel):
     target: PlaceAnswer
     similarity: float
     flow: float
+    verified: bool | None = Field(description="Whether geometry joins them; null where it was not asked.")
+    inliers: int | None = Field(description="Points that match, where it does.")
 
 
 class ExplainAnswer(BaseModel):
