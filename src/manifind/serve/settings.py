@@ -22,6 +22,8 @@ class Settings:
     """Searches under way at most; more are answered 503."""
     time_limit: float = 30.0
     """Seconds after which a search is given up."""
+    verify_seconds: float = 2.0
+    """How long an answer waits for geometry; then it is given without."""
     upload_bytes: int = 50_000_000
     upload_pixels: int = 50_000_000
     uploads_bytes: int = 300_000_000
