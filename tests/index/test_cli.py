@@ -38,6 +38,7 @@ def test_index_makes_and_then_brings_up_to_date(photos: Path, tmp_path: Path) ->
         "moved": 0,
         "removed": 1,
         "skipped": 1,
+        "unreadable": [],
     }
     assert run("index", folder, "-k", 30).exit_code == 2
     assert run("index", photos, "-o", tmp_path / "copy.manifind").exit_code == 2
@@ -164,7 +165,7 @@ def test_info_prints_counts(index: Index) -> None:
         (("search", "{index}", "first-0.png", "--html", "nowhere/page.html"), 2, "name of a file"),
         (("search", "{index}", "first-0.png", "--html", "{photos}"), 2, "name of a file"),
         (("whiten", "{photos}/first-0.png", "-o", "x.npz"), 2, "not a list of pairs"),
-        (("info", "{photos}"), 3, "manifest.json"),
+        (("info", "{photos}"), 2, "is a folder of photos"),
     ],
 )
 def test_an_error_is_a_sentence_and_an_exit_code(

@@ -47,6 +47,7 @@ from manifind.index.points import MatchingPoints
 from manifind.index.query import METHODS, QueryRegions, rank, view, whole_box
 from manifind.index.recipe import Learning, Recipe
 from manifind.index.repair import repair
+from manifind.index.unfinished import check_finished
 from manifind.index.verify import photo_features, query_features, verified_answer
 from manifind.index.wanted import Wanted, all_of, everything, more, several, without
 from manifind.kernels import CPU
@@ -220,6 +221,7 @@ class Index:
         device : {"cpu", "cuda", "auto"}
             What searches it and brings it up to date, whatever made it: see `Manifold`.
         """
+        check_finished(Path(path))
         return cls(Path(path), Generation.read(Path(path), verify=verify, device=device), describer, device=device)
 
     def close(self) -> None:

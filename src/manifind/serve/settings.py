@@ -15,6 +15,8 @@ class Settings:
     """Other sites whose pages may use the API."""
     follow_links: bool = False
     """Serve photos of the index whose file lies outside the collection's folder, through a link."""
+    tell_paths: bool = False
+    """Tell where on this machine a photo's file lies: for whoever sits at it."""
     gather_seconds: float = 0.004
     """How long a query waits for others to be solved with, while the solver is idle."""
     largest_batch: int = 64

@@ -2,6 +2,7 @@
 
 import * as api from "./api.js";
 import { BoxEditor } from "./boxes.js";
+import { copies } from "./copies.js";
 import { complain, counted, h, say } from "./dom.js";
 import { marks, photo } from "./photo.js";
 import { METHODS, PAPER_NAMES, address, sameSource, sources, viewText, viewsOf } from "./state.js";
@@ -309,6 +310,7 @@ export class Search {
         h("span", { class: "rank" }, one.rank),
         h("span", { class: "key", title: one.key }, one.key),
         h("span", { class: "score", title: `Score: ${SCORE}` }, one.score.toFixed(3))),
+      copies(one),
       h("div", { class: "marks" },
         marked
           ? h("span", { class: "quiet" }, "In the query")
