@@ -10,6 +10,7 @@ from manifind.index.generation import Generation
 from manifind.index.index import Index, Source
 from manifind.index.points import MatchingPoints
 from manifind.index.query import METHODS, QueryRegions, RegionShare, Search, View, rank, stored_view, view, whole_box
+from manifind.index.repeats import Repeat, Repeats, Sighting
 
 __all__ = [
     "METHODS",
@@ -27,7 +28,10 @@ __all__ = [
     "Problem",
     "QueryRegions",
     "RegionShare",
+    "Repeat",
+    "Repeats",
     "Search",
+    "Sighting",
     "Source",
     "View",
     "evidence",

@@ -47,6 +47,7 @@ from manifind.index.points import MatchingPoints
 from manifind.index.query import METHODS, QueryRegions, rank, view, whole_box
 from manifind.index.recipe import Learning, Recipe
 from manifind.index.repair import repair
+from manifind.index.repeats import Repeats, repeats
 from manifind.index.unfinished import check_finished
 from manifind.index.verify import photo_features, query_features, verified_answer
 from manifind.index.wanted import Wanted, all_of, everything, more, several, without
@@ -328,6 +329,33 @@ class Index:
         pixels = self.pixels(image)
         part = None if box is None else whole_box(box, *pixels.shape[1::-1])
         return MatchingPoints.of(query_features(pixels, part), photo_features(self.pixels(other)), part)
+
+    def repeats(
+        self,
+        *,
+        top: int | None = 30,
+        least: int = 3,
+        verify: bool = False,
+        progress: StageProgress | None = None,
+    ) -> Repeats:
+        """Find what occurs in several photos, without any query; the surest and largest objects first.
+
+        Near-duplicates and bursts are told apart, and count as one photo. It takes a few seconds for a hundred thousand
+        regions: see `manifind.repeats`.
+
+        Parameters
+        ----------
+        top : int, optional
+            How many objects to return; None for all.
+        least : int
+            In how many photos an object occurs at least.
+        verify : bool
+            Compare the photos of each object by geometry; objects that it confirms come first. Their files are read,
+            which takes a tenth of a second each.
+        progress : callable, optional
+            Called with the stage ("regions", "geometry"), how much of it is done, and how much there is.
+        """
+        return repeats(self._now, top=top, least=least, verify=verify, progress=progress)
 
     def photo(self, key: str, *, long_side: int | None = None) -> Photo:
         """Read a photo of the collection; the key of a file that is identical to one serves as well."""
