@@ -22,6 +22,7 @@ from manifind.describe import (
     read_photo,
     shipped_moments,
 )
+from manifind.describe.backbone import whole_path
 from manifind.errors import InvalidInput, MissingExtra
 from manifind.index.answer import Answer, Hit
 from manifind.index.build import Changes, build
@@ -191,7 +192,7 @@ class Index:
             made, origin, learning = _described_by(source, **described, long_side=long_side)
         else:
             made, origin, learning = describer, WhiteningOrigin(OWN), None
-        own = _backbone(source) if describer is None else None
+        own = whole_path(source) if describer is None else None
         made_by = Recipe(root, made, given, means, own, origin, learning=learning)
         with store.writing(target, KIND, FILES) as writer:
             _check_free(target)  # somebody may have been faster
@@ -587,8 +588,3 @@ def _described_by(
         return bare, WhiteningOrigin(LEARNT, 0), Learning()
     file = Path(whiten)
     return bare.with_whitening(Whitening.load(file)), WhiteningOrigin(str(file.resolve())), None
-
-
-def _backbone(source: str) -> str:
-    """Return the name of a network that comes along, or the whole path of a file."""
-    return str(Path(source).resolve()) if Path(source).suffix else source
