@@ -19,7 +19,7 @@ export class Detail {
       if (event.target === this.dialog) this.dialog.close();
     });
     this.dialog.addEventListener("keydown", (event) => {
-      if (event.target.closest(".chain, input") || event.altKey || event.ctrlKey) return;
+      if (event.target.closest(".chain, [type=range]") || event.altKey || event.ctrlKey) return;
       if (event.key === "ArrowRight") this.step(1);
       if (event.key === "ArrowLeft") this.step(-1);
     });
