@@ -20,14 +20,14 @@ from manifind.describe import (
     load_describer,
     read_photo,
 )
-from manifind.errors import InvalidInput
+from manifind.errors import InvalidInput, MissingExtra
 from manifind.index.answer import Answer, Hit
 from manifind.index.build import Changes, build
 from manifind.index.catalogue import Catalogue, ImageRecord
 from manifind.index.check import Problem, check
 from manifind.index.describing import described_by
 from manifind.index.estimate import Announce
-from manifind.index.explain import Chain, explained
+from manifind.index.explain import Chain, Link, confirmed, explained
 from manifind.index.generation import Generation
 from manifind.index.info import info
 from manifind.index.manifest import (
@@ -40,10 +40,12 @@ from manifind.index.manifest import (
     WhiteningOrigin,
 )
 from manifind.index.parameters import RECIPES, given_parameters
+from manifind.index.points import MatchingPoints
 from manifind.index.query import METHODS, QueryRegions, rank, view, whole_box
 from manifind.index.recipe import Recipe
 from manifind.index.repair import repair
-from manifind.index.verify import verified_answer
+from manifind.index.unfinished import check_finished
+from manifind.index.verify import photo_features, query_features, verified_answer
 from manifind.index.wanted import Wanted, all_of, everything, more, several, without
 from manifind.kernels import CPU
 from manifind.manifold import Manifold
@@ -216,6 +218,7 @@ class Index:
         device : {"cpu", "cuda", "auto"}
             What searches it and brings it up to date, whatever made it: see `Manifold`.
         """
+        check_finished(Path(path))
         return cls(Path(path), Generation.read(Path(path), verify=verify, device=device), describer, device=device)
 
     def close(self) -> None:
@@ -288,6 +291,40 @@ class Index:
         `manifind.index.explain`.
         """
         return explained(hit.search, hit.image)
+
+    def confirm(self, chain: Chain, image: Source, box: Sequence[float] | None = None) -> Chain:
+        """Return a chain whose links say whether geometry joins their photos, which are read from their files.
+
+        Parameters
+        ----------
+        chain : Chain
+            What `explain` returned.
+        image, box
+            What was looked for.
+        """
+
+        def joined(link: Link) -> MatchingPoints | None:
+            source, part = (image, box) if link.source.key is None else (link.source.key, link.source.box)
+            try:
+                return self.matching_points(source, self.photo(link.target.key or "").pixels, part)
+            except (Unreadable, MissingExtra):
+                return None
+
+        return confirmed(chain, joined)
+
+    def matching_points(self, image: Source, other: Source, box: Sequence[float] | None = None) -> MatchingPoints:
+        """Return the points that match between two photos, under the map that geometry finds.
+
+        Parameters
+        ----------
+        image, other
+            Photos, as for `search`: a query and a result, or two photos of the collection.
+        box : (x0, y0, x1, y1), optional
+            The object in the first; all of it by default.
+        """
+        pixels = self.pixels(image)
+        part = None if box is None else whole_box(box, *pixels.shape[1::-1])
+        return MatchingPoints.of(query_features(pixels, part), photo_features(self.pixels(other)), part)
 
     def photo(self, key: str, *, long_side: int | None = None) -> Photo:
         """Read a photo of the collection; the key of a file that is identical to one serves as well."""

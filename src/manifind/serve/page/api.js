@@ -44,6 +44,8 @@ export const upload = (file) =>
 
 export const uploaded = (name) => json(`/api/uploads/${name}`);
 export const photo = (key) => json(`/api/photo?${new URLSearchParams({ key })}`);
+export const facts = (key) => json(`/api/photo/facts?${new URLSearchParams({ key })}`);
+export const original = (key) => `/api/original?${new URLSearchParams({ key })}`;
 export const info = () => json("/api/info");
 export const folders = () => json("/api/folders");
 

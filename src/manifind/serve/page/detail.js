@@ -1,7 +1,8 @@
 // A result looked at closely: beside the query, with what each part contributes, and the chain of photos that led there.
 
 import * as api from "./api.js";
-import { byId, h, say } from "./dom.js";
+import { byId, counted, h, say } from "./dom.js";
+import { facts } from "./facts.js";
 import { heat, photo } from "./photo.js";
 import { sources } from "./state.js";
 
@@ -9,7 +10,7 @@ export class Detail {
   constructor(page) {
     this.page = page;
     this.dialog = byId("detail");
-    this.glowing = true;
+    this.glowing = false;
     this.dialog.addEventListener("close", () => {
       if (this.page.state.why) this.page.go({ why: null });
     });
@@ -65,8 +66,8 @@ export class Detail {
       const stops = await Promise.all(answer.links.map((link) => this.page.about({ key: link.target.key })));
       if (abort.signal.aborted) return;
       this.answer = answer;
-      this.fill(this.beside(all, answer), this.why(all, answer, stops));
-      say(`${key}: rank ${answer.rank}, found in ${answer.links.length} steps.`);
+      this.fill(this.beside(all, answer), facts(answer), this.why(all, answer, stops));
+      say(`${key}: rank ${answer.rank}, found in ${counted(answer.links.length, "step")}.`);
     } catch (error) {
       if (error.name === "AbortError") return;
       this.fill(h("p", { class: "loading" }, error.message));
