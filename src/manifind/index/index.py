@@ -14,19 +14,19 @@ from manifind.describe import (
     Describer,
     Photo,
     Unreadable,
-    Whitening,
     content_hash,
     key_of,
     key_to_path,
     load_describer,
     read_photo,
-    shipped_moments,
 )
+from manifind.describe.backbone import whole_path
 from manifind.errors import InvalidInput, MissingExtra
 from manifind.index.answer import Answer, Hit
 from manifind.index.build import Changes, build
 from manifind.index.catalogue import Catalogue, ImageRecord
 from manifind.index.check import Problem, check
+from manifind.index.describing import described_by
 from manifind.index.estimate import Announce
 from manifind.index.explain import Chain, Link, confirmed, explained
 from manifind.index.generation import Generation
@@ -36,16 +36,14 @@ from manifind.index.manifest import (
     FORMAT,
     KIND,
     LEARNT,
-    NONE,
     OWN,
-    SHIPPED,
     Fingerprint,
     WhiteningOrigin,
 )
 from manifind.index.parameters import RECIPES, given_parameters
 from manifind.index.points import MatchingPoints
 from manifind.index.query import METHODS, QueryRegions, rank, view, whole_box
-from manifind.index.recipe import Learning, Recipe
+from manifind.index.recipe import Recipe
 from manifind.index.repair import repair
 from manifind.index.repeats import Repeats, repeats
 from manifind.index.unfinished import check_finished
@@ -189,10 +187,10 @@ class Index:
         wanted = all_of(root)
         source = "mobilenet_v2" if backbone is None else str(backbone)
         if describer is None:
-            made, origin, learning = _described_by(source, **described, long_side=long_side)
+            made, origin, learning = described_by(source, **described, long_side=long_side)
         else:
             made, origin, learning = describer, WhiteningOrigin(OWN), None
-        own = _backbone(source) if describer is None else None
+        own = whole_path(source) if describer is None else None
         made_by = Recipe(root, made, given, means, own, origin, learning=learning)
         with store.writing(target, KIND, FILES) as writer:
             _check_free(target)  # somebody may have been faster
@@ -594,29 +592,3 @@ def _check_free(target: Path) -> None:
         raise InvalidInput(
             f"{target} is an index without its {store.MANIFEST}; manifind index PHOTOS --repair puts it back."
         )
-
-
-def _described_by(
-    source: str, whiten: str | os.PathLike[str], zooms: Sequence[float], pooling: str | None, long_side: int | None
-) -> tuple[Describer, WhiteningOrigin, Learning | None]:
-    """Return a describer with the whitening asked for, where that is from, and how it is to be learnt if it must be."""
-    given = {"zooms": zooms, "pooling": pooling, "long_side": long_side}
-    settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    if whiten in ("auto", "shipped"):
-        made = load_describer(source, **settings)
-        prior = shipped_moments(made) if whiten == "auto" else None
-        if prior is not None:
-            return made.with_whitening(None), WhiteningOrigin(LEARNT, 0), Learning(prior)
-        return made, WhiteningOrigin(NONE if made.whitening is None else SHIPPED), None
-    bare = load_describer(source, whitening=None, **settings)
-    if whiten == "none":
-        return bare, WhiteningOrigin(NONE), None
-    if whiten == "learn":
-        return bare, WhiteningOrigin(LEARNT, 0), Learning()
-    file = Path(whiten)
-    return bare.with_whitening(Whitening.load(file)), WhiteningOrigin(str(file.resolve())), None
-
-
-def _backbone(source: str) -> str:
-    """Return the name of a network that comes along, or the whole path of a file."""
-    return str(Path(source).resolve()) if Path(source).suffix else source

@@ -39,6 +39,8 @@ export const search = (views, not, method, top, signal) =>
 
 export const explain = (views, not, key, signal) => json("/api/explain", sent({ views, not_this: not, key }, signal));
 
+export const geometry = (views, key, signal) => json("/api/geometry", sent({ views, key }, signal));
+
 export const upload = (file) =>
   json("/api/uploads", { method: "POST", headers: { "Content-Type": "application/octet-stream" }, body: file });
 
