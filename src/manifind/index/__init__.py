@@ -1,6 +1,7 @@
 """A collection of photos kept on disk, brought up to date, searched."""
 
 from manifind.index.answer import Answer, Hit
+from manifind.index.batch import Asked, Outcome
 from manifind.index.build import Changes
 from manifind.index.check import Problem
 from manifind.index.estimate import Estimate
@@ -15,6 +16,7 @@ from manifind.index.repeats import Repeat, Repeats, Sighting
 __all__ = [
     "METHODS",
     "Answer",
+    "Asked",
     "Chain",
     "Changes",
     "Estimate",
@@ -24,6 +26,7 @@ __all__ = [
     "Index",
     "Link",
     "MatchingPoints",
+    "Outcome",
     "Place",
     "Problem",
     "QueryRegions",

@@ -23,6 +23,7 @@ from manifind.describe import (
 from manifind.describe.backbone import whole_path
 from manifind.errors import InvalidInput, MissingExtra
 from manifind.index.answer import Answer, Hit
+from manifind.index.batch import Asked, Outcome, batch
 from manifind.index.build import Changes, build
 from manifind.index.catalogue import Catalogue, ImageRecord
 from manifind.index.check import Problem, check
@@ -285,6 +286,30 @@ class Index:
         boxes = [None if part is None else whole_box(part, *pixels.shape[1::-1]) for pixels, part in asked]
         parts = [(pixels, part) for (pixels, _), part in zip(asked, boxes, strict=True)]
         return verified_answer(answer, parts, first=verify, top=top)
+
+    def search_many(
+        self,
+        queries: Sequence[Asked],
+        *,
+        top: int | None = 20,
+        method: str = "regional",
+        verify: int = 0,
+        progress: StageProgress | None = None,
+    ) -> list[Outcome]:
+        """Answer many queries with one pass over the graph; a photo that cannot be read costs its own query alone.
+
+        Parameters
+        ----------
+        queries : sequence of Asked
+            Each with a name and its photos and boxes; `manifind.index.batch.read_queries` reads them from a file.
+        top, method, verify
+            As for `search`.
+        progress : callable, optional
+            Called with the stage ("queries", "geometry"), how much of it is done, and how much there is.
+        """
+        choice(method, METHODS, "method")
+        whole_number(verify, "verify", least=0)
+        return batch(self, queries, top=top, method=method, verify=verify, progress=progress)
 
     def explain(self, hit: Hit) -> Chain:
         """Return the chain of photos that led from the query to this one.
