@@ -236,7 +236,9 @@ class Tiled:
 
     def _try(self, sample: "Sample") -> None:
         """Search a few rows, and give lists as much room as they need; where that is too much, take halves."""
-        side = next(self._bands(min(TRIAL, self.band)))
+        n = self.rows.shape[0]
+        which = np.sort(np.random.default_rng(1).choice(n, min(TRIAL, self.band, n), replace=False))
+        side = Side.of(self.rows, which, whole=True)
         counts = self._search(side, sample.thresholds(side)[0], self.room).counts
         needed = int(torch.quantile(counts.double(), 1 - OVERFLOW))
         if needed > MOST_ROOM * self.room:
@@ -252,9 +254,9 @@ class Tiled:
         last = found.scores[:, -1]
         better[at] = torch.where(torch.isfinite(last), last, spare)
 
-    def _bands(self, size: int | None = None) -> Iterator[Side]:
-        """Yield all rows in bands, packed as is the rule now."""
-        n, size = self.rows.shape[0], size or self.band
+    def _bands(self) -> Iterator[Side]:
+        """Yield all rows in bands, packed."""
+        n, size = self.rows.shape[0], self.band
         for start in range(0, n, size):
             end = min(start + size, -(-n // GROUP) * GROUP)
             (block, packed), *more = _first_two(self._columns())
