@@ -38,6 +38,7 @@ from manifind.pages.text import visible
     help="Check so many of the first photos by geometry, in place of what the index does by itself.",
 )
 @click.option("--no-verify", is_flag=True, help="Check none by geometry.")
+@click.option("--keep", metavar="NAME", help="Keep the search and what is likely as a set of this name: manifind sets.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @click.option("--html", type=click.Path(path_type=Path), help="Write a page with the pictures as well.")
@@ -53,6 +54,7 @@ def search(
     method: str,
     verify: int | None,
     no_verify: bool,
+    keep: str | None,
     as_json: bool,
     as_csv: bool,
     html: Path | None,
@@ -73,6 +75,8 @@ def search(
         if image is None:
             raise TypeError("there is neither a photo nor a list of them.")
         answer = opened.search(image, box, also=also, top=top, method=method, **asked).reached()
+        if keep is not None:
+            keep_found(opened, keep, [(image, box), *also], answer, method)
         nothing = not answer or answer.likely == 0
         if html is not None:
             write_page(html, search_page(opened, [(image, box), *also], answer))
@@ -89,6 +93,16 @@ def search(
         if nothing:
             err.print("nothing matches.")
             sys.exit(NOTHING_FOUND)
+
+
+def keep_found(
+    opened: Index, name: str, views: list[tuple[str, tuple[float, ...] | None]], answer: Answer, method: str
+) -> None:
+    """Keep a search, and what is likely of its answer, as a set."""
+    kept = [(record.key if (record := opened.find(photo)) else str(Path(photo).resolve()), box) for photo, box in views]
+    opened.sets.add(name, answer[: answer.likely])
+    made = opened.sets.keep_search(name, kept, method=method)
+    err.print(f"kept {len(made)} photos as {visible(name)}; manifind sets {opened.path} shows the sets.")
 
 
 def show_hits(answer: Answer) -> None:

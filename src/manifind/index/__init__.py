@@ -12,6 +12,7 @@ from manifind.index.index import Index, Source
 from manifind.index.points import MatchingPoints
 from manifind.index.query import METHODS, QueryRegions, RegionShare, Search, View, rank, stored_view, view, whole_box
 from manifind.index.repeats import Repeat, Repeats, Sighting
+from manifind.index.sets import FoundSet, FoundSets, Member
 
 __all__ = [
     "METHODS",
@@ -21,11 +22,14 @@ __all__ = [
     "Changes",
     "Estimate",
     "Evidence",
+    "FoundSet",
+    "FoundSets",
     "Generation",
     "Hit",
     "Index",
     "Link",
     "MatchingPoints",
+    "Member",
     "Outcome",
     "Place",
     "Problem",

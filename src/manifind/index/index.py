@@ -47,6 +47,7 @@ from manifind.index.query import METHODS, QueryRegions, rank, view, whole_box
 from manifind.index.recipe import Recipe
 from manifind.index.repair import repair
 from manifind.index.repeats import Repeats, repeats
+from manifind.index.sets import FoundSets
 from manifind.index.unfinished import check_finished
 from manifind.index.verify import photo_features, query_features, verified_answer
 from manifind.index.wanted import Wanted, all_of, everything, more, several, without
@@ -120,6 +121,11 @@ class Index:
     def root(self) -> Path:
         """The folder of the photos."""
         return self._now.manifest.root
+
+    @property
+    def sets(self) -> FoundSets:
+        """The sets of photos that were found and named, kept in the index's folder."""
+        return FoundSets(self)
 
     @classmethod
     def create(
