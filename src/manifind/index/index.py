@@ -31,6 +31,7 @@ from manifind.index.estimate import Announce
 from manifind.index.explain import Chain, Link, confirmed, explained
 from manifind.index.generation import Generation
 from manifind.index.info import info
+from manifind.index.kept import KEEPING
 from manifind.index.manifest import (
     FILES,
     FORMAT,
@@ -46,7 +47,7 @@ from manifind.index.query import METHODS, QueryRegions, rank, view, whole_box
 from manifind.index.recipe import Recipe
 from manifind.index.repair import repair
 from manifind.index.unfinished import check_finished
-from manifind.index.verify import photo_features, query_features, verified_answer
+from manifind.index.verify import FIRST, photo_features, query_features, verified_answer
 from manifind.index.wanted import Wanted, all_of, everything, more, several, without
 from manifind.kernels import CPU
 from manifind.manifold import Manifold
@@ -133,6 +134,7 @@ class Index:
         long_side: int | None = None,
         describer: Describer | None = None,
         means: int | None = None,
+        geometry: bool | None = None,
         memory: int | None = None,
         progress: StageProgress | None = None,
         announce: Announce | None = None,
@@ -164,6 +166,9 @@ class Index:
         means : int, optional
             Represent each photo by so many means of a mixture of its regions (5, say) in place of its twenty-odd
             regions: a quarter of the disk and of the work, for a loss in quality.
+        geometry : bool, optional
+            Keep local features of the photos, 19 kB each at most, by which `search` checks that a photo shows this very
+            object and where. By default they are kept where they can be made.
         memory : int, optional
             Bytes that the build may take; refused, with what it needs, where that is too little.
         progress : callable, optional
@@ -190,7 +195,8 @@ class Index:
         else:
             made, origin, learning = describer, WhiteningOrigin(OWN), None
         own = whole_path(source) if describer is None else None
-        made_by = Recipe(root, made, given, means, own, origin, learning=learning)
+        keeping = KEEPING if geometry or (geometry is None and KEEPING.available()) else None
+        made_by = Recipe(root, made, given, means, own, origin, learning=learning, geometry=keeping)
         with store.writing(target, KIND, FILES) as writer:
             _check_free(target)  # somebody may have been faster
             build(writer, made_by, wanted, memory=memory, progress=progress, announce=announce)
@@ -245,7 +251,7 @@ class Index:
         not_this: Sequence[tuple[Source, Sequence[float] | None]] = (),
         top: int | None = 20,
         method: str = "regional",
-        verify: int = 0,
+        verify: int | None = None,
     ) -> Answer:
         """Find the photos that contain what is in the box.
 
@@ -263,13 +269,16 @@ class Index:
             How many photos to return; None for all.
         method : {"regional", "global", "match", "plain"}
             Regional diffusion, global diffusion, R-match, or plain similarity.
-        verify : int
-            How many of the first photos to check by geometry, 50 say: those that show this very object come first,
-            with their outline. Their files are read, which takes a tenth of a second each.
+        verify : int, optional
+            How many of the first photos to check by geometry: those that show this very object come first, with their
+            outline. By default 50 by regional diffusion where the index keeps local features, and none elsewhere.
+            Without features kept, the photos' files are read, which takes a tenth of a second each.
         """
         choice(method, METHODS, "method")
-        whole_number(verify, "verify", least=0)
         now = self._now
+        if verify is None:
+            verify = FIRST if now.local is not None and method == "regional" else 0
+        whole_number(verify, "verify", least=0)
         describer = self._describer_of(now)
         asked, apart = (
             [(self.pixels(photo), part) for photo, part in given] for given in ([(image, box), *also], not_this)
