@@ -113,3 +113,16 @@ def test_what_is_kept_is_small(query: Pixels) -> None:
     kept = keep(query)
     assert isinstance(kept, Kept)
     assert kept.rows.nbytes <= 20_000
+
+
+def test_matching_points_lie_where_the_object_was_pasted_in_both_photos(index: Index, query: Pixels) -> None:
+    points = index.matching_points(query, "first-2.png", BOX)
+    assert points.verified
+    assert len(points.query) == len(points.photo) >= points.inliers >= 6
+    shift = np.array(where(2)[:2]) - BOX[:2]
+    np.testing.assert_allclose(points.photo - points.query, np.broadcast_to(shift, points.photo.shape), atol=4)
+
+
+def test_photos_of_different_things_have_no_matching_points(index: Index, query: Pixels) -> None:
+    points = index.matching_points(query, "more/none-1.png", BOX)
+    assert (points.verified, len(points.query), points.map) == (False, 0, None)

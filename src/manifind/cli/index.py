@@ -14,6 +14,8 @@ from manifind.errors import InvalidInput
 from manifind.graph import AUTO, GRAPHS
 from manifind.index import Index
 from manifind.index.parameters import RECIPES
+from manifind.index.unfinished import index_of
+from manifind.pages.text import visible
 
 
 @click.command()
@@ -56,7 +58,7 @@ def index(
     """Make an index of the folder PHOTOS, or bring it up to date."""
     with plain_errors(debug):
         folder = photos.resolve()
-        target = output or folder.with_name(f"{folder.name}.manifind")
+        target = output or index_of(folder)
         given: dict[str, Any] = {
             "backbone": backbone,
             "recipe": recipe,
@@ -67,7 +69,7 @@ def index(
         }
         given |= {"k": k, "graph": graph, "means": means}
         settled: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-        changes: dict[str, int] | None = None
+        changes: dict[str, Any] | None = None
         done: str | None = None
         with progress_bars(hidden=as_json) as progress:
             announce = None if as_json else lambda expected: err.print(str(expected))
@@ -100,6 +102,15 @@ def index(
         if done:
             out.print(done)
         if changes:
-            out.print(", ".join(f"{count} {what}" for what, count in changes.items()))
+            out.print(", ".join(f"{count} {what}" for what, count in changes.items() if what != "unreadable"))
+            show_unreadable(changes["unreadable"])
         show_skipped(facts["skipped"])
         out.print(target)
+
+
+def show_unreadable(keys: tuple[str, ...]) -> None:
+    """Print the photos that could be read before and cannot be now, the first few."""
+    if keys:
+        more = f", and {len(keys) - 10} more" if len(keys) > 10 else ""
+        shown = ", ".join(visible(key) for key in keys[:10])
+        out.print(f"{len(keys)} could be read before and cannot be now: {shown}{more}")

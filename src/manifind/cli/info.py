@@ -52,7 +52,7 @@ def show_info(facts: dict[str, Any]) -> None:
     parts = ", ".join(f"{name} {size(count)}" for name, count in facts["bytes_by_part"].items())
     rows = {
         "index": facts["path"],
-        "photos in": facts["photos_folder"],
+        "photos in": facts["photos_folder"] + ("" if facts["photos_folder_is_there"] else " (not there now)"),
         "generation": f"{facts['generation']}, made by {facts['made_by']}",
         "photos": f"{facts['photos']:,}",
         "regions": f"{facts['regions']:,}" + (f", {facts['means']} means a photo" if facts["means"] else ""),
@@ -70,4 +70,9 @@ def show_info(facts: dict[str, Any]) -> None:
         facts["chosen"]["words"],
     ):
         out.print(f"- {sentence}")
+    if not facts["photos_folder_is_there"]:
+        out.print(
+            "- The folder of the photos is not there: searches still rank, but show no photo. Is its disk connected? "
+            "If the folder was moved, manifind index NEW_FOLDER -o INDEX follows it."
+        )
     show_skipped(facts["skipped"])

@@ -3,16 +3,17 @@
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
 from manifind.cli.parameters import ALSO, BOX, INDEX
 from manifind.cli.terminal import NOTHING_FOUND, err, out, plain_errors, shown_box, write_page
 from manifind.errors import InvalidInput
-from manifind.index import METHODS, Answer, Index
+from manifind.index import METHODS, Answer, Hit, Index
 from manifind.pages.answers import answer_data, hit_data
 from manifind.pages.answers import as_csv as as_csv_text
-from manifind.pages.search import search_page
+from manifind.pages.search import BELOW, NEAREST, search_page
 from manifind.pages.text import visible
 
 
@@ -23,6 +24,13 @@ from manifind.pages.text import visible
 @click.option("--also", type=ALSO, multiple=True, help="Another photo of the same object; may be repeated.")
 @click.option("--top", type=click.IntRange(min=1), default=20, show_default=True, help="How many photos to show.")
 @click.option("--method", type=click.Choice(METHODS), default="regional", show_default=True, help="How to rank.")
+@click.option(
+    "--verify",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Check so many of the first photos by geometry, in place of what the index does by itself.",
+)
+@click.option("--no-verify", is_flag=True, help="Check none by geometry.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @click.option("--html", type=click.Path(path_type=Path), help="Write a page with the pictures as well.")
@@ -35,6 +43,8 @@ def search(
     also: tuple[tuple[str, tuple[float, ...] | None], ...],
     top: int,
     method: str,
+    verify: int | None,
+    no_verify: bool,
     as_json: bool,
     as_csv: bool,
     html: Path | None,
@@ -43,34 +53,48 @@ def search(
     with plain_errors(debug):
         if as_json and as_csv:
             raise InvalidInput("--json and --csv are both given; give one of them.")
+        if verify and no_verify:
+            raise InvalidInput("--verify and --no-verify are both given; give one of them.")
         opened = Index.open(index_path)
-        answer = opened.search(image, box, also=also, top=top, method=method).reached()
+        asked: dict[str, Any] = {"verify": 0} if no_verify else {} if verify is None else {"verify": verify}
+        answer = opened.search(image, box, also=also, top=top, method=method, **asked).reached()
+        nothing = not answer or answer.likely == 0
         if html is not None:
             write_page(html, search_page(opened, [(image, box), *also], answer))
         if as_json:
             query = {"image": image, "box": box, "also": [{"image": i, "box": b} for i, b in also]}
-            click.echo(json.dumps(answer_data(query, answer), indent=2))
+            told = answer_data(query, answer)
+            click.echo(json.dumps({**told, "results": []} if nothing else told, indent=2))
         elif as_csv:
-            click.echo(as_csv_text(map(hit_data, answer)), nl=False)
+            click.echo(as_csv_text(() if nothing else map(hit_data, answer)), nl=False)
         else:
             show_hits(answer)
-            if html is not None:
-                err.print(f"wrote {html}")
-        if not answer or answer.likely == 0:
-            if not as_json and not as_csv:
-                err.print("nothing found." if not answer else "nothing likely: these are merely the nearest photos.")
+        if html is not None:
+            err.print(f"wrote {html}")
+        if nothing:
+            err.print("nothing matches.")
             sys.exit(NOTHING_FOUND)
 
 
 def show_hits(answer: Answer) -> None:
-    """Print a table of results, and where the line is."""
+    """Print a table of results, with a rule across it at the line."""
     keys = [visible(hit.key) for hit in answer]
     widest = max(map(len, keys), default=0)
-    out.print(f"{'rank':>4}  {'score':>8}  {'photo':<{widest}}  where")
+    sure = any(hit.verified for hit in answer)
+    column = f"{'verified':<10}  " if sure else ""
+    if answer:
+        out.print(f"{'rank':>4}  {'score':>8}  {'photo':<{widest}}  {column}where")
     for key, hit in zip(keys, answer, strict=True):
-        where = f"{shown_box(hit.box)} {hit.regions[0].share:.0%}" if hit.box and hit.regions else ""
-        out.print(f"{hit.rank:4}  {hit.score:8.4f}  {key:<{widest}}  {where}".rstrip())
+        if answer.likely == hit.rank - 1:
+            out.print(f"── {BELOW if answer.likely else NEAREST} ".ljust(widest + 40, "─"))
+        checked = f"{f'{hit.inliers} points' if hit.verified else '':<10}  " if sure else ""
+        out.print(f"{hit.rank:4}  {hit.score:8.4f}  {key:<{widest}}  {checked}{_where(hit)}".rstrip())
         for copy in hit.also_at:
             out.print(f"{'':14}  {visible(copy)} is the same file")
-    if answer.likely and answer.likely < len(answer):
-        err.print(f"the first {answer.likely} are likely to show it, the others probably do not.")
+
+
+def _where(hit: Hit) -> str:
+    if hit.box is None:
+        return ""
+    share = f" {hit.regions[0].share:.0%}" if hit.regions and not hit.verified else ""
+    return f"{shown_box(hit.box)}{share}"

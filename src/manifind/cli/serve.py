@@ -48,7 +48,12 @@ def serve(
                 click.launch(address)
 
         settings = service.Settings(
-            token=token or None, follow_links=follow_links, origins=origins, time_limit=time_limit, waiting=waiting
+            token=token or None,
+            follow_links=follow_links,
+            origins=origins,
+            time_limit=time_limit,
+            waiting=waiting,
+            tell_paths=service.is_loopback(host) and not origins,
         )
         opened = Index.open(index_path, device=device)
         service.serve(opened, host=host, port=port, open_to_all=open_to_all, settings=settings, started=started)

@@ -137,7 +137,7 @@ def read_photo(
     longest = min(8 * max_pixels + 2**26, max_bytes)
     try:
         data = _contents(source, longest)
-        with _quietly():
+        with quietly():
             return _decode(data, max_pixels, max_bytes, long_side, admit)
     except Unreadable as error:
         error.name = name
@@ -254,7 +254,7 @@ def _open(data: bytes) -> ImageFile:
         raise Unreadable("truncated")
     if name == "WEBP" and int.from_bytes(data[4:8], "little") + 8 > len(data):
         raise Unreadable("truncated")
-    image = _OPENERS[str(name)](stream)
+    image = OPENERS[str(name)](stream)
     if isinstance(image, TiffImageFile) and image.tag_v2.get(ExifTags.Base.NewSubfileType) == 1:
         raise Unreadable("a camera's raw file: export it as JPEG")  # its first page is a thumbnail
     return image
@@ -270,7 +270,7 @@ def _open_heif(stream: BinaryIO) -> ImageFile:
     return image
 
 
-_OPENERS: dict[str, Callable[[BinaryIO], ImageFile]] = {
+OPENERS: dict[str, Callable[[BinaryIO], ImageFile]] = {
     "PNG": PngImageFile,
     "GIF": GifImageFile,
     "WEBP": WebPImageFile,
@@ -327,7 +327,7 @@ class _ThisThread:
 
 
 @contextmanager
-def _quietly() -> Iterator[None]:
+def quietly() -> Iterator[None]:
     """Drop the warnings of this thread alone.
 
     Pillow warns of every oddity of a file. `warnings.catch_warnings` swaps the filters of the whole process, which

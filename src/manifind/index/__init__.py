@@ -8,6 +8,7 @@ from manifind.index.evidence import Evidence, evidence
 from manifind.index.explain import Chain, Link, Place, explained
 from manifind.index.generation import Generation
 from manifind.index.index import Index, Source
+from manifind.index.points import MatchingPoints
 from manifind.index.query import METHODS, QueryRegions, RegionShare, Search, View, rank, stored_view, view, whole_box
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "Hit",
     "Index",
     "Link",
+    "MatchingPoints",
     "Place",
     "Problem",
     "QueryRegions",

@@ -41,6 +41,10 @@ class Hit:
     """Where geometry puts the corners of the query's box."""
     inliers: int | None = None
     """How many points match under that map."""
+    others: tuple[Outline, ...] = ()
+    """The outlines of the object's further instances in the photo."""
+    refined: bool = False
+    """Whether only the second pass reached the photo, whose query the first verified photos had joined."""
 
     @property
     def likely(self) -> bool | None:
@@ -89,6 +93,10 @@ class Answer(Sequence[Hit]):
         self._hits: dict[int, Hit] = {}
         self._evidence: Evidence | None = None
         self._weighed = False
+        self.verified: int | None = None
+        """How many of the first hits are verified; None where geometry was not asked."""
+        self.refined = False
+        """Whether verified photos joined the query, which was then answered once more."""
 
     @property
     def method(self) -> str:

@@ -17,13 +17,14 @@ from manifind import kernels
 from manifind.diffusion.engines import WHOLE_UP_TO
 from manifind.errors import Damaged, InvalidInput, ManifindWarning
 from manifind.index import learning
-from manifind.index.catalogue import Catalogue, ImageRecord, SkippedRecord
+from manifind.index.catalogue import REMOVED, SAME, Catalogue, ImageRecord, SkippedRecord
 from manifind.index.estimate import Announce, admitted, reading_limits
 from manifind.index.gather import described, plan
 from manifind.index.generation import CATALOGUE, Generation
 from manifind.index.journal import Journal
 from manifind.index.manifest import FORMAT, KIND, Manifest
 from manifind.index.recipe import Recipe
+from manifind.index.unfinished import note
 from manifind.index.wanted import Wanted
 from manifind.manifold import BUILT, LARGEST_CHANGE, Manifold
 from manifind.storage import disk, store
@@ -48,6 +49,8 @@ class Changes:
     """Of known content, under a new name."""
     removed: int
     skipped: int
+    unreadable: tuple[str, ...] = ()
+    """The keys of photos that could be read before, are still there, and cannot be read now."""
 
 
 class Regions(NamedTuple):
@@ -135,6 +138,7 @@ def _described(
     chosen = plan(wanted, journal, None if known is None else known.catalogue, report)
     recipe = recipe.for_photos(len(chosen.known) + len(chosen.new))
     scratch = admitted(writer.path, recipe, chosen, known, memory, announce)
+    note(writer.work, recipe.root, len(chosen.known) + len(chosen.new))
     # Means are taken of whitened vectors.
     means = recipe.means if recipe.learning is None else None
     images, skipped = described(chosen, recipe.describer, journal, means, report, **reading_limits(memory))
@@ -170,8 +174,16 @@ def _changes(
     contents = {one.sha256 for one in images}
     new = len(images) if known is None else sum(one.sha256 not in old for one in images)
     moved = 0 if known is None else sum(old.get(one.sha256, one.key) != one.key for one in images)
-    gone = sum(key not in keys and content not in contents for content, key in old.items())
-    return Changes(described=new, kept=len(images) - new - moved, moved=moved, removed=gone, skipped=len(skipped))
+    gone = {key for content, key in old.items() if key not in keys and content not in contents}
+    there = {one.key for one in skipped if one.reason != REMOVED and not one.reason.startswith(SAME)}
+    return Changes(
+        described=new,
+        kept=len(images) - new - moved,
+        moved=moved,
+        removed=len(gone - there),
+        skipped=len(skipped),
+        unreadable=tuple(sorted(gone & there)),
+    )
 
 
 def _same(before: Generation, catalogue: Catalogue, manifest: Manifest) -> bool:

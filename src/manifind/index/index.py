@@ -14,22 +14,22 @@ from manifind.describe import (
     Describer,
     Photo,
     Unreadable,
-    Whitening,
     content_hash,
     key_of,
     key_to_path,
     load_describer,
     read_photo,
-    shipped_moments,
 )
-from manifind.errors import InvalidInput
+from manifind.describe.backbone import whole_path
+from manifind.errors import InvalidInput, MissingExtra
 from manifind.index.answer import Answer, Hit
 from manifind.index.build import Changes, build
 from manifind.index.catalogue import ImageRecord, Photos
 from manifind.index.check import Problem, check
+from manifind.index.describing import described_by
 from manifind.index.elsewhere import is_address, opened, refused
 from manifind.index.estimate import Announce
-from manifind.index.explain import Chain, explained
+from manifind.index.explain import Chain, Link, confirmed, explained
 from manifind.index.generation import Generation, State
 from manifind.index.info import info
 from manifind.index.manifest import (
@@ -37,17 +37,17 @@ from manifind.index.manifest import (
     FORMAT,
     KIND,
     LEARNT,
-    NONE,
     OWN,
-    SHIPPED,
     Fingerprint,
     WhiteningOrigin,
 )
 from manifind.index.parameters import RECIPES, given_parameters
+from manifind.index.points import MatchingPoints
 from manifind.index.query import METHODS, QueryRegions, rank, view, whole_box
-from manifind.index.recipe import Learning, Recipe
+from manifind.index.recipe import Recipe
 from manifind.index.repair import repair
-from manifind.index.verify import verified_answer
+from manifind.index.unfinished import check_finished
+from manifind.index.verify import photo_features, query_features, verified_answer
 from manifind.index.wanted import Wanted, all_of, everything, more, several, without
 from manifind.kernels import CPU
 from manifind.manifold import Manifold
@@ -196,10 +196,10 @@ class Index:
         wanted = all_of(root)
         source = "mobilenet_v2" if backbone is None else str(backbone)
         if describer is None:
-            made, origin, learning = _described_by(source, **described, long_side=long_side)
+            made, origin, learning = described_by(source, **described, long_side=long_side)
         else:
             made, origin, learning = describer, WhiteningOrigin(OWN), None
-        own = _backbone(source) if describer is None else None
+        own = whole_path(source) if describer is None else None
         made_by = Recipe(root, made, given, means, own, origin, learning=learning)
         with store.writing(target, KIND, FILES) as writer:
             _check_free(target)  # somebody may have been faster
@@ -232,6 +232,7 @@ class Index:
         """
         if is_address(path):
             return cls(str(path), opened(str(path)), describer, device=device)
+        check_finished(Path(path))
         return cls(Path(path), Generation.read(Path(path), verify=verify, device=device), describer, device=device)
 
     def close(self) -> None:
@@ -305,6 +306,40 @@ class Index:
         `manifind.index.explain`.
         """
         return explained(hit.search, hit.image)
+
+    def confirm(self, chain: Chain, image: Source, box: Sequence[float] | None = None) -> Chain:
+        """Return a chain whose links say whether geometry joins their photos, which are read from their files.
+
+        Parameters
+        ----------
+        chain : Chain
+            What `explain` returned.
+        image, box
+            What was looked for.
+        """
+
+        def joined(link: Link) -> MatchingPoints | None:
+            source, part = (image, box) if link.source.key is None else (link.source.key, link.source.box)
+            try:
+                return self.matching_points(source, self.photo(link.target.key or "").pixels, part)
+            except (Unreadable, MissingExtra):
+                return None
+
+        return confirmed(chain, joined)
+
+    def matching_points(self, image: Source, other: Source, box: Sequence[float] | None = None) -> MatchingPoints:
+        """Return the points that match between two photos, under the map that geometry finds.
+
+        Parameters
+        ----------
+        image, other
+            Photos, as for `search`: a query and a result, or two photos of the collection.
+        box : (x0, y0, x1, y1), optional
+            The object in the first; all of it by default.
+        """
+        pixels = self.pixels(image)
+        part = None if box is None else whole_box(box, *pixels.shape[1::-1])
+        return MatchingPoints.of(query_features(pixels, part), photo_features(self.pixels(other)), part)
 
     def photo(self, key: str, *, long_side: int | None = None) -> Photo:
         """Read a photo of the collection; the key of a file that is identical to one serves as well."""
@@ -557,29 +592,3 @@ def _check_free(target: Path) -> None:
         raise InvalidInput(
             f"{target} is an index without its {store.MANIFEST}; manifind index PHOTOS --repair puts it back."
         )
-
-
-def _described_by(
-    source: str, whiten: str | os.PathLike[str], zooms: Sequence[float], pooling: str | None, long_side: int | None
-) -> tuple[Describer, WhiteningOrigin, Learning | None]:
-    """Return a describer with the whitening asked for, where that is from, and how it is to be learnt if it must be."""
-    given = {"zooms": zooms, "pooling": pooling, "long_side": long_side}
-    settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    if whiten in ("auto", "shipped"):
-        made = load_describer(source, **settings)
-        prior = shipped_moments(made) if whiten == "auto" else None
-        if prior is not None:
-            return made.with_whitening(None), WhiteningOrigin(LEARNT, 0), Learning(prior)
-        return made, WhiteningOrigin(NONE if made.whitening is None else SHIPPED), None
-    bare = load_describer(source, whitening=None, **settings)
-    if whiten == "none":
-        return bare, WhiteningOrigin(NONE), None
-    if whiten == "learn":
-        return bare, WhiteningOrigin(LEARNT, 0), Learning()
-    file = Path(whiten)
-    return bare.with_whitening(Whitening.load(file)), WhiteningOrigin(str(file.resolve())), None
-
-
-def _backbone(source: str) -> str:
-    """Return the name of a network that comes along, or the whole path of a file."""
-    return str(Path(source).resolve()) if Path(source).suffix else source

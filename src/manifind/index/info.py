@@ -18,6 +18,7 @@ def info(path: Path, now: Generation) -> dict[str, Any]:
     return {
         "path": str(path),
         "photos_folder": str(manifest.root),
+        "photos_folder_is_there": manifest.root.is_dir(),
         "generation": now.number,
         "made_by": manifest.made_by,
         "photos": photos,

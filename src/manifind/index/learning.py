@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from manifind.describe import Moments, Regions, whitening_of
+from manifind.describe import Moments, Regions
 from manifind.index.catalogue import ImageRecord
 from manifind.index.gather import reduced
 from manifind.index.journal import Journal
@@ -33,7 +33,7 @@ def settled(recipe: Recipe, raw: Journal, images: list[ImageRecord], report: Sta
     vectors, _ = raw.arrays()
     own = Moments.of(_blocks(raw, vectors, images), recipe.describer.pooled_by)
     prior = recipe.learning.prior
-    learnt = whitening_of(own if prior is None else own.mixed_with(prior, recipe.learning.weight), recipe.dimension)
+    learnt = recipe.learning.whitening(own)
     step = max(1, len(vectors) // SAMPLE)
     origin = WhiteningOrigin(
         LEARNT,

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-from manifind.describe import Describer, Moments, region_grid, shipped_moments
+from manifind.describe import Describer, Moments, Whitening, region_grid, shipped_moments, whitening_of
 from manifind.describe.moments import DIMENSION, PRIOR
 from manifind.index.manifest import LEARNT, Fingerprint, Manifest, WhiteningOrigin, settled_parameters
 from manifind.index.parameters import CHOSEN, chosen_parameters
@@ -22,6 +22,11 @@ class Learning:
     weight: float = PRIOR
     """Regions whose moments count as much."""
     dimension: int = DIMENSION
+
+    def whitening(self, own: Moments) -> Whitening:
+        """Return the whitening that photos of these moments teach."""
+        mixed = own if self.prior is None else own.mixed_with(self.prior, self.weight)
+        return whitening_of(mixed, min(self.dimension, len(own.mean)))
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ query, is reached by diffusion alone. Where nothing was verified, geometry does 
 scores.
 """
 
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -63,23 +64,30 @@ class Checked:
 
 
 def checked(
-    pixels: npt.NDArray[np.uint8], box: Box | None, photos: Sequence[Kept | Path], *, kind: str = "sift"
+    query: npt.NDArray[np.uint8] | Features,
+    box: Box | None,
+    photos: Sequence[Kept | Path],
+    *,
+    kind: str = "sift",
+    until: float | None = None,
 ) -> list[Checked]:
     """Return what geometry says of each photo.
 
     Parameters
     ----------
-    pixels : (h, w, 3) uint8 array
-        The query's photo.
+    query : (h, w, 3) uint8 array or Features
+        The query's photo, or the features of what is looked for in it.
     box : (x0, y0, x1, y1), optional
         What is looked for in it.
     photos : sequence of Kept or Path
         Features that were kept, or files.
     kind : str
         Of local features; those that were kept are of this kind.
+    until : float, optional
+        The moment by `time.monotonic` at which to give up: `TimeoutError` is raised.
     """
-    query = extract(pixels, box, kind=kind, most=QUERY_FEATURES)
-    look = partial(_look, query, box, kind)
+    features = query if isinstance(query, Features) else query_features(query, box, kind=kind)
+    look = partial(_look, features, box, kind, until)
     threads = min(thread_count(), len(photos))
     if threads < 2:
         return [look(photo) for photo in photos]
@@ -88,20 +96,32 @@ def checked(
         return list(pool.map(look, photos))
 
 
+def query_features(pixels: npt.NDArray[np.uint8], box: Box | None, *, kind: str = "sift") -> Features:
+    """Return the features of what is looked for."""
+    return extract(pixels, box, kind=kind, most=QUERY_FEATURES)
+
+
+def photo_features(pixels: npt.NDArray[np.uint8], *, kind: str = "sift") -> Features:
+    """Return the features of a photo that is looked at."""
+    return extract(pixels, kind=kind, most=PHOTO_FEATURES)
+
+
 def keep(pixels: npt.NDArray[np.uint8], *, kind: str = "sift") -> Kept:
     """Return what an index keeps of a photo."""
-    features = extract(pixels, kind=kind, most=PHOTO_FEATURES)
+    features = photo_features(pixels, kind=kind)
     return Kept(pack(features), features.width, features.height)
 
 
-def _look(query: Features, box: Box | None, kind: str, photo: Kept | Path) -> Checked:
+def _look(query: Features, box: Box | None, kind: str, until: float | None, photo: Kept | Path) -> Checked:
+    if until is not None and time.monotonic() > until:
+        raise TimeoutError("photos were not looked at in time.")
     if isinstance(photo, Kept):
         return _checked(verify(query, unpack(*photo, kind), box))
     try:
         read = read_photo(photo, long_side=KINDS[kind].long_side)
     except Unreadable:
         return Checked(None)
-    features = extract(read.pixels, kind=kind, most=PHOTO_FEATURES).resized(read.width, read.height)
+    features = photo_features(read.pixels, kind=kind).resized(read.width, read.height)
     return _checked(verify(query, features, box))
 
 
@@ -137,8 +157,7 @@ class VerifiedAnswer(Answer):
         verified = np.array([self._says(image) is True for image in images.tolist()], bool)
         order = np.argsort(~verified, kind="stable")[:top]
         self._images, self._scores = images[order], answer._scores[order]
-        self.verified = int(verified[order].sum())
-        """How many photos are verified: so many of the first."""
+        self.verified: int = int(verified[order].sum())
         self._scored = answer.likely
 
     @property
@@ -163,23 +182,26 @@ class VerifiedAnswer(Answer):
         check = self._looked_at.get(hit.image)
         if check is None or not check.verified:
             return replace(hit, verified=self._says(hit.image))
-        return replace(hit, verified=True, box=check.box, outline=check.outline, inliers=check.inliers)
+        return replace(
+            hit, verified=True, box=check.box, outline=check.outline, inliers=check.inliers, others=check.others
+        )
 
 
 def verified_answer(
     answer: Answer,
-    views: Sequence[tuple[npt.NDArray[np.uint8], Box | None]],
+    views: Sequence[tuple[npt.NDArray[np.uint8] | Features, Box | None]],
     *,
     first: int = FIRST,
     top: int | None = None,
     kept: Sequence[Kept] | None = None,
+    until: float | None = None,
 ) -> VerifiedAnswer:
     """Look at the first photos of an answer and return it with what geometry says.
 
     Parameters
     ----------
     answer : Answer
-    views : sequence of pixels and boxes
+    views : sequence of pixels or features, and boxes
         The query's photos, and what is looked for in each; None is all of it. The surest of them counts.
     first : int
         How many photos are looked at.
@@ -187,6 +209,8 @@ def verified_answer(
         How many hits to return at most.
     kept : sequence of Kept, optional
         The features of all photos of the index by their numbers; without them, the photos' files are read.
+    until : float, optional
+        The moment by `time.monotonic` at which to give up: `TimeoutError` is raised.
     """
     state = answer.search.generation
     images = answer._images[:first].tolist()
@@ -194,6 +218,6 @@ def verified_answer(
         kept[image] if kept is not None else key_to_path(state.manifest.root, state.catalogue[image].key)
         for image in images
     ]
-    by_view = [checked(pixels, box, photos) for pixels, box in views]
+    by_view = [checked(query, box, photos, until=until) for query, box in views]
     surest = [max(some, key=lambda one: one.inliers) for some in zip(*by_view, strict=True)]
     return VerifiedAnswer(answer, dict(zip(images, surest, strict=True)), top)

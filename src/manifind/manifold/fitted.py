@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -12,7 +13,7 @@ import scipy.sparse as sp
 from manifind.diffusion import ENGINES, Ground, Prepared, Setting, prepare
 from manifind.diffusion.engines import Engine
 from manifind.graph import UNKNOWN, Built, Neighbours, normalise, normalised_affinity
-from manifind.kernels import Backend, Rows, System, backend
+from manifind.kernels import Backend, Pool, Rows, System, backend
 from manifind.layout import Layout
 from manifind.manifold.parameters import Parameters
 from manifind.manifold.saved import check_arrays, check_ids, of_engines
@@ -52,6 +53,11 @@ class Fitted:
     _global_rows: Rows | None = None
     _system: System | None = None
     _making: threading.RLock = field(default_factory=threading.RLock)
+
+    @cached_property
+    def pool(self) -> Pool:
+        """How region scores become scores of all images."""
+        return Pool(self.layout.starts, self.weights)
 
     @classmethod
     def of(

@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 from manifind.index import Answer, Generation, QueryRegions, Search, explained
 from manifind.index.catalogue import ImageRecord
 from manifind.index.generation import State
+from manifind.index.verify import FIRST
 from manifind.pages.answers import answer_data, links_data, regions_data
+from manifind.serve.geometry import Sought
 from manifind.serve.problems import Problem
 from manifind.serve.schemas import SearchRequest
 
@@ -22,14 +24,25 @@ class Job(NamedTuple):
     """Photos of the collection that the query was taken from."""
     rejected: frozenset[str]
     """Photos that were marked as not meant: they are left out of the answer."""
-    explain: bool = False
+    sought: tuple[Sought, ...] = ()
+    """What geometry looks for; nothing where it is not asked."""
+    whole: bool = False
+    """Return the whole ranking, to be explained."""
+
+    @property
+    def first(self) -> int:
+        """How many photos geometry looks at."""
+        return (self.request.verify or FIRST) if self.sought else 0
+
+    @property
+    def top(self) -> int | None:
+        """How many photos the solver is to return."""
+        return None if self.whole else max(self.request.top, self.first) + len(self.rejected)
 
 
-def answer_of(search: Search, job: Job, record_of: Callable[[Generation, int], ImageRecord]) -> dict[str, Any]:
-    """Return the answer to a search, all but the times."""
+def answer_of(answer: Answer, job: Job, record_of: Callable[[Generation, int], ImageRecord]) -> dict[str, Any]:
+    """Return an answer as it is told, all but the times."""
     request = job.request
-    own, rejected = (_numbers(search, keys) for keys in (job.own, job.rejected))
-    answer = Answer(search, own=own, left_out=rejected, top=request.top, reached=True)
     query = {
         "views": [one.model_dump() for one in request.views],
         "not_this": [one.model_dump() for one in request.not_this],
@@ -37,13 +50,21 @@ def answer_of(search: Search, job: Job, record_of: Callable[[Generation, int], I
     }
     told = answer_data(query, answer)
     for one, hit in zip(told["results"], answer, strict=True):
-        one.update(shown(record_of(search.generation, hit.image)), where=hit.box)
+        one.update(shown(record_of(answer.search.generation, hit.image)), where=hit.box)
     found = answer.evidence
     return {
         **told,
+        "verified": answer.verified,
         "generation": answer.generation,
         "evidence": None if found is None else {**asdict(found), "likely": answer.likely},
     }
+
+
+def found_by(search: Search, job: Job, top: int | None = None) -> Answer:
+    """Return the photos of a search that score, as many as were asked for or `top`."""
+    top = job.request.top if top is None else top
+    own, rejected = (_numbers(search, keys) for keys in (job.own, job.rejected))
+    return Answer(search, own=own, left_out=rejected, top=top, reached=True)
 
 
 def _numbers(search: Search, keys: Collection[str]) -> list[int]:

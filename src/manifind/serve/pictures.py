@@ -121,7 +121,7 @@ class Pictures:
         except Unreadable as error:
             raise Problem(422, f"The uploaded file cannot be read: {error.reason}.") from None
 
-    def _photo_file(self, now: State, key: str) -> Path:
+    def photo_file(self, now: State, key: str) -> Path:
         """Return the file of a photo that is still one: what was put in its place since is not handed out."""
         file = self.file(now, self.record(now, key))
         if not stat.S_ISREG(file.stat().st_mode):
@@ -155,7 +155,7 @@ class Pictures:
             archive.writestr("results.csv", table)
             for rank, key in enumerate(keys, 1):
                 try:
-                    file = self._photo_file(now, key)
+                    file = self.photo_file(now, key)
                     entry = _entry(rank, key, file.stat().st_mtime)
                     with file.open("rb") as source, archive.open(entry, "w", force_zip64=True) as into:
                         while chunk := source.read(CHUNK):

@@ -51,6 +51,10 @@ class Rendering:
         name, pixels = self._pictures.content(now, view)
         return await self._decoded(name, pixels, now, view)
 
+    def named(self, now: State, view: ViewRequest) -> str:
+        """Return what names the content of a view's photo."""
+        return self._pictures.content(now, view)[0]
+
     async def _decoded(self, name: Hashable, pixels: int, now: State, view: ViewRequest) -> Photo:
         known = self._photos.get(name)
         if known is not None:

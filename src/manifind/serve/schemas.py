@@ -14,6 +14,7 @@ UPLOAD = r"^[0-9a-f]{32}$"
 SHORT_VIEW = (
     "A photo and a box in short: `k:KEY` or `u:UPLOAD`, and after it `@x0,y0,x1,y1` where only that part is meant."
 )
+VERIFY = "How many of the first photos to check by geometry; without it, what the index does by itself."
 LONGEST_KEY = 4096
 LONGEST_BOX = 200
 LONGEST_SHORT = 2 + LONGEST_KEY + 1 + LONGEST_BOX
@@ -77,6 +78,7 @@ class SearchRequest(_Model):
     )
     method: Method = "regional"
     top: int = Field(default=60, ge=1, le=1000)
+    verify: int | None = Field(default=None, ge=0, le=200, description=VERIFY)
 
     @model_validator(mode="after")
     def _something(self) -> Self:
@@ -103,6 +105,13 @@ class ExplainRequest(_Model):
         return self
 
 
+class GeometryRequest(_Model):
+    """Views of one object, and the photo of the collection in which their points are looked for."""
+
+    views: list[ViewRequest] = Field(min_length=1, max_length=8)
+    key: str = Field(max_length=LONGEST_KEY)
+
+
 class RegionAnswer(BaseModel):
     """A part of a photo and its share of the photo's score."""
 
@@ -122,6 +131,8 @@ class ResultAnswer(BaseModel):
     verified: bool | None = Field(description="Whether geometry confirms it; null where it was not asked.")
     outline: list[list[float]] | None = Field(description="Four corners of the object, by geometry.")
     inliers: int | None = Field(description="Points that match, by geometry.")
+    others: list[list[list[float]]] = Field(description="Outlines of the object's further instances.")
+    refined: bool = Field(description="Whether only a second pass reached it, which verified photos had joined.")
     also_at: list[str] = Field(description="Keys of files that are byte for byte the same.")
     regions: list[RegionAnswer] = Field(description="The regions with the largest shares, best first.")
     width: int
@@ -144,6 +155,7 @@ class SearchAnswer(BaseModel):
     query: dict[str, Any]
     method: Method
     likely: int | None = Field(description="How many of the first are believed to show the object.")
+    verified: int | None = Field(description="How many of the first geometry confirms; null where it was not asked.")
     generation: int
     results: list[ResultAnswer]
     evidence: EvidenceAnswer | None
@@ -165,6 +177,8 @@ class LinkAnswer(BaseModel):
     target: PlaceAnswer
     similarity: float
     flow: float
+    verified: bool | None = Field(description="Whether geometry joins them; null where it was not asked.")
+    inliers: int | None = Field(description="Points that match, where it does.")
 
 
 class ExplainAnswer(BaseModel):
@@ -179,6 +193,16 @@ class ExplainAnswer(BaseModel):
     version: str
     links: list[LinkAnswer]
     regions: list[RegionAnswer]
+
+
+class GeometryAnswer(BaseModel):
+    """The points that match in a view and in a photo, and the map that takes the one to the other."""
+
+    view: int = Field(description="Which view has most of them.")
+    verified: bool | None = Field(description="Whether they are enough; null where the view has too little texture.")
+    inliers: int = Field(description="How many of the points lie at places of their own.")
+    map: list[list[float]] | None = Field(description="Takes x, y, 1 of the view's photo to x, y, 1, up to a factor.")
+    points: list[list[float]] = Field(description="x and y in the view's photo, x and y in the other.")
 
 
 class PhotoAnswer(BaseModel):

@@ -13,21 +13,23 @@ import numpy as np
 
 from manifind.checks import unit_vectors
 from manifind.describe import Describer
-from manifind.errors import ManifindError
+from manifind.errors import ManifindError, MissingExtra
 from manifind.index import Index, QueryRegions, Search, View, rank, stored_view, view
 from manifind.index.catalogue import ImageRecord
 from manifind.index.evidence import chance_similarity
 from manifind.index.generation import State
+from manifind.index.verify import verified_answer
 from manifind.manifold import batch_size
 from manifind.pages.answers import as_csv
-from manifind.serve.answers import Job, answer_of, explanation, shown
+from manifind.serve.answers import Job, answer_of, explanation, found_by, shown
 from manifind.serve.batcher import Batcher
+from manifind.serve.geometry import Geometry, Sought
 from manifind.serve.memory import Kept
 from manifind.serve.metrics import Metrics
 from manifind.serve.pictures import Pictures, Upload
 from manifind.serve.problems import Problem, busy
 from manifind.serve.rendering import Rendering
-from manifind.serve.schemas import ExplainRequest, SearchRequest, ViewRequest
+from manifind.serve.schemas import ExplainRequest, GeometryRequest, SearchRequest, ViewRequest
 from manifind.serve.served import Served
 from manifind.serve.settings import Settings
 from manifind.serve.stages import Stage
@@ -67,6 +69,7 @@ class Service:
         self.served = Served(index, self.metrics)
         self.pictures = Pictures(settings)
         self.rendering = Rendering(self.pictures, settings, self.metrics)
+        self.geometry = Geometry(self.rendering, settings, self.metrics)
         self.ready = False
         self._described: Kept[View] = Kept(DESCRIBED_BYTES)
         self._describing, self._browsing = (
@@ -103,7 +106,7 @@ class Service:
             with suppress(asyncio.CancelledError):
                 await task
         await self._batcher.stop()
-        for stage in (self._describing, self._browsing, self.rendering):
+        for stage in (self._describing, self._browsing, self.rendering, self.geometry):
             stage.stop()
 
     @property
@@ -121,16 +124,33 @@ class Service:
             described = time.perf_counter()
             with self.metrics.stage("wait"):
                 answer = await self._batcher.answer(job)
-        if isinstance(answer, Search):
-            raise TypeError("a search was answered as if it were to be explained.")
-        times = {"describe": described - start, "search": time.perf_counter() - described}
+            searched = time.perf_counter()
+            if isinstance(answer, Search):
+                answer = await self._verified(answer, job)
+        times = {"describe": described - start, "search": searched - described}
+        if job.sought:
+            times["verify"] = time.perf_counter() - searched
         return {**answer, "milliseconds": {name: round(1000 * seconds, 1) for name, seconds in times.items()}}
+
+    async def _verified(self, search: Search, job: Job) -> dict[str, Any]:
+        """Answer with what geometry says, or without it where there is no time."""
+
+        def looked_at(until: float) -> dict[str, Any]:
+            self.served.check()
+            found = found_by(search, job, max(job.request.top, job.first))
+            checked = verified_answer(found, job.sought, first=job.first, top=job.request.top, until=until)
+            return answer_of(checked, job, self._record)
+
+        told = await self.geometry.in_time(looked_at)
+        if told is None:
+            return await self._describing.do(1, lambda: answer_of(found_by(search, job), job, self._record))
+        return told
 
     async def explain(self, request: ExplainRequest) -> dict[str, Any]:
         """Explain why a photo was found."""
         self.pictures.record(self.now, request.key)  # before anything is described
         async with self._admitted():
-            job = (await self._asked(request.search()))._replace(explain=True)
+            job = (await self._asked(request.search()))._replace(whole=True)
             search = await self._batcher.answer(job)
             if not isinstance(search, Search):
                 raise TypeError("an explanation was answered as if it were a search.")
@@ -141,6 +161,13 @@ class Service:
                     return explanation(search, request.key)
 
             return await self._describing.do(1, chain)
+
+    async def points(self, request: GeometryRequest) -> dict[str, Any]:
+        """Return the points that match in views of an object and in a photo."""
+        now = self.now
+        self.pictures.record(now, request.key)
+        async with self._admitted():
+            return await self.geometry.points(now, request.views, request.key)
 
     @asynccontextmanager
     async def _admitted(self) -> AsyncIterator[None]:
@@ -176,7 +203,9 @@ class Service:
         if request.vectors is not None:
             views.append(_given(now, request.vectors))
         wanted = [*request.views, *request.not_this]
-        described = await asyncio.gather(*(self._view(now, one) for one in wanted))
+        described, sought = await asyncio.gather(
+            asyncio.gather(*(self._view(now, one) for one in wanted)), self._sought(now, request)
+        )
         views += described[: len(request.views)]
         against = described[len(request.views) :]
         if sum(len(one.vectors) for one in (*views, *against)) > self.settings.most_regions:
@@ -185,7 +214,19 @@ class Service:
             frozenset(key for one in some if (key := self._key(now, one)) is not None)
             for some in (request.views, request.not_this)
         )
-        return Job(now, QueryRegions.of(views, against), request, own, rejected - own)
+        return Job(now, QueryRegions.of(views, against), request, own, rejected - own, sought)
+
+    async def _sought(self, now: State, request: SearchRequest) -> tuple[Sought, ...]:
+        """Return what geometry looks for; nothing where it is not asked, or there is no time to look at the query."""
+        if not request.verify:
+            return ()
+        try:
+            return tuple([await self.geometry.query(now, one) for one in request.views])
+        except MissingExtra as missing:
+            raise Problem(422, f"{missing}.") from None
+        except Problem:
+            self.metrics.unverified.inc()
+            return ()
 
     async def _view(self, now: State, one: ViewRequest) -> View:
         """Describe one view, unless it is known."""
@@ -244,15 +285,15 @@ class Service:
         answers: list[dict[str, Any] | Search | Exception] = [busy()] * len(jobs)
         groups: dict[tuple[str, str, bool], list[int]] = {}
         for i, job in enumerate(jobs):
-            groups.setdefault((job.now.stamp, job.request.method, job.explain), []).append(i)
-        for (_, method, explain), places in groups.items():
+            groups.setdefault((job.now.stamp, job.request.method, job.whole), []).append(i)
+        for (_, method, whole), places in groups.items():
             group = [jobs[i] for i in places]
-            top = None if explain else max(job.request.top + len(job.rejected) for job in group)
+            top = None if whole else max(job.top or 0 for job in group)
             try:
                 self.served.check()
                 searches = rank(group[0].now, [job.query for job in group], top, method)
                 found: list[dict[str, Any] | Search] = [
-                    search if explain else answer_of(search, job, self._record)
+                    search if whole or job.sought else answer_of(found_by(search, job), job, self._record)
                     for search, job in zip(searches, group, strict=True)
                 ]
             except Exception as error:  # one group's fault is not another's

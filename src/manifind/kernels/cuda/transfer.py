@@ -23,7 +23,10 @@ def to_device(array: npt.NDArray[Any], device: Any, *, dtype: Any = None) -> Ten
         made.numpy()[...] = array
         return made
     if array.size * wanted.itemsize <= SMALL:
-        return made.copy_(torch.from_numpy(np.array(array, wanted)))
+        # torch takes arrays that may be written to, and a page-locked copy reaches the device without waiting for it.
+        staged = torch.empty(array.shape, dtype=made.dtype, pin_memory=True)
+        staged.numpy()[...] = array
+        return made.copy_(staged, non_blocking=True)
     step = max(1, STAGED // max(1, made[0].numel() * wanted.itemsize))
     stages = [torch.empty((min(step, len(array)), *array.shape[1:]), dtype=made.dtype, pin_memory=True) for _ in "ab"]
     free = [torch.cuda.Event() for _ in stages]

@@ -39,11 +39,15 @@ export const search = (views, not, method, top, signal) =>
 
 export const explain = (views, not, key, signal) => json("/api/explain", sent({ views, not_this: not, key }, signal));
 
+export const geometry = (views, key, signal) => json("/api/geometry", sent({ views, key }, signal));
+
 export const upload = (file) =>
   json("/api/uploads", { method: "POST", headers: { "Content-Type": "application/octet-stream" }, body: file });
 
 export const uploaded = (name) => json(`/api/uploads/${name}`);
 export const photo = (key) => json(`/api/photo?${new URLSearchParams({ key })}`);
+export const facts = (key) => json(`/api/photo/facts?${new URLSearchParams({ key })}`);
+export const original = (key) => `/api/original?${new URLSearchParams({ key })}`;
 export const info = () => json("/api/info");
 export const folders = () => json("/api/folders");
 
