@@ -20,7 +20,7 @@ from manifind.describe import (
     read_ahead,
 )
 from manifind.describe.photos import NO_MEMORY, TOO_MUCH_MEMORY
-from manifind.index.catalogue import SAME, Catalogue, ImageRecord, SkippedRecord
+from manifind.index.catalogue import SAME, ImageRecord, Photos, SkippedRecord
 from manifind.index.journal import NO_FEATURES, Journal
 from manifind.index.kept import Keeping, keep
 from manifind.index.wanted import Wanted
@@ -38,7 +38,7 @@ class Plan:
     skipped: list[SkippedRecord]
 
 
-def plan(wanted: Wanted, journal: Journal, before: Catalogue | None, report: StageProgress) -> Plan:
+def plan(wanted: Wanted, journal: Journal, before: Photos | None, report: StageProgress) -> Plan:
     """Look at the files, and find out which of them are to be described."""
     known, new, skipped = list(wanted.unread), [], list(wanted.skipped)
     first_of = {image.sha256: image.key for image in known}
