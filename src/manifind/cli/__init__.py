@@ -16,6 +16,7 @@ COMMANDS = {
     "info": "Show what is in INDEX and how healthy its graph is.",
     "check": "Verify every checksum of INDEX and everything that must hold of it; say what would repair what is wrong.",
     "evaluate": "Measure methods on COLLECTION: an index, a folder of photos, or descriptors.",
+    "publish": "Bring the collection at ADDRESS, milvus://HOST:PORT/NAME say, to the state of INDEX.",
     "whiten": "Learn a whitening from photos that show the same thing.",
     "demo": "Plant objects in photos, find them in four ways, and write a page that shows how.",
 }

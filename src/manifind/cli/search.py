@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from manifind.cli.batching import search_batch
-from manifind.cli.parameters import ALSO, BOX
+from manifind.cli.parameters import ALSO, BOX, INDEX
 from manifind.cli.terminal import NOTHING_FOUND, err, out, plain_errors, shown_box, write_page
 from manifind.errors import InvalidInput
 from manifind.index import METHODS, Answer, Hit, Index
@@ -19,7 +19,7 @@ from manifind.pages.text import visible
 
 
 @click.command()
-@click.argument("index_path", metavar="INDEX", type=click.Path(path_type=Path))
+@click.argument("index_path", metavar="INDEX", type=INDEX)
 @click.argument("image", type=click.Path(), required=False)
 @click.option("--box", type=BOX, help="The part of IMAGE to look for, in pixels of the upright photo.")
 @click.option("--also", type=ALSO, multiple=True, help="Another photo of the same object; may be repeated.")
@@ -45,7 +45,7 @@ from manifind.pages.text import visible
 @click.pass_obj
 def search(
     debug: bool,
-    index_path: Path,
+    index_path: Path | str,
     image: str | None,
     box: tuple[float, ...] | None,
     also: tuple[tuple[str, tuple[float, ...] | None], ...],

@@ -7,6 +7,8 @@ from fastapi import FastAPI, Query
 from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse, Response
 
+from manifind.index import Generation
+from manifind.index.elsewhere import refused
 from manifind.index.repeats import repeats
 from manifind.pages.repeats import repeats_data
 from manifind.serve.schemas import Box
@@ -55,6 +57,8 @@ def routes(app: FastAPI, service: Service) -> None:
 
         def look() -> dict[str, Any]:
             service.served.check()
+            if not isinstance(now, Generation):
+                raise refused(now.where, "read as a whole")
             return service.once(now, "repeats", lambda: repeats_data(repeats(now, top=None)))
 
         async with one_at_a_time:

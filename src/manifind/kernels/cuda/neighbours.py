@@ -35,9 +35,9 @@ ROUNDS = 3
 """Searches from better thresholds before what is left is sorted."""
 OVERFLOW = 0.05
 """Share of rows without enough room from which their lists get more room, or tiles are taken in half precision."""
-MOST_ROOM = 8
-"""Times as much room at most. Many dimensions round to eight bits coarsely; scoring several times as many candidates
-anew still costs less than products in half precision."""
+MOST_ROOM = 2
+"""Times as much room at most. Many dimensions round to eight bits coarsely: scoring more candidates than that anew
+costs more than products in half precision (at d = 2048, 50 s against 44 s for 2.2 million rows on an H200)."""
 TRIAL = 4096
 """Rows that are searched first, to see how much room lists take."""
 WAITING = 3
