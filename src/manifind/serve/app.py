@@ -4,7 +4,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from importlib.resources import files
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import Depends, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
@@ -21,6 +21,7 @@ from manifind.serve import keeping, looking, repeating
 from manifind.serve.guard import Guard
 from manifind.serve.problems import Problem, first_sentence, sentence_response
 from manifind.serve.schemas import (
+    DATE,
     LONGEST_BOX,
     LONGEST_KEY,
     LONGEST_SHORT,
@@ -146,8 +147,14 @@ def _searching(app: FastAPI, service: Service) -> None:
         method: Method = "regional",
         top: Top = 60,
         verify: Verify = None,
+        folder: Annotated[str | None, Query(max_length=LONGEST_KEY)] = None,
+        since: Annotated[str | None, Query(pattern=DATE)] = None,
+        until: Annotated[str | None, Query(pattern=DATE)] = None,
+        sort: Literal["score", "date"] = "score",
     ) -> SearchRequest:
-        return SearchRequest(views=_short("q", q), not_this=_short("not", n), method=method, top=top, verify=verify)
+        views, not_this = _short("q", q), _short("not", n)
+        within: dict[str, Any] = {"folder": folder, "since": since, "until": until, "sort": sort}
+        return SearchRequest(views=views, not_this=not_this, method=method, top=top, verify=verify, **within)
 
     Asked = Annotated[SearchRequest, Depends(asked)]
 
