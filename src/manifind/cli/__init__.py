@@ -13,6 +13,7 @@ COMMANDS = {
     "serve": "Serve INDEX as a web page and an HTTP API, to this machine only unless told otherwise.",
     "info": "Show what is in INDEX and how healthy its graph is.",
     "check": "Verify every checksum of INDEX and everything that must hold of it; say what would repair what is wrong.",
+    "learn": "Teach the descriptions of INDEX by its own photos that show the same thing, where that helps.",
     "evaluate": "Measure methods on COLLECTION: an index, a folder of photos, or descriptors.",
     "whiten": "Learn a whitening from photos that show the same thing.",
     "demo": "Plant objects in photos, find them in four ways, and write a page that shows how.",
