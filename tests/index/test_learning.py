@@ -51,7 +51,7 @@ def create(
     """Make an index by the default way, with a small network in place of the one that comes along."""
     bare = Describer(backbone, zooms=(1, 0.5))
     origin = WhiteningOrigin(LEARNT, 0)
-    monkeypatch.setattr(room, "_described_by", lambda *_, **__: (bare, origin, wanted))
+    monkeypatch.setattr(room, "described_by", lambda *_, **__: (bare, origin, wanted))
     return Index.create(path, photos, **PARAMETERS, **more)
 
 

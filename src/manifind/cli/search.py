@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from manifind.cli.parameters import ALSO, BOX
+from manifind.cli.parameters import ALSO, BOX, INDEX
 from manifind.cli.terminal import NOTHING_FOUND, err, out, plain_errors, shown_box, write_page
 from manifind.errors import InvalidInput
 from manifind.index import METHODS, Answer, Hit, Index
@@ -18,7 +18,7 @@ from manifind.pages.text import visible
 
 
 @click.command()
-@click.argument("index_path", metavar="INDEX", type=click.Path(path_type=Path))
+@click.argument("index_path", metavar="INDEX", type=INDEX)
 @click.argument("image", type=click.Path())
 @click.option("--box", type=BOX, help="The part of IMAGE to look for, in pixels of the upright photo.")
 @click.option("--also", type=ALSO, multiple=True, help="Another photo of the same object; may be repeated.")
@@ -37,7 +37,7 @@ from manifind.pages.text import visible
 @click.pass_obj
 def search(
     debug: bool,
-    index_path: Path,
+    index_path: Path | str,
     image: str,
     box: tuple[float, ...] | None,
     also: tuple[tuple[str, tuple[float, ...] | None], ...],

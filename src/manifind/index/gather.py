@@ -20,8 +20,9 @@ from manifind.describe import (
     read_ahead,
 )
 from manifind.describe.photos import NO_MEMORY, TOO_MUCH_MEMORY
-from manifind.index.catalogue import SAME, Catalogue, ImageRecord, SkippedRecord
-from manifind.index.journal import Journal
+from manifind.index.catalogue import SAME, ImageRecord, Photos, SkippedRecord
+from manifind.index.journal import NO_FEATURES, Journal
+from manifind.index.kept import Keeping, keep
 from manifind.index.wanted import Wanted
 from manifind.types import StageProgress
 
@@ -37,7 +38,7 @@ class Plan:
     skipped: list[SkippedRecord]
 
 
-def plan(wanted: Wanted, journal: Journal, before: Catalogue | None, report: StageProgress) -> Plan:
+def plan(wanted: Wanted, journal: Journal, before: Photos | None, report: StageProgress) -> Plan:
     """Look at the files, and find out which of them are to be described."""
     known, new, skipped = list(wanted.unread), [], list(wanted.skipped)
     first_of = {image.sha256: image.key for image in known}
@@ -71,12 +72,13 @@ def described(
     describer: Describer,
     journal: Journal,
     means: int | None,
+    keeping: Keeping | None,
     report: StageProgress,
     **limits: int,
 ) -> tuple[list[ImageRecord], list[SkippedRecord]]:
     """Describe what is new into the journal; return all photos, numbered in the order of their keys, and the rest.
 
-    `limits` are `read_ahead`'s.
+    `keeping` is what is kept of local features; None for nothing. `limits` are `read_ahead`'s.
     """
     images, skipped = list(chosen.known), list(chosen.skipped)
     hashes = {one.key: digest for one, digest in chosen.new}
@@ -96,7 +98,8 @@ def described(
                 height, width, _ = photo.pixels.shape
                 enlarged = np.array([photo.width / width, photo.height / height] * 2, np.float32)
                 digest = hashes[one.key]
-                journal.append(digest, photo.width, photo.height, regions.vectors, regions.boxes * enlarged)
+                local = NO_FEATURES if keeping is None else keep(photo.pixels, keeping).rows
+                journal.append(digest, photo.width, photo.height, regions.vectors, regions.boxes * enlarged, local)
                 images.append(_record(one, digest, photo.width, photo.height))
             report("photos", done, len(chosen.new))
     return _numbered(images), sorted(skipped, key=lambda one: one.key)

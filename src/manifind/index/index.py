@@ -14,43 +14,43 @@ from manifind.describe import (
     Describer,
     Photo,
     Unreadable,
-    Whitening,
     content_hash,
     key_of,
     key_to_path,
     load_describer,
     read_photo,
-    shipped_moments,
 )
+from manifind.describe.backbone import whole_path
 from manifind.errors import InvalidInput, MissingExtra
 from manifind.index.answer import Answer, Hit
 from manifind.index.build import Changes, build
-from manifind.index.catalogue import Catalogue, ImageRecord
+from manifind.index.catalogue import ImageRecord, Photos
 from manifind.index.check import Problem, check
+from manifind.index.describing import described_by
+from manifind.index.elsewhere import is_address, opened, refused
 from manifind.index.estimate import Announce
 from manifind.index.explain import Chain, Link, confirmed, explained
-from manifind.index.generation import Generation
+from manifind.index.generation import Generation, State
 from manifind.index.info import info
+from manifind.index.kept import KEEPING
 from manifind.index.manifest import (
     FILES,
     FORMAT,
     KIND,
     LEARNT,
-    NONE,
     OWN,
-    SHIPPED,
     Fingerprint,
     WhiteningOrigin,
 )
 from manifind.index.parameters import RECIPES, given_parameters
 from manifind.index.points import MatchingPoints
 from manifind.index.query import METHODS, QueryRegions, rank, view, whole_box
-from manifind.index.recipe import Learning, Recipe
+from manifind.index.recipe import Recipe
 from manifind.index.repair import repair
 from manifind.index.teach import teach
 from manifind.index.teaching import Taught
 from manifind.index.unfinished import check_finished
-from manifind.index.verify import photo_features, query_features, verified_answer
+from manifind.index.verify import FIRST, photo_features, query_features, verified_answer
 from manifind.index.wanted import Wanted, all_of, everything, more, several, without
 from manifind.kernels import CPU
 from manifind.manifold import Manifold
@@ -71,9 +71,12 @@ class Index:
     """
 
     def __init__(
-        self, path: Path, generation: Generation, describer: Describer | None = None, *, device: str = CPU
+        self, path: Path | str, generation: State, describer: Describer | None = None, *, device: str = CPU
     ) -> None:
-        self.path = path
+        self.path = Path(path)
+        """The folder."""
+        self.where = str(path) if isinstance(generation, Generation) else generation.where
+        """What messages call it: the folder, or the address of a collection that lies elsewhere."""
         self.device = device
         """What searches it and brings it up to date."""
         self._current = generation
@@ -84,14 +87,20 @@ class Index:
             self._describer_of(generation)
 
     @property
-    def _now(self) -> Generation:
+    def _now(self) -> State:
         if self._closed:
-            raise InvalidInput(f"{self.path} was closed; open it again.")
+            raise InvalidInput(f"{self.where} was closed; open it again.")
         return self._current
 
     @_now.setter
-    def _now(self, generation: Generation) -> None:
+    def _now(self, generation: State) -> None:
         self._current = generation
+
+    @property
+    def _here(self) -> Generation:
+        if not isinstance(self._now, Generation):
+            raise refused(self.where, "read as a whole")
+        return self._now
 
     @property
     def generation(self) -> int:
@@ -99,24 +108,24 @@ class Index:
         return self._now.number
 
     @property
-    def state(self) -> Generation:
+    def state(self) -> State:
         """The state that is being searched: whoever has it keeps it while the index moves on."""
         return self._now
 
     @property
-    def catalogue(self) -> Catalogue:
+    def catalogue(self) -> Photos:
         """The photos, and what was passed over."""
         return self._now.catalogue
 
     @property
     def manifold(self) -> Manifold:
         """The graph of their regions."""
-        return self._now.manifold
+        return self._here.manifold
 
     @property
     def boxes(self) -> FloatArray:
         """Where each region is in its photo, (n, 4)."""
-        return self._now.boxes
+        return self._here.boxes
 
     @property
     def root(self) -> Path:
@@ -137,6 +146,7 @@ class Index:
         long_side: int | None = None,
         describer: Describer | None = None,
         means: int | None = None,
+        geometry: bool | None = None,
         memory: int | None = None,
         progress: StageProgress | None = None,
         announce: Announce | None = None,
@@ -168,6 +178,9 @@ class Index:
         means : int, optional
             Represent each photo by so many means of a mixture of its regions (5, say) in place of its twenty-odd
             regions: a quarter of the disk and of the work, for a loss in quality.
+        geometry : bool, optional
+            Keep local features of the photos, 19 kB each at most, by which `search` checks that a photo shows this very
+            object and where. By default they are kept where they can be made.
         memory : int, optional
             Bytes that the build may take; refused, with what it needs, where that is too little.
         progress : callable, optional
@@ -190,11 +203,12 @@ class Index:
         wanted = all_of(root)
         source = "mobilenet_v2" if backbone is None else str(backbone)
         if describer is None:
-            made, origin, learning = _described_by(source, **described, long_side=long_side)
+            made, origin, learning = described_by(source, **described, long_side=long_side)
         else:
             made, origin, learning = describer, WhiteningOrigin(OWN), None
-        own = _backbone(source) if describer is None else None
-        made_by = Recipe(root, made, given, means, own, origin, learning=learning)
+        own = whole_path(source) if describer is None else None
+        keeping = KEEPING if geometry or (geometry is None and KEEPING.available()) else None
+        made_by = Recipe(root, made, given, means, own, origin, learning=learning, geometry=keeping)
         with store.writing(target, KIND, FILES) as writer:
             _check_free(target)  # somebody may have been faster
             build(writer, made_by, wanted, memory=memory, progress=progress, announce=announce)
@@ -215,7 +229,8 @@ class Index:
         Parameters
         ----------
         path
-            The index's folder.
+            The index's folder, or the address of a collection that ``manifind publish`` wrote:
+            ``"milvus://host:port/name"``.
         describer : Describer, optional
             What describes queries, where the index was made by one of your own; it must be the same.
         verify : bool
@@ -223,13 +238,15 @@ class Index:
         device : {"cpu", "cuda", "auto"}
             What searches it and brings it up to date, whatever made it: see `Manifold`.
         """
+        if is_address(path):
+            return cls(str(path), opened(str(path)), describer, device=device)
         check_finished(Path(path))
         return cls(Path(path), Generation.read(Path(path), verify=verify, device=device), describer, device=device)
 
     def close(self) -> None:
         """Let go of the files; hits in hand can no longer be explained."""
         if not self._closed:
-            self._current.catalogue.close()
+            (self._current.catalogue if isinstance(self._current, Generation) else self._current).close()
         self._closed = True
 
     def __enter__(self) -> Self:
@@ -249,7 +266,7 @@ class Index:
         not_this: Sequence[tuple[Source, Sequence[float] | None]] = (),
         top: int | None = 20,
         method: str = "regional",
-        verify: int = 0,
+        verify: int | None = None,
     ) -> Answer:
         """Find the photos that contain what is in the box.
 
@@ -267,13 +284,16 @@ class Index:
             How many photos to return; None for all.
         method : {"regional", "global", "match", "plain"}
             Regional diffusion, global diffusion, R-match, or plain similarity.
-        verify : int
-            How many of the first photos to check by geometry, 50 say: those that show this very object come first,
-            with their outline. Their files are read, which takes a tenth of a second each.
+        verify : int, optional
+            How many of the first photos to check by geometry: those that show this very object come first, with their
+            outline. By default 50 by regional diffusion where the index keeps local features, and none elsewhere.
+            Without features kept, the photos' files are read, which takes a tenth of a second each.
         """
         choice(method, METHODS, "method")
-        whole_number(verify, "verify", least=0)
         now = self._now
+        if verify is None:
+            verify = FIRST if now.local is not None and method == "regional" else 0
+        whole_number(verify, "verify", least=0)
         describer = self._describer_of(now)
         asked, apart = (
             [(self.pixels(photo), part) for photo, part in given] for given in ([(image, box), *also], not_this)
@@ -281,7 +301,8 @@ class Index:
         views, against = ([view(describer, *one) for one in given] for given in (asked, apart))
         looked_at = None if top is None else max(top, verify)
         (search,) = rank(now, [QueryRegions.of(views, against)], looked_at, method)
-        own = [record.number for photo, _ in [(image, box), *also] if (record := self.find(photo)) is not None]
+        found = (self.find(photo, search.generation) for photo, _ in [(image, box), *also])
+        own = [record.number for record in found if record is not None]
         answer = Answer(search, own=own)
         if not verify:
             return answer
@@ -345,9 +366,12 @@ class Index:
             raise InvalidInput(f"image has shape {pixels.shape} and dtype {pixels.dtype}; give (h, w, 3) of uint8.")
         return pixels
 
-    def find(self, image: Source) -> ImageRecord | None:
-        """Return the photo of the collection that this is: by its key, by the path of its file, or by its content."""
-        now = self._now
+    def find(self, image: Source, state: State | None = None) -> ImageRecord | None:
+        """Return the photo of the collection that this is: by its key, by the path of its file, or by its content.
+
+        `state` is the one that is looked in; by default the one that is being searched.
+        """
+        now = state or self._now
         if isinstance(image, bytes):
             return now.catalogue.of_content(hashlib.sha256(image).hexdigest())
         if isinstance(image, np.ndarray):
@@ -382,29 +406,29 @@ class Index:
         """What describes the queries: the same that described the photos."""
         return self._describer_of(self._now)
 
-    def _describer_of(self, now: Generation) -> Describer:
+    def _describer_of(self, now: State) -> Describer:
         """Return what described the photos of a generation; kept with it, so that the two never part."""
         with now.made.lock:
             if now.made.describer is None:
                 now.made.describer = self._same(self._made_describer(now), now)
             return now.made.describer
 
-    def _made_describer(self, now: Generation) -> Describer:
+    def _made_describer(self, now: State) -> Describer:
         manifest = now.manifest
         if self._given is not None:
             learnt = manifest.whitening.source == LEARNT
             return self._given.with_whitening(now.whitening) if learnt else self._given
         if manifest.backbone is None:
             raise InvalidInput(
-                f"{self.path} was made by a describer of its maker's own; give the same to Index.open(describer=…)."
+                f"{self.where} was made by a describer of its maker's own; give the same to Index.open(describer=…)."
             )
         return load_describer(manifest.backbone, whitening=now.whitening, **manifest.describer_settings)
 
-    def _same(self, describer: Describer, now: Generation) -> Describer:
+    def _same(self, describer: Describer, now: State) -> Describer:
         stored, given = now.manifest.describer, Fingerprint.of(describer)
         if stored.sha256 != given.sha256:
             raise InvalidInput(
-                f"{self.path} was made by {stored.name}; queries of this {given.name} cannot be compared "
+                f"{self.where} was made by {stored.name}; queries of this {given.name} cannot be compared "
                 f"with it ({', '.join(stored.differences(given))} differ). Use the same backbone and settings."
             )
         return describer
@@ -508,9 +532,11 @@ class Index:
         announce: Announce | None = None,
     ) -> Changes:
         """Move the index, as it is once nobody else can write, to the photos wanted; `anew` with a new whitening."""
+        if not isinstance(self._now, Generation):
+            raise refused(self.where, "changed")
         with store.writing(self.path, KIND, FILES) as writer:
             self.reload()
-            now = self._now
+            now = self._here
             photos = wanted(now)
             recipe = Recipe.of(now.manifest, self.describer, root, device=self.device)
             if anew:
@@ -534,11 +560,17 @@ class Index:
         return changes
 
     def reload(self) -> None:
-        """Move to the newest generation on disk; searches under way and hits in hand keep theirs."""
+        """Move to the newest generation; searches under way and hits in hand keep theirs."""
         now = self._now
-        if store.read_manifest(self.path, KIND, FORMAT)["stamp"] == now.stamp:
-            return
-        newest = Generation.read(self.path, device=self.device)
+        newest: State
+        if isinstance(now, Generation):
+            if store.read_manifest(self.path, KIND, FORMAT)["stamp"] == now.stamp:
+                return
+            newest = Generation.read(self.path, device=self.device)
+        else:
+            newest = now.newest()
+            if newest is now:
+                return
         if newest.manifest.describer.sha256 == now.manifest.describer.sha256:
             newest.made.describer = now.made.describer
         self._now = newest
@@ -548,6 +580,8 @@ class Index:
 
         It is the index on disk that is checked, whichever generation is being searched.
         """
+        if not isinstance(self._now, Generation):
+            raise refused(self.where, "checked")
         return check(self.path, progress)
 
     @staticmethod
@@ -568,15 +602,16 @@ class Index:
 
     def info(self) -> dict[str, Any]:
         """Return counts, bytes, parameters and the health of the graph, ready for JSON."""
-        return info(self.path, self._now)
+        now = self._now
+        return info(self.path, now) if isinstance(now, Generation) else now.info()
 
     def __len__(self) -> int:
         return len(self.catalogue)
 
     def __repr__(self) -> str:
         if self._closed:
-            return f"Index({str(self.path)!r}, closed)"
-        return f"Index({str(self.path)!r}: {len(self):,} photos of {self.root}, generation {self.generation})"
+            return f"Index({self.where!r}, closed)"
+        return f"Index({self.where!r}: {len(self):,} photos of {self.root}, generation {self.generation})"
 
 
 def _check_free(target: Path) -> None:
@@ -587,29 +622,3 @@ def _check_free(target: Path) -> None:
         raise InvalidInput(
             f"{target} is an index without its {store.MANIFEST}; manifind index PHOTOS --repair puts it back."
         )
-
-
-def _described_by(
-    source: str, whiten: str | os.PathLike[str], zooms: Sequence[float], pooling: str | None, long_side: int | None
-) -> tuple[Describer, WhiteningOrigin, Learning | None]:
-    """Return a describer with the whitening asked for, where that is from, and how it is to be learnt if it must be."""
-    given = {"zooms": zooms, "pooling": pooling, "long_side": long_side}
-    settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    if whiten in ("auto", "shipped"):
-        made = load_describer(source, **settings)
-        prior = shipped_moments(made) if whiten == "auto" else None
-        if prior is not None:
-            return made.with_whitening(None), WhiteningOrigin(LEARNT, 0), Learning(prior)
-        return made, WhiteningOrigin(NONE if made.whitening is None else SHIPPED), None
-    bare = load_describer(source, whitening=None, **settings)
-    if whiten == "none":
-        return bare, WhiteningOrigin(NONE), None
-    if whiten == "learn":
-        return bare, WhiteningOrigin(LEARNT, 0), Learning()
-    file = Path(whiten)
-    return bare.with_whitening(Whitening.load(file)), WhiteningOrigin(str(file.resolve())), None
-
-
-def _backbone(source: str) -> str:
-    """Return the name of a network that comes along, or the whole path of a file."""
-    return str(Path(source).resolve()) if Path(source).suffix else source
