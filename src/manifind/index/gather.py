@@ -17,7 +17,7 @@ from manifind.describe import (
     Regions,
     Unreadable,
     content_hash,
-    read_ahead,
+    describe_ahead,
 )
 from manifind.describe.photos import NO_MEMORY, TOO_MUCH_MEMORY
 from manifind.index.catalogue import SAME, Catalogue, ImageRecord, SkippedRecord
@@ -76,14 +76,18 @@ def described(
 ) -> tuple[list[ImageRecord], list[SkippedRecord]]:
     """Describe what is new into the journal; return all photos, numbered in the order of their keys, and the rest.
 
-    `limits` are `read_ahead`'s.
+    `limits` are `describe_ahead`'s.
     """
     images, skipped = list(chosen.known), list(chosen.skipped)
     hashes = {one.key: digest for one, digest in chosen.new}
     report("photos", 0, len(chosen.new))
-    with closing(read_ahead([one for one, _ in chosen.new], long_side=describer.long_side, **limits)) as photos:
-        for done, (one, photo) in enumerate(photos, 1):
-            if isinstance(photo, Unreadable):
+    side_by_side, threads = describer.for_threads()
+    found = [one for one, _ in chosen.new]
+    limits = {**limits, "threads": threads, "long_side": describer.long_side}
+    with closing(describe_ahead(found, side_by_side.describe, **limits)) as photos:
+        for done, (one, photo, seen) in enumerate(photos, 1):
+            if isinstance(photo, Unreadable) or seen is None:
+                assert isinstance(photo, Unreadable)  # noqa: S101 (every other is described)
                 # What an extra or more memory could read is tried again, and what may have been torn while it was read.
                 passing = "install" in photo.reason or photo.reason.startswith((TOO_MUCH_MEMORY, NO_MEMORY))
                 lasting = _as_listed(one, gone=False) and not passing
@@ -92,7 +96,7 @@ def described(
             elif not _as_listed(one):
                 skipped.append(SkippedRecord(one.key, "changed while it was being read; the next run takes it"))
             else:
-                regions = reduced(describer.describe(photo.pixels), means)
+                regions = reduced(seen, means)
                 height, width, _ = photo.pixels.shape
                 enlarged = np.array([photo.width / width, photo.height / height] * 2, np.float32)
                 digest = hashes[one.key]
