@@ -575,8 +575,8 @@ class Index:
         """
         with store.writing(self.path, KIND, FILES) as writer:
             self.reload()
-            recipe = Recipe.of(self._now.manifest, self.describer, device=self.device)
-            learnt = teach(writer, recipe, self._now, progress or (lambda *_: None))
+            recipe = Recipe.of(self._here.manifest, self.describer, device=self.device)
+            learnt = teach(writer, recipe, self._here, progress or (lambda *_: None))
         self.reload()
         return learnt
 
