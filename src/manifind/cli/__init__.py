@@ -15,6 +15,7 @@ COMMANDS = {
     "serve": "Serve INDEX as a web page and an HTTP API, to this machine only unless told otherwise.",
     "info": "Show what is in INDEX and how healthy its graph is.",
     "check": "Verify every checksum of INDEX and everything that must hold of it; say what would repair what is wrong.",
+    "learn": "Teach the descriptions of INDEX by its own photos that show the same thing, where that helps.",
     "evaluate": "Measure methods on COLLECTION: an index, a folder of photos, or descriptors.",
     "publish": "Bring the collection at ADDRESS, milvus://HOST:PORT/NAME say, to the state of INDEX.",
     "whiten": "Learn a whitening from photos that show the same thing.",

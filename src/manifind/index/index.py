@@ -50,6 +50,8 @@ from manifind.index.recipe import Recipe
 from manifind.index.repair import repair
 from manifind.index.repeats import Repeats, repeats
 from manifind.index.sets import FoundSets
+from manifind.index.teach import teach
+from manifind.index.teaching import Taught
 from manifind.index.unfinished import check_finished
 from manifind.index.verify import FIRST, photo_features, query_features, verified_answer
 from manifind.index.wanted import Wanted, all_of, everything, more, several, without
@@ -560,6 +562,25 @@ class Index:
             progress=progress,
             announce=announce,
         )
+
+    def learn(self, *, progress: StageProgress | None = None) -> Taught:
+        """Teach the descriptions by photos of the collection that show the same thing, where that helps.
+
+        Pairs of photos that geometry joins are looked for, some of them teach a better whitening and the others, kept
+        apart, judge it: see `manifind.index.teaching`. Where it helps, the index moves to a new generation, whose
+        descriptions are the old ones seen through it and whose graph is made anew; no photo is described again.
+
+        Parameters
+        ----------
+        progress : callable, optional
+            Called with the stage ("pairs", "graph"), how much of it is done, and how much there is.
+        """
+        with store.writing(self.path, KIND, FILES) as writer:
+            self.reload()
+            recipe = Recipe.of(self._here.manifest, self.describer, device=self.device)
+            learnt = teach(writer, recipe, self._here, progress or (lambda *_: None))
+        self.reload()
+        return learnt
 
     def _change(
         self,
