@@ -302,6 +302,10 @@ def _page(app: FastAPI) -> None:
     async def page() -> Response:
         return answer("index.html")
 
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> Response:
+        return answer("docs.html")
+
     @app.get("/page/{name}", include_in_schema=False)
     async def part(name: str) -> Response:
         return answer(name)
