@@ -357,7 +357,7 @@ class Service:
         """Return the photos of results as an archive, piece by piece; 503 where as many are sent as may be."""
         return self.archive_of(now, [one["key"] for one in results], as_csv(results))
 
-    def archive_of(self, now: Generation, keys: Sequence[str], table: str) -> Iterator[bytes]:
+    def archive_of(self, now: State, keys: Sequence[str], table: str) -> Iterator[bytes]:
         """Return photos as an archive with a table, piece by piece; 503 where as many are sent as may be."""
         if self._archives >= self.settings.archives:
             self.metrics.shed.labels("archive").inc()
