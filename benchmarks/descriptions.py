@@ -24,31 +24,32 @@ from manifind.describe import (
     ZOOMS,
     Found,
     Moments,
-    Unreadable,
+    describe_ahead,
     list_photos,
     load_describer,
-    read_ahead,
     shipped_moments,
     whitening_of,
 )
+from manifind.describe.backbone import DEFAULT
 from manifind.describe.moments import DIMENSION
 from manifind.evaluate.measures import average_precision
 
 Rows = npt.NDArray[np.float16]
 
 
-def raw_vectors(folder: Path, keep: Path | None) -> tuple[Rows, npt.NDArray[np.int64], list[str]]:
+def raw_vectors(folder: Path, keep: Path | None, backbone: str) -> tuple[Rows, npt.NDArray[np.int64], list[str]]:
     """Return the vectors of all photos before whitening, how many each has, and the names."""
     if keep is not None and keep.is_file():
         with np.load(keep, allow_pickle=False) as kept:
             return kept["vectors"], kept["counts"], kept["names"].tolist()
-    describer = load_describer(whitening=None, zooms=ZOOMS)
+    describer, threads = load_describer(backbone, whitening=None, zooms=ZOOMS).for_threads()
     rows, names = [], []
     found = [one for one in list_photos(folder) if isinstance(one, Found)]
-    with closing(read_ahead(found, long_side=describer.long_side)) as photos:
-        for one, photo in photos:
-            if not isinstance(photo, Unreadable):
-                rows.append(describer.unwhitened(photo.pixels).astype(np.float16))
+    options = {"threads": threads, "long_side": describer.long_side}
+    with closing(describe_ahead(found, describer.unwhitened, **options)) as photos:
+        for one, _, seen in photos:
+            if seen is not None:
+                rows.append(seen.astype(np.float16))
                 names.append(one.key)
     vectors, counts = np.concatenate(rows), np.array([len(one) for one in rows])
     if keep is not None:
@@ -96,13 +97,15 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[70, 200, 600])
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--share", type=float, nargs="+", help="of the own moments; by default what an index takes")
+    parser.add_argument("--dimension", type=int, default=DIMENSION, help="what a whitening keeps")
+    parser.add_argument("--backbone", default=DEFAULT)
     parser.add_argument("--k", type=int, nargs="+", default=[50, 100, 200])
     parser.add_argument("--alpha", type=float, nargs="+", default=[0.9, 0.99])
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-    vectors, counts, names = raw_vectors(arguments.photos, arguments.keep)
+    vectors, counts, names = raw_vectors(arguments.photos, arguments.keep, arguments.backbone)
     starts = np.cumsum(counts) - counts
-    prior = shipped_moments(load_describer(whitening=None))
+    prior = shipped_moments(load_describer(arguments.backbone, whitening=None))
     assert prior is not None  # noqa: S101 (it comes along)
     by_name: dict[str, list[int]] = {}
     for number, name in enumerate(names):
@@ -123,7 +126,7 @@ def main() -> None:
                 # A share s of the own moments is what a prior of n √(1/s − 1) regions leaves them.
                 weight = None if share is None else own.count * (1 / min(share, 1 - 1e-9) - 1) ** 0.5
                 mixed = own.mixed_with(prior) if weight is None else own.mixed_with(prior, weight)
-                whitened = whitening_of(mixed, DIMENSION).apply(vectors[rows].astype(np.float32))
+                whitened = whitening_of(mixed, arguments.dimension).apply(vectors[rows].astype(np.float32))
                 tables.setdefault("auto" if share is None else f"{share:g}", []).append(
                     measured(whitened, image_of, here, arguments)
                 )
