@@ -20,7 +20,7 @@ from manifind.describe import (
     load_describer,
     read_photo,
 )
-from manifind.describe.backbone import whole_path
+from manifind.describe.backbone import DEFAULT, whole_path
 from manifind.errors import InvalidInput, MissingExtra
 from manifind.index.answer import Answer, Hit
 from manifind.index.batch import Asked, Outcome, batch
@@ -209,7 +209,7 @@ class Index:
         Manifold(**given).check_params()
         store.check_target(target, KIND)
         wanted = all_of(root)
-        source = "mobilenet_v2" if backbone is None else str(backbone)
+        source = DEFAULT if backbone is None else str(backbone)
         if describer is None:
             made, origin, learning = described_by(source, **described, long_side=long_side)
         else:
