@@ -10,6 +10,8 @@ COMMANDS = {
     "index": "Make an index of the folder PHOTOS, or bring it up to date.",
     "search": "Rank the photos of INDEX by what they have of IMAGE, or of the box in it.",
     "explain": "Show the chain of photos that leads from IMAGE to RESULT, a photo of INDEX.",
+    "repeats": "Find what occurs in several photos of INDEX, without any query.",
+    "sets": "Keep, judge and export sets of photos that were found in INDEX.",
     "serve": "Serve INDEX as a web page and an HTTP API, to this machine only unless told otherwise.",
     "info": "Show what is in INDEX and how healthy its graph is.",
     "check": "Verify every checksum of INDEX and everything that must hold of it; say what would repair what is wrong.",

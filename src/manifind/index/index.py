@@ -23,6 +23,7 @@ from manifind.describe import (
 from manifind.describe.backbone import whole_path
 from manifind.errors import InvalidInput, MissingExtra
 from manifind.index.answer import Answer, Hit
+from manifind.index.batch import Asked, Outcome, batch
 from manifind.index.build import Changes, build
 from manifind.index.catalogue import ImageRecord, Photos
 from manifind.index.check import Problem, check
@@ -47,6 +48,8 @@ from manifind.index.points import MatchingPoints
 from manifind.index.query import METHODS, QueryRegions, rank, view, whole_box
 from manifind.index.recipe import Recipe
 from manifind.index.repair import repair
+from manifind.index.repeats import Repeats, repeats
+from manifind.index.sets import FoundSets
 from manifind.index.teach import teach
 from manifind.index.teaching import Taught
 from manifind.index.unfinished import check_finished
@@ -131,6 +134,11 @@ class Index:
     def root(self) -> Path:
         """The folder of the photos."""
         return self._now.manifest.root
+
+    @property
+    def sets(self) -> FoundSets:
+        """The sets of photos that were found and named, kept in the index's folder."""
+        return FoundSets(self)
 
     @classmethod
     def create(
@@ -310,6 +318,30 @@ class Index:
         parts = [(pixels, part) for (pixels, _), part in zip(asked, boxes, strict=True)]
         return verified_answer(answer, parts, first=verify, top=top)
 
+    def search_many(
+        self,
+        queries: Sequence[Asked],
+        *,
+        top: int | None = 20,
+        method: str = "regional",
+        verify: int = 0,
+        progress: StageProgress | None = None,
+    ) -> list[Outcome]:
+        """Answer many queries with one pass over the graph; a photo that cannot be read costs its own query alone.
+
+        Parameters
+        ----------
+        queries : sequence of Asked
+            Each with a name and its photos and boxes; `manifind.index.batch.read_queries` reads them from a file.
+        top, method, verify
+            As for `search`.
+        progress : callable, optional
+            Called with the stage ("queries", "geometry"), how much of it is done, and how much there is.
+        """
+        choice(method, METHODS, "method")
+        whole_number(verify, "verify", least=0)
+        return batch(self, queries, top=top, method=method, verify=verify, progress=progress)
+
     def explain(self, hit: Hit) -> Chain:
         """Return the chain of photos that led from the query to this one.
 
@@ -351,6 +383,33 @@ class Index:
         pixels = self.pixels(image)
         part = None if box is None else whole_box(box, *pixels.shape[1::-1])
         return MatchingPoints.of(query_features(pixels, part), photo_features(self.pixels(other)), part)
+
+    def repeats(
+        self,
+        *,
+        top: int | None = 30,
+        least: int = 3,
+        verify: bool = False,
+        progress: StageProgress | None = None,
+    ) -> Repeats:
+        """Find what occurs in several photos, without any query; the surest and largest objects first.
+
+        Near-duplicates and bursts are told apart, and count as one photo. It takes a few seconds for a hundred thousand
+        regions: see `manifind.repeats`.
+
+        Parameters
+        ----------
+        top : int, optional
+            How many objects to return; None for all.
+        least : int
+            In how many photos an object occurs at least.
+        verify : bool
+            Compare the photos of each object by geometry; objects that it confirms come first. Their files are read,
+            which takes a tenth of a second each.
+        progress : callable, optional
+            Called with the stage ("regions", "geometry"), how much of it is done, and how much there is.
+        """
+        return repeats(self._here, top=top, least=least, verify=verify, progress=progress)
 
     def photo(self, key: str, *, long_side: int | None = None) -> Photo:
         """Read a photo of the collection; the key of a file that is identical to one serves as well."""
