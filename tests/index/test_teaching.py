@@ -123,7 +123,7 @@ def test_an_index_is_seen_through_what_it_learnt(index: Index, monkeypatch: pyte
     # A query is described as the photos now are.
     for seed in (0, 7):
         described = index.describer.describe(small_photo(seed)).vectors
-        np.testing.assert_allclose(described, index.manifold.vectors_[index.state.regions_of(seed)], atol=5e-3)
+        np.testing.assert_allclose(described, index.manifold.vectors_[index._here.regions_of(seed)], atol=5e-3)
     assert index.check() == []
     assert "taught by 5 pairs" in index.info()["whitening"]["words"]
 

@@ -573,10 +573,13 @@ class Index:
         progress : callable, optional
             Called with the stage ("pairs", "graph"), how much of it is done, and how much there is.
         """
+        if not isinstance(self._now, Generation):
+            raise refused(self.where, "changed")
         with store.writing(self.path, KIND, FILES) as writer:
             self.reload()
-            recipe = Recipe.of(self._now.manifest, self.describer, device=self.device)
-            learnt = teach(writer, recipe, self._now, progress or (lambda *_: None))
+            now = self._here
+            recipe = Recipe.of(now.manifest, self.describer, device=self.device)
+            learnt = teach(writer, recipe, now, progress or (lambda *_: None))
         self.reload()
         return learnt
 

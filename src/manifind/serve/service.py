@@ -23,7 +23,7 @@ from manifind.manifold import batch_size
 from manifind.pages.answers import as_csv
 from manifind.serve.answers import Job, answer_of, explanation, found_by, shown
 from manifind.serve.batcher import Batcher
-from manifind.serve.geometry import Geometry, Sought
+from manifind.serve.geometry import Geometry, Sought, first_photos
 from manifind.serve.memory import Kept
 from manifind.serve.metrics import Metrics
 from manifind.serve.pictures import Pictures, Upload
@@ -217,16 +217,13 @@ class Service:
         return Job(now, QueryRegions.of(views, against), request, own, rejected - own, sought)
 
     async def _sought(self, now: State, request: SearchRequest) -> tuple[Sought, ...]:
-        """Return what geometry looks for; nothing where it is not asked, or there is no time to look at the query."""
-        if not request.verify:
+        """Return what geometry looks for; nothing where it is not asked."""
+        if not first_photos(now, request):
             return ()
         try:
-            return tuple([await self.geometry.query(now, one) for one in request.views])
+            return await self.geometry.sought(now, request.views)
         except MissingExtra as missing:
             raise Problem(422, f"{missing}.") from None
-        except Problem:
-            self.metrics.unverified.inc()
-            return ()
 
     async def _view(self, now: State, one: ViewRequest) -> View:
         """Describe one view, unless it is known."""
