@@ -14,6 +14,7 @@ scores.
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -133,9 +134,17 @@ class VerifiedAnswer(Answer):
         What geometry says, by the photos' numbers.
     top : int, optional
         How many hits at most.
+    before : VerifiedAnswer, optional
+        The answer to the query before verified photos joined it.
     """
 
-    def __init__(self, answer: Answer, looked_at: Mapping[int, Checked], top: int | None = None) -> None:
+    def __init__(
+        self,
+        answer: Answer,
+        looked_at: Mapping[int, Checked],
+        top: int | None = None,
+        before: "VerifiedAnswer | None" = None,
+    ) -> None:
         super().__init__(answer.search, own=answer._own, left_out=answer._left_out, top=len(answer))
         self._looked_at = looked_at
         images = answer._images
@@ -143,7 +152,10 @@ class VerifiedAnswer(Answer):
         order = np.argsort(~verified, kind="stable")[:top]
         self._images, self._scores = images[order], answer._scores[order]
         self.verified: int = int(verified[order].sum())
-        self._scored = answer.likely
+        self.refined = before is not None
+        self._known = frozenset(looked_at if before is None else before.looked_at)
+        # Regions that joined the query resemble themselves: what scores say is said by the query as it was given.
+        self._scored: int | None = answer.likely if before is None else before._scored
 
     @property
     def likely(self) -> int | None:
@@ -157,7 +169,16 @@ class VerifiedAnswer(Answer):
 
     def reached(self) -> "VerifiedAnswer":
         """Return the same answer without the photos that no score reached."""
-        return VerifiedAnswer(super().reached(), self._looked_at)
+        left = copy(self)
+        reached = self._scores > 0
+        left._images, left._scores, left._hits = self._images[reached], self._scores[reached], {}
+        left.verified = int(reached[: self.verified].sum())
+        return left
+
+    @property
+    def looked_at(self) -> Mapping[int, Checked]:
+        """What geometry says of the photos that it looked at, by their numbers."""
+        return self._looked_at
 
     def _says(self, image: int) -> bool | None:
         return self._looked_at[image].verified if image in self._looked_at else None
@@ -168,7 +189,13 @@ class VerifiedAnswer(Answer):
         if check is None or not check.verified:
             return replace(hit, verified=self._says(hit.image))
         return replace(
-            hit, verified=True, box=check.box, outline=check.outline, inliers=check.inliers, others=check.others
+            hit,
+            verified=True,
+            box=check.box,
+            outline=check.outline,
+            inliers=check.inliers,
+            others=check.others,
+            refined=hit.image not in self._known,
         )
 
 
@@ -197,11 +224,22 @@ def verified_answer(
         The moment by `time.monotonic` at which to give up: `TimeoutError` is raised.
     """
     images = answer._images[:first].tolist()
-    photos = [_kept_or_file(answer.search.generation, image) for image in images]
-    kind = kind_of(answer.search.generation)
+    return VerifiedAnswer(answer, looked_at(answer.search.generation, images, views, until=until), top)
+
+
+def looked_at(
+    now: Generation,
+    images: Sequence[int],
+    views: Sequence[tuple[npt.NDArray[np.uint8] | Features, Box | None]],
+    *,
+    until: float | None = None,
+) -> dict[int, Checked]:
+    """Return what geometry says of photos of an index, by their numbers: the surest of several views counts."""
+    photos = [_kept_or_file(now, image) for image in images]
+    kind = kind_of(now)
     by_view = [checked(query, box, photos, kind=kind, until=until) for query, box in views]
     surest = [max(some, key=lambda one: one.inliers) for some in zip(*by_view, strict=True)]
-    return VerifiedAnswer(answer, dict(zip(images, surest, strict=True)), top)
+    return dict(zip(images, surest, strict=True))
 
 
 def kind_of(now: State) -> str:
