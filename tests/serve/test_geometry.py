@@ -55,6 +55,17 @@ def test_the_address_and_an_upload_verify_too(client: httpx.Client, photos: Any)
     assert table.count(",yes,yes,") == address["verified"]
 
 
+def test_verified_photos_teach_the_query_when_they_are_asked_to(client: httpx.Client, index: Index) -> None:
+    told = client.post("/api/search", json={"views": [VIEW], "top": 20, "refine": True}).json()
+    answer = index.search("first-0.png", BOX, top=20, refine="verified").reached()
+    assert [(one["key"], one["refined"]) for one in told["results"]] == [(hit.key, hit.refined) for hit in answer]
+    np.testing.assert_allclose([one["score"] for one in told["results"]], answer.scores, rtol=1e-3)
+    once = client.post("/api/search", json={"views": [VIEW], "top": 20}).json()
+    assert [one["score"] for one in once["results"]] != [one["score"] for one in told["results"]]
+    address = "/api/search?q=k:first-0.png@20,12,148,140&top=20&refine=true"
+    assert client.get(address).json()["results"] == told["results"]
+
+
 def test_descriptors_of_the_clients_own_have_nothing_to_verify(client: httpx.Client, index: Index) -> None:
     vectors = index.manifold.vectors_[:3].astype(float).tolist()
     told = client.post("/api/search", json={"vectors": vectors, "verify": 12}).json()

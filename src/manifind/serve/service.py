@@ -18,6 +18,7 @@ from manifind.index import Index, QueryRegions, Search, View, rank, stored_view,
 from manifind.index.catalogue import ImageRecord
 from manifind.index.evidence import chance_similarity
 from manifind.index.generation import State
+from manifind.index.refine import refined_answer
 from manifind.index.verify import verified_answer
 from manifind.manifold import batch_size
 from manifind.pages.answers import as_csv
@@ -138,8 +139,11 @@ class Service:
         def looked_at(until: float) -> dict[str, Any]:
             self.served.check()
             found = found_by(search, job, max(job.request.top, job.first))
-            checked = verified_answer(found, job.sought, first=job.first, top=job.request.top, until=until)
-            return answer_of(checked, job, self._record)
+            limits: dict[str, Any] = {"first": job.first, "top": job.request.top, "until": until}
+            if not job.request.refine:
+                return answer_of(verified_answer(found, job.sought, **limits), job, self._record)
+            once = verified_answer(found, job.sought, first=job.first, until=until)
+            return answer_of(refined_answer(once, job.sought, **limits).reached(), job, self._record)
 
         told = await self.geometry.in_time(looked_at)
         if told is None:
