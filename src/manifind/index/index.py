@@ -305,9 +305,7 @@ class Index:
         choice(method, METHODS, "method")
         choice(refine, REFINEMENTS, "refine")
         now = self._now
-        if verify is None:
-            verify = FIRST if now.local is not None and method == "regional" else 0
-        whole_number(verify, "verify", least=0)
+        verify = self._looked_at(now, method, verify)
         describer = self._describer_of(now)
         asked, apart = (
             [(self.pixels(photo), part) for photo, part in given] for given in ([(image, box), *also], not_this)
@@ -328,13 +326,19 @@ class Index:
         sought = [(query_features(pixels, part, kind=kind), part) for pixels, part in parts]
         return refined_answer(verified_answer(answer, sought, first=verify), sought, first=verify, top=top)
 
+    def _looked_at(self, now: State, method: str, verify: int | None) -> int:
+        """Return how many of the first photos geometry looks at."""
+        if verify is None:
+            return FIRST if now.local is not None and method == "regional" else 0
+        return whole_number(verify, "verify", least=0)
+
     def search_many(
         self,
         queries: Sequence[Asked],
         *,
         top: int | None = 20,
         method: str = "regional",
-        verify: int = 0,
+        verify: int | None = None,
         progress: StageProgress | None = None,
     ) -> list[Outcome]:
         """Answer many queries with one pass over the graph; a photo that cannot be read costs its own query alone.
@@ -349,8 +353,8 @@ class Index:
             Called with the stage ("queries", "geometry"), how much of it is done, and how much there is.
         """
         choice(method, METHODS, "method")
-        whole_number(verify, "verify", least=0)
-        return batch(self, queries, top=top, method=method, verify=verify, progress=progress)
+        first = self._looked_at(self._now, method, verify)
+        return batch(self, queries, top=top, method=method, verify=first, progress=progress)
 
     def explain(self, hit: Hit) -> Chain:
         """Return the chain of photos that led from the query to this one.
