@@ -35,7 +35,7 @@ from manifind.types import Box
 FIRST = 50
 """How many photos of an answer are looked at."""
 QUERY_FEATURES = 700
-AS_WELL_AS = 0.5
+AS_WELL_AS = 0.9
 """How much of the mean score of verified photos another photo must reach to stand above the line."""
 
 
