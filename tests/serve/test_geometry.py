@@ -47,7 +47,7 @@ def test_the_address_and_an_upload_verify_too(client: httpx.Client, photos: Any)
 
 
 def test_descriptors_of_the_clients_own_have_nothing_to_verify(client: httpx.Client, index: Index) -> None:
-    vectors = index.state.manifold.vectors_[:3].astype(float).tolist()
+    vectors = index.manifold.vectors_[:3].astype(float).tolist()
     told = client.post("/api/search", json={"vectors": vectors, "verify": 12}).json()
     assert told["verified"] is None
     assert {one["verified"] for one in told["results"]} == {None}

@@ -17,10 +17,11 @@ has verified photos, the line rests on these instead (`manifind.index.verify`).
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
-from manifind.index.generation import Generation
+from manifind.index.generation import Generation, State
 from manifind.index.query import Search
 from manifind.types import FloatArray, IntArray
 
@@ -73,13 +74,13 @@ def evidence(search: Search, own: Collection[int] = ()) -> Evidence | None:
     return Evidence(int((scores >= line).sum()), similarity, chance, line)
 
 
-def chance_similarity(now: Generation) -> float:
+def chance_similarity(now: State) -> float:
     """Return the similarity that regions of different photos hardly exceed by chance; measured once for each state."""
     with now.made.lock:
         if now.made.chance is not None:
             return now.made.chance
-        manifold = now.manifold
-        n = len(now.boxes)
+        here = cast(Generation, now)  # a collection elsewhere was published with it
+        manifold, n = here.manifold, len(here.boxes)
         rows, columns = (np.unique(np.linspace(0, n - 1, min(size, n)).astype(np.intp)) for size in SAMPLE)
         image_of = np.repeat(np.arange(len(manifold.layout_.images)), manifold.layout_.counts)
         similarities = (

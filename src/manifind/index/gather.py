@@ -9,6 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from manifind.compact import compact
 from manifind.describe import (
@@ -17,10 +18,10 @@ from manifind.describe import (
     Regions,
     Unreadable,
     content_hash,
-    read_ahead,
+    describe_ahead,
 )
 from manifind.describe.photos import NO_MEMORY, TOO_MUCH_MEMORY
-from manifind.index.catalogue import SAME, Catalogue, ImageRecord, SkippedRecord
+from manifind.index.catalogue import SAME, ImageRecord, Photos, SkippedRecord
 from manifind.index.journal import NO_FEATURES, Journal
 from manifind.index.kept import Keeping, keep
 from manifind.index.wanted import Wanted
@@ -38,7 +39,7 @@ class Plan:
     skipped: list[SkippedRecord]
 
 
-def plan(wanted: Wanted, journal: Journal, before: Catalogue | None, report: StageProgress) -> Plan:
+def plan(wanted: Wanted, journal: Journal, before: Photos | None, report: StageProgress) -> Plan:
     """Look at the files, and find out which of them are to be described."""
     known, new, skipped = list(wanted.unread), [], list(wanted.skipped)
     first_of = {image.sha256: image.key for image in known}
@@ -78,14 +79,22 @@ def described(
 ) -> tuple[list[ImageRecord], list[SkippedRecord]]:
     """Describe what is new into the journal; return all photos, numbered in the order of their keys, and the rest.
 
-    `keeping` is what is kept of local features; None for nothing. `limits` are `read_ahead`'s.
+    `keeping` is what is kept of local features; None for nothing. `limits` are `describe_ahead`'s.
     """
     images, skipped = list(chosen.known), list(chosen.skipped)
     hashes = {one.key: digest for one, digest in chosen.new}
     report("photos", 0, len(chosen.new))
-    with closing(read_ahead([one for one, _ in chosen.new], long_side=describer.long_side, **limits)) as photos:
-        for done, (one, photo) in enumerate(photos, 1):
-            if isinstance(photo, Unreadable):
+    side_by_side, threads = describer.for_threads()
+    found = [one for one, _ in chosen.new]
+    limits = {**limits, "threads": threads, "long_side": describer.long_side}
+
+    def work(pixels: npt.NDArray[np.uint8]) -> tuple[Regions, npt.NDArray[np.uint8]]:
+        return side_by_side.describe(pixels), NO_FEATURES if keeping is None else keep(pixels, keeping).rows
+
+    with closing(describe_ahead(found, work, **limits)) as photos:
+        for done, (one, photo, seen) in enumerate(photos, 1):
+            if isinstance(photo, Unreadable) or seen is None:
+                assert isinstance(photo, Unreadable)  # noqa: S101 (every other is described)
                 # What an extra or more memory could read is tried again, and what may have been torn while it was read.
                 passing = "install" in photo.reason or photo.reason.startswith((TOO_MUCH_MEMORY, NO_MEMORY))
                 lasting = _as_listed(one, gone=False) and not passing
@@ -94,11 +103,10 @@ def described(
             elif not _as_listed(one):
                 skipped.append(SkippedRecord(one.key, "changed while it was being read; the next run takes it"))
             else:
-                regions = reduced(describer.describe(photo.pixels), means)
+                regions, local = reduced(seen[0], means), seen[1]
                 height, width, _ = photo.pixels.shape
                 enlarged = np.array([photo.width / width, photo.height / height] * 2, np.float32)
                 digest = hashes[one.key]
-                local = NO_FEATURES if keeping is None else keep(photo.pixels, keeping).rows
                 journal.append(digest, photo.width, photo.height, regions.vectors, regions.boxes * enlarged, local)
                 images.append(_record(one, digest, photo.width, photo.height))
             report("photos", done, len(chosen.new))

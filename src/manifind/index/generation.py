@@ -12,7 +12,8 @@ from manifind.baselines import NearestImages, RegionMatch
 from manifind.describe import Describer, Whitening
 from manifind.errors import Damaged, InvalidInput
 from manifind.graph import UNKNOWN, Built
-from manifind.index.catalogue import Catalogue
+from manifind.index.catalogue import Catalogue, Photos
+from manifind.index.elsewhere import Elsewhere
 from manifind.index.kept import KeptFeatures
 from manifind.index.manifest import FORMAT, KIND, Manifest
 from manifind.kernels import CPU
@@ -49,7 +50,7 @@ class Generation:
     stamp: str
     """No other generation has the same."""
     manifest: Manifest
-    catalogue: Catalogue
+    catalogue: Photos
     manifold: Manifold
     boxes: FloatArray
     whitening: Whitening | None
@@ -108,6 +109,16 @@ class Generation:
             local,
         )
 
+    @property
+    def regions(self) -> int:
+        """How many regions a search solves for at most."""
+        return len(self.boxes)
+
+    @property
+    def dimension(self) -> int:
+        """Of its descriptors."""
+        return int(self.manifold.vectors_.shape[1])
+
     def check_ids(self) -> None:
         """Raise `Damaged` where an id of the graph or of the neighbour lists leads nowhere; looked at once."""
         self.manifold.check_ids()
@@ -135,6 +146,10 @@ class Generation:
         self.manifold.check_ids()
         first, end = self.manifold.layout_.starts[image : image + 2]
         return slice(int(first), int(end))
+
+
+State = Generation | Elsewhere
+"""What an index searches."""
 
 
 def _is_mapped(array: npt.NDArray[Any] | None) -> bool:

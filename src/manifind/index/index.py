@@ -23,13 +23,15 @@ from manifind.describe import (
 from manifind.describe.backbone import whole_path
 from manifind.errors import InvalidInput, MissingExtra
 from manifind.index.answer import Answer, Hit
+from manifind.index.batch import Asked, Outcome, batch
 from manifind.index.build import Changes, build
-from manifind.index.catalogue import Catalogue, ImageRecord
+from manifind.index.catalogue import ImageRecord, Photos
 from manifind.index.check import Problem, check
 from manifind.index.describing import described_by
+from manifind.index.elsewhere import is_address, opened, refused
 from manifind.index.estimate import Announce
 from manifind.index.explain import Chain, Link, confirmed, explained
-from manifind.index.generation import Generation
+from manifind.index.generation import Generation, State
 from manifind.index.info import info
 from manifind.index.kept import KEEPING
 from manifind.index.manifest import (
@@ -48,6 +50,10 @@ from manifind.index.recipe import Recipe
 from manifind.index.refine import NONE as NONE_JOINS
 from manifind.index.refine import REFINEMENTS, refined_answer
 from manifind.index.repair import repair
+from manifind.index.repeats import Repeats, repeats
+from manifind.index.sets import FoundSets
+from manifind.index.teach import teach
+from manifind.index.teaching import Taught
 from manifind.index.unfinished import check_finished
 from manifind.index.verify import FIRST, kind_of, photo_features, query_features, verified_answer
 from manifind.index.wanted import Wanted, all_of, everything, more, several, without
@@ -70,9 +76,12 @@ class Index:
     """
 
     def __init__(
-        self, path: Path, generation: Generation, describer: Describer | None = None, *, device: str = CPU
+        self, path: Path | str, generation: State, describer: Describer | None = None, *, device: str = CPU
     ) -> None:
-        self.path = path
+        self.path = Path(path)
+        """The folder."""
+        self.where = str(path) if isinstance(generation, Generation) else generation.where
+        """What messages call it: the folder, or the address of a collection that lies elsewhere."""
         self.device = device
         """What searches it and brings it up to date."""
         self._current = generation
@@ -83,14 +92,20 @@ class Index:
             self._describer_of(generation)
 
     @property
-    def _now(self) -> Generation:
+    def _now(self) -> State:
         if self._closed:
-            raise InvalidInput(f"{self.path} was closed; open it again.")
+            raise InvalidInput(f"{self.where} was closed; open it again.")
         return self._current
 
     @_now.setter
-    def _now(self, generation: Generation) -> None:
+    def _now(self, generation: State) -> None:
         self._current = generation
+
+    @property
+    def _here(self) -> Generation:
+        if not isinstance(self._now, Generation):
+            raise refused(self.where, "read as a whole")
+        return self._now
 
     @property
     def generation(self) -> int:
@@ -98,29 +113,34 @@ class Index:
         return self._now.number
 
     @property
-    def state(self) -> Generation:
+    def state(self) -> State:
         """The state that is being searched: whoever has it keeps it while the index moves on."""
         return self._now
 
     @property
-    def catalogue(self) -> Catalogue:
+    def catalogue(self) -> Photos:
         """The photos, and what was passed over."""
         return self._now.catalogue
 
     @property
     def manifold(self) -> Manifold:
         """The graph of their regions."""
-        return self._now.manifold
+        return self._here.manifold
 
     @property
     def boxes(self) -> FloatArray:
         """Where each region is in its photo, (n, 4)."""
-        return self._now.boxes
+        return self._here.boxes
 
     @property
     def root(self) -> Path:
         """The folder of the photos."""
         return self._now.manifest.root
+
+    @property
+    def sets(self) -> FoundSets:
+        """The sets of photos that were found and named, kept in the index's folder."""
+        return FoundSets(self)
 
     @classmethod
     def create(
@@ -219,7 +239,8 @@ class Index:
         Parameters
         ----------
         path
-            The index's folder.
+            The index's folder, or the address of a collection that ``manifind publish`` wrote:
+            ``"milvus://host:port/name"``.
         describer : Describer, optional
             What describes queries, where the index was made by one of your own; it must be the same.
         verify : bool
@@ -227,13 +248,15 @@ class Index:
         device : {"cpu", "cuda", "auto"}
             What searches it and brings it up to date, whatever made it: see `Manifold`.
         """
+        if is_address(path):
+            return cls(str(path), opened(str(path)), describer, device=device)
         check_finished(Path(path))
         return cls(Path(path), Generation.read(Path(path), verify=verify, device=device), describer, device=device)
 
     def close(self) -> None:
         """Let go of the files; hits in hand can no longer be explained."""
         if not self._closed:
-            self._current.catalogue.close()
+            (self._current.catalogue if isinstance(self._current, Generation) else self._current).close()
         self._closed = True
 
     def __enter__(self) -> Self:
@@ -282,9 +305,7 @@ class Index:
         choice(method, METHODS, "method")
         choice(refine, REFINEMENTS, "refine")
         now = self._now
-        if verify is None:
-            verify = FIRST if now.local is not None and method == "regional" else 0
-        whole_number(verify, "verify", least=0)
+        verify = self._looked_at(now, method, verify)
         describer = self._describer_of(now)
         asked, apart = (
             [(self.pixels(photo), part) for photo, part in given] for given in ([(image, box), *also], not_this)
@@ -292,7 +313,8 @@ class Index:
         views, against = ([view(describer, *one) for one in given] for given in (asked, apart))
         looked_at = None if top is None else max(top, verify)
         (search,) = rank(now, [QueryRegions.of(views, against)], looked_at, method)
-        own = [record.number for photo, _ in [(image, box), *also] if (record := self.find(photo)) is not None]
+        found = (self.find(photo, search.generation) for photo, _ in [(image, box), *also])
+        own = [record.number for record in found if record is not None]
         answer = Answer(search, own=own)
         if not verify:
             return answer
@@ -303,6 +325,36 @@ class Index:
         kind = kind_of(now)
         sought = [(query_features(pixels, part, kind=kind), part) for pixels, part in parts]
         return refined_answer(verified_answer(answer, sought, first=verify), sought, first=verify, top=top)
+
+    def _looked_at(self, now: State, method: str, verify: int | None) -> int:
+        """Return how many of the first photos geometry looks at."""
+        if verify is None:
+            return FIRST if now.local is not None and method == "regional" else 0
+        return whole_number(verify, "verify", least=0)
+
+    def search_many(
+        self,
+        queries: Sequence[Asked],
+        *,
+        top: int | None = 20,
+        method: str = "regional",
+        verify: int | None = None,
+        progress: StageProgress | None = None,
+    ) -> list[Outcome]:
+        """Answer many queries with one pass over the graph; a photo that cannot be read costs its own query alone.
+
+        Parameters
+        ----------
+        queries : sequence of Asked
+            Each with a name and its photos and boxes; `manifind.index.batch.read_queries` reads them from a file.
+        top, method, verify
+            As for `search`.
+        progress : callable, optional
+            Called with the stage ("queries", "geometry"), how much of it is done, and how much there is.
+        """
+        choice(method, METHODS, "method")
+        first = self._looked_at(self._now, method, verify)
+        return batch(self, queries, top=top, method=method, verify=first, progress=progress)
 
     def explain(self, hit: Hit) -> Chain:
         """Return the chain of photos that led from the query to this one.
@@ -346,6 +398,33 @@ class Index:
         part = None if box is None else whole_box(box, *pixels.shape[1::-1])
         return MatchingPoints.of(query_features(pixels, part), photo_features(self.pixels(other)), part)
 
+    def repeats(
+        self,
+        *,
+        top: int | None = 30,
+        least: int = 3,
+        verify: bool = False,
+        progress: StageProgress | None = None,
+    ) -> Repeats:
+        """Find what occurs in several photos, without any query; the surest and largest objects first.
+
+        Near-duplicates and bursts are told apart, and count as one photo. It takes a few seconds for a hundred thousand
+        regions: see `manifind.repeats`.
+
+        Parameters
+        ----------
+        top : int, optional
+            How many objects to return; None for all.
+        least : int
+            In how many photos an object occurs at least.
+        verify : bool
+            Compare the photos of each object by geometry; objects that it confirms come first. Their files are read,
+            which takes a tenth of a second each.
+        progress : callable, optional
+            Called with the stage ("regions", "geometry"), how much of it is done, and how much there is.
+        """
+        return repeats(self._here, top=top, least=least, verify=verify, progress=progress)
+
     def photo(self, key: str, *, long_side: int | None = None) -> Photo:
         """Read a photo of the collection; the key of a file that is identical to one serves as well."""
         record = self.catalogue.photo_of(key)
@@ -360,9 +439,12 @@ class Index:
             raise InvalidInput(f"image has shape {pixels.shape} and dtype {pixels.dtype}; give (h, w, 3) of uint8.")
         return pixels
 
-    def find(self, image: Source) -> ImageRecord | None:
-        """Return the photo of the collection that this is: by its key, by the path of its file, or by its content."""
-        now = self._now
+    def find(self, image: Source, state: State | None = None) -> ImageRecord | None:
+        """Return the photo of the collection that this is: by its key, by the path of its file, or by its content.
+
+        `state` is the one that is looked in; by default the one that is being searched.
+        """
+        now = state or self._now
         if isinstance(image, bytes):
             return now.catalogue.of_content(hashlib.sha256(image).hexdigest())
         if isinstance(image, np.ndarray):
@@ -397,29 +479,29 @@ class Index:
         """What describes the queries: the same that described the photos."""
         return self._describer_of(self._now)
 
-    def _describer_of(self, now: Generation) -> Describer:
+    def _describer_of(self, now: State) -> Describer:
         """Return what described the photos of a generation; kept with it, so that the two never part."""
         with now.made.lock:
             if now.made.describer is None:
                 now.made.describer = self._same(self._made_describer(now), now)
             return now.made.describer
 
-    def _made_describer(self, now: Generation) -> Describer:
+    def _made_describer(self, now: State) -> Describer:
         manifest = now.manifest
         if self._given is not None:
             learnt = manifest.whitening.source == LEARNT
             return self._given.with_whitening(now.whitening) if learnt else self._given
         if manifest.backbone is None:
             raise InvalidInput(
-                f"{self.path} was made by a describer of its maker's own; give the same to Index.open(describer=…)."
+                f"{self.where} was made by a describer of its maker's own; give the same to Index.open(describer=…)."
             )
         return load_describer(manifest.backbone, whitening=now.whitening, **manifest.describer_settings)
 
-    def _same(self, describer: Describer, now: Generation) -> Describer:
+    def _same(self, describer: Describer, now: State) -> Describer:
         stored, given = now.manifest.describer, Fingerprint.of(describer)
         if stored.sha256 != given.sha256:
             raise InvalidInput(
-                f"{self.path} was made by {stored.name}; queries of this {given.name} cannot be compared "
+                f"{self.where} was made by {stored.name}; queries of this {given.name} cannot be compared "
                 f"with it ({', '.join(stored.differences(given))} differ). Use the same backbone and settings."
             )
         return describer
@@ -493,6 +575,25 @@ class Index:
             announce=announce,
         )
 
+    def learn(self, *, progress: StageProgress | None = None) -> Taught:
+        """Teach the descriptions by photos of the collection that show the same thing, where that helps.
+
+        Pairs of photos that geometry joins are looked for, some of them teach a better whitening and the others, kept
+        apart, judge it: see `manifind.index.teaching`. Where it helps, the index moves to a new generation, whose
+        descriptions are the old ones seen through it and whose graph is made anew; no photo is described again.
+
+        Parameters
+        ----------
+        progress : callable, optional
+            Called with the stage ("pairs", "graph"), how much of it is done, and how much there is.
+        """
+        with store.writing(self.path, KIND, FILES) as writer:
+            self.reload()
+            recipe = Recipe.of(self._here.manifest, self.describer, device=self.device)
+            learnt = teach(writer, recipe, self._here, progress or (lambda *_: None))
+        self.reload()
+        return learnt
+
     def _change(
         self,
         wanted: Callable[[Generation], Wanted],
@@ -504,9 +605,11 @@ class Index:
         announce: Announce | None = None,
     ) -> Changes:
         """Move the index, as it is once nobody else can write, to the photos wanted; `anew` with a new whitening."""
+        if not isinstance(self._now, Generation):
+            raise refused(self.where, "changed")
         with store.writing(self.path, KIND, FILES) as writer:
             self.reload()
-            now = self._now
+            now = self._here
             photos = wanted(now)
             recipe = Recipe.of(now.manifest, self.describer, root, device=self.device)
             if anew:
@@ -530,11 +633,17 @@ class Index:
         return changes
 
     def reload(self) -> None:
-        """Move to the newest generation on disk; searches under way and hits in hand keep theirs."""
+        """Move to the newest generation; searches under way and hits in hand keep theirs."""
         now = self._now
-        if store.read_manifest(self.path, KIND, FORMAT)["stamp"] == now.stamp:
-            return
-        newest = Generation.read(self.path, device=self.device)
+        newest: State
+        if isinstance(now, Generation):
+            if store.read_manifest(self.path, KIND, FORMAT)["stamp"] == now.stamp:
+                return
+            newest = Generation.read(self.path, device=self.device)
+        else:
+            newest = now.newest()
+            if newest is now:
+                return
         if newest.manifest.describer.sha256 == now.manifest.describer.sha256:
             newest.made.describer = now.made.describer
         self._now = newest
@@ -544,6 +653,8 @@ class Index:
 
         It is the index on disk that is checked, whichever generation is being searched.
         """
+        if not isinstance(self._now, Generation):
+            raise refused(self.where, "checked")
         return check(self.path, progress)
 
     @staticmethod
@@ -564,15 +675,16 @@ class Index:
 
     def info(self) -> dict[str, Any]:
         """Return counts, bytes, parameters and the health of the graph, ready for JSON."""
-        return info(self.path, self._now)
+        now = self._now
+        return info(self.path, now) if isinstance(now, Generation) else now.info()
 
     def __len__(self) -> int:
         return len(self.catalogue)
 
     def __repr__(self) -> str:
         if self._closed:
-            return f"Index({str(self.path)!r}, closed)"
-        return f"Index({str(self.path)!r}: {len(self):,} photos of {self.root}, generation {self.generation})"
+            return f"Index({self.where!r}, closed)"
+        return f"Index({self.where!r}: {len(self):,} photos of {self.root}, generation {self.generation})"
 
 
 def _check_free(target: Path) -> None:

@@ -51,12 +51,15 @@ class WhiteningOrigin:
     """Of how many regions the moments would count as much as those that came with the network, where these did."""
     spread: float | None = None
     """Over how many dimensions it spread the descriptors when it was learnt."""
+    pairs: int | None = None
+    """How many pairs of photos that show the same thing taught it, where some did."""
 
     @property
     def fields(self) -> dict[str, Any]:
         """What the manifest says of it."""
         learnt = {"prior": self.prior, "spread": self.spread} if self.spread is not None else {}
-        return {"from": self.source, "photos": self.photos, **learnt}
+        taught = {} if self.pairs is None else {"pairs": self.pairs}
+        return {"from": self.source, "photos": self.photos, **learnt, **taught}
 
 
 @dataclass(frozen=True)
@@ -127,6 +130,8 @@ class Manifest:
         source = _typed(learnt, "from", str, "whitening.")
         _hold((photos is None or photos >= 0) and (photos is not None or source != LEARNT), "whitening.photos", photos)
         prior, spread = (_positive(learnt.get(name), f"whitening.{name}") for name in ("prior", "spread"))
+        pairs = learnt.get("pairs")
+        _hold(pairs is None or (isinstance(pairs, int) and pairs > 0), "whitening.pairs", pairs)
         built = _mapping(fields, BUILT) if fields.get(BUILT) is not None else None
         chosen_for = fields.get("chosen_for")
         number = isinstance(chosen_for, int) and not isinstance(chosen_for, bool) and chosen_for >= 0
@@ -135,7 +140,7 @@ class Manifest:
             root,
             _typed(fields, "made_by", str),
             _typed(fields, "backbone", (str, type(None))),
-            WhiteningOrigin(source, photos, prior, spread),
+            WhiteningOrigin(source, photos, prior, spread, pairs),
             Fingerprint._of(facts),
             _settings(_mapping(fields, "describer_settings")),
             means,

@@ -531,6 +531,45 @@ class Manifold:
         manifold._state = Fitted.from_arrays(manifold.check_params(), built, arrays)
         return manifold
 
+    @classmethod
+    def from_affinity(
+        cls,
+        parameters: Mapping[str, Any],
+        vectors: Vectors,
+        layout: Layout,
+        A: sp.csr_array,
+        weights: FloatArray,
+        global_vectors: FloatArray | None = None,
+    ) -> Self:
+        """Return a fitted manifold of a part of a collection whose affinity was found elsewhere.
+
+        The affinity is normalised anew, as `search` does for a shortlist; there are no neighbour lists. It serves a
+        few searches: nothing is prepared that pays only for many.
+
+        Parameters
+        ----------
+        parameters
+            As for `from_arrays`.
+        vectors, layout, weights
+            The regions' unit descriptors (n, d), which images they are of, and their pooling weights.
+        A : (n, n) CSR, symmetric
+            The affinity of the regions; columns ascend in each row.
+        global_vectors : (images, g), optional
+            The images' global descriptors, where they are needed.
+        """
+        known = dict(parameters)
+        known.pop(BUILT, None)
+        manifold = cls(**known)
+        manifold._state = Fitted.of_affinity(
+            manifold.check_params(),
+            vectors,
+            layout,
+            A,
+            weights,
+            np.empty((len(layout.images), 0), np.float32) if global_vectors is None else global_vectors,
+        )
+        return manifold
+
 
 PARAMETERS = tuple(inspect.signature(Manifold).parameters)
 """Their names, looked up once: that takes longer than checking them."""

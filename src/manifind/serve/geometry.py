@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 
 from manifind.errors import MissingExtra
 from manifind.geometry import Features
-from manifind.index import Generation, MatchingPoints, whole_box
+from manifind.index import MatchingPoints, whole_box
+from manifind.index.generation import State
 from manifind.index.verify import photo_features, query_features
 from manifind.pages.answers import points_data
 from manifind.serve.memory import Kept
@@ -56,7 +57,7 @@ class Geometry:
         self._verify = Stage("verify", 1, seconds=settings.verify_seconds, pace=PHOTOS_A_SECOND, metrics=metrics)
         self._features: Kept[Sought] = Kept(FEATURES_BYTES)
 
-    async def query(self, now: Generation, view: ViewRequest) -> Sought:
+    async def query(self, now: State, view: ViewRequest) -> Sought:
         """Return the features of what a view shows, and its box."""
         name = self._rendering.named(now, view), None if view.box is None else tuple(view.box)
         known = self._features.get(name)
@@ -67,7 +68,7 @@ class Geometry:
             self._features.put(name, known, known[0].descriptors.nbytes + known[0].points.nbytes)
         return known
 
-    async def photo(self, now: Generation, key: str) -> Features:
+    async def photo(self, now: State, key: str) -> Features:
         """Return the features of a photo of the collection."""
         pixels = (await self._rendering.photo(now, ViewRequest(key=key))).pixels
         return await self._extracted(lambda: photo_features(pixels))
@@ -79,7 +80,7 @@ class Geometry:
 
         return await self._extract.do(1, measured)
 
-    async def points(self, now: Generation, views: Sequence[ViewRequest], key: str) -> dict[str, Any]:
+    async def points(self, now: State, views: Sequence[ViewRequest], key: str) -> dict[str, Any]:
         """Return the points that match in a photo and in the view of the query that has most of them."""
         try:
             photo = await self.photo(now, key)
