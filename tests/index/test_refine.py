@@ -30,7 +30,7 @@ def test_regions_under_the_outline_join_the_query(index: Index, two: VerifiedAns
     assert len(lesson.rows) == 2 * len(teachers)
     for i, record in teachers.items():
         assert record is not None
-        own = index._here.regions_of(record.number)
+        own = two.search.generation.regions_of(record.number)
         taught = [row for row in lesson.rows.tolist() if own.start <= row < own.stop]
         shared = overlaps(np.asarray(index.boxes[own]), where(i))
         assert sorted(overlaps(np.asarray(index.boxes[taught]), where(i))) == sorted(np.sort(shared)[-2:])

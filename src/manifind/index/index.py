@@ -322,7 +322,7 @@ class Index:
         parts = [(pixels, part) for (pixels, _), part in zip(asked, boxes, strict=True)]
         if refine == NONE_JOINS:
             return verified_answer(answer, parts, first=verify, top=top)
-        kind = kind_of(now)
+        kind = kind_of(search.generation)
         sought = [(query_features(pixels, part, kind=kind), part) for pixels, part in parts]
         return refined_answer(verified_answer(answer, sought, first=verify), sought, first=verify, top=top)
 

@@ -7,8 +7,9 @@ which they were found, with outline, tight box and the number of matching points
 
 The line of such an answer rests on geometry. Verified photos stand above it, and so does what scored at least
 `AS_WELL_AS` of what verified photos scored in the mean: a photo from another side, which no map connects with the
-query, is reached by diffusion alone. Where nothing was verified, geometry does not decide, and the line is that of the
-scores.
+query, is reached by diffusion alone. Where nothing was verified, the line is that of the scores, but only if a region
+of the query resembles one of the best photos clearly more than strangers do: `UNVERIFIED`, and `UNTEXTURED` where the
+query has no points that geometry could have matched.
 """
 
 import time
@@ -35,8 +36,11 @@ from manifind.types import Box
 FIRST = 50
 """How many photos of an answer are looked at."""
 QUERY_FEATURES = 700
-AS_WELL_AS = 0.5
-"""How much of the mean score of verified photos another photo must reach to stand above the line."""
+AS_WELL_AS = 0.9
+"""How much of the mean score of verified photos another photo must reach to stand above the line; chosen on planted
+scenes."""
+UNVERIFIED, UNTEXTURED = 0.48, 0.6
+"""How similar a region must be to one of the query's where geometry verified nothing; chosen on Holidays."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +159,15 @@ class VerifiedAnswer(Answer):
         self.refined = before is not None
         self._known = frozenset(looked_at if before is None else before.looked_at)
         # Regions that joined the query resemble themselves: what scores say is said by the query as it was given.
-        self._scored: int | None = answer.likely if before is None else before._scored
+        self._scored: int | None = self._by_scores(answer) if before is None else before._scored
+
+    def _by_scores(self, answer: Answer) -> int | None:
+        """Return how many hits are likely by what they score, where geometry verified none."""
+        if answer.evidence is None:
+            return None
+        textured = any(check.verified is False for check in self._looked_at.values())
+        needed = UNVERIFIED if textured else UNTEXTURED
+        return answer.likely if answer.evidence.similarity > needed else self._only_own()
 
     @property
     def likely(self) -> int | None:
