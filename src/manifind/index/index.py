@@ -47,13 +47,15 @@ from manifind.index.parameters import RECIPES, given_parameters
 from manifind.index.points import MatchingPoints
 from manifind.index.query import METHODS, QueryRegions, rank, view, whole_box
 from manifind.index.recipe import Recipe
+from manifind.index.refine import NONE as NONE_JOINS
+from manifind.index.refine import REFINEMENTS, refined_answer
 from manifind.index.repair import repair
 from manifind.index.repeats import Repeats, repeats
 from manifind.index.sets import FoundSets
 from manifind.index.teach import teach
 from manifind.index.teaching import Taught
 from manifind.index.unfinished import check_finished
-from manifind.index.verify import FIRST, photo_features, query_features, verified_answer
+from manifind.index.verify import FIRST, kind_of, photo_features, query_features, verified_answer
 from manifind.index.wanted import Wanted, all_of, everything, more, several, without
 from manifind.kernels import CPU
 from manifind.manifold import Manifold
@@ -275,6 +277,7 @@ class Index:
         top: int | None = 20,
         method: str = "regional",
         verify: int | None = None,
+        refine: str = NONE_JOINS,
     ) -> Answer:
         """Find the photos that contain what is in the box.
 
@@ -296,8 +299,11 @@ class Index:
             How many of the first photos to check by geometry: those that show this very object come first, with their
             outline. By default 50 by regional diffusion where the index keeps local features, and none elsewhere.
             Without features kept, the photos' files are read, which takes a tenth of a second each.
+        refine : {"verified", "none"}
+            Verified lets what verified photos show of the object join the query, which is then answered once more.
         """
         choice(method, METHODS, "method")
+        choice(refine, REFINEMENTS, "refine")
         now = self._now
         verify = self._looked_at(now, method, verify)
         describer = self._describer_of(now)
@@ -314,7 +320,11 @@ class Index:
             return answer
         boxes = [None if part is None else whole_box(part, *pixels.shape[1::-1]) for pixels, part in asked]
         parts = [(pixels, part) for (pixels, _), part in zip(asked, boxes, strict=True)]
-        return verified_answer(answer, parts, first=verify, top=top)
+        if refine == NONE_JOINS:
+            return verified_answer(answer, parts, first=verify, top=top)
+        kind = kind_of(search.generation)
+        sought = [(query_features(pixels, part, kind=kind), part) for pixels, part in parts]
+        return refined_answer(verified_answer(answer, sought, first=verify), sought, first=verify, top=top)
 
     def _looked_at(self, now: State, method: str, verify: int | None) -> int:
         """Return how many of the first photos geometry looks at."""
@@ -577,10 +587,13 @@ class Index:
         progress : callable, optional
             Called with the stage ("pairs", "graph"), how much of it is done, and how much there is.
         """
+        if not isinstance(self._now, Generation):
+            raise refused(self.where, "changed")
         with store.writing(self.path, KIND, FILES) as writer:
             self.reload()
-            recipe = Recipe.of(self._here.manifest, self.describer, device=self.device)
-            learnt = teach(writer, recipe, self._here, progress or (lambda *_: None))
+            now = self._here
+            recipe = Recipe.of(now.manifest, self.describer, device=self.device)
+            learnt = teach(writer, recipe, now, progress or (lambda *_: None))
         self.reload()
         return learnt
 
