@@ -32,6 +32,7 @@ from manifind.pages.text import visible
 @click.option("--means", type=click.IntRange(min=1), help="Keep only so many means of a photo's regions; 5, say.")
 @click.option("--memory", type=BYTES, help="Memory that the build may take.")
 @DEVICE
+@click.option("--scheduler", metavar="ADDRESS", help="Let Dask's workers do the work, tcp://host:8786 say.")
 @click.option("--relearn", is_flag=True, help="Learn the whitening again, and describe all photos with it.")
 @click.option("--repair", is_flag=True, help="Rebuild what is damaged from what is whole.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -51,6 +52,7 @@ def index(
     means: int | None,
     memory: int | None,
     device: str,
+    scheduler: str | None,
     relearn: bool,
     repair: bool,
     as_json: bool,
@@ -74,6 +76,7 @@ def index(
         with progress_bars(hidden=as_json) as progress:
             announce = None if as_json else lambda expected: err.print(str(expected))
             options: dict[str, Any] = {"memory": memory, "progress": progress, "announce": announce}
+            options["client"] = scheduler
             if repair:
                 done = Index.repair(target, folder, memory=memory, progress=progress)
             if not (target / "manifest.json").exists():

@@ -4,9 +4,10 @@ A photo whose size and time are as they were is the same; else its content decid
 earlier run that was interrupted, is not described again, wherever the file has gone and whatever it is called now.
 """
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from manifind.compact import compact
 from manifind.describe import (
     Describer,
     Found,
+    Photo,
     Regions,
     Unreadable,
     content_hash,
@@ -23,7 +25,9 @@ from manifind.describe.photos import NO_MEMORY, TOO_MUCH_MEMORY
 from manifind.index.catalogue import SAME, ImageRecord, Photos, SkippedRecord
 from manifind.index.journal import Journal
 from manifind.index.wanted import Wanted
-from manifind.types import StageProgress
+from manifind.types import FloatArray, StageProgress
+
+CHANGED = "changed while it was being read; the next run takes it"
 
 
 @dataclass(frozen=True)
@@ -66,37 +70,60 @@ def plan(wanted: Wanted, journal: Journal, before: Photos | None, report: StageP
     return Plan(known, new, skipped)
 
 
-def described(
-    chosen: Plan,
-    describer: Describer,
-    journal: Journal,
-    means: int | None,
-    report: StageProgress,
-    **limits: int,
-) -> tuple[list[ImageRecord], list[SkippedRecord]]:
-    """Describe what is new into the journal; return all photos, numbered in the order of their keys, and the rest.
+class Described(NamedTuple):
+    """A photo that was read and described."""
 
-    `limits` are `read_ahead`'s.
+    width: int
+    height: int
+    vectors: FloatArray
+    boxes: FloatArray
+
+
+Outcomes = Generator[tuple[Found, Described | Unreadable], None, None]
+"""What became of photos, in the order in which they were given."""
+
+
+def outcome(photo: Photo | Unreadable, describer: Describer, means: int | None) -> Described | Unreadable:
+    """Describe a photo that was read, if it could be."""
+    if isinstance(photo, Unreadable):
+        return photo
+    regions = reduced(describer.describe(photo.pixels), means)
+    height, width, _ = photo.pixels.shape
+    enlarged = np.array([photo.width / width, photo.height / height] * 2, np.float32)
+    return Described(photo.width, photo.height, regions.vectors, regions.boxes * enlarged)
+
+
+def described_here(found: Sequence[Found], describer: Describer, means: int | None, **limits: int) -> Outcomes:
+    """Describe photos in this process; `limits` are `read_ahead`'s."""
+    with closing(read_ahead(found, long_side=describer.long_side, **limits)) as photos:
+        for one, photo in photos:
+            # What changed since it was listed is not worth the work.
+            yield one, outcome(photo, describer, means) if _as_listed(one) else Unreadable(CHANGED)
+
+
+def described(
+    chosen: Plan, outcomes: Outcomes, journal: Journal, report: StageProgress
+) -> tuple[list[ImageRecord], list[SkippedRecord]]:
+    """Take what became of the new photos of a plan into the journal.
+
+    Return all photos, numbered in the order of their keys, and what is passed over.
     """
     images, skipped = list(chosen.known), list(chosen.skipped)
     hashes = {one.key: digest for one, digest in chosen.new}
     report("photos", 0, len(chosen.new))
-    with closing(read_ahead([one for one, _ in chosen.new], long_side=describer.long_side, **limits)) as photos:
+    with closing(outcomes) as photos:
         for done, (one, photo) in enumerate(photos, 1):
             if isinstance(photo, Unreadable):
                 # What an extra or more memory could read is tried again, and what may have been torn while it was read.
-                passing = "install" in photo.reason or photo.reason.startswith((TOO_MUCH_MEMORY, NO_MEMORY))
+                passing = "install" in photo.reason or photo.reason.startswith((TOO_MUCH_MEMORY, NO_MEMORY, CHANGED))
                 lasting = _as_listed(one, gone=False) and not passing
                 known = _passed_over(one, photo.reason, hashes[one.key])
                 skipped.append(known if lasting else SkippedRecord(one.key, photo.reason))
             elif not _as_listed(one):
-                skipped.append(SkippedRecord(one.key, "changed while it was being read; the next run takes it"))
+                skipped.append(SkippedRecord(one.key, CHANGED))
             else:
-                regions = reduced(describer.describe(photo.pixels), means)
-                height, width, _ = photo.pixels.shape
-                enlarged = np.array([photo.width / width, photo.height / height] * 2, np.float32)
                 digest = hashes[one.key]
-                journal.append(digest, photo.width, photo.height, regions.vectors, regions.boxes * enlarged)
+                journal.append(digest, *photo)
                 images.append(_record(one, digest, photo.width, photo.height))
             report("photos", done, len(chosen.new))
     return _numbered(images), sorted(skipped, key=lambda one: one.key)
