@@ -30,6 +30,7 @@ from manifind.pages.text import visible
 @click.option("-k", type=click.IntRange(min=1), help="Neighbours of each region in the graph; by the number of photos.")
 @click.option("--graph", type=click.Choice([AUTO, *GRAPHS]), help="How to find neighbours; auto by default.")
 @click.option("--means", type=click.IntRange(min=1), help="Keep only so many means of a photo's regions; 5, say.")
+@click.option("--no-geometry", is_flag=True, help="Keep no local features, by which results are verified.")
 @click.option("--memory", type=BYTES, help="Memory that the build may take.")
 @DEVICE
 @click.option("--scheduler", metavar="ADDRESS", help="Let Dask's workers do the work, tcp://host:8786 say.")
@@ -50,6 +51,7 @@ def index(
     k: int | None,
     graph: str | None,
     means: int | None,
+    no_geometry: bool,
     memory: int | None,
     device: str,
     scheduler: str | None,
@@ -69,7 +71,7 @@ def index(
             "zooms": scales,
             "long_side": long_side,
         }
-        given |= {"k": k, "graph": graph, "means": means}
+        given |= {"k": k, "graph": graph, "means": means, "geometry": False if no_geometry else None}
         settled: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         changes: dict[str, Any] | None = None
         done: str | None = None

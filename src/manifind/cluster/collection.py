@@ -142,6 +142,11 @@ class StoredCollection:
         return self.published.dimension
 
     @property
+    def local(self) -> None:
+        """A store holds no local features; results are verified by their files where that is asked for."""
+        return
+
+    @property
     def regions(self) -> int:
         """How many regions a search solves for at most."""
         share = min(1.0, self.shortlist / max(1, self.published.photos))

@@ -128,7 +128,7 @@ def shortlist_generation(
     )
     catalogue = ShortlistCatalogue(own, unpacked)
     made = MadeOnce(chance=chance)
-    return Generation(number, stamp, manifest, catalogue, manifold, unpacked.boxes, None, {}, made)
+    return Generation(number, stamp, manifest, catalogue, manifold, unpacked.boxes, None, {}, made=made)
 
 
 def affinity(photos: Numbers, starts: npt.NDArray[np.int64], unpacked: Unpacked) -> sp.csr_array:

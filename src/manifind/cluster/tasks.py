@@ -17,8 +17,11 @@ import numpy.typing as npt
 
 from manifind import kernels
 from manifind.describe import Describer, Found, Unreadable, Whitening, load_describer, read_photo
+from manifind.geometry.packing import Packed
 from manifind.graph.neighbours import nearest_others
 from manifind.index.gather import outcome
+from manifind.index.journal import NO_FEATURES
+from manifind.index.kept import Keeping
 from manifind.kernels import backend
 from manifind.storage import disk
 from manifind.storage.arrays import read_array
@@ -86,40 +89,50 @@ def read_lists(file: Path) -> tuple[IntArray, FloatArray]:
     return found[0], np.ascontiguousarray(found[1]).view(np.float32)
 
 
-def describe(found: Sequence[tuple[str, str, int, int]], made_by: "Describing", means: int | None, file: str) -> bool:
+def describe(
+    found: Sequence[tuple[str, str, int, int]],
+    made_by: "Describing",
+    means: int | None,
+    keeping: Keeping | None,
+    file: str,
+) -> bool:
     """Describe photos into a file: for each its size, regions and boxes, or why it cannot be read."""
     if Path(file).exists():
         return False
     describer = made_by.describer()
     said: list[Any] = []
-    vectors, boxes = [], []
+    vectors: list[Any] = []
+    boxes: list[Any] = []
+    local: list[Any] = []
     for key, path, size, mtime_ns in found:
         one = Found(key, Path(path), size, mtime_ns)
         try:
             photo: Any = read_photo(one.path, long_side=describer.long_side)
         except Unreadable as error:
             photo = error
-        became = outcome(photo, describer, means)
+        became = outcome(photo, describer, means, keeping)
         if isinstance(became, Unreadable):
             said.append([became.reason])
         else:
-            said.append([became.width, became.height, len(became.vectors)])
+            said.append([became.width, became.height, len(became.vectors), len(became.local)])
             vectors.append(became.vectors)
             boxes.append(became.boxes)
+            local.append(became.local)
     content = io.BytesIO()
     d = describer.dimension
-    none = [np.empty((0, d), np.float32)], [np.empty((0, 4), np.float32)]
-    np.save(content, np.concatenate(none[0] + vectors).astype(np.float16))
-    np.save(content, np.concatenate(none[1] + boxes).astype(np.float32))
+    np.save(content, np.concatenate([np.empty((0, d), np.float32), *vectors]).astype(np.float16))
+    np.save(content, np.concatenate([np.empty((0, 4), np.float32), *boxes]).astype(np.float32))
+    np.save(content, np.concatenate([NO_FEATURES, *local]))
     _write(Path(file), [json.dumps(said).encode(), b"\n", content.getvalue()])
     return True
 
 
-def read_described(file: Path) -> tuple[list[Any], npt.NDArray[np.float16], FloatArray]:
+def read_described(file: Path) -> tuple[list[Any], npt.NDArray[np.float16], FloatArray, Packed]:
     """Return what `describe` wrote: a line a photo, and the regions of those that could be read."""
     with file.open("rb") as stream:
         said = json.loads(stream.readline())
-        return said, np.load(stream, allow_pickle=False), np.load(stream, allow_pickle=False)
+        vectors, boxes, local = (np.load(stream, allow_pickle=False) for _ in range(3))
+    return said, vectors, boxes, local
 
 
 class Describing:

@@ -108,6 +108,7 @@ class DaskWorkers:
                 [(one.key, str(one.path), one.size, one.mtime_ns) for one in shard],
                 made_by,
                 means,
+                recipe.geometry,
                 str(file),
             )
             for shard, file in zip(shards, files, strict=True)
@@ -130,16 +131,16 @@ class DaskWorkers:
 
 
 def _taken(shard: Sequence[Found], file: Path) -> Outcomes:
-    said, vectors, boxes = tasks.read_described(file)
-    row = 0
+    said, vectors, boxes, local = tasks.read_described(file)
+    row = feature = 0
     for one, became in zip(shard, said, strict=True):
         if len(became) == 1:
             yield one, Unreadable(became[0])
         else:
-            width, height, count = became
-            own = slice(row, row + count)
-            yield one, Described(width, height, vectors[own].astype(np.float32), boxes[own])
-            row += count
+            width, height, count, features = became
+            own, points = slice(row, row + count), local[feature : feature + features]
+            yield one, Described(width, height, vectors[own].astype(np.float32), boxes[own], points)
+            row, feature = row + count, feature + features
 
 
 def _name(fingerprint: str, shard: Sequence[Found]) -> str:

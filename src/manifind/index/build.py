@@ -16,12 +16,15 @@ import numpy.typing as npt
 from manifind import kernels
 from manifind.diffusion.engines import WHOLE_UP_TO
 from manifind.errors import Damaged, InvalidInput, ManifindWarning
+from manifind.geometry import ROW
+from manifind.geometry.packing import Packed
 from manifind.index import learning
 from manifind.index.catalogue import REMOVED, SAME, Catalogue, ImageRecord, SkippedRecord
 from manifind.index.estimate import Announce, admitted, reading_limits
 from manifind.index.gather import described, described_here, plan
 from manifind.index.generation import CATALOGUE, Generation
-from manifind.index.journal import Journal
+from manifind.index.journal import NO_FEATURES, Journal
+from manifind.index.kept import Keeping, KeptFeatures
 from manifind.index.manifest import FORMAT, KIND, Manifest
 from manifind.index.recipe import Recipe
 from manifind.index.unfinished import note
@@ -34,9 +37,9 @@ from manifind.types import FloatArray, IntArray, Progress, StageProgress
 ROWS = 2**14
 """Rows copied at a time."""
 
-JOURNAL, RAW, VECTORS, SINGLE = "described", "raw", "all.f16", "all.f32"
-"""What the writer's folder holds: photos described so far, the same before whitening where that is learnt, and the
-vectors of all in order, half and single."""
+JOURNAL, RAW, VECTORS, SINGLE, LOCAL = "described", "raw", "all.f16", "all.f32", "all.u8"
+"""What the writer's folder holds: photos described so far, the same before whitening where that is learnt, the vectors
+of all in order, half and single, and their local features."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,8 @@ class Regions(NamedTuple):
     image_of: IntArray
     origin: IntArray
     """Where each was in the generation before; -1 where it is new."""
+    local: KeptFeatures | None = None
+    """The local features of the photos, where they are kept."""
 
 
 def build(
@@ -111,6 +116,8 @@ def build(
                 _verify(writer.path)
                 known.check_ids()
             regions = _assembled(images, journal, known, writer.work)
+            if recipe.geometry is not None:
+                regions = regions._replace(local=_local(images, journal, known, recipe.geometry, writer.work))
             manifold = _manifold(writer, recipe, regions, known, scratch, report, workers)
             _write(writer, recipe, catalogue, regions, manifold)
         used = {image.sha256 for image in images}
@@ -118,7 +125,7 @@ def build(
         if not wanted.unread or used.issuperset(journal.contents()):
             disk.remove_folder(writer.work)
         else:
-            for name in (VECTORS, SINGLE):
+            for name in (VECTORS, SINGLE, LOCAL):
                 disk.remove(writer.work / name)
     return _changes(images, skipped, before, known)
 
@@ -150,7 +157,7 @@ def _described(
     means = recipe.means if recipe.learning is None else None
     found = [one for one, _ in chosen.new]
     if workers is None:
-        outcomes = described_here(found, recipe.describer, means, **reading_limits(memory))
+        outcomes = described_here(found, recipe.describer, means, recipe.geometry, **reading_limits(memory))
     else:
         outcomes = workers.described(found, recipe, means, writer.work)
     images, skipped = described(chosen, outcomes, journal, report)
@@ -239,10 +246,11 @@ def _write(
     _, arrays = manifold.to_arrays()
     learnt = recipe.describer.whitening
     whitening = {} if learnt is None else {"whitening_mean": learnt.mean, "whitening_project": learnt.project}
+    local = {} if regions.local is None else regions.local.arrays
     writer.write(
         FORMAT,
         replace(recipe.manifest, built=manifold.graph_).fields,
-        {**arrays, "vectors": regions.vectors, "boxes": regions.boxes, **whitening},
+        {**arrays, "vectors": regions.vectors, "boxes": regions.boxes, **whitening, **local},
         files,
     )
 
@@ -279,6 +287,29 @@ def _assembled(images: list[ImageRecord], journal: Journal, before: Generation |
             vectors[block][~fresh] = before.manifold.vectors_[rows[block][~fresh]]
             boxes[block][~fresh] = before.boxes[rows[block][~fresh]]
     return Regions(vectors, boxes, np.repeat(np.arange(len(images), dtype=np.int32), counts), origin)
+
+
+def _local(
+    images: list[ImageRecord], journal: Journal, before: Generation | None, keeping: Keeping, folder: Path
+) -> KeptFeatures:
+    """Lay out the local features of all photos in order, in a file of the folder."""
+    spans: list[tuple[Packed, int, int]] = []
+    new = journal.local()
+    for image in images:
+        old = None if before is None else before.catalogue.of_content(image.sha256)
+        if before is not None and before.local is not None and old is not None:
+            spans.append((before.local.rows, *before.local.span(old.number)))
+        else:
+            entry = journal.get(image.sha256)
+            assert entry is not None  # noqa: S101 (it is in one of the two)
+            spans.append((new, entry.local, entry.local + entry.features))
+    counts = [end - first for _, first, end in spans]
+    rows = disk.scratch(folder / LOCAL, np.uint8, (sum(counts), ROW)) if any(counts) else NO_FEATURES
+    at = 0
+    for source, first, end in spans:
+        rows[at : at + end - first] = source[first:end]
+        at += end - first
+    return KeptFeatures.laid_out(keeping, counts, rows)
 
 
 def _fitted(

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from manifind.index.catalogue import ImageRecord
     from manifind.index.generation import MadeOnce
+    from manifind.index.kept import KeptFeatures
     from manifind.index.query import QueryRegions, Search, View
 
 ROOM = "manifind.cluster.collection"
@@ -57,6 +58,10 @@ class Elsewhere(Protocol):
     @property
     def whitening(self) -> Whitening | None:
         """That of the describer, where it was learnt."""
+
+    @property
+    def local(self) -> "KeptFeatures | None":
+        """The local features of the photos, where they are kept."""
 
     @property
     def made(self) -> "MadeOnce":

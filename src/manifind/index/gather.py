@@ -22,8 +22,10 @@ from manifind.describe import (
     read_ahead,
 )
 from manifind.describe.photos import NO_MEMORY, TOO_MUCH_MEMORY
+from manifind.geometry.packing import Packed
 from manifind.index.catalogue import SAME, ImageRecord, Photos, SkippedRecord
-from manifind.index.journal import Journal
+from manifind.index.journal import NO_FEATURES, Journal
+from manifind.index.kept import Keeping, keep
 from manifind.index.wanted import Wanted
 from manifind.types import FloatArray, StageProgress
 
@@ -77,28 +79,35 @@ class Described(NamedTuple):
     height: int
     vectors: FloatArray
     boxes: FloatArray
+    local: Packed
+    """Its local features, where they are kept."""
 
 
 Outcomes = Generator[tuple[Found, Described | Unreadable], None, None]
 """What became of photos, in the order in which they were given."""
 
 
-def outcome(photo: Photo | Unreadable, describer: Describer, means: int | None) -> Described | Unreadable:
-    """Describe a photo that was read, if it could be."""
+def outcome(
+    photo: Photo | Unreadable, describer: Describer, means: int | None, keeping: Keeping | None
+) -> Described | Unreadable:
+    """Describe a photo that was read, if it could be; `keeping` is what is kept of its local features, if anything."""
     if isinstance(photo, Unreadable):
         return photo
     regions = reduced(describer.describe(photo.pixels), means)
     height, width, _ = photo.pixels.shape
     enlarged = np.array([photo.width / width, photo.height / height] * 2, np.float32)
-    return Described(photo.width, photo.height, regions.vectors, regions.boxes * enlarged)
+    local = NO_FEATURES if keeping is None else keep(photo.pixels, keeping).rows
+    return Described(photo.width, photo.height, regions.vectors, regions.boxes * enlarged, local)
 
 
-def described_here(found: Sequence[Found], describer: Describer, means: int | None, **limits: int) -> Outcomes:
+def described_here(
+    found: Sequence[Found], describer: Describer, means: int | None, keeping: Keeping | None, **limits: int
+) -> Outcomes:
     """Describe photos in this process; `limits` are `read_ahead`'s."""
     with closing(read_ahead(found, long_side=describer.long_side, **limits)) as photos:
         for one, photo in photos:
             # What changed since it was listed is not worth the work.
-            yield one, outcome(photo, describer, means) if _as_listed(one) else Unreadable(CHANGED)
+            yield one, outcome(photo, describer, means, keeping) if _as_listed(one) else Unreadable(CHANGED)
 
 
 def described(

@@ -14,6 +14,7 @@ from manifind.errors import Damaged, InvalidInput
 from manifind.graph import UNKNOWN, Built
 from manifind.index.catalogue import Catalogue, Photos
 from manifind.index.elsewhere import Elsewhere
+from manifind.index.kept import KeptFeatures
 from manifind.index.manifest import FORMAT, KIND, Manifest
 from manifind.kernels import CPU
 from manifind.manifold import BUILT, Manifold
@@ -55,6 +56,8 @@ class Generation:
     whitening: Whitening | None
     sizes: dict[str, int]
     """Bytes of each file."""
+    local: KeptFeatures | None = None
+    """The local features of the photos, where the index keeps them."""
     made: MadeOnce = field(default_factory=MadeOnce, repr=False, compare=False)
 
     @classmethod
@@ -84,6 +87,8 @@ class Generation:
             catalogue = Catalogue.open(stored.files[CATALOGUE])
             learnt = "whitening_mean" in arrays or "whitening_project" in arrays
             whitening = Whitening(arrays["whitening_mean"], arrays["whitening_project"]) if learnt else None
+            keeping = manifest.geometry
+            local = None if keeping is None else KeptFeatures.of(keeping, arrays, len(catalogue))
         except Damaged as error:
             raise Damaged(f"{path}: {error}") from error
         except (KeyError, IndexError, TypeError, ValueError, OverflowError) as error:
@@ -93,7 +98,15 @@ class Generation:
         if len(catalogue) != len(manifold.layout_.images):
             raise Damaged(f"{path} has boxes or photos of another collection; repair it or make it again.")
         return cls(
-            stored.generation, stored.stamp, manifest, catalogue, manifold, arrays["boxes"], whitening, stored.sizes
+            stored.generation,
+            stored.stamp,
+            manifest,
+            catalogue,
+            manifold,
+            arrays["boxes"],
+            whitening,
+            stored.sizes,
+            local,
         )
 
     @property

@@ -23,6 +23,7 @@ from manifind.describe import (
 from manifind.describe.backbone import whole_path
 from manifind.errors import InvalidInput, MissingExtra
 from manifind.index.answer import Answer, Hit
+from manifind.index.batch import Asked, Outcome, batch
 from manifind.index.build import Changes, build
 from manifind.index.catalogue import ImageRecord, Photos
 from manifind.index.check import Problem, check
@@ -32,6 +33,7 @@ from manifind.index.estimate import Announce
 from manifind.index.explain import Chain, Link, confirmed, explained
 from manifind.index.generation import Generation, State
 from manifind.index.info import info
+from manifind.index.kept import KEEPING
 from manifind.index.manifest import (
     FILES,
     FORMAT,
@@ -46,8 +48,12 @@ from manifind.index.points import MatchingPoints
 from manifind.index.query import METHODS, QueryRegions, rank, view, whole_box
 from manifind.index.recipe import Recipe
 from manifind.index.repair import repair
+from manifind.index.repeats import Repeats, repeats
+from manifind.index.sets import FoundSets
+from manifind.index.teach import teach
+from manifind.index.teaching import Taught
 from manifind.index.unfinished import check_finished
-from manifind.index.verify import photo_features, query_features, verified_answer
+from manifind.index.verify import FIRST, photo_features, query_features, verified_answer
 from manifind.index.wanted import Wanted, all_of, everything, more, several, without
 from manifind.index.workers import workers
 from manifind.kernels import CPU
@@ -130,6 +136,11 @@ class Index:
         """The folder of the photos."""
         return self._now.manifest.root
 
+    @property
+    def sets(self) -> FoundSets:
+        """The sets of photos that were found and named, kept in the index's folder."""
+        return FoundSets(self)
+
     @classmethod
     def create(
         cls,
@@ -144,6 +155,7 @@ class Index:
         long_side: int | None = None,
         describer: Describer | None = None,
         means: int | None = None,
+        geometry: bool | None = None,
         memory: int | None = None,
         progress: StageProgress | None = None,
         announce: Announce | None = None,
@@ -176,6 +188,9 @@ class Index:
         means : int, optional
             Represent each photo by so many means of a mixture of its regions (5, say) in place of its twenty-odd
             regions: a quarter of the disk and of the work, for a loss in quality.
+        geometry : bool, optional
+            Keep local features of the photos, 19 kB each at most, by which `search` checks that a photo shows this very
+            object and where. By default they are kept where they can be made.
         memory : int, optional
             Bytes that the build may take; refused, with what it needs, where that is too little.
         progress : callable, optional
@@ -205,7 +220,8 @@ class Index:
         else:
             made, origin, learning = describer, WhiteningOrigin(OWN), None
         own = whole_path(source) if describer is None else None
-        made_by = Recipe(root, made, given, means, own, origin, learning=learning)
+        keeping = KEEPING if geometry or (geometry is None and KEEPING.available()) else None
+        made_by = Recipe(root, made, given, means, own, origin, learning=learning, geometry=keeping)
         with store.writing(target, KIND, FILES) as writer:
             _check_free(target)  # somebody may have been faster
             by = None if client is None else workers(client)
@@ -264,7 +280,7 @@ class Index:
         not_this: Sequence[tuple[Source, Sequence[float] | None]] = (),
         top: int | None = 20,
         method: str = "regional",
-        verify: int = 0,
+        verify: int | None = None,
     ) -> Answer:
         """Find the photos that contain what is in the box.
 
@@ -282,13 +298,17 @@ class Index:
             How many photos to return; None for all.
         method : {"regional", "global", "match", "plain"}
             Regional diffusion, global diffusion, R-match, or plain similarity.
-        verify : int
-            How many of the first photos to check by geometry, 50 say: those that show this very object come first,
-            with their outline. Their files are read, which takes a tenth of a second each.
+        verify : int, optional
+            How many of the first photos to check by geometry: those that show this very object come first, with their
+            outline. By default 50 by regional diffusion where the index keeps local features, and none elsewhere.
+            Without features kept, the photos' files are read, which takes a tenth of a second each.
         """
         choice(method, METHODS, "method")
-        whole_number(verify, "verify", least=0)
         now = self._now
+        if verify is None:
+            kept = isinstance(now, Generation) and now.local is not None
+            verify = FIRST if kept and method == "regional" else 0
+        whole_number(verify, "verify", least=0)
         describer = self._describer_of(now)
         asked, apart = (
             [(self.pixels(photo), part) for photo, part in given] for given in ([(image, box), *also], not_this)
@@ -304,6 +324,30 @@ class Index:
         boxes = [None if part is None else whole_box(part, *pixels.shape[1::-1]) for pixels, part in asked]
         parts = [(pixels, part) for (pixels, _), part in zip(asked, boxes, strict=True)]
         return verified_answer(answer, parts, first=verify, top=top)
+
+    def search_many(
+        self,
+        queries: Sequence[Asked],
+        *,
+        top: int | None = 20,
+        method: str = "regional",
+        verify: int = 0,
+        progress: StageProgress | None = None,
+    ) -> list[Outcome]:
+        """Answer many queries with one pass over the graph; a photo that cannot be read costs its own query alone.
+
+        Parameters
+        ----------
+        queries : sequence of Asked
+            Each with a name and its photos and boxes; `manifind.index.batch.read_queries` reads them from a file.
+        top, method, verify
+            As for `search`.
+        progress : callable, optional
+            Called with the stage ("queries", "geometry"), how much of it is done, and how much there is.
+        """
+        choice(method, METHODS, "method")
+        whole_number(verify, "verify", least=0)
+        return batch(self, queries, top=top, method=method, verify=verify, progress=progress)
 
     def explain(self, hit: Hit) -> Chain:
         """Return the chain of photos that led from the query to this one.
@@ -346,6 +390,33 @@ class Index:
         pixels = self.pixels(image)
         part = None if box is None else whole_box(box, *pixels.shape[1::-1])
         return MatchingPoints.of(query_features(pixels, part), photo_features(self.pixels(other)), part)
+
+    def repeats(
+        self,
+        *,
+        top: int | None = 30,
+        least: int = 3,
+        verify: bool = False,
+        progress: StageProgress | None = None,
+    ) -> Repeats:
+        """Find what occurs in several photos, without any query; the surest and largest objects first.
+
+        Near-duplicates and bursts are told apart, and count as one photo. It takes a few seconds for a hundred thousand
+        regions: see `manifind.repeats`.
+
+        Parameters
+        ----------
+        top : int, optional
+            How many objects to return; None for all.
+        least : int
+            In how many photos an object occurs at least.
+        verify : bool
+            Compare the photos of each object by geometry; objects that it confirms come first. Their files are read,
+            which takes a tenth of a second each.
+        progress : callable, optional
+            Called with the stage ("regions", "geometry"), how much of it is done, and how much there is.
+        """
+        return repeats(self._here, top=top, least=least, verify=verify, progress=progress)
 
     def photo(self, key: str, *, long_side: int | None = None) -> Photo:
         """Read a photo of the collection; the key of a file that is identical to one serves as well."""
@@ -507,6 +578,27 @@ class Index:
             announce=announce,
             client=client,
         )
+
+    def learn(self, *, progress: StageProgress | None = None) -> Taught:
+        """Teach the descriptions by photos of the collection that show the same thing, where that helps.
+
+        Pairs of photos that geometry joins are looked for, some of them teach a better whitening and the others, kept
+        apart, judge it: see `manifind.index.teaching`. Where it helps, the index moves to a new generation, whose
+        descriptions are the old ones seen through it and whose graph is made anew; no photo is described again.
+
+        Parameters
+        ----------
+        progress : callable, optional
+            Called with the stage ("pairs", "graph"), how much of it is done, and how much there is.
+        """
+        if not isinstance(self._now, Generation):
+            raise refused(self.where, "changed")
+        with store.writing(self.path, KIND, FILES) as writer:
+            self.reload()
+            recipe = Recipe.of(self._here.manifest, self.describer, device=self.device)
+            learnt = teach(writer, recipe, self._here, progress or (lambda *_: None))
+        self.reload()
+        return learnt
 
     def _change(
         self,

@@ -46,7 +46,7 @@ def settled(recipe: Recipe, raw: Journal, images: list[ImageRecord], report: Sta
 
 def whiten(recipe: Recipe, raw: Journal, journal: Journal, images: list[ImageRecord], report: StageProgress) -> None:
     """Whiten the vectors of photos from one journal into the other."""
-    vectors, boxes = raw.arrays()
+    (vectors, boxes), local = raw.arrays(), raw.local()
     whitening = recipe.describer.whitening
     assert whitening is not None  # noqa: S101 (it was just learnt)
     for done, image in enumerate(images, 1):
@@ -56,7 +56,8 @@ def whiten(recipe: Recipe, raw: Journal, journal: Journal, images: list[ImageRec
             rows = slice(entry.first, entry.first + entry.regions)
             regions = Regions(whitening.apply(np.asarray(vectors[rows], np.float32)), np.asarray(boxes[rows]))
             fewer = reduced(regions, recipe.means)
-            journal.append(image.sha256, entry.width, entry.height, fewer.vectors, fewer.boxes)
+            kept = np.asarray(local[entry.local : entry.local + entry.features])
+            journal.append(image.sha256, entry.width, entry.height, fewer.vectors, fewer.boxes, kept)
         report("whitening", done, len(images))
 
 

@@ -17,7 +17,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,26 +24,18 @@ from threadpoolctl import threadpool_limits
 
 from manifind.describe import key_to_path, read_photo
 from manifind.errors import Unreadable
-from manifind.geometry import KINDS, Features, Instance, Verdict, extract, pack, unpack, verify
-from manifind.geometry.packing import Packed
+from manifind.geometry import KINDS, Features, Instance, Verdict, extract, verify
 from manifind.index.answer import Answer, Hit, Outline
+from manifind.index.generation import Generation
+from manifind.index.kept import KEEPING, Kept
 from manifind.kernels.threads import thread_count
 from manifind.types import Box
 
 FIRST = 50
 """How many photos of an answer are looked at."""
 QUERY_FEATURES = 700
-PHOTO_FEATURES = 500
 AS_WELL_AS = 0.5
 """How much of the mean score of verified photos another photo must reach to stand above the line."""
-
-
-class Kept(NamedTuple):
-    """The features of a photo as an index keeps them."""
-
-    rows: Packed
-    width: int
-    height: int
 
 
 @dataclass(frozen=True)
@@ -68,7 +59,7 @@ def checked(
     box: Box | None,
     photos: Sequence[Kept | Path],
     *,
-    kind: str = "sift",
+    kind: str = KEEPING.kind,
     until: float | None = None,
 ) -> list[Checked]:
     """Return what geometry says of each photo.
@@ -96,27 +87,21 @@ def checked(
         return list(pool.map(look, photos))
 
 
-def query_features(pixels: npt.NDArray[np.uint8], box: Box | None, *, kind: str = "sift") -> Features:
+def query_features(pixels: npt.NDArray[np.uint8], box: Box | None, *, kind: str = KEEPING.kind) -> Features:
     """Return the features of what is looked for."""
     return extract(pixels, box, kind=kind, most=QUERY_FEATURES)
 
 
-def photo_features(pixels: npt.NDArray[np.uint8], *, kind: str = "sift") -> Features:
+def photo_features(pixels: npt.NDArray[np.uint8], *, kind: str = KEEPING.kind) -> Features:
     """Return the features of a photo that is looked at."""
-    return extract(pixels, kind=kind, most=PHOTO_FEATURES)
-
-
-def keep(pixels: npt.NDArray[np.uint8], *, kind: str = "sift") -> Kept:
-    """Return what an index keeps of a photo."""
-    features = photo_features(pixels, kind=kind)
-    return Kept(pack(features), features.width, features.height)
+    return extract(pixels, kind=kind, most=KEEPING.most)
 
 
 def _look(query: Features, box: Box | None, kind: str, until: float | None, photo: Kept | Path) -> Checked:
     if until is not None and time.monotonic() > until:
         raise TimeoutError("photos were not looked at in time.")
     if isinstance(photo, Kept):
-        return _checked(verify(query, unpack(*photo, kind), box))
+        return _checked(verify(query, photo.features(), box))
     try:
         read = read_photo(photo, long_side=KINDS[kind].long_side)
     except Unreadable:
@@ -193,10 +178,11 @@ def verified_answer(
     *,
     first: int = FIRST,
     top: int | None = None,
-    kept: Sequence[Kept] | None = None,
     until: float | None = None,
 ) -> VerifiedAnswer:
     """Look at the first photos of an answer and return it with what geometry says.
+
+    Where the index keeps no features, the photos' files are read.
 
     Parameters
     ----------
@@ -207,17 +193,24 @@ def verified_answer(
         How many photos are looked at.
     top : int, optional
         How many hits to return at most.
-    kept : sequence of Kept, optional
-        The features of all photos of the index by their numbers; without them, the photos' files are read.
     until : float, optional
         The moment by `time.monotonic` at which to give up: `TimeoutError` is raised.
     """
-    state = answer.search.generation
     images = answer._images[:first].tolist()
-    photos: list[Kept | Path] = [
-        kept[image] if kept is not None else key_to_path(state.manifest.root, state.catalogue[image].key)
-        for image in images
-    ]
-    by_view = [checked(query, box, photos, until=until) for query, box in views]
+    photos = [_kept_or_file(answer.search.generation, image) for image in images]
+    kind = kind_of(answer.search.generation)
+    by_view = [checked(query, box, photos, kind=kind, until=until) for query, box in views]
     surest = [max(some, key=lambda one: one.inliers) for some in zip(*by_view, strict=True)]
     return VerifiedAnswer(answer, dict(zip(images, surest, strict=True)), top)
+
+
+def kind_of(now: Generation) -> str:
+    """Return the kind of local feature by which photos of an index are verified."""
+    return KEEPING.kind if now.local is None else now.local.keeping.kind
+
+
+def _kept_or_file(now: Generation, image: int) -> Kept | Path:
+    record = now.catalogue[image]
+    if now.local is None:
+        return key_to_path(now.manifest.root, record.key)
+    return now.local.of_photo(image, record.width, record.height)

@@ -311,8 +311,8 @@ class Service:
         now = self.now
 
         def found() -> list[int]:
-            keys = self._once(now, "keys", lambda: [one.key for one in now.catalogue.images])
-            return self._once(now, (folder, contains), lambda: _matching(keys, folder, contains.casefold()))
+            keys = self.once(now, "keys", lambda: [one.key for one in now.catalogue.images])
+            return self.once(now, (folder, contains), lambda: _matching(keys, folder, contains.casefold()))
 
         numbers = await self._browsing.do(1, found)
         stretch = [now.catalogue[int(number)] for number in numbers[start : start + count]]
@@ -330,12 +330,12 @@ class Service:
     async def folders(self) -> dict[str, Any]:
         """Return the folders of the collection."""
         now = self.now
-        return {"folders": await self._browsing.do(1, lambda: self._once(now, "folders", lambda: _folders(now)))}
+        return {"folders": await self._browsing.do(1, lambda: self.once(now, "folders", lambda: _folders(now)))}
 
     async def info(self) -> dict[str, Any]:
         """Return counts, parameters and health; where things lie on this machine is not told."""
         now = self.now
-        facts = dict(await self._browsing.do(1, lambda: self._once(now, "info", self.served.index.info)))
+        facts = dict(await self._browsing.do(1, lambda: self.once(now, "info", self.served.index.info)))
         facts.pop("photos_folder", None)
         learnt = facts["whitening"]
         name = PurePosixPath(learnt["from"]).name
@@ -386,7 +386,8 @@ class Service:
         self.ready = True
         self.metrics.generation.set(self.now.number)
 
-    def _once(self, now: State, what: Hashable, find: Callable[[], T]) -> T:
+    def once(self, now: State, what: Hashable, find: Callable[[], T]) -> T:
+        """Return what was found out about a state of the index, found out now if it is not known."""
         found: T | None = self._known.get((now.stamp, what))
         if found is None:
             found = find()

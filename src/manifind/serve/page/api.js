@@ -48,6 +48,7 @@ export const uploaded = (name) => json(`/api/uploads/${name}`);
 export const photo = (key) => json(`/api/photo?${new URLSearchParams({ key })}`);
 export const facts = (key) => json(`/api/photo/facts?${new URLSearchParams({ key })}`);
 export const original = (key) => `/api/original?${new URLSearchParams({ key })}`;
+export const repeats = (top) => json(`/api/repeats?${new URLSearchParams({ top })}`);
 export const info = () => json("/api/info");
 export const folders = () => json("/api/folders");
 

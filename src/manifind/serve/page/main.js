@@ -1,10 +1,11 @@
-// The page: one state, read from the address, shown by one of three sections.
+// The page: one state, read from the address, shown by one of its sections.
 
 import * as api from "./api.js";
 import { Browse } from "./browse.js";
 import { Detail } from "./detail.js";
 import { byId, complain, counted, h, say } from "./dom.js";
 import { showHealth } from "./health.js";
+import { showRepeats } from "./repeats.js";
 import { Search } from "./search.js";
 import { address, readState, sameSource } from "./state.js";
 
@@ -44,10 +45,11 @@ class Page {
     if (state.tab !== "browse") this.browse.leave();
     if (state.tab === "browse") this.browse.show(this.main, state);
     else if (state.tab === "health") showHealth(this.main);
+    else if (state.tab === "repeats") showRepeats(this.main);
     else this.search.show(this.main, state);
     this.detail.show(state.tab === "search" ? state.why : null);
     if (before.tab !== state.tab) scrollTo(0, 0);
-    const names = { browse: "Browse", health: "Health" };
+    const names = { browse: "Browse", repeats: "What repeats", health: "Health" };
     document.title = `${names[state.tab] ?? (state.views.length ? "Results" : "Search")} · manifind`;
   }
 
