@@ -54,6 +54,7 @@ def serve(
             time_limit=time_limit,
             waiting=waiting,
             tell_paths=service.is_loopback(host) and not origins,
+            keep_sets=service.is_loopback(host) or bool(token),
         )
         opened = Index.open(index_path, device=device)
         service.serve(opened, host=host, port=port, open_to_all=open_to_all, settings=settings, started=started)

@@ -19,7 +19,7 @@ from manifind import kernels
 from manifind.describe import Describer, Found, Unreadable, Whitening, load_describer, read_photo
 from manifind.geometry.packing import Packed
 from manifind.graph.neighbours import nearest_others
-from manifind.index.gather import outcome
+from manifind.index.gather import outcome, seen
 from manifind.index.journal import NO_FEATURES
 from manifind.index.kept import Keeping
 from manifind.kernels import backend
@@ -107,13 +107,11 @@ def describe(
     for key, path, size, mtime_ns in found:
         one = Found(key, Path(path), size, mtime_ns)
         try:
-            photo: Any = read_photo(one.path, long_side=describer.long_side)
+            photo = read_photo(one.path, long_side=describer.long_side)
         except Unreadable as error:
-            photo = error
-        became = outcome(photo, describer, means, keeping)
-        if isinstance(became, Unreadable):
-            said.append([became.reason])
+            said.append([error.reason])
         else:
+            became = outcome(photo, seen(photo.pixels, describer, keeping), means)
             said.append([became.width, became.height, len(became.vectors), len(became.local)])
             vectors.append(became.vectors)
             boxes.append(became.boxes)

@@ -132,6 +132,7 @@ class OnnxBackbone:
         if spec is not None and spec.sha256 not in ("", sha256):
             raise Damaged(f"{path} is not the network it was (SHA-256 {sha256}, not {spec.sha256}); restore the file.")
         self._path = path
+        self._threads = threads
         self._session = load_session(path, threads)
         self._input, self._dtype = _photo_input(self._session, path)
         said = _declared(self._session, path) if spec is None else {"output": spec.output} if spec.output else {}
@@ -145,6 +146,10 @@ class OnnxBackbone:
     def features(self, photo: Photo) -> FloatArray:
         """Return the (C, H, W) float32 feature map of an upright RGB photo, (h, w, 3) uint8."""
         return features_of(photo, self.spec, self._run)
+
+    def for_threads(self) -> "OnnxBackbone":
+        """Return the same network, for several threads at once: each runs it alone."""
+        return self if self._threads == 1 else OnnxBackbone(self._path, self.spec, threads=1)
 
     def _run(self, batch: FloatArray) -> npt.NDArray[Any]:
         try:

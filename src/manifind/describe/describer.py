@@ -22,7 +22,9 @@ from manifind.describe.backbone import (
     DEFAULT,
     NETWORKS,
     Backbone,
+    OnnxBackbone,
     Photo,
+    available_cores,
     checked_photo,
     checksum_of,
     load_backbone,
@@ -125,6 +127,15 @@ class Describer:
     def with_whitening(self, whitening: Whitening | None) -> "Describer":
         """Return a describer that differs from this one in its whitening alone."""
         return Describer(self.backbone, whitening, **self.settings)
+
+    def for_threads(self) -> tuple["Describer", int]:
+        """Return a describer that gives the same, and how many threads may use it at once, each for a photo.
+
+        A network in an ONNX file is then run by the thread that calls it; any other is left to one thread at a time.
+        """
+        if not isinstance(self.backbone, OnnxBackbone):
+            return self, 1
+        return Describer(self.backbone.for_threads(), self.whitening, **self.settings), available_cores()
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,9 +22,9 @@ from manifind.describe import (
     Unreadable,
     Whitening,
     content_hash,
+    describe_ahead,
     key_to_path,
     list_photos,
-    read_ahead,
     read_photo,
 )
 from manifind.describe.whitening import unit_rows
@@ -194,19 +195,24 @@ class Photos:
             raise InvalidInput(f"{protocol.name} has boxes that are not within their photos: {some(outside)}.")
         return seen, float(np.median(seconds))
 
+    @cached_property
+    def _describer_for_threads(self) -> tuple[Describer, int]:
+        return self._describer.for_threads()
+
     def _group(self, group: Sequence[str]) -> list[_Seen | None]:
         files = [self._files[name] for name in group]
         key = {"photos": [content_hash(one.path) for one in files], **self._known_by}
         kept = self._cache.get(key)
         if kept is None:
             found: list[_Seen | None] = []
-            with closing(read_ahead(files, long_side=self._describer.long_side)) as photos:
-                for _, photo in photos:
-                    if isinstance(photo, Unreadable):
+            describer, threads = self._describer_for_threads
+            options = {"threads": threads, "long_side": describer.long_side}
+            with closing(describe_ahead(files, describer.unwhitened, **options)) as photos:
+                for _, photo, raw in photos:
+                    if isinstance(photo, Unreadable) or raw is None:
                         found.append(None)
                     else:
-                        raw = self._describer.unwhitened(photo.pixels).astype(np.float16)
-                        found.append(_Seen(raw, (float(photo.width), float(photo.height))))
+                        found.append(_Seen(raw.astype(np.float16), (float(photo.width), float(photo.height))))
             readable = [one for one in found if one is not None]
             if readable:
                 arrays = {

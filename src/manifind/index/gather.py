@@ -7,9 +7,11 @@ earlier run that was interrupted, is not described again, wherever the file has 
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from manifind.compact import compact
 from manifind.describe import (
@@ -19,7 +21,7 @@ from manifind.describe import (
     Regions,
     Unreadable,
     content_hash,
-    read_ahead,
+    describe_ahead,
 )
 from manifind.describe.photos import NO_MEMORY, TOO_MUCH_MEMORY
 from manifind.geometry.packing import Packed
@@ -87,27 +89,37 @@ Outcomes = Generator[tuple[Found, Described | Unreadable], None, None]
 """What became of photos, in the order in which they were given."""
 
 
-def outcome(
-    photo: Photo | Unreadable, describer: Describer, means: int | None, keeping: Keeping | None
-) -> Described | Unreadable:
-    """Describe a photo that was read, if it could be; `keeping` is what is kept of its local features, if anything."""
-    if isinstance(photo, Unreadable):
-        return photo
-    regions = reduced(describer.describe(photo.pixels), means)
+Seen = tuple[Regions, Packed]
+"""A photo's regions in pixels as it was read, and its local features."""
+
+
+def seen(pixels: npt.NDArray[np.uint8], describer: Describer, keeping: Keeping | None) -> Seen:
+    """Describe a photo; `keeping` is what is kept of its local features, if anything."""
+    return describer.describe(pixels), NO_FEATURES if keeping is None else keep(pixels, keeping).rows
+
+
+def outcome(photo: Photo, found: Seen, means: int | None) -> Described:
+    """Return a photo that was described, in pixels of its file."""
+    regions, local = reduced(found[0], means), found[1]
     height, width, _ = photo.pixels.shape
     enlarged = np.array([photo.width / width, photo.height / height] * 2, np.float32)
-    local = NO_FEATURES if keeping is None else keep(photo.pixels, keeping).rows
     return Described(photo.width, photo.height, regions.vectors, regions.boxes * enlarged, local)
 
 
 def described_here(
     found: Sequence[Found], describer: Describer, means: int | None, keeping: Keeping | None, **limits: int
 ) -> Outcomes:
-    """Describe photos in this process; `limits` are `read_ahead`'s."""
-    with closing(read_ahead(found, long_side=describer.long_side, **limits)) as photos:
-        for one, photo in photos:
-            # What changed since it was listed is not worth the work.
-            yield one, outcome(photo, describer, means, keeping) if _as_listed(one) else Unreadable(CHANGED)
+    """Describe photos in this process; `limits` are `describe_ahead`'s."""
+    side_by_side, threads = describer.for_threads()
+    limits = {**limits, "threads": threads, "long_side": describer.long_side}
+    work = partial(seen, describer=side_by_side, keeping=keeping)
+    with closing(describe_ahead(found, work, **limits)) as photos:
+        for one, photo, regions in photos:
+            if isinstance(photo, Unreadable) or regions is None:
+                assert isinstance(photo, Unreadable)  # noqa: S101 (every other is described)
+                yield one, photo
+            else:
+                yield one, outcome(photo, regions, means)
 
 
 def described(

@@ -172,23 +172,26 @@ class FoundSets:
         *,
         not_this: Sequence[tuple[str, Sequence[float] | None]] = (),
         method: str = "regional",
+        seen: Iterable[str] | None = None,
     ) -> FoundSet:
         """Keep a search with a set, which is made if it is not there, and remember what it finds by now.
 
-        Photos are named by their keys, or by paths of files that stay where they are.
+        Photos are named by their keys, or by paths of files that stay where they are. `seen` are the keys of what it
+        found, where that is known; else it is run.
         """
         search = {
             "views": [[key, None if box is None else list(box)] for key, box in views],
             "not_this": [[key, None if box is None else list(box)] for key, box in not_this],
             "method": method,
         }
-        seen = [self._index.catalogue[hit.image].sha256 for hit in self._found(search)]
+        found = [hit.key for hit in self._found(search)] if seen is None else seen
+        contents = [self._known(key)[1] for key in found]
         now = _now()
 
         def change(db: sqlite3.Connection) -> FoundSet:
             _make(db, _checked_name(name), now)
             db.execute("UPDATE sets SET search = ? WHERE name = ?", (json.dumps(search), name))
-            _remember(db, name, seen)
+            _remember(db, name, contents)
             return self._set(db, name)
 
         return self._change(change)

@@ -67,7 +67,10 @@ def composed(before: Whitening | None, project: FloatArray, pooling: str) -> Whi
 
 
 def _features(now: Generation, image: int) -> Features | None:
+    """Return the local features of a photo: those that the index keeps, else from its file, where that can be read."""
     record = now.catalogue[image]
+    if now.local is not None:
+        return now.local.of_photo(image, record.width, record.height).features()
     try:
         read = read_photo(key_to_path(now.manifest.root, record.key), long_side=KINDS["sift"].long_side)
     except Unreadable:
@@ -95,7 +98,8 @@ def _write(writer: store.Writer, recipe: Recipe, now: Generation, learnt: Taught
         )
         layout = now.manifold.layout_
         image_of = np.repeat(np.arange(len(layout.images), dtype=np.int32), layout.counts)
-        regions = Regions(vectors, np.asarray(now.boxes), image_of, np.full(len(vectors), -1, np.int32))
+        origin_of = np.full(len(vectors), -1, np.int32)
+        regions = Regions(vectors, np.asarray(now.boxes), image_of, origin_of, now.local)
         taught_by = replace(recipe, describer=describer.with_whitening(whitening), whitening=origin)
         rebuild(writer, taught_by, regions, Catalogue.of(now.catalogue.images, now.catalogue.skipped), report)
     finally:

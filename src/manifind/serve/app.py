@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from manifind.errors import Damaged, InvalidInput, ManifindError, Unreadable
 from manifind.index import Index
 from manifind.pages.answers import as_csv
-from manifind.serve import looking, repeating
+from manifind.serve import keeping, looking, repeating
 from manifind.serve.guard import Guard
 from manifind.serve.problems import Problem, first_sentence, sentence_response
 from manifind.serve.schemas import (
@@ -124,6 +124,7 @@ def create_app(index: Index, settings: Settings | None = None) -> FastAPI:
     _browsing(app, service)
     looking.routes(app, service)
     repeating.routes(app, service)
+    keeping.routes(app, service)
     _watching(app, service)
     _page(app)
     _problems(app)

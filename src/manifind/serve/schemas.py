@@ -34,11 +34,13 @@ def corners(text: str) -> list[float] | None:
     return read if len(read) == 4 else None
 
 
-class _Model(BaseModel):
+class Strict(BaseModel):
+    """What a client sends: nothing besides what is named."""
+
     model_config = ConfigDict(extra="forbid")
 
 
-class ViewRequest(_Model):
+class ViewRequest(Strict):
     """A photo, or a part of it: one of the collection by its key, or one that was uploaded."""
 
     key: str | None = Field(default=None, max_length=LONGEST_KEY)
@@ -64,7 +66,7 @@ class ViewRequest(_Model):
         return cls.model_validate({"key" if kind == "k" else "upload": name if box is None else before, "box": box})
 
 
-class SearchRequest(_Model):
+class SearchRequest(Strict):
     """What to look for."""
 
     views: list[ViewRequest] = Field(default=[], max_length=64, description="Photos and boxes of one object.")
@@ -87,7 +89,7 @@ class SearchRequest(_Model):
         return self
 
 
-class ExplainRequest(_Model):
+class ExplainRequest(Strict):
     """What was looked for, and the photo whose place in the ranking is to be explained."""
 
     views: list[ViewRequest] = Field(default=[], max_length=64)
@@ -105,7 +107,7 @@ class ExplainRequest(_Model):
         return self
 
 
-class GeometryRequest(_Model):
+class GeometryRequest(Strict):
     """Views of one object, and the photo of the collection in which their points are looked for."""
 
     views: list[ViewRequest] = Field(min_length=1, max_length=8)

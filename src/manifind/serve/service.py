@@ -355,10 +355,14 @@ class Service:
 
     def archive(self, now: State, results: list[dict[str, Any]]) -> Iterator[bytes]:
         """Return the photos of results as an archive, piece by piece; 503 where as many are sent as may be."""
+        return self.archive_of(now, [one["key"] for one in results], as_csv(results))
+
+    def archive_of(self, now: State, keys: Sequence[str], table: str) -> Iterator[bytes]:
+        """Return photos as an archive with a table, piece by piece; 503 where as many are sent as may be."""
         if self._archives >= self.settings.archives:
             self.metrics.shed.labels("archive").inc()
             raise busy()
-        return self._counted(self.pictures.archive(now, [one["key"] for one in results], as_csv(results)))
+        return self._counted(self.pictures.archive(now, keys, table))
 
     def _counted(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
         self._archives += 1

@@ -49,6 +49,11 @@ export const photo = (key) => json(`/api/photo?${new URLSearchParams({ key })}`)
 export const facts = (key) => json(`/api/photo/facts?${new URLSearchParams({ key })}`);
 export const original = (key) => `/api/original?${new URLSearchParams({ key })}`;
 export const repeats = (top) => json(`/api/repeats?${new URLSearchParams({ top })}`);
+export const sets = () => json("/api/sets");
+export const set = (name) => json(`/api/set?${new URLSearchParams({ name })}`);
+export const news = (name) => json(`/api/set/news?${new URLSearchParams({ name })}`);
+export const changeSet = (change) => json("/api/set", sent(change));
+export const setDownload = (kind, name) => `/api/set.${kind}?${new URLSearchParams({ name })}`;
 export const info = () => json("/api/info");
 export const folders = () => json("/api/folders");
 

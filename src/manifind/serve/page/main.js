@@ -7,6 +7,7 @@ import { byId, complain, counted, h, say } from "./dom.js";
 import { showHealth } from "./health.js";
 import { showRepeats } from "./repeats.js";
 import { Search } from "./search.js";
+import { showSets } from "./sets.js";
 import { address, readState, sameSource } from "./state.js";
 
 class Page {
@@ -40,16 +41,17 @@ class Page {
       if (link.dataset.tab === state.tab) link.setAttribute("aria-current", "page");
       else link.removeAttribute("aria-current");
       // The other sections keep the search, so that one can come back to it.
-      link.href = address({ ...state, tab: link.dataset.tab, why: null, add: false });
+      link.href = address({ ...state, tab: link.dataset.tab, why: null, add: false, set: null });
     }
     if (state.tab !== "browse") this.browse.leave();
     if (state.tab === "browse") this.browse.show(this.main, state);
     else if (state.tab === "health") showHealth(this.main);
     else if (state.tab === "repeats") showRepeats(this.main);
+    else if (state.tab === "sets") showSets(this);
     else this.search.show(this.main, state);
     this.detail.show(state.tab === "search" ? state.why : null);
     if (before.tab !== state.tab) scrollTo(0, 0);
-    const names = { browse: "Browse", repeats: "What repeats", health: "Health" };
+    const names = { browse: "Browse", repeats: "What repeats", sets: "Sets", health: "Health" };
     document.title = `${names[state.tab] ?? (state.views.length ? "Results" : "Search")} · manifind`;
   }
 

@@ -5,6 +5,7 @@ import { BoxEditor } from "./boxes.js";
 import { copies } from "./copies.js";
 import { complain, counted, h, say } from "./dom.js";
 import { marks, photo } from "./photo.js";
+import { Ticks } from "./ticks.js";
 import { METHODS, PAPER_NAMES, address, sameSource, sources, viewText, viewsOf } from "./state.js";
 
 const FIRST = 60;
@@ -22,6 +23,7 @@ export class Search {
     this.top = FIRST;
     this.asked = null;
     this.answer = null;
+    this.ticks = new Ticks(page);
     this.query = h("section", { class: "query", "aria-label": "What to look for" });
     this.found = h("section", { class: "results", "aria-label": "Results" });
     this.element = h("div", { class: "desk" }, this.query, this.found);
@@ -248,6 +250,7 @@ export class Search {
     const milliseconds = Math.round(answer.milliseconds.describe + answer.milliseconds.search);
     const nothing = evidence && !sure && evidence.similarity <= evidence.chance;
     const gallery = h("ol", { class: "gallery" });
+    this.ticks.begin(answer, likely);
     const cards = results.map((one, at) => this.card(one, at >= likely));
     const parts = [this.bar(state, answer)];
     if (!results.length || likely === 0) {
@@ -266,7 +269,7 @@ export class Search {
         gallery.append(card);
       });
       gallery.append(h("li", { class: "filler", "aria-hidden": "true" }));
-      parts.push(gallery);
+      parts.push(this.ticks.element, gallery);
       if (results.length === this.top && this.top < 1000) {
         parts.push(h("button", { type: "button", class: "more", onclick: () => {
           this.top = Math.min(1000, this.top + MORE);
@@ -307,6 +310,7 @@ export class Search {
         "aria-label": `Rank ${one.rank}: ${one.key}, ${one.verified ? "verified, " : ""}score ${one.score.toFixed(3)}. Look closer` },
       photo(one, { side: 320, ...marks(one) })),
       h("div", { class: "about" },
+        this.ticks.box(one),
         h("span", { class: "rank" }, one.rank),
         h("span", { class: "key", title: one.key }, one.key),
         one.verified ? h("span", { class: "sure", title: one.refined ? "Reached by way of other verified photos" : null }, "✓ verified") : null,

@@ -56,6 +56,7 @@ export function readState(address = location.search) {
     folder: words.get("folder") ?? "",
     contains: words.get("contains") ?? "",
     add: words.has("add"),
+    set: words.get("set"),
   };
 }
 
@@ -70,6 +71,7 @@ export function address(state) {
   if (state.folder) words.set("folder", state.folder);
   if (state.contains) words.set("contains", state.contains);
   if (state.add) words.set("add", "1");
+  if (state.set && state.tab === "sets") words.set("set", state.set);
   // Commas, slashes and the like read better as they are, and are allowed in a query.
   const text = words.toString().replace(/%2C/g, ",").replace(/%3A/g, ":").replace(/%40/g, "@").replace(/%2F/g, "/");
   return text ? `/?${text}` : "/";
