@@ -141,6 +141,8 @@ class Index:
     @property
     def sets(self) -> FoundSets:
         """The sets of photos that were found and named, kept in the index's folder."""
+        if not isinstance(self._now, Generation):
+            raise refused(self.where, "given sets")
         return FoundSets(self)
 
     @classmethod
