@@ -20,7 +20,7 @@ from manifind.describe import (
     load_describer,
     read_photo,
 )
-from manifind.describe.backbone import whole_path
+from manifind.describe.backbone import DEFAULT, whole_path
 from manifind.errors import InvalidInput, MissingExtra
 from manifind.index.answer import Answer, Hit
 from manifind.index.batch import Asked, Outcome, batch
@@ -211,7 +211,7 @@ class Index:
         Manifold(**given).check_params()
         store.check_target(target, KIND)
         wanted = all_of(root)
-        source = "mobilenet_v2" if backbone is None else str(backbone)
+        source = DEFAULT if backbone is None else str(backbone)
         if describer is None:
             made, origin, learning = described_by(source, **described, long_side=long_side)
         else:
@@ -587,10 +587,13 @@ class Index:
         progress : callable, optional
             Called with the stage ("pairs", "graph"), how much of it is done, and how much there is.
         """
+        if not isinstance(self._now, Generation):
+            raise refused(self.where, "changed")
         with store.writing(self.path, KIND, FILES) as writer:
             self.reload()
-            recipe = Recipe.of(self._here.manifest, self.describer, device=self.device)
-            learnt = teach(writer, recipe, self._here, progress or (lambda *_: None))
+            now = self._here
+            recipe = Recipe.of(now.manifest, self.describer, device=self.device)
+            learnt = teach(writer, recipe, now, progress or (lambda *_: None))
         self.reload()
         return learnt
 

@@ -28,7 +28,7 @@ from manifind.describe import key_to_path, read_photo
 from manifind.errors import Unreadable
 from manifind.geometry import KINDS, Features, Instance, Verdict, extract, verify
 from manifind.index.answer import Answer, Hit, Outline
-from manifind.index.generation import Generation
+from manifind.index.generation import Generation, State
 from manifind.index.kept import KEEPING, Kept
 from manifind.kernels.threads import thread_count
 from manifind.types import Box
@@ -255,7 +255,7 @@ def looked_at(
     return dict(zip(images, surest, strict=True))
 
 
-def kind_of(now: Generation) -> str:
+def kind_of(now: State) -> str:
     """Return the kind of local feature by which photos of an index are verified."""
     return KEEPING.kind if now.local is None else now.local.keeping.kind
 

@@ -24,6 +24,7 @@ from manifind.serve.schemas import (
     LONGEST_BOX,
     LONGEST_KEY,
     LONGEST_SHORT,
+    REFINE,
     SHORT_VIEW,
     UPLOAD,
     VERIFY,
@@ -91,6 +92,7 @@ JPEG: dict[int | str, dict[str, Any]] = {
 }
 
 Top = Annotated[int, Query(ge=1, le=1000)]
+Refine = Annotated[bool, Query(description=REFINE)]
 Verify = Annotated[int | None, Query(ge=0, le=200, description=VERIFY)]
 ShortView = Annotated[str, Field(max_length=LONGEST_SHORT)]
 ShortBox = Annotated[
@@ -146,8 +148,10 @@ def _searching(app: FastAPI, service: Service) -> None:
         method: Method = "regional",
         top: Top = 60,
         verify: Verify = None,
+        refine: Refine = False,
     ) -> SearchRequest:
-        return SearchRequest(views=_short("q", q), not_this=_short("not", n), method=method, top=top, verify=verify)
+        views, apart = _short("q", q), _short("not", n)
+        return SearchRequest(views=views, not_this=apart, method=method, top=top, verify=verify, refine=refine)
 
     Asked = Annotated[SearchRequest, Depends(asked)]
 

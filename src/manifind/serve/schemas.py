@@ -15,6 +15,7 @@ SHORT_VIEW = (
     "A photo and a box in short: `k:KEY` or `u:UPLOAD`, and after it `@x0,y0,x1,y1` where only that part is meant."
 )
 VERIFY = "How many of the first photos to check by geometry; without it, what the index does by itself."
+REFINE = "Let what verified photos show of the object join the query, and answer it once more."
 LONGEST_KEY = 4096
 LONGEST_BOX = 200
 LONGEST_SHORT = 2 + LONGEST_KEY + 1 + LONGEST_BOX
@@ -81,6 +82,7 @@ class SearchRequest(Strict):
     method: Method = "regional"
     top: int = Field(default=60, ge=1, le=1000)
     verify: int | None = Field(default=None, ge=0, le=200, description=VERIFY)
+    refine: bool = Field(default=False, description=REFINE)
 
     @model_validator(mode="after")
     def _something(self) -> Self:

@@ -34,8 +34,8 @@ const sent = (body, signal) => ({
   signal,
 });
 
-export const search = (views, not, method, top, signal) =>
-  json("/api/search", sent({ views, not_this: not, method, top }, signal));
+export const search = (views, not, method, top, signal, refine = false) =>
+  json("/api/search", sent({ views, not_this: not, method, top, refine }, signal));
 
 export const explain = (views, not, key, signal) => json("/api/explain", sent({ views, not_this: not, key }, signal));
 
@@ -77,5 +77,6 @@ export function download(kind, state, top) {
   for (const view of state.not) words.append("not", viewText(view));
   words.set("method", state.method);
   words.set("top", top);
+  if (state.refine) words.set("refine", "true");
   return `/api/search${kind === "json" ? "" : `.${kind}`}?${words}`;
 }

@@ -139,7 +139,7 @@ export class Search {
         href: address({ ...this.page.state, tab: "browse", add: true, why: null }) }, "Add from the collection"),
       all.length > 1
         ? h("button", { type: "button", onclick: () => this.dropSource(all[this.active]) }, "Remove this photo")
-        : h("button", { type: "button", onclick: () => this.page.go({ views: [], not: [], why: null, compare: false, method: "regional" }) }, "Start over"));
+        : h("button", { type: "button", onclick: () => this.page.go({ views: [], not: [], why: null, compare: false, refine: false, method: "regional" }) }, "Start over"));
   }
 
   async strip(all) {
@@ -183,13 +183,13 @@ export class Search {
   // -- asking --------------------------------------------------------------------------------------------------------
 
   async ask(state) {
-    const asked = JSON.stringify([state.views.map(viewText), state.not.map(viewText), state.compare ? "all" : state.method, this.top]);
+    const asked = JSON.stringify([state.views.map(viewText), state.not.map(viewText), state.compare ? "all" : state.method, state.refine, this.top]);
     if (asked === this.asked) return;
     this.asked = asked;
     this.abort?.abort(); // the service stops working on what nobody waits for
     const abort = (this.abort = new AbortController());
     this.found.setAttribute("aria-busy", "true");
-    const one = (method, top) => api.search(state.views, state.not, method, top, abort.signal);
+    const one = (method, top) => api.search(state.views, state.not, method, top, abort.signal, state.refine);
     try {
       if (state.compare) {
         const answers = await Promise.all(Object.keys(METHODS).map((method) => one(method, SIDE_BY_SIDE)));
@@ -247,7 +247,7 @@ export class Search {
     const { results, evidence } = answer;
     const likely = answer.likely ?? results.length;
     const sure = results.filter((one) => one.verified).length;
-    const milliseconds = Math.round(answer.milliseconds.describe + answer.milliseconds.search);
+    const milliseconds = Math.round(Object.values(answer.milliseconds).reduce((sum, one) => sum + one, 0));
     const nothing = evidence && !sure && evidence.similarity <= evidence.chance;
     const gallery = h("ol", { class: "gallery" });
     this.ticks.begin(answer, likely);
@@ -262,7 +262,7 @@ export class Search {
       }
       const above = (likely < results.length ? `${counted(likely, "photo")} above the line` : counted(results.length, "photo")) +
         (sure ? `, ${sure} verified` : "");
-      parts.push(h("p", { class: "count" }, `${above}, in ${milliseconds} ms`));
+      parts.push(h("p", { class: "count" }, `${above}, in ${milliseconds} ms `, this.teaching(state, sure)));
       say(`${above}.`);
       cards.forEach((card, at) => {
         if (at === likely) gallery.append(line(evidence, nothing, sure));
@@ -278,6 +278,15 @@ export class Search {
       }
     }
     this.found.replaceChildren(...parts);
+  }
+
+  // What verified photos show of the object may join the query, which is then answered once more.
+  teaching(state, sure) {
+    if (!sure && !state.refine) return null;
+    return h("button", { type: "button", class: "teach", "aria-pressed": String(state.refine),
+      title: "What the verified photos show of the object joins the query, which is answered once more",
+      onclick: () => this.page.go({ refine: !state.refine }) },
+    state.refine ? "Verified photos teach the query" : "Let the verified photos teach the query");
   }
 
   emptiness(results, evidence, gallery, cards) {

@@ -4,6 +4,7 @@
 //   &q=u:UPLOAD            an uploaded photo
 //   &not=k:KEY@…           what is not meant
 //   &method=global         how to search; &compare=1 for three ways side by side
+//   &refine=1              what verified photos show of the object joins the query
 //   &why=KEY               the result that is looked at closely
 //   &tab=browse&folder=…&contains=…
 
@@ -52,6 +53,7 @@ export function readState(address = location.search) {
     not: views("not"),
     method: method in METHODS ? method : "regional",
     compare: words.has("compare"),
+    refine: words.has("refine"),
     why: words.get("why"),
     folder: words.get("folder") ?? "",
     contains: words.get("contains") ?? "",
@@ -67,6 +69,7 @@ export function address(state) {
   for (const view of state.not) words.append("not", viewText(view));
   if (state.method !== "regional") words.set("method", state.method);
   if (state.compare) words.set("compare", "1");
+  if (state.refine) words.set("refine", "1");
   if (state.why) words.set("why", state.why);
   if (state.folder) words.set("folder", state.folder);
   if (state.contains) words.set("contains", state.contains);
