@@ -20,7 +20,7 @@ from manifind.describe import (
     load_describer,
     read_photo,
 )
-from manifind.describe.backbone import whole_path
+from manifind.describe.backbone import DEFAULT, whole_path
 from manifind.errors import InvalidInput, MissingExtra
 from manifind.index.answer import Answer, Hit
 from manifind.index.batch import Asked, Outcome, batch
@@ -47,14 +47,17 @@ from manifind.index.parameters import RECIPES, given_parameters
 from manifind.index.points import MatchingPoints
 from manifind.index.query import METHODS, QueryRegions, rank, view, whole_box
 from manifind.index.recipe import Recipe
+from manifind.index.refine import NONE as NONE_JOINS
+from manifind.index.refine import REFINEMENTS, refined_answer
 from manifind.index.repair import repair
 from manifind.index.repeats import Repeats, repeats
 from manifind.index.sets import FoundSets
 from manifind.index.teach import teach
 from manifind.index.teaching import Taught
 from manifind.index.unfinished import check_finished
-from manifind.index.verify import FIRST, photo_features, query_features, verified_answer
+from manifind.index.verify import FIRST, kind_of, photo_features, query_features, verified_answer
 from manifind.index.wanted import Wanted, all_of, everything, more, several, without
+from manifind.index.workers import workers
 from manifind.kernels import CPU
 from manifind.manifold import Manifold
 from manifind.storage import store
@@ -160,6 +163,7 @@ class Index:
         memory: int | None = None,
         progress: StageProgress | None = None,
         announce: Announce | None = None,
+        client: Any = None,
         **parameters: Any,
     ) -> Self:
         """Make an index of the photos below a folder.
@@ -198,6 +202,9 @@ class Index:
             is.
         announce : callable, optional
             Called with an `Estimate` before a long build.
+        client : distributed.Client or str, optional
+            A client of Dask, or the address of its scheduler: its workers describe the photos and compare the regions,
+            to the same result. They must see the photos and the index's folder under the same paths.
         **parameters
             Of `Manifold`. `k`, `query_k` and `alpha` are chosen by the number of photos unless they are given.
         """
@@ -211,7 +218,7 @@ class Index:
         Manifold(**given).check_params()
         store.check_target(target, KIND)
         wanted = all_of(root)
-        source = "mobilenet_v2" if backbone is None else str(backbone)
+        source = DEFAULT if backbone is None else str(backbone)
         if describer is None:
             made, origin, learning = described_by(source, **described, long_side=long_side)
         else:
@@ -221,7 +228,8 @@ class Index:
         made_by = Recipe(root, made, given, means, own, origin, learning=learning, geometry=keeping)
         with store.writing(target, KIND, FILES) as writer:
             _check_free(target)  # somebody may have been faster
-            build(writer, made_by, wanted, memory=memory, progress=progress, announce=announce)
+            by = None if client is None else workers(client)
+            build(writer, made_by, wanted, memory=memory, progress=progress, announce=announce, workers=by)
         device = parameters.get("device", CPU)
         return cls(target, Generation.read(target, device=device), made, device=device)
 
@@ -277,6 +285,7 @@ class Index:
         top: int | None = 20,
         method: str = "regional",
         verify: int | None = None,
+        refine: str = NONE_JOINS,
     ) -> Answer:
         """Find the photos that contain what is in the box.
 
@@ -298,8 +307,11 @@ class Index:
             How many of the first photos to check by geometry: those that show this very object come first, with their
             outline. By default 50 by regional diffusion where the index keeps local features, and none elsewhere.
             Without features kept, the photos' files are read, which takes a tenth of a second each.
+        refine : {"verified", "none"}
+            Verified lets what verified photos show of the object join the query, which is then answered once more.
         """
         choice(method, METHODS, "method")
+        choice(refine, REFINEMENTS, "refine")
         now = self._now
         verify = self._looked_at(now, method, verify)
         describer = self._describer_of(now)
@@ -316,7 +328,11 @@ class Index:
             return answer
         boxes = [None if part is None else whole_box(part, *pixels.shape[1::-1]) for pixels, part in asked]
         parts = [(pixels, part) for (pixels, _), part in zip(asked, boxes, strict=True)]
-        return verified_answer(answer, parts, first=verify, top=top)
+        if refine == NONE_JOINS:
+            return verified_answer(answer, parts, first=verify, top=top)
+        kind = kind_of(search.generation)
+        sought = [(query_features(pixels, part, kind=kind), part) for pixels, part in parts]
+        return refined_answer(verified_answer(answer, sought, first=verify), sought, first=verify, top=top)
 
     def _looked_at(self, now: State, method: str, verify: int | None) -> int:
         """Return how many of the first photos geometry looks at."""
@@ -507,6 +523,7 @@ class Index:
         memory: int | None = None,
         progress: StageProgress | None = None,
         announce: Announce | None = None,
+        client: Any = None,
     ) -> Changes:
         """Bring the index up to date with its folder: describe what is new, forget what is gone, repair the graph.
 
@@ -517,12 +534,17 @@ class Index:
         ----------
         photos
             The folder, where it is another one now.
-        memory, progress, announce
+        memory, progress, announce, client
             As for `create`.
         """
         root = None if photos is None else Path(photos)
         return self._change(
-            lambda now: everything(now, root), root=root, memory=memory, progress=progress, announce=announce
+            lambda now: everything(now, root),
+            root=root,
+            memory=memory,
+            progress=progress,
+            announce=announce,
+            client=client,
         )
 
     def add(
@@ -532,13 +554,16 @@ class Index:
         memory: int | None = None,
         progress: StageProgress | None = None,
         announce: Announce | None = None,
+        client: Any = None,
     ) -> Changes:
         """Add photos, or those of folders, below the index's folder; the others are not looked at.
 
         A photo that was removed by hand comes back, one that changed is described again.
         """
         given = [Path(path) for path in several(paths, "paths")]
-        return self._change(lambda now: more(now, given), memory=memory, progress=progress, announce=announce)
+        return self._change(
+            lambda now: more(now, given), memory=memory, progress=progress, announce=announce, client=client
+        )
 
     def remove(self, keys: Iterable[str], *, progress: StageProgress | None = None) -> Changes:
         """Remove photos from the index, not from the disk; `sync` leaves them out until they are added again."""
@@ -552,6 +577,7 @@ class Index:
         memory: int | None = None,
         progress: StageProgress | None = None,
         announce: Announce | None = None,
+        client: Any = None,
     ) -> Changes:
         """Learn the whitening again from the photos as they are now, and describe all of them with it.
 
@@ -565,6 +591,7 @@ class Index:
             memory=memory,
             progress=progress,
             announce=announce,
+            client=client,
         )
 
     def learn(self, *, progress: StageProgress | None = None) -> Taught:
@@ -579,10 +606,13 @@ class Index:
         progress : callable, optional
             Called with the stage ("pairs", "graph"), how much of it is done, and how much there is.
         """
+        if not isinstance(self._now, Generation):
+            raise refused(self.where, "changed")
         with store.writing(self.path, KIND, FILES) as writer:
             self.reload()
-            recipe = Recipe.of(self._here.manifest, self.describer, device=self.device)
-            learnt = teach(writer, recipe, self._here, progress or (lambda *_: None))
+            now = self._here
+            recipe = Recipe.of(now.manifest, self.describer, device=self.device)
+            learnt = teach(writer, recipe, now, progress or (lambda *_: None))
         self.reload()
         return learnt
 
@@ -595,6 +625,7 @@ class Index:
         memory: int | None = None,
         progress: StageProgress | None = None,
         announce: Announce | None = None,
+        client: Any = None,
     ) -> Changes:
         """Move the index, as it is once nobody else can write, to the photos wanted; `anew` with a new whitening."""
         if not isinstance(self._now, Generation):
@@ -620,6 +651,7 @@ class Index:
                 memory=memory,
                 progress=progress,
                 announce=announce,
+                workers=None if client is None else workers(client),
             )
         self.reload()
         return changes

@@ -26,6 +26,7 @@ from manifind.serve.schemas import (
     LONGEST_BOX,
     LONGEST_KEY,
     LONGEST_SHORT,
+    REFINE,
     SHORT_VIEW,
     UPLOAD,
     VERIFY,
@@ -93,6 +94,7 @@ JPEG: dict[int | str, dict[str, Any]] = {
 }
 
 Top = Annotated[int, Query(ge=1, le=1000)]
+Refine = Annotated[bool, Query(description=REFINE)]
 Verify = Annotated[int | None, Query(ge=0, le=200, description=VERIFY)]
 ShortView = Annotated[str, Field(max_length=LONGEST_SHORT)]
 ShortBox = Annotated[
@@ -148,13 +150,14 @@ def _searching(app: FastAPI, service: Service) -> None:
         method: Method = "regional",
         top: Top = 60,
         verify: Verify = None,
+        refine: Refine = False,
         folder: Annotated[str | None, Query(max_length=LONGEST_KEY)] = None,
         since: Annotated[str | None, Query(pattern=DATE)] = None,
         until: Annotated[str | None, Query(pattern=DATE)] = None,
         sort: Literal["score", "date"] = "score",
     ) -> SearchRequest:
         views, not_this = _short("q", q), _short("not", n)
-        within: dict[str, Any] = {"folder": folder, "since": since, "until": until, "sort": sort}
+        within: dict[str, Any] = {"refine": refine, "folder": folder, "since": since, "until": until, "sort": sort}
         return SearchRequest(views=views, not_this=not_this, method=method, top=top, verify=verify, **within)
 
     Asked = Annotated[SearchRequest, Depends(asked)]

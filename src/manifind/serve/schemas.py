@@ -15,6 +15,7 @@ SHORT_VIEW = (
     "A photo and a box in short: `k:KEY` or `u:UPLOAD`, and after it `@x0,y0,x1,y1` where only that part is meant."
 )
 VERIFY = "How many of the first photos to check by geometry; without it, what the index does by itself."
+REFINE = "Let what verified photos show of the object join the query, and answer it once more."
 DATE = r"^\d{4}(-\d\d(-\d\d)?)?$"
 LONGEST_KEY = 4096
 LONGEST_BOX = 200
@@ -82,6 +83,7 @@ class SearchRequest(Strict):
     method: Method = "regional"
     top: int = Field(default=60, ge=1, le=1000)
     verify: int | None = Field(default=None, ge=0, le=200, description=VERIFY)
+    refine: bool = Field(default=False, description=REFINE)
     folder: str | None = Field(default=None, max_length=LONGEST_KEY, description="Only photos below this folder.")
     since: str | None = Field(
         default=None, pattern=DATE, description="Only photos taken then or later: 2019, 2019-07 …"

@@ -140,7 +140,7 @@ export class Search {
         href: address({ ...this.page.state, tab: "browse", add: true, why: null }) }, "Add from the collection"),
       all.length > 1
         ? h("button", { type: "button", onclick: () => this.dropSource(all[this.active]) }, "Remove this photo")
-        : h("button", { type: "button", onclick: () => this.page.go({ views: [], not: [], why: null, compare: false, method: "regional" }) }, "Start over"));
+        : h("button", { type: "button", onclick: () => this.page.go({ views: [], not: [], why: null, compare: false, refine: false, method: "regional" }) }, "Start over"));
   }
 
   async strip(all) {
@@ -249,7 +249,7 @@ export class Search {
     const byDate = state.sort === "date";
     const likely = answer.likely ?? results.length;
     const sure = results.filter((one) => one.verified).length;
-    const milliseconds = Math.round(answer.milliseconds.describe + answer.milliseconds.search);
+    const milliseconds = Math.round(Object.values(answer.milliseconds).reduce((sum, one) => sum + one, 0));
     const nothing = evidence && !sure && evidence.similarity <= evidence.chance;
     const gallery = h("ol", { class: "gallery" });
     this.ticks.begin(answer, likely);
@@ -264,7 +264,7 @@ export class Search {
       }
       const above = (likely < results.length ? `${counted(likely, "photo")} above the line` : counted(results.length, "photo")) +
         (sure ? `, ${sure} verified` : "");
-      parts.push(h("p", { class: "count" }, `${above}, in ${milliseconds} ms`));
+      parts.push(h("p", { class: "count" }, `${above}, in ${milliseconds} ms `, this.teaching(state, sure)));
       say(`${above}.`);
       cards.forEach((card, at) => {
         if (at === likely && !byDate) gallery.append(line(evidence, nothing, sure));
@@ -280,6 +280,15 @@ export class Search {
       }
     }
     this.found.replaceChildren(...parts);
+  }
+
+  // What verified photos show of the object may join the query, which is then answered once more.
+  teaching(state, sure) {
+    if (!sure && !state.refine) return null;
+    return h("button", { type: "button", class: "teach", "aria-pressed": String(state.refine),
+      title: "What the verified photos show of the object joins the query, which is answered once more",
+      onclick: () => this.page.go({ refine: !state.refine }) },
+    state.refine ? "Verified photos teach the query" : "Let the verified photos teach the query");
   }
 
   emptiness(results, evidence, gallery, cards) {

@@ -4,6 +4,7 @@
 //   &q=u:UPLOAD            an uploaded photo
 //   &not=k:KEY@…           what is not meant
 //   &method=global         how to search; &compare=1 for three ways side by side
+//   &refine=1              what verified photos show of the object joins the query
 //   &why=KEY               the result that is looked at closely
 //   &below=FOLDER&since=2019-07&until=2020&sort=date   which photos, and in which order; &sheet=1 for the parts alone
 //   &tab=browse&folder=…&contains=…
@@ -45,9 +46,10 @@ export function textView(text) {
 
 const date = (text) => (/^\d{4}(-\d\d(-\d\d)?)?$/.test(text ?? "") ? text : "");
 
-// What a search is confined to, and its order, as the service takes it.
-export function within({ below, since, until, sort }) {
-  return Object.fromEntries(Object.entries({ folder: below, since, until, sort: sort === "date" ? sort : "" }).filter(([, value]) => value));
+// What a search is confined to, its order, and whether it is asked once more, as the service takes it.
+export function within({ below, since, until, sort, refine }) {
+  const said = { folder: below, since, until, sort: sort === "date" ? sort : "", refine };
+  return Object.fromEntries(Object.entries(said).filter(([, value]) => value));
 }
 
 export function readState(address = location.search) {
@@ -60,6 +62,7 @@ export function readState(address = location.search) {
     not: views("not"),
     method: method in METHODS ? method : "regional",
     compare: words.has("compare"),
+    refine: words.has("refine"),
     why: words.get("why"),
     folder: words.get("folder") ?? "",
     contains: words.get("contains") ?? "",
@@ -80,6 +83,7 @@ export function address(state) {
   for (const view of state.not) words.append("not", viewText(view));
   if (state.method !== "regional") words.set("method", state.method);
   if (state.compare) words.set("compare", "1");
+  if (state.refine) words.set("refine", "1");
   if (state.why) words.set("why", state.why);
   if (state.folder) words.set("folder", state.folder);
   if (state.contains) words.set("contains", state.contains);
