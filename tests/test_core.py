@@ -491,6 +491,25 @@ def test_rows_whose_threshold_was_guessed_too_high_are_searched_again(rng: np.ra
     np.testing.assert_allclose(similarities[rows], -np.sort(-products, axis=1)[:, :k], atol=1e-6)
 
 
+@pytest.mark.skipif(not core.low_precision(), reason="this machine does not multiply eight bits")
+@pytest.mark.parametrize("threads", [1, 3])
+def test_rows_that_rounding_brings_too_near_are_searched_again(threads: int, rng: np.random.Generator) -> None:
+    """Of 100 rows that are alike half are rounded away from zero in every entry: eight bits take those for nearest."""
+    n, d, k = 2000, 127, 40
+    steps = rng.integers(2, 9, d) + rng.integers(-1, 2, (100, d)) + np.where(np.arange(100) % 2, 0.52, 0.48)[:, None]
+    alike = np.concatenate([np.full((100, 1), 127.0), steps * rng.choice([-1, 1], d)], axis=1)
+    vectors = unit(np.concatenate([alike, rng.normal(size=(n - 100, d + 1))]))
+    ids, similarities = np.empty((n, k), np.int32), np.empty((n, k), np.float32)
+    search = core.NeighbourSearch(vectors, 2**28, threads, ids, similarities)
+    while search.step() < n:
+        pass
+    assert search.searched_again > 0
+    products = vectors.astype(np.float64) @ vectors.T.astype(np.float64)
+    np.fill_diagonal(products, -np.inf)
+    np.testing.assert_allclose(similarities, -np.sort(-products, axis=1)[:, :k], atol=2e-6)
+    np.testing.assert_allclose(np.take_along_axis(products, ids, axis=1), similarities, atol=2e-6)
+
+
 def descended(vectors: Vectors, k: int, threads: int = 2, seed: int = 0) -> tuple[IntArray, FloatArray]:
     n = len(vectors)
     ids, similarities = np.full((n, k), -1, np.int32), np.full((n, k), np.nan, np.float32)

@@ -63,6 +63,8 @@ struct Hit {
     float score;
 };
 
+struct FewLoops;
+
 struct Loops {
     const char* name;
     bool low_precision;  // products of int8 are faster than those of float32
@@ -124,6 +126,8 @@ struct Loops {
                      float* length);
     // Pack `count` such rows, which lie where `rows` says, into one panel; `words` is a multiple of 16.
     void (*pack_bytes)(const int8_t* const* rows, int count, int height, int words, uint32_t* panel);
+
+    const FewLoops* few;  // null where there are no products of int8 (few_loops.h)
 };
 
 #ifdef MANIFIND_HAS_avx512
