@@ -200,6 +200,23 @@ def test_a_signal_ends_a_solution(columns: int, precise: bool, rng: np.random.Ge
     assert np.isfinite(scores(S, y, 3, precise=precise)).all()
 
 
+def test_a_signal_ends_a_solution_near_the_query_and_the_next_is_as_ever() -> None:
+    n = 4000
+    S = sp.csr_array(sp.diags_array([0.5, 0.5], offsets=[1, -1], shape=(n, n), dtype=np.float32))
+    solver = compiled.CompiledSystem(S).divide()._solver()
+    rows, values = np.array([7, 2000], np.int32), np.ones(2, np.float32)
+
+    def solve(max_iter: int, budget: int) -> FloatArray:
+        f = np.empty(n, np.float32)
+        solver.solve(rows, values, 0.9999999, max_iter, 1e-30, budget, 500, 5, f)
+        return f
+
+    before = solve(20, 2000)
+    with pytest.raises(Stopped), signal_after(0.1):
+        solve(10**9, 10**9)
+    np.testing.assert_array_equal(solve(20, 2000), before)
+
+
 def test_a_signal_ends_the_division_of_a_graph() -> None:
     n, around = 200_000, [*range(1, 30)]
     S = sp.csr_array(sp.diags_array([0.01] * 58, offsets=[*around, *(-o for o in around)], shape=(n, n), dtype="f4"))

@@ -30,8 +30,8 @@ int64_t stride_of(int64_t room) {
 std::unique_ptr<FewRows> FewRows::of(const Rows& vectors, int64_t k, int64_t memory, int threads, int32_t* ids,
                                      float* similarities) {
     const int64_t room = up_to(vectors.n, loops().strip);
-    const int64_t of_estimates = room * stride_of(room) * int64_t(sizeof(int16_t));
-    if (!loops().few || k < 1 || k >= vectors.n || of_estimates > memory) return nullptr;
+    const int64_t bytes = room * (stride_of(room) * 2 + 2 * up_to(vectors.d, 64) + stride_of(room) / GROUP);
+    if (!loops().few || k < 1 || k >= vectors.n || bytes > memory) return nullptr;
     std::unique_ptr<FewRows> made(new FewRows(vectors, k, threads, ids, similarities));
     made->pack();
     if (!made->bound()) return nullptr;

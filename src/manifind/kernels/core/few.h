@@ -20,7 +20,7 @@ namespace manifind {
 class FewRows {
    public:
     // Multiplies all pairs and marks those to be scored. Returns null where another way is better: where this machine does
-    // not multiply int8, where the estimates would take more than `memory` bytes, where rows are so unlike in length that
+    // not multiply int8, where what it holds would take more than `memory` bytes, where rows are so unlike in length that
     // estimates say nothing, or so alike that most pairs would be scored. Throws std::invalid_argument where values are
     // not finite, or huge.
     static std::unique_ptr<FewRows> of(const Rows& vectors, int64_t k, int64_t memory, int threads, int32_t* ids,
