@@ -85,11 +85,12 @@ def checked(
     features = query if isinstance(query, Features) else query_features(query, box, kind=kind)
     look = partial(_look, features, box, kind, until)
     threads = min(thread_count(), len(photos))
-    if threads < 2:
-        return [look(photo) for photo in photos]
     # Each thread has photos of its own; a product of two small matrices gains nothing from more.
-    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(look, photos))
+    with threadpool_limits(1, user_api="blas"):
+        if threads < 2:
+            return [look(photo) for photo in photos]
+        with ThreadPoolExecutor(threads) as pool:
+            return list(pool.map(look, photos))
 
 
 def query_features(pixels: npt.NDArray[np.uint8], box: Box | None, *, kind: str = KEEPING.kind) -> Features:

@@ -4,7 +4,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from importlib.resources import files
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import Depends, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
@@ -21,6 +21,7 @@ from manifind.serve import keeping, looking, repeating
 from manifind.serve.guard import Guard
 from manifind.serve.problems import Problem, first_sentence, sentence_response
 from manifind.serve.schemas import (
+    DATE,
     LONGEST_BOX,
     LONGEST_KEY,
     LONGEST_SHORT,
@@ -149,9 +150,14 @@ def _searching(app: FastAPI, service: Service) -> None:
         top: Top = 60,
         verify: Verify = None,
         refine: Refine = False,
+        folder: Annotated[str | None, Query(max_length=LONGEST_KEY)] = None,
+        since: Annotated[str | None, Query(pattern=DATE)] = None,
+        until: Annotated[str | None, Query(pattern=DATE)] = None,
+        sort: Literal["score", "date"] = "score",
     ) -> SearchRequest:
-        views, apart = _short("q", q), _short("not", n)
-        return SearchRequest(views=views, not_this=apart, method=method, top=top, verify=verify, refine=refine)
+        views, not_this = _short("q", q), _short("not", n)
+        within: dict[str, Any] = {"refine": refine, "folder": folder, "since": since, "until": until, "sort": sort}
+        return SearchRequest(views=views, not_this=not_this, method=method, top=top, verify=verify, **within)
 
     Asked = Annotated[SearchRequest, Depends(asked)]
 
@@ -298,6 +304,10 @@ def _page(app: FastAPI) -> None:
     @app.get("/", include_in_schema=False)
     async def page() -> Response:
         return answer("index.html")
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> Response:
+        return answer("docs.html")
 
     @app.get("/page/{name}", include_in_schema=False)
     async def part(name: str) -> Response:
