@@ -250,7 +250,9 @@ export class Search {
     const likely = answer.likely ?? results.length;
     const sure = results.filter((one) => one.verified).length;
     const milliseconds = Math.round(Object.values(answer.milliseconds).reduce((sum, one) => sum + one, 0));
-    const nothing = evidence && !sure && evidence.similarity <= evidence.chance;
+    const own = (one) => state.views.some((view) => view.key === one.key);
+    // Besides the photos that the query was taken from, which match themselves.
+    const nothing = answer.likely !== null && !results.some((one, at) => !own(one) && (one.verified || at < likely));
     const gallery = h("ol", { class: "gallery" });
     this.ticks.begin(answer, likely);
     const cards = results.map((one) => this.card(one, one.rank > likely));
@@ -375,8 +377,8 @@ function line(evidence, nothing, sure) {
     h("details", {},
       h("summary", {}, "Why the line is here"),
       nothing
-        ? h("p", {}, `Besides the query's own photo, no part resembles it more (${evidence.similarity.toFixed(2)}) than parts ` +
-          `that have nothing in common do by chance (${evidence.chance.toFixed(2)}).`)
+        ? h("p", {}, `Besides the query's own photo, no part resembles it clearly more (${evidence.similarity.toFixed(2)}) than parts ` +
+          `that have nothing in common do by chance (${evidence.chance.toFixed(2)}), and no points of it were found again.`)
         : sure
           ? h("p", {}, "Above it stand the photos in which points of the query were found again under one map, and those whose score is " +
             "near theirs: the object seen from another side is reached from photo to photo, where no map leads.")
