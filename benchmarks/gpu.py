@@ -24,7 +24,7 @@ from manifind import Manifold
 from manifind.diffusion.seeding import Seed, dense
 from manifind.graph.affinity import SLACK
 from manifind.kernels import backend
-from manifind.kernels.cuda.system import conjugate_gradient
+from manifind.kernels.cuda.gradient import conjugate_gradient
 from manifind.layout import Layout, aggregate
 
 PLANTED, REGIONS_OF_MANIFOLD, ANCHORS, NOISE = 0.75, 400, 5, 0.5

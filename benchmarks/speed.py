@@ -37,7 +37,7 @@ from manifind.graph import Neighbours, exact_neighbours, normalise, normalised_a
 from manifind.graph import nn_descent_neighbours as descent_neighbours
 from manifind.graph.affinity import SLACK
 from manifind.kernels.cpu.affinity import mutual_affinity as plain_affinity
-from manifind.ranking import pooling_matrix
+from manifind.ranking import pooled
 from manifind.types import FloatArray, IntArray
 from setting import BATCH, Clock, collection, cpu, limits, versions
 
@@ -161,7 +161,7 @@ def query(arguments: argparse.Namespace, clock: Clock) -> list[Row]:
 
 def solvers(manifold: Manifold, y: FloatArray, clock: Clock, repeats: int) -> list[Row]:
     """Time the solvers by query, and compare the first hundred images."""
-    S, pool = manifold.S_, pooling_matrix(manifold.weights_, manifold.layout_)
+    S, pool = manifold.S_, kernels.Pool(manifold.layout_.starts, manifold.weights_)
     own_system = kernels.backend().system(S, manifold.degrees_)
     seeds = [Seed(rows := np.flatnonzero(one).astype(np.int32), one[rows]) for one in y.T]
     divided = own_system.divide() if kernels.compiled() else None  # type: ignore[attr-defined]
@@ -192,7 +192,7 @@ def solvers(manifold: Manifold, y: FloatArray, clock: Clock, repeats: int) -> li
     seconds[-1] /= BATCH
 
     def first(f: FloatArray) -> set[int]:
-        return set(np.argsort(-(pool @ f), kind="stable")[:100].tolist())
+        return set(np.argsort(-pooled(f, pool), kind="stable")[:100].tolist())
 
     truth = [first(scipy_cg(column)) for column in sample]
     scores = {
@@ -202,7 +202,7 @@ def solvers(manifold: Manifold, y: FloatArray, clock: Clock, repeats: int) -> li
     }
 
     def agreement(f: FloatArray) -> float:
-        most = min(100, pool.shape[0])
+        most = min(100, len(pool.starts) - 1)
         return float(np.mean([len(first(own) & true) / most for own, true in zip(f.T, truth, strict=True)]))
 
     return [

@@ -4,9 +4,10 @@ import warnings
 
 import numpy as np
 import torch
-import triton.language as tl
 
-from manifind.kernels.cuda import launch, sparse
+from manifind.kernels.cuda import gradient, launch
+from manifind.kernels.cuda import matrix as matrices
+from manifind.kernels.cuda.matrix import Matrix
 from manifind.kernels.cuda.neighbours import Side
 from manifind.kernels.cuda.packing import pack
 from manifind.kernels.cuda.rows import Block
@@ -43,35 +44,77 @@ def compare_tiles(whole: bool) -> None:
     np.testing.assert_allclose(largest, np.stack([products[:, :128].max(1), products[:, 128:].max(1)], 1), atol=0.01)
 
 
-def compare_products(b: int) -> None:
-    """A product and a step are those of dense matrices."""
-    n = 9
-    S = np.triu(np.random.default_rng(b).random((n, n)) * (np.random.default_rng(b + 1).random((n, n)) < 0.4), 1)
-    S = (S + S.T).astype(np.float32)
+def matrix_of(S: np.ndarray) -> Matrix:
     rows, columns = S.nonzero()
-    starts = torch.from_numpy(np.searchsorted(rows, np.arange(n + 1)))
-    entries = starts, torch.from_numpy(columns.astype(np.int32)), torch.from_numpy(S[rows, columns])
+    starts = torch.from_numpy(np.searchsorted(rows, np.arange(len(S) + 1)))
+    return Matrix.of(starts, torch.from_numpy(columns.astype(np.int32)), torch.from_numpy(S[rows, columns]))
+
+
+def sparse_symmetric(n: int, seed: int) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    S = np.triu(rng.random((n, n)) * (rng.random((n, n)) < 0.4), 1)
+    return (S + S.T).astype(np.float32)
+
+
+def compare_products(b: int) -> None:
+    """A product is that of dense matrices, also of halves."""
+    n = 9
+    S = sparse_symmetric(n, b)
     p, q = torch.randn(n, b), torch.empty(n, b)
-    sums = torch.zeros(3, b)
-    if b == 1:
-        sparse.product_of_one[(3,)](*entries, p, q, sums, 0.9, n, ROWS=4, ENTRIES=2, TIMES=2, KIND=tl.float32)
-    else:
-        sparse.product_of_many[(3,)](*entries, p, q, sums, 0.9, n, b, ROWS=4, ENTRIES=2, B=4, KIND=tl.float32)
     truth = p.numpy() - 0.9 * S @ p.numpy()
-    np.testing.assert_allclose(q.numpy(), truth, atol=1e-5)
-    np.testing.assert_allclose(sums.sum(0).numpy(), (p.numpy() * truth).sum(0), atol=1e-4)
-    x, r, steps = torch.randn(n, b), torch.randn(n, b), torch.rand(b)
-    further, residual = x + p * steps, r - q * steps
-    sparse.descend[(3,)](x, r, p, q, steps, sums, n, b, ROWS=4, B=1 if b == 1 else 4)
-    np.testing.assert_allclose(x.numpy(), further.numpy(), atol=1e-5)
-    np.testing.assert_allclose(r.numpy(), residual.numpy(), atol=1e-5)
-    np.testing.assert_allclose(sums.sum(0).numpy(), (residual**2).sum(0).numpy(), atol=1e-4)
+    for gathered, back, off in ((p, torch.ones(b), 1e-5), ((p * 16).half(), torch.full((b,), 1 / 16), 1e-2)):
+        sums = torch.zeros(2 if b == 1 else 3, b)
+        gradient.along(matrix_of(S), p, gathered, back, q, sums, 0.9)
+        np.testing.assert_allclose(q.numpy(), truth, atol=off)
+        np.testing.assert_allclose(sums.sum(0).numpy(), (p * q).sum(0).numpy(), atol=1e-4)
+
+
+def compare_descents(b: int, kind: torch.dtype) -> None:
+    """Conjugate gradient by kernels is conjugate gradient in torch, which other tests hold to the closed form."""
+    n = 11
+    S = sparse_symmetric(n, 7)
+    scale = np.sqrt(S.sum(1))
+    matrix = matrix_of((S / scale[:, None] / scale).astype(np.float32))
+    y = torch.rand(n, b, dtype=kind)
+    y[:, b // 2] = 0  # nothing to solve
+    for halves, off in ((64, 1e-5), (1, 3e-3)):
+        gradient.HALVES = halves
+        by_kernels, in_torch = gradient._OnGpu(matrix, y, 0.9, 1e-6), gradient._InTorch(matrix, y, 0.9, 1e-6)
+        for _ in range(6):
+            by_kernels.iterate()
+            in_torch.iterate()
+        np.testing.assert_allclose(by_kernels.x.numpy(), in_torch.x.numpy(), atol=off)
+        assert by_kernels.iterations.tolist() == in_torch.iterations.tolist()
+        np.testing.assert_allclose(by_kernels.residuals.numpy(), in_torch.residuals.numpy(), atol=off)
+        assert by_kernels.live.tolist() == in_torch.live.tolist()
+
+
+def compare_parts() -> None:
+    """A part that is normalised anew, and pooled scores, are those of torch alone."""
+    n = 13
+    S = sparse_symmetric(n, 3)
+    S[5], S[:, 5] = 0, 0  # a region without neighbours
+    degrees = torch.rand(n) + 1
+    kept = torch.tensor([0, 2, 3, 5, 8, 9, 12])
+    truth, sums = matrices.normalised_anew(matrices.part(matrix_of(S), kept), degrees[kept])
+    made, made_sums = matrices.restricted_by_kernels(matrix_of(S), kept, degrees)
+    for one, other in zip((*made, made_sums), (*truth, sums), strict=True):
+        np.testing.assert_allclose(one.numpy(), other.numpy(), atol=1e-6)
+    starts, weights = torch.tensor([0, 1, 4, 4, 7]), torch.rand(7)
+    for b in (1, 3):
+        scores = torch.rand(7, b)
+        pooled = matrices.pooled_by_kernels(starts, weights, scores)
+        np.testing.assert_allclose(pooled.numpy(), matrices.pooled(starts, weights, scores).numpy(), atol=1e-6)
 
 
 if __name__ == "__main__":
     torch.manual_seed(0)
     torch.set_num_threads(1)
+    gradient.PROGRAMS = 1
     for exact in (True, False):
         compare_tiles(exact)
     for width in (1, 3):
         compare_products(width)
+        for precision in (torch.float32, torch.float64):
+            compare_descents(width, precision)
+    compare_parts()

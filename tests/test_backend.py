@@ -3,6 +3,7 @@
 import importlib
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from manifind.diffusion.engines import ENGINES, Setting
 from manifind.diffusion.iteration import iterate
 from manifind.diffusion.seeding import Seed, dense
 from manifind.graph import Neighbours, exact_neighbours, normalise
-from manifind.kernels import Backend, Rows, SelfComparing, Solution, System, plain
+from manifind.kernels import Backend, Pool, Pooling, Rows, SelfComparing, Solution, System, plain
 from manifind.kernels.backend import BACKENDS
 from manifind.kernels.cuda import lacking
 from tests import literal
@@ -188,6 +189,20 @@ def test_columns_given_by_their_entries_are_the_same_columns(by: Backend, n: int
     truth = plain.conjugate_gradient(S, dense(seeds, n), 0.9, 15, 1e-6)
     np.testing.assert_allclose(solution.scores, truth.scores, atol=1e-6)
     np.testing.assert_array_equal(solution.iterations, system.solve(dense(seeds, n), 0.9, 15, 1e-6).iterations)
+
+
+def test_images_have_the_pooled_scores_of_their_regions(by: Backend, rng: np.random.Generator) -> None:
+    S = symmetric(40, rng)
+    system = by.system(S)
+    if not isinstance(system, Pooling):
+        pytest.skip("this system leaves pooling to its caller")
+    pool = Pool(np.array([0, 3, 3, 10, 40]), rng.random(40).astype(np.float32))
+    seeds = [Seed(np.array([i, 20 + i], np.int32), np.array([0.5, 1], np.float32)) for i in range(3)]
+    solution = system.solve_images(seeds, pool, 0.9, 15, 1e-6)
+    scores = plain.conjugate_gradient(S, dense(seeds, 40), 0.9, 15, 1e-6).scores
+    for image, (start, end) in enumerate(pairwise(pool.starts.tolist())):
+        expected = pool.weights[start:end] @ scores[start:end]
+        np.testing.assert_allclose(solution.scores[image], expected, atol=1e-6)
 
 
 def test_each_column_stops_by_itself(by: Backend, rng: np.random.Generator) -> None:

@@ -33,7 +33,11 @@ class Layout:
 
     def regions_of(self, places: npt.NDArray[np.integer]) -> IntArray:
         """Return the regions of the images at `places` in `images`, one image after the other."""
-        counts = self.counts[places]
+        counts = self.starts[places + 1] - self.starts[places]
+        if len(counts) and counts.min() == counts.max():
+            first = self.starts[places].astype(np.int32)
+            table: IntArray = first[:, None] + np.arange(counts[0], dtype=np.int32)
+            return table.reshape(-1)
         shift = self.starts[places] - np.concatenate([[0], np.cumsum(counts)[:-1]])
         regions: IntArray = (np.arange(counts.sum()) + np.repeat(shift, counts)).astype(np.int32)
         return regions

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 
 from manifind.diffusion import Seed
 from manifind.errors import InvalidInput
+from manifind.kernels import Pool
 from manifind.layout import Layout
 from manifind.types import FloatArray, IntArray, Vectors
 
@@ -92,11 +93,12 @@ def pooling_weights(
     return POOLINGS[pooling](vectors, layout, lam, memory=memory)
 
 
-def pooling_matrix(weights: FloatArray, layout: Layout) -> sp.csr_array:
-    """Return the (images, regions) matrix P that pools region scores: P f is eq. 13 for every image."""
-    n = len(weights)
-    indices = np.arange(n, dtype=np.int32)
-    return sp.csr_array((weights, indices, layout.starts.astype(np.int32)), shape=(len(layout.images), n))
+def pooled(scores: FloatArray, pool: Pool) -> FloatArray:
+    """Return the scores of images, (images, b), from those of their regions, (regions, b): eq. 13 for every image."""
+    starts, weights = pool
+    columns = np.arange(len(weights), dtype=np.int32)
+    P = sp.csr_array((weights, columns, starts.astype(np.int32)), shape=(len(starts) - 1, len(weights)))
+    return np.asarray(P @ scores)
 
 
 def best_first(scores: npt.NDArray[np.floating], top: int | None) -> npt.NDArray[np.intp]:

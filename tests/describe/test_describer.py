@@ -1,4 +1,5 @@
 import json
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from manifind.describe import (
+    Backbone,
     BackboneSpec,
     Describer,
     OnnxBackbone,
@@ -17,6 +19,7 @@ from manifind.describe import (
     load_describer,
     region_grid,
 )
+from manifind.describe.backbone import available_cores
 from manifind.describe.describer import resized
 from manifind.describe.regions import on_another_map
 from manifind.errors import InvalidInput
@@ -38,7 +41,7 @@ class Averages:
 
 
 @pytest.fixture(scope="module")
-def backbone() -> OnnxBackbone:
+def backbone() -> Backbone:
     return load_backbone(threads=1)
 
 
@@ -57,6 +60,22 @@ def scene(height: int, width: int, seed: int = 0) -> Photo:
         at, radius = rng.random(2), rng.uniform(0.02, 0.2)
         photo[(y - at[0]) ** 2 + ((x - at[1]) * width / height) ** 2 < radius**2] = rng.integers(0, 256, 3)
     return photo
+
+
+def test_photos_described_side_by_side_are_described_the_same() -> None:
+    photos = [scene(200 + 20 * i, 300, seed=i) for i in range(4)]
+    together = load_describer(threads=2, zooms=(1.0, 0.5))
+    alone, threads = together.for_threads()
+    assert alone.fingerprint() == together.fingerprint()
+    assert threads == available_cores()
+    with ThreadPoolExecutor(4) as pool:
+        side_by_side = list(pool.map(alone.describe, photos))
+    for photo, regions in zip(photos, side_by_side, strict=True):
+        expected = together.describe(photo)
+        np.testing.assert_allclose(regions.vectors, expected.vectors, atol=1e-4)
+        np.testing.assert_array_equal(regions.boxes, expected.boxes)
+    own = Describer(Averages())
+    assert own.for_threads() == (own, 1)
 
 
 def test_regions_are_unit_vectors_with_boxes_of_the_photo(describer: Describer) -> None:

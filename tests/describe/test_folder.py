@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from manifind.describe import ahead
-from manifind.describe.ahead import read_ahead
+from manifind.describe.ahead import describe_ahead, read_ahead
 from manifind.describe.folder import Found, Skipped, key_of, key_to_path, list_photos
 from manifind.describe.photos import Photo, content_hash, read_photo
 from manifind.errors import InvalidInput, Unreadable
@@ -379,6 +380,33 @@ class TestReadAhead:
 
         with pytest.raises(ZeroDivisionError):
             list(read_ahead(failing()))
+        assert not reading_threads()
+
+    @pytest.mark.parametrize("threads", [1, 3])
+    def test_descriptions_come_in_order_each_with_its_photo(self, found: list[Found], threads: int) -> None:
+        found[4].path.write_bytes(b"no photo")
+        workers = set[str]()
+
+        def shade(pixels: Any) -> int:
+            workers.add(threading.current_thread().name)
+            time.sleep(0.002 * (int(pixels[0, 0, 0]) % 3))  # some take longer than those after them
+            return int(pixels[0, 0, 0])
+
+        outcomes = list(describe_ahead(found, shade, threads=threads))
+        assert [one for one, _, _ in outcomes] == found
+        assert [made for _, _, made in outcomes] == [None if i == 4 else i for i in range(40)]
+        assert [i for i, (_, photo, _) in enumerate(outcomes) if isinstance(photo, Unreadable)] == [4]
+        assert 1 <= len(workers) <= threads
+        assert not reading_threads()
+
+    def test_what_describing_raises_is_raised_in_its_turn(self, found: list[Found]) -> None:
+        def failing(pixels: Any) -> int:
+            return 1 // (int(pixels[0, 0, 0]) - 7)
+
+        outcomes = describe_ahead(found, failing, threads=2)
+        assert [next(outcomes)[0] for _ in range(7)] == found[:7]
+        with pytest.raises(ZeroDivisionError):
+            next(outcomes)
         assert not reading_threads()
 
     def test_the_options_of_reading_are_passed_on(self, found: list[Found]) -> None:

@@ -1,6 +1,8 @@
 """Photos under an evaluation: sizes and boxes of objects from where they lie."""
 
 import json
+import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +11,17 @@ import pytest
 from click.testing import CliRunner
 from PIL import Image
 
-from manifind import Index, InvalidInput
+from manifind import Index, InvalidInput, Manifold
 from manifind.cli import main
-from manifind.describe import Describer, load_describer
+from manifind.cli.describing import describer_of, settings_of
+from manifind.describe import Describer, load_describer, read_photo
+from manifind.describe.backbone import DEFAULT
 from manifind.evaluate import Protocol, QueryPhoto, Task, average_precision
-from manifind.evaluate.cache import Cache
-from manifind.evaluate.photos import Photos, described_photo
+from manifind.evaluate import command as evaluation
+from manifind.evaluate.cache import Cache, checksum_of_code
+from manifind.evaluate.index_search import IndexSearch
+from manifind.evaluate.photos import Photos, regions_and_whole
+from manifind.index import view
 from tests.index.conftest import index, photos
 from tests.index.small import small_describer, small_photo
 
@@ -72,12 +79,12 @@ def test_a_folder_without_photos_is_refused(tmp_path: Path) -> None:
 def test_the_global_descriptor_of_a_photo_is_whitened_on_its_own() -> None:
     """The regions are those that an index has; the whole is their sum before whitening, then whitened: Sec. 5.1."""
     describer, pixels = small_describer(), small_photo(3)
-    seen = described_photo(describer, pixels)
-    np.testing.assert_allclose(seen.vectors, describer.describe(pixels).vectors, atol=1e-6)
     assert describer.whitening is not None
+    regions, whole = regions_and_whole(describer.unwhitened(pixels), describer.whitening)
+    np.testing.assert_allclose(regions, describer.describe(pixels).vectors, atol=1e-6)
     total = describer.unwhitened(pixels).astype(np.float64).sum(axis=0)
     centred = (total / np.linalg.norm(total) - describer.whitening.mean) @ describer.whitening.project
-    np.testing.assert_allclose(seen.whole, centred / np.linalg.norm(centred), atol=1e-5)
+    np.testing.assert_allclose(whole, centred / np.linalg.norm(centred), atol=1e-5)
 
 
 def test_index_evaluate_and_whiten_take_the_same_words_for_how_photos_are_described(
@@ -103,9 +110,27 @@ def test_index_evaluate_and_whiten_take_the_same_words_for_how_photos_are_descri
     assert made.exit_code == 0, made.output
     settings = Index.open(tmp_path / "m.manifind").describer.settings
     assert (settings["pooling"], list(settings["zooms"])) == ("mac", [1.0, 0.5])
-    learning = run(*asked, "--whiten", "learn")
-    assert learning.exit_code == 2
-    assert "make one with manifind index" in learning.stderr
+
+
+@pytest.mark.parametrize("words", [(), ("--whiten", "shipped", "--scales", "1")])
+def test_a_folder_is_described_as_an_index_of_it_would_be(photos: Path, tmp_path: Path, words: tuple[str, ...]) -> None:
+    """The whitening that is learnt from the photos on the way is the one that an index learns."""
+    truth = tmp_path / "things.csv"
+    truth.write_text("query,positives\nfirst-0.png,first-1.png;first-2.png\n")
+    made = CliRunner().invoke(main, ["index", str(photos), "-o", str(tmp_path / "m.manifind"), *words])
+    assert made.exit_code == 0, made.output
+    asked = evaluation.Request(photos, [truth], methods=["nearest"])
+    given = dict(zip(words[::2], words[1::2], strict=True))
+    scales = given.get("--scales")
+    settings = settings_of(scales=None if scales is None else (float(scales),))
+    found = evaluation.run(asked, partial(describer_of, DEFAULT, given.get("--whiten"), **settings))
+    with Index.open(tmp_path / "m.manifind") as index:
+        names = [one.key for one in index.catalogue.images]
+        regional = found.evaluation.data[0].images.regional
+        assert regional is not None
+        assert found.evaluation.data[0].images.names == tuple(names)
+        similar = np.einsum("ij,ij->i", regional.vectors, np.asarray(index.manifold.vectors_, np.float32))
+        np.testing.assert_allclose(similar, 1, atol=2e-3)
 
 
 # -- an index ----------------------------------------------------------------------------------------------------------
@@ -156,3 +181,63 @@ def test_an_index_is_evaluated_with_the_descriptors_that_it_has(
     assert searched["line_precision"] == pytest.approx(np.mean(precisions))
     assert searched["line_recall"] == pytest.approx(np.mean(recalls))
     assert "line_precision" not in diffused
+
+
+def test_a_truth_may_name_the_copy_of_a_photo(photos: Path, tmp_path: Path) -> None:
+    """An index keeps one of identical files; a ground truth knows the other."""
+    folder = tmp_path / "photos"
+    shutil.copytree(photos, folder)
+    shutil.copy(folder / "first-1.png", folder / "z-copy.png")
+    made = Index.create(tmp_path / "m.manifind", folder, whiten="shipped", zooms=(1.0,), k=20, query_k=20, alpha=0.99)
+    assert made.catalogue.photo_of("z-copy.png") == made.catalogue.of_key("first-1.png")
+    truths = {"copy": "z-copy.png;first-2.png", "photo": "first-1.png;first-2.png"}
+    found = []
+    for name, positives in truths.items():
+        (tmp_path / f"{name}.csv").write_text(f"query,positives\nfirst-0.png,{positives}\n")
+        words = [made.path, "--truth", tmp_path / f"{name}.csv", "--method", "index", "--no-cache", "--json"]
+        result = CliRunner().invoke(main, ["evaluate", *map(str, words)], catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+        found.append(json.loads(result.stdout)["results"][0]["average_precisions"])
+    assert found[0] == found[1]
+
+
+def test_photos_that_a_protocol_leaves_out_are_left_out_of_the_index(index: Index, photos: Path) -> None:
+    """A search then finds what an index of the other photos would find with the same descriptors."""
+    keys = [one.key for one in index.catalogue.images]
+    kept = [number for number, key in enumerate(keys) if key not in ("first-0.png", "more/none-2.png")]
+    names = [keys[number] for number in reversed(kept)]
+    image_of = np.repeat(np.arange(len(keys)), index.manifold.layout_.counts)
+    rows = np.isin(image_of, kept)
+    alone = Manifold(**index.manifold.get_params()).fit(index.manifold.vectors_[rows], image_of[rows])
+    box = (20.0, 30.0, 148.0, 158.0)
+    seen = view(index.describer, read_photo(photos / "first-0.png").pixels, box)
+    expected = alone.search(seen.vectors)
+    (found,) = IndexSearch().fit(index, names).search_many([(photos / "first-0.png", box)])
+    np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-4, atol=1e-7)
+    assert [names[i] for i in found.images] == [keys[i] for i in expected.images]
+    assert found.likely is not None
+
+
+def test_an_index_is_diffused_on_with_its_own_parameters(index: Index, tmp_path: Path) -> None:
+    truth = tmp_path / "things.csv"
+    truth.write_text("query,positives\nfirst-0.png,first-1.png;first-2.png\n")
+    words = [index.path, "--truth", truth, "--method", "regional-diffusion", "--no-cache", "--json"]
+    found = json.loads(CliRunner().invoke(main, ["evaluate", *map(str, words)], catch_exceptions=False).stdout)
+    parameters = found["results"][0]["parameters"]
+    assert (parameters["k"], parameters["query_k"], parameters["alpha"]) == (20, 20, 0.99)
+
+
+def test_what_is_kept_is_known_by_the_code_that_made_it(tmp_path: Path) -> None:
+    """One letter of one module is another code; a file beside the rooms is not."""
+    (tmp_path / "room").mkdir()
+    (tmp_path / "room" / "one.py").write_text("a = 1\n")
+    (tmp_path / "two.py").write_text("b = 1\n")
+    rooms = ("room", "two.py")
+    checksum_of_code.cache_clear()
+    before = checksum_of_code(*rooms, root=tmp_path)
+    for change, differs in (("three.py", False), ("room/notes.txt", False), ("two.py", True), ("room/one.py", True)):
+        (tmp_path / change).write_text("b = 2\n")
+        checksum_of_code.cache_clear()
+        after = checksum_of_code(*rooms, root=tmp_path)
+        assert (after != before) is differs
+        before = after

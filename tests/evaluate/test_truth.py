@@ -395,6 +395,37 @@ def test_a_photo_of_the_same_name_in_another_folder_is_not_the_querys_own(tmp_pa
     assert listed(read_truth(path, NAMES), 0, 0) == ([1], [])
 
 
+COPIES = {"more/twin.jpg": "jpg/photo_1.jpg", "self.jpg": "jpg/photo_0.jpg", "x/photo_1.jpg": "jpg/photo_1.jpg"}
+
+
+def test_a_copy_stands_for_the_photo_that_it_is_a_copy_of(tmp_path: Path) -> None:
+    """A copy of a positive is no second one to find, and a copy of the query's photo is that photo."""
+    query = {"image": "self", "positives": ["twin", "photo_1.jpg", "photo_2"], "junk": ["photo_3"]}
+    protocol = read_truth(own(tmp_path, query), NAMES, copies=COPIES)
+    assert protocol.images == tuple(NAMES)
+    assert protocol.queries[0].image == "jpg/photo_0.jpg"
+    assert listed(protocol, 0, 0) == ([1, 2], [0, 3])
+    with pytest.raises(InvalidInput, match="not in the collection: twin"):
+        read_truth(own(tmp_path, query), NAMES)
+
+
+def test_the_querys_own_copy_is_nothing_to_find(tmp_path: Path) -> None:
+    path = own(tmp_path, {"image": "photo_0", "positives": ["self", "twin"]})
+    assert listed(read_truth(path, NAMES, copies=COPIES), 0, 0) == ([1], [0])
+    with pytest.raises(InvalidInput, match="no positive for query photo_0"):
+        read_truth(own(tmp_path, {"image": "photo_0", "positives": ["self"]}), NAMES, copies=COPIES)
+
+
+def test_a_truth_that_lists_its_images_has_each_once_whatever_copies_it_lists(tmp_path: Path) -> None:
+    images = ["photo_2", "twin", "photo_1", "photo_4"]
+    positives = [{"image": "photo_1", "box": [0, 0, 64, 48], "photo": [640, 480]}]
+    path = own(tmp_path, {"image": "photo_0", "positives": positives, "junk": ["photo_4"]}, images=images)
+    protocol = read_truth(path, NAMES, copies=COPIES)
+    assert protocol.images == ("photo_2", "jpg/photo_1.jpg", "photo_4")
+    assert listed(protocol, 0, 0) == ([1], [2])
+    np.testing.assert_allclose(protocol.relative_sizes(0, [1]), [0.01])
+
+
 def test_sizes_of_objects_are_parts_of_their_photos(tmp_path: Path) -> None:
     positives = [{"image": "photo_1", "box": [0, 0, 64, 48], "photo": [640, 480]}, "photo_2"]
     protocol = read_truth(own(tmp_path, {"image": "photo_0", "positives": positives}), NAMES)

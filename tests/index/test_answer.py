@@ -88,7 +88,7 @@ def test_photos_that_are_left_out_do_not_count(index: Index, photos: Path) -> No
 
 
 def test_one_box_is_drawn_round_the_regions(index: Index, photos: Path) -> None:
-    for hit in index.search(photos / "first-0.png", THING, top=4):
+    for hit in index.search(photos / "first-0.png", THING, top=4, verify=0):
         assert hit.box == hit.search.where(hit.image)
         assert (hit.verified, hit.outline, hit.inliers) == (None, None, None)
     assert index.search("first-0.png", method="match")[0].box is None
@@ -110,7 +110,7 @@ def test_data_and_table_say_the_same(index: Index, photos: Path) -> None:
 def test_what_a_method_does_not_know_is_empty_in_the_table(index: Index) -> None:
     hit = index.search("first-0.png", method="plain")[0]
     _, row = table_rows([hit_data(hit)])
-    assert row[3:] == [""] * 8
+    assert row[3:] == [""] * 10
     region = RegionShare((0, 0, 1, 1), 0.5)
     told = {**hit_data(hit), "verified": False, "regions": [{"box": region.box, "share": region.share}]}
     _, row = table_rows([told])

@@ -38,6 +38,7 @@ def test_index_makes_and_then_brings_up_to_date(photos: Path, tmp_path: Path) ->
         "moved": 0,
         "removed": 1,
         "skipped": 1,
+        "unreadable": [],
     }
     assert run("index", folder, "-k", 30).exit_code == 2
     assert run("index", photos, "-o", tmp_path / "copy.manifind").exit_code == 2
@@ -55,8 +56,8 @@ def test_search_prints_json_and_csv(index: Index, photos: Path) -> None:
     assert printed["method"] == "regional"
     assert printed["query"]["box"] == [20, 30, 148, 158]
     assert [result["rank"] for result in printed["results"]] == [1, 2, 3, 4]
-    hit = {"rank", "key", "score", "box", "likely", "verified", "outline", "inliers", "also_at", "regions"}
-    assert set(printed["results"][0]) == hit
+    found = {"rank", "key", "score", "box", "likely", "also_at", "regions"}
+    assert set(printed["results"][0]) == found | {"verified", "outline", "inliers", "others", "refined"}
     assert [one["likely"] for one in printed["results"]] == [place < printed["likely"] for place in range(4)]
     assert set(printed["results"][0]["regions"][0]) == {"box", "share"}
     text = run("search", index.path, photos / "first-0.png", "--box", BOX, "--top", 4, "--csv").stdout
@@ -81,16 +82,79 @@ def test_search_writes_a_page_that_needs_nothing_else(index: Index, photos: Path
     assert not re.search(r"(src|href)=\"(?!data:)", text)
 
 
+def test_verified_photos_say_so_in_every_shape(index: Index, photos: Path, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    words = ("search", index.path, photos / "first-0.png", "--box", BOX, "--verify", 12)
+    shown = run(*words, "--html", page).stdout.splitlines()
+    told = json.loads(run(*words, "--json").stdout)
+    rows = list(csv.DictReader(io.StringIO(run(*words, "--csv").stdout)))
+    sure = [one for one in told["results"] if one["verified"]]
+    assert sorted(one["key"] for one in sure) == [f"first-{i}.png" for i in range(4)]
+    assert "verified" in shown[0]
+    assert [line.split()[4] for line in shown[1:] if "points" in line] == ["points"] * 4
+    (rule,) = [at for at, line in enumerate(shown) if line.startswith("──")]
+    assert rule == 1 + told["likely"]
+    for one, row in zip(told["results"], rows, strict=True):
+        corners = [[float(part) for part in corner.split(",")] for corner in row["outline"].split()]
+        assert corners == (one["outline"] or [])
+        assert row["verified"] == ("yes" if one["verified"] else "no")
+        assert row["inliers"] == str(one["inliers"] or "")
+    text = page.read_text()
+    assert text.count("<polygon") == 4
+    assert text.count("class=verified") == 4
+    assert text.count('class="doubtful"') == len(told["results"]) - told["likely"]
+    assert text.index('class="line"') < text.index('class="doubtful"')
+
+
+def test_geometry_is_left_out_where_it_is_not_wanted(index: Index, photos: Path) -> None:
+    words = ("search", index.path, photos / "first-0.png", "--box", BOX, "--no-verify")
+    assert {one["verified"] for one in json.loads(run(*words, "--json").stdout)["results"]} == {None}
+    assert "verified" not in run(*words).stdout
+    assert run(*words, "--verify", 5).exit_code == 2
+
+
 def test_explain_shows_the_chain(index: Index, photos: Path, tmp_path: Path) -> None:
     words = ("explain", index.path, photos / "first-0.png", "first-3.png", "--box", BOX)
     shown = run(*words, "--html", tmp_path / "why.html")
     assert shown.exit_code == 0
     assert "first-3.png" in shown.stdout
     assert "→" in shown.stdout
-    links = json.loads(run(*words, "--json").stdout)["links"]
+    told = json.loads(run(*words, "--json").stdout)
+    links, geometry = told["links"], told["geometry"]
     assert links[0]["from"]["key"] is None
     assert links[-1]["to"]["key"] == "first-3.png"
-    assert (tmp_path / "why.html").read_text().count("<figure") == len(links) + 1
+    page = (tmp_path / "why.html").read_text()
+    assert page.count("<figure") == len(links) + 1
+    assert geometry["verified"]
+    assert f"{geometry['inliers']} points of the query match" in shown.stdout
+    assert page.count("<line ") == len(geometry["points"]) >= geometry["inliers"] >= 6
+    # The thing is pasted at (20, 30) in the one and at (170, 90) in the other.
+    for x, y, u, v in geometry["points"]:
+        assert (u - x, v - y) == (pytest.approx(150, abs=4), pytest.approx(60, abs=4))
+    bare = json.loads(run(*words, "--no-verify", "--json").stdout)
+    assert bare["geometry"] is None
+    assert {link["verified"] for link in bare["links"]} == {None}
+    assert [link["similarity"] for link in bare["links"]] == [link["similarity"] for link in links]
+
+
+def test_verified_photos_teach_the_query_where_that_is_asked(index: Index, photos: Path, tmp_path: Path) -> None:
+    words = ("search", index.path, photos / "first-0.png", "--box", BOX, "--verify", 12, "--json")
+    once, again, plain = (json.loads(run(*words, *more).stdout) for more in ((), ("--refine",), ("--no-refine",)))
+    assert once["results"] == plain["results"]
+    assert [one["score"] for one in again["results"]] != [one["score"] for one in once["results"]]
+    assert {one["key"] for one in again["results"][:4]} == {f"first-{i}.png" for i in range(4)}
+    (tmp_path / "many.csv").write_text("photo,box,name\nfirst-0.png,,a\n")
+    many = run("search", index.path, "--queries", tmp_path / "many.csv", "--refine")
+    assert many.exit_code == 2
+    assert "one query" in many.stderr
+
+
+def test_explain_says_where_no_map_leads(index: Index, photos: Path, tmp_path: Path) -> None:
+    page = tmp_path / "why.html"
+    shown = run("explain", index.path, photos / "first-0.png", "second-1.png", "--box", BOX, "--html", page)
+    assert "reached by likeness alone" in shown.stdout
+    assert "reached by likeness alone" in page.read_text()
+    assert "⇢" in shown.stdout
 
 
 def test_info_prints_counts(index: Index) -> None:
@@ -113,7 +177,7 @@ def test_info_prints_counts(index: Index) -> None:
         (("search", "{index}", "first-0.png", "--html", "nowhere/page.html"), 2, "name of a file"),
         (("search", "{index}", "first-0.png", "--html", "{photos}"), 2, "name of a file"),
         (("whiten", "{photos}/first-0.png", "-o", "x.npz"), 2, "not a list of pairs"),
-        (("info", "{photos}"), 3, "manifest.json"),
+        (("info", "{photos}"), 2, "is a folder of photos"),
     ],
 )
 def test_an_error_is_a_sentence_and_an_exit_code(
@@ -159,19 +223,28 @@ def test_nothing_found_has_its_own_exit_code(index: Index, monkeypatch: pytest.M
     monkeypatch.setattr(Index, "search", lambda *_, **__: Answer(real, left_out=range(len(index))))
     result = run("search", index.path, "first-0.png")
     assert result.exit_code == 1
-    assert "nothing found" in result.stderr
+    assert "nothing matches" in result.stderr
+    assert result.stdout == ""
 
 
-def test_photos_that_are_merely_the_nearest_have_it_too(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_photos_that_are_merely_the_nearest_have_it_too(
+    index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = tmp_path / "report.html"
     monkeypatch.setattr(sys.modules["manifind.index.evidence"], "chance_similarity", lambda _: 1.01)
     monkeypatch.setattr(Index, "find", lambda *_: None)  # nor is the query's own photo among them
-    result = run("search", index.path, "first-0.png")
+    result = run("search", index.path, "first-0.png", "--no-verify")
     assert result.exit_code == 1
-    assert "nothing likely" in result.stderr
+    assert "nothing matches" in result.stderr
+    assert "merely the nearest" in result.stdout.splitlines()[1]
     assert "first-0.png" in result.stdout
-    shown = run("search", index.path, "first-0.png", "--json")
+    shown = run("search", index.path, "first-0.png", "--no-verify", "--json")
     assert shown.exit_code == 1
-    assert json.loads(shown.stdout)["likely"] == 0
+    told = json.loads(shown.stdout)
+    assert (told["likely"], told["results"]) == (0, [])
+    assert run("search", index.path, "first-0.png", "--no-verify", "--csv").stdout.count("\n") == 1
+    assert run("search", index.path, "first-0.png", "--no-verify", "--html", page).exit_code == 1
+    assert "Nothing in this collection matches" in page.read_text()
 
 
 def test_explain_takes_the_paths_that_search_takes(index: Index, photos: Path, tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """The chain that carries most, against trying all of them."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -7,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manifind.diffusion import Seed
-from manifind.index import explain
-from manifind.index.explain import best_path
+from manifind.errors import Unreadable
+from manifind.index import Index, MatchingPoints, explain
+from manifind.index.explain import Chain, Link, Place, best_path, confirmed
 
 
 def all_pairs(S: np.ndarray, alpha: float) -> np.ndarray:
@@ -54,3 +57,36 @@ def test_a_seed_without_weight_leads_nowhere() -> None:
     assert (
         best_path(sp.csr_array((3, 3), dtype=np.float32), 0.9, nothing, np.zeros(3, np.float32), np.array([1])) is None
     )
+
+
+def test_links_from_photo_to_photo_are_confirmed_by_their_points() -> None:
+    query, first, second = Place(None, (0, 0, 9, 9)), Place("a.png", (0, 0, 9, 9)), Place("a.png", (5, 5, 9, 9))
+    links = [
+        Link(query, first, 0.6, 1.0),
+        Link(first, second, 0.9, 0.1),
+        Link(second, Place("b.png", first.box), 0.4, 0.1),
+    ]
+    none = np.empty((0, 2), np.float32)
+    answers = {
+        ("a.png", 9): MatchingPoints(True, none, none, np.eye(3), 12),
+        ("b.png", 9): MatchingPoints(False, none, none, None, 0),
+    }
+    chain = confirmed(Chain("b.png", tuple(links)), lambda link: answers[str(link.target.key), int(link.source.box[2])])
+    assert [(link.verified, link.inliers) for link in chain.links] == [(True, 12), (None, None), (False, None)]
+    assert confirmed(Chain("b.png", tuple(links)), lambda _: None).links == tuple(links)
+
+
+def test_geometry_confirms_a_chain_and_passes_over_photos_that_are_gone(
+    index: Index, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    box = (20.0, 30.0, 148.0, 158.0)
+    hit = next(one for one in index.search(photos / "first-0.png", box, top=None) if one.key == "first-3.png")
+    chain = index.explain(hit)
+    seen = index.confirm(chain, photos / "first-0.png", box)
+    assert all(link.verified for link in seen.links if not link.within)
+
+    def gone(_: Index, key: str) -> None:
+        raise Unreadable("no such file", key)
+
+    monkeypatch.setattr(Index, "photo", gone)
+    assert index.confirm(chain, photos / "first-0.png", box) == chain

@@ -206,7 +206,7 @@ def test_why_shows_the_query_the_result_and_the_chain(page: Page, repository: Pa
     dialog = page.get_by_role("dialog")
     expect(dialog.get_by_role("heading", name="first-3.png")).to_be_visible()
     expect(dialog.locator(".beside figure")).to_have_count(2)
-    expect(dialog.locator(".heat")).to_be_visible()
+    expect(dialog.locator(".heat")).to_be_hidden()  # until it is asked for
     stops = dialog.locator(".stop")
     expect(stops.first).to_contain_text("The query")
     expect(stops.last).to_contain_text("first-3.png")
@@ -215,8 +215,8 @@ def test_why_shows_the_query_the_result_and_the_chain(page: Page, repository: Pa
     assert "why=first-3.png" in page.url
     page.wait_for_function("() => [...document.querySelectorAll('dialog img')].every((one) => one.complete)")
     kept(page, "why", repository)
-    dialog.get_by_label("Show what each part contributes").uncheck()
-    expect(dialog.locator(".heat")).to_be_hidden()
+    dialog.get_by_label("Show what each part contributes").check()
+    expect(dialog.locator(".heat")).to_be_visible()
     key = dialog.locator("h2").inner_text()
     page.keyboard.press("ArrowRight")
     expect(dialog.locator("h2")).not_to_have_text(key)

@@ -17,21 +17,20 @@ class HelloNeighbor(NearestImages):
     """Put the images that are reciprocal neighbours of the query first; rank them and the others each their own way.
 
     Qin, Gammeter, Bossard, Quack, Van Gool: Hello Neighbor: Accurate Object Retrieval with k-Reciprocal Nearest
-    Neighbors (CVPR 2011). Two images are k-reciprocal neighbours if each is among the k nearest of the other. The close
-    set is made of the query's, and of those of each of them that agrees with it: half or more of the member's own, and
-    the member itself, are the query's too. All other images are the far set, which comes after it. The publication
-    ranks the two parts by different measures, for two reasons: large distances say little in many dimensions, and
-    images lie denser in some places than in others. Most is off line: the lists of the images among each other.
+    Neighbors (CVPR 2011). The publication's are these ideas: two images are k-reciprocal neighbours if each is among
+    the k nearest of the other; they divide the list into a close set and a far set; the two are ranked by different
+    measures, because large distances say little in many dimensions and because images lie denser in some places than in
+    others; and most of the work is off line, the lists of the images among each other.
 
-    Built here for unit vectors, where the publication speaks of bags of words: the close set is ranked by the mean
-    similarity to the query and to the close set, so that one image in a dense place does not decide. The far set is
-    ranked by the largest similarity to the query or to any image of the close set: of all distances to them the
-    shortest says most. The query enters the list of an image that it resembles more than the last there does.
-
-    Not built: the formulas of the publication's own measures, which were not at hand, so that figures are not those of
-    its authors' program; and chains of neighbours. Only the query's own reciprocal neighbours bring theirs: where those
-    who were brought may bring more, the set was seen to run through half the collection (1,929 of Oxford5k's 5,063
-    photos, for k = 10).
+    The publication's formulas could not be had, so that these are our own, and figures are not those of its authors'
+    program. (1) The close set is made of the query's k-reciprocal neighbours, and of those of each member of which half
+    or more, the member itself counted, are the query's too. (2) It is ranked by the mean similarity to the query and to
+    the close set, so that one image in a dense place does not decide. (3) The far set, all other images, comes after it
+    and is ranked by the largest similarity to the query or to any image of the close set: of all distances to them the
+    shortest says most. (4) Similarities are those of unit vectors, where the publication has bags of words. (5) The
+    query enters the list of an image that it resembles more than the last there does. (6) Only the query's own
+    reciprocal neighbours bring theirs: where those who were brought may bring more, the set was seen to run through
+    half the collection (1,929 of Oxford5k's 5,063 photos, for k = 10).
 
     Parameters
     ----------

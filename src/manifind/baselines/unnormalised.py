@@ -7,9 +7,9 @@ import numpy as np
 from manifind.baselines.diffusion import RegionalDiffusion
 from manifind.baselines.scorer import Asked, Collection
 from manifind.diffusion import dense
-from manifind.kernels import backend
+from manifind.kernels import Pool, backend
 from manifind.manifold import Manifold
-from manifind.ranking import Ranking, best_first, pooling_matrix
+from manifind.ranking import Ranking, best_first, pooled
 from manifind.types import FloatArray
 
 SOLVED = np.float32(1e-13)
@@ -47,11 +47,11 @@ class UnnormalisedDiffusion(RegionalDiffusion):
 
         f = roots * _conjugate_gradient(system, roots * right, steps)
         residuals = _ratio(np.linalg.norm(right - f + alpha * self._multiply(f), axis=0), np.linalg.norm(right, axis=0))
-        pooled = np.asarray(pooling_matrix(manifold.weights_, manifold.layout_) @ f)
-        orders = [best_first(scores, top) for scores in pooled.T]
+        of_images = pooled(f, Pool(manifold.layout_.starts, manifold.weights_))
+        orders = [best_first(scores, top) for scores in of_images.T]
         return [
             Ranking(manifold.layout_.images[order], scores[order], iterations=steps, residual=float(residual))
-            for order, scores, residual in zip(orders, pooled.T, residuals, strict=True)
+            for order, scores, residual in zip(orders, of_images.T, residuals, strict=True)
         ]
 
 

@@ -8,6 +8,7 @@ import click
 
 from manifind.cli.terminal import CHECK_FAILED, out, plain_errors, progress_bars
 from manifind.index.check import check as check_index
+from manifind.index.unfinished import check_finished
 from manifind.pages.text import visible
 
 
@@ -18,6 +19,7 @@ from manifind.pages.text import visible
 def check(debug: bool, index_path: Path, as_json: bool) -> None:
     """Verify every checksum of INDEX and everything that must hold of it; say what would repair what is wrong."""
     with plain_errors(debug):
+        check_finished(index_path)
         with progress_bars(hidden=as_json) as progress:
             problems = check_index(index_path, progress)
         if as_json:

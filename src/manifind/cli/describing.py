@@ -1,13 +1,15 @@
 """The options by which a command says how photos are described; the same words mean the same in every command."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from manifind.describe import POOLINGS, Describer, Whitening, load_describer
-from manifind.errors import InvalidInput
+from manifind.describe import POOLINGS, Describer
+from manifind.describe.backbone import DEFAULT
+from manifind.index.describing import described_by
+from manifind.index.parameters import RECIPES
+from manifind.index.recipe import Learning
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -29,12 +31,12 @@ class ScalesType(click.ParamType[tuple[float, ...]]):
 
 SCALES = ScalesType()
 OPTIONS = (
-    click.option("--backbone", default="mobilenet_v2", show_default=True, help="The network that describes photos."),
+    click.option("--backbone", default=DEFAULT, show_default=True, help="The network that describes photos."),
     click.option("--pooling", type=click.Choice(list(POOLINGS)), help="How a photo's regions are pooled."),
     click.option("--scales", type=SCALES, help="Parts of its size at which a photo is seen: 1,0.71,0.5, say."),
     click.option("--long-side", type=click.IntRange(min=1), help="Pixels of a photo's longer side as it is seen."),
 )
-WHITEN = click.option("--whiten", default="shipped", show_default=True, help="shipped, none, or a file of `whiten`.")
+WHITEN = click.option("--whiten", help="auto (the default), learn, shipped, none, or a file of `whiten`.")
 
 
 def describing(command: Command) -> Command:
@@ -52,10 +54,13 @@ def settings_of(
     return {name: value for name, value in given.items() if value is not None}
 
 
-def describer_of(backbone: str, whiten: str, **settings: Any) -> Describer:
-    """Return a describer as the options say; a whitening is learnt by an index, not here."""
-    if whiten == "shipped":
-        return load_describer(backbone, **settings)
-    if whiten in ("learn", "auto"):
-        raise InvalidInput(f"--whiten {whiten} is for an index; make one with manifind index, and evaluate that.")
-    return load_describer(backbone, whitening=None if whiten == "none" else Whitening.load(Path(whiten)), **settings)
+def describer_of(
+    backbone: str, whiten: str | None, recipe: str | None = None, **settings: Any
+) -> tuple[Describer, Learning | None]:
+    """Return a describer as an index would take it by the same words, and how it learns its whitening if it must."""
+    preset = RECIPES[recipe or "default"]
+    given = {name: settings.get(name, preset[name]) for name in ("zooms", "pooling")}
+    made, _, learning = described_by(
+        backbone, whiten=whiten or preset["whiten"], **given, long_side=settings.get("long_side")
+    )
+    return made, learning

@@ -1,5 +1,6 @@
 """`manifind evaluate`."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,7 @@ def evaluate(
     debug: bool,
     /,
     backbone: str,
-    whiten: str,
+    whiten: str | None,
     pooling: str | None,
     scales: tuple[float, ...] | None,
     long_side: int | None,
@@ -100,9 +101,10 @@ def evaluate(
     """Measure methods on COLLECTION: an index, a folder of photos, or descriptors."""
     with plain_errors(debug, "interrupted; what was measured is kept, and the same command goes on from there."):
         wanted = evaluation.Request(**asked, cache=None if no_cache else cache or usual_folder())
-        settings = settings_of(pooling or wanted.pooling, scales, long_side)
+        settings = settings_of(pooling, scales, long_side)
         with progress_bars(hidden=as_json_ or as_csv_) as progress:
-            answer = evaluation.run(wanted, lambda: describer_of(backbone, whiten, **settings), progress, err.print)
+            describer = partial(describer_of, backbone, whiten, wanted.recipe, **settings)
+            answer = evaluation.run(wanted, describer, progress, err.print)
         if html is not None:
             write_page(html, answer.page())
         for file in [] if output is None else answer.write(output):

@@ -6,29 +6,35 @@ from pathlib import Path
 
 import click
 
-from manifind.cli.parameters import BOX
+from manifind.cli.parameters import BOX, INDEX
 from manifind.cli.terminal import NOTHING_FOUND, err, out, plain_errors, shown_box, write_page
-from manifind.errors import InvalidInput
-from manifind.index import Chain, Hit, Index
-from manifind.pages.answers import links_data
-from manifind.pages.search import chain_page, steps
+from manifind.errors import InvalidInput, MissingExtra, Unreadable
+from manifind.index import Chain, Hit, Index, MatchingPoints
+from manifind.pages.answers import link_words, links_data, points_data, strength
+from manifind.pages.search import chain_page, geometry_words, steps
 from manifind.pages.text import visible
 
 
 @click.command()
-@click.argument("index_path", metavar="INDEX", type=click.Path(path_type=Path))
+@click.argument("index_path", metavar="INDEX", type=INDEX)
 @click.argument("image", type=click.Path())
 @click.argument("result")
 @click.option("--box", type=BOX, help="The part of IMAGE that was looked for.")
+@click.option(
+    "--verify/--no-verify",
+    default=True,
+    help="Ask geometry which photos of the chain it joins, and which points of IMAGE and RESULT match.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--html", type=click.Path(path_type=Path), help="Write a page with the pictures as well.")
 @click.pass_obj
 def explain(
     debug: bool,
-    index_path: Path,
+    index_path: Path | str,
     image: str,
     result: str,
     box: tuple[float, ...] | None,
+    verify: bool,
     as_json: bool,
     html: Path | None,
 ) -> None:
@@ -37,7 +43,7 @@ def explain(
         opened = Index.open(index_path)
         wanted = opened.find(result)
         if wanted is None:
-            raise InvalidInput(f"{result!r} is not a photo of {index_path}; give a key that `search` prints.")
+            raise InvalidInput(f"{result!r} is not a photo of {opened.where}; give a key that `search` prints.")
         hit = opened.search(image, box, top=None).of_image(wanted.number)
         if hit is None:
             err.print(
@@ -45,14 +51,19 @@ def explain(
                 "closely."
             )
             sys.exit(NOTHING_FOUND)
-        chain = opened.explain(hit)
+        chain, points = opened.explain(hit), None
+        if verify:
+            chain, points = opened.confirm(chain, image, box), _points(opened, image, box, hit.key)
         if html is not None:
-            write_page(html, chain_page(opened, image, box, hit, chain))
+            write_page(html, chain_page(opened, image, box, hit, chain, points))
         if as_json:
             found = {"key": hit.key, "rank": hit.rank, "score": hit.score, "links": links_data(chain)}
-            click.echo(json.dumps(found, indent=2))
+            geometry = None if points is None else points_data(points)
+            click.echo(json.dumps({**found, "geometry": geometry}, indent=2))
         else:
             show_chain(hit, chain)
+            if points is not None:
+                out.print(geometry_words(points))
         if not chain.links:
             sys.exit(NOTHING_FOUND)
 
@@ -67,4 +78,14 @@ def show_chain(hit: Hit, chain: Chain) -> None:
     out.print(f"  query {shown_box(chain.links[0].source.box)}")
     for link in chain.links:
         target = visible(link.target.key or "")
-        out.print(f"  → {target} {shown_box(link.target.box)}, similarity {link.similarity:.2f}", highlight=False)
+        arrow = {"strong": "⇒", "weak": "⇢", "": "→"}[strength(link)]
+        out.print(f"  {arrow} {target} {shown_box(link.target.box)}, {link_words(link)}", highlight=False)
+
+
+def _points(index: Index, image: str, box: tuple[float, ...] | None, key: str) -> MatchingPoints | None:
+    """Return the points that match in the query and the result; None, and a sentence, where they cannot be had."""
+    try:
+        return index.matching_points(image, index.photo(key).pixels, box)
+    except (Unreadable, MissingExtra) as error:
+        err.print(f"without geometry: {error}")
+        return None

@@ -14,6 +14,8 @@ from manifind.errors import InvalidInput
 from manifind.graph import AUTO, GRAPHS
 from manifind.index import Index
 from manifind.index.parameters import RECIPES
+from manifind.index.unfinished import index_of
+from manifind.pages.text import visible
 
 
 @click.command()
@@ -28,8 +30,10 @@ from manifind.index.parameters import RECIPES
 @click.option("-k", type=click.IntRange(min=1), help="Neighbours of each region in the graph; by the number of photos.")
 @click.option("--graph", type=click.Choice([AUTO, *GRAPHS]), help="How to find neighbours; auto by default.")
 @click.option("--means", type=click.IntRange(min=1), help="Keep only so many means of a photo's regions; 5, say.")
+@click.option("--no-geometry", is_flag=True, help="Keep no local features, by which results are verified.")
 @click.option("--memory", type=BYTES, help="Memory that the build may take.")
 @DEVICE
+@click.option("--scheduler", metavar="ADDRESS", help="Let Dask's workers do the work, tcp://host:8786 say.")
 @click.option("--relearn", is_flag=True, help="Learn the whitening again, and describe all photos with it.")
 @click.option("--repair", is_flag=True, help="Rebuild what is damaged from what is whole.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -47,8 +51,10 @@ def index(
     k: int | None,
     graph: str | None,
     means: int | None,
+    no_geometry: bool,
     memory: int | None,
     device: str,
+    scheduler: str | None,
     relearn: bool,
     repair: bool,
     as_json: bool,
@@ -56,7 +62,7 @@ def index(
     """Make an index of the folder PHOTOS, or bring it up to date."""
     with plain_errors(debug):
         folder = photos.resolve()
-        target = output or folder.with_name(f"{folder.name}.manifind")
+        target = output or index_of(folder)
         given: dict[str, Any] = {
             "backbone": backbone,
             "recipe": recipe,
@@ -65,13 +71,14 @@ def index(
             "zooms": scales,
             "long_side": long_side,
         }
-        given |= {"k": k, "graph": graph, "means": means}
+        given |= {"k": k, "graph": graph, "means": means, "geometry": False if no_geometry else None}
         settled: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-        changes: dict[str, int] | None = None
+        changes: dict[str, Any] | None = None
         done: str | None = None
         with progress_bars(hidden=as_json) as progress:
             announce = None if as_json else lambda expected: err.print(str(expected))
             options: dict[str, Any] = {"memory": memory, "progress": progress, "announce": announce}
+            options["client"] = scheduler
             if repair:
                 done = Index.repair(target, folder, memory=memory, progress=progress)
             if not (target / "manifest.json").exists():
@@ -100,6 +107,15 @@ def index(
         if done:
             out.print(done)
         if changes:
-            out.print(", ".join(f"{count} {what}" for what, count in changes.items()))
+            out.print(", ".join(f"{count} {what}" for what, count in changes.items() if what != "unreadable"))
+            show_unreadable(changes["unreadable"])
         show_skipped(facts["skipped"])
         out.print(target)
+
+
+def show_unreadable(keys: tuple[str, ...]) -> None:
+    """Print the photos that could be read before and cannot be now, the first few."""
+    if keys:
+        more = f", and {len(keys) - 10} more" if len(keys) > 10 else ""
+        shown = ", ".join(visible(key) for key in keys[:10])
+        out.print(f"{len(keys)} could be read before and cannot be now: {shown}{more}")

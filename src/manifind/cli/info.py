@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from manifind import kernels
+from manifind.cli.parameters import INDEX
 from manifind.cli.terminal import out, plain_errors, show_skipped
 from manifind.errors import InvalidInput
 from manifind.index import Index
@@ -16,11 +17,11 @@ from manifind.version import VERSION
 
 
 @click.command()
-@click.argument("index_path", metavar="INDEX", type=click.Path(path_type=Path), required=False)
+@click.argument("index_path", metavar="INDEX", type=INDEX, required=False)
 @click.option("--system", "of_system", is_flag=True, help="Show what manifind itself runs on instead.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
-def info(debug: bool, index_path: Path | None, of_system: bool, as_json: bool) -> None:
+def info(debug: bool, index_path: Path | str | None, of_system: bool, as_json: bool) -> None:
     """Show what is in INDEX and how healthy its graph is."""
     with plain_errors(debug):
         if of_system:
@@ -51,7 +52,7 @@ def show_info(facts: dict[str, Any]) -> None:
     parts = ", ".join(f"{name} {size(count)}" for name, count in facts["bytes_by_part"].items())
     rows = {
         "index": facts["path"],
-        "photos in": facts["photos_folder"],
+        "photos in": facts["photos_folder"] + ("" if facts["photos_folder_is_there"] else " (not there now)"),
         "generation": f"{facts['generation']}, made by {facts['made_by']}",
         "photos": f"{facts['photos']:,}",
         "regions": f"{facts['regions']:,}" + (f", {facts['means']} means a photo" if facts["means"] else ""),
@@ -69,4 +70,9 @@ def show_info(facts: dict[str, Any]) -> None:
         facts["chosen"]["words"],
     ):
         out.print(f"- {sentence}")
+    if not facts["photos_folder_is_there"]:
+        out.print(
+            "- The folder of the photos is not there: searches still rank, but show no photo. Is its disk connected? "
+            "If the folder was moved, manifind index NEW_FOLDER -o INDEX follows it."
+        )
     show_skipped(facts["skipped"])

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import click
 
-from manifind.cli.parameters import DEVICE
+from manifind.cli.parameters import DEVICE, INDEX
 from manifind.cli.terminal import out, plain_errors
 from manifind.index import Index
 
 
 @click.command()
-@click.argument("index_path", metavar="INDEX", type=click.Path(path_type=Path))
+@click.argument("index_path", metavar="INDEX", type=INDEX)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen; elsewhere a token is demanded.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="0 takes a free one.")
 @click.option("--token", envvar="MANIFIND_TOKEN", help="What clients must show; also MANIFIND_TOKEN.")
@@ -26,7 +26,7 @@ from manifind.index import Index
 @click.pass_obj
 def serve(
     debug: bool,
-    index_path: Path,
+    index_path: Path | str,
     host: str,
     port: int,
     token: str | None,
@@ -48,7 +48,13 @@ def serve(
                 click.launch(address)
 
         settings = service.Settings(
-            token=token or None, follow_links=follow_links, origins=origins, time_limit=time_limit, waiting=waiting
+            token=token or None,
+            follow_links=follow_links,
+            origins=origins,
+            time_limit=time_limit,
+            waiting=waiting,
+            tell_paths=service.is_loopback(host) and not origins,
+            keep_sets=service.is_loopback(host) or bool(token),
         )
         opened = Index.open(index_path, device=device)
         service.serve(opened, host=host, port=port, open_to_all=open_to_all, settings=settings, started=started)

@@ -6,7 +6,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from manifind.describe.ahead import read_ahead
+from manifind.describe.ahead import describe_ahead, read_ahead
 from manifind.describe.backbone import Backbone, BackboneSpec, OnnxBackbone, load_backbone
 from manifind.describe.describer import ZOOMS, Describer, Regions, load_describer, shipped_moments
 from manifind.describe.folder import Found, Skipped, key_of, key_to_path, list_photos
@@ -38,6 +38,7 @@ __all__ = [
     "Unreadable",
     "Whitening",
     "content_hash",
+    "describe_ahead",
     "key_of",
     "key_to_path",
     "learn_pca",

@@ -1,13 +1,17 @@
-"""Photos read ahead of whoever describes them.
+"""Photos read, and described if asked for, ahead of whoever takes them.
 
 Decoding takes about as long as the network does and runs beside it: Pillow lets go of the interpreter while it decodes.
 How far ahead is a matter of memory: what a photo takes is known from its header, and it waits until that much is free.
 """
 
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from contextlib import closing
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 from manifind.checks import whole_number
 from manifind.describe.budget import Budget
@@ -15,6 +19,10 @@ from manifind.describe.folder import Found
 from manifind.describe.limits import MAX_BYTES, MAX_PIXELS
 from manifind.describe.photos import Photo, read_photo
 from manifind.errors import Unreadable
+
+ByteArray = npt.NDArray[np.uint8]
+Described = TypeVar("Described")
+Outcome = TypeVar("Outcome")
 
 MEMORY = 2**28
 """Bytes that photos read ahead may take unless told otherwise."""
@@ -50,18 +58,63 @@ def read_ahead(
         Bytes that all photos read, being read or handed out last may take together; a photo that takes more is read
         while no other is held.
     """
-    threads = whole_number(threads, "threads")
-    depth = whole_number(depth, "depth")
-    long_side = None if long_side is None else whole_number(long_side, "long_side")
-    limits = {"max_pixels": whole_number(max_pixels, "max_pixels"), "max_bytes": whole_number(max_bytes, "max_bytes")}
     budget = Budget(whole_number(memory, "memory"))
-    return _read_ahead(iter(found), threads, depth, {"long_side": long_side, **limits}, budget)
+    read = _reader(budget, long_side, max_pixels, max_bytes)
+
+    def work(one: Found, ticket: int) -> Photo | Unreadable:
+        return read(one, ticket)
+
+    return _ahead(iter(found), whole_number(threads, "threads"), whole_number(depth, "depth"), work, budget)
 
 
-def _read_ahead(
-    found: Iterator[Found], threads: int, depth: int, options: dict[str, Any], budget: Budget
-) -> Generator[tuple[Found, Photo | Unreadable], None, None]:
-    def outcome(one: Found, ticket: int) -> Photo | Unreadable:
+def describe_ahead(
+    found: Iterable[Found],
+    describe: Callable[[ByteArray], Described],
+    *,
+    threads: int,
+    long_side: int | None = None,
+    max_pixels: int = MAX_PIXELS,
+    max_bytes: int = MAX_BYTES,
+    memory: int = MEMORY,
+) -> Generator[tuple[Found, Photo | Unreadable, Described | None], None, None]:
+    """Read and describe photos in several threads, a photo the work of one thread, and yield each in the order given.
+
+    Cores are used better by so many photos at once than by one photo on all of them, whose parts wait for each other.
+    Of a photo that cannot be read there is no description. What `describe` raises is raised when its turn comes.
+
+    Parameters
+    ----------
+    found, long_side, max_pixels, max_bytes, memory
+        As for `read_ahead`.
+    describe : callable
+        Called with the pixels of a photo, in several threads at once.
+    threads : int
+        How many photos are worked on at once.
+    """
+    threads = whole_number(threads, "threads")
+    budget = Budget(whole_number(memory, "memory"))
+    read = _reader(budget, long_side, max_pixels, max_bytes)
+
+    def work(one: Found, ticket: int) -> tuple[Photo | Unreadable, Described | None]:
+        photo = read(one, ticket)
+        return photo, None if isinstance(photo, Unreadable) else describe(photo.pixels)
+
+    with closing(_ahead(iter(found), threads, 2 * threads, work, budget)) as outcomes:
+        for one, (photo, described) in outcomes:
+            yield one, photo, described
+
+
+def _reader(
+    budget: Budget, long_side: int | None, max_pixels: int, max_bytes: int
+) -> Callable[[Found, int], Photo | Unreadable]:
+    """Return what reads a photo within the budget, on which its pixels stay until they are released."""
+    options: dict[str, Any] = {
+        "long_side": None if long_side is None else whole_number(long_side, "long_side"),
+        "max_pixels": whole_number(max_pixels, "max_pixels"),
+        "max_bytes": whole_number(max_bytes, "max_bytes"),
+    }
+
+    def read(one: Found, ticket: int) -> Photo | Unreadable:
         kept = 0
         try:
             photo = read_photo(one.path, admit=lambda needed: budget.admit(ticket, needed), **options)
@@ -74,11 +127,17 @@ def _read_ahead(
         finally:
             budget.keep(ticket, kept)
 
+    return read
+
+
+def _ahead(
+    found: Iterator[Found], threads: int, depth: int, work: Callable[[Found, int], Outcome], budget: Budget
+) -> Generator[tuple[Found, Outcome], None, None]:
     pool = ThreadPoolExecutor(threads, thread_name_prefix="read-ahead")
-    waiting: deque[tuple[int, Found, Future[Photo | Unreadable]]] = deque()
+    waiting: deque[tuple[int, Found, Future[Outcome]]] = deque()
     try:
         for ticket, one in enumerate(found):
-            waiting.append((ticket, one, pool.submit(outcome, one, ticket)))
+            waiting.append((ticket, one, pool.submit(work, one, ticket)))
             if len(waiting) > depth:
                 yield from _handed_out(waiting, budget)
         while waiting:
@@ -88,9 +147,7 @@ def _read_ahead(
         pool.shutdown(cancel_futures=True)
 
 
-def _handed_out(
-    waiting: deque[tuple[int, Found, Future[Photo | Unreadable]]], budget: Budget
-) -> Iterator[tuple[Found, Photo | Unreadable]]:
+def _handed_out(waiting: deque[tuple[int, Found, Future[Outcome]]], budget: Budget) -> Iterator[tuple[Found, Outcome]]:
     """Hand out the photo that was begun first; its memory is free once the next is asked for."""
     ticket, one, future = waiting.popleft()
     yield one, future.result()

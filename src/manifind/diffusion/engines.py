@@ -82,6 +82,8 @@ class Engine:
     """Returns what was prepared as arrays to save; None where it is not saved."""
     from_arrays: Callable[[System, Mapping[str, npt.NDArray[Any]]], Any] | None = None
     """Returns what `to_arrays` wrote, for this system; None where that system has no use for it."""
+    pools: bool = False
+    """Whether a system that pools (`Pooling`) may do both for this engine: solve, and pool."""
 
 
 def _conjugate_gradient(system: System, seeds: Sequence[Seed], setting: Setting, _: None) -> Solution:
@@ -129,7 +131,12 @@ def _without_iterations(scores: FloatArray) -> Solution:
 ENGINES: dict[str, Engine] = {
     engine.name: engine
     for engine in (
-        Engine("cg", "Conjugate gradient on the whole system (Sec. 4.3).", _conjugate_gradient),
+        Engine(
+            "cg",
+            "Conjugate gradient on the whole system (Sec. 4.3).",
+            _conjugate_gradient,
+            pools=True,
+        ),
         Engine("iteration", "The iteration of eq. 3, which needs several times as many products.", _iteration),
         Engine(
             "local",

@@ -1,29 +1,47 @@
 """Rankings kept between runs, so that an evaluation that was interrupted goes on where it was.
 
-An entry is known by a checksum of everything that a ranking depends on: the descriptors, the method, its parameters and
-manifind's version. It is a folder of `manifind.storage.store`: written in one step, with checksums, and nothing
-in it is a pickle.
+An entry is known by a checksum of everything that it depends on: the descriptors or the photos, the method or the
+describer, its parameters, and the code that works on them. It is a folder of `manifind.storage.store`: written in one
+step, with checksums, and nothing in it is a pickle.
 """
 
 import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy.typing as npt
 
 from manifind.errors import Damaged, InvalidInput
+from manifind.kernels import _core
 from manifind.storage import store
 
 KIND, FORMAT = "evaluated ranking", 1
+PACKAGE = Path(__file__).parents[1]
 
 
 def usual_folder() -> Path:
     """Return where rankings are kept unless the user says otherwise."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "manifind" / "evaluate"
+
+
+@cache
+def checksum_of_code(*rooms: str, root: Path = PACKAGE) -> str:
+    """Return the SHA-256 of rooms of the house: every module by name and content, and the compiled core.
+
+    What code computed is worth keeping until the code changes, which it often does without a new version.
+    """
+    digest = hashlib.sha256(Path(_core.__file__).read_bytes())
+    for room in sorted(rooms):
+        below = root / room
+        for file in sorted(below.rglob("*.py")) if below.is_dir() else [below]:
+            digest.update(f"{file.relative_to(root).as_posix()} {file.stat().st_size} ".encode())
+            digest.update(file.read_bytes())
+    return digest.hexdigest()
 
 
 class Cache:

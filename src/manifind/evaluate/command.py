@@ -1,7 +1,7 @@
 """What ``manifind evaluate`` does: reads, checks, and measures. How it is written is `manifind.evaluate.writing`."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from manifind.checks import choice as one_of
@@ -13,7 +13,7 @@ from manifind.evaluate.data import Data, prepare
 from manifind.evaluate.evaluation import ALL_FIGURES, Evaluation, evaluate, wanted_figures
 from manifind.evaluate.figures import check_drawing
 from manifind.evaluate.measures import DEFINITIONS
-from manifind.evaluate.methods import EVERY, METHODS, Choice, chosen, parse
+from manifind.evaluate.methods import EVERY, METHODS, Choice, chosen, of_index, parse
 from manifind.evaluate.page import drawings, report
 from manifind.evaluate.photos import IndexedPhotos, Photos
 from manifind.evaluate.protocol import Protocol, name_finder, some
@@ -21,6 +21,7 @@ from manifind.evaluate.published import check_descriptors, methods_of_the_paper
 from manifind.evaluate.runs import Runner
 from manifind.evaluate.truth import read_truth
 from manifind.evaluate.writing import as_csv, as_json, as_markdown
+from manifind.index.recipe import Learning
 from manifind.types import StageProgress
 
 Say = Callable[[str], None]
@@ -47,11 +48,6 @@ class Request:
     query_counts: bool = False
     cache: Path | None = None
     fresh: bool = False
-
-    @property
-    def pooling(self) -> str | None:
-        """How the recipe pools the regions of photos, if it says."""
-        return "mac" if self.recipe == PAPER else None
 
 
 @dataclass(frozen=True)
@@ -84,7 +80,7 @@ class Outcome:
 
 def run(
     asked: Request,
-    describer: Callable[[], Describer],
+    describer: Callable[[], tuple[Describer, Learning | None]],
     progress: StageProgress = lambda *_: None,
     say: Say = lambda _: None,
 ) -> Outcome:
@@ -95,7 +91,7 @@ def run(
     asked
         What to do.
     describer
-        Called for what describes photos, if the collection is a folder of them.
+        Called for what describes photos and how its whitening is learnt, if the collection is a folder of them.
     progress
         Called with a stage, how much of it is done, and how much there is.
     say
@@ -122,12 +118,11 @@ def run(
             raise FileNotFoundError(f"{asked.collection} does not exist; give photos, an index, or descriptors.")
         if asked.queries:
             raise InvalidInput("--queries is for descriptors; queries on photos are cut out of them as the truth says.")
-        indexed = is_index(asked.collection)
-        photos = (
-            IndexedPhotos(asked.collection, cache, progress, say)
-            if indexed
-            else Photos(asked.collection, describer(), cache, progress, say)
-        )
+        if is_index(asked.collection):
+            photos = IndexedPhotos(asked.collection, cache, progress, say)
+        else:
+            made, learning = describer()
+            photos = Photos(asked.collection, made, cache, progress, say, learning=learning)
         data = _of_photos(asked, photos)
     wanted, left_out = wanted_figures(figures, data)
     choices = _choices(asked, data)
@@ -154,6 +149,9 @@ def _choices(asked: Request, data: Sequence[Data]) -> list[Choice]:
     choices: list[Choice] = []
     for text in texts or [EVERY]:
         choices += [chosen(method.name) for method in usual] if text == EVERY else [parse(text)]
+    index = next((one.index for one in data if one.index is not None), None)
+    if index is not None:
+        choices = [of_index(choice, index.manifold) for choice in choices]
     return list({one.key: one for one in choices}.values())
 
 
@@ -178,24 +176,26 @@ def _of_descriptors(asked: Request) -> list[Data]:
 
 
 def _of_photos(asked: Request, photos: Photos) -> list[Data]:
-    protocols = [read_truth(path, photos.names, query_counts=asked.query_counts) for path in asked.truths]
-    queries = [photos.queries(protocol) for protocol in protocols]
+    def truths(names: Sequence[str]) -> list[Protocol]:
+        return [photos.truth(path, names, query_counts=asked.query_counts) for path in asked.truths]
+
+    seen = [photos.look_at_queries(protocol) for protocol in truths(photos.names)]
     collection, sizes = photos.collection()
+    assert collection.names is not None  # noqa: S101 (photos have names)
     # A protocol that lists no images is about whatever the collection has: here, the photos that could be read.
-    protocols = [read_truth(path, collection.names, query_counts=asked.query_counts) for path in asked.truths]
-    protocols = [photos.with_sizes(protocol, sizes) for protocol in protocols]
+    protocols = [photos.with_sizes(protocol, sizes) for protocol in truths(collection.names)]
     collection, protocols = _with_distractors(asked, collection, protocols)
     return [
         prepare(
             protocol,
             collection,
-            replace(described, names=tuple(query.name for query in protocol.queries)),
+            photos.queries(protocol, raw),
             photos.path_of,
             describing_seconds=seconds,
             passed_over=tuple(photos.passed_over),
             index=photos.index if isinstance(photos, IndexedPhotos) else None,
         )
-        for protocol, (described, seconds) in zip(protocols, queries, strict=True)
+        for protocol, (raw, seconds) in zip(protocols, seen, strict=True)
     ]
 
 

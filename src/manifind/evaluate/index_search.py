@@ -1,14 +1,17 @@
 """What a user of an index gets: its own search, and the line under the photos that it believes in."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
 import numpy as np
+import numpy.typing as npt
 
+from manifind.describe import content_hash
 from manifind.evaluate.protocol import name_finder
-from manifind.index import Index
+from manifind.index import Answer, Generation, Index, QueryRegions, rank, view
+from manifind.index.catalogue import Catalogue
 from manifind.ranking import Ranking
 from manifind.types import Box
 
@@ -23,6 +26,8 @@ class AnsweredRanking(Ranking):
 class IndexSearch:
     """Search an index as `Index.search` does, describing each query anew.
 
+    A query's photo that a protocol keeps out of the collection is kept out of the index as well.
+
     Parameters
     ----------
     method : {"regional", "global", "match", "plain"}
@@ -33,20 +38,37 @@ class IndexSearch:
         self.method = method
 
     def fit(self, index: Index, names: Sequence[str]) -> Self:
-        """Take an index, and the names of the images in the order that rankings are to number them by."""
+        """Take an index, and the names of the images in the order that rankings are to number them by.
+
+        Photos of the index that are none of these images are left out of it, as if it had been made without them.
+        """
         self._index = index
         find = name_finder(names)
-        places = [find(record.key) for record in index.catalogue.images]
-        self._places = np.array([-1 if place is None else place for place in places], np.int32)
+        places = np.array([-1 if (place := find(one.key)) is None else place for one in index.catalogue.images])
+        self._places = places[places >= 0].astype(np.int32)
+        self._state = index.state if (places >= 0).all() else _without(index, places < 0)
         return self
 
     def search_many(self, queries: Sequence[tuple[Path, Box | None]]) -> list[AnsweredRanking]:
-        """Rank the images for each photo and box; photos of the index that are none of the images are passed over."""
+        """Rank the images for each photo and box."""
         found = []
         for photo, box in queries:
-            answer = self._index.search(photo, box, top=None, method=self.method)
-            ranking = answer.search.ranking
-            places = self._places[ranking.images]
-            likely = None if answer.likely is None else int((places[: answer.likely] >= 0).sum())
-            found.append(AnsweredRanking(places[places >= 0], ranking.scores[places >= 0], likely=likely))
+            seen = view(self._index.describer, self._index.pixels(photo), box)
+            (search,) = rank(self._state, [QueryRegions.of([seen])], None, self.method)
+            itself = self._state.catalogue.of_content(content_hash(photo))
+            answer = Answer(search, own=() if itself is None else [itself.number])
+            ranking = search.ranking
+            found.append(AnsweredRanking(self._places[ranking.images], ranking.scores, likely=answer.likely))
         return found
+
+
+def _without(index: Index, left_out: npt.NDArray[np.bool_]) -> Generation:
+    """Return the state of an index as it would be without some of its photos; its whitening stays as it was learnt."""
+    now = Generation.read(index.path, device=index.device)
+    kept = [one for one, out in zip(now.catalogue.images, left_out, strict=True) if not out]
+    counts = now.manifold.layout_.counts
+    rows = np.flatnonzero(np.repeat(~left_out, counts))
+    image_of = np.repeat(np.arange(len(kept)), counts[~left_out])
+    manifold = now.manifold.update(now.manifold.vectors_[rows], image_of, rows)
+    catalogue = Catalogue.of([replace(one, number=number) for number, one in enumerate(kept)], ())
+    return replace(now, manifold=manifold, catalogue=catalogue, boxes=np.asarray(now.boxes)[rows])

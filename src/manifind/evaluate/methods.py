@@ -27,6 +27,7 @@ from manifind.baselines import (
 )
 from manifind.errors import InvalidInput
 from manifind.evaluate.index_search import IndexSearch
+from manifind.index.parameters import CHOSEN
 from manifind.manifold import Manifold
 
 PAPER = "Iscen et al., Efficient Diffusion on Region Manifolds, CVPR 2017"
@@ -95,6 +96,14 @@ class Choice:
         """What is computed: equal for choices that give the same rankings, whatever they are called."""
         made = f"{self.method.make.__module__}.{self.method.make.__qualname__}"
         return f"{made} {json.dumps(dict(self.parameters), sort_keys=True)}"
+
+
+def of_index(choice: Choice, manifold: Manifold) -> Choice:
+    """Return regional diffusion with the parameters of an index in place of those that were not given."""
+    if choice.method.name != "regional-diffusion":
+        return choice
+    own = {name: value for name, value in manifold.get_params().items() if name in CHOSEN}
+    return Choice(choice.method, choice.method.parameters({**own, **choice.given}), choice.given)
 
 
 def chosen(name: str, **given: Any) -> Choice:

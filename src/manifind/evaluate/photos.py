@@ -1,15 +1,16 @@
 """Photos under an evaluation: the collection described, and the queries cut out of their photos.
 
-Descriptors of a folder are kept in the cache, some photos at a time, known by the photos' contents and the describer's
-fingerprint. An index has its descriptors already.
+What the network says of a folder's photos, before whitening, is kept in the cache, some photos at a time, known by the
+photos' contents and by all that such a description depends on. An index has its descriptors already.
 """
 
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,37 +18,41 @@ import numpy.typing as npt
 from manifind.describe import (
     Describer,
     Found,
+    Moments,
     Unreadable,
+    Whitening,
     content_hash,
+    describe_ahead,
     key_to_path,
     list_photos,
-    read_ahead,
     read_photo,
 )
 from manifind.describe.whitening import unit_rows
 from manifind.errors import InvalidInput
-from manifind.evaluate.cache import Cache
+from manifind.evaluate.cache import Cache, checksum_of_code
 from manifind.evaluate.collection import Described, described
 from manifind.evaluate.protocol import Protocol, around, boxes_in, name_finder, shown, some
+from manifind.evaluate.truth import read_truth
 from manifind.index import Index
+from manifind.index.recipe import Learning
 from manifind.types import Box, FloatArray, StageProgress
 
 GROUP = 64
 """Photos described and kept at a time."""
 TIMED = 5
 """Queries that are described once more, to say what it takes."""
-KIND = "regions and whole"
-"""What is kept of photos; those of another kind are described anew."""
+ROOMS = ("describe", "networks.py")
+"""The code that descriptions depend on."""
 
 Sizes = dict[str, tuple[float, float]]
+Raw = npt.NDArray[np.float16]
+"""(r, C): what the network says of a photo's regions, before whitening; in half precision, as an index keeps it."""
 
 
 class _Seen(NamedTuple):
-    """A photo as it was described."""
+    """A photo as the network saw it."""
 
-    vectors: FloatArray
-    whole: FloatArray
-    """(d,): the sum of the regions before whitening, whitened on its own, as the paper has it (Sec. 5.1)."""
+    raw: Raw
     size: tuple[float, float]
 
 
@@ -66,6 +71,8 @@ class Photos:
         Called with a stage, how much of it is done, and how much there is.
     say : callable
         Told of photos that cannot be read.
+    learning : Learning, optional
+        How a whitening is learnt from the photos, in place of the describer's.
     """
 
     def __init__(
@@ -75,10 +82,16 @@ class Photos:
         cache: Cache,
         progress: StageProgress = lambda *_: None,
         say: Callable[[str], None] = lambda _: None,
+        *,
+        learning: Learning | None = None,
     ) -> None:
         self.root = root
         self._describer = describer
-        self._fingerprint = describer.fingerprint()["sha256"]
+        self._learning = learning
+        self._known_by = {
+            "describer": describer.with_whitening(None).fingerprint()["sha256"],
+            "code": checksum_of_code(*ROOMS),
+        }
         self._cache = cache
         self._progress = progress
         self._say = say
@@ -100,6 +113,10 @@ class Photos:
         number = self._find(name)
         return None if number is None else self._found[self.names[number]]
 
+    def truth(self, path: Path, names: Sequence[str], *, query_counts: bool) -> Protocol:
+        """Read a ground truth about photos of these names."""
+        return read_truth(path, names, query_counts=query_counts)
+
     def collection(self) -> tuple[Described, Sizes]:
         """Describe all photos; also return the width and height of each by name."""
         seen: dict[str, _Seen] = {}
@@ -113,43 +130,52 @@ class Photos:
                     seen[name] = found
         self._progress("photos", len(self.names), len(self.names))
         self.say_passed_over()
-        return self._together(str(self.root), list(seen.values()), list(seen)), {n: s.size for n, s in seen.items()}
+        if self._learning is not None:
+            own = Moments.of((one.raw for one in seen.values()), self._describer.pooled_by)
+            self._describer = self._describer.with_whitening(self._learning.whitening(own))
+        sizes = {name: one.size for name, one in seen.items()}
+        return self._together(str(self.root), [one.raw for one in seen.values()], list(seen)), sizes
 
     def say_passed_over(self) -> None:
         """Name every file that was passed over."""
         for file in self.passed_over:
             self._say(f"passed over {file}")
 
-    @staticmethod
-    def _together(what: str, seen: Sequence[_Seen], names: list[str] | None, kind: str = "image") -> Described:
-        of = np.repeat(np.arange(len(seen), dtype=np.int32), [len(one.vectors) for one in seen])
-        arrays = {
-            "vectors": np.concatenate([one.vectors for one in seen]),
-            f"{kind}_of": of,
-            "global_vectors": np.stack([one.whole for one in seen]),
+    def _together(self, what: str, raw: Sequence[Raw], names: Sequence[str], kind: str = "image") -> Described:
+        """Whiten photos and put them together."""
+        both = [regions_and_whole(one, self._describer.whitening) for one in raw]
+        arrays: dict[str, npt.NDArray[Any]] = {
+            "vectors": np.concatenate([regions for regions, _ in both]),
+            f"{kind}_of": np.repeat(np.arange(len(both), dtype=np.int32), [len(regions) for regions, _ in both]),
+            "global_vectors": np.stack([whole for _, whole in both]),
         }
         return described(what, arrays, names, kind=kind)
 
-    def queries(self, protocol: Protocol) -> tuple[Described, float]:
-        """Describe the queries of a protocol, each cut out of its photo; also return the seconds that one takes.
+    def queries(self, protocol: Protocol, raw: Sequence[Raw]) -> Described:
+        """Return the descriptors of a protocol's queries, once the collection is described."""
+        names = [query.name for query in protocol.queries]
+        return self._together(f"the queries of {protocol.name}", raw, names, "query")
 
-        A box outside its photo is refused.
+    def look_at_queries(self, protocol: Protocol) -> tuple[list[Raw], float]:
+        """Let the network see the queries of a protocol, each cut out of its photo; return also the seconds of one.
+
+        A box outside its photo is refused, before the collection is described.
         """
         missing = [query.image for query in protocol.queries if self._find(query.image) is None]
         if missing:
             raise InvalidInput(f"{protocol.name} has queries whose photos are not in {self.root}: {some(missing)}.")
         stage, count = f"queries, {protocol.name}", len(protocol.queries)
-        seen: list[_Seen] = []
+        seen: list[Raw] = []
         outside: list[str] = []
         seconds: list[float] = []
         for number, query in enumerate(protocol.queries):
             self._progress(stage, number, count)
             path = self.path_of(query.image)
             assert path is not None  # noqa: S101 (asked above)
-            key = {"photo": content_hash(path), "box": query.box, "describer": self._fingerprint, "kind": KIND}
+            key = {"photo": content_hash(path), "box": query.box, **self._known_by}
             kept = self._cache.get(key)
             if kept is not None and len(seconds) >= TIMED:
-                seen.append(_Seen(np.array(kept[1]["vectors"]), np.array(kept[1]["whole"]), (0, 0)))
+                seen.append(np.array(kept[1]["raw"]))
                 continue
             pixels = read_photo(path).pixels
             height, width = pixels.shape[:2]
@@ -160,45 +186,47 @@ class Photos:
             left, top = max(0, int(np.floor(x0))), max(0, int(np.floor(y0)))
             part = np.ascontiguousarray(pixels[top : int(np.ceil(y1)), left : int(np.ceil(x1))])
             began = time.perf_counter()
-            found = described_photo(self._describer, part)
+            found = self._describer.unwhitened(part).astype(np.float16)
             seconds.append(time.perf_counter() - began)
-            self._cache.put(key, {}, {"vectors": found.vectors, "whole": found.whole})
+            self._cache.put(key, {}, {"raw": found})
             seen.append(found)
         self._progress(stage, count, count)
         if outside:
             raise InvalidInput(f"{protocol.name} has boxes that are not within their photos: {some(outside)}.")
-        what = f"the queries of {protocol.name}"
-        return self._together(what, seen, None, "query"), float(np.median(seconds))
+        return seen, float(np.median(seconds))
+
+    @cached_property
+    def _describer_for_threads(self) -> tuple[Describer, int]:
+        return self._describer.for_threads()
 
     def _group(self, group: Sequence[str]) -> list[_Seen | None]:
         files = [self._files[name] for name in group]
-        hashes = [content_hash(one.path) for one in files]
-        key = {"photos": hashes, "describer": self._fingerprint, "kind": KIND}
+        key = {"photos": [content_hash(one.path) for one in files], **self._known_by}
         kept = self._cache.get(key)
         if kept is None:
             found: list[_Seen | None] = []
-            with closing(read_ahead(files, long_side=self._describer.long_side)) as photos:
-                for _, photo in photos:
-                    if isinstance(photo, Unreadable):
+            describer, threads = self._describer_for_threads
+            options = {"threads": threads, "long_side": describer.long_side}
+            with closing(describe_ahead(files, describer.unwhitened, **options)) as photos:
+                for _, photo, raw in photos:
+                    if isinstance(photo, Unreadable) or raw is None:
                         found.append(None)
                     else:
-                        seen = described_photo(self._describer, photo.pixels)
-                        found.append(seen._replace(size=(float(photo.width), float(photo.height))))
+                        found.append(_Seen(raw.astype(np.float16), (float(photo.width), float(photo.height))))
             readable = [one for one in found if one is not None]
             if readable:
                 arrays = {
-                    "vectors": np.concatenate([one.vectors for one in readable]),
-                    "wholes": np.stack([one.whole for one in readable]),
+                    "raw": np.concatenate([one.raw for one in readable]),
                     "sizes": np.array([one.size for one in readable]),
-                    "counts": np.array([0 if one is None else len(one.vectors) for one in found]),
+                    "counts": np.array([0 if one is None else len(one.raw) for one in found]),
                 }
                 self._cache.put(key, {}, arrays)
             return found
         arrays = kept[1]
         counts = np.array(arrays["counts"])
-        rows = iter(np.split(np.array(arrays["vectors"]), np.cumsum(counts[counts > 0])[:-1]))
-        others = iter(zip(np.array(arrays["wholes"]), arrays["sizes"].tolist(), strict=True))
-        return [None if not count else _Seen(next(rows), (one := next(others))[0], tuple(one[1])) for count in counts]
+        rows = iter(np.split(np.array(arrays["raw"]), np.cumsum(counts[counts > 0])[:-1]))
+        sizes = iter(arrays["sizes"].tolist())
+        return [_Seen(next(rows), tuple(next(sizes))) if count else None for count in counts]
 
     def with_sizes(self, protocol: Protocol, sizes: Sizes) -> Protocol:
         """Return the protocol with the sizes of its photos, and the boxes of objects where INSTRE has them beside."""
@@ -252,8 +280,14 @@ class IndexedPhotos(Photos):
 
     def _listed(self) -> tuple[dict[str, Path], list[str]]:
         catalogue, root = self.index.catalogue, self.index.root
-        found = {one.key: key_to_path(root, one.key) for one in catalogue.images}
+        photos = catalogue.images
+        self.copies = {copy: one.key for one in photos for copy in catalogue.copies_of(one.sha256)}
+        found = {one.key: key_to_path(root, one.key) for one in photos}
         return found, [f"{one.key}: {one.reason}" for one in catalogue.skipped]
+
+    def truth(self, path: Path, names: Sequence[str], *, query_counts: bool) -> Protocol:
+        """Read a ground truth, in which a file that is identical to a photo of the index stands for that photo."""
+        return read_truth(path, names, query_counts=query_counts, copies=self.copies)
 
     def collection(self) -> tuple[Described, Sizes]:
         """Return the descriptors of the index, and the width and height of each photo by name."""
@@ -267,14 +301,13 @@ class IndexedPhotos(Photos):
         return described(str(self.path), arrays, self.names), sizes
 
 
-def described_photo(describer: Describer, pixels: npt.NDArray[np.uint8]) -> _Seen:
-    """Describe a photo by its regions, and as a whole, in one pass through the network.
+def regions_and_whole(raw: npt.NDArray[np.floating[Any]], whitening: Whitening | None) -> tuple[FloatArray, FloatArray]:
+    """Return the descriptors of a photo's regions, and of the whole: (r, d) and (d,).
 
-    The global descriptor is the sum of the regions before whitening, at unit norm, then whitened as they are.
+    The whole is the sum of the regions before whitening, at unit norm, then whitened as they are (Sec. 5.1).
     """
-    regions = describer.unwhitened(pixels)
+    regions = np.asarray(raw, np.float32)
     both = unit_rows(np.concatenate([regions, regions.sum(axis=0, keepdims=True)]))
-    if describer.whitening is not None:
-        both = describer.whitening.apply(both)
-    height, width = pixels.shape[:2]
-    return _Seen(both[:-1], both[-1], (float(width), float(height)))
+    if whitening is not None:
+        both = whitening.apply(both)
+    return both[:-1], both[-1]

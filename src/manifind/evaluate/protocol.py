@@ -91,15 +91,7 @@ class Protocol:
 
         A name is looked for as `name_finder` does; a photo of the same name in another folder is another photo.
         """
-        find = name_finder(self.images)
-        found = []
-        for query in self.queries:
-            number = find(query.image)
-            if number is not None:
-                asked, listed = (f"/{without_suffix(name)}" for name in (query.image, self.images[number]))
-                number = number if asked.endswith(listed) or listed.endswith(asked) else None
-            found.append(number)
-        return found
+        return _own_photos(self.images, self.queries)
 
     def passing_over_own_photos(self) -> "Protocol":
         """Return the protocol with each query's own photo among what it passes over, unless the photo counts.
@@ -115,6 +107,45 @@ class Protocol:
 
         tasks = [replace(task, junk=tuple(map(with_own, task.junk, own))) for task in self.tasks]
         return replace(self, tasks=tuple(tasks))
+
+    def with_copies_as_one(self, names: Sequence[str], copies: Mapping[str, str]) -> "Protocol":
+        """Return the protocol on a collection of these names, each copy of an image taken for the image itself.
+
+        A copy of a positive is no second one to find; a copy of the query's own photo is that photo.
+        """
+        find = name_finder([*names, *copies])
+        known = [*names, *copies.values()]
+
+        def photo(name: str) -> str:
+            number = find(name)
+            return name if number is None or number < len(names) else known[number]
+
+        places: dict[object, int] = {}
+        images: list[str] = []
+        moved = np.empty(len(self.images), np.int64)
+        for i, name in enumerate(self.images):
+            number = find(name)
+            one = name if number is None else known[number]
+            if one not in places:
+                places[one] = len(images)
+                images.append(photo(name))
+            moved[i] = places[one]
+        queries = tuple(replace(query, image=photo(query.image)) for query in self.queries)
+        passed_over = [None] * len(queries) if self.query_counts else _own_photos(images, queries)
+        tasks = []
+        for task in self.tasks:
+            wanted = [np.unique(moved[each]) for each in task.positives]
+            positives = [each[each != itself] for each, itself in zip(wanted, passed_over, strict=True)]
+            junk = [np.setdiff1d(moved[a], b) for a, b in zip(task.junk, positives, strict=True)]
+            tasks.append(replace(task, positives=tuple(positives), junk=tuple(junk)))
+        return replace(
+            self,
+            images=tuple(images),
+            queries=queries,
+            tasks=tuple(tasks),
+            objects=tuple({int(moved[i]): box for i, box in boxes.items()} for boxes in self.objects),
+            sizes={int(moved[i]): size for i, size in self.sizes.items()},
+        )
 
     def what_becomes_of_own_photos(self) -> str:
         """Say whether the photos that queries were cut out of count, are passed over, or are not there."""
@@ -137,6 +168,18 @@ class Protocol:
             else:
                 found.append((box[2] - box[0]) * (box[3] - box[1]) / (size[0] * size[1]))
         return np.array(found, np.float64)
+
+
+def _own_photos(images: Sequence[str], queries: Sequence[QueryPhoto]) -> list[int | None]:
+    find = name_finder(images)
+    found = []
+    for query in queries:
+        number = find(query.image)
+        if number is not None:
+            asked, listed = (f"/{without_suffix(name)}" for name in (query.image, images[number]))
+            number = number if asked.endswith(listed) or listed.endswith(asked) else None
+        found.append(number)
+    return found
 
 
 def check(protocol: Protocol) -> None:

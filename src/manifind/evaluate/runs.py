@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from manifind.errors import ManifindWarning, MissingExtra
 from manifind.evaluate import measures
-from manifind.evaluate.cache import Cache
+from manifind.evaluate.cache import Cache, checksum_of_code
 from manifind.evaluate.confidence import interval
 from manifind.evaluate.data import Data
 from manifind.evaluate.methods import Choice
@@ -20,7 +20,6 @@ from manifind.evaluate.protocol import Task
 from manifind.graph import Neighbours, exact_neighbours
 from manifind.ranking import Ranking
 from manifind.types import FloatArray, Progress, StageProgress
-from manifind.version import VERSION
 
 AT = (1, 5, 10)
 """Ranks at which the mean precision is given, as in the Revisited protocol."""
@@ -28,6 +27,8 @@ ALONE = 5
 """Queries that are searched for one by one, to time a single search."""
 LAYOUT = 2
 """Of what is kept of a run."""
+ROOMS = ("baselines", "manifold", "ranking.py", "compact.py", "diffusion", "graph", "kernels", "layout.py")
+"""The code that rankings depend on."""
 
 
 @dataclass(frozen=True)
@@ -250,7 +251,8 @@ def _unpadded(table: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int32], ...]
 
 
 def _key(data: Data, choice: Choice) -> dict[str, Any]:
-    key = {"descriptors": data.checksum, "method": choice.key, "version": VERSION, "layout": LAYOUT}
+    code = checksum_of_code(*ROOMS)
+    key = {"descriptors": data.checksum, "method": choice.key, "code": code, "layout": LAYOUT}
     if data.index is not None and choice.method.wants == "index":
-        key["index"] = repr(data.index.manifold)
+        key |= {"index": repr(data.index.manifold), "index code": checksum_of_code("index", "describe")}
     return key

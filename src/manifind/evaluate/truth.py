@@ -43,7 +43,13 @@ from manifind.types import Box
 LABELS = ("good", "ok", "junk")
 
 
-def read_truth(path: Path, names: Sequence[str] | None = None, *, query_counts: bool = False) -> Protocol:
+def read_truth(
+    path: Path,
+    names: Sequence[str] | None = None,
+    *,
+    query_counts: bool = False,
+    copies: Mapping[str, str] | None = None,
+) -> Protocol:
     """Read a ground truth.
 
     Parameters
@@ -54,8 +60,16 @@ def read_truth(path: Path, names: Sequence[str] | None = None, *, query_counts: 
         The names of the collection's images, in order: for a ground truth that does not list the images itself.
     query_counts
         Whether a query's own photo counts as any other, in a ground truth of your own. Otherwise it is passed over.
+    copies
+        Names of files that are no images of the collection because each is identical to one, and that one's name.
     """
-    return _read(path, names, query_counts=query_counts).passing_over_own_photos()
+    if not copies or names is None:
+        return _read(path, names, query_counts=query_counts).passing_over_own_photos()
+    find, place = name_finder(names), {name: number for number, name in enumerate(names)}
+    # A copy that is found by its last part, as the photo it is a copy of, needs no name of its own.
+    apart = {copy: photo for copy, photo in copies.items() if find(copy) != place[photo]}
+    read = _read(path, [*names, *apart], query_counts=query_counts)
+    return read.with_copies_as_one(names, apart).passing_over_own_photos()
 
 
 def _read(path: Path, names: Sequence[str] | None, *, query_counts: bool) -> Protocol:

@@ -41,6 +41,10 @@ class Hit:
     """Where geometry puts the corners of the query's box."""
     inliers: int | None = None
     """How many points match under that map."""
+    others: tuple[Outline, ...] = ()
+    """The outlines of the object's further instances in the photo."""
+    refined: bool = False
+    """Whether only the second pass reached the photo, whose query the first verified photos had joined."""
 
     @property
     def likely(self) -> bool | None:
@@ -89,6 +93,10 @@ class Answer(Sequence[Hit]):
         self._hits: dict[int, Hit] = {}
         self._evidence: Evidence | None = None
         self._weighed = False
+        self.verified: int | None = None
+        """How many of the first hits are verified; None where geometry was not asked."""
+        self.refined = False
+        """Whether verified photos joined the query, which was then answered once more."""
 
     @property
     def method(self) -> str:
@@ -119,9 +127,10 @@ class Answer(Sequence[Hit]):
         found = self.evidence
         if found is None:
             return None
-        if found.score > 0:
-            return int((self._scores >= found.score).sum())
-        # Nothing resembles the query but the photos that it was taken from.
+        return int((self._scores >= found.score).sum()) if found.score > 0 else self._only_own()
+
+    def _only_own(self) -> int:
+        """Return how many hits are likely where nothing resembles the query but the photos that it was taken from."""
         others = np.flatnonzero(~np.isin(self._images, list(self._own)))
         return int(others[0]) if len(others) else len(self)
 

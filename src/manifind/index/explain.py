@@ -5,7 +5,8 @@ is the shortest under the lengths −log(α s_ij), from sources at −log y. Reg
 left out of the search: the best path has no reason to pass them.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ import scipy.sparse as sp
 from manifind.diffusion import Seed
 from manifind.errors import InvalidInput
 from manifind.index.generation import Generation
+from manifind.index.points import MatchingPoints
 from manifind.index.query import Search, box_of
 from manifind.types import Box, FloatArray, IntArray
 
@@ -44,6 +46,15 @@ class Link:
     flow: float
     """α s_ij: which part of the source's score the target gets; for the first link what the query seeded, in parts of
     the largest seed."""
+    verified: bool | None = None
+    """Whether geometry finds the source in the target's photo; None where it was not asked or cannot say."""
+    inliers: int | None = None
+    """How many points match, where it does."""
+
+    @property
+    def within(self) -> bool:
+        """Whether both are regions of one photo, where there is nothing to confirm."""
+        return self.source.key == self.target.key
 
 
 @dataclass(frozen=True)
@@ -86,12 +97,29 @@ def explained(search: Search, image: int) -> Chain:
     likeness = query.vectors @ X[start].astype(np.float32)
     nearest = int(likeness.argmax())
     seeded = seed.values[np.searchsorted(seed.regions, start)] / seed.values.max()
-    from_query = Place(None, box_of(query.boxes[nearest]), int(query.view_of[nearest]))
+    view = int(query.view_of[nearest])
+    # A chain may begin at a verified photo that joined the query.
+    from_query = Place(None, box_of(query.boxes[nearest]), view) if view >= 0 else _place(now, int(query.rows[nearest]))
     places = [_place(now, int(region)) for region in path.regions]
     links = [Link(from_query, places[0], float(likeness[nearest]), float(seeded))]
     for i, (a, b) in enumerate(pairwise(path.regions)):
         links.append(Link(places[i], places[i + 1], _product(X[a], X[b]), float(path.flows[i])))
     return Chain(key, tuple(links))
+
+
+def confirmed(chain: Chain, joined: Callable[[Link], MatchingPoints | None]) -> Chain:
+    """Return a chain whose links from photo to photo say whether geometry joins the two.
+
+    `joined` returns the points that match between the source of a link and its target's photo; None where it cannot.
+    """
+
+    def seen(link: Link) -> Link:
+        points = None if link.within else joined(link)
+        if points is None:
+            return link
+        return replace(link, verified=points.verified, inliers=points.inliers if points.verified else None)
+
+    return replace(chain, links=tuple(map(seen, chain.links)))
 
 
 def _product(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> float:

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from manifind.describe import Moments, Regions, whitening_of
+from manifind.describe import Moments, Regions
 from manifind.index.catalogue import ImageRecord
 from manifind.index.gather import reduced
 from manifind.index.journal import Journal
@@ -21,6 +21,9 @@ from manifind.types import StageProgress
 
 ROWS = 2**13
 """Rows whose moments are taken at a time."""
+
+PHOTOS = 64
+"""Photos that are whitened at a time: a product of so many rows is ten times as fast as one for each photo."""
 
 SAMPLE = 20_000
 """Regions that tell over how many dimensions descriptors are spread."""
@@ -33,7 +36,7 @@ def settled(recipe: Recipe, raw: Journal, images: list[ImageRecord], report: Sta
     vectors, _ = raw.arrays()
     own = Moments.of(_blocks(raw, vectors, images), recipe.describer.pooled_by)
     prior = recipe.learning.prior
-    learnt = whitening_of(own if prior is None else own.mixed_with(prior, recipe.learning.weight), recipe.dimension)
+    learnt = recipe.learning.whitening(own)
     step = max(1, len(vectors) // SAMPLE)
     origin = WhiteningOrigin(
         LEARNT,
@@ -46,18 +49,23 @@ def settled(recipe: Recipe, raw: Journal, images: list[ImageRecord], report: Sta
 
 def whiten(recipe: Recipe, raw: Journal, journal: Journal, images: list[ImageRecord], report: StageProgress) -> None:
     """Whiten the vectors of photos from one journal into the other."""
-    vectors, boxes = raw.arrays()
+    (vectors, boxes), local = raw.arrays(), raw.local()
     whitening = recipe.describer.whitening
     assert whitening is not None  # noqa: S101 (it was just learnt)
-    for done, image in enumerate(images, 1):
-        entry = raw.get(image.sha256)
-        assert entry is not None  # noqa: S101 (it was described into it)
-        if journal.get(image.sha256) is None:
-            rows = slice(entry.first, entry.first + entry.regions)
-            regions = Regions(whitening.apply(np.asarray(vectors[rows], np.float32)), np.asarray(boxes[rows]))
-            fewer = reduced(regions, recipe.means)
-            journal.append(image.sha256, entry.width, entry.height, fewer.vectors, fewer.boxes)
-        report("whitening", done, len(images))
+    for start in range(0, len(images), PHOTOS):
+        group = [image for image in images[start : start + PHOTOS] if journal.get(image.sha256) is None]
+        if group:
+            entries = [entry for image in group if (entry := raw.get(image.sha256)) is not None]
+            places = [slice(entry.first, entry.first + entry.regions) for entry in entries]
+            whitened = whitening.apply(np.concatenate([vectors[rows] for rows in places]))
+            at = 0
+            for image, entry, rows in zip(group, entries, places, strict=True):
+                own = Regions(whitened[at : at + entry.regions], np.asarray(boxes[rows]))
+                fewer = reduced(own, recipe.means)
+                kept = np.asarray(local[entry.local : entry.local + entry.features])
+                journal.append(image.sha256, entry.width, entry.height, fewer.vectors, fewer.boxes, kept)
+                at += entry.regions
+        report("whitening", min(start + PHOTOS, len(images)), len(images))
 
 
 def spread(vectors: npt.NDArray[np.floating]) -> float:

@@ -11,7 +11,7 @@ of it. ``tests/test_backend.py`` runs one contract over all of them.
 
 import importlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -39,6 +39,12 @@ class Solution(NamedTuple):
     """Relative residual ‖b − (I − αS) f‖ / ‖b‖, with b = (1 − α) y, that was reached, (b,)."""
     regions: IntArray | None = None
     """Regions that were solved for one by one, (b,); None is all."""
+    column: Callable[[int], FloatArray] | None = None
+    """Brings the scores of all regions of a column, (n,), where `scores` are those of images (`Pooling`)."""
+
+    def of_regions(self, column: int) -> FloatArray:
+        """Return the scores of all regions of a column, (n,)."""
+        return self.scores[:, column] if self.column is None else self.column(column)
 
 
 @runtime_checkable
@@ -117,6 +123,35 @@ class Seeded(Protocol):
         self, seeds: Sequence[tuple[IntArray, FloatArray]], alpha: float, max_iter: int, tol: float
     ) -> Solution:
         """Solve as `System.solve` does, for columns given by the regions and the values of their entries."""
+
+
+class Pool(NamedTuple):
+    """How the scores of regions, which lie image by image, become scores of images (eq. 13)."""
+
+    starts: npt.NDArray[np.int64]
+    """Where each image's regions start, and at the end where the last one's end."""
+    weights: FloatArray
+    """What each region weighs in the sum."""
+
+
+@runtime_checkable
+class Pooling(Protocol):
+    """A system that pools scores where it solves, so that only the scores of images leave the device."""
+
+    def solve_images(
+        self,
+        seeds: Sequence[tuple[IntArray, FloatArray]],
+        pool: Pool,
+        alpha: float,
+        max_iter: int,
+        tol: float,
+        *,
+        keep: bool = False,
+    ) -> Solution:
+        """Solve as `Seeded.solve_seeds` does, and return the scores of images, (images, b).
+
+        `keep` holds on to the scores of regions, where they are, for `Solution.column`.
+        """
 
 
 class Backend(Protocol):

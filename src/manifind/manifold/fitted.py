@@ -3,15 +3,17 @@
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Self
 
+import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
 from manifind.diffusion import ENGINES, Ground, Prepared, Setting, prepare
 from manifind.diffusion.engines import Engine
-from manifind.graph import Built, Neighbours, normalised_affinity
-from manifind.kernels import Backend, Rows, System, backend
+from manifind.graph import UNKNOWN, Built, Neighbours, normalise, normalised_affinity
+from manifind.kernels import Backend, Pool, Rows, System, backend
 from manifind.layout import Layout
 from manifind.manifold.parameters import Parameters
 from manifind.manifold.saved import check_arrays, check_ids, of_engines
@@ -51,6 +53,11 @@ class Fitted:
     _global_rows: Rows | None = None
     _system: System | None = None
     _making: threading.RLock = field(default_factory=threading.RLock)
+
+    @cached_property
+    def pool(self) -> Pool:
+        """How region scores become scores of all images."""
+        return Pool(self.layout.starts, self.weights)
 
     @classmethod
     def of(
@@ -92,6 +99,27 @@ class Fitted:
             arrays["global_vectors"],
             sound=False,
             saved=of_engines(arrays),
+        )
+
+    @classmethod
+    def of_affinity(
+        cls,
+        parameters: Parameters,
+        vectors: Vectors,
+        layout: Layout,
+        A: sp.csr_array,
+        weights: FloatArray,
+        global_vectors: FloatArray,
+    ) -> Self:
+        """Return the state of a part of a collection whose affinity was found elsewhere; A is spent."""
+        device, n = backend(parameters.device), len(vectors)
+        S, degrees = normalise(A)
+        none = Neighbours(np.empty((n, 0), np.int32), np.empty((n, 0), np.float32))
+        built = Built.by(UNKNOWN)
+        # A part of a graph is solved on as it lies: putting it in order pays for many queries only.
+        part = device.system(S, degrees).restrict(np.arange(n, dtype=np.int32))
+        return cls(
+            parameters, device, vectors, layout, none, built, S, degrees, weights, global_vectors, True, _system=part
         )
 
     @property

@@ -6,15 +6,12 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 
 from manifind.checks import integers, whole_number
 from manifind.errors import InvalidInput
 from manifind.graph import Neighbours
-from manifind.kernels import Rows, System
-from manifind.layout import Layout
+from manifind.kernels import Pool, Rows, System
 from manifind.manifold.fitted import Fitted
-from manifind.ranking import pooling_matrix
 from manifind.types import FloatArray, IntArray
 
 Places = npt.NDArray[np.intp]
@@ -31,24 +28,25 @@ class Part:
     """Which of its rows are regions of this part, ascending; None is all. The system and scores go by place in this
     list."""
     images: IntArray
-    pool: sp.csr_array
+    pool: Pool
     system: System
 
     @classmethod
     def of(cls, fitted: Fitted, places: Places | None) -> Self:
         """Take the images at `places`, ascending, or all."""
-        layout, weights = fitted.layout, fitted.weights
+        layout = fitted.layout
         if places is None:
-            return cls(fitted.rows, None, layout.images, pooling_matrix(weights, layout), fitted.system)
+            return cls(fitted.rows, None, layout.images, fitted.pool, fitted.system)
         regions = layout.regions_of(places)
-        own = Layout(layout.images[places], np.concatenate([[0], np.cumsum(layout.counts[places])]))
-        pool = pooling_matrix(weights[regions], own)
-        return cls(fitted.rows, regions, own.images, pool, fitted.system.restrict(regions))
+        starts = np.zeros(len(places) + 1, np.int64)
+        np.cumsum(layout.starts[places + 1] - layout.starts[places], out=starts[1:])
+        pool = Pool(starts, np.take(fitted.weights, regions, mode="clip"))
+        return cls(fitted.rows, regions, layout.images[places], pool, fitted.system.restrict(regions))
 
     @property
     def size(self) -> int:
         """How many regions there are."""
-        return int(self.pool.shape[1])
+        return int(self.pool.starts[-1])
 
     def nearest(self, queries: FloatArray, k: int) -> Neighbours:
         """Return the nearest regions of this part, at most all of them."""

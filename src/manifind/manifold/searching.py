@@ -13,10 +13,11 @@ from manifind.diffusion import Seed, Solution, append, opposed, seed
 from manifind.diffusion.engines import Engine
 from manifind.errors import ManifindWarning, NotFitted
 from manifind.graph import Neighbours, normalise
+from manifind.kernels import Pooling, System
 from manifind.manifold.fitted import Fitted
 from manifind.manifold.parameters import Parameters
 from manifind.manifold.part import Part, Places
-from manifind.ranking import Ranking, best_first
+from manifind.ranking import Ranking, best_first, pooled
 from manifind.types import FloatArray, IntArray
 
 BATCH_BYTES = 2**28
@@ -64,7 +65,7 @@ class Searcher:
         """Rank the images at `places`, or all, for each request: requests on the same images share each pass."""
         if isinstance(places, Sequence):
             return [ranking for one, own in zip(requests, places, strict=True) for ranking in self._answer([one], own)]
-        size = batch_size(len(self.fitted.vectors))
+        size = batch_size(len(self.fitted.vectors)) if self._pooling(self.fitted.system) is None else LARGEST_BATCH
         starts = range(0, len(requests), size)
         return [ranking for start in starts for ranking in self._answer(requests[start : start + size], places)]
 
@@ -73,8 +74,8 @@ class Searcher:
         solve = self._appended if self.manner.parameters.seeding == "append" else self._seeded
         solution, seeds = solve(requests, part)
         self._warn_unless_converged(solution)
-        pooled = np.asarray(part.pool @ solution.scores)
-        rankings = [self._ranking(part, solution, pooled, column, one) for column, one in enumerate(seeds)]
+        scores = pooled(solution.scores, part.pool) if self._pooling(part.system) is None else solution.scores
+        rankings = [self._ranking(part, solution, scores, column, one) for column, one in enumerate(seeds)]
         if self.manner.keep_regions:
             return rankings
         # A ranking does not hold the scores of all regions: it searches again if it is asked for them.
@@ -84,8 +85,14 @@ class Searcher:
             for ranking, request in zip(rankings, requests, strict=True)
         ]
 
-    def _ranking(self, part: Part, solution: Solution, pooled: FloatArray, column: int, own: Seed | None) -> Ranking:
-        scores = pooled[:, column]
+    def _pooling(self, system: System) -> Pooling | None:
+        """Return the system where it pools too, and its solutions come as scores of images; None where it does not."""
+        manner = self.manner
+        may = manner.engine.pools and manner.parameters.seeding != "append"
+        return system if may and isinstance(system, Pooling) else None
+
+    def _ranking(self, part: Part, solution: Solution, of_images: FloatArray, column: int, own: Seed | None) -> Ranking:
+        scores = of_images[:, column]
         order = best_first(scores, self.manner.top)
         if own is not None and part.regions is not None:
             own = Seed(part.regions[own.regions], own.values)
@@ -98,7 +105,7 @@ class Searcher:
             converged=residual <= self.manner.parameters.tol,
             reached=None if solution.regions is None else int(solution.regions[column]),
             seed=own,
-            _region_scores=lambda: part.over_all_regions(solution.scores[:, column]),
+            _region_scores=lambda: part.over_all_regions(solution.of_regions(column)),
         )
 
     def _seeded(self, requests: Sequence[Request], part: Part) -> tuple[Solution, list[Seed]]:
@@ -116,6 +123,10 @@ class Searcher:
             one if request.against is None else opposed(one, next(opposing))
             for request, one in zip(requests, made, strict=False)
         ]
+        pooling = self._pooling(part.system)
+        if pooling is not None:
+            keep = self.manner.keep_regions
+            return pooling.solve_images(seeds, part.pool, *parameters.setting, keep=keep), seeds
         prepared = self.fitted.ready(engine, parameters.setting) if part.regions is None else None
         return engine.solve(part.system, seeds, parameters.setting, prepared), seeds
 

@@ -8,18 +8,20 @@ import csv
 import html
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from manifind.describe import Unreadable
-from manifind.index import Answer, Chain, Hit, Index, Place, RegionShare, Source, whole_box
+from manifind.index import Answer, Chain, Hit, Index, Link, MatchingPoints, Place, RegionShare, Source, whole_box
 from manifind.pages.html import THUMBNAIL, Picture, chain
 from manifind.pages.text import cell, visible
 from manifind.types import Box
 
-COLUMNS = ("rank", "key", "score", "x0", "y0", "x1", "y1", "share", "likely", "verified", "also_at")
-"""Of the table: the box is the one round the object, the share that of its best region."""
+BEFORE = "rank", "key", "score", "x0", "y0", "x1", "y1", "share"
+COLUMNS = (*BEFORE, "likely", "verified", "inliers", "outline", "also_at")
+"""Of the table: the box is the one round the object, the share that of its best region, the outline four corners."""
 
 # -- plain data -------------------------------------------------------------------------------------------------------
 
@@ -45,6 +47,8 @@ def hit_data(hit: Hit) -> dict[str, Any]:
         "verified": hit.verified,
         "outline": hit.outline,
         "inliers": hit.inliers,
+        "others": hit.others,
+        "refined": hit.refined,
         "also_at": list(hit.also_at),
         "regions": regions_data(hit.regions),
     }
@@ -63,9 +67,22 @@ def links_data(found: Chain, source: str = "from", target: str = "to") -> list[d
             target: _place_data(link.target),
             "similarity": link.similarity,
             "flow": link.flow,
+            "verified": link.verified,
+            "inliers": link.inliers,
         }
         for link in found.links
     ]
+
+
+def points_data(found: MatchingPoints) -> dict[str, Any]:
+    """Return the points that match between two photos as JSON has them: x and y in the one, x and y in the other."""
+    pairs = np.hstack([found.query, found.photo]).astype(np.float64).round(1)
+    return {
+        "verified": found.verified,
+        "inliers": found.inliers,
+        "map": None if found.map is None else found.map.tolist(),
+        "points": pairs.tolist(),
+    }
 
 
 def _place_data(place: Place) -> dict[str, Any]:
@@ -85,7 +102,10 @@ def table_rows(results: Iterable[Mapping[str, Any]]) -> Iterator[list[Any]]:
         box = one["box"] or [""] * 4
         share = one["regions"][0]["share"] if one["regions"] else ""
         flags = ["" if one[name] is None else "yes" if one[name] else "no" for name in ("likely", "verified")]
-        yield [one["rank"], cell(one["key"]), one["score"], *box, share, *flags, cell("; ".join(one["also_at"]))]
+        inliers = "" if one["inliers"] is None else one["inliers"]
+        outline = " ".join(f"{x:g},{y:g}" for x, y in one["outline"] or ())
+        also = cell("; ".join(one["also_at"]))
+        yield [one["rank"], cell(one["key"]), one["score"], *box, share, *flags, inliers, cell(outline), also]
 
 
 def as_csv(results: Iterable[Mapping[str, Any]]) -> str:
@@ -109,10 +129,21 @@ def query_picture(index: Index, image: Source, box: Sequence[float] | None, name
 
 
 def hit_picture(index: Index, hit: Hit) -> Picture:
-    """Return the picture of a hit, with the one box round the object."""
-    also = f"<br>also at {escaped(', '.join(hit.also_at))}" if hit.also_at else ""
-    caption = f"<b>{hit.rank}</b> {escaped(hit.key)}<br><span class=faint>score {hit.score:.4f}{also}</span>"
-    return photo_picture(index, hit.key, [] if hit.box is None else [(hit.box, 1.0)], caption)
+    """Return the picture of a hit: the outline that geometry found, or else the one box round the object."""
+    notes = [f"score {hit.score:.4f}"]
+    if hit.verified:
+        notes.insert(0, f"<span class=verified>{verified_words(hit)}</span>")
+    if hit.also_at:
+        notes.append(f"also at {escaped(', '.join(hit.also_at))}")
+    caption = f"<b>{hit.rank}</b> {escaped(hit.key)}<br><span class=faint>{'<br>'.join(notes)}</span>"
+    boxes = [] if hit.box is None or hit.outline is not None else [(hit.box, 1.0)]
+    outlines = [] if hit.outline is None else [hit.outline, *hit.others]
+    return replace(photo_picture(index, hit.key, boxes, caption), outlines=outlines, doubtful=hit.likely is False)
+
+
+def verified_words(hit: Hit) -> str:
+    """Say that geometry confirms a hit."""
+    return f"verified, {hit.inliers} matching points" + (", by way of others" if hit.refined else "")
 
 
 def chain_pictures(index: Index, query: Picture, found: Chain) -> str:
@@ -120,7 +151,20 @@ def chain_pictures(index: Index, query: Picture, found: Chain) -> str:
     start = Picture(query.pixels, query.width, query.height, [(found.links[0].source.box, 1.0)], query.caption, True)
     stops = [link.target for link in found.links]
     pictures = [photo_picture(index, stop.key or "", [(stop.box, 1.0)], escaped(stop.key or "")) for stop in stops]
-    return chain([start, *pictures], [f"similarity {link.similarity:.2f}" for link in found.links])
+    return chain([start, *pictures], [link_words(link) for link in found.links], list(map(strength, found.links)))
+
+
+def link_words(link: Link) -> str:
+    """Say what joins the two ends of a link."""
+    if link.within:
+        return "within the photo"
+    alike = f"similarity {link.similarity:.2f}"
+    return f"{link.inliers} matching points, {alike}" if link.verified else alike
+
+
+def strength(link: Link) -> str:
+    """Return how a link looks: strong where geometry confirms it, weak where it does not, plain where nobody asked."""
+    return "" if link.verified is None else "strong" if link.verified else "weak"
 
 
 def photo_picture(index: Index, key: str, boxes: Sequence[tuple[Box, float]], caption: str) -> Picture:

@@ -3,37 +3,80 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
-from manifind.index import Answer, Chain, Hit, Index, Source
+from manifind.index import Answer, Chain, Hit, Index, MatchingPoints, Source, whole_box
 from manifind.pages.answers import chain_pictures, hit_picture, query_picture
 from manifind.pages.html import gallery, page
+from manifind.pages.registration import overlay, side_by_side
 from manifind.pages.text import visible
+
+BELOW = "Probably not below here"
+NEAREST = "These are merely the nearest"
+"""What the rule at the line says; the second where nothing stands above it."""
 
 
 def search_page(index: Index, views: Sequence[tuple[Source, Sequence[float] | None]], answer: Answer) -> str:
     """Return a page with the query and the photos that were found, those below the line apart."""
     sections = [("Query", gallery([query_picture(index, *view) for view in views]))]
-    line = len(answer) if answer.likely is None else answer.likely
-    found, others = ([hit_picture(index, hit) for hit in some] for some in (answer[:line], answer[line:]))
-    heading = f"{len(found)} photos" if answer.likely is None else f"{len(found)} photos are likely to show it"
-    sections.append((heading, gallery(found) if found else "<p>Nothing was found.</p>"))
-    if others:
-        sections.append((f"{len(others)} more, which probably do not", gallery(others)))
+    heading = found_words(answer)
+    found = gallery([hit_picture(index, hit) for hit in answer], BELOW if answer.likely else NEAREST)
+    sections.append((heading, found if len(answer) else ""))
     return page("What manifind found", f"{answer.method}, among {len(index)} photos of {index.root}", sections)
 
 
-def chain_page(index: Index, image: Source, box: Sequence[float] | None, hit: Hit, found: Chain) -> str:
-    """Return a page with the chain of photos from the query to a result."""
+def found_words(answer: Answer) -> str:
+    """Say how many photos were found, and how many of them are likely to show the object."""
+    if not answer or answer.likely == 0:
+        return "Nothing in this collection matches"
+    if answer.likely is None:
+        return counted(len(answer), "photo")
+    sure = sum(hit.verified is True for hit in answer[: answer.likely])
+    verified = f", {sure} of them verified" if sure else ""
+    are = "is" if answer.likely == 1 else "are"
+    return f"{counted(answer.likely, 'photo')} {are} likely to show it{verified}"
+
+
+def chain_page(
+    index: Index,
+    image: Source,
+    box: Sequence[float] | None,
+    hit: Hit,
+    found: Chain,
+    points: MatchingPoints | None = None,
+) -> str:
+    """Return a page with the chain of photos from the query to a result, and the points that match in the two."""
     title = f"Why {visible(hit.key)}?"
-    if not found.links:
-        return page(title, "", [("Chain", "<p>No chain of photos leads there from the query.</p>")])
-    same = sum(a.target.key == b.target.key for a, b in pairwise(found.links))
-    note = f"rank {hit.rank}, score {hit.score:.4f}, {steps(len(found.links))}" + (
-        f", {same} of them within a photo" if same else ""
-    )
-    row = chain_pictures(index, query_picture(index, image, box), found)
-    return page(title, note, [("The chain that carries most", row)])
+    sections = [("The chain that carries most", "<p>No chain of photos leads there from the query.</p>")]
+    note = f"rank {hit.rank}, score {hit.score:.4f}"
+    if found.links:
+        same = sum(a.target.key == b.target.key for a, b in pairwise(found.links))
+        note += f", {steps(len(found.links))}" + (f", {same} of them within a photo" if same else "")
+        sections = [(sections[0][0], chain_pictures(index, query_picture(index, image, box), found))]
+    if points is not None and points.map is not None:
+        pixels, photo = index.pixels(image), index.photo(hit.key).pixels
+        part = None if box is None else whole_box(box, *pixels.shape[1::-1])
+        sections += [
+            (f"{counted(points.inliers, 'point')} match under one map", side_by_side(pixels, photo, points)),
+            ("The query laid on the result", overlay(pixels, part, photo, points)),
+        ]
+    elif points is not None:
+        sections.append(("Geometry", f"<p>{geometry_words(points)}</p>"))
+    return page(title, note, sections)
+
+
+def geometry_words(points: MatchingPoints) -> str:
+    """Say what geometry says of two photos."""
+    if points.verified:
+        return f"{counted(points.inliers, 'point')} of the query match in it under one map."
+    if points.verified is None:
+        return "The query has too little texture for geometry to say anything."
+    return "No map takes points of the query to it: it was reached by likeness alone."
 
 
 def steps(count: int) -> str:
     """Count steps as people do."""
-    return "1 step" if count == 1 else f"{count} steps"
+    return counted(count, "step")
+
+
+def counted(count: int, what: str) -> str:
+    """Count as people do."""
+    return f"1 {what}" if count == 1 else f"{count} {what}s"

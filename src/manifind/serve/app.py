@@ -4,7 +4,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from importlib.resources import files
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import Depends, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
@@ -17,17 +17,23 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from manifind.errors import Damaged, InvalidInput, ManifindError, Unreadable
 from manifind.index import Index
 from manifind.pages.answers import as_csv
+from manifind.serve import keeping, looking, repeating
 from manifind.serve.guard import Guard
 from manifind.serve.problems import Problem, first_sentence, sentence_response
 from manifind.serve.schemas import (
+    DATE,
     LONGEST_BOX,
     LONGEST_KEY,
     LONGEST_SHORT,
+    REFINE,
     SHORT_VIEW,
     UPLOAD,
+    VERIFY,
     ExplainAnswer,
     ExplainRequest,
     FoldersAnswer,
+    GeometryAnswer,
+    GeometryRequest,
     HealthAnswer,
     Method,
     PhotoAnswer,
@@ -87,6 +93,8 @@ JPEG: dict[int | str, dict[str, Any]] = {
 }
 
 Top = Annotated[int, Query(ge=1, le=1000)]
+Refine = Annotated[bool, Query(description=REFINE)]
+Verify = Annotated[int | None, Query(ge=0, le=200, description=VERIFY)]
 ShortView = Annotated[str, Field(max_length=LONGEST_SHORT)]
 ShortBox = Annotated[
     str | None, Query(description="x0,y0,x1,y1 in pixels of the upright photo", max_length=LONGEST_BOX)
@@ -117,6 +125,9 @@ def create_app(index: Index, settings: Settings | None = None) -> FastAPI:
     app.state.service = service
     _searching(app, service)
     _browsing(app, service)
+    looking.routes(app, service)
+    repeating.routes(app, service)
+    keeping.routes(app, service)
     _watching(app, service)
     _page(app)
     _problems(app)
@@ -137,8 +148,16 @@ def _searching(app: FastAPI, service: Service) -> None:
         n: Annotated[list[ShortView], Query(alias="not", max_length=64, description=SHORT_VIEW)] = [],  # noqa: B006
         method: Method = "regional",
         top: Top = 60,
+        verify: Verify = None,
+        refine: Refine = False,
+        folder: Annotated[str | None, Query(max_length=LONGEST_KEY)] = None,
+        since: Annotated[str | None, Query(pattern=DATE)] = None,
+        until: Annotated[str | None, Query(pattern=DATE)] = None,
+        sort: Literal["score", "date"] = "score",
     ) -> SearchRequest:
-        return SearchRequest(views=_short("q", q), not_this=_short("not", n), method=method, top=top)
+        views, not_this = _short("q", q), _short("not", n)
+        within: dict[str, Any] = {"refine": refine, "folder": folder, "since": since, "until": until, "sort": sort}
+        return SearchRequest(views=views, not_this=not_this, method=method, top=top, verify=verify, **within)
 
     Asked = Annotated[SearchRequest, Depends(asked)]
 
@@ -157,7 +176,7 @@ def _searching(app: FastAPI, service: Service) -> None:
 
     @app.post("/api/search/photo", response_model=SearchAnswer, tags=["search"], openapi_extra=PHOTO_BODY)
     async def search_by_photo(
-        http: Request, box: ShortBox = None, method: Method = "regional", top: Top = 60
+        http: Request, box: ShortBox = None, method: Method = "regional", top: Top = 60, verify: Verify = None
     ) -> Response:
         """Find photos by the photo that is the body of the request."""
         data = await _photo_body(http)
@@ -166,7 +185,7 @@ def _searching(app: FastAPI, service: Service) -> None:
         async def taken_and_searched() -> dict[str, Any]:
             upload = await service.take(data)
             view = _checked(ViewRequest, upload=upload.name, box=part)
-            return await service.search(SearchRequest(views=[view], method=method, top=top))
+            return await service.search(SearchRequest(views=[view], method=method, top=top, verify=verify))
 
         return JSONResponse(await _while_connected(service, http, taken_and_searched()))
 
@@ -187,6 +206,11 @@ def _searching(app: FastAPI, service: Service) -> None:
     async def explain(http: Request, request: ExplainRequest) -> Response:
         """Show the chain of photos that leads from the query to a photo."""
         return JSONResponse(await _while_connected(service, http, service.explain(request)))
+
+    @app.post("/api/geometry", response_model=GeometryAnswer, tags=["search"])
+    async def geometry(http: Request, request: GeometryRequest) -> Response:
+        """Show the points that match in the views of an object and in a photo of the collection."""
+        return JSONResponse(await _while_connected(service, http, service.points(request)))
 
     @app.post("/api/uploads", response_model=UploadAnswer, tags=["search"], openapi_extra=PHOTO_BODY)
     async def upload(http: Request) -> Response:
@@ -280,6 +304,10 @@ def _page(app: FastAPI) -> None:
     @app.get("/", include_in_schema=False)
     async def page() -> Response:
         return answer("index.html")
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> Response:
+        return answer("docs.html")
 
     @app.get("/page/{name}", include_in_schema=False)
     async def part(name: str) -> Response:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
-STAGES = ("read", "describe", "wait", "solve", "picture", "explain")
+STAGES = ("read", "describe", "wait", "solve", "picture", "explain", "extract", "verify", "points")
 
 
 class Metrics:
@@ -37,6 +37,9 @@ class Metrics:
         )
         self.given_up = Counter(
             "manifind_given_up_total", "Searches whose client left or time ran out.", ["why"], registry=self.registry
+        )
+        self.unverified = Counter(
+            "manifind_unverified_total", "Answers that geometry had no time for.", registry=self.registry
         )
         self.generation = Gauge("manifind_generation", "The index's generation that is served.", registry=self.registry)
         self.event_loop = Info("manifind_event_loop", "What the service runs on.", registry=self.registry)

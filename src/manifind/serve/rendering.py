@@ -10,8 +10,10 @@
 from collections.abc import Hashable
 
 from manifind.describe import Photo
-from manifind.index import Generation, whole_box
-from manifind.serve.memory import Kept
+from manifind.index import whole_box
+from manifind.index.catalogue import ImageRecord
+from manifind.index.generation import State
+from manifind.serve.memory import RecentlyUsed
 from manifind.serve.metrics import Metrics
 from manifind.serve.pictures import Pictures, Upload, encoded, look
 from manifind.serve.schemas import ViewRequest
@@ -40,17 +42,25 @@ class Rendering:
         seconds = SHARE * settings.time_limit
         self.decode = Stage("decode", settings.decode_threads, seconds=seconds, pace=PACE, metrics=metrics)
         self.draw = Stage("draw", settings.picture_threads, seconds=seconds, pace=PACE, metrics=metrics)
-        self._photos: Kept[Photo] = Kept(settings.pixels_bytes)
-        self._rendered: Kept[bytes] = Kept(settings.cache_bytes)
+        self._photos: RecentlyUsed[Photo] = RecentlyUsed(settings.pixels_bytes)
+        self._rendered: RecentlyUsed[bytes] = RecentlyUsed(settings.cache_bytes)
         self._decoding: Shared[Photo] = Shared()
         self._drawing: Shared[bytes] = Shared()
 
-    async def photo(self, now: Generation, view: ViewRequest) -> Photo:
+    async def photo(self, now: State, view: ViewRequest) -> Photo:
         """Return the photo of a view, whole and upright."""
         name, pixels = self._pictures.content(now, view)
         return await self._decoded(name, pixels, now, view)
 
-    async def _decoded(self, name: Hashable, pixels: int, now: Generation, view: ViewRequest) -> Photo:
+    def record(self, now: State, key: str) -> ImageRecord:
+        """Return what the index has of a key."""
+        return self._pictures.record(now, key)
+
+    def named(self, now: State, view: ViewRequest) -> str:
+        """Return what names the content of a view's photo."""
+        return self._pictures.content(now, view)[0]
+
+    async def _decoded(self, name: Hashable, pixels: int, now: State, view: ViewRequest) -> Photo:
         known = self._photos.get(name)
         if known is not None:
             return known
@@ -63,7 +73,7 @@ class Rendering:
 
         return await self._decoding.of(name, lambda: self.decode.do(pixels + LEAST, read))
 
-    async def jpeg(self, now: Generation, view: ViewRequest, side: int) -> tuple[str, bytes]:
+    async def jpeg(self, now: State, view: ViewRequest, side: int) -> tuple[str, bytes]:
         """Return a photo, or a part of it, as a JPEG of about `side` pixels, and what names its content."""
         name, side = self._pictures.name(now, view, side)
         made = self._rendered.get(name)
@@ -72,7 +82,7 @@ class Rendering:
             self._rendered.put(name, made, len(made))
         return name, made
 
-    async def _drawn(self, now: Generation, view: ViewRequest, side: int) -> bytes:
+    async def _drawn(self, now: State, view: ViewRequest, side: int) -> bytes:
         content, pixels = self._pictures.content(now, view)
         if view.box is None:
 

@@ -14,6 +14,9 @@ UPLOAD = r"^[0-9a-f]{32}$"
 SHORT_VIEW = (
     "A photo and a box in short: `k:KEY` or `u:UPLOAD`, and after it `@x0,y0,x1,y1` where only that part is meant."
 )
+VERIFY = "How many of the first photos to check by geometry; without it, what the index does by itself."
+REFINE = "Let what verified photos show of the object join the query, and answer it once more."
+DATE = r"^\d{4}(-\d\d(-\d\d)?)?$"
 LONGEST_KEY = 4096
 LONGEST_BOX = 200
 LONGEST_SHORT = 2 + LONGEST_KEY + 1 + LONGEST_BOX
@@ -33,11 +36,13 @@ def corners(text: str) -> list[float] | None:
     return read if len(read) == 4 else None
 
 
-class _Model(BaseModel):
+class Strict(BaseModel):
+    """What a client sends: nothing besides what is named."""
+
     model_config = ConfigDict(extra="forbid")
 
 
-class ViewRequest(_Model):
+class ViewRequest(Strict):
     """A photo, or a part of it: one of the collection by its key, or one that was uploaded."""
 
     key: str | None = Field(default=None, max_length=LONGEST_KEY)
@@ -63,7 +68,7 @@ class ViewRequest(_Model):
         return cls.model_validate({"key" if kind == "k" else "upload": name if box is None else before, "box": box})
 
 
-class SearchRequest(_Model):
+class SearchRequest(Strict):
     """What to look for."""
 
     views: list[ViewRequest] = Field(default=[], max_length=64, description="Photos and boxes of one object.")
@@ -77,6 +82,19 @@ class SearchRequest(_Model):
     )
     method: Method = "regional"
     top: int = Field(default=60, ge=1, le=1000)
+    verify: int | None = Field(default=None, ge=0, le=200, description=VERIFY)
+    refine: bool = Field(default=False, description=REFINE)
+    folder: str | None = Field(default=None, max_length=LONGEST_KEY, description="Only photos below this folder.")
+    since: str | None = Field(
+        default=None, pattern=DATE, description="Only photos taken then or later: 2019, 2019-07 …"
+    )
+    until: str | None = Field(default=None, pattern=DATE, description="Only photos taken then or earlier.")
+    sort: Literal["score", "date"] = Field(default="score", description="In which order the results are told.")
+
+    @property
+    def filtered(self) -> bool:
+        """Whether some photos are left out by their folder or date."""
+        return any((self.folder, self.since, self.until))
 
     @model_validator(mode="after")
     def _something(self) -> Self:
@@ -85,7 +103,7 @@ class SearchRequest(_Model):
         return self
 
 
-class ExplainRequest(_Model):
+class ExplainRequest(Strict):
     """What was looked for, and the photo whose place in the ranking is to be explained."""
 
     views: list[ViewRequest] = Field(default=[], max_length=64)
@@ -101,6 +119,13 @@ class ExplainRequest(_Model):
     def _something(self) -> Self:
         self.search()
         return self
+
+
+class GeometryRequest(Strict):
+    """Views of one object, and the photo of the collection in which their points are looked for."""
+
+    views: list[ViewRequest] = Field(min_length=1, max_length=8)
+    key: str = Field(max_length=LONGEST_KEY)
 
 
 class RegionAnswer(BaseModel):
@@ -122,8 +147,11 @@ class ResultAnswer(BaseModel):
     verified: bool | None = Field(description="Whether geometry confirms it; null where it was not asked.")
     outline: list[list[float]] | None = Field(description="Four corners of the object, by geometry.")
     inliers: int | None = Field(description="Points that match, by geometry.")
+    others: list[list[list[float]]] = Field(description="Outlines of the object's further instances.")
+    refined: bool = Field(description="Whether only a second pass reached it, which verified photos had joined.")
     also_at: list[str] = Field(description="Keys of files that are byte for byte the same.")
     regions: list[RegionAnswer] = Field(description="The regions with the largest shares, best first.")
+    date: str | None = Field(default=None, description="When it was taken, where the search asked by date.")
     width: int
     height: int
     version: str = Field(description="Changes with the photo's content.")
@@ -144,6 +172,7 @@ class SearchAnswer(BaseModel):
     query: dict[str, Any]
     method: Method
     likely: int | None = Field(description="How many of the first are believed to show the object.")
+    verified: int | None = Field(description="How many of the first geometry confirms; null where it was not asked.")
     generation: int
     results: list[ResultAnswer]
     evidence: EvidenceAnswer | None
@@ -165,6 +194,8 @@ class LinkAnswer(BaseModel):
     target: PlaceAnswer
     similarity: float
     flow: float
+    verified: bool | None = Field(description="Whether geometry joins them; null where it was not asked.")
+    inliers: int | None = Field(description="Points that match, where it does.")
 
 
 class ExplainAnswer(BaseModel):
@@ -179,6 +210,16 @@ class ExplainAnswer(BaseModel):
     version: str
     links: list[LinkAnswer]
     regions: list[RegionAnswer]
+
+
+class GeometryAnswer(BaseModel):
+    """The points that match in a view and in a photo, and the map that takes the one to the other."""
+
+    view: int = Field(description="Which view has most of them.")
+    verified: bool | None = Field(description="Whether they are enough; null where the view has too little texture.")
+    inliers: int = Field(description="How many of the points lie at places of their own.")
+    map: list[list[float]] | None = Field(description="Takes x, y, 1 of the view's photo to x, y, 1, up to a factor.")
+    points: list[list[float]] = Field(description="x and y in the view's photo, x and y in the other.")
 
 
 class PhotoAnswer(BaseModel):

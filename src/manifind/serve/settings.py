@@ -15,6 +15,10 @@ class Settings:
     """Other sites whose pages may use the API."""
     follow_links: bool = False
     """Serve photos of the index whose file lies outside the collection's folder, through a link."""
+    tell_paths: bool = False
+    """Tell where on this machine a photo's file lies: for whoever sits at it."""
+    keep_sets: bool = True
+    """Let clients keep sets of photos in the index's folder."""
     gather_seconds: float = 0.004
     """How long a query waits for others to be solved with, while the solver is idle."""
     largest_batch: int = 64
@@ -22,6 +26,8 @@ class Settings:
     """Searches under way at most; more are answered 503."""
     time_limit: float = 30.0
     """Seconds after which a search is given up."""
+    verify_seconds: float = 2.0
+    """How long an answer waits for geometry; then it is given without."""
     upload_bytes: int = 50_000_000
     upload_pixels: int = 50_000_000
     uploads_bytes: int = 300_000_000

@@ -761,13 +761,34 @@ void pack_bytes(const int8_t* const* rows, int count, int height, int words, uin
         }
 }
 
+void blend(const float* const* before, const float* const* after, const float* weights, int radius, int64_t n,
+           float* out) {
+    constexpr int WIDTH = 32;
+    int64_t x = 0;
+    for (; x + WIDTH <= n; x += WIDTH) {
+        float sums[WIDTH];
+        for (int i = 0; i < WIDTH; ++i) sums[i] = weights[0] * before[0][x + i];
+        for (int k = 1; k <= radius; ++k) {
+            const float *a = before[k] + x, *b = after[k] + x;
+            const float weight = weights[k];
+            for (int i = 0; i < WIDTH; ++i) sums[i] += weight * (a[i] + b[i]);
+        }
+        for (int i = 0; i < WIDTH; ++i) out[x + i] = sums[i];
+    }
+    for (; x < n; ++x) {
+        float sum = weights[0] * before[0][x];
+        for (int k = 1; k <= radius; ++k) sum += weights[k] * (before[k][x] + after[k][x]);
+        out[x] = sum;
+    }
+}
+
 }  // namespace
 
 extern const Loops JOIN(loops_, MANIFIND_LEVEL);
 const Loops JOIN(loops_, MANIFIND_LEVEL) = {
     NAME(MANIFIND_LEVEL), LOW_PRECISION != 0, PANELS * PANEL, multiply_any, advance, multiply_one, advance_one,
     product_small, dots_small, advance_small, multiply_double_any, descend_double, turn_double, scan_any, lower_bounds_any,
-    level_of, reaching, pack, widen, dots, compress, pack_bytes,
+    level_of, reaching, pack, widen, dots, compress, pack_bytes, blend,
 #if LOW_PRECISION
     &few_loops,
 #else

@@ -1,17 +1,19 @@
 """A sparse matrix on a torch device: its product, a part of it, and an order in which neighbours are near.
 
-The product and the step of conjugate gradient are Triton kernels (`sparse`) on a GPU, and a few lines of torch
-elsewhere.
+A part that is normalised anew is made by two Triton kernels (`sparse`) on a GPU, and by a few lines of torch elsewhere.
 """
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
 
 from manifind.kernels.cuda.transfer import Tensor
 
-ROWS, ROWS_OF_ONE = 4, 4
-"""Rows of a program that multiplies many columns, and one."""
+ROWS, ENTRIES = 4, 8
+"""Rows and entries of a program that takes a part of a matrix."""
+SORTED = 2**26
+"""Entries that are sorted at a time."""
 AT_ONCE = 2**24
 """Entries times columns that are multiplied at a time without a kernel for it."""
 HOPS = 3
@@ -22,106 +24,31 @@ class Matrix(NamedTuple):
     """A matrix in rows of entries (CSR)."""
 
     starts: Tensor
-    """(n + 1,) int64."""
-    columns: Tensor
-    """int32."""
-    values: Tensor
-    """float32."""
+    """(n + 1,) int32 where that is enough, else int64."""
+    entries: Tensor
+    """int64: the column in the low half, and the bits of the value, float32, in the high half: one look-up for both."""
 
+    @classmethod
+    def of(cls, starts: Tensor, columns: Tensor, values: Tensor) -> "Matrix":
+        """Put columns, int32, and values, float32, together."""
+        return cls(starts, torch.stack([columns, values.view(torch.int32)], dim=1).view(torch.int64)[:, 0])
 
-def along(matrix: Matrix, p: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
-    """Return q = (I − αS)p, (n, b), and pᵀq by column in float64."""
-    n, b = p.shape
-    if not p.is_cuda:
-        q = p - alpha * _product(matrix, p)
-        return q, (p * q).sum(dim=0, dtype=torch.float64)
-    import triton.language as tl
+    @property
+    def columns(self) -> Tensor:
+        """The column of each entry: a view."""
+        return self.entries.view(torch.int32)[::2]
 
-    from manifind.kernels.cuda import sparse
-
-    q = torch.empty_like(p)
-    kind = tl.float64 if p.dtype == torch.float64 else tl.float32
-    rows = ROWS_OF_ONE if b == 1 else ROWS
-    sums = torch.empty((-(-n // rows), b), dtype=p.dtype, device=p.device)
-    if b == 1:
-        sparse.product_of_one[(len(sums),)](
-            *matrix, p, q, sums, alpha, n, ROWS=rows, ENTRIES=8, TIMES=8, KIND=kind, num_warps=1
-        )
-    else:
-        wide = _wide(b)
-        sparse.product_of_many[(len(sums),)](
-            *matrix, p, q, sums, alpha, n, b, ROWS=ROWS, ENTRIES=max(8, 512 // wide), B=wide, KIND=kind, num_warps=1
-        )
-    return q, sums.sum(dim=0, dtype=torch.float64)
-
-
-class Columns:
-    """How far each column of a solution has come: its own step sizes, and whether it goes on."""
-
-    def __init__(self, r: Tensor, enough: float) -> None:
-        device, self._kind, self._enough = r.device, r.dtype, enough
-        self._rr = (r.double() if r.shape[1] == 1 else r).square().sum(dim=0, dtype=torch.float64)
-        self._norms = self._rr.sqrt()
-        self.live = (self._norms > 0).int()
-        self.residuals = self.live.double()
-        self.iterations = torch.zeros(r.shape[1], dtype=torch.int32, device=device)
-        self._factors = torch.empty(r.shape[1], dtype=r.dtype, device=device)
-
-    def steps(self, curvature: Tensor) -> Tensor:
-        """Return how far each column goes along p; one that has stopped stays."""
-        if not curvature.is_cuda:
-            return torch.where((self.live > 0) & (curvature > 0), self._rr / curvature, 0.0).to(self._kind)
-        from manifind.kernels.cuda import sparse
-
-        b = len(curvature)
-        sparse.steps_along[(1,)](self.live, self._rr, curvature, self._factors, b, B=_wide(b), num_warps=1)
-        return self._factors
-
-    def turns(self, after: Tensor) -> Tensor:
-        """Note rᵀr, and return how much of p each column keeps; one that has stopped keeps nothing."""
-        if not after.is_cuda:
-            lives = self.live > 0
-            self.iterations += self.live
-            self.residuals = torch.where(lives, after.sqrt() / self._norms, self.residuals)
-            self.live = (lives & (self.residuals > self._enough)).int()
-            before, self._rr = self._rr, after
-            return torch.where(self.live > 0, after / before, 0.0).to(self._kind)
-        from manifind.kernels.cuda import sparse
-
-        b = len(after)
-        sparse.turns[(1,)](
-            self.live, self._rr, after, self._norms, self.iterations, self.residuals, self._factors, self._enough, b,
-            B=_wide(b), num_warps=1,
-        )  # fmt: skip
-        return self._factors
-
-
-def descend(x: Tensor, r: Tensor, p: Tensor, q: Tensor, steps: Tensor) -> Tensor:
-    """Step along p, in place: x += step·p, r −= step·q. Return rᵀr by column in float64."""
-    if not x.is_cuda:
-        x += p * steps
-        r -= q * steps
-        return (r * r).sum(dim=0, dtype=torch.float64)
-    from manifind.kernels.cuda import sparse
-
-    n, b = x.shape
-    wide = _wide(b)
-    rows = max(1, 2048 // wide)
-    sums = torch.empty((-(-n // rows), b), dtype=x.dtype, device=x.device)
-    sparse.descend[(len(sums),)](x, r, p, q, steps, sums, n, b, ROWS=rows, B=wide, num_warps=4)
-    return sums.sum(dim=0, dtype=torch.float64)
-
-
-def _wide(b: int) -> int:
-    """Return the power of two that b columns are taken for."""
-    return 1 << (b - 1).bit_length()
+    @property
+    def values(self) -> Tensor:
+        """The value of each entry: a view."""
+        return self.entries.view(torch.float32)[1::2]
 
 
 def part(matrix: Matrix, rows: Tensor) -> Matrix:
     """Return some rows and the same columns, in the order given."""
     place = torch.full((len(matrix.starts) - 1,), -1, dtype=torch.int32, device=rows.device)
     place[rows] = torch.arange(len(rows), dtype=torch.int32, device=rows.device)
-    begin = matrix.starts[rows]
+    begin = matrix.starts[rows].long()
     lengths = matrix.starts[rows + 1] - begin
     ends = torch.cumsum(lengths, dim=0)
     total = int(ends[-1]) if len(ends) else 0
@@ -131,8 +58,54 @@ def part(matrix: Matrix, rows: Tensor) -> Matrix:
     keep = columns >= 0
     before = torch.zeros(total + 1, dtype=torch.int64, device=rows.device)
     torch.cumsum(keep, dim=0, out=before[1:])
-    starts = torch.cat([before[:1], before[ends]])
-    return Matrix(starts, columns[keep], matrix.values[entries[keep]])
+    starts = torch.cat([before[:1], before[ends]]).to(matrix.starts.dtype)
+    return Matrix.of(starts, columns[keep], matrix.values[entries[keep]])
+
+
+def restricted(matrix: Matrix, rows: Tensor, degrees: Tensor) -> tuple[Matrix, Tensor]:
+    """Return some rows and columns of the affinity behind S, normalised anew, and their degrees (Sec. 4.4)."""
+    if rows.is_cuda:
+        return restricted_by_kernels(matrix, rows, degrees)
+    return normalised_anew(part(matrix, rows), degrees[rows])
+
+
+def restricted_by_kernels(matrix: Matrix, rows: Tensor, degrees: Tensor) -> tuple[Matrix, Tensor]:
+    """Do what `restricted` says in two passes over the entries of these rows."""
+    from manifind.kernels.cuda import sparse
+
+    size, device = len(rows), rows.device
+    place = torch.full((len(matrix.starts) - 1,), -1, dtype=torch.int32, device=device)
+    place[rows] = torch.arange(size, dtype=torch.int32, device=device)
+    roots = degrees.double().sqrt_()
+    counts = torch.empty(size, dtype=matrix.starts.dtype, device=device)
+    sums = torch.empty(size, dtype=torch.float64, device=device)
+    grid = (-(-size // ROWS),)
+    sparse.count_kept[grid](*matrix, roots, rows, place, counts, sums, size, ROWS=ROWS, ENTRIES=ENTRIES, num_warps=1)
+    starts = torch.zeros(size + 1, dtype=matrix.starts.dtype, device=device)
+    torch.cumsum(counts, dim=0, dtype=starts.dtype, out=starts[1:])
+    scales = torch.where(sums > 0, sums.rsqrt(), 0.0)
+    total = int(starts[-1])
+    entries = torch.empty(total, dtype=torch.int64, device=device)
+    sparse.write_kept[grid](
+        *matrix, roots, rows, place, starts[1:], scales, entries, size,
+        ROWS=ROWS, ENTRIES=ENTRIES, num_warps=1,
+    )  # fmt: skip
+    return Matrix(starts, entries), sums.float()
+
+
+def sorted_by_column(matrix: Matrix) -> Matrix:
+    """Return the matrix with the entries of each row in the order of their columns.
+
+    Entries that are multiplied together then meet what is together in memory.
+    """
+    n, entries, device = len(matrix.starts) - 1, torch.empty_like(matrix.entries), matrix.entries.device
+    edges = matrix.starts[torch.arange(0, n, max(1, n * SORTED // max(1, len(entries))), device=device)]
+    for start, end in pairwise([*edges.tolist(), len(entries)]):
+        at = torch.arange(start, end, dtype=matrix.starts.dtype, device=device)
+        rows = torch.searchsorted(matrix.starts, at, right=True) - 1
+        order = (rows * n + matrix.columns[start:end]).argsort()
+        entries[start:end] = matrix.entries[start:end][order]
+    return matrix._replace(entries=entries)
 
 
 def normalised_anew(matrix: Matrix, degrees: Tensor) -> tuple[Matrix, Tensor]:
@@ -143,7 +116,7 @@ def normalised_anew(matrix: Matrix, degrees: Tensor) -> tuple[Matrix, Tensor]:
     sums = torch.zeros(len(degrees), dtype=torch.float64, device=degrees.device).index_add_(0, rows, affinity)
     scale = torch.where(sums > 0, sums.rsqrt(), 0.0)
     values = (affinity * (scale[rows] * scale[columns])).float()
-    return matrix._replace(values=values), sums.float()
+    return Matrix.of(matrix.starts, matrix.columns, values), sums.float()
 
 
 def near_each_other(matrix: Matrix) -> Tensor:
@@ -163,6 +136,29 @@ def near_each_other(matrix: Matrix) -> Tensor:
     return order
 
 
+def pooled(starts: Tensor, weights: Tensor, scores: Tensor) -> Tensor:
+    """Return the weighted sums of scores, (n, b), between `starts`: the scores of images (eq. 13)."""
+    if scores.is_cuda:
+        return pooled_by_kernels(starts, weights, scores)
+    images = len(starts) - 1
+    image_of = torch.repeat_interleave(torch.arange(images), starts.diff())
+    return torch.zeros((images, scores.shape[1])).index_add_(0, image_of, weights[:, None] * scores)
+
+
+def pooled_by_kernels(starts: Tensor, weights: Tensor, scores: Tensor) -> Tensor:
+    """Do what `pooled` says in one pass, which adds up in the same order each time."""
+    from manifind.kernels.cuda import sparse
+
+    images, b = len(starts) - 1, scores.shape[1]
+    out = torch.empty((images, b), device=scores.device)
+    wide = 1 << (b - 1).bit_length()
+    entries = max(1, 32 // wide)
+    sparse.pool[(-(-images // ROWS),)](
+        scores, starts, weights, out, images, b, ROWS=ROWS, ENTRIES=entries, B=wide, num_warps=1
+    )
+    return out
+
+
 def _row_of(matrix: Matrix) -> Tensor:
     """Return the row of each entry."""
     n = len(matrix.starts) - 1
@@ -170,7 +166,8 @@ def _row_of(matrix: Matrix) -> Tensor:
     return torch.repeat_interleave(rows, matrix.starts.diff(), output_size=len(matrix.columns))
 
 
-def _product(matrix: Matrix, p: Tensor) -> Tensor:
+def product(matrix: Matrix, p: Tensor) -> Tensor:
+    """Return Sp, (n, b), by torch alone."""
     rows, columns = _row_of(matrix), matrix.columns.long()
     product = torch.zeros_like(p)
     step = max(1, AT_ONCE // max(1, len(columns)))

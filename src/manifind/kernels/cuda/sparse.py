@@ -1,51 +1,73 @@
-"""Triton kernels for conjugate gradient with many columns: the product with S and the step, each in one pass.
+"""Triton kernels on sparse matrices: conjugate gradient with many columns in three passes, and a part of a matrix.
 
-Both return sums by column for each block of rows, which are added up in float64 afterwards: the same sums, in the same
+Sums over rows are made by each program for its own rows and added up by whoever needs them: the same sums, in the same
 order, whatever runs beside them.
 """
 
 import triton
 import triton.language as tl
 
+HEADROOM = tl.constexpr(256.0)
+"""What p is multiplied by, in units of the residual's length, before it is rounded to half precision: a typical entry
+of a large system is then well above the least that halves tell from zero, and the largest far below the most."""
+LARGEST_HALF = tl.constexpr(65504.0)
+
+
+@triton.jit
+def _entry(entries, at, inside):
+    """Return the columns and the values of entries (`matrix.Matrix`)."""
+    entry = tl.load(entries + at, mask=inside, other=0)
+    return entry.to(tl.int32), (entry >> 32).to(tl.int32).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def _as_entry(column, value):
+    """Return entries of these columns, which are not negative, and values."""
+    return (value.to(tl.int32, bitcast=True).to(tl.int64) << 32) | column.to(tl.int64)
+
 
 @triton.jit
 def product_of_one(
-    starts, columns, values, p, q, sums, alpha, n,
+    starts, entries, p, source, back, q, sums, alpha, n, blocks,
     ROWS: tl.constexpr, ENTRIES: tl.constexpr, TIMES: tl.constexpr, KIND: tl.constexpr,
 ):  # fmt: skip
-    """Write (I − αS)p for one column; also its inner product with p."""
-    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    there = rows < n
-    begin = tl.load(starts + rows, mask=there, other=0)
-    end = tl.load(starts + rows + 1, mask=there, other=0)
-    longest = tl.max(end - begin, axis=0)
-    total = tl.zeros((ROWS, ENTRIES), KIND)
-    at = begin[:, None] + tl.arange(0, ENTRIES)[None, :]
-    done = longest * 0
-    while done < longest:
-        for _ in tl.static_range(TIMES):
-            inside = at < end[:, None]
-            column = tl.load(columns + at, mask=inside, other=0)
-            value = tl.load(values + at, mask=inside, other=0.0).to(KIND)
-            total += value * tl.load(p + column, mask=inside, other=0.0)
-            at += ENTRIES
-        done += ENTRIES * TIMES
-    own = tl.load(p + rows, mask=there, other=0.0)
-    along = own - alpha * tl.sum(total, axis=1)
-    tl.store(q + rows, along, mask=there)
-    tl.store(sums + tl.program_id(0), tl.sum(own * along, axis=0))
+    """Write (I − αS)p for one column, and its inner product with p; `source` times `back` is p where S meets it."""
+    scale = tl.load(back).to(KIND)
+    dots = tl.zeros((ROWS,), tl.float64)
+    for block in range(tl.program_id(0), blocks, tl.num_programs(0)):
+        rows = block * ROWS + tl.arange(0, ROWS)
+        there = rows < n
+        begin = tl.load(starts + rows, mask=there, other=0)
+        end = tl.load(starts + rows + 1, mask=there, other=0)
+        longest = tl.max(end - begin, axis=0)
+        total = tl.zeros((ROWS, ENTRIES), KIND)
+        at = begin[:, None] + tl.arange(0, ENTRIES)[None, :]
+        done = longest * 0
+        while done < longest:
+            for _ in tl.static_range(TIMES):
+                inside = at < end[:, None]
+                column, value = _entry(entries, at, inside)
+                total += value.to(KIND) * tl.load(source + column, mask=inside, other=0.0).to(KIND)
+                at += ENTRIES
+            done += ENTRIES * TIMES
+        own = tl.load(p + rows, mask=there, other=0.0)
+        along = own - alpha * (tl.sum(total, axis=1) * scale)
+        tl.store(q + rows, along, mask=there)
+        dots += own.to(tl.float64) * along.to(tl.float64)
+    tl.store(sums + tl.program_id(0), tl.sum(dots, axis=0))
 
 
 @triton.jit
 def product_of_many(
-    starts, columns, values, p, q, sums, alpha, n, b,
-    ROWS: tl.constexpr, ENTRIES: tl.constexpr, B: tl.constexpr, KIND: tl.constexpr,
+    starts, entries, p, source, back, q, sums, alpha, n, b,
+    ROWS: tl.constexpr, ENTRIES: tl.constexpr, B: tl.constexpr, FULL: tl.constexpr, KIND: tl.constexpr,
 ):  # fmt: skip
-    """Write (I − αS)p for b columns; also the inner product of each with that of p."""
+    """Write (I − αS)p for b columns, and the inner product of each with that of p."""
     first = tl.program_id(0) * ROWS
     of = tl.arange(0, B)
     held = of < b
-    dot = tl.zeros((B,), KIND)
+    scale = tl.load(back + of, mask=held, other=0.0).to(KIND)
+    dots = tl.zeros((B,), KIND)
     for i in range(ROWS):
         row = first + i
         there = row < n
@@ -53,64 +75,172 @@ def product_of_many(
         end = tl.load(starts + row + 1, mask=there, other=0)
         total = tl.zeros((ENTRIES, B), KIND)
         while at < end:
-            entries = at + tl.arange(0, ENTRIES)
-            inside = entries < end
-            column = tl.load(columns + entries, mask=inside, other=0)
-            value = tl.load(values + entries, mask=inside, other=0.0).to(KIND)
-            x = tl.load(
-                p + column[:, None].to(tl.int64) * b + of[None, :], mask=inside[:, None] & held[None, :], other=0.0
-            )
-            total += value[:, None] * x
+            some = at + tl.arange(0, ENTRIES)
+            inside = some < end
+            column, value = _entry(entries, some, inside)
+            taken = inside[:, None] if FULL else inside[:, None] & held[None, :]
+            x = tl.load(source + column[:, None].to(tl.int64) * b + of[None, :], mask=taken, other=0.0)
+            total += value.to(KIND)[:, None] * x.to(KIND)
             at += ENTRIES
         place = row.to(tl.int64) * b + of
-        own = tl.load(p + place, mask=held & there, other=0.0)
-        along = own - alpha * tl.sum(total, axis=0)
-        tl.store(q + place, along, mask=held & there)
-        dot += own * along
-    tl.store(sums + tl.program_id(0).to(tl.int64) * b + of, dot, mask=held)
+        written = held & (row + tl.zeros_like(of) < n)
+        own = tl.load(p + place, mask=written, other=0.0)
+        along = own - alpha * (tl.sum(total, axis=0) * scale)
+        tl.store(q + place, along, mask=written)
+        dots += own * along
+    tl.store(sums + tl.program_id(0).to(tl.int64) * b + of, dots, mask=held)
 
 
 @triton.jit
-def descend(x, r, p, q, steps, sums, n, b, ROWS: tl.constexpr, B: tl.constexpr):
-    """Step along p: x += step·p, r −= step·q; also rᵀr by column."""
-    rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+def _added_up(sums, count, b, of, held, B: tl.constexpr, CHUNK: tl.constexpr):
+    """Return the sum of `count` rows of sums by column, in float64."""
+    total = tl.zeros((B,), tl.float64)
+    for start in range(0, count, CHUNK):
+        at = start + tl.arange(0, CHUNK)
+        some = tl.load(sums + at[:, None] * b + of[None, :], mask=(at < count)[:, None] & held[None, :], other=0.0)
+        total += tl.sum(some.to(tl.float64), axis=0)
+    return total
+
+
+@triton.jit
+def step(
+    r, q, curvatures, count, rr, live, steps, sums, n, b, ROWS: tl.constexpr, B: tl.constexpr, CHUNK: tl.constexpr
+):  # fmt: skip
+    """Step down: r −= step·q; also rᵀr by column. A column that has stopped stays where it is."""
     of = tl.arange(0, B)
     held = of < b
+    curvature = _added_up(curvatures, count, b, of, held, B, CHUNK)
+    goes = (tl.load(live + of, mask=held, other=0) != 0) & (curvature > 0)
+    far = tl.where(goes, tl.load(rr + of, mask=held, other=0.0) / tl.where(goes, curvature, 1.0), 0.0)
+    far = far.to(r.dtype.element_ty)
+    if tl.program_id(0) == 0:
+        tl.store(steps + of, far, mask=held)
+    rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     inside = (rows < n)[:, None] & held[None, :]
     place = rows[:, None] * b + of[None, :]
-    step = tl.load(steps + of, mask=held, other=0.0)[None, :]
-    further = tl.load(x + place, mask=inside, other=0.0) + step * tl.load(p + place, mask=inside, other=0.0)
-    residual = tl.load(r + place, mask=inside, other=0.0) - step * tl.load(q + place, mask=inside, other=0.0)
-    tl.store(x + place, further, mask=inside)
+    residual = tl.load(r + place, mask=inside, other=0.0) - far[None, :] * tl.load(q + place, mask=inside, other=0.0)
     tl.store(r + place, residual, mask=inside)
-    tl.store(sums + tl.program_id(0).to(tl.int64) * b + of, tl.sum(residual * residual, axis=0), mask=held)
+    longer = residual.to(tl.float64)
+    tl.store(sums + tl.program_id(0).to(tl.int64) * b + of, tl.sum(longer * longer, axis=0), mask=held)
 
 
 @triton.jit
-def steps_along(live, rr, curvature, steps, b, B: tl.constexpr):
-    """Write how far each column goes along p; one that has stopped stays."""
+def turn(
+    x, r, p, half, back, steps, squares, count, rr, live, rr_next, live_next,
+    norms, iterations, residuals, enough, n, b,
+    ROWS: tl.constexpr, B: tl.constexpr, CHUNK: tl.constexpr, HALVES: tl.constexpr,
+):  # fmt: skip
+    """Go on: x += step·p, then p = r + turn·p, and p in half precision; note where each column has come to.
+
+    What the columns are at is read from `rr` and `live` and written to others, which are read the next time: programs
+    run in any order.
+    """
     of = tl.arange(0, B)
     held = of < b
-    along = tl.load(curvature + of, mask=held, other=0.0)
-    goes = (tl.load(live + of, mask=held, other=0) != 0) & (along > 0)
-    step = tl.where(goes, tl.load(rr + of, mask=held, other=0.0) / tl.where(goes, along, 1.0), 0.0)
-    tl.store(steps + of, step.to(steps.dtype.element_ty), mask=held)
-
-
-@triton.jit
-def turns(live, rr, after, norms, iterations, residuals, turn, enough, b, B: tl.constexpr):
-    """Note where each column has come to, and write how much of p it keeps; one that has stopped keeps nothing."""
-    of = tl.arange(0, B)
-    held = of < b
-    lives = tl.load(live + of, mask=held, other=0) != 0
+    now = _added_up(squares, count, b, of, held, B, CHUNK)
     before = tl.load(rr + of, mask=held, other=1.0)
-    now = tl.load(after + of, mask=held, other=0.0)
-    norm = tl.load(norms + of, mask=held, other=1.0)
-    residual = tl.where(lives, tl.sqrt(now) / tl.where(lives, norm, 1.0), tl.load(residuals + of, mask=held, other=0.0))
+    lives = tl.load(live + of, mask=held, other=0) != 0
+    residual = tl.sqrt(now) / tl.where(lives, tl.load(norms + of, mask=held, other=1.0), 1.0)
     goes_on = lives & (residual > enough)
-    tl.store(iterations + of, tl.load(iterations + of, mask=held, other=0) + lives.to(tl.int32), mask=held)
-    tl.store(residuals + of, residual, mask=held)
-    tl.store(rr + of, now, mask=held)
-    tl.store(live + of, goes_on.to(tl.int32), mask=held)
-    kept = tl.where(goes_on, now / tl.where(goes_on, before, 1.0), 0.0)
-    tl.store(turn + of, kept.to(turn.dtype.element_ty), mask=held)
+    kept = tl.where(goes_on, now / tl.where(goes_on, before, 1.0), 0.0).to(p.dtype.element_ty)
+    if tl.program_id(0) == 0:
+        tl.store(rr_next + of, now, mask=held)
+        tl.store(live_next + of, goes_on.to(tl.int32), mask=held)
+        tl.store(residuals + of, residual, mask=held & lives)
+        tl.store(iterations + of, tl.load(iterations + of, mask=held, other=0) + lives.to(tl.int32), mask=held)
+        if HALVES:
+            tl.store(back + of, (tl.sqrt(now) / HEADROOM).to(tl.float32), mask=held)
+    rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    inside = (rows < n)[:, None] & held[None, :]
+    place = rows[:, None] * b + of[None, :]
+    far = tl.load(steps + of, mask=held, other=0.0)[None, :]
+    old = tl.load(p + place, mask=inside, other=0.0)
+    tl.store(x + place, tl.load(x + place, mask=inside, other=0.0) + far * old, mask=inside)
+    new = tl.load(r + place, mask=inside, other=0.0) + kept[None, :] * old
+    tl.store(p + place, new, mask=inside)
+    if HALVES:
+        scale = tl.where(now > 0, HEADROOM / tl.sqrt(tl.where(now > 0, now, 1.0)), 0.0).to(tl.float32)
+        rounded = tl.minimum(tl.maximum(new * scale[None, :], -LARGEST_HALF), LARGEST_HALF)
+        tl.store(half + place, rounded.to(tl.float16), mask=inside)
+
+
+@triton.jit
+def count_kept(starts, entries, roots, rows, place, counts, sums, size, ROWS: tl.constexpr, ENTRIES: tl.constexpr):
+    """Count the entries of each kept row in kept columns, and add up their affinity."""
+    kept = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    there = kept < size
+    row = tl.load(rows + kept, mask=there, other=0)
+    at = tl.load(starts + row, mask=there, other=0)
+    end = tl.load(starts + row + 1, mask=there, other=0)
+    longest = tl.max(end - at, axis=0)
+    count = tl.zeros((ROWS, ENTRIES), tl.int32)
+    total = tl.zeros((ROWS, ENTRIES), tl.float64)
+    at = at[:, None] + tl.arange(0, ENTRIES)[None, :]
+    done = longest * 0
+    while done < longest:
+        inside = at < end[:, None]
+        column, value = _entry(entries, at, inside)
+        keeps = inside & (tl.load(place + column, mask=inside, other=-1) >= 0)
+        total += tl.where(keeps, value, 0.0).to(tl.float64) * tl.load(roots + column, mask=keeps, other=0.0)
+        count += keeps.to(tl.int32)
+        at += ENTRIES
+        done += ENTRIES
+    tl.store(counts + kept, tl.sum(count, axis=1), mask=there)
+    root = tl.load(roots + row, mask=there, other=0.0)
+    tl.store(sums + kept, tl.sum(total, axis=1) * root, mask=there)
+
+
+@triton.jit
+def write_kept(
+    starts, entries, roots, rows, place, ends, scales, kept_entries, size,
+    ROWS: tl.constexpr, ENTRIES: tl.constexpr,
+):  # fmt: skip
+    """Write the entries of each kept row in kept columns, normalised anew; `ends` is where each row's end."""
+    kept = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    there = kept < size
+    row = tl.load(rows + kept, mask=there, other=0)
+    at = tl.load(starts + row, mask=there, other=0)
+    end = tl.load(starts + row + 1, mask=there, other=0)
+    longest = tl.max(end - at, axis=0)
+    out = tl.load(ends + kept - 1, mask=there & (kept > 0), other=0)
+    own = tl.load(roots + row, mask=there, other=0.0) * tl.load(scales + kept, mask=there, other=0.0)
+    at = at[:, None] + tl.arange(0, ENTRIES)[None, :]
+    done = longest * 0
+    while done < longest:
+        inside = at < end[:, None]
+        column, value = _entry(entries, at, inside)
+        becomes = tl.load(place + column, mask=inside, other=-1)
+        keeps = becomes >= 0
+        value = value.to(tl.float64) * own[:, None]
+        value *= tl.load(roots + column, mask=keeps, other=0.0) * tl.load(scales + becomes, mask=keeps, other=0.0)
+        nth = tl.cumsum(keeps.to(tl.int32), axis=1)
+        to = out[:, None] + nth - 1
+        tl.store(kept_entries + to, _as_entry(becomes, value.to(tl.float32)), mask=keeps)
+        out += tl.sum(keeps.to(tl.int32), axis=1)
+        at += ENTRIES
+        done += ENTRIES
+
+
+@triton.jit
+def pool(scores, starts, weights, pooled, images, b, ROWS: tl.constexpr, ENTRIES: tl.constexpr, B: tl.constexpr):
+    """Write the weighted sum of the scores of each image's regions, which lie side by side."""
+    of = tl.arange(0, B)
+    held = of < b
+    for i in range(ROWS):
+        image = tl.program_id(0) * ROWS + i
+        there = image < images
+        at = tl.load(starts + image, mask=there, other=0)
+        end = tl.load(starts + image + 1, mask=there, other=0)
+        total = tl.zeros((ENTRIES, B), tl.float32)
+        while at < end:
+            rows = at + tl.arange(0, ENTRIES)
+            inside = rows < end
+            weight = tl.load(weights + rows, mask=inside, other=0.0)
+            some = tl.load(scores + rows[:, None] * b + of[None, :], mask=inside[:, None] & held[None, :], other=0.0)
+            total += weight[:, None] * some.to(tl.float32)
+            at += ENTRIES
+        tl.store(
+            pooled + image.to(tl.int64) * b + of,
+            tl.sum(total, axis=0),
+            mask=held & (image + tl.zeros_like(of) < images),
+        )

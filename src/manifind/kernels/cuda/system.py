@@ -1,20 +1,21 @@
-"""The matrix S on a torch device, and conjugate gradient on it.
+"""The matrix S on a torch device.
 
-Every column keeps its own step sizes and stops on its own; the product with S, which is the cost, is shared. The first
-solution puts the matrix in an order in which neighbours are near each other: then most of what a product gathers is in
-a cache. A part of another matrix keeps the order that it comes in: it is solved on once.
+The first solution puts the matrix in an order in which neighbours are near each other: then most of what a product
+gathers is in a cache. A part of another matrix keeps the order that it comes in: it is solved on once.
 """
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 import torch
 
-from manifind.kernels.backend import Solution
+from manifind.kernels.backend import Pool, Solution
+from manifind.kernels.cuda import gradient
 from manifind.kernels.cuda import matrix as matrices
 from manifind.kernels.cuda.matrix import Matrix
 from manifind.kernels.cuda.transfer import Tensor, in_pinned_memory, to_device
@@ -22,13 +23,12 @@ from manifind.types import FloatArray, IntArray
 
 PRECISE = 2**14
 """Systems of up to this many regions are solved in float64, which costs nothing there: see `kernels.cpu.blocks`."""
-FLOOR = 1e-10
-"""Relative residual at which a column stops whatever `tol` says: in float32 it cannot be told from zero."""
-LOOK = 8
-"""Iterations between looks at whether any column goes on: a look waits for the device."""
 WIDEST = 64
 SHARE = 0.5
 """Share of the device's free memory that the vectors of a solution may take."""
+
+Entries = tuple[IntArray, FloatArray]
+"""Regions, and the values of a column there."""
 
 
 class TorchSystem:
@@ -39,12 +39,13 @@ class TorchSystem:
         self.ordered: tuple[Matrix, Tensor] | None = None
         """The matrix in order, and the order of its regions; a copy."""
         self._ordering = threading.Lock()
+        self._pool: tuple[Pool, Tensor, Tensor] | None = None
 
     @classmethod
     def of(cls, S: sp.csr_array, degrees: FloatArray | None, device: Any) -> "TorchSystem":
         """Copy a matrix to a device."""
-        matrix = Matrix(
-            to_device(S.indptr, device, dtype=np.int64),
+        matrix = Matrix.of(
+            to_device(S.indptr, device, dtype=np.int32 if S.nnz <= np.iinfo(np.int32).max else np.int64),
             to_device(S.indices, device, dtype=np.int32),
             to_device(S.data, device, dtype=np.float32),
         )
@@ -52,12 +53,12 @@ class TorchSystem:
 
     def __repr__(self) -> str:
         has = ", in order" if self.ordered is not None else ""
-        return f"<system of {self.size:,} regions, {len(self.matrix.values):,} entries, on {self.device}{has}>"
+        return f"<system of {self.size:,} regions, {len(self.matrix.entries):,} entries, on {self.device}{has}>"
 
     @property
     def device(self) -> Any:
         """Where it is."""
-        return self.matrix.values.device
+        return self.matrix.entries.device
 
     @property
     def size(self) -> int:
@@ -71,8 +72,7 @@ class TorchSystem:
         for start in range(0, x.shape[1], WIDEST):
             some = slice(start, start + WIDEST)
             p = to_device(np.ascontiguousarray(x[:, some]), self.device, dtype=kind)
-            # (I − αS)p with α = −1 is p + Sp.
-            product[:, some] = (matrices.along(self.matrix, p, -1.0)[0] - p).cpu().numpy()
+            product[:, some] = gradient.multiplied(self.matrix, p).cpu().numpy()
         return product
 
     def solve(self, y: FloatArray, alpha: float, max_iter: int, tol: float) -> Solution:
@@ -83,26 +83,56 @@ class TorchSystem:
 
         return self._solve(right, y.shape[1], alpha, max_iter, tol)
 
-    def solve_seeds(
-        self, seeds: Sequence[tuple[IntArray, FloatArray]], alpha: float, max_iter: int, tol: float
-    ) -> Solution:
+    def solve_seeds(self, seeds: Sequence[Entries], alpha: float, max_iter: int, tol: float) -> Solution:
         """Solve for columns given by the regions and the values of their entries, which alone go to the device."""
+        return self._solve(partial(self._columns, seeds), len(seeds), alpha, max_iter, tol)
 
-        def right(some: slice) -> Tensor:
-            columns = seeds[some]
-            y = torch.zeros((self.size, len(columns)), device=self.device)
-            regions = to_device(np.concatenate([rows for rows, _ in columns]), self.device, dtype=np.int64)
-            values = to_device(np.concatenate([values for _, values in columns]), self.device, dtype=np.float32)
-            of = np.repeat(np.arange(len(columns)), [len(rows) for rows, _ in columns])
-            y[regions, to_device(of, self.device)] = values
-            return y
+    def solve_images(
+        self, seeds: Sequence[Entries], pool: Pool, alpha: float, max_iter: int, tol: float, *, keep: bool = False
+    ) -> Solution:
+        """Solve, and pool the scores of regions; the last `pool` stays on the device."""
+        to_images = self._pooled_by(pool)
+        kept: list[Tensor] = []
 
-        return self._solve(right, len(seeds), alpha, max_iter, tol)
+        def then(scores: Tensor) -> Tensor:
+            if keep:
+                kept.append(scores)
+            return to_images(scores)
+
+        solution = self._solve(partial(self._columns, seeds), len(seeds), alpha, max_iter, tol, then)
+        return solution._replace(column=lambda i: torch.cat(kept, dim=1)[:, i].cpu().numpy()) if keep else solution
+
+    def _columns(self, seeds: Sequence[Entries], some: slice) -> Tensor:
+        """Return seeds as columns on the device."""
+        columns = seeds[some]
+        y = torch.zeros((self.size, len(columns)), device=self.device)
+        regions = np.concatenate([rows for rows, _ in columns]).astype(np.int64)
+        regions *= len(columns)
+        regions += np.repeat(np.arange(len(columns)), [len(rows) for rows, _ in columns])
+        values = np.concatenate([values for _, values in columns])
+        y.view(-1)[to_device(regions, self.device)] = to_device(values, self.device, dtype=np.float32)
+        return y
+
+    def _pooled_by(self, pool: Pool) -> Callable[[Tensor], Tensor]:
+        """Return what pools scores of this system's regions."""
+        if self._pool is None or self._pool[0] is not pool:
+            starts, weights = to_device(pool.starts, self.device), to_device(pool.weights, self.device)
+            self._pool = pool, starts, weights
+        return partial(matrices.pooled, *self._pool[1:])
 
     def _solve(
-        self, right: Callable[[slice], Tensor], columns: int, alpha: float, max_iter: int, tol: float
+        self,
+        right: Callable[[slice], Tensor],
+        columns: int,
+        alpha: float,
+        max_iter: int,
+        tol: float,
+        then: Callable[[Tensor], Tensor] | None = None,
     ) -> Solution:
-        """Solve for as many columns at a time as the device has room for; `right` makes the right-hand sides."""
+        """Solve for as many columns at a time as the device has room for.
+
+        `right` makes the right-hand sides, and `then` what is returned of the scores.
+        """
         precise = self.size <= PRECISE
         matrix, order = (self.matrix, None) if precise or self._once else self.in_order()
         width = self._width(columns, 8 if precise else 4)
@@ -114,12 +144,12 @@ class TorchSystem:
             y = right(slice(start, start + width))
             if precise:
                 y = y.double()
-            solved = conjugate_gradient(matrix, y if order is None else y[order], alpha, max_iter, tol)
+            solved = gradient.conjugate_gradient(matrix, y if order is None else y[order], alpha, max_iter, tol)
             scores = solved.scores.float()
             if order is not None:
                 scores = torch.empty_like(scores).index_copy_(0, order, scores)
-            reached = solved.iterations.cpu().numpy(), solved.residuals.cpu().numpy()
-            parts.append(Solution(in_pinned_memory(scores), *reached))
+            scores = in_pinned_memory(scores if then is None else then(scores))
+            parts.append(Solution(scores, solved.iterations.cpu().numpy(), solved.residuals.cpu().numpy()))
         if len(parts) == 1:
             return parts[0]
         scores, iterations, residuals = (np.concatenate(some, axis=-1) for some in list(zip(*parts, strict=True))[:3])
@@ -130,15 +160,15 @@ class TorchSystem:
         with self._ordering:
             if self.ordered is None:
                 order = matrices.near_each_other(self.matrix)
-                self.ordered = matrices.part(self.matrix, order), order
+                self.ordered = matrices.sorted_by_column(matrices.part(self.matrix, order)), order
             return self.ordered
 
     def restrict(self, rows: IntArray) -> "TorchSystem":
         """Keep some regions of the affinity, and normalise anew."""
         if self.degrees is None:
             raise ValueError("the system was made without the degrees of its affinity, which restricting takes")
-        kept = to_device(rows, self.device, dtype=np.int64)
-        return TorchSystem(*matrices.normalised_anew(matrices.part(self.matrix, kept), self.degrees[kept]), once=True)
+        kept = to_device(rows, self.device).long()
+        return TorchSystem(*matrices.restricted(self.matrix, kept, self.degrees), once=True)
 
     def _width(self, columns: int, itemsize: int) -> int:
         """Return how many columns are solved for at once."""
@@ -146,25 +176,3 @@ class TorchSystem:
             return WIDEST
         free = torch.cuda.mem_get_info(self.device)[0] + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
         return max(1, min(WIDEST, int(SHARE * free / (7 * itemsize * self.size))))
-
-
-class Solved(NamedTuple):
-    """A solution on the device."""
-
-    scores: Tensor
-    iterations: Tensor
-    residuals: Tensor
-
-
-def conjugate_gradient(matrix: Matrix, y: Tensor, alpha: float, max_iter: int, tol: float) -> Solved:
-    """Solve by conjugate gradient from f = 0 until `max_iter` or a relative residual of `tol` (Sec. 4.3)."""
-    r = y * (1 - alpha)
-    p, x = r.clone(), torch.zeros_like(r)
-    columns = matrices.Columns(r, max(tol, FLOOR))
-    for iteration in range(max_iter):
-        if iteration % LOOK == LOOK - 1 and not bool(columns.live.any()):
-            break
-        q, curvature = matrices.along(matrix, p, alpha)
-        after = matrices.descend(x, r, p, q, columns.steps(curvature))
-        torch.addcmul(r, p, columns.turns(after), out=p)
-    return Solved(x, columns.iterations, columns.residuals.float())

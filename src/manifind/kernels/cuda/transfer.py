@@ -1,5 +1,6 @@
 """Arrays to the device and back, through memory that the copy engine reaches by itself."""
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,10 @@ def to_device(array: npt.NDArray[Any], device: Any, *, dtype: Any = None) -> Ten
         made.numpy()[...] = array
         return made
     if array.size * wanted.itemsize <= SMALL:
-        return made.copy_(torch.from_numpy(np.array(array, wanted)))
+        # torch takes arrays that may be written to, and a page-locked copy reaches the device without waiting for it.
+        staged = torch.empty(array.shape, dtype=made.dtype, pin_memory=True)
+        staged.numpy()[...] = array
+        return made.copy_(staged, non_blocking=True)
     step = max(1, STAGED // max(1, made[0].numel() * wanted.itemsize))
     stages = [torch.empty((min(step, len(array)), *array.shape[1:]), dtype=made.dtype, pin_memory=True) for _ in "ab"]
     free = [torch.cuda.Event() for _ in stages]
@@ -31,7 +35,10 @@ def to_device(array: npt.NDArray[Any], device: Any, *, dtype: Any = None) -> Ten
         stage, event = stages[number % 2], free[number % 2]
         block = array[start : start + step]
         event.synchronize()
-        stage.numpy()[: len(block)] = block
+        # torch copies by all cores. It warns of arrays that must not be written to, which this one only reads.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            stage[: len(block)].copy_(torch.from_numpy(block))
         made[start : start + step].copy_(stage[: len(block)], non_blocking=True)
         event.record()
     for event in free:

@@ -1,15 +1,17 @@
 // A result looked at closely: beside the query, with what each part contributes, and the chain of photos that led there.
 
 import * as api from "./api.js";
-import { byId, h, say } from "./dom.js";
-import { heat, photo } from "./photo.js";
-import { sources } from "./state.js";
+import { byId, counted, h, say } from "./dom.js";
+import { facts } from "./facts.js";
+import { confirm, matches } from "./geometry.js";
+import { heat, outlines, photo } from "./photo.js";
+import { sameSource, sources } from "./state.js";
 
 export class Detail {
   constructor(page) {
     this.page = page;
     this.dialog = byId("detail");
-    this.glowing = true;
+    this.glowing = false;
     this.dialog.addEventListener("close", () => {
       if (this.page.state.why) this.page.go({ why: null });
     });
@@ -17,7 +19,7 @@ export class Detail {
       if (event.target === this.dialog) this.dialog.close();
     });
     this.dialog.addEventListener("keydown", (event) => {
-      if (event.target.closest(".chain") || event.altKey || event.ctrlKey) return;
+      if (event.target.closest(".chain, [type=range]") || event.altKey || event.ctrlKey) return;
       if (event.key === "ArrowRight") this.step(1);
       if (event.key === "ArrowLeft") this.step(-1);
     });
@@ -65,8 +67,12 @@ export class Detail {
       const stops = await Promise.all(answer.links.map((link) => this.page.about({ key: link.target.key })));
       if (abort.signal.aborted) return;
       this.answer = answer;
-      this.fill(this.beside(all, answer), this.why(all, answer, stops));
-      say(`${key}: rank ${answer.rank}, found in ${answer.links.length} steps.`);
+      const about = (view) => all.find((one) => sameSource(one, view));
+      this.fill(this.beside(all, answer), facts(answer),
+        matches(state.views, about, answer, abort.signal, (outline) => this.outline(answer, outline)),
+        this.why(all, answer, stops));
+      confirm(answer.links, state.views, this.dialog.querySelectorAll(".chain .arrow"), abort.signal);
+      say(`${key}: rank ${answer.rank}, found in ${counted(answer.links.length, "step")}.`);
     } catch (error) {
       if (error.name === "AbortError") return;
       this.fill(h("p", { class: "loading" }, error.message));
@@ -119,6 +125,12 @@ export class Detail {
           marked ? null : h("span", { class: "marks" },
             h("button", { type: "button", onclick: () => this.page.search.mark("views", answer.key, box) }, "Also this"),
             h("button", { type: "button", onclick: () => this.page.search.mark("not", answer.key, box) }, "Not this")))));
+  }
+
+  // Geometry knows better than regions where the object is.
+  outline(answer, corners) {
+    const drawn = this.dialog.querySelector(".beside figure:last-child .outlines");
+    drawn?.replaceWith(outlines(answer.width, answer.height, [], "found", [corners]));
   }
 
   why(all, answer, stops) {

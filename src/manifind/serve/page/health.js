@@ -20,7 +20,8 @@ export async function showHealth(main) {
   try {
     const facts = await api.info();
     const { skipped = [] } = facts;
-    section.append(
+    section.append(...[
+      facts.photos_folder_is_there ? null : h("p", { class: "note" }, "The folder of the photos is not there: searches still rank, but show no photo. Is its disk connected?"),
       h("ul", { class: "lead" }, [facts.graph.words, ...facts.health.words, facts.whitening.words].map((words) => h("li", {}, words))),
       h("dl", {}, Object.entries(NAMES).filter(([name]) => facts[name] !== undefined).flatMap(([name, label]) => [
         h("dt", {}, label), h("dd", {}, shown(name, facts[name]))])),
@@ -33,7 +34,8 @@ export async function showHealth(main) {
       skipped.length
         ? h("table", {}, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "File"), h("th", { scope: "col" }, "Why"))),
           h("tbody", {}, skipped.slice(0, 500).map((one) => h("tr", {}, h("td", {}, one.key), h("td", {}, one.reason)))))
-        : null);
+        : null,
+    ].filter(Boolean));
   } catch (error) {
     complain(error.message);
   }

@@ -19,7 +19,7 @@ export async function missing({ target: image }) {
   image.after(h("span", { class: "gone-why" }, body?.error ?? "The service does not answer."));
 }
 
-export function photo(source, { side = 320, alt = "", boxes = [], kind = "found", lazy = true, overlays = [] } = {}) {
+export function photo(source, { side = 320, alt = "", boxes = [], corners = [], kind = "found", lazy = true, overlays = [] } = {}) {
   const { width, height, version } = source;
   return h(
     "div",
@@ -34,16 +34,20 @@ export function photo(source, { side = 320, alt = "", boxes = [], kind = "found"
       onerror: missing,
     }),
     overlays,
-    boxes.length ? outlines(width, height, boxes, kind) : null,
+    boxes.length || corners.length ? outlines(width, height, boxes, kind, corners) : null,
   );
 }
 
-export function outlines(width, height, boxes, kind) {
+// What is drawn in a result: the outline where geometry knows it, or else the one box.
+export const marks = (one) => (one.outline ? { corners: [one.outline, ...one.others] } : { boxes: one.box ? [one.box] : [] });
+
+export function outlines(width, height, boxes, kind, corners = []) {
   return svg(
     "svg",
     { class: `outlines ${kind}`, viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", "aria-hidden": "true" },
     boxes.map(([x0, y0, x1, y1], place) =>
       svg("rect", { x: x0, y: y0, width: x1 - x0, height: y1 - y0, class: place ? "lesser" : "best" })),
+    corners.map((outline) => svg("polygon", { points: outline.map((corner) => corner.join(",")).join(" ") })),
   );
 }
 

@@ -2,9 +2,12 @@
 
 import * as api from "./api.js";
 import { BoxEditor } from "./boxes.js";
+import { copies } from "./copies.js";
 import { complain, counted, h, say } from "./dom.js";
-import { photo } from "./photo.js";
-import { METHODS, PAPER_NAMES, address, sameSource, sources, viewText, viewsOf } from "./state.js";
+import { marks, photo } from "./photo.js";
+import { Ticks } from "./ticks.js";
+import { filters, sheet } from "./filters.js";
+import { METHODS, PAPER_NAMES, address, sameSource, sources, viewText, viewsOf, within } from "./state.js";
 
 const FIRST = 60;
 const MORE = 120;
@@ -21,6 +24,7 @@ export class Search {
     this.top = FIRST;
     this.asked = null;
     this.answer = null;
+    this.ticks = new Ticks(page);
     this.query = h("section", { class: "query", "aria-label": "What to look for" });
     this.found = h("section", { class: "results", "aria-label": "Results" });
     this.element = h("div", { class: "desk" }, this.query, this.found);
@@ -136,7 +140,7 @@ export class Search {
         href: address({ ...this.page.state, tab: "browse", add: true, why: null }) }, "Add from the collection"),
       all.length > 1
         ? h("button", { type: "button", onclick: () => this.dropSource(all[this.active]) }, "Remove this photo")
-        : h("button", { type: "button", onclick: () => this.page.go({ views: [], not: [], why: null, compare: false, method: "regional" }) }, "Start over"));
+        : h("button", { type: "button", onclick: () => this.page.go({ views: [], not: [], why: null, compare: false, refine: false, method: "regional" }) }, "Start over"));
   }
 
   async strip(all) {
@@ -180,13 +184,13 @@ export class Search {
   // -- asking --------------------------------------------------------------------------------------------------------
 
   async ask(state) {
-    const asked = JSON.stringify([state.views.map(viewText), state.not.map(viewText), state.compare ? "all" : state.method, this.top]);
+    const asked = JSON.stringify([state.views.map(viewText), state.not.map(viewText), state.compare ? "all" : state.method, this.top, within(state), state.sheet]);
     if (asked === this.asked) return;
     this.asked = asked;
     this.abort?.abort(); // the service stops working on what nobody waits for
     const abort = (this.abort = new AbortController());
     this.found.setAttribute("aria-busy", "true");
-    const one = (method, top) => api.search(state.views, state.not, method, top, abort.signal);
+    const one = (method, top) => api.search(state.views, state.not, method, top, abort.signal, within(state));
     try {
       if (state.compare) {
         const answers = await Promise.all(Object.keys(METHODS).map((method) => one(method, SIDE_BY_SIDE)));
@@ -228,7 +232,7 @@ export class Search {
   // Those above the line, and all: whoever wants the object does not want what stands below.
   downloads(state, answer) {
     const all = answer.results.length;
-    const likely = answer.evidence?.likely || all;
+    const likely = answer.likely || all;
     const group = (top, label) => h("span", { class: "downloads", role: "group", "aria-label": `Download ${label}` },
       h("span", { class: "quiet" }, `Download ${label}:`),
       ["zip", "csv", "json"].map((kind) =>
@@ -242,28 +246,32 @@ export class Search {
 
   showFound(state, answer) {
     const { results, evidence } = answer;
-    const likely = evidence ? evidence.likely : results.length;
-    const milliseconds = Math.round(answer.milliseconds.describe + answer.milliseconds.search);
-    const nothing = evidence && evidence.similarity <= evidence.chance;
+    const byDate = state.sort === "date";
+    const likely = answer.likely ?? results.length;
+    const sure = results.filter((one) => one.verified).length;
+    const milliseconds = Math.round(Object.values(answer.milliseconds).reduce((sum, one) => sum + one, 0));
+    const nothing = evidence && !sure && evidence.similarity <= evidence.chance;
     const gallery = h("ol", { class: "gallery" });
-    const cards = results.map((one, at) => this.card(one, at >= likely));
-    const parts = [this.bar(state, answer)];
-    if (!results.length || (nothing && likely === 0)) {
+    this.ticks.begin(answer, likely);
+    const cards = results.map((one) => this.card(one, one.rank > likely));
+    const parts = [this.bar(state, answer), filters(this.page, state)];
+    if (!results.length || likely === 0) {
       parts.push(this.emptiness(results, evidence, gallery, cards));
       say("Nothing in this collection matches.");
     } else {
       if (nothing) {
         parts.push(h("p", { class: "note" }, "Besides the photo that you searched with, nothing in this collection seems to match."));
       }
-      const above = evidence && likely < results.length ? `${counted(likely, "photo")} above the line` : counted(results.length, "photo");
-      parts.push(h("p", { class: "count" }, `${above}, in ${milliseconds} ms`));
+      const above = (likely < results.length ? `${counted(likely, "photo")} above the line` : counted(results.length, "photo")) +
+        (sure ? `, ${sure} verified` : "");
+      parts.push(h("p", { class: "count" }, `${above}, in ${milliseconds} ms `, this.teaching(state, sure)));
       say(`${above}.`);
       cards.forEach((card, at) => {
-        if (evidence && at === likely) gallery.append(line(evidence, nothing));
+        if (at === likely && !byDate) gallery.append(line(evidence, nothing, sure));
         gallery.append(card);
       });
       gallery.append(h("li", { class: "filler", "aria-hidden": "true" }));
-      parts.push(gallery);
+      parts.push(this.ticks.element, gallery);
       if (results.length === this.top && this.top < 1000) {
         parts.push(h("button", { type: "button", class: "more", onclick: () => {
           this.top = Math.min(1000, this.top + MORE);
@@ -274,14 +282,25 @@ export class Search {
     this.found.replaceChildren(...parts);
   }
 
+  // What verified photos show of the object may join the query, which is then answered once more.
+  teaching(state, sure) {
+    if (!sure && !state.refine) return null;
+    return h("button", { type: "button", class: "teach", "aria-pressed": String(state.refine),
+      title: "What the verified photos show of the object joins the query, which is answered once more",
+      onclick: () => this.page.go({ refine: !state.refine }) },
+    state.refine ? "Verified photos teach the query" : "Let the verified photos teach the query");
+  }
+
   emptiness(results, evidence, gallery, cards) {
     const element = h("div", { class: "nothing" },
       h("h2", {}, "Nothing in this collection matches"),
-      evidence
+      evidence && evidence.similarity <= evidence.chance
         ? h("p", {}, `No part of it resembles any photo more (${evidence.similarity.toFixed(2)}) than parts that have nothing in ` +
           `common resemble each other by chance (${evidence.chance.toFixed(2)}). ` +
           "A smaller box that holds the object alone may help, or another photo of it.")
-        : h("p", {}, "No photo has a score above zero."),
+        : h("p", {}, results.length
+          ? "No photo stands out from the others. A smaller box that holds the object alone may help, or another photo of it."
+          : "No photo has a score above zero."),
       results.length
         ? h("button", { type: "button", onclick: (event) => {
           gallery.append(...cards, h("li", { class: "filler", "aria-hidden": "true" }));
@@ -296,14 +315,20 @@ export class Search {
     const { state } = this.page;
     const marked = state.views.some((view) => view.key === one.key);
     const box = one.where;
-    return h("li", { class: `card${doubtful ? " doubtful" : ""}`, style: { "--aspect": one.width / one.height }, "data-key": one.key },
+    const aspect = state.sheet && box ? (box[2] - box[0]) / (box[3] - box[1]) : one.width / one.height;
+    return h("li", { class: `card${doubtful ? " doubtful" : ""}`, style: { "--aspect": aspect }, "data-key": one.key },
       h("a", { class: "look", "data-local": true, href: address({ ...state, why: one.key }),
-        "aria-label": `Rank ${one.rank}: ${one.key}, score ${one.score.toFixed(3)}. Look closer` },
-      photo(one, { side: 320, boxes: one.where ? [one.where] : [] })),
+        title: one.verified ? `${counted(one.inliers, "point")} of it match the query under one map` : null,
+        "aria-label": `Rank ${one.rank}: ${one.key}, ${one.verified ? "verified, " : ""}score ${one.score.toFixed(3)}. Look closer` },
+      state.sheet && box ? sheet(one) : photo(one, { side: 320, ...marks(one) })),
       h("div", { class: "about" },
+        this.ticks.box(one),
         h("span", { class: "rank" }, one.rank),
         h("span", { class: "key", title: one.key }, one.key),
+        one.verified ? h("span", { class: "sure", title: one.refined ? "Reached by way of other verified photos" : null }, "✓ verified") : null,
         h("span", { class: "score", title: `Score: ${SCORE}` }, one.score.toFixed(3))),
+      one.date ? h("p", { class: "quiet date" }, one.date.slice(0, 10)) : null,
+      copies(one),
       h("div", { class: "marks" },
         marked
           ? h("span", { class: "quiet" }, "In the query")
@@ -329,7 +354,7 @@ export class Search {
         h("ol", {}, answers[at].results.map((one) => h("li", { class: own.includes(one.key) ? "only" : null, "data-key": one.key },
           h("a", { class: "look", "data-local": true, href: address({ ...state, compare: false, method: "regional", why: one.key }),
             "aria-label": `Rank ${one.rank}: ${one.key}${own.includes(one.key) ? ", found in this way only" : ""}` },
-          photo(one, { side: 320, boxes: one.where ? [one.where] : [] })),
+          photo(one, { side: 320, ...marks(one) })),
           h("span", { class: "rank" }, one.rank),
           own.includes(one.key) ? h("span", { class: "badge" }, "only here") : null))));
     });
@@ -344,7 +369,7 @@ const hint = (boxes) => (boxes.length
   ? "Move or resize the box, or draw another."
   : "The whole photo is searched for. Draw a box round the object.");
 
-function line(evidence, nothing) {
+function line(evidence, nothing, sure) {
   return h("li", { class: "line" },
     h("p", {}, h("strong", {}, "Probably not below here")),
     h("details", {},
@@ -352,7 +377,10 @@ function line(evidence, nothing) {
       nothing
         ? h("p", {}, `Besides the query's own photo, no part resembles it more (${evidence.similarity.toFixed(2)}) than parts ` +
           `that have nothing in common do by chance (${evidence.chance.toFixed(2)}).`)
-        : h("p", {}, `Scores fall steeply behind the photos that show the object. Below here they are under ${evidence.score.toFixed(4)}, ` +
+        : sure
+          ? h("p", {}, "Above it stand the photos in which points of the query were found again under one map, and those whose score is " +
+            "near theirs: the object seen from another side is reached from photo to photo, where no map leads.")
+          : h("p", {}, `Scores fall steeply behind the photos that show the object. Below here they are under ${evidence.score.toFixed(4)}, ` +
           "a tenth of the mean of the best five. On photos whose contents are known, this line is right more often than " +
           "not, but it is a measured habit of the scores, not a proof: look at a few below it.")));
 }

@@ -1,0 +1,44 @@
+"""The points that two photos have in common under one map: what a person wants to see who asks why.
+
+Lines between the points, drawn over the two photos side by side, show what geometry saw. The map lays one photo over
+the other.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from manifind.geometry import Features, Verdict, verify
+from manifind.types import Box, FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class MatchingPoints:
+    """Points of a query and of a photo that match, pair by pair, in pixels of the upright photos."""
+
+    verified: bool | None
+    """Whether they are enough; None where the query has too little texture to tell."""
+    query: FloatArray
+    """(m, 2): x and y in the query's photo."""
+    photo: FloatArray
+    """(m, 2): where the same points are in the other photo."""
+    map: npt.NDArray[np.float64] | None
+    """(3, 3): takes (x, y, 1) of the query's photo to (x, y, 1) of the other, up to a factor; None if there is none."""
+    inliers: int
+    """How many of the points lie at places of their own."""
+
+    @classmethod
+    def of(cls, query: Features, photo: Features, box: Box | None = None) -> "MatchingPoints":
+        """Match the features of two photos; `box` is the object in the query's."""
+        return cls.told(verify(query, photo, box), query, photo)
+
+    @classmethod
+    def told(cls, verdict: Verdict, query: Features, photo: Features) -> "MatchingPoints":
+        """Return the points of a verdict's surest instance."""
+        if not verdict.instances:
+            none = np.empty((0, 2), np.float32)
+            return cls(verdict.verified, none, none, None, 0)
+        surest = verdict.instances[0]
+        a, b = surest.pairs.T
+        return cls(True, query.points[a], photo.points[b], surest.map, surest.inliers)

@@ -1,0 +1,72 @@
+"""What is said of a folder that is no index: a folder of photos, or an index whose making was interrupted.
+
+While an index is made, the folder of its writer holds a note of the photos that it is to have. Whoever opens the index
+before it is finished is told from this note how far it came and how to go on.
+"""
+
+import json
+from pathlib import Path
+
+from manifind.describe import list_photos
+from manifind.errors import InvalidInput
+from manifind.storage import disk, store
+
+NOTE = "wanted.json"
+"""In the writer's folder: the folder of the photos, and how many there are."""
+
+SUFFIX = ".manifind"
+
+
+def index_of(photos: Path) -> Path:
+    """Return where the index of a folder of photos lies unless another place is given."""
+    folder = photos.resolve()
+    return folder.with_name(f"{folder.name}{SUFFIX}")
+
+
+def note(work: Path, root: Path, photos: int) -> None:
+    """Write down which photos an index is to have."""
+    disk.write(work / NOTE, [json.dumps({"root": str(root.resolve()), "photos": photos}).encode()])
+
+
+def check_finished(path: Path) -> None:
+    """Raise `InvalidInput` where a folder is there that is plainly no finished index, and say what it is."""
+    if not path.exists() or (path / store.MANIFEST).exists():
+        return
+    if not path.is_dir():
+        raise InvalidInput(f"{path} is a file; give the folder of an index, photos{SUFFIX} say.")
+    if store.copies_of_manifest(path):
+        return  # it was one, and can be repaired
+    if (path / store.LOCK).exists() or (path / store.WORK).is_dir():
+        raise InvalidInput(_progress(path))
+    beside = index_of(path)
+    if (beside / store.MANIFEST).exists():
+        raise InvalidInput(f"{path} is a folder of photos; its index is {_beside(path, beside)}.")
+    if beside.is_dir() and (beside / store.WORK).is_dir():
+        raise InvalidInput(f"{path} is a folder of photos. Its index is not finished: {_progress(beside)}")
+    if next(list_photos(path), None) is not None:
+        raise InvalidInput(f"{path} is a folder of photos; make its index with manifind index {path}.")
+    raise InvalidInput(f"{path} is a folder without an index in it; give one that manifind index made.")
+
+
+def _beside(path: Path, index: Path) -> Path:
+    """Return the index's path in the words in which its photos' path was given."""
+    return path.with_name(index.name) if path.name == index.name.removesuffix(SUFFIX) else index
+
+
+def _progress(path: Path) -> str:
+    work = path / store.WORK
+    try:
+        wanted = json.loads((work / NOTE).read_text(encoding="utf-8"))
+        root, photos = str(wanted["root"]), int(wanted["photos"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return f"{path} was not finished; run manifind index PHOTOS -o {path} to go on."
+    done = max((_lines(file) for file in work.glob("*/photos.jsonl")), default=0)
+    where = "" if index_of(Path(root)) == path.resolve() else f" -o {path}"
+    return f"{path} has {done:,} of {photos:,} photos described; run manifind index {root}{where} to go on."
+
+
+def _lines(file: Path) -> int:
+    try:
+        return file.read_bytes().count(b"\n")
+    except OSError:
+        return 0

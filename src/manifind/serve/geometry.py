@@ -1,0 +1,140 @@
+"""Geometry for many at once: features of queries kept at hand, answers verified where there is time, points on demand.
+
+::
+
+    a query's photo   ──▶ its features, once for each box ──┐
+    a ranking         ──▶ its first photos ─────────────────┴─▶ verified, or as it was where time is short
+    two photos        ──▶ the points that match in them
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from manifind.errors import MissingExtra
+from manifind.geometry import Features
+from manifind.index import MatchingPoints, whole_box
+from manifind.index.generation import State
+from manifind.index.verify import FIRST, kind_of, photo_features, query_features
+from manifind.pages.answers import points_data
+from manifind.serve.memory import RecentlyUsed
+from manifind.serve.metrics import Metrics
+from manifind.serve.problems import Problem
+from manifind.serve.rendering import Rendering
+from manifind.serve.schemas import SearchRequest, ViewRequest
+from manifind.serve.settings import Settings
+from manifind.serve.stages import Stage
+from manifind.types import Box
+
+T = TypeVar("T")
+Sought = tuple[Features, Box | None]
+"""What is looked for: its features, and its box in the photo."""
+
+FEATURES_BYTES = 64_000_000
+"""What features of queries may take, kept for when the same box is asked for again."""
+PHOTOS_A_SECOND = 4.0
+"""Photos whose features are extracted, and answers that are verified, until it was measured."""
+
+
+def first_photos(now: State, request: SearchRequest) -> int:
+    """Return how many photos of an answer geometry looks at: by default what `Index.search` does."""
+    if request.verify is not None:
+        return request.verify
+    return FIRST if now.local is not None and request.method == "regional" else 0
+
+
+class Geometry:
+    """Extracts features in threads of its own, and verifies one answer at a time with all of them."""
+
+    def __init__(self, rendering: Rendering, settings: Settings, metrics: Metrics) -> None:
+        self._rendering = rendering
+        self._metrics = metrics
+        self._seconds = settings.verify_seconds
+        self._extract = Stage(
+            "extract",
+            settings.describe_threads,
+            seconds=settings.verify_seconds,
+            pace=PHOTOS_A_SECOND,
+            metrics=metrics,
+        )
+        # Verifying shares the photos of one answer out to threads of its own.
+        self._verify = Stage("verify", 1, seconds=settings.verify_seconds, pace=PHOTOS_A_SECOND, metrics=metrics)
+        self._features: RecentlyUsed[Sought] = RecentlyUsed(FEATURES_BYTES)
+
+    async def query(self, now: State, view: ViewRequest) -> Sought:
+        """Return the features of what a view shows, and its box; of a whole photo, those that the index keeps."""
+        if view.key is not None and view.box is None and now.local is not None:
+            return await self.photo(now, view.key), None
+        name = self._rendering.named(now, view), None if view.box is None else tuple(view.box)
+        known = self._features.get(name)
+        if known is None:
+            photo = await self._rendering.photo(now, view)
+            box = None if view.box is None else whole_box(view.box, photo.width, photo.height)
+            kind = kind_of(now)
+            known = await self._extracted(lambda: query_features(photo.pixels, box, kind=kind)), box
+            self._features.put(name, known, known[0].descriptors.nbytes + known[0].points.nbytes)
+        return known
+
+    async def photo(self, now: State, key: str) -> Features:
+        """Return the features of a photo of the collection: those that the index keeps, or else those of its file."""
+        if now.local is not None:
+            record = self._rendering.record(now, key)
+            return now.local.of_photo(record.number, record.width, record.height).features()
+        pixels = (await self._rendering.photo(now, ViewRequest(key=key))).pixels
+        return await self._extracted(lambda: photo_features(pixels))
+
+    async def _extracted(self, work: Callable[[], Features]) -> Features:
+        def measured() -> Features:
+            with self._metrics.stage("extract"):
+                return work()
+
+        return await self._extract.do(1, measured)
+
+    async def points(self, now: State, views: Sequence[ViewRequest], key: str) -> dict[str, Any]:
+        """Return the points that match in a photo and in the view of the query that has most of them."""
+        try:
+            photo = await self.photo(now, key)
+            queries = [await self.query(now, view) for view in views]
+        except MissingExtra as missing:
+            raise Problem(422, f"{missing}.") from None
+
+        def matched() -> tuple[int, MatchingPoints]:
+            with self._metrics.stage("points"):
+                found = [MatchingPoints.of(features, photo, box) for features, box in queries]
+            return max(enumerate(found), key=lambda one: (one[1].inliers, one[1].verified is not None))
+
+        place, most = await self._extract.do(1, matched)
+        return {"view": place, **points_data(most)}
+
+    async def sought(self, now: State, views: Sequence[ViewRequest]) -> tuple[Sought, ...]:
+        """Return what geometry looks for; nothing where the views cannot be looked at in time."""
+        try:
+            async with asyncio.timeout(self._seconds):
+                return tuple([await self.query(now, view) for view in views])
+        except (TimeoutError, Problem):
+            self._metrics.unverified.inc()
+            return ()
+
+    async def in_time(self, work: Callable[[float], T]) -> T | None:
+        """Verify an answer, if there is time: None where others are before it or it takes too long.
+
+        `work` is given the moment until which it may go on, and raises `TimeoutError` where it does not come to an end.
+        """
+        until = time.monotonic() + self._seconds
+
+        def measured() -> T:
+            with self._metrics.stage("verify"):
+                return work(until)
+
+        try:
+            async with asyncio.timeout(self._seconds):
+                return await self._verify.do(1, measured)
+        except (TimeoutError, Problem):
+            self._metrics.unverified.inc()
+            return None
+
+    def stop(self) -> None:
+        """Do no more."""
+        self._extract.stop()
+        self._verify.stop()

@@ -1,0 +1,96 @@
+"""Looking at one photo: what its file says of it, and the file itself."""
+
+import asyncio
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Query
+from pydantic import BaseModel, Field
+from starlette.responses import FileResponse, JSONResponse, Response
+
+from manifind.describe.photos import HEAD_BYTES, photo_format
+from manifind.describe.taken import taken
+from manifind.index.catalogue import ImageRecord
+from manifind.index.generation import State
+from manifind.serve.schemas import LONGEST_KEY
+from manifind.serve.service import Service
+
+SHOWN = {
+    "JPEG": "image/jpeg",
+    "PNG": "image/png",
+    "GIF": "image/gif",
+    "WEBP": "image/webp",
+    "AVIF": "image/avif",
+    "BMP": "image/bmp",
+}
+"""What browsers show, by format; whatever else is handed out to be kept."""
+
+Key = Annotated[str, Query(max_length=LONGEST_KEY)]
+
+
+class FactsAnswer(BaseModel):
+    """What is known of a photo's file."""
+
+    key: str
+    also_at: list[str] = Field(description="Keys of files that are byte for byte the same.")
+    path: str | None = Field(description="Where the file lies; null where the service does not tell.")
+    bytes: int
+    changed: str = Field(description="When the file was changed last, in UTC.")
+    taken: str | None = Field(description="When the photo was taken, by the camera's clock.")
+    camera: str | None
+    lens: str | None
+    shown: bool = Field(description="Whether browsers can show the file as it is.")
+
+
+def routes(app: FastAPI, service: Service) -> None:
+    """Add what tells of a photo's file and hands it out."""
+
+    @app.get("/api/photo/facts", response_model=FactsAnswer, tags=["browse"])
+    async def facts(key: Key) -> Response:
+        """Tell what the file of a photo says of it: when it was taken, by which camera, where else it lies."""
+        now = service.now
+        record = service.pictures.record(now, key)
+        return JSONResponse(await asyncio.to_thread(_facts, service, now, record))
+
+    @app.get("/api/original", tags=["browse"], response_class=Response, responses=ORIGINAL)
+    async def original(key: Key) -> Response:
+        """Hand out the file of a photo as it is."""
+        now = service.now
+        file, kind = await asyncio.to_thread(_file, service, now, key)
+        where = "inline" if kind in SHOWN else "attachment"
+        name = "".join(c if c.isalnum() or c in " ._-()" else "_" for c in key.rpartition("/")[2]) or "photo"
+        return FileResponse(
+            file,
+            media_type=SHOWN.get(kind, "application/octet-stream"),
+            filename=name,
+            content_disposition_type=where,
+            headers={"Cache-Control": "private, no-cache"},
+        )
+
+
+ORIGINAL: dict[int | str, dict[str, Any]] = {
+    200: {"content": {kind: {"schema": {"type": "string", "format": "binary"}} for kind in SHOWN.values()}}
+}
+
+
+def _file(service: Service, now: State, key: str) -> tuple[Path, str]:
+    file = service.pictures.photo_file(now, key)
+    with file.open("rb") as source:
+        return file, photo_format(source.read(HEAD_BYTES)) or ""
+
+
+def _facts(service: Service, now: State, record: ImageRecord) -> dict[str, Any]:
+    file, kind = _file(service, now, record.key)
+    said = taken(file)
+    return {
+        "key": record.key,
+        "also_at": list(now.catalogue.copies_of(record.sha256)),
+        "path": str(file) if service.settings.tell_paths else None,
+        "bytes": record.bytes,
+        "changed": datetime.fromtimestamp(record.mtime_ns / 1e9, UTC).isoformat(timespec="seconds"),
+        "taken": None if said.when is None else said.when.isoformat(timespec="seconds"),
+        "camera": said.camera,
+        "lens": said.lens,
+        "shown": kind in SHOWN,
+    }

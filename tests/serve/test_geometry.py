@@ -1,0 +1,164 @@
+"""Geometry in the service: answers verified in time, or given without, and the points that match."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from manifind.index import Index
+from manifind.index import verify as verifying
+from manifind.serve import Settings
+from tests.serve.conftest import PLACES
+from tests.serve.running import running
+from tests.serve.test_service import BOX, VIEW, counted, ranked
+
+FIRST = {f"first-{i}.png" for i in range(6)}
+
+
+def outline_of(i: int) -> list[list[float]]:
+    """Where the corners of the first thing were pasted."""
+    x, y = PLACES[i]
+    return [[x, y], [x + 128, y], [x + 128, y + 128], [x, y + 128]]
+
+
+def test_the_service_verifies_as_the_index_does(client: httpx.Client, index: Index) -> None:
+    told = client.post("/api/search", json={"views": [VIEW], "verify": 12, "top": 20}).json()
+    answer = index.search("first-0.png", BOX, verify=12, top=20).reached()
+    assert [(one["key"], one["verified"], one["inliers"]) for one in told["results"]] == [
+        (hit.key, hit.verified, hit.inliers) for hit in answer
+    ]
+    assert (told["likely"], told["verified"]) == (answer.likely, 6)
+    assert {one["key"] for one in told["results"] if one["verified"]} == FIRST
+    for one in told["results"][:6]:
+        np.testing.assert_allclose(one["outline"], outline_of(int(one["key"][6])), atol=4)
+    assert told["milliseconds"]["verify"] > 0
+
+
+def test_what_the_index_does_by_itself_the_service_does(client: httpx.Client, index: Index) -> None:
+    told = client.post("/api/search", json={"views": [VIEW], "top": 20}).json()
+    answer = index.search("first-0.png", BOX, top=20).reached()
+    assert [(one["key"], one["verified"]) for one in told["results"]] == [(hit.key, hit.verified) for hit in answer]
+    assert told["verified"] == answer.verified == 6
+    plain = client.post("/api/search", json={"views": [VIEW], "top": 20, "method": "plain"}).json()
+    assert plain["verified"] is None
+
+
+def test_the_address_and_an_upload_verify_too(client: httpx.Client, photos: Any) -> None:
+    address = client.get("/api/search", params={"q": "k:first-0.png@20,12,148,140", "verify": 6, "top": 6}).json()
+    data = (photos / "first-0.png").read_bytes()
+    body = client.post("/api/search/photo?box=20,12,148,140&top=6&verify=6", content=data).json()
+    assert address["verified"] == body["verified"] > 0
+    table = client.get("/api/search.csv", params={"q": "k:first-0.png@20,12,148,140", "verify": 6, "top": 6}).text
+    assert table.count(",yes,yes,") == address["verified"]
+
+
+def test_verified_photos_teach_the_query_when_they_are_asked_to(client: httpx.Client, index: Index) -> None:
+    told = client.post("/api/search", json={"views": [VIEW], "top": 20, "refine": True}).json()
+    answer = index.search("first-0.png", BOX, top=20, refine="verified").reached()
+    assert [(one["key"], one["refined"]) for one in told["results"]] == [(hit.key, hit.refined) for hit in answer]
+    np.testing.assert_allclose([one["score"] for one in told["results"]], answer.scores, rtol=1e-3)
+    once = client.post("/api/search", json={"views": [VIEW], "top": 20}).json()
+    assert [one["score"] for one in once["results"]] != [one["score"] for one in told["results"]]
+    address = "/api/search?q=k:first-0.png@20,12,148,140&top=20&refine=true"
+    assert client.get(address).json()["results"] == told["results"]
+
+
+def test_descriptors_of_the_clients_own_have_nothing_to_verify(client: httpx.Client, index: Index) -> None:
+    vectors = index.manifold.vectors_[:3].astype(float).tolist()
+    told = client.post("/api/search", json={"vectors": vectors, "verify": 12}).json()
+    assert told["verified"] is None
+    assert {one["verified"] for one in told["results"]} == {None}
+
+
+def test_an_answer_is_given_without_geometry_rather_than_late(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    look = verifying._look
+    looked_at = []
+
+    def slowly(*given: Any) -> verifying.Checked:
+        looked_at.append(given)
+        time.sleep(0.2)
+        return look(*given)
+
+    monkeypatch.setattr(verifying, "_look", slowly)
+    with (
+        running(index, Settings(verify_seconds=0.3)) as address,
+        httpx.Client(base_url=address, timeout=30) as client,
+    ):
+        plain = client.post("/api/search", json={"views": [VIEW], "top": 12, "verify": 0})
+        late = client.post("/api/search", json={"views": [VIEW], "top": 12, "verify": 100})
+        assert late.status_code == 200
+        assert ranked(late) == ranked(plain)
+        assert late.json()["verified"] is None
+        assert late.json()["likely"] == plain.json()["likely"]
+        assert counted(client, "manifind_unverified_total") == 1
+        time.sleep(0.5)
+        assert len(looked_at) < 20  # nobody goes on with what nobody waits for
+
+
+def test_nobody_queues_for_geometry_longer_than_it_takes(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    look = verifying._look
+
+    def slowly(*given: Any) -> verifying.Checked:
+        time.sleep(0.5)
+        return look(*given)
+
+    monkeypatch.setattr(verifying, "_look", slowly)
+    monkeypatch.setattr("manifind.serve.geometry.PHOTOS_A_SECOND", 0.2)  # five seconds each: no time for two
+    with (
+        running(index, Settings(verify_seconds=4)) as address,
+        httpx.Client(base_url=address, timeout=30) as client,
+        ThreadPoolExecutor(2) as both,
+    ):
+        body = {"views": [VIEW], "top": 1, "verify": 1}
+        client.post("/api/geometry", json={"views": [VIEW], "key": "first-1.png"})  # the query's features are known now
+        told = [one.json()["verified"] for one in both.map(lambda _: client.post("/api/search", json=body), range(2))]
+        assert sorted(told, key=str) == [1, None]
+
+
+def test_a_whole_photo_is_looked_for_without_its_file(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The index keeps its description and its features.
+    monkeypatch.setattr("manifind.serve.pictures.read_photo", _gone)
+    with running(index) as address, httpx.Client(base_url=address, timeout=30) as client:
+        told = client.post("/api/search", json={"views": [{"key": "first-0.png"}], "verify": 6})
+        assert told.status_code == 200
+        assert told.json()["verified"] > 0
+
+
+def _gone(*_: object, **__: object) -> None:
+    from manifind.errors import Unreadable
+
+    raise Unreadable("no such file")
+
+
+def test_matching_points_lie_where_the_thing_was_pasted(client: httpx.Client) -> None:
+    blank = {"key": "more/none-001.jpg", "box": [0, 0, 60, 60]}
+    told = client.post("/api/geometry", json={"views": [blank, VIEW], "key": "first-3.png"}).json()
+    assert (told["verified"], told["view"]) == (True, 1)
+    assert len(told["points"]) >= told["inliers"] >= 6
+    shift = np.subtract(PLACES[3], PLACES[0])
+    for x, y, u, v in told["points"]:
+        assert (u - x, v - y) == (pytest.approx(shift[0], abs=4), pytest.approx(shift[1], abs=4))
+    corners = np.array([[*corner, 1] for corner in outline_of(0)]) @ np.array(told["map"]).T
+    np.testing.assert_allclose(corners[:, :2] / corners[:, 2:], outline_of(3), atol=4)
+
+
+def test_no_points_match_in_photos_of_different_things(client: httpx.Client) -> None:
+    told = client.post("/api/geometry", json={"views": [VIEW], "key": "second-3.png"}).json()
+    assert (told["verified"], told["map"], told["points"], told["inliers"]) == (False, None, [], 0)
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        ({"views": [VIEW], "key": "nowhere.jpg"}, 404),
+        ({"views": [], "key": "first-1.png"}, 422),
+        ({"views": [{"key": "first-0.png", "box": [9, 9, 2, 2]}], "key": "first-1.png"}, 422),
+    ],
+)
+def test_what_cannot_be_compared_is_said(request_: dict[str, Any], status: int, client: httpx.Client) -> None:
+    answer = client.post("/api/geometry", json=request_)
+    assert answer.status_code == status
+    assert answer.json()["error"].endswith(".")
