@@ -18,7 +18,7 @@ from manifind.index import MatchingPoints, whole_box
 from manifind.index.generation import State
 from manifind.index.verify import FIRST, kind_of, photo_features, query_features
 from manifind.pages.answers import points_data
-from manifind.serve.memory import Kept
+from manifind.serve.memory import RecentlyUsed
 from manifind.serve.metrics import Metrics
 from manifind.serve.problems import Problem
 from manifind.serve.rendering import Rendering
@@ -60,7 +60,7 @@ class Geometry:
         )
         # Verifying shares the photos of one answer out to threads of its own.
         self._verify = Stage("verify", 1, seconds=settings.verify_seconds, pace=PHOTOS_A_SECOND, metrics=metrics)
-        self._features: Kept[Sought] = Kept(FEATURES_BYTES)
+        self._features: RecentlyUsed[Sought] = RecentlyUsed(FEATURES_BYTES)
 
     async def query(self, now: State, view: ViewRequest) -> Sought:
         """Return the features of what a view shows, and its box; of a whole photo, those that the index keeps."""

@@ -1,4 +1,4 @@
-"""Things kept in memory up to a number of bytes; what was not used for longest makes room."""
+"""What was used recently, kept in memory up to a total size; what was not used for longest makes room."""
 
 import threading
 from collections import OrderedDict
@@ -8,12 +8,15 @@ from typing import Generic, TypeVar
 Value = TypeVar("Value")
 
 
-class Kept(Generic[Value]):
-    """A dictionary of bounded size; safe to use from many threads."""
+class RecentlyUsed(Generic[Value]):
+    """A dictionary of bounded total size; any number of threads may use it.
 
-    def __init__(self, most_bytes: int) -> None:
-        self._most = most_bytes
-        self._bytes = 0
+    `most` is the largest total of the sizes that values are put with: bytes, or a count where each value has size 1.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._size = 0
         self._values: OrderedDict[Hashable, tuple[Value, int]] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -26,16 +29,16 @@ class Kept(Generic[Value]):
             return self._values[key][0]
 
     def put(self, key: Hashable, value: Value, size: int) -> None:
-        """Keep a value of so many bytes; one larger than everything together is not kept."""
+        """Keep a value of this size; a value that is larger than `most` is not kept."""
         with self._lock:
             if key in self._values:
-                self._bytes -= self._values.pop(key)[1]
+                self._size -= self._values.pop(key)[1]
             if size > self._most:
                 return
             self._values[key] = value, size
-            self._bytes += size
-            while self._bytes > self._most:
-                self._bytes -= self._values.popitem(last=False)[1][1]
+            self._size += size
+            while self._size > self._most:
+                self._size -= self._values.popitem(last=False)[1][1]
 
     def __len__(self) -> int:
         return len(self._values)

@@ -19,7 +19,7 @@ from manifind.errors import InvalidInput
 from manifind.index.catalogue import ImageRecord
 from manifind.index.generation import State
 from manifind.pages.text import visible
-from manifind.serve.memory import Kept
+from manifind.serve.memory import RecentlyUsed
 from manifind.serve.problems import Problem
 from manifind.serve.schemas import ViewRequest
 from manifind.serve.settings import Settings
@@ -53,7 +53,7 @@ class Pictures:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._uploads: Kept[Upload] = Kept(settings.uploads_bytes)
+        self._uploads: RecentlyUsed[Upload] = RecentlyUsed(settings.uploads_bytes)
 
     # -- what there is ------------------------------------------------------------------------------------------------
 

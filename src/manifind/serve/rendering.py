@@ -13,7 +13,7 @@ from manifind.describe import Photo
 from manifind.index import whole_box
 from manifind.index.catalogue import ImageRecord
 from manifind.index.generation import State
-from manifind.serve.memory import Kept
+from manifind.serve.memory import RecentlyUsed
 from manifind.serve.metrics import Metrics
 from manifind.serve.pictures import Pictures, Upload, encoded, look
 from manifind.serve.schemas import ViewRequest
@@ -42,8 +42,8 @@ class Rendering:
         seconds = SHARE * settings.time_limit
         self.decode = Stage("decode", settings.decode_threads, seconds=seconds, pace=PACE, metrics=metrics)
         self.draw = Stage("draw", settings.picture_threads, seconds=seconds, pace=PACE, metrics=metrics)
-        self._photos: Kept[Photo] = Kept(settings.pixels_bytes)
-        self._rendered: Kept[bytes] = Kept(settings.cache_bytes)
+        self._photos: RecentlyUsed[Photo] = RecentlyUsed(settings.pixels_bytes)
+        self._rendered: RecentlyUsed[bytes] = RecentlyUsed(settings.cache_bytes)
         self._decoding: Shared[Photo] = Shared()
         self._drawing: Shared[bytes] = Shared()
 

@@ -26,7 +26,7 @@ from manifind.serve.answers import Job, answer_of, explanation, found_by, shown
 from manifind.serve.batcher import Batcher
 from manifind.serve.dated import Dated
 from manifind.serve.geometry import Geometry, Sought, first_photos
-from manifind.serve.memory import Kept
+from manifind.serve.memory import RecentlyUsed
 from manifind.serve.metrics import Metrics
 from manifind.serve.pictures import Pictures, Upload
 from manifind.serve.problems import Problem, busy
@@ -74,19 +74,19 @@ class Service:
         self.geometry = Geometry(self.rendering, settings, self.metrics)
         self.dated = Dated(self.once)
         self.ready = False
-        self._described: Kept[View] = Kept(DESCRIBED_BYTES)
+        self._described: RecentlyUsed[View] = RecentlyUsed(DESCRIBED_BYTES)
         self._describing, self._browsing = (
             Stage(name, threads, seconds=DESCRIBED_WITHIN * settings.time_limit, pace=pace, metrics=self.metrics)
             for name, threads, pace in (("describe", settings.describe_threads, 4.0), ("browse", 1, 20.0))
         )
-        self._records: Kept[ImageRecord] = Kept(RECORDS)
+        self._records: RecentlyUsed[ImageRecord] = RecentlyUsed(RECORDS)
         self._checked: Describer | None = None
         self._fingerprint = ""
         self._under_way = self._archives = 0
         self._pace = 0.0
         """Seconds that a query takes of late, in the company that it has."""
         self._tasks: list[asyncio.Task[None]] = []
-        self._known: Kept[Any] = Kept(16)
+        self._known: RecentlyUsed[Any] = RecentlyUsed(16)
         """What was found out about a state of the index, the last sixteen things."""
 
     async def start(self) -> None:

@@ -130,6 +130,7 @@ struct Loops {
     // weights[0] · before[0] + Σ weights[k] · (before[k] + after[k]) for k = 1 … radius, of lines of n floats.
     void (*blend)(const float* const* before, const float* const* after, const float* weights, int radius, int64_t n,
                   float* out);
+
     const FewLoops* few;  // null where there are no products of int8 (few_loops.h)
 };
 
