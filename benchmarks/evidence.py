@@ -85,7 +85,9 @@ def demo_scenes(folder: Path) -> tuple[Known, Index, scenes.Scenes]:
     ]
     positives = [{number[s.file] for s in made.truth if s.shows == one.shows} for one in made.queries]
     none: list[set[int]] = [set() for _ in queries]
-    return Known("scenes", index.state, [q.vectors for q in queries], positives, none, none), index, made
+    state = index.state
+    assert isinstance(state, Generation)  # noqa: S101 (it is on disk)
+    return Known("scenes", state, [q.vectors for q in queries], positives, none, none), index, made
 
 
 def _cut(index: Index, file: Path, box: Sequence[float]) -> Any:

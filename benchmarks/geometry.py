@@ -36,7 +36,8 @@ from manifind.demo.scenes import make_scenes
 from manifind.describe import read_photo
 from manifind.geometry import KINDS, LIMITS, Features, extract, pack, unpack, verify, verify_many
 from manifind.index import Index
-from manifind.index.verify import PHOTO_FEATURES, QUERY_FEATURES, keep, verified_answer
+from manifind.index.kept import MOST as PHOTO_FEATURES
+from manifind.index.verify import QUERY_FEATURES, verified_answer
 from manifind.types import Box
 
 ASKED = {"sift": (4, 5, 6, 7, 8, 10, 15, 20), "xfeat": (10, 15, 20, 25, 30, 40)}
@@ -209,7 +210,6 @@ def answers(count: int, folder: Path) -> dict[str, Any]:
     made = make_scenes(folder / "more", scenes=count, seed=1)
     truth = {scene.file: scene for scene in made.truth}
     index = Index.create(folder / "scenes.manifind", made.folder)
-    kept = [keep(index.photo(record.key).pixels) for record in index.catalogue.images]
     rows: dict[str, list[list[float]]] = {"regions": [], "verified": []}
     boxes: dict[str, list[float]] = {"regions": [], "verified": []}
     for query in made.queries:
@@ -217,7 +217,7 @@ def answers(count: int, folder: Path) -> dict[str, Any]:
         plain = index.search(pixels, query.box, top=None)
         for name, answer in (
             ("regions", plain),
-            ("verified", verified_answer(plain, [(pixels, query.box)], kept=kept)),
+            ("verified", verified_answer(plain, [(pixels, query.box)])),
         ):
             right = np.array([truth[hit.key].shows == query.shows for hit in answer])
             above = right[: answer.likely]
@@ -237,7 +237,7 @@ def answers(count: int, folder: Path) -> dict[str, Any]:
     numbers = np.random.default_rng(0)
     nothing = [numbers.integers(0, 256, (300, 400, 3), dtype=np.uint8) for _ in range(10)]
     nothing += [np.broadcast_to(colour, (300, 400, 3)).copy() for colour in numbers.integers(0, 256, (10, 3), np.uint8)]
-    told = [bool(verified_answer(index.search(one, top=None), [(one, None)], kept=kept).likely) for one in nothing]
+    told = [bool(verified_answer(index.search(one, top=None), [(one, None)]).likely) for one in nothing]
     names = ("map", "line_precision", "line_recall", "line_f1")
     result: dict[str, Any] = {
         name: dict(zip(names, np.mean(some, axis=0).tolist(), strict=True)) | {"overlap": float(np.mean(boxes[name]))}

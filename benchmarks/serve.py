@@ -63,7 +63,7 @@ def run_services(path: Path | None, saved: Path | None, rows: int | None, k: int
     """Serve one index twice, with batches and without; the ports and what is served are told through the pipe."""
     index, name = index_of_regions(saved, rows, k) if path is None else (Index.open(path), path.name)
     if foreign:  # lists that nobody vouches for do not serve a query
-        fitted = index._now.manifold._fitted
+        fitted = index.manifold._fitted
         fitted.built = fitted.built._replace(method="given")
     servers = [
         uvicorn.Server(

@@ -47,7 +47,7 @@ def compare_tiles(whole: bool) -> None:
 def matrix_of(S: np.ndarray) -> Matrix:
     rows, columns = S.nonzero()
     starts = torch.from_numpy(np.searchsorted(rows, np.arange(len(S) + 1)))
-    return Matrix(starts, torch.from_numpy(columns.astype(np.int32)), torch.from_numpy(S[rows, columns]))
+    return Matrix.of(starts, torch.from_numpy(columns.astype(np.int32)), torch.from_numpy(S[rows, columns]))
 
 
 def sparse_symmetric(n: int, seed: int) -> np.ndarray:

@@ -101,12 +101,14 @@ def test_rows_larger_than_the_device_pass_through_it(rng: np.random.Generator) -
 
 
 @on_a_gpu
-@pytest.mark.parametrize("overflow", [0.0, 1.0])
+@pytest.mark.parametrize("most_room", [0, 1, 8])
 def test_lists_that_overflow_are_searched_again(
-    overflow: float, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+    most_room: int, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
 ) -> None:
-    """In half precision, and with eight bits and too little room for most rows."""
-    monkeypatch.setattr(neighbours, "OVERFLOW", overflow - 1e-9)
+    """In half precision, with too little room for most rows, and with as much room as they need."""
+    monkeypatch.setattr(neighbours, "MOST_ROOM", most_room)
+    if most_room == 1:
+        monkeypatch.setattr(neighbours, "OVERFLOW", 1.0)
     begin = neighbours.Tiled.__init__
 
     def cramped(self: object, *given: object) -> None:

@@ -224,7 +224,9 @@ def search(path: Path, choose: random.Random) -> None:
     with Index.open(path, describer=DESCRIBER) as opened:
         answer = opened.search("0.png", method=choose.choice(METHODS))
         json.dumps([hit.key for hit in answer])
-        (found,) = rank(opened.state, [QueryRegions.of([stored_view(opened.state, choose.randrange(5))])], 3)
+        (found,) = rank(
+            opened.state, [QueryRegions.of([stored_view(opened.state, opened.catalogue[choose.randrange(5)])])], 3
+        )
         answer = opened.search("1.png", (3, 4, 40, 40))
         for hit in answer[:3]:
             opened.explain(hit)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 from sklearn.datasets import load_sample_image
 
-from manifind.describe import BackboneSpec, OnnxBackbone, load_backbone
+from manifind.describe import Backbone, BackboneSpec, OnnxBackbone, load_backbone
 from manifind.describe.backbone import NETWORKS, network_input
 from manifind.errors import Damaged, InvalidInput, MissingExtra
 
@@ -19,7 +19,7 @@ REFERENCE = Path(__file__).with_name("mobilenet_v2_reference.npz")
 
 
 @pytest.fixture(scope="module")
-def backbone() -> OnnxBackbone:
+def backbone() -> Backbone:
     return load_backbone(threads=1)
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from manifind.describe import (
+    Backbone,
     BackboneSpec,
     Describer,
     OnnxBackbone,
@@ -40,7 +41,7 @@ class Averages:
 
 
 @pytest.fixture(scope="module")
-def backbone() -> OnnxBackbone:
+def backbone() -> Backbone:
     return load_backbone(threads=1)
 
 

@@ -39,6 +39,7 @@ LITERAL: dict[str, Callable[[Array], Array]] = {
     "gem": lambda cut: np.cbrt((cut**3).mean(axis=(1, 2))),
     "spoc": lambda cut: np.asarray(cut.mean(axis=(1, 2))),
     "crow": crow,
+    "signed-gem": lambda cut: np.cbrt((cut**3).mean(axis=(1, 2))),
 }
 
 
@@ -97,6 +98,20 @@ def test_gem_lies_between_the_mean_and_the_maximum_as_its_exponent_grows(rng: np
     assert all((after >= before - 1e-6).all() for before, after in itertools.pairwise(rising))
     np.testing.assert_allclose(rising[0], pool(features, boxes, "spoc"), rtol=1e-5)
     np.testing.assert_allclose(rising[-1], pool(features, boxes, "mac"), rtol=0.03)
+
+
+@pytest.mark.parametrize("p", [1.0, 2.0, 3.0, 5.0])
+def test_a_signed_mean_of_what_is_turned_around_is_turned_around(p: float, rng: np.random.Generator) -> None:
+    """It agrees with the mean at p = 1, with GeM where nothing is negative, and is odd."""
+    features = rng.normal(size=(4, 6, 7)).astype(np.float32)
+    boxes = [[0, 0, 7, 6], [2, 1, 5, 6]]
+    made = pool(features, boxes, "signed-gem", p=p)
+    np.testing.assert_allclose(pool(-features, boxes, "signed-gem", p=p), -made, atol=1e-6)
+    np.testing.assert_allclose(
+        pool(np.abs(features), boxes, "signed-gem", p=p), pool(np.abs(features), boxes, "gem", p=p), rtol=1e-4
+    )
+    if p == 1:
+        np.testing.assert_allclose(made, pool(features, boxes, "spoc"), atol=1e-6)
 
 
 def test_a_silent_map_gives_silent_vectors() -> None:

@@ -31,20 +31,21 @@ def test_the_same_pixels_give_the_same_features_to_the_bit(kind: str) -> None:
 
 
 def test_points_are_in_pixels_of_the_photo_however_it_is_reduced() -> None:
-    pixels = np.full((900, 1200, 3), 128, np.uint8)
-    pixels[600:640, 900:940] = 255
+    down, across = np.mgrid[:900, :1200]
+    spot = 128 + 120 * np.exp(-((across - 919.5) ** 2 + (down - 619.5) ** 2) / (2 * 14.0**2))
+    pixels = np.repeat(spot.astype(np.uint8)[:, :, None], 3, axis=2)
     for long_side in (1200, 600, 300):
         found = extract(pixels, long_side=long_side).points
         assert np.linalg.norm(found - (919.5, 619.5), axis=1).min() < 4
 
 
 def test_features_are_spread_over_the_photo() -> None:
-    pixels = photograph("rocket.jpg")
-    few = extract(pixels, most=100)
-    cell = np.floor(few.points / (few.width / 4, few.height / 4)).astype(int)
-    crowded = extract(pixels, most=100, cells=1)
-    crowd = np.floor(crowded.points / (few.width / 4, few.height / 4)).astype(int)
-    assert len(np.unique(cell, axis=0)) > len(np.unique(crowd, axis=0))
+    pixels = photograph("motorcycle_left.png")
+    places = []
+    for cells in (8, 1):
+        few = extract(pixels, most=100, cells=cells)
+        places.append(len(np.unique(np.floor(few.points / (few.width / 8, few.height / 8)), axis=0)))
+    assert places[0] > 1.3 * places[1]
 
 
 def test_what_is_no_photo_is_refused() -> None:

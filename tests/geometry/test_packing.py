@@ -7,7 +7,7 @@ from tests.geometry.photographs import photograph
 
 
 def made(kind: str) -> Features:
-    return extract(photograph("astronaut.png"), kind=kind, most=500)
+    return extract(photograph("motorcycle_left.png"), kind=kind, most=500)
 
 
 @pytest.mark.parametrize("kind", KINDS)

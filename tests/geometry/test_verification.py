@@ -140,9 +140,13 @@ def test_what_is_behind_the_object_at_the_edge_of_the_box_does_not_count() -> No
     """The query's box has a strip of grass beside the object; the photo shows the grass and not the object."""
     grass, coffee = photograph("grass.png"), photograph("coffee.png")
     pixels = np.concatenate([grass[:300, :22], photograph("astronaut.png")[:300, 100:330]], axis=1)
-    box = (1.0, 1.0, 251.0, 299.0)
     photo = coffee.copy()
     photo[50:350, 200:400] = grass[:300, :200]
-    whole, boxed = (verify(extract(pixels, some), extract(photo, most=1500), some) for some in (None, box))
+    # Both twice as large, so that a strip of grass has points enough.
+    pixels, photo = (one.repeat(2, axis=0).repeat(2, axis=1) for one in (pixels, photo))
+    box = (2.0, 2.0, 502.0, 598.0)
+    whole, boxed = (
+        verify(extract(pixels, some), extract(photo, most=1500, long_side=1200), some) for some in (None, box)
+    )
     assert whole.verified
     assert not boxed.verified

@@ -11,6 +11,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,7 +21,8 @@ from manifind.index import Index
 from tests.faults import faulty
 from tests.index.small import save_photo, small_describer
 
-Answer = list[tuple[str, float]]
+Answer = tuple[list[tuple[str, float]], int]
+"""What a search finds, and a checksum of the local features that are kept."""
 PARAMETERS = {"k": 12, "query_k": 10}
 
 
@@ -70,7 +72,11 @@ def answer(path: Path, photos: Path, describers: list[Describer]) -> Answer | No
             continue
         problems = [problem for problem in opened.check() if problem.damage]
         assert not problems, problems
-        return [(hit.key, round(hit.score, 6)) for hit in opened.search(photos / "0.png", top=None)]
+        local = opened.state.local
+        assert local is not None
+        assert len(local.rows) > 20
+        hits = [(hit.key, round(hit.score, 6)) for hit in opened.search(photos / "0.png", top=None, verify=0)]
+        return hits, zlib.crc32(local.rows.tobytes())
     raise AssertionError("the index is of no describer that is known")
 
 

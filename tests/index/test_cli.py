@@ -137,6 +137,18 @@ def test_explain_shows_the_chain(index: Index, photos: Path, tmp_path: Path) -> 
     assert [link["similarity"] for link in bare["links"]] == [link["similarity"] for link in links]
 
 
+def test_verified_photos_teach_the_query_where_that_is_asked(index: Index, photos: Path, tmp_path: Path) -> None:
+    words = ("search", index.path, photos / "first-0.png", "--box", BOX, "--verify", 12, "--json")
+    once, again, plain = (json.loads(run(*words, *more).stdout) for more in ((), ("--refine",), ("--no-refine",)))
+    assert once["results"] == plain["results"]
+    assert [one["score"] for one in again["results"]] != [one["score"] for one in once["results"]]
+    assert {one["key"] for one in again["results"][:4]} == {f"first-{i}.png" for i in range(4)}
+    (tmp_path / "many.csv").write_text("photo,box,name\nfirst-0.png,,a\n")
+    many = run("search", index.path, "--queries", tmp_path / "many.csv", "--refine")
+    assert many.exit_code == 2
+    assert "one query" in many.stderr
+
+
 def test_explain_says_where_no_map_leads(index: Index, photos: Path, tmp_path: Path) -> None:
     page = tmp_path / "why.html"
     shown = run("explain", index.path, photos / "first-0.png", "second-1.png", "--box", BOX, "--html", page)
@@ -221,17 +233,17 @@ def test_photos_that_are_merely_the_nearest_have_it_too(
     page = tmp_path / "report.html"
     monkeypatch.setattr(sys.modules["manifind.index.evidence"], "chance_similarity", lambda _: 1.01)
     monkeypatch.setattr(Index, "find", lambda *_: None)  # nor is the query's own photo among them
-    result = run("search", index.path, "first-0.png")
+    result = run("search", index.path, "first-0.png", "--no-verify")
     assert result.exit_code == 1
     assert "nothing matches" in result.stderr
     assert "merely the nearest" in result.stdout.splitlines()[1]
     assert "first-0.png" in result.stdout
-    shown = run("search", index.path, "first-0.png", "--json")
+    shown = run("search", index.path, "first-0.png", "--no-verify", "--json")
     assert shown.exit_code == 1
     told = json.loads(shown.stdout)
     assert (told["likely"], told["results"]) == (0, [])
-    assert run("search", index.path, "first-0.png", "--csv").stdout.count("\n") == 1
-    assert run("search", index.path, "first-0.png", "--html", page).exit_code == 1
+    assert run("search", index.path, "first-0.png", "--no-verify", "--csv").stdout.count("\n") == 1
+    assert run("search", index.path, "first-0.png", "--no-verify", "--html", page).exit_code == 1
     assert "Nothing in this collection matches" in page.read_text()
 
 

@@ -25,6 +25,7 @@ MAY_BE: dict[tuple[str, ...], tuple[Any, ...]] = {
     ("means",): (None, 10**30),
     ("built",): (None,),
     ("chosen_for",): (None, 10**30),
+    ("geometry",): (None,),
     ("whitening", "from"): ("", "x\0y", "\ud800"),
     ("whitening", "photos"): (None, 10**30),
     ("describer", "name"): ("", "x\0y", "\ud800"),

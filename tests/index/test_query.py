@@ -37,7 +37,7 @@ def test_many_at_once_are_answered_as_one_by_one(method: str, index: Index) -> N
 def test_a_whole_photo_of_the_collection_needs_no_describing(index: Index, photos: Path) -> None:
     image = index.catalogue.of_key("first-1.png")
     assert image is not None
-    stored, anew = stored_view(index.state, image.number), described(index, scene(1, 1, (70, 50)))
+    stored, anew = stored_view(index.state, image), described(index, scene(1, 1, (70, 50)))
     np.testing.assert_allclose(stored.vectors, anew.vectors, atol=2e-3)
     np.testing.assert_allclose(stored.boxes, anew.boxes, atol=0.1)
 
@@ -68,7 +68,7 @@ def test_shares_of_all_regions_add_up_to_one(index: Index, photos: Path) -> None
 
 
 def test_a_photo_outside_the_ranking_is_no_hit(index: Index) -> None:
-    (search,) = rank(index.state, [QueryRegions.of([stored_view(index.state, 0)])], 3)
+    (search,) = rank(index.state, [QueryRegions.of([stored_view(index.state, index.catalogue[0])])], 3)
     assert [Answer(search).of_image(hit.image) == hit for hit in Answer(search)] == [True] * 3
     assert sum(Answer(search).of_image(i) is not None for i in range(len(index))) == 3
 

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from manifind.index import Index
-from manifind.index.verify import Checked, Kept, VerifiedAnswer, checked, keep, verified_answer
+from manifind.index import verify as verifying
+from manifind.index.kept import Kept, keep
+from manifind.index.verify import Checked, VerifiedAnswer, checked, verified_answer
 from tests.index.conftest import Pixels, scene, texture
 
 BOX = (40.0, 60.0, 168.0, 188.0)
@@ -52,11 +54,16 @@ def test_the_line_holds_the_verified_photos(found: VerifiedAnswer) -> None:
     assert all(hit.likely for hit in found[:4])
 
 
-def test_kept_features_say_what_the_files_say(index: Index, query: Pixels, found: VerifiedAnswer) -> None:
-    kept = [keep(index.photo(record.key).pixels) for record in index.catalogue.images]
-    again = verified_answer(index.search(query, BOX, top=None), [(query, BOX)], kept=kept)
-    assert [hit.key for hit in again] == [hit.key for hit in found]
-    for one, other in zip(again[:4], found[:4], strict=True):
+def test_files_say_what_kept_features_say(photos: Path, query: Pixels, found: VerifiedAnswer, tmp_path: Path) -> None:
+    plain = Index.create(
+        tmp_path / "plain", photos, geometry=False, whiten="shipped", zooms=(1.0,), k=20, query_k=20, alpha=0.99
+    )
+    assert plain.state.local is None
+    assert plain.info()["geometry"] is None
+    assert {hit.verified for hit in plain.search(query, BOX)} == {None}
+    read = verified_answer(plain.search(query, BOX, top=None), [(query, BOX)])
+    assert [hit.key for hit in read] == [hit.key for hit in found]
+    for one, other in zip(read[:4], found[:4], strict=True):
         assert one.box is not None
         assert other.box is not None
         np.testing.assert_allclose(one.box, other.box, atol=3)
@@ -74,7 +81,7 @@ def test_a_search_asks_geometry_when_told_to(index: Index, query: Pixels, found:
     assert [(hit.key, hit.verified, hit.box) for hit in answer] == [
         (hit.key, hit.verified, hit.box) for hit in found[:6]
     ]
-    assert {hit.verified for hit in index.search(query, BOX, top=6)} == {None}
+    assert {hit.verified for hit in index.search(query, BOX, top=6, verify=0)} == {None}
 
 
 def test_of_several_views_the_surest_counts(index: Index, query: Pixels, found: VerifiedAnswer) -> None:
@@ -126,3 +133,18 @@ def test_matching_points_lie_where_the_object_was_pasted_in_both_photos(index: I
 def test_photos_of_different_things_have_no_matching_points(index: Index, query: Pixels) -> None:
     points = index.matching_points(query, "more/none-1.png", BOX)
     assert (points.verified, len(points.query), points.map) == (False, 0, None)
+
+
+def test_where_nothing_is_verified_only_what_resembles_the_query_clearly_is_likely(
+    index: Index, query: Pixels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = index.search(query, BOX, top=None, verify=0)
+    evidence = answer.evidence
+    assert evidence is not None
+    assert answer.likely
+    for verified, limit in ((False, "UNVERIFIED"), (None, "UNTEXTURED")):
+        looked = {hit.image: Checked(verified) for hit in answer[:5]}
+        monkeypatch.setattr(verifying, limit, evidence.similarity - 0.01)
+        assert VerifiedAnswer(answer, looked).likely == answer.likely
+        monkeypatch.setattr(verifying, limit, evidence.similarity + 0.01)
+        assert VerifiedAnswer(answer, looked).likely == 0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from manifind.cli.parameters import BOX
+from manifind.cli.parameters import BOX, INDEX
 from manifind.cli.terminal import NOTHING_FOUND, err, out, plain_errors, shown_box, write_page
 from manifind.errors import InvalidInput, MissingExtra, Unreadable
 from manifind.index import Chain, Hit, Index, MatchingPoints
@@ -16,7 +16,7 @@ from manifind.pages.text import visible
 
 
 @click.command()
-@click.argument("index_path", metavar="INDEX", type=click.Path(path_type=Path))
+@click.argument("index_path", metavar="INDEX", type=INDEX)
 @click.argument("image", type=click.Path())
 @click.argument("result")
 @click.option("--box", type=BOX, help="The part of IMAGE that was looked for.")
@@ -30,7 +30,7 @@ from manifind.pages.text import visible
 @click.pass_obj
 def explain(
     debug: bool,
-    index_path: Path,
+    index_path: Path | str,
     image: str,
     result: str,
     box: tuple[float, ...] | None,
@@ -43,7 +43,7 @@ def explain(
         opened = Index.open(index_path)
         wanted = opened.find(result)
         if wanted is None:
-            raise InvalidInput(f"{result!r} is not a photo of {index_path}; give a key that `search` prints.")
+            raise InvalidInput(f"{result!r} is not a photo of {opened.where}; give a key that `search` prints.")
         hit = opened.search(image, box, top=None).of_image(wanted.number)
         if hit is None:
             err.print(

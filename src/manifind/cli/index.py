@@ -30,8 +30,10 @@ from manifind.pages.text import visible
 @click.option("-k", type=click.IntRange(min=1), help="Neighbours of each region in the graph; by the number of photos.")
 @click.option("--graph", type=click.Choice([AUTO, *GRAPHS]), help="How to find neighbours; auto by default.")
 @click.option("--means", type=click.IntRange(min=1), help="Keep only so many means of a photo's regions; 5, say.")
+@click.option("--no-geometry", is_flag=True, help="Keep no local features, by which results are verified.")
 @click.option("--memory", type=BYTES, help="Memory that the build may take.")
 @DEVICE
+@click.option("--scheduler", metavar="ADDRESS", help="Let Dask's workers do the work, tcp://host:8786 say.")
 @click.option("--relearn", is_flag=True, help="Learn the whitening again, and describe all photos with it.")
 @click.option("--repair", is_flag=True, help="Rebuild what is damaged from what is whole.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -49,8 +51,10 @@ def index(
     k: int | None,
     graph: str | None,
     means: int | None,
+    no_geometry: bool,
     memory: int | None,
     device: str,
+    scheduler: str | None,
     relearn: bool,
     repair: bool,
     as_json: bool,
@@ -67,13 +71,14 @@ def index(
             "zooms": scales,
             "long_side": long_side,
         }
-        given |= {"k": k, "graph": graph, "means": means}
+        given |= {"k": k, "graph": graph, "means": means, "geometry": False if no_geometry else None}
         settled: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         changes: dict[str, Any] | None = None
         done: str | None = None
         with progress_bars(hidden=as_json) as progress:
             announce = None if as_json else lambda expected: err.print(str(expected))
             options: dict[str, Any] = {"memory": memory, "progress": progress, "announce": announce}
+            options["client"] = scheduler
             if repair:
                 done = Index.repair(target, folder, memory=memory, progress=progress)
             if not (target / "manifest.json").exists():

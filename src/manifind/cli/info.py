@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from manifind import kernels
+from manifind.cli.parameters import INDEX
 from manifind.cli.terminal import out, plain_errors, show_skipped
 from manifind.errors import InvalidInput
 from manifind.index import Index
@@ -16,11 +17,11 @@ from manifind.version import VERSION
 
 
 @click.command()
-@click.argument("index_path", metavar="INDEX", type=click.Path(path_type=Path), required=False)
+@click.argument("index_path", metavar="INDEX", type=INDEX, required=False)
 @click.option("--system", "of_system", is_flag=True, help="Show what manifind itself runs on instead.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
-def info(debug: bool, index_path: Path | None, of_system: bool, as_json: bool) -> None:
+def info(debug: bool, index_path: Path | str | None, of_system: bool, as_json: bool) -> None:
     """Show what is in INDEX and how healthy its graph is."""
     with plain_errors(debug):
         if of_system:

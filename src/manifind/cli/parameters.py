@@ -5,6 +5,7 @@ from typing import Any, ClassVar, NoReturn
 
 import click
 
+from manifind.index.elsewhere import is_address
 from manifind.kernels import AUTO, DEVICES
 
 LONGEST = 32
@@ -46,6 +47,21 @@ class AlsoType(click.ParamType[tuple[str, tuple[float, ...] | None]]):
         return image, BOX.convert(box, param, ctx)
 
 
+class IndexType(click.ParamType["Path | str"]):
+    """The folder of an index, or the address of a collection in a store."""
+
+    name = "INDEX"
+
+    def convert(
+        self,
+        value: Any,
+        param: click.Parameter | None,  # noqa: ARG002 (click's signature)
+        ctx: click.Context | None,  # noqa: ARG002
+    ) -> Path | str:
+        """Return a path, or an address as it is."""
+        return value if isinstance(value, Path) or is_address(value) else Path(value)
+
+
 class BytesType(click.ParamType[int]):
     """``4GiB``, ``500MB`` or a plain number."""
 
@@ -70,7 +86,7 @@ class BytesType(click.ParamType[int]):
         self.fail(f"{str(value)[:80]!r} is no amount of memory; give 4GiB, say.", param, ctx)
 
 
-BOX, ALSO, BYTES = BoxType(), AlsoType(), BytesType()
+BOX, ALSO, BYTES, INDEX = BoxType(), AlsoType(), BytesType(), IndexType()
 
 DEVICE = click.option(
     "--device",

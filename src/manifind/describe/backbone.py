@@ -1,8 +1,9 @@
 """Photo -> feature map: the networks.
 
 What a backbone is stands in one place, its `BackboneSpec`. Any ONNX file whose output is a map (batch, channels,
-height, width) that grows with the photo will do. What the file does not say about itself is read from a JSON file
-beside it, or measured by running it once, or taken as usual for networks trained on ImageNet.
+height, width) that grows with the photo will do, or tokens (batch, tokens, channels) as transformers give. What the
+file does not say about itself is read from a JSON file beside it, or measured by running it, or taken as usual for
+networks trained on ImageNet.
 
 >>> backbone = load_backbone("mobilenet_v2")       # comes with manifind
 >>> backbone = load_backbone("mine.onnx")          # and mine.onnx.json, say {"mean": [0, 0, 0], "std": [255, 255, 255]}
@@ -22,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from manifind.checks import choice, real_number, whole_number
+from manifind.describe.tokens import LONG, SHORT, as_map, measured
 from manifind.errors import Damaged, InvalidInput
 from manifind.networks import first_line, load_session
 from manifind.types import FloatArray
@@ -69,12 +71,15 @@ class BackboneSpec:
     """Checksum of the file or the weights."""
     output: str = ""
     """Which output of the network the map is."""
+    patch: int = 0
+    """Pixels of a patch's side where the network gives tokens: the sides of what it sees are multiples of that."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
             raise InvalidInput(f"a backbone's name is {self.name!r}; give it a word.")
         stride = whole_number(self.stride, "a backbone's stride")
         whole_number(self.channels, "a backbone's channels")
+        whole_number(self.patch, "a backbone's patch", least=0)
         whole_number(self.long_side, "a backbone's long_side", least=stride)
         smallest = whole_number(self.smallest_side, "a backbone's smallest_side", least=0)
         choice(self.colour_order, ("rgb", "bgr"), "a backbone's colour_order")
@@ -140,8 +145,7 @@ class OnnxBackbone:
 
     def features(self, photo: Photo) -> FloatArray:
         """Return the (C, H, W) float32 feature map of an upright RGB photo, (h, w, 3) uint8."""
-        made = self._run(network_input(photo, self.spec))
-        return checked_map(made, self.spec)
+        return features_of(photo, self.spec, self._run)
 
     def for_threads(self) -> "OnnxBackbone":
         """Return the same network, for several threads at once: each runs it alone."""
@@ -159,17 +163,44 @@ class OnnxBackbone:
         return np.asarray(made[0])
 
 
-def load_backbone(name_or_path: str | os.PathLike[str] = DEFAULT, *, threads: int | None = None) -> OnnxBackbone:
-    """Return a network that comes with manifind, by its name, or anybody's from an ONNX file."""
+def load_backbone(name_or_path: str | os.PathLike[str] = DEFAULT, *, threads: int | None = None) -> Backbone:
+    """Return a network that comes with manifind, by its name, or anybody's: an ONNX file, or see `torch_modules`."""
+    of_library = _of_library(name_or_path)
+    if of_library is not None:
+        from manifind.describe.torch_modules import load_torch_backbone
+
+        return load_torch_backbone(*of_library)
     shipped = shipped_networks()
     if name_or_path in shipped:
         return OnnxBackbone(NETWORKS / f"{name_or_path}.onnx", threads=threads)
     if not Path(name_or_path).is_file():
         raise InvalidInput(
             f"backbone {os.fspath(name_or_path)!r} is neither a file nor one of {', '.join(map(repr, shipped))}; "
-            "give one of these or the path of an ONNX file."
+            "give one of these, the path of an ONNX file, a folder that transformers saved, timm:NAME:FILE or "
+            "torchvision:NAME:FILE."
         )
     return OnnxBackbone(name_or_path, threads=threads)
+
+
+LIBRARIES = ("timm", "torchvision")
+
+
+def whole_path(name_or_path: str) -> str:
+    """Return a backbone as `load_backbone` takes it, wherever that is called from: files by their whole path."""
+    of_library = _of_library(name_or_path)
+    if of_library is not None:
+        library, name, path = of_library
+        return str(path.resolve()) if library == "transformers" else f"{library}:{name}:{path.resolve()}"
+    return str(Path(name_or_path).resolve()) if Path(name_or_path).suffix else name_or_path
+
+
+def _of_library(name_or_path: str | os.PathLike[str]) -> tuple[str, str, Path] | None:
+    """Return the library, the model's name and the file or folder of a network of torch, or None."""
+    library, *rest = os.fspath(name_or_path).split(":", 2)
+    if library in LIBRARIES and len(rest) == 2:
+        return library, rest[0], Path(rest[1])
+    folder = Path(name_or_path)
+    return ("transformers", folder.name, folder) if (folder / "config.json").is_file() else None
 
 
 def shipped_networks() -> list[str]:
@@ -212,6 +243,20 @@ def network_input(photo: Photo, spec: BackboneSpec) -> FloatArray:
     return seen
 
 
+def features_of(photo: Photo, spec: BackboneSpec, run: Callable[[FloatArray], npt.NDArray[Any]]) -> FloatArray:
+    """Return the (C, H, W) float32 feature map that a network's run gives for an upright RGB photo."""
+    seen = network_input(photo, spec)
+    if not spec.patch:
+        return checked_map(run(seen), spec)
+    height, width = seen.shape[2:]
+    if height % spec.patch or width % spec.patch:
+        raise InvalidInput(
+            f"backbone {spec.name} sees photos in patches of {spec.patch} pixels and this one has {width} by {height}; "
+            "give sides that are multiples of that, or leave the resizing to a Describer."
+        )
+    return checked_map(as_map(run(seen), height, width, spec.patch), spec)
+
+
 def checked_map(made: npt.NDArray[Any], spec: BackboneSpec) -> FloatArray:
     """Return the one map of a network's output (1, C, H, W), as float32."""
     if made.ndim != 4 or made.shape[:2] != (1, spec.channels) or 0 in made.shape:
@@ -223,16 +268,29 @@ def checked_map(made: npt.NDArray[Any], spec: BackboneSpec) -> FloatArray:
 
 
 def complete_spec(said: Mapping[str, Any], run: Callable[[FloatArray], npt.NDArray[Any]], where: str) -> BackboneSpec:
-    """Return the spec of a network from what is said of it and from one run on an even photo of 128 by 256 pixels."""
+    """Return the spec of a network from what is said of it and from a run or two on even photos."""
     short, long = 128, 256
-    made = run(np.zeros((1, 3, short, long), np.float32))
+    try:
+        made = run(np.zeros((1, 3, short, long), np.float32))
+    except InvalidInput:
+        # Some transformers refuse sides that are no whole number of patches.
+        short, long = SHORT, LONG
+        made = run(np.zeros((1, 3, short, long), np.float32))
+    if made.ndim == 3:
+        patches = measured(run, where)
+        return _agreeing(said, {"channels": patches.channels, "stride": patches.side, "patch": patches.side}, where)
     if made.ndim != 4 or 0 in made.shape or made.shape[3] <= made.shape[2]:
         raise InvalidInput(
             f"{where} gives an output of shape {made.shape} for a photo of {long} by {short} pixels; a map "
-            "(1, channels, height, width) that grows with the photo is needed: leave out the layers from global "
-            "pooling on."
+            "(1, channels, height, width) that grows with the photo is needed, or tokens (1, patches, channels): leave "
+            "out the layers from global pooling on."
         )
     found = {"channels": made.shape[1], "stride": round((long - short) / (made.shape[3] - made.shape[2]))}
+    return _agreeing(said, found, where)
+
+
+def _agreeing(said: Mapping[str, Any], found: Mapping[str, int], where: str) -> BackboneSpec:
+    """Return the spec of what is said and what was found, which must not contradict each other."""
     for field, value in found.items():
         if said.get(field, value) != value:
             raise InvalidInput(
@@ -262,14 +320,14 @@ def _map_output(session: Any, wanted: str | None, path: Path) -> str:
     """Return the name of the output that is a map: the one wanted, or the first of four axes."""
     shapes = {each.name: each.shape for each in session.get_outputs()}
     # An output of unknown rank has no shape here; the trial run shows it.
-    maps = [name for name, shape in shapes.items() if len(shape) in (0, 4)]
+    maps = sorted((name for name, shape in shapes.items() if len(shape) in (0, 3, 4)), key=lambda n: -len(shapes[n]))
     if wanted is not None and wanted not in shapes:
         raise InvalidInput(f"{path} has no output {wanted!r}; choose one of {', '.join(map(repr, shapes))}.")
     if (wanted or "") not in maps and (wanted is not None or not maps):
         found = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
         raise InvalidInput(
-            f"{path} gives {found}; a map (batch, channels, height, width) is needed: leave out the layers from global "
-            "pooling on."
+            f"{path} gives {found}; a map (batch, channels, height, width) is needed, or tokens (batch, patches, "
+            "channels): leave out the layers from global pooling on."
         )
     return wanted if wanted is not None else maps[0]
 

@@ -31,7 +31,7 @@ from manifind.describe.backbone import (
     shipped_networks,
 )
 from manifind.describe.moments import Moments
-from manifind.describe.pooling import POOLINGS, pool
+from manifind.describe.pooling import GENERALISED, POOLINGS, pool
 from manifind.describe.regions import on_another_map, region_grid, to_pixels
 from manifind.describe.whitening import Whitening, unit_rows
 from manifind.errors import InvalidInput
@@ -64,8 +64,9 @@ class Describer:
         The network.
     whitening : Whitening, optional
         Learnt on what this network and pooling give; without it, descriptors are the pooled responses at unit norm.
-    pooling : {"gem", "mac", "spoc", "crow"}
-        How the responses in a region become one vector.
+    pooling : {"gem", "mac", "spoc", "crow", "signed-gem"}, optional
+        How the responses in a region become one vector: by default "gem", and "spoc" for a network of tokens, which may
+        be negative.
     p : float
         GeM's exponent.
     scales, overlap : int, float
@@ -85,7 +86,7 @@ class Describer:
         backbone: Backbone,
         whitening: Whitening | None = None,
         *,
-        pooling: str = "gem",
+        pooling: str | None = None,
         p: float = 3.0,
         scales: int = 3,
         overlap: float = 0.4,
@@ -96,7 +97,7 @@ class Describer:
         spec = backbone.spec
         self.backbone = backbone
         self.whitening = whitening
-        self.pooling = choice(pooling, POOLINGS, "pooling")
+        self.pooling = choice(pooling or ("spoc" if spec.patch else "gem"), POOLINGS, "pooling")
         self.p = real_number(p, "p", above=0)
         self.scales = whole_number(scales, "scales", least=0)
         self.overlap = real_number(overlap, "overlap", above=-1, below=1)
@@ -121,7 +122,7 @@ class Describer:
     @property
     def pooled_by(self) -> str:
         """How responses become a vector, in a word or two: a whitening is for one way alone."""
-        return f"gem {self.p:g}" if self.pooling == "gem" else self.pooling
+        return f"{self.pooling} {self.p:g}" if self.pooling in GENERALISED else self.pooling
 
     def with_whitening(self, whitening: Whitening | None) -> "Describer":
         """Return a describer that differs from this one in its whitening alone."""
@@ -166,9 +167,9 @@ class Describer:
     def _pooled(self, photo: Photo, scale: float | None) -> tuple[FloatArray, FloatArray]:
         size = photo.shape[0], photo.shape[1]
         height, width = self.seen_size(*size, scale=scale)
-        seen, least = resized(photo, height, width), self.backbone.spec.stride
+        seen = resized(photo, height, width)
         maps = [
-            self.backbone.features(resized(seen, max(least, round(height * zoom)), max(least, round(width * zoom))))
+            self.backbone.features(resized(seen, self._side(height * zoom), self._side(width * zoom)))
             for zoom in self.zooms
         ]
         sizes = [(features.shape[1], features.shape[2]) for features in maps]
@@ -191,6 +192,7 @@ class Describer:
 
         A photo whose longer side is beyond `long_side` is shrunk to it; one whose shorter side is below
         `smallest_side` is enlarged to it as far as `long_side` allows. No side gets shorter than one cell of the map.
+        A network of tokens sees whole patches: sides are rounded to the nearest number of them.
         """
         longer, shorter = max(height, width), min(height, width)
         if scale is not None:
@@ -199,8 +201,13 @@ class Describer:
             factor = self.long_side / longer
         else:
             factor = max(1.0, min(self.smallest_side / shorter, self.long_side / longer))
-        least = self.backbone.spec.stride
-        return max(least, round(height * factor)), max(least, round(width * factor))
+        return self._side(height * factor), self._side(width * factor)
+
+    def _side(self, length: float) -> int:
+        """Return the side nearest to this length that the network can see: one cell at least, or whole patches."""
+        spec = self.backbone.spec
+        whole = spec.patch or 1
+        return max(spec.stride, whole * round(length / whole))
 
     def fingerprint(self) -> dict[str, Any]:
         """Return everything that descriptors depend on, ready for JSON, with a checksum of it under ``sha256``.
@@ -211,10 +218,12 @@ class Describer:
         # A network may be renamed, and its usual sizes are replaced by those in use.
         name = spec.pop("name")
         del spec["long_side"], spec["smallest_side"]
+        if not spec["patch"]:
+            del spec["patch"]
         made_by: dict[str, Any] = {
             "backbone": {key: list(value) if isinstance(value, tuple) else value for key, value in spec.items()},
             "pooling": self.pooling,
-            "p": self.p if self.pooling == "gem" else None,
+            "p": self.p if self.pooling in GENERALISED else None,
             "scales": self.scales,
             "overlap": self.overlap,
             "long_side": self.long_side,

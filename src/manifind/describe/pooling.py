@@ -1,14 +1,18 @@
-"""A feature map and boxes on it -> one vector a box: MAC, GeM, SPoC or CroW, from one pass of the network.
+"""A feature map and boxes on it -> one vector a box: MAC, GeM, SPoC, CroW or signed GeM, from one pass of the network.
 
-The sums over boxes come from an integral image, four look-ups a box whatever its size; the maxima of MAC, and GeM with
-a steep exponent, from the cells themselves. A pooled box is what it would give if it were cut out of the map.
+The sums over boxes come from an integral image, four look-ups a box whatever its size; the maxima of MAC, signed GeM
+and GeM with a steep exponent come from the cells themselves. A pooled box is what it would give if it were cut out of
+the map.
 
-========  ==========================================================================================================
-``mac``   the largest response of each channel (Tolias, Sicre, Jégou, 2016)
-``gem``   the generalised mean, (mean xᵖ)^(1/p): p = 1 is the mean, p → ∞ the maximum (Radenović, Tolias, Chum, 2018)
-``spoc``  the mean (Babenko, Lempitsky, 2015)
-``crow``  the sum, weighted by how strongly a place responds and how rarely a channel does (Kalantidis et al., 2016)
-========  ==========================================================================================================
+==============  ====================================================================================================
+``mac``         the largest response of each channel (Tolias, Sicre, Jégou, 2016)
+``gem``         the generalised mean, (mean xᵖ)^(1/p): p = 1 is the mean, p → ∞ the maximum (Radenović, Tolias, Chum,
+                2018)
+``spoc``        the mean (Babenko, Lempitsky, 2015)
+``crow``        the sum, weighted by how strongly a place responds and how rarely a channel does (Kalantidis et al.,
+                2016)
+``signed-gem``  the root of the mean of sign(x) abs(x)ᵖ, with its sign: for networks whose responses may be negative
+==============  ====================================================================================================
 """
 
 import numpy as np
@@ -21,7 +25,9 @@ from manifind.types import FloatArray
 DoubleArray = npt.NDArray[np.float64]
 Boxes = npt.NDArray[np.integer]
 
-POOLINGS = ("mac", "gem", "spoc", "crow")
+POOLINGS = ("mac", "gem", "spoc", "crow", "signed-gem")
+GENERALISED = ("gem", "signed-gem")
+"""Those that have an exponent."""
 
 STEEPEST = 4.0
 """GeM's exponent up to which the integral image serves: a steeper power leaves weak responses no digits in it."""
@@ -39,7 +45,7 @@ def pool(features: FloatArray, boxes: npt.ArrayLike, method: str = "gem", *, p: 
         The map. MAC and SPoC take it as it is, GeM and CroW count responses below zero as none.
     boxes : (r, 4) whole numbers
         x0, y0, x1, y1 in cells, the far sides not included.
-    method : {"gem", "mac", "spoc", "crow"}
+    method : {"gem", "mac", "spoc", "crow", "signed-gem"}
         How the responses in a box become one.
     p : float
         GeM's exponent.
@@ -56,6 +62,8 @@ def pool(features: FloatArray, boxes: npt.ArrayLike, method: str = "gem", *, p: 
             pooled = _mac(cells, boxes)
         case "gem":
             pooled = _gem(cells, boxes, p)
+        case "signed-gem":
+            pooled = _signed_gem(cells, boxes, p)
         case "spoc":
             pooled = box_sums(integral_image(cells), boxes) / _areas(boxes)
         case _:
@@ -108,6 +116,18 @@ def _gem(cells: FloatArray, boxes: Boxes, p: float) -> DoubleArray:
     sums /= _areas(boxes)
     means: DoubleArray = np.cbrt(sums) if p == 3 else sums ** (1 / p)
     return means * peak
+
+
+def _signed_gem(cells: FloatArray, boxes: Boxes, p: float) -> DoubleArray:
+    peak = float(np.abs(cells).max())
+    if peak == 0:
+        return np.zeros((len(boxes), cells.shape[2]))
+    shares = cells.astype(np.float64) / peak
+    powers = np.sign(shares) * np.abs(shares) ** p
+    # From the cells themselves: in sums of both signs a residue cannot be told from a small mean.
+    means = np.stack([powers[y0:y1, x0:x1].mean(axis=(0, 1)) for x0, y0, x1, y1 in boxes.tolist()])
+    roots: DoubleArray = np.sign(means) * np.abs(means) ** (1 / p) * peak
+    return roots
 
 
 def _crow(cells: FloatArray, boxes: Boxes) -> DoubleArray:

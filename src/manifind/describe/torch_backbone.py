@@ -4,6 +4,8 @@ Needs ``pip install 'manifind[torch]'``; importing this module without it raises
 
 >>> backbone = TorchBackbone(torchvision.models.mobilenet_v3_large(weights="DEFAULT").features, name="mobilenet_v3")
 >>> backbone = TorchBackbone(timm.create_model("resnet50", pretrained=True, features_only=True), name="resnet50")
+>>> backbone = TorchBackbone(timm.create_model("vit_small_patch14_dinov2", pretrained=True, dynamic_img_size=True))
+>>> backbone = TorchBackbone(transformers.AutoModel.from_pretrained("facebook/dinov2-small"), name="dinov2")
 >>> trained = load_retrieval_checkpoint("retrievalSfM120k-resnet101-gem.pth")
 >>> Describer(trained.backbone, trained.whitening, pooling=trained.pooling, p=trained.p)
 """
@@ -11,9 +13,12 @@ Needs ``pip install 'manifind[torch]'``; importing this module without it raises
 import codecs
 import dataclasses
 import hashlib
+import inspect
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from manifind.checks import choice
-from manifind.describe.backbone import BackboneSpec, Photo, checked_map, complete_spec, network_input
+from manifind.describe.backbone import BackboneSpec, Photo, complete_spec, features_of
 from manifind.describe.whitening import Whitening
 from manifind.errors import Damaged, InvalidInput, MissingExtra
 from manifind.networks import first_line
@@ -44,16 +49,23 @@ ARCHITECTURES = ("vgg16", *RESNET_BLOCKS)
 POOLINGS = {"mac": "mac", "rmac": "mac", "spoc": "spoc", "gem": "gem"}
 """What a checkpoint calls its pooling -> what it is here, where regions are pooled in any case."""
 
+TOKENS = ("last_hidden_state", "x_norm_patchtokens")
+"""What transformers, and DINOv2's own program, call the tokens in what they return."""
+
 
 class TorchBackbone:
     """A torch module that returns a map (batch, channels, height, width), or several of which the last is meant.
+
+    A transformer may return tokens (batch, tokens, channels) in place of a map: those of timm, torchvision and
+    transformers are asked for theirs, with the embeddings of positions interpolated to the shape of the photo.
 
     Parameters
     ----------
     module : torch.nn.Module
         The network; it is put in evaluation mode and on `device`.
     spec : BackboneSpec, optional
-        What the network is; by default ImageNet's scaling, with what a trial run shows.
+        What the network is; by default the scaling that a module of timm says, else ImageNet's, with what a trial run
+        shows.
     device : str
         Where it runs: ``"cpu"``, ``"cuda"``.
     name : str, optional
@@ -68,22 +80,29 @@ class TorchBackbone:
         sha256 = weights_sha256(module.state_dict())
         if spec is not None and spec.sha256 not in ("", sha256):
             raise Damaged(f"the weights of {spec.name} are not what they were (SHA-256 {sha256}, not {spec.sha256}).")
-        self._module = module.eval().to(device)
+        self._call = asked_for_features(module.eval().to(device))
         self._device = device
         self._name = spec.name if spec is not None else name or type(module).__name__
         if spec is None:
-            spec = complete_spec({"name": self._name}, self._run, self._name)
+            spec = complete_spec({"name": self._name, **_scaling_of_timm(module)}, self._run, self._name)
         self.spec = dataclasses.replace(spec, sha256=sha256)
 
     def features(self, photo: Photo) -> FloatArray:
         """Return the (C, H, W) float32 feature map of an upright RGB photo, (h, w, 3) uint8."""
-        return checked_map(self._run(network_input(photo, self.spec)), self.spec)
+        return features_of(photo, self.spec, self._run)
 
     def _run(self, batch: FloatArray) -> npt.NDArray[Any]:
-        with torch.inference_mode():
-            made = self._module(torch.from_numpy(batch).to(self._device))
+        try:
+            with torch.inference_mode():
+                made = self._call(torch.from_numpy(batch).to(self._device))
+        except (RuntimeError, ValueError, AssertionError, IndexError) as error:
+            size = " by ".join(map(str, batch.shape[:1:-1]))
+            raise InvalidInput(
+                f"{self._name} does not run on a photo of {size} pixels ({first_line(error)}); give a module for "
+                "photos of any shape: one of timm is made so with dynamic_img_size=True."
+            ) from error
         if isinstance(made, Mapping):
-            made = list(made.values())
+            made = next((made[key] for key in TOKENS if key in made), list(made.values()))
         if isinstance(made, list | tuple) and made:
             made = made[-1]
         if not isinstance(made, torch.Tensor):
@@ -92,6 +111,40 @@ class TorchBackbone:
                 "(batch, channels, height, width)."
             )
         return np.asarray(made.float().cpu().numpy())
+
+
+def asked_for_features(module: Any) -> Callable[[Any], Any]:
+    """Return what to call for a module's map or tokens: not its classifier, and for a photo of any shape."""
+    if hasattr(module, "conv_proj") and hasattr(getattr(module, "encoder", None), "pos_embedding"):
+        return partial(_tokens_of_torchvision, module)
+    if hasattr(module, "forward_features"):
+        return partial(module.forward_features)
+    if "interpolate_pos_encoding" in inspect.signature(module.forward).parameters:
+        return partial(module, interpolate_pos_encoding=True)
+    # torchvision's classifiers keep their convolutions apart.
+    features = getattr(module, "features", None)
+    return partial(features if isinstance(features, nn.Module) and hasattr(module, "classifier") else module)
+
+
+def _tokens_of_torchvision(module: Any, photos: Any) -> Any:
+    """Return the tokens of torchvision's vision transformer, which itself takes photos of one size alone."""
+    patches = module.conv_proj(photos)
+    rows, columns = patches.shape[2:]
+    tokens = torch.cat([module.class_token.expand(len(photos), -1, -1), patches.flatten(2).transpose(1, 2)], dim=1)
+    encoder = module.encoder
+    own, places = encoder.pos_embedding[:, :1], encoder.pos_embedding[:, 1:]
+    side = math.isqrt(places.shape[1])
+    if (rows, columns) != (side, side):
+        grid = places.transpose(1, 2).reshape(1, -1, side, side)
+        grid = nn.functional.interpolate(grid, (rows, columns), mode="bicubic", antialias=True, align_corners=False)
+        places = grid.flatten(2).transpose(1, 2)
+    return encoder.ln(encoder.layers(encoder.dropout(tokens + torch.cat([own, places], dim=1))))
+
+
+def _scaling_of_timm(module: Any) -> dict[str, Any]:
+    """Return the mean and the standard deviation that a module of timm wants its input scaled by."""
+    said = getattr(module, "pretrained_cfg", None) or {}
+    return {field: [255 * float(value) for value in said[field]] for field in ("mean", "std") if field in said}
 
 
 @dataclass(frozen=True, eq=False)

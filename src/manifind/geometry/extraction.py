@@ -10,22 +10,18 @@ from PIL import Image
 
 from manifind.checks import choice, whole_number
 from manifind.geometry import sift, xfeat
-from manifind.geometry.features import Features, Pixels, check_box, check_pixels, empty
+from manifind.geometry.features import Choose, Detected, Features, Pixels, check_box, check_pixels, empty
 from manifind.types import Box, FloatArray
 
 MARGIN = 0.1
 """How much of a box's sides is looked at beyond it: features at its edge are described by what is around them."""
 
 
-Detected = tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]
-"""Points (m, 2), scales, angles, descriptors (m, d) and strengths, in pixels of what was looked at."""
-
-
 @dataclass(frozen=True)
 class Kind:
     """A kind of local feature."""
 
-    detect: Callable[[Pixels], Detected]
+    detect: Callable[[Pixels, Choose], Detected]
     dimension: int
     oriented: bool
     """Whether features know their scale and angle."""
@@ -69,15 +65,20 @@ def extract(
     right, bottom = min(width, math.ceil(x1 + across)), min(height, math.ceil(y1 + down))
     part = pixels[top:bottom, left:right]
     reduced, by = _reduced(part, max(x1 - x0, y1 - y0), long_side or what.long_side)
-    points, scales, angles, descriptors, strengths = what.detect(reduced)
+    corner = np.array([left, top], np.float32)
+
+    def choose(points: FloatArray, strengths: FloatArray) -> npt.NDArray[np.intp]:
+        at = points / by + corner
+        kept = np.flatnonzero((at >= inside[:2]).all(axis=1) & (at < inside[2:]).all(axis=1))
+        return kept[spread(at[kept], strengths[kept], inside, most, cells)]
+
+    points, scales, angles, descriptors = what.detect(reduced, choose)
     if not len(points):
         return empty(kind, what.dimension, width, height)
-    points = points / by + np.array([left, top], np.float32)
-    scales = scales / float(by.mean())
-    found = Features(points.astype(np.float32), scales.astype(np.float32), angles, descriptors, width, height, kind)
-    kept = np.flatnonzero((found.points >= inside[:2]).all(axis=1) & (found.points < inside[2:]).all(axis=1))
-    chosen = spread(found.points[kept], strengths[kept], inside, most, cells)
-    return found[kept[chosen]]
+    at = (points / by + corner).astype(np.float32)
+    sizes = (scales / float(by.mean())).astype(np.float32)
+    # A point that is turned in two ways makes two features.
+    return Features(at, sizes, angles, descriptors, width, height, kind)[:most]
 
 
 def spread(points: FloatArray, strengths: FloatArray, box: Box, most: int, cells: int) -> npt.NDArray[np.intp]:
@@ -107,8 +108,8 @@ def _reduced(part: Pixels, side: float, long_side: int) -> tuple[Pixels, FloatAr
     return np.asarray(smaller), np.array([size[0] / width, size[1] / height], np.float32)
 
 
-def _grey(detect: Callable[[Pixels], Detected]) -> Callable[[Pixels], Detected]:
-    return lambda pixels: detect(np.asarray(Image.fromarray(pixels).convert("L")))
+def _grey(detect: Callable[[Pixels, Choose], Detected]) -> Callable[[Pixels, Choose], Detected]:
+    return lambda pixels, choose: detect(np.asarray(Image.fromarray(pixels).convert("L")), choose)
 
 
 KINDS = {

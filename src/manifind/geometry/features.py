@@ -5,6 +5,7 @@ know how large that surrounding is and which way it is turned, so that one pair 
 whole map between two photos.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -16,6 +17,10 @@ from manifind.types import Box, FloatArray
 
 Pixels = npt.NDArray[np.uint8]
 """(h, w, 3), red, green, blue."""
+Choose = Callable[[FloatArray, FloatArray], npt.NDArray[np.intp]]
+"""Takes points (m, 2) and their strengths; returns the places of those that are to be described, the best first."""
+Detected = tuple[FloatArray, FloatArray, FloatArray, FloatArray]
+"""Points (m, 2), scales, angles and descriptors (m, d), the best first, in pixels of what was looked at."""
 
 
 @dataclass(frozen=True, eq=False)

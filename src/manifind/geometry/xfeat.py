@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from manifind.geometry.features import Choose, Detected
 from manifind.types import FloatArray
 
 DIMENSION = 64
@@ -20,8 +21,8 @@ FAINTEST = 0.05
 NETWORK = Path(__file__).with_name("networks") / "xfeat.onnx"
 
 
-def detect(grey: npt.NDArray[np.uint8]) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Return points (m, 2), scales of one, angles of zero, descriptors (m, 64) and strengths."""
+def detect(grey: npt.NDArray[np.uint8], choose: Choose) -> Detected:
+    """Return points (m, 2), scales of one, angles of zero and descriptors (m, 64) of the features that were chosen."""
     height, width = grey.shape
     below, beside = -height % STRIDE, -width % STRIDE
     photo = np.pad(grey, ((0, below), (0, beside)), mode="edge").astype(np.float32)[None, None]
@@ -29,10 +30,11 @@ def detect(grey: npt.NDArray[np.uint8]) -> tuple[FloatArray, FloatArray, FloatAr
     rows, columns = np.nonzero(scores[0, 0, :height, :width] > FAINTEST)
     points = np.stack([columns, rows], axis=1).astype(np.float32)
     strengths = scores[0, 0, rows, columns] * sample(reliability[0], points, 8)[:, 0]
+    points = points[choose(points, strengths.astype(np.float32))]
     described = sample(descriptors[0], points, 8)
     described /= np.maximum(np.linalg.norm(described, axis=1, keepdims=True), 1e-12)
     ones, zeros = np.ones(len(points), np.float32), np.zeros(len(points), np.float32)
-    return points, ones, zeros, described, strengths.astype(np.float32)
+    return points, ones, zeros, described
 
 
 def sample(channels: FloatArray, points: FloatArray, stride: int) -> FloatArray:

@@ -1,6 +1,7 @@
 """A collection of photos kept on disk, brought up to date, searched."""
 
 from manifind.index.answer import Answer, Hit
+from manifind.index.batch import Asked, Outcome
 from manifind.index.build import Changes
 from manifind.index.check import Problem
 from manifind.index.estimate import Estimate
@@ -10,24 +11,34 @@ from manifind.index.generation import Generation
 from manifind.index.index import Index, Source
 from manifind.index.points import MatchingPoints
 from manifind.index.query import METHODS, QueryRegions, RegionShare, Search, View, rank, stored_view, view, whole_box
+from manifind.index.repeats import Repeat, Repeats, Sighting
+from manifind.index.sets import FoundSet, FoundSets, Member
 
 __all__ = [
     "METHODS",
     "Answer",
+    "Asked",
     "Chain",
     "Changes",
     "Estimate",
     "Evidence",
+    "FoundSet",
+    "FoundSets",
     "Generation",
     "Hit",
     "Index",
     "Link",
     "MatchingPoints",
+    "Member",
+    "Outcome",
     "Place",
     "Problem",
     "QueryRegions",
     "RegionShare",
+    "Repeat",
+    "Repeats",
     "Search",
+    "Sighting",
     "Source",
     "View",
     "evidence",

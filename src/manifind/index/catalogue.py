@@ -12,7 +12,7 @@ from contextlib import closing
 from dataclasses import astuple, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from manifind.errors import Damaged
 
@@ -73,6 +73,40 @@ class SkippedRecord:
 
 IMAGE_TYPES = (int, str, str, int, int, int, int)
 SKIPPED_TYPES: tuple[Any, ...] = (str, str, str | None, int | None, int | None)
+
+
+class Photos(Protocol):
+    """The photos of a collection, wherever what is known of them is kept."""
+
+    @property
+    def images(self) -> list[ImageRecord]:
+        """All photos, by number."""
+
+    @property
+    def skipped(self) -> list[SkippedRecord]:
+        """What was passed over, by key."""
+
+    def of_key(self, key: str) -> ImageRecord | None:
+        """Return the photo of that key, if it is in the collection."""
+
+    def of_content(self, sha256: str) -> ImageRecord | None:
+        """Return the photo of that content, if it is in the collection."""
+
+    def skipped_of(self, key: str) -> SkippedRecord | None:
+        """Return why the file of that key was passed over, if it was."""
+
+    def photo_of(self, key: str) -> ImageRecord | None:
+        """Return the photo of that key, or the one that a file of that key is identical to."""
+
+    def copies_of(self, sha256: str) -> tuple[str, ...]:
+        """Return the keys of the files that have that content besides the photo, in order."""
+
+    def close(self) -> None:
+        """Let go of what is held."""
+
+    def __getitem__(self, number: int) -> ImageRecord: ...
+
+    def __len__(self) -> int: ...
 
 
 class Catalogue:

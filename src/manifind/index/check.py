@@ -24,6 +24,7 @@ from manifind.types import StageProgress
 DESCRIPTIONS = (CATALOGUE, "vectors.npy", "boxes.npy", "images.npy", "starts.npy")
 """Files that the others can be made from; these come from the photos alone."""
 WHITENING = ("whitening_mean.npy", "whitening_project.npy")
+LOCAL = ("features.npy", "feature_starts.npy")
 
 BY_GRAPH = "manifind index PHOTOS --repair builds it anew from the descriptions"
 BY_PHOTOS = "manifind index PHOTOS --repair describes the photos again"
@@ -87,7 +88,7 @@ def _check(path: Path, report: StageProgress) -> list[Problem]:
         _catalogue(now)
     except Damaged as error:
         return [Problem(str(path), str(error).rstrip("."), BY_PHOTOS)]
-    return [*_graph(now, report), *_descriptions(now, report), *_photos(now, report)]
+    return [*_graph(now, report), *_descriptions(now, report), *_local(now), *_photos(now, report)]
 
 
 def _catalogue(now: Generation) -> None:
@@ -112,7 +113,7 @@ def damaged_files(path: Path, manifest: dict[str, Any], report: StageProgress) -
             store.open_file(path / listed["file"], listed, verify=True)
         except Damaged as error:
             wrong = str(error).partition(": ")[0].removeprefix(f"{path / listed['file']} ")
-            repair = BY_WHITENING if name in WHITENING else BY_PHOTOS if name in DESCRIPTIONS else BY_GRAPH
+            repair = BY_WHITENING if name in WHITENING else BY_PHOTOS if name in (*DESCRIPTIONS, *LOCAL) else BY_GRAPH
             problems.append(Problem(listed["file"], wrong, repair))
         report("checksums", done, len(files))
     return problems
@@ -180,6 +181,15 @@ def _descriptions(now: Generation, report: StageProgress) -> Iterator[Problem]:
     low, high = now.boxes[:, :2], now.boxes[:, 2:]
     if not ((low >= -1) & (low < high) & (high <= room + 1)).all():
         yield Problem("boxes", "a region lies outside of its photo", BY_PHOTOS)
+
+
+def _local(now: Generation) -> Iterator[Problem]:
+    """Look at where the local features of each photo lie, and at whether there are as many as there may be."""
+    if now.local is None:
+        return
+    counts = np.diff(now.local.starts)
+    if (counts < 0).any() or (counts > now.local.keeping.most).any():
+        yield Problem("features", "a photo has fewer than no local features, or more than are kept", BY_PHOTOS)
 
 
 def _photos(now: Generation, report: StageProgress) -> Iterator[Problem]:

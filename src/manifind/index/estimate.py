@@ -25,6 +25,7 @@ from manifind.graph import AUTO, choose, exact_neighbours, expected_seconds
 from manifind.graph.choosing import DESCENT, EXACT
 from manifind.index.gather import Plan
 from manifind.index.generation import Generation
+from manifind.index.kept import Keeping, keep
 from manifind.index.recipe import Recipe
 from manifind.kernels import as_rows
 from manifind.manifold import LARGEST_CHANGE
@@ -134,6 +135,8 @@ def estimate(recipe: Recipe, chosen: Plan, known: Generation | None, *, timed: b
     whitening = recipe.describer.whitening
     finished = n * (2 * d + 16 + 8 + 8) + 8 * n * width + 8 * edges + 4 * photos * d + 300 * photos
     finished += DIVISION * n if divided else 0
+    kept = 0 if recipe.geometry is None else recipe.geometry.bytes
+    finished += photos * kept
     if recipe.learning is not None:
         finished += 4 * recipe.describer.backbone.spec.channels * (d + 1)
     elif whitening is not None:
@@ -142,12 +145,14 @@ def estimate(recipe: Recipe, chosen: Plan, known: Generation | None, *, timed: b
     # Before a whitening is learnt, all channels are kept.
     channels = recipe.describer.backbone.spec.channels
     raw = 0 if recipe.learning is None else new * (2 * channels + 16)
+    journals = 1 if recipe.learning is None else 2
     scratch = raw + n * 2 * d + new * (2 * d + 16) + (4 * n * d if whole else 0)
+    scratch += (photos + journals * len(chosen.new)) * kept
     method = choose(n, checked.k) if checked.graph == AUTO else checked.graph
     seconds = 0.0
     if timed:
         graph = graph_seconds(method, n, checked.k, d) if whole else 2 * n * new * _seconds_a_comparison(d)
-        seconds = len(chosen.new) * seconds_a_photo(recipe.describer) + graph
+        seconds = len(chosen.new) * seconds_a_photo(recipe.describer, recipe.geometry) + graph
     memory = PROGRAM + checked.memory + graph_memory(method if whole else None, n, width, d, edges)
     return Estimate(len(chosen.new), n, seconds, finished + scratch, finished, memory)
 
@@ -193,12 +198,18 @@ def graph_seconds(method: str, n: int, k: int, d: int) -> float:
     return each * n + expected_seconds(method, n, k, d) * square * n**2 / known
 
 
-def seconds_a_photo(describer: Describer) -> float:
-    """Return how long it takes to describe a photo, measured on a picture of noise."""
+def seconds_a_photo(describer: Describer, keeping: Keeping | None = None) -> float:
+    """Return how long it takes to describe a photo and to find its features, measured on a picture of noise."""
     side = describer.long_side
     picture = np.random.default_rng(0).integers(0, 256, (side * 3 // 4, side, 3), dtype=np.uint8)
-    describer.describe(picture)  # the first is slower
-    return _fastest(lambda: describer.describe(picture)) / DOWNHILL
+
+    def work() -> None:
+        describer.describe(picture)
+        if keeping is not None:
+            keep(picture, keeping)
+
+    work()  # the first is slower
+    return _fastest(work) / DOWNHILL
 
 
 def _seconds_to_compare(n: int, k: int, d: int) -> float:

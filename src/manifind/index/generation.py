@@ -12,7 +12,9 @@ from manifind.baselines import NearestImages, RegionMatch
 from manifind.describe import Describer, Whitening
 from manifind.errors import Damaged, InvalidInput
 from manifind.graph import UNKNOWN, Built
-from manifind.index.catalogue import Catalogue
+from manifind.index.catalogue import Catalogue, Photos
+from manifind.index.elsewhere import Elsewhere
+from manifind.index.kept import KeptFeatures
 from manifind.index.manifest import FORMAT, KIND, Manifest
 from manifind.kernels import CPU
 from manifind.manifold import BUILT, Manifold
@@ -48,12 +50,14 @@ class Generation:
     stamp: str
     """No other generation has the same."""
     manifest: Manifest
-    catalogue: Catalogue
+    catalogue: Photos
     manifold: Manifold
     boxes: FloatArray
     whitening: Whitening | None
     sizes: dict[str, int]
     """Bytes of each file."""
+    local: KeptFeatures | None = None
+    """The local features of the photos, where the index keeps them."""
     made: MadeOnce = field(default_factory=MadeOnce, repr=False, compare=False)
 
     @classmethod
@@ -83,6 +87,8 @@ class Generation:
             catalogue = Catalogue.open(stored.files[CATALOGUE])
             learnt = "whitening_mean" in arrays or "whitening_project" in arrays
             whitening = Whitening(arrays["whitening_mean"], arrays["whitening_project"]) if learnt else None
+            keeping = manifest.geometry
+            local = None if keeping is None else KeptFeatures.of(keeping, arrays, len(catalogue))
         except Damaged as error:
             raise Damaged(f"{path}: {error}") from error
         except (KeyError, IndexError, TypeError, ValueError, OverflowError) as error:
@@ -92,8 +98,26 @@ class Generation:
         if len(catalogue) != len(manifold.layout_.images):
             raise Damaged(f"{path} has boxes or photos of another collection; repair it or make it again.")
         return cls(
-            stored.generation, stored.stamp, manifest, catalogue, manifold, arrays["boxes"], whitening, stored.sizes
+            stored.generation,
+            stored.stamp,
+            manifest,
+            catalogue,
+            manifold,
+            arrays["boxes"],
+            whitening,
+            stored.sizes,
+            local,
         )
+
+    @property
+    def regions(self) -> int:
+        """How many regions a search solves for at most."""
+        return len(self.boxes)
+
+    @property
+    def dimension(self) -> int:
+        """Of its descriptors."""
+        return int(self.manifold.vectors_.shape[1])
 
     def check_ids(self) -> None:
         """Raise `Damaged` where an id of the graph or of the neighbour lists leads nowhere; looked at once."""
@@ -122,6 +146,10 @@ class Generation:
         self.manifold.check_ids()
         first, end = self.manifold.layout_.starts[image : image + 2]
         return slice(int(first), int(end))
+
+
+State = Generation | Elsewhere
+"""What an index searches."""
 
 
 def _is_mapped(array: npt.NDArray[Any] | None) -> bool:

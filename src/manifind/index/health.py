@@ -94,7 +94,8 @@ def whitening_in_words(learnt: WhiteningOrigin, photos: int, spread: float, dime
     """
     source, count = learnt.source, learnt.photos
     if source == LEARNT and count is not None:
-        said = f"The whitening was learnt when the collection had {count:,} photos; it has {photos:,} now"
+        taught = "" if learnt.pairs is None else f", taught by {learnt.pairs:,} pairs of photos of the same thing"
+        said = f"The whitening was learnt when the collection had {count:,} photos{taught}; it has {photos:,} now"
         moved = False
         if learnt.spread is not None:
             moved = spread < FITS * learnt.spread

@@ -20,17 +20,20 @@ from manifind.describe import (
     load_describer,
     read_photo,
 )
-from manifind.describe.backbone import DEFAULT
+from manifind.describe.backbone import DEFAULT, whole_path
 from manifind.errors import InvalidInput, MissingExtra
 from manifind.index.answer import Answer, Hit
+from manifind.index.batch import Asked, Outcome, batch
 from manifind.index.build import Changes, build
-from manifind.index.catalogue import Catalogue, ImageRecord
+from manifind.index.catalogue import ImageRecord, Photos
 from manifind.index.check import Problem, check
 from manifind.index.describing import described_by
+from manifind.index.elsewhere import is_address, opened, refused
 from manifind.index.estimate import Announce
 from manifind.index.explain import Chain, Link, confirmed, explained
-from manifind.index.generation import Generation
+from manifind.index.generation import Generation, State
 from manifind.index.info import info
+from manifind.index.kept import KEEPING
 from manifind.index.manifest import (
     FILES,
     FORMAT,
@@ -44,10 +47,17 @@ from manifind.index.parameters import RECIPES, given_parameters
 from manifind.index.points import MatchingPoints
 from manifind.index.query import METHODS, QueryRegions, rank, view, whole_box
 from manifind.index.recipe import Recipe
+from manifind.index.refine import NONE as NONE_JOINS
+from manifind.index.refine import REFINEMENTS, refined_answer
 from manifind.index.repair import repair
+from manifind.index.repeats import Repeats, repeats
+from manifind.index.sets import FoundSets
+from manifind.index.teach import teach
+from manifind.index.teaching import Taught
 from manifind.index.unfinished import check_finished
-from manifind.index.verify import photo_features, query_features, verified_answer
+from manifind.index.verify import FIRST, kind_of, photo_features, query_features, verified_answer
 from manifind.index.wanted import Wanted, all_of, everything, more, several, without
+from manifind.index.workers import workers
 from manifind.kernels import CPU
 from manifind.manifold import Manifold
 from manifind.storage import store
@@ -67,9 +77,12 @@ class Index:
     """
 
     def __init__(
-        self, path: Path, generation: Generation, describer: Describer | None = None, *, device: str = CPU
+        self, path: Path | str, generation: State, describer: Describer | None = None, *, device: str = CPU
     ) -> None:
-        self.path = path
+        self.path = Path(path)
+        """The folder."""
+        self.where = str(path) if isinstance(generation, Generation) else generation.where
+        """What messages call it: the folder, or the address of a collection that lies elsewhere."""
         self.device = device
         """What searches it and brings it up to date."""
         self._current = generation
@@ -80,14 +93,20 @@ class Index:
             self._describer_of(generation)
 
     @property
-    def _now(self) -> Generation:
+    def _now(self) -> State:
         if self._closed:
-            raise InvalidInput(f"{self.path} was closed; open it again.")
+            raise InvalidInput(f"{self.where} was closed; open it again.")
         return self._current
 
     @_now.setter
-    def _now(self, generation: Generation) -> None:
+    def _now(self, generation: State) -> None:
         self._current = generation
+
+    @property
+    def _here(self) -> Generation:
+        if not isinstance(self._now, Generation):
+            raise refused(self.where, "read as a whole")
+        return self._now
 
     @property
     def generation(self) -> int:
@@ -95,29 +114,36 @@ class Index:
         return self._now.number
 
     @property
-    def state(self) -> Generation:
+    def state(self) -> State:
         """The state that is being searched: whoever has it keeps it while the index moves on."""
         return self._now
 
     @property
-    def catalogue(self) -> Catalogue:
+    def catalogue(self) -> Photos:
         """The photos, and what was passed over."""
         return self._now.catalogue
 
     @property
     def manifold(self) -> Manifold:
         """The graph of their regions."""
-        return self._now.manifold
+        return self._here.manifold
 
     @property
     def boxes(self) -> FloatArray:
         """Where each region is in its photo, (n, 4)."""
-        return self._now.boxes
+        return self._here.boxes
 
     @property
     def root(self) -> Path:
         """The folder of the photos."""
         return self._now.manifest.root
+
+    @property
+    def sets(self) -> FoundSets:
+        """The sets of photos that were found and named, kept in the index's folder."""
+        if not isinstance(self._now, Generation):
+            raise refused(self.where, "given sets")
+        return FoundSets(self)
 
     @classmethod
     def create(
@@ -133,9 +159,11 @@ class Index:
         long_side: int | None = None,
         describer: Describer | None = None,
         means: int | None = None,
+        geometry: bool | None = None,
         memory: int | None = None,
         progress: StageProgress | None = None,
         announce: Announce | None = None,
+        client: Any = None,
         **parameters: Any,
     ) -> Self:
         """Make an index of the photos below a folder.
@@ -164,6 +192,9 @@ class Index:
         means : int, optional
             Represent each photo by so many means of a mixture of its regions (5, say) in place of its twenty-odd
             regions: a quarter of the disk and of the work, for a loss in quality.
+        geometry : bool, optional
+            Keep local features of the photos, 19 kB each at most, by which `search` checks that a photo shows this very
+            object and where. By default they are kept where they can be made.
         memory : int, optional
             Bytes that the build may take; refused, with what it needs, where that is too little.
         progress : callable, optional
@@ -171,6 +202,9 @@ class Index:
             is.
         announce : callable, optional
             Called with an `Estimate` before a long build.
+        client : distributed.Client or str, optional
+            A client of Dask, or the address of its scheduler: its workers describe the photos and compare the regions,
+            to the same result. They must see the photos and the index's folder under the same paths.
         **parameters
             Of `Manifold`. `k`, `query_k` and `alpha` are chosen by the number of photos unless they are given.
         """
@@ -189,11 +223,13 @@ class Index:
             made, origin, learning = described_by(source, **described, long_side=long_side)
         else:
             made, origin, learning = describer, WhiteningOrigin(OWN), None
-        own = _backbone(source) if describer is None else None
-        made_by = Recipe(root, made, given, means, own, origin, learning=learning)
+        own = whole_path(source) if describer is None else None
+        keeping = KEEPING if geometry or (geometry is None and KEEPING.available()) else None
+        made_by = Recipe(root, made, given, means, own, origin, learning=learning, geometry=keeping)
         with store.writing(target, KIND, FILES) as writer:
             _check_free(target)  # somebody may have been faster
-            build(writer, made_by, wanted, memory=memory, progress=progress, announce=announce)
+            by = None if client is None else workers(client)
+            build(writer, made_by, wanted, memory=memory, progress=progress, announce=announce, workers=by)
         device = parameters.get("device", CPU)
         return cls(target, Generation.read(target, device=device), made, device=device)
 
@@ -211,7 +247,8 @@ class Index:
         Parameters
         ----------
         path
-            The index's folder.
+            The index's folder, or the address of a collection that ``manifind publish`` wrote:
+            ``"milvus://host:port/name"``.
         describer : Describer, optional
             What describes queries, where the index was made by one of your own; it must be the same.
         verify : bool
@@ -219,13 +256,15 @@ class Index:
         device : {"cpu", "cuda", "auto"}
             What searches it and brings it up to date, whatever made it: see `Manifold`.
         """
+        if is_address(path):
+            return cls(str(path), opened(str(path)), describer, device=device)
         check_finished(Path(path))
         return cls(Path(path), Generation.read(Path(path), verify=verify, device=device), describer, device=device)
 
     def close(self) -> None:
         """Let go of the files; hits in hand can no longer be explained."""
         if not self._closed:
-            self._current.catalogue.close()
+            (self._current.catalogue if isinstance(self._current, Generation) else self._current).close()
         self._closed = True
 
     def __enter__(self) -> Self:
@@ -245,7 +284,8 @@ class Index:
         not_this: Sequence[tuple[Source, Sequence[float] | None]] = (),
         top: int | None = 20,
         method: str = "regional",
-        verify: int = 0,
+        verify: int | None = None,
+        refine: str = NONE_JOINS,
     ) -> Answer:
         """Find the photos that contain what is in the box.
 
@@ -263,13 +303,17 @@ class Index:
             How many photos to return; None for all.
         method : {"regional", "global", "match", "plain"}
             Regional diffusion, global diffusion, R-match, or plain similarity.
-        verify : int
-            How many of the first photos to check by geometry, 50 say: those that show this very object come first,
-            with their outline. Their files are read, which takes a tenth of a second each.
+        verify : int, optional
+            How many of the first photos to check by geometry: those that show this very object come first, with their
+            outline. By default 50 by regional diffusion where the index keeps local features, and none elsewhere.
+            Without features kept, the photos' files are read, which takes a tenth of a second each.
+        refine : {"verified", "none"}
+            Verified lets what verified photos show of the object join the query, which is then answered once more.
         """
         choice(method, METHODS, "method")
-        whole_number(verify, "verify", least=0)
+        choice(refine, REFINEMENTS, "refine")
         now = self._now
+        verify = self._looked_at(now, method, verify)
         describer = self._describer_of(now)
         asked, apart = (
             [(self.pixels(photo), part) for photo, part in given] for given in ([(image, box), *also], not_this)
@@ -277,13 +321,48 @@ class Index:
         views, against = ([view(describer, *one) for one in given] for given in (asked, apart))
         looked_at = None if top is None else max(top, verify)
         (search,) = rank(now, [QueryRegions.of(views, against)], looked_at, method)
-        own = [record.number for photo, _ in [(image, box), *also] if (record := self.find(photo)) is not None]
+        found = (self.find(photo, search.generation) for photo, _ in [(image, box), *also])
+        own = [record.number for record in found if record is not None]
         answer = Answer(search, own=own)
         if not verify:
             return answer
         boxes = [None if part is None else whole_box(part, *pixels.shape[1::-1]) for pixels, part in asked]
         parts = [(pixels, part) for (pixels, _), part in zip(asked, boxes, strict=True)]
-        return verified_answer(answer, parts, first=verify, top=top)
+        if refine == NONE_JOINS:
+            return verified_answer(answer, parts, first=verify, top=top)
+        kind = kind_of(search.generation)
+        sought = [(query_features(pixels, part, kind=kind), part) for pixels, part in parts]
+        return refined_answer(verified_answer(answer, sought, first=verify), sought, first=verify, top=top)
+
+    def _looked_at(self, now: State, method: str, verify: int | None) -> int:
+        """Return how many of the first photos geometry looks at."""
+        if verify is None:
+            return FIRST if now.local is not None and method == "regional" else 0
+        return whole_number(verify, "verify", least=0)
+
+    def search_many(
+        self,
+        queries: Sequence[Asked],
+        *,
+        top: int | None = 20,
+        method: str = "regional",
+        verify: int | None = None,
+        progress: StageProgress | None = None,
+    ) -> list[Outcome]:
+        """Answer many queries with one pass over the graph; a photo that cannot be read costs its own query alone.
+
+        Parameters
+        ----------
+        queries : sequence of Asked
+            Each with a name and its photos and boxes; `manifind.index.batch.read_queries` reads them from a file.
+        top, method, verify
+            As for `search`.
+        progress : callable, optional
+            Called with the stage ("queries", "geometry"), how much of it is done, and how much there is.
+        """
+        choice(method, METHODS, "method")
+        first = self._looked_at(self._now, method, verify)
+        return batch(self, queries, top=top, method=method, verify=first, progress=progress)
 
     def explain(self, hit: Hit) -> Chain:
         """Return the chain of photos that led from the query to this one.
@@ -327,6 +406,33 @@ class Index:
         part = None if box is None else whole_box(box, *pixels.shape[1::-1])
         return MatchingPoints.of(query_features(pixels, part), photo_features(self.pixels(other)), part)
 
+    def repeats(
+        self,
+        *,
+        top: int | None = 30,
+        least: int = 3,
+        verify: bool = False,
+        progress: StageProgress | None = None,
+    ) -> Repeats:
+        """Find what occurs in several photos, without any query; the surest and largest objects first.
+
+        Near-duplicates and bursts are told apart, and count as one photo. It takes a few seconds for a hundred thousand
+        regions: see `manifind.repeats`.
+
+        Parameters
+        ----------
+        top : int, optional
+            How many objects to return; None for all.
+        least : int
+            In how many photos an object occurs at least.
+        verify : bool
+            Compare the photos of each object by geometry; objects that it confirms come first. Their files are read,
+            which takes a tenth of a second each.
+        progress : callable, optional
+            Called with the stage ("regions", "geometry"), how much of it is done, and how much there is.
+        """
+        return repeats(self._here, top=top, least=least, verify=verify, progress=progress)
+
     def photo(self, key: str, *, long_side: int | None = None) -> Photo:
         """Read a photo of the collection; the key of a file that is identical to one serves as well."""
         record = self.catalogue.photo_of(key)
@@ -341,9 +447,12 @@ class Index:
             raise InvalidInput(f"image has shape {pixels.shape} and dtype {pixels.dtype}; give (h, w, 3) of uint8.")
         return pixels
 
-    def find(self, image: Source) -> ImageRecord | None:
-        """Return the photo of the collection that this is: by its key, by the path of its file, or by its content."""
-        now = self._now
+    def find(self, image: Source, state: State | None = None) -> ImageRecord | None:
+        """Return the photo of the collection that this is: by its key, by the path of its file, or by its content.
+
+        `state` is the one that is looked in; by default the one that is being searched.
+        """
+        now = state or self._now
         if isinstance(image, bytes):
             return now.catalogue.of_content(hashlib.sha256(image).hexdigest())
         if isinstance(image, np.ndarray):
@@ -378,29 +487,29 @@ class Index:
         """What describes the queries: the same that described the photos."""
         return self._describer_of(self._now)
 
-    def _describer_of(self, now: Generation) -> Describer:
+    def _describer_of(self, now: State) -> Describer:
         """Return what described the photos of a generation; kept with it, so that the two never part."""
         with now.made.lock:
             if now.made.describer is None:
                 now.made.describer = self._same(self._made_describer(now), now)
             return now.made.describer
 
-    def _made_describer(self, now: Generation) -> Describer:
+    def _made_describer(self, now: State) -> Describer:
         manifest = now.manifest
         if self._given is not None:
             learnt = manifest.whitening.source == LEARNT
             return self._given.with_whitening(now.whitening) if learnt else self._given
         if manifest.backbone is None:
             raise InvalidInput(
-                f"{self.path} was made by a describer of its maker's own; give the same to Index.open(describer=…)."
+                f"{self.where} was made by a describer of its maker's own; give the same to Index.open(describer=…)."
             )
         return load_describer(manifest.backbone, whitening=now.whitening, **manifest.describer_settings)
 
-    def _same(self, describer: Describer, now: Generation) -> Describer:
+    def _same(self, describer: Describer, now: State) -> Describer:
         stored, given = now.manifest.describer, Fingerprint.of(describer)
         if stored.sha256 != given.sha256:
             raise InvalidInput(
-                f"{self.path} was made by {stored.name}; queries of this {given.name} cannot be compared "
+                f"{self.where} was made by {stored.name}; queries of this {given.name} cannot be compared "
                 f"with it ({', '.join(stored.differences(given))} differ). Use the same backbone and settings."
             )
         return describer
@@ -414,6 +523,7 @@ class Index:
         memory: int | None = None,
         progress: StageProgress | None = None,
         announce: Announce | None = None,
+        client: Any = None,
     ) -> Changes:
         """Bring the index up to date with its folder: describe what is new, forget what is gone, repair the graph.
 
@@ -424,12 +534,17 @@ class Index:
         ----------
         photos
             The folder, where it is another one now.
-        memory, progress, announce
+        memory, progress, announce, client
             As for `create`.
         """
         root = None if photos is None else Path(photos)
         return self._change(
-            lambda now: everything(now, root), root=root, memory=memory, progress=progress, announce=announce
+            lambda now: everything(now, root),
+            root=root,
+            memory=memory,
+            progress=progress,
+            announce=announce,
+            client=client,
         )
 
     def add(
@@ -439,13 +554,16 @@ class Index:
         memory: int | None = None,
         progress: StageProgress | None = None,
         announce: Announce | None = None,
+        client: Any = None,
     ) -> Changes:
         """Add photos, or those of folders, below the index's folder; the others are not looked at.
 
         A photo that was removed by hand comes back, one that changed is described again.
         """
         given = [Path(path) for path in several(paths, "paths")]
-        return self._change(lambda now: more(now, given), memory=memory, progress=progress, announce=announce)
+        return self._change(
+            lambda now: more(now, given), memory=memory, progress=progress, announce=announce, client=client
+        )
 
     def remove(self, keys: Iterable[str], *, progress: StageProgress | None = None) -> Changes:
         """Remove photos from the index, not from the disk; `sync` leaves them out until they are added again."""
@@ -459,6 +577,7 @@ class Index:
         memory: int | None = None,
         progress: StageProgress | None = None,
         announce: Announce | None = None,
+        client: Any = None,
     ) -> Changes:
         """Learn the whitening again from the photos as they are now, and describe all of them with it.
 
@@ -472,7 +591,30 @@ class Index:
             memory=memory,
             progress=progress,
             announce=announce,
+            client=client,
         )
+
+    def learn(self, *, progress: StageProgress | None = None) -> Taught:
+        """Teach the descriptions by photos of the collection that show the same thing, where that helps.
+
+        Pairs of photos that geometry joins are looked for, some of them teach a better whitening and the others, kept
+        apart, judge it: see `manifind.index.teaching`. Where it helps, the index moves to a new generation, whose
+        descriptions are the old ones seen through it and whose graph is made anew; no photo is described again.
+
+        Parameters
+        ----------
+        progress : callable, optional
+            Called with the stage ("pairs", "graph"), how much of it is done, and how much there is.
+        """
+        if not isinstance(self._now, Generation):
+            raise refused(self.where, "changed")
+        with store.writing(self.path, KIND, FILES) as writer:
+            self.reload()
+            now = self._here
+            recipe = Recipe.of(now.manifest, self.describer, device=self.device)
+            learnt = teach(writer, recipe, now, progress or (lambda *_: None))
+        self.reload()
+        return learnt
 
     def _change(
         self,
@@ -483,11 +625,14 @@ class Index:
         memory: int | None = None,
         progress: StageProgress | None = None,
         announce: Announce | None = None,
+        client: Any = None,
     ) -> Changes:
         """Move the index, as it is once nobody else can write, to the photos wanted; `anew` with a new whitening."""
+        if not isinstance(self._now, Generation):
+            raise refused(self.where, "changed")
         with store.writing(self.path, KIND, FILES) as writer:
             self.reload()
-            now = self._now
+            now = self._here
             photos = wanted(now)
             recipe = Recipe.of(now.manifest, self.describer, root, device=self.device)
             if anew:
@@ -506,16 +651,23 @@ class Index:
                 memory=memory,
                 progress=progress,
                 announce=announce,
+                workers=None if client is None else workers(client),
             )
         self.reload()
         return changes
 
     def reload(self) -> None:
-        """Move to the newest generation on disk; searches under way and hits in hand keep theirs."""
+        """Move to the newest generation; searches under way and hits in hand keep theirs."""
         now = self._now
-        if store.read_manifest(self.path, KIND, FORMAT)["stamp"] == now.stamp:
-            return
-        newest = Generation.read(self.path, device=self.device)
+        newest: State
+        if isinstance(now, Generation):
+            if store.read_manifest(self.path, KIND, FORMAT)["stamp"] == now.stamp:
+                return
+            newest = Generation.read(self.path, device=self.device)
+        else:
+            newest = now.newest()
+            if newest is now:
+                return
         if newest.manifest.describer.sha256 == now.manifest.describer.sha256:
             newest.made.describer = now.made.describer
         self._now = newest
@@ -525,6 +677,8 @@ class Index:
 
         It is the index on disk that is checked, whichever generation is being searched.
         """
+        if not isinstance(self._now, Generation):
+            raise refused(self.where, "checked")
         return check(self.path, progress)
 
     @staticmethod
@@ -545,15 +699,16 @@ class Index:
 
     def info(self) -> dict[str, Any]:
         """Return counts, bytes, parameters and the health of the graph, ready for JSON."""
-        return info(self.path, self._now)
+        now = self._now
+        return info(self.path, now) if isinstance(now, Generation) else now.info()
 
     def __len__(self) -> int:
         return len(self.catalogue)
 
     def __repr__(self) -> str:
         if self._closed:
-            return f"Index({str(self.path)!r}, closed)"
-        return f"Index({str(self.path)!r}: {len(self):,} photos of {self.root}, generation {self.generation})"
+            return f"Index({self.where!r}, closed)"
+        return f"Index({self.where!r}: {len(self):,} photos of {self.root}, generation {self.generation})"
 
 
 def _check_free(target: Path) -> None:
@@ -564,8 +719,3 @@ def _check_free(target: Path) -> None:
         raise InvalidInput(
             f"{target} is an index without its {store.MANIFEST}; manifind index PHOTOS --repair puts it back."
         )
-
-
-def _backbone(source: str) -> str:
-    """Return the name of a network that comes along, or the whole path of a file."""
-    return str(Path(source).resolve()) if Path(source).suffix else source

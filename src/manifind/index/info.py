@@ -40,6 +40,9 @@ def info(path: Path, now: Generation) -> dict[str, Any]:
             "for_photos": manifest.chosen_for,
             "words": chosen_in_words(manifest.parameters, manifest.chosen_for),
         },
+        "geometry": None
+        if now.local is None
+        else {**now.local.keeping.fields, "features_a_photo": round(len(now.local.rows) / photos, 1)},
         "graph": {**manifold.graph_._asdict(), "words": manifold.graph_.words()},
         "health": facts.as_dict(),
         "skipped": [{"key": one.key, "reason": one.reason} for one in now.catalogue.skipped],
@@ -48,10 +51,12 @@ def info(path: Path, now: Generation) -> dict[str, Any]:
 
 def by_part(sizes: dict[str, int]) -> dict[str, int]:
     """Add up the bytes of files by what they are for."""
-    parts = {"descriptions": 0, "neighbours": 0, "graph": 0, "catalogue": 0}
+    parts = {"descriptions": 0, "neighbours": 0, "graph": 0, "catalogue": 0, "local features": 0}
     for name, count in sizes.items():
         if name == CATALOGUE:
             part = "catalogue"
+        elif name.startswith("feature"):
+            part = "local features"
         elif name.startswith("neighbour_"):
             part = "neighbours"
         elif name.startswith("S_") or name in ("degrees.npy", "weights.npy"):

@@ -16,10 +16,13 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from manifind.geometry import ROW
+from manifind.geometry.packing import Packed
 from manifind.storage import disk
 from manifind.types import FloatArray
 
-HEADER, PHOTOS, VECTORS, BOXES = "header.json", "photos.jsonl", "vectors.f16", "boxes.f32"
+HEADER, PHOTOS, VECTORS, BOXES, LOCAL = "header.json", "photos.jsonl", "vectors.f16", "boxes.f32", "local.u8"
+NO_FEATURES = np.empty((0, ROW), np.uint8)
 
 HalfArray = npt.NDArray[np.float16]
 
@@ -31,6 +34,9 @@ class Entry(NamedTuple):
     height: int
     first: int
     regions: int
+    local: int = 0
+    """Where its local features start."""
+    features: int = 0
 
 
 class Journal:
@@ -43,14 +49,14 @@ class Journal:
         disk.make_own_folder(folder.parent)
         disk.make_own_folder(folder)
         if not (folder / HEADER).is_file() or (folder / HEADER).read_bytes() != header:
-            for name in (PHOTOS, VECTORS, BOXES):
+            for name in (PHOTOS, VECTORS, BOXES, LOCAL):
                 disk.remove(folder / name)
             disk.write(folder / HEADER, [header])
         self._entries: dict[str, Entry] = {}
-        self._rows = 0
+        self._rows = self._features = 0
         self._descriptors: dict[str, int] = {}
         try:
-            for name in (PHOTOS, VECTORS, BOXES):
+            for name in (PHOTOS, VECTORS, BOXES, LOCAL):
                 self._descriptors[name] = disk.appended(folder / name)
             self._recover()
         except BaseException:
@@ -81,15 +87,25 @@ class Journal:
         """Return the photo of that content, if it was described."""
         return self._entries.get(sha256)
 
-    def append(self, sha256: str, width: int, height: int, vectors: FloatArray, boxes: FloatArray) -> Entry:
+    def append(
+        self,
+        sha256: str,
+        width: int,
+        height: int,
+        vectors: FloatArray,
+        boxes: FloatArray,
+        local: Packed = NO_FEATURES,
+    ) -> Entry:
         """Add a photo; it counts once its line is written, which is the last step."""
-        entry = Entry(width, height, self._rows, len(vectors))
-        half, corners = vectors.astype(np.float16).tobytes(), boxes.astype(np.float32).tobytes()
-        disk.put(self._descriptors[VECTORS], half)
-        disk.put(self._descriptors[BOXES], corners)
-        line = json.dumps([sha256, *entry, zlib.crc32(corners, zlib.crc32(half))]) + "\n"
+        entry = Entry(width, height, self._rows, len(vectors), self._features, len(local))
+        parts = vectors.astype(np.float16).tobytes(), boxes.astype(np.float32).tobytes(), local.tobytes()
+        for name, part in zip((VECTORS, BOXES, LOCAL), parts, strict=True):
+            if part:
+                disk.put(self._descriptors[name], part)
+        line = json.dumps([sha256, *entry, _checksum(parts)]) + "\n"
         disk.put(self._descriptors[PHOTOS], line.encode())
         self._rows += len(vectors)
+        self._features += len(local)
         self._entries[sha256] = entry
         return entry
 
@@ -101,14 +117,22 @@ class Journal:
         boxes = np.memmap(self._folder / BOXES, np.float32, "r", shape=(self._rows, 4))
         return vectors, boxes
 
+    def local(self) -> Packed:
+        """Return all local features (m, 38), memory-mapped."""
+        if self._features == 0:
+            return NO_FEATURES
+        return np.memmap(self._folder / LOCAL, np.uint8, "r", shape=(self._features, ROW))
+
     def _recover(self) -> None:
         """Read what is whole, and cut off what an interruption left half written."""
         whole = 0
         for line, sha256, entry in self._lines():
             self._entries[sha256] = entry
             self._rows = entry.first + entry.regions
+            self._features = entry.local + entry.features
             whole += len(line)
         sizes = {PHOTOS: whole, VECTORS: 2 * self._dimension * self._rows, BOXES: 16 * self._rows}
+        sizes[LOCAL] = ROW * self._features
         for name, descriptor in self._descriptors.items():
             disk.truncate(descriptor, sizes[name])
 
@@ -118,13 +142,23 @@ class Journal:
             try:
                 sha256, *numbers, checksum = json.loads(line)
                 entry = Entry(*numbers)
-                half = self._part(VECTORS, entry, 2 * self._dimension)
-                corners = self._part(BOXES, entry, 16)
+                parts = (
+                    self._part(VECTORS, entry.first, entry.regions, 2 * self._dimension),
+                    self._part(BOXES, entry.first, entry.regions, 16),
+                    self._part(LOCAL, entry.local, entry.features, ROW),
+                )
             except (ValueError, TypeError, OSError, OverflowError):
                 return
-            if not line.endswith(b"\n") or zlib.crc32(corners, zlib.crc32(half)) != checksum:
+            if not line.endswith(b"\n") or _checksum(parts) != checksum:
                 return
             yield line, sha256, entry
 
-    def _part(self, name: str, entry: Entry, row_bytes: int) -> Any:
-        return os.pread(self._descriptors[name], entry.regions * row_bytes, entry.first * row_bytes)
+    def _part(self, name: str, first: int, count: int, row_bytes: int) -> Any:
+        return os.pread(self._descriptors[name], count * row_bytes, first * row_bytes)
+
+
+def _checksum(parts: Iterable[bytes]) -> int:
+    checksum = 0
+    for part in parts:
+        checksum = zlib.crc32(part, checksum)
+    return checksum

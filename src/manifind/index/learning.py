@@ -49,7 +49,7 @@ def settled(recipe: Recipe, raw: Journal, images: list[ImageRecord], report: Sta
 
 def whiten(recipe: Recipe, raw: Journal, journal: Journal, images: list[ImageRecord], report: StageProgress) -> None:
     """Whiten the vectors of photos from one journal into the other."""
-    vectors, boxes = raw.arrays()
+    (vectors, boxes), local = raw.arrays(), raw.local()
     whitening = recipe.describer.whitening
     assert whitening is not None  # noqa: S101 (it was just learnt)
     for start in range(0, len(images), PHOTOS):
@@ -62,7 +62,8 @@ def whiten(recipe: Recipe, raw: Journal, journal: Journal, images: list[ImageRec
             for image, entry, rows in zip(group, entries, places, strict=True):
                 own = Regions(whitened[at : at + entry.regions], np.asarray(boxes[rows]))
                 fewer = reduced(own, recipe.means)
-                journal.append(image.sha256, entry.width, entry.height, fewer.vectors, fewer.boxes)
+                kept = np.asarray(local[entry.local : entry.local + entry.features])
+                journal.append(image.sha256, entry.width, entry.height, fewer.vectors, fewer.boxes, kept)
                 at += entry.regions
         report("whitening", min(start + PHOTOS, len(images)), len(images))
 

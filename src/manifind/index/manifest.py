@@ -15,12 +15,21 @@ from typing import Any, Self
 
 from manifind.describe import Describer
 from manifind.errors import Damaged
+from manifind.geometry import KINDS
 from manifind.graph import Built
+from manifind.index.kept import MOST, Keeping
 from manifind.manifold import BUILT, Manifold
 
 KIND, FORMAT = "index", 2
 
-FILES = ("images.sqlite", "boxes.npy", "whitening_mean.npy", "whitening_project.npy")
+FILES = (
+    "images.sqlite",
+    "boxes.npy",
+    "whitening_mean.npy",
+    "whitening_project.npy",
+    "features.npy",
+    "feature_starts.npy",
+)
 """What an index may have besides the arrays of its manifold."""
 
 OF_THE_MACHINE = ("memory", "device")
@@ -42,12 +51,15 @@ class WhiteningOrigin:
     """Of how many regions the moments would count as much as those that came with the network, where these did."""
     spread: float | None = None
     """Over how many dimensions it spread the descriptors when it was learnt."""
+    pairs: int | None = None
+    """How many pairs of photos that show the same thing taught it, where some did."""
 
     @property
     def fields(self) -> dict[str, Any]:
         """What the manifest says of it."""
         learnt = {"prior": self.prior, "spread": self.spread} if self.spread is not None else {}
-        return {"from": self.source, "photos": self.photos, **learnt}
+        taught = {} if self.pairs is None else {"pairs": self.pairs}
+        return {"from": self.source, "photos": self.photos, **learnt, **taught}
 
 
 @dataclass(frozen=True)
@@ -100,6 +112,8 @@ class Manifest:
     """How the graph was built; None where that was not kept yet."""
     chosen_for: int | None = None
     """For how many photos parameters were chosen, where they were."""
+    geometry: Keeping | None = None
+    """What is kept of the photos' local features; None for nothing."""
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Self:
@@ -116,6 +130,8 @@ class Manifest:
         source = _typed(learnt, "from", str, "whitening.")
         _hold((photos is None or photos >= 0) and (photos is not None or source != LEARNT), "whitening.photos", photos)
         prior, spread = (_positive(learnt.get(name), f"whitening.{name}") for name in ("prior", "spread"))
+        pairs = learnt.get("pairs")
+        _hold(pairs is None or (isinstance(pairs, int) and pairs > 0), "whitening.pairs", pairs)
         built = _mapping(fields, BUILT) if fields.get(BUILT) is not None else None
         chosen_for = fields.get("chosen_for")
         number = isinstance(chosen_for, int) and not isinstance(chosen_for, bool) and chosen_for >= 0
@@ -124,13 +140,14 @@ class Manifest:
             root,
             _typed(fields, "made_by", str),
             _typed(fields, "backbone", (str, type(None))),
-            WhiteningOrigin(source, photos, prior, spread),
+            WhiteningOrigin(source, photos, prior, spread, pairs),
             Fingerprint._of(facts),
             _settings(_mapping(fields, "describer_settings")),
             means,
             _parameters(_mapping(fields, "manifold")),
             None if built is None else Built.of(built),
             chosen_for,
+            _keeping(_mapping(fields, "geometry")) if fields.get("geometry") is not None else None,
         )
 
     @property
@@ -148,6 +165,8 @@ class Manifest:
         }
         if self.chosen_for is not None:
             said["chosen_for"] = self.chosen_for
+        if self.geometry is not None:
+            said["geometry"] = self.geometry.fields
         return said if self.built is None else {**said, BUILT: self.built._asdict()}
 
     def asks_for_the_same(self, other: "Manifest") -> bool:
@@ -177,6 +196,13 @@ def _settings(given: Mapping[str, Any]) -> Mapping[str, Any]:
         known = name in inspect.signature(Describer).parameters and name not in ("backbone", "whitening")
         _hold(known and all(isinstance(one, str | int | float | None) for one in plain), f"setting {name[:60]}", value)
     return given
+
+
+def _keeping(given: Mapping[str, Any]) -> Keeping:
+    kind, most = _typed(given, "kind", str, "geometry."), _typed(given, "most", int, "geometry.")
+    _hold(kind in KINDS, "geometry.kind", kind)
+    _hold(0 < most <= MOST, "geometry.most", most)
+    return Keeping(kind, most)
 
 
 def _mapping(fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -6,7 +6,7 @@ generation.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -16,7 +16,8 @@ from manifind.baselines import NearestImages, RegionMatch
 from manifind.checks import choice
 from manifind.describe import Describer
 from manifind.errors import InvalidInput
-from manifind.index.generation import Generation
+from manifind.index.catalogue import ImageRecord
+from manifind.index.generation import Generation, State
 from manifind.index.parameters import GLOBAL
 from manifind.layout import aggregate_one
 from manifind.manifold import Manifold, Request, answer, batch_size
@@ -54,7 +55,7 @@ class QueryRegions:
     boxes: FloatArray
     """(m, 4)"""
     view_of: npt.NDArray[np.int32]
-    """(m,): which view each region is of."""
+    """(m,): which view each region is of; -1 for what verified photos taught."""
     rows: IntArray
     """(m,): which region of the collection each is, -1 if none."""
     against: FloatArray | None = None
@@ -71,6 +72,17 @@ class QueryRegions:
             np.repeat(np.arange(len(views), dtype=np.int32), [len(one.vectors) for one in views]),
             np.concatenate([np.full(len(v.vectors), -1, np.int32) if v.rows is None else v.rows for v in views]),
             np.concatenate([one.vectors for one in against]) if against else None,
+        )
+
+    def taught(self, lesson: View) -> Self:
+        """Return the query with regions of the collection that are known to show what it looks for."""
+        assert lesson.rows is not None  # noqa: S101 (they are of the collection)
+        return replace(
+            self,
+            vectors=np.concatenate([self.vectors, lesson.vectors]),
+            boxes=np.concatenate([self.boxes, lesson.boxes]),
+            view_of=np.concatenate([self.view_of, np.full(len(lesson.vectors), -1, np.int32)]),
+            rows=np.concatenate([self.rows, lesson.rows]),
         )
 
 
@@ -147,9 +159,11 @@ def view(describer: Describer, pixels: npt.NDArray[np.uint8], box: Sequence[floa
     return View(regions.vectors, regions.boxes + np.array([x0, y0, x0, y0], np.float32))
 
 
-def stored_view(now: Generation, image: int) -> View:
+def stored_view(now: State, record: ImageRecord) -> View:
     """Return a whole photo of the collection as it was described for the index."""
-    rows = now.regions_of(image)
+    if not isinstance(now, Generation):
+        return now.stored_view(record)
+    rows = now.regions_of(record.number)
     return View(
         np.array(now.manifold.vectors_[rows], np.float32),
         np.array(now.boxes[rows], np.float32),
@@ -157,12 +171,12 @@ def stored_view(now: Generation, image: int) -> View:
     )
 
 
-def rank(now: Generation, queries: Sequence[QueryRegions], top: int | None, method: str = "regional") -> list[Search]:
+def rank(now: State, queries: Sequence[QueryRegions], top: int | None, method: str = "regional") -> list[Search]:
     """Answer queries on one state of the index, those of regional diffusion with one pass over its graph.
 
     Parameters
     ----------
-    now : Generation
+    now : Generation, or a state elsewhere
     queries : list of QueryRegions
     top : int, optional
         How many photos to return for each; None for all.
@@ -170,6 +184,8 @@ def rank(now: Generation, queries: Sequence[QueryRegions], top: int | None, meth
         Only diffusion knows what is not meant; the others pass over it.
     """
     choice(method, METHODS, "method")
+    if not isinstance(now, Generation):
+        return now.rank(queries, top, method)
     now.look_again()
     size = batch_size(len(now.boxes))
     return [

@@ -6,6 +6,7 @@ from typing import Any, Self
 
 from manifind.describe import Describer, Moments, Whitening, region_grid, shipped_moments, whitening_of
 from manifind.describe.moments import DIMENSION, PRIOR
+from manifind.index.kept import Keeping
 from manifind.index.manifest import LEARNT, Fingerprint, Manifest, WhiteningOrigin, settled_parameters
 from manifind.index.parameters import CHOSEN, chosen_parameters
 from manifind.kernels import CPU
@@ -47,6 +48,8 @@ class Recipe:
     """How the whitening is to be learnt, until it is: the describer has none so far."""
     chosen_for: int | None = None
     """For how many photos parameters were chosen, where they were."""
+    geometry: Keeping | None = None
+    """What is kept of the photos' local features; None for nothing."""
 
     @classmethod
     def of(cls, manifest: Manifest, describer: Describer, root: Path | None = None, *, device: str = CPU) -> Self:
@@ -60,6 +63,7 @@ class Recipe:
             manifest.whitening,
             manifest.made_by,
             chosen_for=manifest.chosen_for,
+            geometry=manifest.geometry,
         )
 
     def for_photos(self, photos: int) -> Self:
@@ -97,12 +101,14 @@ class Recipe:
             self.means,
             settled_parameters(self.manifold()),
             chosen_for=self.chosen_for,
+            geometry=self.geometry,
         )
 
     @property
     def fingerprint(self) -> str:
-        """Equal where descriptions are."""
-        return f"{self.describer.fingerprint()['sha256']} means {self.means}"
+        """Equal where descriptions are, and what is kept beside them."""
+        kept = None if self.geometry is None else self.geometry.fields
+        return f"{self.describer.fingerprint()['sha256']} means {self.means} local {kept}"
 
     @property
     def dimension(self) -> int:

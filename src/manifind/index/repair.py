@@ -10,8 +10,9 @@ from manifind.describe import Describer, Whitening, load_describer
 from manifind.errors import Damaged, InvalidInput, OtherFormat
 from manifind.index.build import Regions, build, rebuild
 from manifind.index.catalogue import Catalogue
-from manifind.index.check import DESCRIPTIONS, WHITENING, check, damaged_files
+from manifind.index.check import DESCRIPTIONS, LOCAL, WHITENING, check, damaged_files
 from manifind.index.generation import CATALOGUE
+from manifind.index.kept import Keeping, KeptFeatures
 from manifind.index.manifest import FILES, FORMAT, KIND, LEARNT, OWN, SHIPPED, Fingerprint, Manifest
 from manifind.index.recipe import Recipe
 from manifind.index.wanted import all_of, removed_by_hand
@@ -44,13 +45,14 @@ def repair(
             disk.write(path / store.DRAFT, [(path / name).read_bytes()])
             disk.replace(path / store.DRAFT, path / store.MANIFEST)
             return "the manifest was put back from its copy"
-        by_content = {problem.what for problem in problems} & {"vectors", "boxes", str(path)}
+        by_content = {problem.what for problem in problems} & {"vectors", "boxes", "features", str(path)}
         made, lost = _describer(said, whole, describer)
         recipe = Recipe.of(said, made, root)
         if lost:
             recipe = _to_learn_again(recipe, said)
-        if set(DESCRIPTIONS) <= set(whole) and not by_content and not lost:
-            rebuild(writer, recipe, _regions(whole), Catalogue.open(whole[CATALOGUE]), report)
+        needed = {*DESCRIPTIONS, *(LOCAL if said.geometry is not None else ())}
+        if needed <= set(whole) and not by_content and not lost:
+            rebuild(writer, recipe, _regions(whole, said.geometry), Catalogue.open(whole[CATALOGUE]), report)
             return "the graph was built anew from the descriptions"
         removed = removed_by_hand(Catalogue.open(whole[CATALOGUE]).skipped) if CATALOGUE in whole else []
         changes = build(writer, recipe, all_of(root, removed), memory=memory, progress=progress)
@@ -106,8 +108,9 @@ def _to_learn_again(recipe: Recipe, said: Manifest) -> Recipe:
     return replace(to_learn, learning=replace(to_learn.learning, dimension=dimension))
 
 
-def _regions(whole: dict[str, Path]) -> Regions:
+def _regions(whole: dict[str, Path], keeping: Keeping | None) -> Regions:
     vectors, boxes, images, starts = (
         read_array(whole[f"{name}.npy"]) for name in ("vectors", "boxes", "images", "starts")
     )
-    return Regions(vectors, boxes, np.repeat(images, np.diff(starts)), np.full(len(vectors), -1, np.int32))
+    local = None if keeping is None else KeptFeatures(keeping, *(read_array(whole[name]) for name in LOCAL))
+    return Regions(vectors, boxes, np.repeat(images, np.diff(starts)), np.full(len(vectors), -1, np.int32), local)

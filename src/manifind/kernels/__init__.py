@@ -23,6 +23,7 @@ from manifind.kernels.backend import (
     backend,
 )
 from manifind.kernels.kernel import kernel
+from manifind.kernels.local_features import local_features
 from manifind.kernels.machine import compiled, machine
 from manifind.kernels.threads import set_threads, thread_count
 
@@ -44,6 +45,7 @@ __all__ = [
     "backend",
     "compiled",
     "kernel",
+    "local_features",
     "machine",
     "set_threads",
     "thread_count",

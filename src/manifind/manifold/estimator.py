@@ -40,7 +40,7 @@ from manifind.graph import (
     settled,
     update_neighbours,
 )
-from manifind.kernels import CPU, backend
+from manifind.kernels import CPU, Rows, backend
 from manifind.layout import Layout, aggregate
 from manifind.manifold import given
 from manifind.manifold.fitted import SIZE, Fitted
@@ -191,6 +191,7 @@ class Manifold:
         *,
         neighbours: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
         global_vectors: npt.ArrayLike | None = None,
+        rows: Rows | None = None,
         progress: Progress | None = None,
     ) -> Self:
         """Build the graph of a collection.
@@ -207,6 +208,8 @@ class Manifold:
         global_vectors : (images, g) floating point, optional
             A global descriptor for each image, in the order of their numbers, for choosing a shortlist; by default the
             normalised sum of the image's regions.
+        rows : Rows, optional
+            The same vectors, as somebody else searches them: on other machines, say. By default, the device does.
         progress : callable, optional
             Called with the regions done and the regions in all while neighbours are searched exactly.
         """
@@ -218,7 +221,7 @@ class Manifold:
         else:
             globals_ = X if len(layout.images) == len(X) else aggregate(X, layout)
         device = backend(checked.device)
-        rows = device.rows(X)
+        rows = device.rows(X) if rows is None else rows
         if neighbours is not None:
             method, lists = GIVEN, given_neighbours(neighbours, X, checked.k)
         else:
@@ -529,6 +532,45 @@ class Manifold:
         manifold = cls(**known)
         built = Built.by(UNKNOWN) if record is None else Built.of(record)
         manifold._state = Fitted.from_arrays(manifold.check_params(), built, arrays)
+        return manifold
+
+    @classmethod
+    def from_affinity(
+        cls,
+        parameters: Mapping[str, Any],
+        vectors: Vectors,
+        layout: Layout,
+        A: sp.csr_array,
+        weights: FloatArray,
+        global_vectors: FloatArray | None = None,
+    ) -> Self:
+        """Return a fitted manifold of a part of a collection whose affinity was found elsewhere.
+
+        The affinity is normalised anew, as `search` does for a shortlist; there are no neighbour lists. It serves a
+        few searches: nothing is prepared that pays only for many.
+
+        Parameters
+        ----------
+        parameters
+            As for `from_arrays`.
+        vectors, layout, weights
+            The regions' unit descriptors (n, d), which images they are of, and their pooling weights.
+        A : (n, n) CSR, symmetric
+            The affinity of the regions; columns ascend in each row.
+        global_vectors : (images, g), optional
+            The images' global descriptors, where they are needed.
+        """
+        known = dict(parameters)
+        known.pop(BUILT, None)
+        manifold = cls(**known)
+        manifold._state = Fitted.of_affinity(
+            manifold.check_params(),
+            vectors,
+            layout,
+            A,
+            weights,
+            np.empty((len(layout.images), 0), np.float32) if global_vectors is None else global_vectors,
+        )
         return manifold
 
 

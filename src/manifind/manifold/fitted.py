@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Self
 
+import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
 from manifind.diffusion import ENGINES, Ground, Prepared, Setting, prepare
 from manifind.diffusion.engines import Engine
-from manifind.graph import Built, Neighbours, normalised_affinity
+from manifind.graph import UNKNOWN, Built, Neighbours, normalise, normalised_affinity
 from manifind.kernels import Backend, Pool, Rows, System, backend
 from manifind.layout import Layout
 from manifind.manifold.parameters import Parameters
@@ -98,6 +99,27 @@ class Fitted:
             arrays["global_vectors"],
             sound=False,
             saved=of_engines(arrays),
+        )
+
+    @classmethod
+    def of_affinity(
+        cls,
+        parameters: Parameters,
+        vectors: Vectors,
+        layout: Layout,
+        A: sp.csr_array,
+        weights: FloatArray,
+        global_vectors: FloatArray,
+    ) -> Self:
+        """Return the state of a part of a collection whose affinity was found elsewhere; A is spent."""
+        device, n = backend(parameters.device), len(vectors)
+        S, degrees = normalise(A)
+        none = Neighbours(np.empty((n, 0), np.int32), np.empty((n, 0), np.float32))
+        built = Built.by(UNKNOWN)
+        # A part of a graph is solved on as it lies: putting it in order pays for many queries only.
+        part = device.system(S, degrees).restrict(np.arange(n, dtype=np.int32))
+        return cls(
+            parameters, device, vectors, layout, none, built, S, degrees, weights, global_vectors, True, _system=part
         )
 
     @property

@@ -1,14 +1,14 @@
 """What the service answers: searches, explanations and photos, ready for JSON."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from manifind.index import Answer, Generation, QueryRegions, Search, explained
 from manifind.index.catalogue import ImageRecord
-from manifind.index.verify import FIRST
+from manifind.index.generation import State
 from manifind.pages.answers import answer_data, links_data, regions_data
-from manifind.serve.geometry import Sought
+from manifind.serve.geometry import Sought, first_photos
 from manifind.serve.problems import Problem
 from manifind.serve.schemas import SearchRequest
 
@@ -16,27 +16,29 @@ from manifind.serve.schemas import SearchRequest
 class Job(NamedTuple):
     """A query for the solver."""
 
-    now: Generation
+    now: State
     query: QueryRegions
     request: SearchRequest
-    own: frozenset[int]
+    own: frozenset[str]
     """Photos of the collection that the query was taken from."""
-    rejected: frozenset[int]
+    rejected: frozenset[str]
     """Photos that were marked as not meant: they are left out of the answer."""
     sought: tuple[Sought, ...] = ()
     """What geometry looks for; nothing where it is not asked."""
+    outside: frozenset[int] = frozenset()
+    """The numbers of photos that lie outside of the folder or the dates that were asked for."""
     whole: bool = False
     """Return the whole ranking, to be explained."""
 
     @property
     def first(self) -> int:
         """How many photos geometry looks at."""
-        return (self.request.verify or FIRST) if self.sought else 0
+        return first_photos(self.now, self.request) if self.sought else 0
 
     @property
     def top(self) -> int | None:
         """How many photos the solver is to return."""
-        return None if self.whole else max(self.request.top, self.first) + len(self.rejected)
+        return None if self.whole else max(self.request.top, self.first) + len(self.rejected) + len(self.outside)
 
 
 def answer_of(answer: Answer, job: Job, record_of: Callable[[Generation, int], ImageRecord]) -> dict[str, Any]:
@@ -62,21 +64,30 @@ def answer_of(answer: Answer, job: Job, record_of: Callable[[Generation, int], I
 def found_by(search: Search, job: Job, top: int | None = None) -> Answer:
     """Return the photos of a search that score, as many as were asked for or `top`."""
     top = job.request.top if top is None else top
-    return Answer(search, own=job.own, left_out=job.rejected, top=top, reached=True)
+    own, rejected = (_numbers(search, keys) for keys in (job.own, job.rejected))
+    return Answer(search, own=own, left_out=[*rejected, *job.outside], top=top, reached=True)
 
 
-def explanation(search: Search, image: int) -> dict[str, Any]:
+def _numbers(search: Search, keys: Collection[str]) -> list[int]:
+    """Return the numbers of photos in the state that was searched; a shortlist may lack some."""
+    records = (search.generation.catalogue.of_key(key) for key in keys)
+    return [record.number for record in records if record is not None]
+
+
+def explanation(search: Search, key: str) -> dict[str, Any]:
     """Return why a photo was found: the chain of photos to it, and what each part of it contributes."""
-    hit = Answer(search).of_image(image)
-    if hit is None:
+    record = search.generation.catalogue.photo_of(key)
+    hit = None if record is None else Answer(search).of_image(record.number)
+    if record is None or hit is None:
         raise Problem(404, "The photo is not among those that a search of so large a collection looks at closely.")
     return {
         "key": hit.key,
         "rank": hit.rank,
         "score": hit.score,
         "where": hit.box,
-        "links": links_data(explained(search, image), "source", "target"),
-        "regions": regions_data(search.shares(image, most=None)),
+        "links": links_data(explained(search, record.number), "source", "target"),
+        "regions": regions_data(search.shares(record.number, most=None)),
+        **shown(record),
     }
 
 

@@ -11,8 +11,8 @@ from starlette.responses import FileResponse, JSONResponse, Response
 
 from manifind.describe.photos import HEAD_BYTES, photo_format
 from manifind.describe.taken import taken
-from manifind.index import Generation
 from manifind.index.catalogue import ImageRecord
+from manifind.index.generation import State
 from manifind.serve.schemas import LONGEST_KEY
 from manifind.serve.service import Service
 
@@ -74,13 +74,13 @@ ORIGINAL: dict[int | str, dict[str, Any]] = {
 }
 
 
-def _file(service: Service, now: Generation, key: str) -> tuple[Path, str]:
+def _file(service: Service, now: State, key: str) -> tuple[Path, str]:
     file = service.pictures.photo_file(now, key)
     with file.open("rb") as source:
         return file, photo_format(source.read(HEAD_BYTES)) or ""
 
 
-def _facts(service: Service, now: Generation, record: ImageRecord) -> dict[str, Any]:
+def _facts(service: Service, now: State, record: ImageRecord) -> dict[str, Any]:
     file, kind = _file(service, now, record.key)
     said = taken(file)
     return {

@@ -16,8 +16,8 @@ from PIL import Image
 from manifind.describe import Photo, Unreadable, key_to_path, read_photo
 from manifind.describe.photos import HEAD_BYTES, photo_format
 from manifind.errors import InvalidInput
-from manifind.index import Generation
 from manifind.index.catalogue import ImageRecord
+from manifind.index.generation import State
 from manifind.pages.text import visible
 from manifind.serve.memory import Kept
 from manifind.serve.problems import Problem
@@ -73,14 +73,14 @@ class Pictures:
             raise Problem(404, f"The uploaded photo {name} is not kept any more; upload it again.")
         return kept
 
-    def record(self, now: Generation, key: str) -> ImageRecord:
+    def record(self, now: State, key: str) -> ImageRecord:
         """Return what the index has of a key."""
         record = now.catalogue.photo_of(key)
         if record is None:
             raise Problem(404, f"{ascii(key)[:200]} is no photo of the collection; give a key that a search returned.")
         return record
 
-    def file(self, now: Generation, record: ImageRecord) -> Path:
+    def file(self, now: State, record: ImageRecord) -> Path:
         """Return the file of a photo, which must lie in the collection's folder, links resolved."""
         root = now.manifest.root
         try:
@@ -92,7 +92,7 @@ class Pictures:
             raise Problem(403, f"{record.key!a} is a link out of the collection; serve with --follow-links.")
         return real
 
-    def links_out(self, now: Generation) -> tuple[int, int]:
+    def links_out(self, now: State) -> tuple[int, int]:
         """Return how many photos are links out of the collection's folder, of how many that were looked at."""
         records = now.catalogue.images
         some = records[:: 1 + len(records) // LOOKED_AT]
@@ -104,7 +104,7 @@ class Pictures:
                 statuses.append(problem.status)
         return statuses.count(403), len(some)
 
-    def pixels(self, now: Generation, view: ViewRequest, *, long_side: int | None = None) -> Photo:
+    def pixels(self, now: State, view: ViewRequest, *, long_side: int | None = None) -> Photo:
         """Read the photo of a view; the upright whole."""
         if view.upload is not None:
             return self.decoded(self.upload(view.upload).data, long_side)
@@ -121,7 +121,7 @@ class Pictures:
         except Unreadable as error:
             raise Problem(422, f"The uploaded file cannot be read: {error.reason}.") from None
 
-    def photo_file(self, now: Generation, key: str) -> Path:
+    def photo_file(self, now: State, key: str) -> Path:
         """Return the file of a photo that is still one: what was put in its place since is not handed out."""
         file = self.file(now, self.record(now, key))
         if not stat.S_ISREG(file.stat().st_mode):
@@ -133,7 +133,7 @@ class Pictures:
 
     # -- as a page shows it -------------------------------------------------------------------------------------------
 
-    def content(self, now: Generation, view: ViewRequest) -> tuple[str, int]:
+    def content(self, now: State, view: ViewRequest) -> tuple[str, int]:
         """Return what names the content of a view's photo, and how many pixels it has."""
         if view.upload is not None:
             upload = self.upload(view.upload)
@@ -141,13 +141,13 @@ class Pictures:
         record = self.record(now, view.key or "")
         return record.sha256, record.width * record.height
 
-    def name(self, now: Generation, view: ViewRequest, side: int) -> tuple[str, int]:
+    def name(self, now: State, view: ViewRequest, side: int) -> tuple[str, int]:
         """Return what names a picture of a view, and the long side that it is made at."""
         side = next((size for size in SIDES if size >= side), SIDES[-1])
         box = None if view.box is None else tuple(round(corner, 1) for corner in view.box)
         return hashlib.sha256(f"{self.content(now, view)[0]} {box} {side}".encode()).hexdigest()[:32], side
 
-    def archive(self, now: Generation, keys: Iterable[str], table: str) -> Iterator[bytes]:
+    def archive(self, now: State, keys: Iterable[str], table: str) -> Iterator[bytes]:
         """Return the photos themselves as a zip, in rank order, with a table of the results; piece by piece."""
         sink = _Sink()
         missing: list[str] = []

@@ -10,7 +10,9 @@
 from collections.abc import Hashable
 
 from manifind.describe import Photo
-from manifind.index import Generation, whole_box
+from manifind.index import whole_box
+from manifind.index.catalogue import ImageRecord
+from manifind.index.generation import State
 from manifind.serve.memory import Kept
 from manifind.serve.metrics import Metrics
 from manifind.serve.pictures import Pictures, Upload, encoded, look
@@ -45,16 +47,20 @@ class Rendering:
         self._decoding: Shared[Photo] = Shared()
         self._drawing: Shared[bytes] = Shared()
 
-    async def photo(self, now: Generation, view: ViewRequest) -> Photo:
+    async def photo(self, now: State, view: ViewRequest) -> Photo:
         """Return the photo of a view, whole and upright."""
         name, pixels = self._pictures.content(now, view)
         return await self._decoded(name, pixels, now, view)
 
-    def named(self, now: Generation, view: ViewRequest) -> str:
+    def record(self, now: State, key: str) -> ImageRecord:
+        """Return what the index has of a key."""
+        return self._pictures.record(now, key)
+
+    def named(self, now: State, view: ViewRequest) -> str:
         """Return what names the content of a view's photo."""
         return self._pictures.content(now, view)[0]
 
-    async def _decoded(self, name: Hashable, pixels: int, now: Generation, view: ViewRequest) -> Photo:
+    async def _decoded(self, name: Hashable, pixels: int, now: State, view: ViewRequest) -> Photo:
         known = self._photos.get(name)
         if known is not None:
             return known
@@ -67,7 +73,7 @@ class Rendering:
 
         return await self._decoding.of(name, lambda: self.decode.do(pixels + LEAST, read))
 
-    async def jpeg(self, now: Generation, view: ViewRequest, side: int) -> tuple[str, bytes]:
+    async def jpeg(self, now: State, view: ViewRequest, side: int) -> tuple[str, bytes]:
         """Return a photo, or a part of it, as a JPEG of about `side` pixels, and what names its content."""
         name, side = self._pictures.name(now, view, side)
         made = self._rendered.get(name)
@@ -76,7 +82,7 @@ class Rendering:
             self._rendered.put(name, made, len(made))
         return name, made
 
-    async def _drawn(self, now: Generation, view: ViewRequest, side: int) -> bytes:
+    async def _drawn(self, now: State, view: ViewRequest, side: int) -> bytes:
         content, pixels = self._pictures.content(now, view)
         if view.box is None:
 

@@ -2,16 +2,18 @@
 
 import asyncio
 import logging
+from collections.abc import Hashable
 from typing import NoReturn
 
 import numpy as np
 
 from manifind.errors import ManifindError
-from manifind.index import Generation, Index
+from manifind.index import Index
 from manifind.index.evidence import chance_similarity
+from manifind.index.generation import State
 from manifind.serve.metrics import Metrics
 from manifind.serve.problems import Problem
-from manifind.serve.watch import Files, Mark
+from manifind.serve.watch import watched
 
 log = logging.getLogger("manifind.serve")
 
@@ -27,13 +29,13 @@ class Served:
     def __init__(self, index: Index, metrics: Metrics) -> None:
         self.index = index
         self._metrics = metrics
-        self._files = Files(index.path, index.state)
-        self._tried: tuple[Mark | None, ...] | None = None
+        self._files = watched(index)
+        self._tried: Hashable = None
         """What was there when reloading failed: it is not tried again before something changes."""
         self._edited: str | None = None
 
     @property
-    def now(self) -> Generation:
+    def now(self) -> State:
         """The state of the index that new requests are answered from."""
         return self.index.state
 
@@ -66,7 +68,7 @@ class Served:
             return
         self._tried = seen
         if edited is not None:
-            log.warning("%s of %s was changed in place; searches wait until it is whole", edited, self.index.path)
+            log.warning("%s of %s was changed in place; searches wait until it is whole", edited, self.index.where)
         try:
             self._move(anew=edited is not None or not files.moved_on())
         except (ManifindError, OSError) as error:
@@ -79,11 +81,11 @@ class Served:
         if not anew:
             index.reload()
         chance_similarity(index.state)
-        self._files, self.index, self._edited, self._tried = Files(index.path, index.state), index, None, None
+        self._files, self.index, self._edited, self._tried = watched(index), index, None, None
         self._metrics.generation.set(self.now.number)
         if self.now.number <= before.number:
             log.warning(
-                "%s is another index now, or was opened again; its generation is %d", index.path, self.now.number
+                "%s is another index now, or was opened again; its generation is %d", index.where, self.now.number
             )
         else:
             log.info("now serving generation %d", self.now.number)

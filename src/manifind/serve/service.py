@@ -14,15 +14,18 @@ import numpy as np
 from manifind.checks import unit_vectors
 from manifind.describe import Describer
 from manifind.errors import ManifindError, MissingExtra
-from manifind.index import Generation, Index, QueryRegions, Search, View, rank, stored_view, view
+from manifind.index import Index, QueryRegions, Search, View, rank, stored_view, view
 from manifind.index.catalogue import ImageRecord
 from manifind.index.evidence import chance_similarity
+from manifind.index.generation import State
+from manifind.index.refine import refined_answer
 from manifind.index.verify import verified_answer
 from manifind.manifold import batch_size
 from manifind.pages.answers import as_csv
 from manifind.serve.answers import Job, answer_of, explanation, found_by, shown
 from manifind.serve.batcher import Batcher
-from manifind.serve.geometry import Geometry, Sought
+from manifind.serve.dated import Dated
+from manifind.serve.geometry import Geometry, Sought, first_photos
 from manifind.serve.memory import Kept
 from manifind.serve.metrics import Metrics
 from manifind.serve.pictures import Pictures, Upload
@@ -69,6 +72,7 @@ class Service:
         self.pictures = Pictures(settings)
         self.rendering = Rendering(self.pictures, settings, self.metrics)
         self.geometry = Geometry(self.rendering, settings, self.metrics)
+        self.dated = Dated(self.once)
         self.ready = False
         self._described: Kept[View] = Kept(DESCRIBED_BYTES)
         self._describing, self._browsing = (
@@ -87,7 +91,7 @@ class Service:
 
     async def start(self) -> None:
         """Begin to answer; `ready` is set when the first query need not wait for the network to be loaded."""
-        largest = min(self.settings.largest_batch, batch_size(len(self.now.boxes)))
+        largest = min(self.settings.largest_batch, batch_size(self.now.regions))
         self._batcher: Batcher[Job, dict[str, Any] | Search] = Batcher(
             self._solve, gather_seconds=self.settings.gather_seconds, largest=largest, metrics=self.metrics
         )
@@ -109,7 +113,7 @@ class Service:
             stage.stop()
 
     @property
-    def now(self) -> Generation:
+    def now(self) -> State:
         """The state of the index that new requests are answered from."""
         return self.served.now
 
@@ -129,6 +133,8 @@ class Service:
         times = {"describe": described - start, "search": searched - described}
         if job.sought:
             times["verify"] = time.perf_counter() - searched
+        if request.sort == "date" or request.since or request.until:
+            answer = await self.dated.told(job.now, request, answer)
         return {**answer, "milliseconds": {name: round(1000 * seconds, 1) for name, seconds in times.items()}}
 
     async def _verified(self, search: Search, job: Job) -> dict[str, Any]:
@@ -137,8 +143,11 @@ class Service:
         def looked_at(until: float) -> dict[str, Any]:
             self.served.check()
             found = found_by(search, job, max(job.request.top, job.first))
-            checked = verified_answer(found, job.sought, first=job.first, top=job.request.top, until=until)
-            return answer_of(checked, job, self._record)
+            limits: dict[str, Any] = {"first": job.first, "top": job.request.top, "until": until}
+            if not job.request.refine:
+                return answer_of(verified_answer(found, job.sought, **limits), job, self._record)
+            once = verified_answer(found, job.sought, first=job.first, until=until)
+            return answer_of(refined_answer(once, job.sought, **limits).reached(), job, self._record)
 
         told = await self.geometry.in_time(looked_at)
         if told is None:
@@ -150,7 +159,6 @@ class Service:
         self.pictures.record(self.now, request.key)  # before anything is described
         async with self._admitted():
             job = (await self._asked(request.search()))._replace(whole=True)
-            record = self.pictures.record(job.now, request.key)
             search = await self._batcher.answer(job)
             if not isinstance(search, Search):
                 raise TypeError("an explanation was answered as if it were a search.")
@@ -158,10 +166,9 @@ class Service:
             def chain() -> dict[str, Any]:
                 with self.metrics.stage("explain"):
                     self.served.check()
-                    return explanation(search, record.number)
+                    return explanation(search, request.key)
 
-            answer = await self._describing.do(1, chain)
-        return {**answer, **shown(record)}
+            return await self._describing.do(1, chain)
 
     async def points(self, request: GeometryRequest) -> dict[str, Any]:
         """Return the points that match in views of an object and in a photo."""
@@ -198,7 +205,7 @@ class Service:
                 await asyncio.sleep(0.05)
         raise busy()
 
-    async def _asked_of(self, now: Generation, request: SearchRequest) -> Job:
+    async def _asked_of(self, now: State, request: SearchRequest) -> Job:
         self.served.check()
         views: list[View] = []
         if request.vectors is not None:
@@ -212,29 +219,27 @@ class Service:
         if sum(len(one.vectors) for one in (*views, *against)) > self.settings.most_regions:
             raise Problem(422, f"The query has more than {self.settings.most_regions} regions; give fewer boxes.")
         own, rejected = (
-            frozenset(number for one in some if (number := self._number(now, one)) is not None)
+            frozenset(key for one in some if (key := self._key(now, one)) is not None)
             for some in (request.views, request.not_this)
         )
-        return Job(now, QueryRegions.of(views, against), request, own, rejected - own, sought)
+        outside = await self.dated.outside(now, request)
+        return Job(now, QueryRegions.of(views, against), request, own, rejected - own, sought, outside)
 
-    async def _sought(self, now: Generation, request: SearchRequest) -> tuple[Sought, ...]:
-        """Return what geometry looks for; nothing where it is not asked, or there is no time to look at the query."""
-        if not request.verify:
+    async def _sought(self, now: State, request: SearchRequest) -> tuple[Sought, ...]:
+        """Return what geometry looks for; nothing where it is not asked."""
+        if not first_photos(now, request):
             return ()
         try:
-            return tuple([await self.geometry.query(now, one) for one in request.views])
+            return await self.geometry.sought(now, request.views)
         except MissingExtra as missing:
             raise Problem(422, f"{missing}.") from None
-        except Problem:
-            self.metrics.unverified.inc()
-            return ()
 
-    async def _view(self, now: Generation, one: ViewRequest) -> View:
+    async def _view(self, now: State, one: ViewRequest) -> View:
         """Describe one view, unless it is known."""
         if one.key is not None:
             record = self.pictures.record(now, one.key)
             if one.box is None:
-                return stored_view(now, record.number)
+                return stored_view(now, record)
             name = record.sha256
         else:
             name = self.pictures.upload(one.upload or "").name
@@ -253,7 +258,7 @@ class Service:
         self._described.put(cached, made, made.vectors.nbytes + made.boxes.nbytes)
         return made
 
-    def _describer(self, now: Generation) -> Describer:
+    def _describer(self, now: State) -> Describer:
         """Return what describes queries for this state of the index."""
         describer = self.served.index.describer
         if self._checked is not describer:
@@ -262,10 +267,10 @@ class Service:
             raise _Moved
         return describer
 
-    def _number(self, now: Generation, one: ViewRequest) -> int | None:
-        """Return the number of the photo that a view is of, if it is in the collection."""
+    def _key(self, now: State, one: ViewRequest) -> str | None:
+        """Return the key of the photo that a view is of, if it is in the collection."""
         record = None if one.key is None else now.catalogue.photo_of(one.key)
-        return None if record is None else record.number
+        return None if record is None else record.key
 
     def _solve(self, jobs: Sequence[Job]) -> list[dict[str, Any] | Search | Exception]:
         """Answer jobs, those of one method and one state of the index together, and note the pace."""
@@ -274,7 +279,7 @@ class Service:
         self._pace += 0.3 * ((time.perf_counter() - start) / len(jobs) - self._pace)
         return answers
 
-    def _record(self, now: Generation, image: int) -> ImageRecord:
+    def _record(self, now: State, image: int) -> ImageRecord:
         """Return what the index has of a photo; those found often are at hand."""
         known = self._records.get((now.stamp, image))
         if known is None:
@@ -312,8 +317,8 @@ class Service:
         now = self.now
 
         def found() -> list[int]:
-            keys = self._once(now, "keys", lambda: [one.key for one in now.catalogue.images])
-            return self._once(now, (folder, contains), lambda: _matching(keys, folder, contains.casefold()))
+            keys = self.once(now, "keys", lambda: [one.key for one in now.catalogue.images])
+            return self.once(now, (folder, contains), lambda: _matching(keys, folder, contains.casefold()))
 
         numbers = await self._browsing.do(1, found)
         stretch = [now.catalogue[int(number)] for number in numbers[start : start + count]]
@@ -331,12 +336,12 @@ class Service:
     async def folders(self) -> dict[str, Any]:
         """Return the folders of the collection."""
         now = self.now
-        return {"folders": await self._browsing.do(1, lambda: self._once(now, "folders", lambda: _folders(now)))}
+        return {"folders": await self._browsing.do(1, lambda: self.once(now, "folders", lambda: _folders(now)))}
 
     async def info(self) -> dict[str, Any]:
         """Return counts, parameters and health; where things lie on this machine is not told."""
         now = self.now
-        facts = dict(await self._browsing.do(1, lambda: self._once(now, "info", self.served.index.info)))
+        facts = dict(await self._browsing.do(1, lambda: self.once(now, "info", self.served.index.info)))
         facts.pop("photos_folder", None)
         learnt = facts["whitening"]
         name = PurePosixPath(learnt["from"]).name
@@ -354,12 +359,16 @@ class Service:
         """Take in an uploaded photo."""
         return await self.rendering.take(data)
 
-    def archive(self, now: Generation, results: list[dict[str, Any]]) -> Iterator[bytes]:
+    def archive(self, now: State, results: list[dict[str, Any]]) -> Iterator[bytes]:
         """Return the photos of results as an archive, piece by piece; 503 where as many are sent as may be."""
+        return self.archive_of(now, [one["key"] for one in results], as_csv(results))
+
+    def archive_of(self, now: State, keys: Sequence[str], table: str) -> Iterator[bytes]:
+        """Return photos as an archive with a table, piece by piece; 503 where as many are sent as may be."""
         if self._archives >= self.settings.archives:
             self.metrics.shed.labels("archive").inc()
             raise busy()
-        return self._counted(self.pictures.archive(now, [one["key"] for one in results], as_csv(results)))
+        return self._counted(self.pictures.archive(now, keys, table))
 
     def _counted(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
         self._archives += 1
@@ -387,7 +396,8 @@ class Service:
         self.ready = True
         self.metrics.generation.set(self.now.number)
 
-    def _once(self, now: Generation, what: Hashable, find: Callable[[], T]) -> T:
+    def once(self, now: State, what: Hashable, find: Callable[[], T]) -> T:
+        """Return what was found out about a state of the index, found out now if it is not known."""
         found: T | None = self._known.get((now.stamp, what))
         if found is None:
             found = find()
@@ -415,14 +425,14 @@ class Service:
                     await one
 
 
-def _given(now: Generation, vectors: list[list[float]]) -> View:
+def _given(now: State, vectors: list[list[float]]) -> View:
     """Return descriptors that the client made itself as a view without places."""
     if not vectors or len({len(row) for row in vectors}) != 1:
         raise Problem(422, "vectors: the rows differ in length; give one row of the index's dimension for each region.")
     rows = np.asarray(vectors, np.float64)
     rows /= np.maximum(np.abs(rows).max(axis=1, keepdims=True, initial=0), np.finfo(np.float64).tiny)
     rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(np.float64).tiny)
-    checked = unit_vectors(rows, "vectors", dimension=now.manifold.vectors_.shape[1])
+    checked = unit_vectors(rows, "vectors", dimension=now.dimension)
     return View(checked, np.zeros((len(checked), 4), np.float32))
 
 
@@ -435,7 +445,7 @@ def _matching(keys: Sequence[str], folder: str, contains: str) -> list[int]:
     ]
 
 
-def _folders(now: Generation) -> list[dict[str, Any]]:
+def _folders(now: State) -> list[dict[str, Any]]:
     counts: Counter[str] = Counter()
     for one in now.catalogue.images:
         for above in PurePosixPath(one.key).parents:

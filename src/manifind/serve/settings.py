@@ -17,6 +17,8 @@ class Settings:
     """Serve photos of the index whose file lies outside the collection's folder, through a link."""
     tell_paths: bool = False
     """Tell where on this machine a photo's file lies: for whoever sits at it."""
+    keep_sets: bool = True
+    """Let clients keep sets of photos in the index's folder."""
     gather_seconds: float = 0.004
     """How long a query waits for others to be solved with, while the solver is idle."""
     largest_batch: int = 64

@@ -6,12 +6,14 @@ memory is no longer what was opened, and the next look at it may end the process
 before it searches.
 """
 
+from collections.abc import Hashable
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from manifind.errors import Damaged, OtherFormat
-from manifind.index import Generation
+from manifind.index import Generation, Index
+from manifind.index.elsewhere import Elsewhere as Collection
 from manifind.index.manifest import FORMAT, KIND
 from manifind.storage import store
 
@@ -36,6 +38,53 @@ class Mark(NamedTuple):
     def edited(self, later: "Mark | None") -> bool:
         """Say whether the file itself, not another of its name, has changed since."""
         return later is not None and later != self and later[:2] == self[:2]
+
+
+class Watched(Protocol):
+    """What tells whether an index is still the one that was opened."""
+
+    def seen(self) -> Hashable:
+        """Return what is there now: something else whenever something has changed."""
+
+    def moved_on(self) -> bool:
+        """Say whether there is another state by now, or another index."""
+
+    def edited(self) -> str | None:
+        """Return the name of a file that was changed in place, if there is one."""
+
+    def replaced(self) -> bool:
+        """Say whether some files are others than were opened, under the same manifest."""
+
+
+class Elsewhere:
+    """A collection in a store, whose rows never change: it can only move on."""
+
+    def __init__(self, state: Collection) -> None:
+        self._state = state
+
+    def seen(self) -> Hashable:
+        """Return the newest state's stamp."""
+        return self._newest()
+
+    def moved_on(self) -> bool:
+        """Say whether there is a newer generation."""
+        return self._newest() != self._state.stamp
+
+    def edited(self) -> None:
+        """Return None."""
+
+    def replaced(self) -> bool:
+        """Say no."""
+        return False
+
+    def _newest(self) -> str:
+        return self._state.newest().stamp
+
+
+def watched(index: Index) -> Watched:
+    """Return what watches an index."""
+    now = index.state
+    return Files(index.path, now) if isinstance(now, Generation) else Elsewhere(now)
 
 
 class Files:

@@ -5,7 +5,7 @@ import numpy.typing as npt
 
 from manifind.describe.photos import Photo, Source, read_photo
 from manifind.errors import InvalidInput
-from manifind.geometry.sift import detect, opencv
+from manifind.geometry.sift import opencv, opencv_features
 from manifind.types import Box, FloatArray
 
 
@@ -34,7 +34,7 @@ def local_descriptors(
     if scale < 1:
         size = (max(1, round(width * scale)), max(1, round(height * scale)))
         grey = cv2.resize(grey, size, interpolation=cv2.INTER_AREA)
-    points, _, _, roots, strength = detect(grey)
+    points, _, _, roots, strength = opencv_features(grey)
     if box is not None:
         x0, y0, x1, y1 = _within(box, taken)
         across, down = taken.width / grey.shape[1], taken.height / grey.shape[0]

@@ -21,6 +21,7 @@
 #include "neighbours.h"
 #include "parallel.h"
 #include "queries.h"
+#include "sift.h"
 #include "solve.h"
 
 namespace nb = nanobind;
@@ -92,7 +93,12 @@ class Matrix {
         const Working working;
         for (int64_t i = 0; i < csr.n; ++i) demand(csr.starts[i] <= csr.starts[i + 1], "starts is not ascending");
         bool inside = true;
-        for (int64_t e = 0; e < entries; ++e) inside &= csr.columns[e] >= 0 && csr.columns[e] < csr.n;
+        constexpr int64_t MANY = 1 << 20;
+        for (int64_t begin = 0; begin < entries; begin += MANY) {
+            pulse();
+            for (int64_t e = begin; e < std::min(entries, begin + MANY); ++e)
+                inside &= csr.columns[e] >= 0 && csr.columns[e] < csr.n;
+        }
         demand(inside, "columns has entries outside the matrix");
     }
     Csr csr;
@@ -366,6 +372,47 @@ nb::tuple restrict_(const Matrix& S, Array<const float, 1> degrees, Array<const 
                           handed(std::move(part.values)));
 }
 
+template <class T>
+auto table(std::vector<T> vector, size_t columns) {
+    auto* kept = new std::vector<T>(std::move(vector));
+    nb::capsule owner(kept, [](void* one) noexcept { delete static_cast<std::vector<T>*>(one); });
+    return nb::ndarray<nb::numpy, T, nb::ndim<2>>(kept->data(), {kept->size() / columns, columns}, owner);
+}
+
+constexpr int64_t LARGEST_SIDE = 1 << 14;
+
+class LocalFeatures {
+   public:
+    LocalFeatures(Array<const uint8_t, 2> grey, bool doubled, double contrast) {
+        const int64_t height = int64_t(grey.shape(0)), width = int64_t(grey.shape(1));
+        demand(height >= 1 && width >= 1, "grey has no pixels");
+        demand(contrast > 0, "contrast is not positive");
+        demand(height <= LARGEST_SIDE && width <= LARGEST_SIDE, "grey is too large; reduce it");
+        const Working working;
+        sift_ = std::make_unique<Sift>(grey.data(), height, width, doubled, float(contrast));
+    }
+    auto points() const {
+        std::vector<float> rows;
+        rows.reserve(4 * sift_->points().size());
+        for (const Sift::Point& one : sift_->points()) rows.insert(rows.end(), {one.x, one.y, one.size, one.response});
+        return table(std::move(rows), 4);
+    }
+    nb::tuple describe(Array<const int32_t, 1> chosen) const {
+        for (size_t i = 0; i < chosen.size(); ++i)
+            demand(chosen.data()[i] >= 0 && size_t(chosen.data()[i]) < sift_->points().size(), "chosen has no such point");
+        Sift::Described found;
+        {
+            const Working working;
+            found = sift_->describe(chosen.data(), int64_t(chosen.size()));
+        }
+        return nb::make_tuple(handed(std::move(found.of)), handed(std::move(found.angles)),
+                              table(std::move(found.descriptors), size_t(Sift::DIMENSION)));
+    }
+
+   private:
+    std::unique_ptr<Sift> sift_;
+};
+
 }  // namespace
 
 const Loops& loops() {
@@ -440,5 +487,9 @@ NB_MODULE(_core, m) {
     m.def("reorder", reorder_, "S"_a, "order"_a.noconvert(), "starts"_a.noconvert(), "columns"_a.noconvert(),
           "values"_a.noconvert());
     m.def("restrict", restrict_, "S"_a, "degrees"_a.noconvert(), "rows"_a.noconvert(), "threads"_a);
+    nb::class_<LocalFeatures>(m, "LocalFeatures")
+        .def(nb::init<Array<const uint8_t, 2>, bool, double>(), "grey"_a.noconvert(), "doubled"_a, "contrast"_a)
+        .def("points", &LocalFeatures::points)
+        .def("describe", &LocalFeatures::describe, "chosen"_a.noconvert());
     m.def("breadth_first", breadth_first_, "S"_a, "order"_a.noconvert());
 }

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 BLOCK, TILE, STEP = 128, 128, 64
 """Rows, columns and dimensions of a tile."""
-BAND = 16
+BAND = 32
 """Blocks of rows that meet a tile of columns while it is in the cache."""
 STAGES = {True: 4, False: 3}
 """Steps on their way to a tile, of integers and of halves."""

@@ -25,10 +25,23 @@ class Matrix(NamedTuple):
 
     starts: Tensor
     """(n + 1,) int32 where that is enough, else int64."""
-    columns: Tensor
-    """int32."""
-    values: Tensor
-    """float32."""
+    entries: Tensor
+    """int64: the column in the low half, and the bits of the value, float32, in the high half: one look-up for both."""
+
+    @classmethod
+    def of(cls, starts: Tensor, columns: Tensor, values: Tensor) -> "Matrix":
+        """Put columns, int32, and values, float32, together."""
+        return cls(starts, torch.stack([columns, values.view(torch.int32)], dim=1).view(torch.int64)[:, 0])
+
+    @property
+    def columns(self) -> Tensor:
+        """The column of each entry: a view."""
+        return self.entries.view(torch.int32)[::2]
+
+    @property
+    def values(self) -> Tensor:
+        """The value of each entry: a view."""
+        return self.entries.view(torch.float32)[1::2]
 
 
 def part(matrix: Matrix, rows: Tensor) -> Matrix:
@@ -46,7 +59,7 @@ def part(matrix: Matrix, rows: Tensor) -> Matrix:
     before = torch.zeros(total + 1, dtype=torch.int64, device=rows.device)
     torch.cumsum(keep, dim=0, out=before[1:])
     starts = torch.cat([before[:1], before[ends]]).to(matrix.starts.dtype)
-    return Matrix(starts, columns[keep], matrix.values[entries[keep]])
+    return Matrix.of(starts, columns[keep], matrix.values[entries[keep]])
 
 
 def restricted(matrix: Matrix, rows: Tensor, degrees: Tensor) -> tuple[Matrix, Tensor]:
@@ -72,13 +85,12 @@ def restricted_by_kernels(matrix: Matrix, rows: Tensor, degrees: Tensor) -> tupl
     torch.cumsum(counts, dim=0, dtype=starts.dtype, out=starts[1:])
     scales = torch.where(sums > 0, sums.rsqrt(), 0.0)
     total = int(starts[-1])
-    columns = torch.empty(total, dtype=torch.int32, device=device)
-    values = torch.empty(total, device=device)
+    entries = torch.empty(total, dtype=torch.int64, device=device)
     sparse.write_kept[grid](
-        *matrix, roots, rows, place, starts[1:], scales, columns, values, size,
+        *matrix, roots, rows, place, starts[1:], scales, entries, size,
         ROWS=ROWS, ENTRIES=ENTRIES, num_warps=1,
     )  # fmt: skip
-    return Matrix(starts, columns, values), sums.float()
+    return Matrix(starts, entries), sums.float()
 
 
 def sorted_by_column(matrix: Matrix) -> Matrix:
@@ -86,16 +98,14 @@ def sorted_by_column(matrix: Matrix) -> Matrix:
 
     Entries that are multiplied together then meet what is together in memory.
     """
-    n = len(matrix.starts) - 1
-    columns, values = torch.empty_like(matrix.columns), torch.empty_like(matrix.values)
-    edges = matrix.starts[torch.arange(0, n, max(1, n * SORTED // max(1, len(columns))), device=columns.device)]
-    for start, end in pairwise([*edges.tolist(), len(columns)]):
-        some = slice(start, end)
-        at = torch.arange(start, end, device=columns.device)
-        rows = torch.searchsorted(matrix.starts, at.to(matrix.starts.dtype), right=True) - 1
-        order = (rows * n + matrix.columns[some]).argsort()
-        columns[some], values[some] = matrix.columns[some][order], matrix.values[some][order]
-    return matrix._replace(columns=columns, values=values)
+    n, entries, device = len(matrix.starts) - 1, torch.empty_like(matrix.entries), matrix.entries.device
+    edges = matrix.starts[torch.arange(0, n, max(1, n * SORTED // max(1, len(entries))), device=device)]
+    for start, end in pairwise([*edges.tolist(), len(entries)]):
+        at = torch.arange(start, end, dtype=matrix.starts.dtype, device=device)
+        rows = torch.searchsorted(matrix.starts, at, right=True) - 1
+        order = (rows * n + matrix.columns[start:end]).argsort()
+        entries[start:end] = matrix.entries[start:end][order]
+    return matrix._replace(entries=entries)
 
 
 def normalised_anew(matrix: Matrix, degrees: Tensor) -> tuple[Matrix, Tensor]:
@@ -106,7 +116,7 @@ def normalised_anew(matrix: Matrix, degrees: Tensor) -> tuple[Matrix, Tensor]:
     sums = torch.zeros(len(degrees), dtype=torch.float64, device=degrees.device).index_add_(0, rows, affinity)
     scale = torch.where(sums > 0, sums.rsqrt(), 0.0)
     values = (affinity * (scale[rows] * scale[columns])).float()
-    return matrix._replace(values=values), sums.float()
+    return Matrix.of(matrix.starts, matrix.columns, values), sums.float()
 
 
 def near_each_other(matrix: Matrix) -> Tensor:

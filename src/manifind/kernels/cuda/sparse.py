@@ -14,8 +14,21 @@ LARGEST_HALF = tl.constexpr(65504.0)
 
 
 @triton.jit
+def _entry(entries, at, inside):
+    """Return the columns and the values of entries (`matrix.Matrix`)."""
+    entry = tl.load(entries + at, mask=inside, other=0)
+    return entry.to(tl.int32), (entry >> 32).to(tl.int32).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def _as_entry(column, value):
+    """Return entries of these columns, which are not negative, and values."""
+    return (value.to(tl.int32, bitcast=True).to(tl.int64) << 32) | column.to(tl.int64)
+
+
+@triton.jit
 def product_of_one(
-    starts, columns, values, p, source, back, q, sums, alpha, n, blocks,
+    starts, entries, p, source, back, q, sums, alpha, n, blocks,
     ROWS: tl.constexpr, ENTRIES: tl.constexpr, TIMES: tl.constexpr, KIND: tl.constexpr,
 ):  # fmt: skip
     """Write (I − αS)p for one column, and its inner product with p; `source` times `back` is p where S meets it."""
@@ -33,9 +46,8 @@ def product_of_one(
         while done < longest:
             for _ in tl.static_range(TIMES):
                 inside = at < end[:, None]
-                column = tl.load(columns + at, mask=inside, other=0)
-                value = tl.load(values + at, mask=inside, other=0.0).to(KIND)
-                total += value * tl.load(source + column, mask=inside, other=0.0).to(KIND)
+                column, value = _entry(entries, at, inside)
+                total += value.to(KIND) * tl.load(source + column, mask=inside, other=0.0).to(KIND)
                 at += ENTRIES
             done += ENTRIES * TIMES
         own = tl.load(p + rows, mask=there, other=0.0)
@@ -47,7 +59,7 @@ def product_of_one(
 
 @triton.jit
 def product_of_many(
-    starts, columns, values, p, source, back, q, sums, alpha, n, b,
+    starts, entries, p, source, back, q, sums, alpha, n, b,
     ROWS: tl.constexpr, ENTRIES: tl.constexpr, B: tl.constexpr, FULL: tl.constexpr, KIND: tl.constexpr,
 ):  # fmt: skip
     """Write (I − αS)p for b columns, and the inner product of each with that of p."""
@@ -63,13 +75,12 @@ def product_of_many(
         end = tl.load(starts + row + 1, mask=there, other=0)
         total = tl.zeros((ENTRIES, B), KIND)
         while at < end:
-            entries = at + tl.arange(0, ENTRIES)
-            inside = entries < end
-            column = tl.load(columns + entries, mask=inside, other=0)
-            value = tl.load(values + entries, mask=inside, other=0.0).to(KIND)
+            some = at + tl.arange(0, ENTRIES)
+            inside = some < end
+            column, value = _entry(entries, some, inside)
             taken = inside[:, None] if FULL else inside[:, None] & held[None, :]
             x = tl.load(source + column[:, None].to(tl.int64) * b + of[None, :], mask=taken, other=0.0)
-            total += value[:, None] * x.to(KIND)
+            total += value.to(KIND)[:, None] * x.to(KIND)
             at += ENTRIES
         place = row.to(tl.int64) * b + of
         written = held & (row + tl.zeros_like(of) < n)
@@ -154,9 +165,7 @@ def turn(
 
 
 @triton.jit
-def count_kept(
-    starts, columns, values, roots, rows, place, counts, sums, size, ROWS: tl.constexpr, ENTRIES: tl.constexpr
-):
+def count_kept(starts, entries, roots, rows, place, counts, sums, size, ROWS: tl.constexpr, ENTRIES: tl.constexpr):
     """Count the entries of each kept row in kept columns, and add up their affinity."""
     kept = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     there = kept < size
@@ -166,16 +175,15 @@ def count_kept(
     longest = tl.max(end - at, axis=0)
     count = tl.zeros((ROWS, ENTRIES), tl.int32)
     total = tl.zeros((ROWS, ENTRIES), tl.float64)
-    entries = at[:, None] + tl.arange(0, ENTRIES)[None, :]
+    at = at[:, None] + tl.arange(0, ENTRIES)[None, :]
     done = longest * 0
     while done < longest:
-        inside = entries < end[:, None]
-        column = tl.load(columns + entries, mask=inside, other=0)
+        inside = at < end[:, None]
+        column, value = _entry(entries, at, inside)
         keeps = inside & (tl.load(place + column, mask=inside, other=-1) >= 0)
-        value = tl.load(values + entries, mask=keeps, other=0.0).to(tl.float64)
-        total += value * tl.load(roots + column, mask=keeps, other=0.0)
+        total += tl.where(keeps, value, 0.0).to(tl.float64) * tl.load(roots + column, mask=keeps, other=0.0)
         count += keeps.to(tl.int32)
-        entries += ENTRIES
+        at += ENTRIES
         done += ENTRIES
     tl.store(counts + kept, tl.sum(count, axis=1), mask=there)
     root = tl.load(roots + row, mask=there, other=0.0)
@@ -184,7 +192,7 @@ def count_kept(
 
 @triton.jit
 def write_kept(
-    starts, columns, values, roots, rows, place, ends, scales, kept_columns, kept_values, size,
+    starts, entries, roots, rows, place, ends, scales, kept_entries, size,
     ROWS: tl.constexpr, ENTRIES: tl.constexpr,
 ):  # fmt: skip
     """Write the entries of each kept row in kept columns, normalised anew; `ends` is where each row's end."""
@@ -196,21 +204,20 @@ def write_kept(
     longest = tl.max(end - at, axis=0)
     out = tl.load(ends + kept - 1, mask=there & (kept > 0), other=0)
     own = tl.load(roots + row, mask=there, other=0.0) * tl.load(scales + kept, mask=there, other=0.0)
-    entries = at[:, None] + tl.arange(0, ENTRIES)[None, :]
+    at = at[:, None] + tl.arange(0, ENTRIES)[None, :]
     done = longest * 0
     while done < longest:
-        inside = entries < end[:, None]
-        column = tl.load(columns + entries, mask=inside, other=0)
+        inside = at < end[:, None]
+        column, value = _entry(entries, at, inside)
         becomes = tl.load(place + column, mask=inside, other=-1)
         keeps = becomes >= 0
-        value = tl.load(values + entries, mask=keeps, other=0.0).to(tl.float64)
+        value = value.to(tl.float64) * own[:, None]
         value *= tl.load(roots + column, mask=keeps, other=0.0) * tl.load(scales + becomes, mask=keeps, other=0.0)
         nth = tl.cumsum(keeps.to(tl.int32), axis=1)
         to = out[:, None] + nth - 1
-        tl.store(kept_columns + to, becomes, mask=keeps)
-        tl.store(kept_values + to, (value * own[:, None]).to(tl.float32), mask=keeps)
+        tl.store(kept_entries + to, _as_entry(becomes, value.to(tl.float32)), mask=keeps)
         out += tl.sum(keeps.to(tl.int32), axis=1)
-        entries += ENTRIES
+        at += ENTRIES
         done += ENTRIES
 
 

@@ -44,7 +44,7 @@ class TorchSystem:
     @classmethod
     def of(cls, S: sp.csr_array, degrees: FloatArray | None, device: Any) -> "TorchSystem":
         """Copy a matrix to a device."""
-        matrix = Matrix(
+        matrix = Matrix.of(
             to_device(S.indptr, device, dtype=np.int32 if S.nnz <= np.iinfo(np.int32).max else np.int64),
             to_device(S.indices, device, dtype=np.int32),
             to_device(S.data, device, dtype=np.float32),
@@ -53,12 +53,12 @@ class TorchSystem:
 
     def __repr__(self) -> str:
         has = ", in order" if self.ordered is not None else ""
-        return f"<system of {self.size:,} regions, {len(self.matrix.values):,} entries, on {self.device}{has}>"
+        return f"<system of {self.size:,} regions, {len(self.matrix.entries):,} entries, on {self.device}{has}>"
 
     @property
     def device(self) -> Any:
         """Where it is."""
-        return self.matrix.values.device
+        return self.matrix.entries.device
 
     @property
     def size(self) -> int:

@@ -1,5 +1,6 @@
 """Arrays to the device and back, through memory that the copy engine reaches by itself."""
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,10 @@ def to_device(array: npt.NDArray[Any], device: Any, *, dtype: Any = None) -> Ten
         stage, event = stages[number % 2], free[number % 2]
         block = array[start : start + step]
         event.synchronize()
-        stage.numpy()[: len(block)] = block
+        # torch copies by all cores. It warns of arrays that must not be written to, which this one only reads.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            stage[: len(block)].copy_(torch.from_numpy(block))
         made[start : start + step].copy_(stage[: len(block)], non_blocking=True)
         event.record()
     for event in free:

@@ -1,6 +1,6 @@
 // The service behind the page: the same API that /openapi.json describes. No request goes anywhere else.
 
-import { viewText } from "./state.js";
+import { viewText, within } from "./state.js";
 
 export class Refused extends Error {
   constructor(sentence, status) {
@@ -34,10 +34,12 @@ const sent = (body, signal) => ({
   signal,
 });
 
-export const search = (views, not, method, top, signal) =>
-  json("/api/search", sent({ views, not_this: not, method, top }, signal));
+export const search = (views, not, method, top, signal, within = {}) =>
+  json("/api/search", sent({ views, not_this: not, method, top, ...within }, signal));
 
 export const explain = (views, not, key, signal) => json("/api/explain", sent({ views, not_this: not, key }, signal));
+
+export const geometry = (views, key, signal) => json("/api/geometry", sent({ views, key }, signal));
 
 export const upload = (file) =>
   json("/api/uploads", { method: "POST", headers: { "Content-Type": "application/octet-stream" }, body: file });
@@ -46,6 +48,12 @@ export const uploaded = (name) => json(`/api/uploads/${name}`);
 export const photo = (key) => json(`/api/photo?${new URLSearchParams({ key })}`);
 export const facts = (key) => json(`/api/photo/facts?${new URLSearchParams({ key })}`);
 export const original = (key) => `/api/original?${new URLSearchParams({ key })}`;
+export const repeats = (top) => json(`/api/repeats?${new URLSearchParams({ top })}`);
+export const sets = () => json("/api/sets");
+export const set = (name) => json(`/api/set?${new URLSearchParams({ name })}`);
+export const news = (name) => json(`/api/set/news?${new URLSearchParams({ name })}`);
+export const changeSet = (change) => json("/api/set", sent(change));
+export const setDownload = (kind, name) => `/api/set.${kind}?${new URLSearchParams({ name })}`;
 export const info = () => json("/api/info");
 export const folders = () => json("/api/folders");
 
@@ -69,5 +77,6 @@ export function download(kind, state, top) {
   for (const view of state.not) words.append("not", viewText(view));
   words.set("method", state.method);
   words.set("top", top);
+  for (const [name, value] of Object.entries(within(state))) words.set(name, value);
   return `/api/search${kind === "json" ? "" : `.${kind}`}?${words}`;
 }

@@ -3,8 +3,9 @@
 import * as api from "./api.js";
 import { byId, counted, h, say } from "./dom.js";
 import { facts } from "./facts.js";
-import { heat, photo } from "./photo.js";
-import { sources } from "./state.js";
+import { confirm, matches } from "./geometry.js";
+import { heat, outlines, photo } from "./photo.js";
+import { sameSource, sources } from "./state.js";
 
 export class Detail {
   constructor(page) {
@@ -18,7 +19,7 @@ export class Detail {
       if (event.target === this.dialog) this.dialog.close();
     });
     this.dialog.addEventListener("keydown", (event) => {
-      if (event.target.closest(".chain") || event.altKey || event.ctrlKey) return;
+      if (event.target.closest(".chain, [type=range]") || event.altKey || event.ctrlKey) return;
       if (event.key === "ArrowRight") this.step(1);
       if (event.key === "ArrowLeft") this.step(-1);
     });
@@ -66,7 +67,11 @@ export class Detail {
       const stops = await Promise.all(answer.links.map((link) => this.page.about({ key: link.target.key })));
       if (abort.signal.aborted) return;
       this.answer = answer;
-      this.fill(this.beside(all, answer), facts(answer), this.why(all, answer, stops));
+      const about = (view) => all.find((one) => sameSource(one, view));
+      this.fill(this.beside(all, answer), facts(answer),
+        matches(state.views, about, answer, abort.signal, (outline) => this.outline(answer, outline)),
+        this.why(all, answer, stops));
+      confirm(answer.links, state.views, this.dialog.querySelectorAll(".chain .arrow"), abort.signal);
       say(`${key}: rank ${answer.rank}, found in ${counted(answer.links.length, "step")}.`);
     } catch (error) {
       if (error.name === "AbortError") return;
@@ -120,6 +125,12 @@ export class Detail {
           marked ? null : h("span", { class: "marks" },
             h("button", { type: "button", onclick: () => this.page.search.mark("views", answer.key, box) }, "Also this"),
             h("button", { type: "button", onclick: () => this.page.search.mark("not", answer.key, box) }, "Not this")))));
+  }
+
+  // Geometry knows better than regions where the object is.
+  outline(answer, corners) {
+    const drawn = this.dialog.querySelector(".beside figure:last-child .outlines");
+    drawn?.replaceWith(outlines(answer.width, answer.height, [], "found", [corners]));
   }
 
   why(all, answer, stops) {

@@ -1,11 +1,13 @@
-// The page: one state, read from the address, shown by one of three sections.
+// The page: one state, read from the address, shown by one of its sections.
 
 import * as api from "./api.js";
 import { Browse } from "./browse.js";
 import { Detail } from "./detail.js";
 import { byId, complain, counted, h, say } from "./dom.js";
 import { showHealth } from "./health.js";
+import { showRepeats } from "./repeats.js";
 import { Search } from "./search.js";
+import { showSets } from "./sets.js";
 import { address, readState, sameSource } from "./state.js";
 
 class Page {
@@ -39,15 +41,17 @@ class Page {
       if (link.dataset.tab === state.tab) link.setAttribute("aria-current", "page");
       else link.removeAttribute("aria-current");
       // The other sections keep the search, so that one can come back to it.
-      link.href = address({ ...state, tab: link.dataset.tab, why: null, add: false });
+      link.href = address({ ...state, tab: link.dataset.tab, why: null, add: false, set: null });
     }
     if (state.tab !== "browse") this.browse.leave();
     if (state.tab === "browse") this.browse.show(this.main, state);
     else if (state.tab === "health") showHealth(this.main);
+    else if (state.tab === "repeats") showRepeats(this.main);
+    else if (state.tab === "sets") showSets(this);
     else this.search.show(this.main, state);
     this.detail.show(state.tab === "search" ? state.why : null);
     if (before.tab !== state.tab) scrollTo(0, 0);
-    const names = { browse: "Browse", health: "Health" };
+    const names = { browse: "Browse", repeats: "What repeats", sets: "Sets", health: "Health" };
     document.title = `${names[state.tab] ?? (state.views.length ? "Results" : "Search")} · manifind`;
   }
 
@@ -80,7 +84,7 @@ class Page {
     const views = add ? [...this.state.views] : [];
     if (!views.some((view) => sameSource(view, source))) views.push({ ...source, box: null });
     this.search.active = views.findIndex((view) => sameSource(view, source));
-    this.go({ tab: "search", views, not: add ? this.state.not : [], why: null, add: false, folder: "", contains: "" });
+    this.go({ tab: "search", views, not: add ? this.state.not : [], refine: add && this.state.refine, why: null, add: false, folder: "", contains: "" });
   }
 
   async upload(file, add = false) {

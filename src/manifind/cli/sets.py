@@ -1,0 +1,141 @@
+"""`manifind sets`."""
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import click
+
+from manifind.cli.terminal import err, out, plain_errors
+from manifind.describe import key_to_path
+from manifind.errors import InvalidInput
+from manifind.index import Index
+from manifind.index.sets import VERDICTS, FoundSet, FoundSets
+from manifind.pages.answers import hit_data
+from manifind.pages.sets import archived, set_csv, set_data, shown, sidecars, with_keywords
+from manifind.pages.text import visible
+
+
+@click.command()
+@click.argument("index_path", metavar="INDEX", type=click.Path(path_type=Path))
+@click.argument("name", required=False)
+@click.option(
+    "--yes", multiple=True, metavar="KEY", help="Add a photo that shows it; may be repeated, as the next ones."
+)
+@click.option("--no", multiple=True, metavar="KEY", help="Add a photo that does not show it.")
+@click.option("--unsure", multiple=True, metavar="KEY", help="Add a photo of which one cannot be sure.")
+@click.option("--take", multiple=True, metavar="KEY", help="Take a photo out of the set.")
+@click.option("--rename", metavar="NEW", help="Give the set another name.")
+@click.option("--delete", is_flag=True, help="Forget the set; no photo is touched.")
+@click.option("--news", is_flag=True, help="Show what its kept search finds that it had not found before.")
+@click.option("--add-news", is_flag=True, help="The same, and add it to the set as unsure.")
+@click.option("--zip", "archive", type=click.Path(path_type=Path), help="Write its photos, those with a yes, to a zip.")
+@click.option("--keywords", is_flag=True, help="With --zip: write the set's name into the copies of JPEG files.")
+@click.option("--xmp", type=click.Path(path_type=Path), help="Write XMP sidecars with the set's name to this folder.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def sets(debug: bool, /, index_path: Path, name: str | None, **given: Any) -> None:
+    """Keep, judge and export sets of photos that were found in INDEX."""
+    with plain_errors(debug, "interrupted; the sets are as they were, or as they were meant to be."):
+        if given["as_json"] and given["as_csv"]:
+            raise InvalidInput("--json and --csv are both given; give one of them.")
+        opened = Index.open(index_path)
+        if name is None:
+            if any(value for option, value in given.items() if option != "as_json"):
+                raise InvalidInput("NAME is missing; give the name of a set.")
+            show_names(opened.sets, as_json=given["as_json"])
+        else:
+            work_on(opened, name, **given)
+
+
+def show_names(found: FoundSets, *, as_json: bool) -> None:
+    """Print what sets there are."""
+    every = list(found)
+    if as_json:
+        click.echo(json.dumps({"sets": [set_data(one) for one in every]}, indent=2))
+        return
+    for one in every:
+        counts = ", ".join(f"{count} {what}" for what in VERDICTS if (count := _count(one, what)))
+        kept = ", with its search" if one.search is not None else ""
+        out.print(f"{visible(one.name)}: {counts or 'no photo'}{kept}")
+    if not every:
+        err.print("there is no set yet; manifind search INDEX IMAGE --keep NAME makes one.")
+
+
+def work_on(opened: Index, name: str, **given: Any) -> None:
+    """Change a set as asked, and show or export it."""
+    for verdict in VERDICTS:
+        if given[verdict]:
+            opened.sets.add(name, given[verdict], verdict=verdict)
+    if given["take"]:
+        opened.sets.take(name, given["take"])
+    if given["delete"]:
+        opened.sets.delete(name)
+        err.print(f"{visible(name)} is forgotten.")
+        return
+    if given["rename"]:
+        name = opened.sets.rename(name, given["rename"]).name
+    if given["news"] or given["add_news"]:
+        found = opened.sets.news(name, remember=given["add_news"])
+        if given["add_news"]:
+            opened.sets.add(name, found, verdict="unsure")
+        if given["as_json"]:
+            click.echo(json.dumps({"name": name, "news": [hit_data(hit) for hit in found]}, indent=2))
+            return
+        for hit in found:
+            out.print(f"{hit.score:8.4f}  {visible(hit.key)}")
+        err.print(f"{len(found)} new" if found else "nothing new.")
+        return
+    one = opened.sets[name]
+    if given["archive"] is not None:
+        write_zip(opened, one, given["archive"], keywords=given["keywords"])
+    if given["xmp"] is not None:
+        write_sidecars(one, given["xmp"])
+    if given["as_json"]:
+        click.echo(json.dumps(set_data(one), indent=2))
+    elif given["as_csv"]:
+        click.echo(set_csv(one), nl=False)
+    elif given["archive"] is None and given["xmp"] is None:
+        for photo in one.members:
+            out.print(f"{photo.verdict:<6}  {visible(photo.key)}{'' if photo.there else '  (gone)'}")
+
+
+def write_zip(opened: Index, one: FoundSet, file: Path, *, keywords: bool) -> None:
+    """Write the photos of a set to an archive."""
+    if file.is_dir() or not file.resolve().parent.is_dir():
+        raise InvalidInput(f"{file} is a folder or lies in none; give the name of a file to write, found.zip say.")
+    missing = []
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        archive.writestr("set.csv", set_csv(one))
+        for photo in shown(one):
+            try:
+                content = key_to_path(opened.root, photo.key).read_bytes()
+            except OSError:
+                missing.append(photo.key)
+                continue
+            archive.writestr(archived(photo.key), (with_keywords(content, [one.name]) if keywords else None) or content)
+    err.print(f"wrote {file}")
+    for key in missing:
+        err.print(f"{visible(key)} has no file any more, and is left out.")
+
+
+def write_sidecars(one: FoundSet, folder: Path) -> None:
+    """Write the sidecars of a set below a folder; one that is there is left as it is."""
+    written, there = 0, []
+    for name, content in sidecars(one):
+        file = key_to_path(folder, name)
+        if file.exists():
+            there.append(name)
+            continue
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+        written += 1
+    err.print(f"wrote {written} sidecars to {folder}")
+    for name in there:
+        err.print(f"{visible(name)} is there already, and is left as it is.")
+
+
+def _count(one: FoundSet, verdict: str) -> int:
+    return sum(photo.verdict == verdict for photo in one.members)

@@ -1,0 +1,352 @@
+"""`StoredCollection`: a published collection, searched by whoever can reach its store.
+
+A query asks the store for the photos whose descriptors are nearest, fetches the rows of the best, and searches these as
+a small generation of its own: see `shortlist`. The process holds nothing of the collection but what `generations` says
+of it and the rows fetched last, so that any number of processes may answer.
+
+An answer is of one generation. Rows are removed `GRACE` seconds after a newer generation became visible and not before.
+So a search sees whole what was the visible generation less than `GRACE` seconds before its rows were there; which one
+is visible is asked every `LEASE` seconds, and again where a search took longer. A search whose generation is gone is
+made again on the newest.
+"""
+
+import itertools
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from manifind.cluster.generations import GRACE, Published, visible
+from manifind.cluster.packing import Numbers, number_of, unpack
+from manifind.cluster.publishing import found_by
+from manifind.cluster.shortlist import record_of, shortlist_generation
+from manifind.cluster.store import Address, Found, Store, Unavailable, Versions, store_at
+from manifind.describe import Whitening
+from manifind.errors import InvalidInput
+from manifind.index.catalogue import SAME, ImageRecord, SkippedRecord
+from manifind.index.elsewhere import Elsewhere
+from manifind.index.generation import Generation, MadeOnce
+from manifind.index.manifest import Manifest
+from manifind.index.query import QueryRegions, Search, View, rank
+from manifind.kernels import kernel
+
+SHORTLIST = 2000
+"""Photos that a search looks at closely, unless the address says otherwise (``?shortlist=10000``)."""
+
+TRIES = 5
+"""Times that a search is made again because a new generation came meanwhile."""
+
+LEASE = GRACE / 2
+"""Seconds for which a generation that was visible is searched without asking again."""
+
+KEPT_BYTES = 2**29
+"""Packed rows that a process keeps at hand."""
+
+LISTED = 100_000
+"""Photos that a store is asked to list at most."""
+
+GAMMA = 3.0
+"""Exponent of the kernel that weighs the descriptors of a query when photos are chosen."""
+
+
+def opened(address: str) -> "StoredCollection":
+    """Open the visible generation of the collection at an address."""
+    where = Address.of(address)
+    return StoredCollection.of(where, store_at(where), where.whole("shortlist", SHORTLIST))
+
+
+class KeptRows:
+    """The packed rows that were fetched last, by their numbers; rows never change."""
+
+    def __init__(self, store: Store, most: int = KEPT_BYTES) -> None:
+        self._store, self._most = store, most
+        self._rows: OrderedDict[int, bytes] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def fetch(self, numbers: Numbers) -> list[bytes | None]:
+        """Return rows by their numbers."""
+        with self._lock:
+            known = {number: self._rows.get(number) for number in numbers.tolist()}
+            for number, row in known.items():
+                if row is not None:
+                    self._rows.move_to_end(number)
+        missing = np.array([number for number, row in known.items() if row is None], np.int64)
+        if len(missing):
+            fetched = dict(zip(missing.tolist(), self._store.fetch(missing), strict=True))
+            known |= fetched
+            with self._lock:
+                for number, row in fetched.items():
+                    if row is not None and number not in self._rows:
+                        self._rows[number] = row
+                        self._bytes += len(row)
+                while self._bytes > self._most:
+                    self._bytes -= len(self._rows.popitem(last=False)[1])
+        return [known[number] for number in numbers.tolist()]
+
+
+class StoredCollection:
+    """One generation of a published collection, as `manifind.index.elsewhere` asks for it."""
+
+    def __init__(self, address: Address, store: Store, published: Published, rows: KeptRows, shortlist: int) -> None:
+        self.address, self.store, self.published = address, store, published
+        self.shortlist = shortlist
+        self.made = MadeOnce(chance=published.chance)
+        self._kept = rows
+        self._searches = itertools.count()
+        self._visible_at = time.monotonic()
+
+    @classmethod
+    def of(cls, address: Address, store: Store, shortlist: int = SHORTLIST) -> "StoredCollection":
+        """Return the visible generation."""
+        asked = time.monotonic()
+        published = Published.read(store)
+        if published is None:
+            raise InvalidInput(f"{address.shown} has no collection; manifind publish INDEX {address.shown} makes one.")
+        collection = cls(address, store, published, KeptRows(store), shortlist)
+        collection._visible_at = asked
+        return collection
+
+    @property
+    def number(self) -> int:
+        """The generation."""
+        return self.published.number
+
+    @property
+    def where(self) -> str:
+        """Its address, without a token."""
+        return self.address.shown
+
+    @property
+    def stamp(self) -> str:
+        """No other generation has the same."""
+        return self.published.stamp
+
+    @property
+    def manifest(self) -> Manifest:
+        """How the photos became a collection."""
+        return self.published.manifest
+
+    @property
+    def whitening(self) -> Whitening | None:
+        """That of the describer, where it was learnt."""
+        return self.published.whitening
+
+    @property
+    def dimension(self) -> int:
+        """Of its descriptors."""
+        return self.published.dimension
+
+    @property
+    def local(self) -> None:
+        """A store holds no local features; results are verified by their files where that is asked for."""
+        return
+
+    @property
+    def regions(self) -> int:
+        """How many regions a search solves for at most."""
+        share = min(1.0, self.shortlist / max(1, self.published.photos))
+        return max(1, round(share * self.published.regions))
+
+    @cached_property
+    def catalogue(self) -> "StoredCatalogue":
+        """The photos."""
+        return StoredCatalogue(self)
+
+    def newest(self) -> Elsewhere:
+        """Return the visible generation: this one, where nothing has changed."""
+        if self._is_visible():
+            return self
+        published = Published.read(self.store)
+        if published is None:
+            raise Unavailable(f"{self.address.shown} has no collection any more; publish it again.")
+        return StoredCollection(self.address, self.store, published, self._kept, self.shortlist)
+
+    def rank(self, queries: Sequence[QueryRegions], top: int | None, method: str) -> list[Search]:
+        """Answer queries, each on the generation of its shortlist."""
+        state: StoredCollection = self
+        for _ in range(TRIES):
+            if time.monotonic() - state._visible_at > LEASE:
+                state = state._moved(self.manifest)
+            parts = state._parts([query.vectors for query in queries], whole=method == "global")
+            if parts is not None:
+                return [rank(part, [query], top, method)[0] for part, query in zip(parts, queries, strict=True)]
+            state = state._moved(self.manifest)
+        raise Unavailable(f"{self.address.shown} changes too fast to be searched; try again.")
+
+    def _moved(self, made_by: Manifest) -> "StoredCollection":
+        """Return the visible generation, if queries that were described for this one can be compared with it."""
+        newest = self.newest()
+        if newest.manifest.describer.sha256 != made_by.describer.sha256:
+            raise Unavailable(f"{self.address.shown} was described anew; open it again.")
+        assert isinstance(newest, StoredCollection)  # noqa: S101 (it is made here)
+        return newest
+
+    def _is_visible(self) -> bool:
+        """Ask whether this is the visible generation, and remember when it was."""
+        asked = time.monotonic()
+        if visible(self.store) != self.number:
+            return False
+        self._visible_at = asked
+        return True
+
+    def chosen(self, regions: Sequence[np.ndarray[Any, np.dtype[np.float32]]]) -> list[tuple[Numbers, Numbers]]:
+        """Return the shortlist of each query: the photos, and the numbers of their rows."""
+        asked = [found_by(one, self.published.descriptors) for one in regions]
+        # A row that is superseded takes the place of another, until it is removed.
+        count = self.shortlist + min(self.shortlist, len(self.published.superseded))
+        found = self.store.nearest(np.concatenate(asked), count, self.number)
+        ends = np.cumsum([len(one) for one in asked])
+        return [self._best(found[end - len(own) : end]) for own, end in zip(asked, ends.tolist(), strict=True)]
+
+    def _best(self, found: Sequence[Found]) -> tuple[Numbers, Numbers]:
+        """Return the photos with the most similar descriptors: each of the query's counts a photo's best once."""
+        scores: dict[int, float] = {}
+        rows: dict[int, int] = {}
+        for one in found:
+            kept = ~np.isin(one.numbers, self.published.superseded)
+            best = np.unique(one.photos[kept], return_index=True)[1]
+            terms = kernel(one.similarities[kept][best], GAMMA)
+            for photo, number, term in zip(
+                one.photos[kept][best].tolist(), one.numbers[kept][best].tolist(), terms.tolist(), strict=True
+            ):
+                scores[photo] = scores.get(photo, 0.0) + term
+                rows[photo] = number
+        photos = np.array(list(scores), np.int64)
+        order = np.lexsort((photos, -np.array(list(scores.values()))))[: self.shortlist]
+        return photos[order], np.array([rows[photo] for photo in photos[order].tolist()], np.int64)
+
+    def _parts(
+        self, regions: Sequence[np.ndarray[Any, np.dtype[np.float32]]], *, whole: bool
+    ) -> list[Generation] | None:
+        """Return the generation of each query's shortlist; None where a newer one of the collection came meanwhile."""
+        chosen = self.chosen(regions)
+        fetched = [self._kept.fetch(numbers) for _, numbers in chosen]
+        whole_rows = all(row is not None for rows in fetched for row in rows)
+        in_time = time.monotonic() - self._visible_at < GRACE
+        if not (whole_rows and in_time) and not self._is_visible():
+            return None
+        parts = []
+        for (photos, _), rows in zip(chosen, fetched, strict=True):
+            there = [row for row in rows if row is not None]
+            if len(there) != len(rows) or not there:
+                raise Unavailable(f"{self.address.shown} has lost {len(rows) - len(there)} rows; publish it again.")
+            parts.append(
+                shortlist_generation(
+                    photos,
+                    there,
+                    number=self.number,
+                    stamp=f"{self.stamp}/{next(self._searches)}",
+                    manifest=self.manifest,
+                    chance=self.published.chance,
+                    whole=whole,
+                )
+            )
+        return parts
+
+    def stored_view(self, record: ImageRecord) -> View:
+        """Return a photo as it was described."""
+        row = self.row_of(record.key)
+        if row is None:
+            raise InvalidInput(f"{record.key!r} is not in the collection any more; search again.")
+        unpacked = unpack([row])
+        return View(unpacked.vectors.astype(np.float32), unpacked.boxes.copy())
+
+    def row_of(self, key: str) -> bytes | None:
+        """Return the packed row of a photo."""
+        numbers = self.store.of_photos(np.array([number_of(key)], np.int64), self.number).numbers
+        numbers = numbers[~np.isin(numbers, self.published.superseded)]
+        return self._kept.fetch(numbers[:1])[0] if len(numbers) else None
+
+    def listed(self) -> list[bytes]:
+        """Return the rows of all photos, or of as many as are listed at most."""
+        parts, count = [], 0
+        for part in self.store.versions():
+            parts.append(part)
+            count += len(part.numbers)
+            if count >= LISTED:
+                break
+        there = Versions.joined(parts)
+        kept = (there.born <= self.number) & ~np.isin(there.numbers, self.published.superseded)
+        return [row for row in self.store.fetch(there.numbers[kept][:LISTED]) if row is not None]
+
+    def info(self) -> dict[str, Any]:
+        """Return what the index said of itself when it was published, and where it is now."""
+        published = self.published
+        return {
+            **published.facts,
+            "path": self.address.shown,
+            "generation": published.number,
+            "store": {
+                "scheme": self.address.scheme,
+                "descriptors_a_photo": published.descriptors or 1,
+                "shortlist": self.shortlist,
+                "bytes_a_row": published.row_bytes,
+                "index": published.facts["path"],
+            },
+        }
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self.store.close()
+
+
+class StoredCatalogue:
+    """The photos of a collection in a store, looked up by key when they are asked for.
+
+    A photo's number is its place in the list of all, which is fetched when somebody asks for it; a photo that was
+    looked up by its key has none.
+    """
+
+    def __init__(self, collection: StoredCollection) -> None:
+        self._collection = collection
+
+    @cached_property
+    def images(self) -> list[ImageRecord]:
+        """All photos by key, or as many as a store is asked to list."""
+        unpacked = unpack(self._collection.listed())
+        said = sorted((unpacked.said(place) for place in range(len(unpacked.rows))), key=lambda one: str(one["key"]))
+        return [record_of(one, number) for number, one in enumerate(said)]
+
+    @property
+    def skipped(self) -> list[SkippedRecord]:
+        """What was passed over, as far as `info` says."""
+        return [SkippedRecord(one["key"], one["reason"]) for one in self._collection.published.facts["skipped"]]
+
+    def of_key(self, key: str) -> ImageRecord | None:
+        """Return the photo of that key."""
+        row = self._collection.row_of(key)
+        return None if row is None else record_of(unpack([row]).said(0), -1)
+
+    def of_content(self, sha256: str) -> ImageRecord | None:  # noqa: ARG002
+        """Return None: a store is not searched by content; the photos of a shortlist are."""
+        return None
+
+    def skipped_of(self, key: str) -> SkippedRecord | None:
+        """Return why the file of that key was passed over, if it was."""
+        return next((one for one in self.skipped if one.key == key), None)
+
+    def photo_of(self, key: str) -> ImageRecord | None:
+        """Return the photo of that key, or the one that a file of that key is identical to."""
+        found = self.of_key(key)
+        copy = None if found is not None else self.skipped_of(key)
+        if copy is not None and copy.reason.startswith(SAME):
+            return self.of_key(copy.reason.removeprefix(SAME))
+        return found
+
+    def copies_of(self, sha256: str) -> tuple[str, ...]:  # noqa: ARG002
+        """Return nothing: the photos of a shortlist know their copies."""
+        return ()
+
+    def close(self) -> None:
+        """Hold nothing."""
+
+    def __getitem__(self, number: int) -> ImageRecord:
+        return self.images[number]
+
+    def __len__(self) -> int:
+        return self._collection.published.photos

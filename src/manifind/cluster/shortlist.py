@@ -1,0 +1,148 @@
+"""The rows of a shortlist → a small generation in memory, which is searched like that of an index on disk.
+
+The system of the shortlist is the truncated one of Sec. 4.4: the edges among its photos, normalised anew.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from manifind.cluster.packing import Numbers, Unpacked, content_number, number_of, unpack
+from manifind.errors import Damaged
+from manifind.index.catalogue import ImageRecord, SkippedRecord
+from manifind.index.generation import Generation, MadeOnce
+from manifind.index.manifest import Manifest
+from manifind.layout import Layout, aggregate
+from manifind.manifold import Manifold
+
+
+@dataclass(frozen=True, eq=False)
+class ShortlistCatalogue:
+    """The photos of a shortlist, in the order of their numbers in the store; each is read when it is looked at."""
+
+    numbers: Numbers
+    """Of the photos in the store, ascending."""
+    unpacked: Unpacked
+    _records: dict[int, ImageRecord] = field(default_factory=dict)
+
+    @property
+    def images(self) -> list[ImageRecord]:
+        """All photos."""
+        return [self[place] for place in range(len(self))]
+
+    @property
+    def skipped(self) -> list[SkippedRecord]:
+        """Nothing: what was passed over is not in a store."""
+        return []
+
+    def of_key(self, key: str) -> ImageRecord | None:
+        """Return the photo of that key."""
+        number = number_of(key)
+        place = int(np.searchsorted(self.numbers, number))
+        return self[place] if place < len(self) and self.numbers[place] == number else None
+
+    def of_content(self, sha256: str) -> ImageRecord | None:
+        """Return the photo of that content."""
+        for place in np.flatnonzero(self.unpacked.contents == np.uint64(content_number(sha256))).tolist():
+            if self[place].sha256 == sha256:
+                return self[place]
+        return None
+
+    def skipped_of(self, key: str) -> SkippedRecord | None:  # noqa: ARG002
+        """Return None."""
+        return None
+
+    def photo_of(self, key: str) -> ImageRecord | None:
+        """Return the photo of that key."""
+        return self.of_key(key)
+
+    def copies_of(self, sha256: str) -> tuple[str, ...]:
+        """Return the keys of identical files."""
+        record = self.of_content(sha256)
+        return () if record is None else tuple(self.unpacked.said(record.number).get("copies", ()))
+
+    def close(self) -> None:
+        """Hold nothing."""
+
+    def __getitem__(self, place: int) -> ImageRecord:
+        if place not in self._records:
+            self._records[place] = record_of(self.unpacked.said(place), place)
+        return self._records[place]
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+
+def record_of(said: Mapping[str, Any], number: int) -> ImageRecord:
+    """Return what a row says of its photo."""
+    try:
+        names = ("key", "sha256", "bytes", "mtime_ns", "width", "height")
+        kinds = (str, str, int, int, int, int)
+        values = [said[name] for name in names]
+    except KeyError as error:
+        raise Damaged(f"a packed row does not say its photo's {error}; publish the collection again.") from error
+    if not all(map(isinstance, values, kinds)):
+        raise Damaged("a packed row says of its photo what none has; publish the collection again.")
+    return ImageRecord(number, *values)
+
+
+def shortlist_generation(
+    photos: Numbers,
+    rows: list[bytes],
+    *,
+    number: int,
+    stamp: str,
+    manifest: Manifest,
+    chance: float,
+    whole: bool = False,
+) -> Generation:
+    """Return the generation of some photos of a collection.
+
+    Parameters
+    ----------
+    photos
+        Their numbers in the store.
+    rows
+        Their packed rows.
+    number, stamp, manifest, chance
+        Of the collection's generation.
+    whole : bool
+        Make the photos' global descriptors too.
+    """
+    order = np.argsort(photos)
+    own = photos[order]
+    unpacked = unpack([rows[i] for i in order])
+    starts = np.concatenate([[0], np.cumsum(unpacked.regions)])
+    layout = Layout(np.arange(len(own), dtype=np.int32), starts)
+    manifold = Manifold.from_affinity(
+        manifest.parameters,
+        unpacked.vectors,
+        layout,
+        affinity(own, starts, unpacked),
+        unpacked.weights,
+        aggregate(unpacked.vectors.astype(np.float32), layout) if whole else None,
+    )
+    catalogue = ShortlistCatalogue(own, unpacked)
+    made = MadeOnce(chance=chance)
+    return Generation(number, stamp, manifest, catalogue, manifold, unpacked.boxes, None, {}, made=made)
+
+
+def affinity(photos: Numbers, starts: npt.NDArray[np.int64], unpacked: Unpacked) -> sp.csr_array:
+    """Return the affinity among the regions of these photos: the edges that lead to one of them."""
+    edges, n = unpacked.edges, int(starts[-1])
+    if not len(photos):
+        raise Damaged("a shortlist has no photos; publish the collection again.")
+    place = np.minimum(np.searchsorted(photos, edges.photos), len(photos) - 1)
+    kept = photos[place] == edges.photos
+    columns = starts[place[kept]] + edges.regions[kept]
+    if (columns >= starts[place[kept] + 1]).any():
+        raise Damaged("a packed row has an edge to a region that is not there; publish the collection again.")
+    before = np.concatenate([[0], np.cumsum(kept)])
+    ends = before[np.concatenate([[0], np.cumsum(edges.counts)])]
+    A = sp.csr_array((edges.affinities[kept], columns.astype(np.int32), ends.astype(np.int32)), shape=(n, n))
+    A.has_canonical_format = True
+    return A

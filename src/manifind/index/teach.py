@@ -1,0 +1,106 @@
+"""A new generation of an index, whose descriptions its own verified pairs have taught."""
+
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+
+from manifind.describe import Whitening, key_to_path, read_photo
+from manifind.describe.moments import PRIOR
+from manifind.describe.whitening import unit_rows
+from manifind.errors import InvalidInput, Unreadable
+from manifind.geometry import KINDS, Features
+from manifind.index.build import VECTORS, Regions, rebuild
+from manifind.index.catalogue import Catalogue
+from manifind.index.generation import Generation
+from manifind.index.learning import SAMPLE, spread
+from manifind.index.manifest import LEARNT, WhiteningOrigin
+from manifind.index.pairs import likely_pairs, verified_pairs
+from manifind.index.recipe import Recipe
+from manifind.index.teaching import Taught, taught
+from manifind.index.verify import kind_of, photo_features
+from manifind.storage import disk, store
+from manifind.types import FloatArray, StageProgress
+
+ROWS = 2**14
+"""Rows that are multiplied at a time."""
+AT_HAND = 500
+"""Photos whose features are kept in memory."""
+
+
+def teach(writer: store.Writer, recipe: Recipe, now: Generation, report: StageProgress) -> Taught:
+    """Learn from the verified pairs of an index; write a new generation where that helps.
+
+    Parameters
+    ----------
+    writer, recipe
+        Who writes, and how photos became the index.
+    now : Generation
+        The index as it is.
+    report : callable
+        Called with the stage, how much of it is done, and how much there is.
+    """
+    if recipe.means is not None:
+        raise InvalidInput("the index keeps means of regions, which match no region; make it without means to learn.")
+    now.check_ids()
+    layout, starts = now.manifold.layout_, now.manifold.layout_.starts
+    image_of = np.repeat(np.arange(len(layout.images)), layout.counts)
+    pairs = list(
+        verified_pairs(
+            likely_pairs(now.manifold.S_, image_of),
+            lru_cache(AT_HAND)(lambda image: _features(now, image)),
+            lambda image: np.asarray(now.boxes[now.regions_of(image)], np.float32),
+            lambda done, total: report("pairs", done, total),
+        )
+    )
+    learnt = taught(now.manifold.vectors_, starts, pairs)
+    if learnt.helps:
+        _write(writer, recipe, now, learnt, report)
+    return learnt
+
+
+def composed(before: Whitening | None, project: FloatArray, pooling: str) -> Whitening:
+    """Return one whitening for a whitening that is followed by a linear map; without one, the map alone."""
+    if before is None:
+        return Whitening(np.zeros(len(project), np.float32), project, pooling)
+    return Whitening(before.mean, (before.project.astype(np.float64) @ project).astype(np.float32), pooling)
+
+
+def _features(now: Generation, image: int) -> Features | None:
+    """Return the features that the index keeps of a photo, or those of its file; None where it cannot be read."""
+    record, kind = now.catalogue[image], kind_of(now)
+    if now.local is not None:
+        return now.local.of_photo(image, record.width, record.height).features()
+    try:
+        read = read_photo(key_to_path(now.manifest.root, record.key), long_side=KINDS[kind].long_side)
+    except Unreadable:
+        return None
+    return photo_features(read.pixels, kind=kind).resized(read.width, read.height)
+
+
+def _write(writer: store.Writer, recipe: Recipe, now: Generation, learnt: Taught, report: StageProgress) -> None:
+    describer = recipe.describer
+    whitening = composed(describer.whitening, learnt.project, describer.pooled_by)
+    old = now.manifold.vectors_
+    disk.make_own_folder(writer.work)
+    vectors = disk.scratch(writer.work / VECTORS, np.float16, old.shape)
+    try:
+        for start in range(0, len(old), ROWS):
+            block = slice(start, start + ROWS)
+            vectors[block] = unit_rows(np.asarray(old[block], np.float32) @ learnt.project)
+        origin = WhiteningOrigin(
+            LEARNT,
+            len(now.catalogue),
+            # Learnt again, it is mixed as before; one that never was learnt, as any other.
+            recipe.whitening.prior if recipe.whitening.source == LEARNT else PRIOR,
+            spread(vectors[:: max(1, len(vectors) // SAMPLE)]),
+            learnt.pairs,
+        )
+        layout = now.manifold.layout_
+        image_of = np.repeat(np.arange(len(layout.images), dtype=np.int32), layout.counts)
+        regions = Regions(vectors, np.asarray(now.boxes), image_of, np.full(len(vectors), -1, np.int32), now.local)
+        taught_by = replace(recipe, describer=describer.with_whitening(whitening), whitening=origin)
+        catalogue = Catalogue.of(now.catalogue.images, now.catalogue.skipped)
+        rebuild(writer, taught_by, regions, catalogue, report)
+    finally:
+        disk.remove(writer.work / VECTORS)

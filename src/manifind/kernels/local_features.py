@@ -1,0 +1,38 @@
+"""SIFT by the compiled core."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from manifind.kernels.cpu.core import core
+from manifind.types import FloatArray, IntArray
+
+
+class LocalFeatures(NamedTuple):
+    """The points of a photo, none of them described yet."""
+
+    points: FloatArray
+    """(m, 2)"""
+    sizes: FloatArray
+    strengths: FloatArray
+    describe: Callable[[npt.NDArray[np.intp]], tuple[IntArray, FloatArray, FloatArray]]
+    """Takes places of points; returns for each feature of these which point it is of, its angle and its descriptor."""
+
+
+def local_features(
+    grey: npt.NDArray[np.uint8], *, doubled: bool = False, contrast: float = 0.04
+) -> LocalFeatures | None:
+    """Return the points of a grey photo by SIFT; None where there is no compiled core.
+
+    `doubled` enlarges the photo to twice its size first, which finds smaller points and takes four times as long.
+    `contrast` is how much a point stands out at least (Lowe's is 0.04; from black to white is 1).
+    """
+    if core is None:
+        return None
+    found = core.LocalFeatures(np.ascontiguousarray(grey), doubled, contrast)
+    rows = found.points()
+    return LocalFeatures(
+        rows[:, :2], rows[:, 2], rows[:, 3], lambda chosen: found.describe(np.ascontiguousarray(chosen, np.int32))
+    )

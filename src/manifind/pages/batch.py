@@ -1,0 +1,52 @@
+"""What became of many queries, in the shapes that people and programs read: plain data, one table, one page."""
+
+import csv
+import io
+from collections.abc import Sequence
+from typing import Any
+
+from manifind.index import Index, Outcome
+from manifind.pages.answers import answer_data, escaped, hit_data, hit_picture, query_picture, table_rows
+from manifind.pages.html import gallery, page
+from manifind.pages.search import BELOW, NEAREST, found_words
+from manifind.pages.text import cell
+
+
+def batch_data(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """Return the answers as JSON has them; a query without an answer has an `error`."""
+    return {"queries": [_data(one) for one in outcomes]}
+
+
+def _data(one: Outcome) -> dict[str, Any]:
+    query = {"views": [{"image": str(photo), "box": box} for photo, box in one.asked.views]}
+    if one.answer is None:
+        return {"name": one.asked.name, "query": query, "error": one.problem}
+    return {"name": one.asked.name, **answer_data(query, one.answer)}
+
+
+def batch_csv(outcomes: Sequence[Outcome]) -> str:
+    """Return one table of all results, with the name of the query before each."""
+    buffer = io.StringIO()
+    rows = csv.writer(buffer)
+    header, *_ = table_rows(())
+    rows.writerow(["query", *header])
+    for one in outcomes:
+        if one.answer is not None:
+            found = table_rows(map(hit_data, one.answer))
+            next(found)
+            rows.writerows([cell(one.asked.name), *row] for row in found)
+    return buffer.getvalue()
+
+
+def batch_page(index: Index, outcomes: Sequence[Outcome]) -> str:
+    """Return one page: each query with its photos, and what was found of it."""
+    sections = []
+    for one in outcomes:
+        if one.answer is None:
+            sections.append((one.asked.name, f"<p>{escaped(one.problem or '')}</p>"))
+            continue
+        asked = gallery([query_picture(index, photo, box) for photo, box in one.asked.views])
+        found = gallery([hit_picture(index, hit) for hit in one.answer], BELOW if one.answer.likely else NEAREST)
+        words = escaped(found_words(one.answer))
+        sections.append((one.asked.name, f"<div class=small>{asked}</div><p>{words}</p>{found if one.answer else ''}"))
+    return page("What manifind found", f"{len(outcomes)} queries among {len(index)} photos of {index.root}", sections)

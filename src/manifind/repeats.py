@@ -1,0 +1,251 @@
+"""What occurs in several images: dense groups of regions that find each other, without any query.
+
+Two regions of different images that are in each other's neighbour lists may show the same object, or the same stuff:
+sky resembles sky. Stuff gives itself away within its own image, where other parts look just like it. So the strength of
+a pair is by how much the two resemble each other more than either resembles anything that lies apart from it in its own
+image; a pair whose strength is below `MARGIN` does not count.
+
+The groups are the basins of a mode-seeking walk (quick shift, Vedaldi and Soatto 2008): the density of a region is the
+sum of its strengths, one for each image; each region steps to the partner to which it is tied most strongly among those
+of higher density; regions whose walks end at the same peak are a group. Images that are tied to too few of the others
+are taken out of a group, and a group whose images mostly are in a surer one joins it. Groups are ordered by the
+strength that ties an image to the others of its group, in the mean: it grows with their number and with their likeness.
+
+The cost is linear in the edges of the graph. The constants were chosen on planted scenes and on Holidays
+(``benchmarks/repeats.py``).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from manifind.checks import whole_number
+from manifind.graph import Neighbours, mutual_affinity
+from manifind.layout import Layout
+from manifind.types import FloatArray, IntArray, Vectors
+
+LEAST_SIMILAR = 0.3
+"""The similarity that two regions must have."""
+MARGIN = 0.1
+"""By how much a pair must resemble each other more than anything apart from them in their own images."""
+APART = 0.1
+"""Regions of an image lie apart that share no more of the smaller one's area."""
+TIED = 0.3
+"""The part of the other images of a group that an image must be tied to."""
+SHARED = 0.5
+"""The part of a group's images that must be in a surer group for it to join that one."""
+NEAR, NEARLY_ALL, IN_PLACE = 0.7, 0.7, 0.6
+"""Two near-duplicates: how similar their regions are at the same place, how many of them, in parts of all, and how much
+of the smaller box the other covers where both are called the same place."""
+MEMORY = 2**26
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Regions of several images that show the same thing."""
+
+    score: float
+    """The strength that ties an image to the others, in the mean, times their number."""
+    regions: IntArray
+    """One of each image, the one that is tied most strongly; the strongest image first."""
+    images: IntArray
+    """The images of these regions."""
+    strengths: FloatArray
+    """What ties each image to the others, all told."""
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+
+def find_groups(
+    neighbours: Neighbours,
+    vectors: Vectors,
+    boxes: FloatArray | None,
+    layout: Layout,
+    *,
+    same: IntArray | None = None,
+    least: int = 3,
+) -> list[Group]:
+    """Return the groups of regions that occur in several images, the surest first.
+
+    Parameters
+    ----------
+    neighbours : Neighbours
+        Of all regions, as a `Manifold` has them.
+    vectors : (n, d) array
+        The regions' descriptors.
+    boxes : (n, 4) array, optional
+        Where they are in their images; without them no region lies apart from another.
+    layout : Layout
+        Which image each belongs to; images are meant by their places in it.
+    same : (images,) int array, optional
+        Images of an equal number are taken for one and the same: near-duplicates, say.
+    least : int
+        How many images, of different numbers in `same`, a group has at least.
+    """
+    least = whole_number(least, "least", least=2)
+    image_of = np.repeat(np.arange(len(layout.images), dtype=np.int32), layout.counts)
+    one_of = image_of if same is None else same[image_of].astype(np.int32)
+    ties = _ties(neighbours, one_of, own_similarity(vectors, boxes, layout))
+    strongest = _strongest(ties, one_of)
+    density = np.asarray(strongest.sum(axis=1)).ravel()
+    found = []
+    for members in _basins(ties, density):
+        if len(np.unique(one_of[members])) >= least:
+            group = _settled(strongest, members, image_of, one_of, least)
+            if group is not None:
+                found.append(group)
+    found.sort(key=lambda group: (-group.score, int(group.regions[0])))
+    return _joined(found)
+
+
+def near_duplicates(neighbours: Neighbours, boxes: FloatArray | None, layout: Layout) -> IntArray:
+    """Return a number for each image; images that are near-duplicates, directly or by way of others, have the same.
+
+    Bursts, versions of a file, and a scene that hardly changed look alike everywhere and in the same places, not in one
+    object. `boxes` are those of the regions; without them, every place is the same.
+    """
+    from scipy.sparse.csgraph import connected_components
+
+    count = len(layout.images)
+    image_of = np.repeat(np.arange(count), layout.counts)
+    pairs = mutual_affinity(neighbours, gamma=1.0).tocoo()
+    near = (pairs.data >= NEAR) & (image_of[pairs.row] != image_of[pairs.col])
+    row, column = pairs.row[near], pairs.col[near]
+    if boxes is not None:
+        # Regions reach from edge to edge of their image, whose size they tell.
+        sizes = np.maximum.reduceat(boxes[:, 2:], layout.starts[:-1])[image_of]
+        a, b = (boxes[some] / np.tile(sizes[some], 2) for some in (row, column))
+        together = shared_area(a, b) >= IN_PLACE
+        alike_in_size = np.abs(np.log(_areas(a) / _areas(b))) <= np.log(1 / IN_PLACE)
+        row, column = row[together & alike_in_size], column[together & alike_in_size]
+    once = np.unique(row.astype(np.int64) * count + image_of[column])
+    first, second = image_of[once // count], once % count
+    parts = sp.csr_array((1 / layout.counts[first], (first, second)), shape=(count, count))
+    alike = parts.minimum(parts.T)
+    alike.data[alike.data < NEARLY_ALL - 1e-9] = 0
+    alike.eliminate_zeros()
+    return np.asarray(connected_components(alike, directed=False)[1], np.int32)
+
+
+def own_similarity(vectors: Vectors, boxes: FloatArray | None, layout: Layout) -> FloatArray:
+    """Return how much each region resembles what lies apart from it in its own image, at the most; at least zero."""
+    own = np.zeros(len(vectors), np.float32)
+    if boxes is None:
+        return own
+    for _, table in layout.equal_counts(lambda m: 4 * m * (vectors.shape[1] + 6 * m), MEMORY):
+        some = np.asarray(vectors[table], np.float32)
+        alike = some @ some.transpose(0, 2, 1)
+        alike[shared_area(boxes[table][:, :, None], boxes[table][:, None]) > APART] = 0
+        own[table] = np.maximum(alike.max(axis=2), 0)
+    return own
+
+
+def shared_area(a: FloatArray, b: FloatArray) -> FloatArray:
+    """Return which part of the smaller of two boxes the other covers; arrays of boxes are broadcast."""
+    sides = np.minimum(a[..., 2:], b[..., 2:]) - np.maximum(a[..., :2], b[..., :2])
+    part: FloatArray = np.prod(np.maximum(sides, 0), axis=-1) / np.minimum(_areas(a), _areas(b))
+    return part
+
+
+def _areas(boxes: FloatArray) -> FloatArray:
+    areas: FloatArray = np.prod(np.maximum(boxes[..., 2:] - boxes[..., :2], 1e-6), axis=-1)
+    return areas
+
+
+def _ties(neighbours: Neighbours, one_of: IntArray, own: FloatArray) -> sp.coo_array:
+    """Return the strengths of all pairs of mutual neighbours of different images that count."""
+    pairs = mutual_affinity(neighbours, gamma=1.0).tocoo()
+    strength = pairs.data - np.maximum(own[pairs.row], own[pairs.col])
+    counts = (pairs.data >= LEAST_SIMILAR) & (strength >= MARGIN) & (one_of[pairs.row] != one_of[pairs.col])
+    return sp.coo_array((strength[counts], (pairs.row[counts], pairs.col[counts])), shape=pairs.shape)
+
+
+def _strongest(ties: sp.coo_array, one_of: IntArray) -> sp.csr_array:
+    """Keep of each region's ties to an image the strongest alone."""
+    order = np.lexsort((-ties.data, one_of[ties.col], ties.row))
+    row, to = ties.row[order], one_of[ties.col[order]]
+    first = np.ones(len(order), bool)
+    first[1:] = (row[1:] != row[:-1]) | (to[1:] != to[:-1])
+    chosen = order[first]
+    return sp.csr_array((ties.data[chosen], (ties.row[chosen], ties.col[chosen])), shape=ties.shape)
+
+
+def _basins(ties: sp.coo_array, density: FloatArray) -> list[npt.NDArray[np.intp]]:
+    """Return the regions whose walks end at the same peak."""
+    # Of two equally dense regions the later one steps: an object in two images has a peak as well.
+    rank = np.lexsort((-np.arange(len(density)), density)).argsort()
+    upward = rank[ties.col] > rank[ties.row]
+    row, column, strength = ties.row[upward], ties.col[upward], ties.data[upward]
+    order = np.lexsort((strength, row))
+    to = np.arange(len(density))
+    to[row[order]] = column[order]  # the last of a row counts, which is the strongest
+    while not np.array_equal(further := to[to], to):
+        to = further
+    tied = np.flatnonzero(density > 0)
+    order = np.argsort(to[tied], kind="stable")
+    tied = tied[order]
+    return np.split(tied, np.flatnonzero(np.diff(to[tied])) + 1) if len(tied) else []
+
+
+def _settled(
+    strongest: sp.csr_array, members: npt.NDArray[np.intp], image_of: IntArray, one_of: IntArray, least: int
+) -> Group | None:
+    """Take out images that are tied to too few of the others, and choose a region for each that stays."""
+    within = strongest[members][:, members].tocoo()
+    images, place = np.unique(image_of[members], return_inverse=True)
+    between = np.zeros((len(images), len(images)), np.float32)
+    np.maximum.at(between, (place[within.row], place[within.col]), within.data)
+    between = np.maximum(between, between.T)
+    kept = np.arange(len(images))
+    while len(kept) >= least:
+        tied = (between[np.ix_(kept, kept)] > 0).sum(axis=1)
+        if tied.min() >= TIED * (len(kept) - 1):
+            break
+        loosest = np.lexsort((between[np.ix_(kept, kept)].sum(axis=1), tied))[0]
+        kept = np.delete(kept, loosest)
+    numbers = one_of[members][np.unique(place, return_index=True)[1]]
+    if len(np.unique(numbers[kept])) < least:
+        return None
+    strengths = between[np.ix_(kept, kept)].sum(axis=1)
+    by_region = np.asarray(strongest[members][:, members].sum(axis=1)).ravel()
+    order = np.lexsort((-by_region, place))
+    best = order[np.searchsorted(place[order], kept)]
+    sure = np.argsort(-strengths, kind="stable")
+    return Group(
+        float(strengths.sum() / (len(kept) - 1)),
+        members[best][sure].astype(np.int32),
+        images[kept][sure].astype(np.int32),
+        strengths[sure],
+    )
+
+
+def _joined(groups: list[Group]) -> list[Group]:
+    """Let each group whose images mostly are in a surer one join that one, and bring its other images along."""
+    settled: list[list[Group]] = []
+    having: dict[int, list[int]] = {}
+    for group in groups:
+        common: dict[int, int] = {}
+        for image in group.images.tolist():
+            for other in having.get(image, ()):
+                common[other] = common.get(other, 0) + 1
+        surest = max(common, key=lambda other: (common[other], -other), default=None)
+        if surest is None or common[surest] < SHARED * len(group):
+            surest = len(settled)
+            settled.append([])
+        settled[surest].append(group)
+        for image in group.images.tolist():
+            if surest not in having.setdefault(image, []):
+                having[image].append(surest)
+    return [_union(some) for some in settled]
+
+
+def _union(groups: list[Group]) -> Group:
+    """Return the surest of some groups with the images of the others after its own."""
+    images, regions, strengths = (
+        np.concatenate([getattr(group, name) for group in groups]) for name in ("images", "regions", "strengths")
+    )
+    first = np.sort(np.unique(images, return_index=True)[1])
+    return Group(groups[0].score, regions[first], images[first], strengths[first])

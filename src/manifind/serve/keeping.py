@@ -1,0 +1,214 @@
+"""Sets of found photos: kept in the index's folder, judged, exported, and told what is new."""
+
+import asyncio
+import io
+import zipfile
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, TypeVar
+
+from fastapi import FastAPI, Query
+from pydantic import BaseModel, Field
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from manifind.errors import InvalidInput
+from manifind.index.sets import LONGEST_NAME, VERDICTS, FoundSet, FoundSets
+from manifind.pages.answers import hit_data
+from manifind.pages.sets import set_csv, set_data, shown, sidecars
+from manifind.serve.answers import shown as shown_photo
+from manifind.serve.problems import Problem
+from manifind.serve.schemas import LONGEST_KEY, Box, Method, Strict, ViewRequest
+from manifind.serve.service import Service
+
+T = TypeVar("T")
+Name = Annotated[str, Query(max_length=LONGEST_NAME)]
+Key = Annotated[str, Field(max_length=LONGEST_KEY)]
+MOST = 2000
+"""Photos that one change may name."""
+
+
+class PhotoOfSet(Strict):
+    """A photo for a set, and where the object is in it."""
+
+    key: Key
+    box: Box | None = None
+
+
+class SearchOfSet(Strict):
+    """A search to be kept with a set: photos of the collection, and the keys of what was found."""
+
+    views: list[ViewRequest] = Field(min_length=1, max_length=64)
+    not_this: list[ViewRequest] = Field(default=[], max_length=64)
+    method: Method = "regional"
+    seen: list[Key] = Field(default=[], max_length=MOST)
+
+
+class SetChange(Strict):
+    """What to do with a set; it is made if it is not there."""
+
+    name: str = Field(max_length=LONGEST_NAME)
+    add: list[PhotoOfSet] = Field(default=[], max_length=MOST)
+    verdict: Literal["yes", "no", "unsure"] = "yes"
+    take: list[Key] = Field(default=[], max_length=MOST)
+    search: SearchOfSet | None = None
+    rename: str | None = Field(default=None, max_length=LONGEST_NAME)
+    delete: bool = False
+
+
+class SetSummary(BaseModel):
+    """A set, in short."""
+
+    name: str
+    made: str
+    yes: int
+    no: int
+    unsure: int
+    search: bool = Field(description="Whether a search is kept with it.")
+
+
+class SetsAnswer(BaseModel):
+    """All sets."""
+
+    sets: list[SetSummary]
+    writable: bool = Field(description="Whether this service lets its clients change them.")
+
+
+class MemberAnswer(BaseModel):
+    """A photo of a set; sizes and version are null where it is gone."""
+
+    key: str
+    box: Box | None
+    verdict: Literal["yes", "no", "unsure"]
+    there: bool
+    width: int | None
+    height: int | None
+    version: str | None
+
+
+class SetAnswer(BaseModel):
+    """A set."""
+
+    name: str
+    made: str
+    search: dict[str, Any] | None
+    photos: list[MemberAnswer]
+
+
+class NewsAnswer(BaseModel):
+    """What the search of a set finds that it had not found before."""
+
+    name: str
+    news: list[dict[str, Any]]
+
+
+def routes(app: FastAPI, service: Service) -> None:
+    """Add what keeps and tells of sets."""
+    one_at_a_time = asyncio.Lock()
+
+    async def on(work: Callable[[FoundSets], T]) -> T:
+        async with one_at_a_time:
+            return await asyncio.to_thread(lambda: work(service.served.index.sets))
+
+    @app.get("/api/sets", response_model=SetsAnswer, tags=["sets"])
+    async def every() -> Response:
+        """List the sets of found photos."""
+        found = await on(lambda sets: [_summary(one) for one in sets])
+        return JSONResponse({"sets": found, "writable": service.settings.keep_sets})
+
+    @app.get("/api/set", response_model=SetAnswer, tags=["sets"])
+    async def one(name: Name) -> Response:
+        """Show a set with its photos."""
+        return JSONResponse(await on(lambda sets: _told(service, _there(sets, name))))
+
+    @app.post("/api/set", response_model=SetAnswer, tags=["sets"])
+    async def change(asked: SetChange) -> Response:
+        """Add photos to a set, take some out, keep a search with it, rename or delete it."""
+        if not service.settings.keep_sets:
+            raise Problem(403, "This service keeps no sets; serve on this machine alone, or with a token.")
+        return JSONResponse(await on(lambda sets: _changed(service, sets, asked)))
+
+    @app.get("/api/set/news", response_model=NewsAnswer, tags=["sets"])
+    async def news(name: Name) -> Response:
+        """Tell what the search of a set finds above the line and had not found before."""
+
+        def found(sets: FoundSets) -> list[dict[str, Any]]:
+            service.served.check()
+            now = service.now
+            hits = sets.news(_there(sets, name).name)
+            return [{**hit_data(hit), **shown_photo(now.catalogue[hit.image]), "where": hit.box} for hit in hits]
+
+        return JSONResponse({"name": name, "news": await on(found)})
+
+    @app.get("/api/set.csv", tags=["sets"], response_class=Response, responses=_body("text/csv"))
+    async def table(name: Name) -> Response:
+        """Hand out a set as a table."""
+        text = await on(lambda sets: set_csv(_there(sets, name)))
+        return Response(text, media_type="text/csv", headers=_attached("set.csv"))
+
+    @app.get("/api/set.zip", tags=["sets"], response_class=Response, responses=_body("application/zip"))
+    async def archive(name: Name) -> Response:
+        """Hand out the photos of a set that show the object."""
+        found, text = await on(lambda sets: ((kept := _there(sets, name)), set_csv(kept)))
+        pieces = service.archive_of(service.now, [photo.key for photo in shown(found)], text)
+        return StreamingResponse(pieces, media_type="application/zip", headers=_attached("set.zip"))
+
+    @app.get("/api/set.xmp.zip", tags=["sets"], response_class=Response, responses=_body("application/zip"))
+    async def keywords(name: Name) -> Response:
+        """Hand out XMP sidecars with the name of the set, for programs that manage photos."""
+        found = await on(lambda sets: _there(sets, name))
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+            for key, content in sidecars(found):
+                archive.writestr(key, content)
+        return Response(buffer.getvalue(), media_type="application/zip", headers=_attached("sidecars.zip"))
+
+
+def _there(sets: FoundSets, name: str) -> FoundSet:
+    try:
+        return sets[name]
+    except InvalidInput as error:
+        raise Problem(404, str(error)) from None
+
+
+def _changed(service: Service, sets: FoundSets, asked: SetChange) -> dict[str, Any]:
+    if asked.delete:
+        kept = _there(sets, asked.name)
+        sets.delete(asked.name)
+        return _told(service, kept)
+    if asked.search is not None:
+        uploads = any(view.key is None for view in (*asked.search.views, *asked.search.not_this))
+        if uploads:
+            raise Problem(422, "A search with an uploaded photo cannot be kept; add the photo to the collection.")
+        views, not_this = (
+            [(view.key or "", view.box) for view in some] for some in (asked.search.views, asked.search.not_this)
+        )
+        seen = asked.search.seen
+        sets.keep_search(asked.name, views, not_this=not_this, method=asked.search.method, seen=seen)
+    if asked.add or asked.search is None:
+        sets.add(asked.name, [(one.key, one.box) for one in asked.add], verdict=asked.verdict)
+    if asked.take:
+        sets.take(asked.name, asked.take)
+    name = asked.name if asked.rename is None else sets.rename(asked.name, asked.rename).name
+    return _told(service, sets[name])
+
+
+def _summary(one: FoundSet) -> dict[str, Any]:
+    counts = {verdict: sum(photo.verdict == verdict for photo in one.members) for verdict in VERDICTS}
+    return {"name": one.name, "made": one.made, **counts, "search": one.search is not None}
+
+
+def _told(service: Service, one: FoundSet) -> dict[str, Any]:
+    catalogue = service.now.catalogue
+    told = set_data(one)
+    for photo, member in zip(told["photos"], one.members, strict=True):
+        record = catalogue.of_content(member.sha256)
+        gone = {"width": None, "height": None, "version": None}
+        photo.update(gone if record is None else shown_photo(record))
+    return told
+
+
+def _body(kind: str) -> dict[int | str, dict[str, Any]]:
+    return {200: {"content": {kind: {"schema": {"type": "string"}}}}}
+
+
+def _attached(name: str) -> dict[str, str]:
+    return {"Content-Disposition": f'attachment; filename="{name}"'}

@@ -1,0 +1,154 @@
+"""One contract for all stores."""
+
+import numpy as np
+import pytest
+
+from manifind.cluster.packing import row_number
+from manifind.cluster.store import ONE_STEP, Address, Row, Store, Versions, store_at
+from manifind.errors import InvalidInput
+from manifind.types import FloatArray
+from tests.cluster.conftest import SCHEMES
+
+every_store = pytest.mark.parametrize("address", SCHEMES, indirect=True)
+
+
+def unit(seed: int, count: int, d: int = 8) -> FloatArray:
+    rows = np.random.default_rng(seed).standard_normal((count, d)).astype(np.float32)
+    return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True), np.float32)
+
+
+def row(photo: int, born: int, *, size: int = 100, pieces: int = 2) -> Row:
+    packed = np.random.default_rng([photo, born]).bytes(size)
+    return Row(row_number(photo, born), photo, born, 1000 * born + photo, unit(photo, pieces), packed)
+
+
+def all_of(store: Store) -> Versions:
+    return Versions.joined(list(store.versions()))
+
+
+@pytest.fixture
+def rows(store: Store) -> list[Row]:
+    made = [row(photo, 1) for photo in range(30)]
+    store.create(8, 30)
+    store.put(made)
+    return made
+
+
+@every_store
+def test_a_store_that_nobody_wrote_to_has_nothing(store: Store) -> None:
+    assert store.names() == []
+    assert store.read("generation-1") is None
+    assert len(all_of(store).numbers) == 0
+
+
+@every_store
+def test_rows_come_back_by_number_in_the_order_asked_for(store: Store, rows: list[Row]) -> None:
+    wanted = [rows[7], rows[3], rows[20]]
+    fetched = store.fetch(np.array([one.number for one in wanted] + [12345], np.int64))
+    assert fetched == [one.packed for one in wanted] + [None]
+
+
+@every_store
+def test_a_row_longer_than_a_field_comes_back_whole(store: Store, rows: list[Row]) -> None:
+    long = row(99, 1, size=150_000)
+    store.put([long])
+    assert store.fetch(np.array([long.number], np.int64)) == [long.packed]
+
+
+@every_store
+def test_the_nearest_rows_are_those_of_brute_force(store: Store, rows: list[Row]) -> None:
+    queries = unit(500, 3)
+    vectors, of = np.concatenate([one.vectors for one in rows]), np.repeat(np.arange(30), 2)
+    for query, found in zip(queries, store.nearest(queries, 9, 1), strict=True):
+        similarities = vectors @ query
+        best = np.argsort(-similarities)[:9]
+        assert found.photos.tolist() == of[best].tolist()
+        assert found.numbers.tolist() == [rows[i].number for i in of[best]]
+        np.testing.assert_allclose(found.similarities, similarities[best], atol=1e-5)
+
+
+@every_store
+def test_rows_of_a_later_generation_are_not_found(store: Store, rows: list[Row]) -> None:
+    later = row(77, 2)
+    store.put([later])
+    (found,) = store.nearest(later.vectors[:1], 62, 1)
+    assert later.number not in found.numbers
+    (found,) = store.nearest(later.vectors[:1], 5, 2)
+    assert found.numbers[0] == later.number
+
+
+@every_store
+def test_what_is_there_can_be_listed_and_asked_for_by_photo(store: Store, rows: list[Row]) -> None:
+    store.put([row(3, 2), row(4, 2)])
+    listed = all_of(store)
+    assert {tuple(one) for one in zip(*(column.tolist() for column in listed), strict=True)} == {
+        (one.number, one.photo, one.born, one.digest) for one in [*rows, row(3, 2), row(4, 2)]
+    }
+    assert sorted(store.of_photos(np.array([3, 5], np.int64), 2).numbers.tolist()) == sorted(
+        [rows[3].number, row(3, 2).number, rows[5].number]
+    )
+    assert sorted(store.of_photos(np.array([3], np.int64), 1).numbers.tolist()) == [rows[3].number]
+
+
+@every_store
+def test_removed_rows_are_neither_found_nor_fetched_nor_listed(store: Store, rows: list[Row]) -> None:
+    gone = np.array([one.number for one in rows[:20]], np.int64)
+    store.remove(gone)
+    store.remove(gone[:1])  # once more
+    assert store.fetch(gone) == [None] * 20
+    assert sorted(all_of(store).numbers.tolist()) == sorted(one.number for one in rows[20:])
+    (found,) = store.nearest(unit(1, 1), 20, 1)
+    assert set(found.photos.tolist()) == set(range(20, 30))
+    assert store.fetch(np.array([rows[25].number], np.int64)) == [rows[25].packed]
+
+
+@every_store
+def test_a_row_that_is_put_twice_is_there_once(store: Store, rows: list[Row]) -> None:
+    store.put(rows[:5])
+    assert len(all_of(store).numbers) == 30
+    (found,) = store.nearest(rows[0].vectors[:1], 60, 1)
+    assert (found.photos == 0).sum() == 2
+
+
+@every_store
+def test_documents_are_kept_by_name(store: Store) -> None:
+    store.create(8, 1)
+    contents = {"generation-1": b"{}", "facts-1": bytes(range(256)) * 700, "edge-1": b"x" * ONE_STEP}
+    for name, content in contents.items():
+        store.write(name, content)
+    assert {name: store.read(name) for name in store.names()} == contents
+    store.erase(["facts-1", "never"])
+    assert store.read("facts-1") is None
+    assert sorted(store.names()) == ["edge-1", "generation-1"]
+
+
+@every_store
+def test_another_process_sees_what_was_kept(store: Store, rows: list[Row], address: str) -> None:
+    store.write("generation-1", b"one")
+    store.close()
+    again = store_at(Address.of(address))
+    assert again.read("generation-1") == b"one"
+    assert again.fetch(np.array([rows[2].number], np.int64)) == [rows[2].packed]
+    again.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("folder://", "no address"),
+        ("milvus://host:1/", "no address"),
+        ("milvus://host:1/na-me", "no name"),
+        ("nowhere://host:1/name", "no store"),
+        ("milvus://a@b@host:1/name", "%40"),
+    ],
+)
+def test_an_address_that_leads_nowhere_is_refused_in_a_sentence(text: str, why: str) -> None:
+    with pytest.raises(InvalidInput, match=why):
+        store_at(Address.of(text))
+
+
+def test_a_token_is_never_shown() -> None:
+    address = Address.of("milvus://user%3Asecret@host:19530/name?shortlist=5")
+    assert address.token == "user:secret"  # noqa: S105
+    assert "secret" not in address.shown
+    assert address.shown == "milvus://host:19530/name?shortlist=5"

@@ -1,0 +1,62 @@
+"""Our SIFT against OpenCV's: two programs by different hands find the same points and describe them alike."""
+
+import numpy as np
+import pytest
+
+from manifind.geometry import extract, sift, verify
+from manifind.geometry.features import Detected
+from manifind.kernels import compiled, local_features
+from tests.geometry.photographs import Pixels, photograph
+
+cv2 = pytest.importorskip("cv2", reason="OpenCV is not installed; pip install 'manifind[sift]'")
+pytestmark = pytest.mark.skipif(not compiled(), reason="there is no compiled core to compare with OpenCV")
+
+PHOTOGRAPHS = ("astronaut.png", "coffee.png", "rocket.jpg")
+
+
+def ours(grey: Pixels) -> Detected:
+    found = local_features(grey, doubled=True)
+    assert found is not None
+    of, angles, descriptors = found.describe(np.arange(len(found.points)))
+    return found.points[of], found.sizes[of], angles, descriptors
+
+
+@pytest.mark.parametrize("name", PHOTOGRAPHS)
+def test_the_same_points_are_found_and_described_alike(name: str) -> None:
+    grey = cv2.cvtColor(photograph(name), cv2.COLOR_RGB2GRAY)
+    points, sizes, angles, descriptors = ours(grey)
+    theirs = sift.opencv_features(grey)
+    apart = np.linalg.norm(points[:, None] - theirs[0], axis=2)
+    turned = np.abs(np.angle(np.exp(1j * (angles[:, None] - theirs[2]))))
+    alike = (apart < 1) & (np.abs(np.log2(sizes[:, None] / theirs[1])) < 0.2) & (turned < 0.2)
+    nearest = np.where(alike, apart, np.inf).argmin(axis=1)
+    both = alike.any(axis=1)
+    assert 0.8 < len(points) / len(theirs[0]) < 1.25
+    assert both.mean() > 0.6
+    same = np.einsum("ij,ij->i", descriptors[both], theirs[3][nearest[both]])
+    assert np.quantile(same, 0.05) > 0.95
+
+
+def test_features_of_the_core_and_of_opencv_may_be_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    pixels = photograph("coffee.png")
+    by_core = extract(pixels)
+    monkeypatch.setattr(sift, "local_features", lambda *_, **__: None)
+    by_opencv = extract(pixels)
+    verdict = verify(by_core, by_opencv)
+    assert verdict.inliers > 60
+    height, width = pixels.shape[:2]
+    np.testing.assert_allclose(verdict.instances[0].outline, [(0, 0), (width, 0), (width, height), (0, height)], atol=5)
+
+
+def test_a_point_turns_with_the_photo() -> None:
+    grey = np.ascontiguousarray(cv2.cvtColor(photograph("coffee.png"), cv2.COLOR_RGB2GRAY)[:300, :300])
+    points, _, angles, descriptors = ours(grey)
+    turned = ours(np.ascontiguousarray(np.rot90(grey)))
+    back = np.stack([299 - turned[0][:, 1], turned[0][:, 0]], axis=1)
+    apart = np.linalg.norm(points[:, None] - back, axis=2)
+    similar = descriptors @ turned[3].T
+    nearest = np.where(apart < 0.6, similar, -1).argmax(axis=1)
+    same = similar[np.arange(len(points)), nearest]
+    assert (same > 0.97).mean() > 0.85
+    by = np.rad2deg(np.angle(np.exp(1j * (turned[2][nearest] - angles))))[same > 0.97]
+    np.testing.assert_allclose(np.median(by), -90, atol=1)

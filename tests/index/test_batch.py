@@ -1,0 +1,101 @@
+"""Many queries at once: the same answers as one by one, in one table and on one page."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from manifind.cli import main
+from manifind.errors import InvalidInput
+from manifind.index import Asked, Index
+from manifind.index.batch import read_queries
+
+BOX = (20, 30, 148, 158)
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
+
+
+@pytest.fixture
+def listed(photos: Path, tmp_path: Path) -> Path:
+    """A list in a spreadsheet's hand: a photo by key, one by path, two views of one name, and one that is no photo."""
+    file = tmp_path / "boxes.csv"
+    (tmp_path / "beside.png").write_bytes((photos / "second-1.png").read_bytes())
+    lines = [
+        "photo,box,name",
+        'first-0.png,"20,30,148,158",roof',
+        "beside.png,,flower",
+        "second-2.png,,flower",
+        "beside.txt,,=bad",
+    ]
+    (tmp_path / "beside.txt").write_text("no photo")
+    file.write_text("\ufeff" + "\r\n".join(lines) + "\r\n", encoding="utf-8")
+    return file
+
+
+def test_a_batch_answers_as_single_searches_do(index: Index, photos: Path) -> None:
+    asked = [
+        Asked("roof", [("first-0.png", BOX)]),
+        Asked("both", [("second-1.png", None), ("second-2.png", None)]),
+        Asked("lost", [("nowhere.png", None)]),
+    ]
+    told: list[tuple[str, int, int]] = []
+    roof, both, lost = index.search_many(asked, top=5, progress=lambda *one: told.append(one))
+    alone = index.search("first-0.png", BOX, top=5)
+    together = index.search("second-1.png", also=[("second-2.png", None)], top=5)
+    for outcome, single in ((roof, alone), (both, together)):
+        assert outcome.answer is not None
+        assert [hit.key for hit in outcome.answer] == [hit.key for hit in single.reached()]
+        assert outcome.answer.scores == pytest.approx(single.reached().scores, rel=1e-3)
+        assert outcome.answer.likely == single.reached().likely
+    assert lost.answer is None
+    assert "neither a file nor a key" in str(lost.problem)
+    assert ("queries", 3, 3) in told
+
+
+def test_the_command_reads_a_list_and_prints_json_csv_and_a_page(index: Index, listed: Path, tmp_path: Path) -> None:
+    done = run("search", index.path, "--queries", listed, "--html", tmp_path / "page.html", "--top", 5)
+    assert done.exit_code == 0
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["query", "roof", "flower", "=bad"]
+    assert "1 of 3 queries could not be answered" in done.stderr
+    page = (tmp_path / "page.html").read_text()
+    assert page.count("<h2>") == 3
+    assert page.count('class="query"') == 3  # views
+    told = json.loads(run("search", index.path, "--queries", listed, "--json", "--top", 5).stdout)["queries"]
+    assert [one["name"] for one in told] == ["roof", "flower", "=bad"]
+    assert "not a photo" in told[2]["error"]
+    rows = list(csv.DictReader(io.StringIO(run("search", index.path, "--queries", listed, "--csv", "--top", 5).stdout)))
+    assert {row["query"] for row in rows} == {"roof", "flower"}
+    assert [row["key"] for row in rows if row["query"] == "roof"] == [one["key"] for one in told[0]["results"]]
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("", "no column named photo"),
+        ("picture,box\na.png,\n", "no column named photo"),
+        ("photo,box\n,1\n", "line 2 .* names no photo"),
+        ('photo,box\na.png,"1,2,3"\n', "line 2 .* four numbers"),
+        ("photo,x0,y0,x1,y1\na.png,1,2,three,4\n", "line 2 .* four numbers"),
+    ],
+)
+def test_a_list_that_cannot_be_read_is_told_by_its_line(tmp_path: Path, text: str, what: str) -> None:
+    (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(InvalidInput, match=what):
+        read_queries(tmp_path / "a.csv", lambda _: True)
+
+
+def test_corners_may_stand_in_columns_of_their_own(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("photo,x0,y0,x1,y1\na.png,1,2,3,4\nb.png,,,,\n")
+    first, second = read_queries(tmp_path / "a.csv", lambda photo: photo == "a.png")
+    assert list(first.views) == [("a.png", (1, 2, 3, 4))]
+    assert list(second.views) == [(str(tmp_path / "b.png"), None)]
+
+
+def test_a_photo_or_a_list_not_both_and_not_neither(index: Index, listed: Path) -> None:
+    for words in ((), ("first-0.png", "--queries", listed), ("--queries", listed, "--box", "1,2,3,4")):
+        assert run("search", index.path, *words).exit_code == 2

@@ -1,0 +1,225 @@
+"""Sets of found photos: kept, judged, exported, told what is new, and whole whatever happens to their writer."""
+
+import csv
+import io
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import threading
+import zipfile
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+from click.testing import CliRunner, Result
+from PIL import Image
+
+from manifind.cli import main
+from manifind.errors import Damaged, InvalidInput
+from manifind.index import Index
+from manifind.pages.sets import set_csv, with_keywords, xmp
+from tests.faults import FAULTS, faulty
+from tests.index.small import save_photo, small_describer
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Index:
+    for seed in range(10):
+        save_photo(tmp_path / "photos" / f"{seed}.png", seed)
+    return Index.create(
+        tmp_path / "i.manifind", tmp_path / "photos", describer=small_describer(), k=15, query_k=12, alpha=0.9
+    )
+
+
+def told(index: Index, name: str) -> dict[str, str]:
+    return {photo.key: photo.verdict for photo in index.sets[name].members}
+
+
+def test_photos_are_added_judged_and_taken_out(made: Index) -> None:
+    made.sets.add("object 1923.4", ["1.png", ("6.png", (1, 2, 30, 40))])
+    made.sets.add("object 1923.4", ["6.png"], verdict="no")
+    made.sets.add("object 1923.4", ["8.png"], verdict="unsure")
+    assert told(made, "object 1923.4") == {"1.png": "yes", "6.png": "no", "8.png": "unsure"}
+    assert made.sets["object 1923.4"].members[1].box == (1, 2, 30, 40)  # the verdict changed, not the box
+    made.sets.take("object 1923.4", ["1.png"])
+    made.sets.rename("object 1923.4", "1923.5")
+    assert made.sets.names() == ["1923.5"]
+    assert told(Index.open(made.path), "1923.5") == {"6.png": "no", "8.png": "unsure"}
+    made.sets.delete("1923.5")
+    assert list(made.sets) == []
+
+
+def test_hits_of_an_answer_are_added_with_their_boxes(made: Index) -> None:
+    answer = made.search("1.png", top=3)
+    kept = made.sets.add("some", answer)
+    assert [(photo.key, photo.box) for photo in kept.members] == [(hit.key, hit.box) for hit in answer]
+
+
+def test_a_photo_stays_in_its_set_when_it_is_renamed_and_is_said_to_be_gone(made: Index) -> None:
+    made.sets.add("some", ["1.png", "2.png"])
+    (made.root / "1.png").rename(made.root / "z.png")
+    (made.root / "2.png").unlink()
+    made.sync()
+    assert [(photo.key, photo.there) for photo in made.sets["some"].members] == [("z.png", True), ("2.png", False)]
+    made.sets.take("some", ["2.png"])
+    assert [photo.key for photo in made.sets["some"].members] == ["z.png"]
+
+
+def test_a_kept_search_tells_what_is_new_after_a_re_index(made: Index) -> None:
+    made.sets.keep_search("left half", [("1.png", None)])
+    assert made.sets.news("left half") == []
+    save_photo(made.root / "new.png", 51)  # has its left half in common with 1 and 6
+    made.sync()
+    found = made.search("1.png", top=None)
+    assert "new.png" in [hit.key for hit in found[: found.likely]]  # or else there is no news
+    assert [hit.key for hit in made.sets.news("left half")] == ["new.png"]
+    assert [hit.key for hit in made.sets.news("left half", remember=True)] == ["new.png"]
+    assert made.sets.news("left half") == []
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (lambda sets: sets.add("a", ["none.png"]), "no photo of the collection"),
+        (lambda sets: sets.add(" ", ["1.png"]), "choose another"),
+        (lambda sets: sets.add("a\u202eb", ["1.png"]), "unseen"),
+        (lambda sets: sets.add("a", ["1.png"], verdict="perhaps"), "unsure"),
+        (lambda sets: sets["none"], "no set named"),
+        (lambda sets: sets.delete("none"), "no set named"),
+        (lambda sets: sets.take("there", ["5.png"]), "is not in the set"),
+        (lambda sets: sets.news("there"), "has no search"),
+        (lambda sets: sets.rename("there", "other"), "already"),
+    ],
+)
+def test_what_cannot_be_done_is_told_in_a_sentence(made: Index, change: object, what: str) -> None:
+    made.sets.add("there", ["1.png"])
+    made.sets.add("other", ["1.png"])
+    with pytest.raises(InvalidInput, match=what):
+        change(made.sets)  # type: ignore[operator]
+    assert made.sets.names() == ["other", "there"]
+
+
+def test_a_file_of_sets_that_is_none_of_ours_is_refused(made: Index) -> None:
+    file = made.path / "sets.sqlite"
+    file.write_bytes(b"nothing")
+    with pytest.raises(Damaged, match="put it aside"):
+        made.sets.names()
+    with sqlite3.connect(file.with_suffix(".other")) as other:
+        other.execute("CREATE TABLE sets (name)")
+    other.close()
+    file.write_bytes(file.with_suffix(".other").read_bytes())
+    with pytest.raises(Damaged, match="other tables"):
+        made.sets.add("a", ["1.png"])
+
+
+def test_two_who_add_at_once_lose_nothing(made: Index) -> None:
+    def add(key: str) -> None:
+        Index.open(made.path).sets.add("all", [key])
+
+    threads = [threading.Thread(target=add, args=[f"{i}.png"]) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(told(made, "all")) == {f"{i}.png" for i in range(8)}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_sets_survive_whatever_happens_to_their_writer(made: Index, tmp_path: Path, fault: str) -> None:
+    made.sets.add("some", ["1.png"])
+    before, after = {"1.png": "yes"}, {"1.png": "yes", "2.png": "no"}
+    whole = tmp_path / "whole"
+    shutil.copytree(made.path, whole)
+    seen = []
+    for at in range(100):
+        shutil.rmtree(made.path)
+        shutil.copytree(whole, made.path)
+        if struck(made, at, fault):
+            break
+        found = told(made, "some")
+        assert found in (before, after)
+        seen.append(found)
+        made.sets.add("some", ["2.png"], verdict="no")
+        assert told(made, "some") == after
+        assert made.check() == []
+        assert not (made.path / "sets.sqlite.draft").exists()
+    assert len(seen) > 4
+    assert before in seen
+
+
+def struck(made: Index, at: int, fault: str) -> bool:
+    """Add a photo with a fault at a point; whether it came to its end before."""
+    if fault in ("ENOSPC", "EIO", "interrupt"):
+        try:
+            with faulty(at, fault) as stand_in:
+                made.sets.add("some", ["2.png"], verdict="no")
+        except (OSError, KeyboardInterrupt):
+            return False
+        return stand_in.seen <= at
+    child = os.fork()
+    if child == 0:
+        with faulty(at, fault):
+            made.sets.add("some", ["2.png"], verdict="no")
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert os.WIFEXITED(status) or os.WTERMSIG(status) == signal.SIGKILL
+    return os.WIFEXITED(status)
+
+
+def test_keywords_go_into_sidecars_and_into_copies_whose_picture_is_as_it_was(tmp_path: Path) -> None:
+    def keywords(packet: bytes) -> list[str | None]:
+        tree = ET.fromstring(packet)  # noqa: S314 (our own)
+        return [one.text for one in tree.iter("{http://www.w3.org/1999/02/22-rdf-syntax-ns#}li")]
+
+    assert keywords(xmp(["a & b", "<c>"])) == ["a & b", "<c>"]
+    exif = Image.Exif()
+    exif[271] = "Kodak"
+    Image.linear_gradient("L").save(tmp_path / "a.jpg", exif=exif)
+    original = (tmp_path / "a.jpg").read_bytes()
+    marked = with_keywords(original, ["object 1923.4"])
+    assert marked is not None
+    with Image.open(io.BytesIO(marked)) as copy, Image.open(tmp_path / "a.jpg") as photo:
+        assert keywords(copy.info["xmp"]) == ["object 1923.4"]
+        assert copy.getexif()[271] == "Kodak"
+        assert copy.tobytes() == photo.tobytes()
+    assert with_keywords(marked, ["again"]) is None  # it has XMP of its own
+    assert with_keywords(b"\x89PNG", ["a"]) is None
+
+
+def test_the_command_keeps_shows_judges_and_exports(index: Index, photos: Path, tmp_path: Path) -> None:
+    path = tmp_path / "i.manifind"
+    shutil.copytree(index.path, path)
+    assert "no set yet" in run("sets", path).stderr
+    kept = run("search", path, "first-0.png", "--box", "20,30,148,158", "--no-verify", "--keep", "=roof")
+    assert kept.exit_code == 0
+    assert "as =roof" in kept.stderr
+    (one,) = json.loads(run("sets", path, "--json").stdout)["sets"]
+    assert one["name"] == "=roof"
+    assert {"first-0.png", "first-1.png", "first-2.png", "first-3.png"} <= {photo["key"] for photo in one["photos"]}
+    assert (
+        run("sets", path, "=roof", "--no", "first-1.png", "--unsure", "second-0.png", "--take", "first-2.png").exit_code
+        == 0
+    )
+    rows = {row["key"]: row for row in csv.DictReader(io.StringIO(run("sets", path, "=roof", "--csv").stdout))}
+    assert (rows["first-1.png"]["verdict"], rows["second-0.png"]["verdict"]) == ("no", "unsure")
+    assert rows["first-0.png"]["set"] == "'=roof"  # no formula
+    assert "first-2.png" not in rows
+    assert "nothing new" in run("sets", path, "=roof", "--news").stderr
+    run("sets", path, "=roof", "--zip", tmp_path / "found.zip", "--xmp", tmp_path / "sidecars")
+    with zipfile.ZipFile(tmp_path / "found.zip") as archive:
+        assert archive.read("first-0.png") == (photos / "first-0.png").read_bytes()
+        assert "first-1.png" not in archive.namelist()
+        assert archive.read("set.csv").decode().replace("\r\n", "\n") == set_csv(
+            Index.open(path).sets["=roof"]
+        ).replace("\r\n", "\n")
+    assert (tmp_path / "sidecars" / "first-0.png.xmp").read_bytes() == xmp(["=roof"])
+    assert "left as it is" in run("sets", path, "=roof", "--xmp", tmp_path / "sidecars").stderr
+    assert run("sets", path, "=roof", "--delete").exit_code == 0
+    assert run("sets", path, "=roof").exit_code == 2
+    assert run("sets", path, "--csv").exit_code == 2

@@ -1,0 +1,120 @@
+"""Sets of found photos in the service, and on its page in a real browser."""
+
+import csv
+import io
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from manifind.index import Index
+from manifind.serve import Settings
+from tests.index.small import save_photo, small_describer
+from tests.serve.running import running
+from tests.serve.test_page import browser, kept, leave, opened, pytestmark, shown
+
+__all__ = ["browser", "pytestmark"]
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Index:
+    for seed in range(12):
+        save_photo(tmp_path / "photos" / f"{seed:02d}.png", seed)
+    return Index.create(
+        tmp_path / "i.manifind", tmp_path / "photos", describer=small_describer(), k=15, query_k=12, alpha=0.9
+    )
+
+
+@pytest.fixture
+def address(made: Index) -> Iterator[str]:
+    with running(made, Settings(reload_seconds=0.2)) as address:
+        yield address
+
+
+@pytest.fixture
+def page(browser: Browser, address: str) -> Iterator[Page]:
+    page = opened(browser, address)
+    yield page
+    leave(page, address)
+
+
+def ticked(page: Page) -> list[str]:
+    cards = page.locator(".card", has=page.locator(".tick:checked"))
+    return [str(key) for key in cards.evaluate_all("cards => cards.map((one) => one.dataset.key)")]
+
+
+def test_results_are_ticked_named_kept_judged_and_exported(
+    page: Page, made: Index, tmp_path: Path, repository: Path
+) -> None:
+    page.goto("/?q=k:01.png")
+    keys = shown(page)
+    boxes = page.locator(".tick")
+    boxes.nth(1).check()
+    boxes.nth(4).click(modifiers=["Shift"])
+    assert ticked(page) == keys[1:5]
+    page.get_by_role("button", name="Tick none").click()
+    page.get_by_role("button", name="above the line").click()
+    likely = ticked(page)
+    assert likely == keys[: len(likely)]
+    page.get_by_label("Name of the set").fill("object 1923.4")
+    kept(page, "ticked", repository)
+    page.get_by_role("button", name="Keep as a set").click()
+    page.locator(".kept a").click()
+    expect(page.get_by_role("heading", name="object 1923.4")).to_be_visible()
+    cards = page.locator(".sets > .gallery .card")
+    expect(cards).to_have_count(len(likely))
+    expect(page.locator(".news")).to_contain_text("Nothing new")
+    cards.nth(0).get_by_role("button", name="No", exact=True).click()
+    expect(page.locator(".verdict-no")).to_have_count(1)
+    cards.nth(1).get_by_role("button", name="Take").click()
+    expect(cards).to_have_count(len(likely) - 1)
+    kept(page, "set", repository)
+    assert {photo.key: photo.verdict for photo in made.sets["object 1923.4"].members} == {
+        key: "no" if key == likely[0] else "yes" for key in likely if key != likely[1]
+    }
+    for kind, name in (("CSV", "set.csv"), ("Keywords", "sidecars.zip"), ("Photos", "set.zip")):
+        with page.expect_download() as download:
+            page.get_by_role("link", name=kind).click()
+        download.value.save_as(tmp_path / name)
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "set.csv").read_text())))
+    assert [row["verdict"] for row in rows].count("no") == 1
+    with zipfile.ZipFile(tmp_path / "sidecars.zip") as sidecars:
+        assert sorted(sidecars.namelist()) == sorted(f"{key}.xmp" for key in likely[2:])
+    with zipfile.ZipFile(tmp_path / "set.zip") as photos:
+        assert len(photos.namelist()) == 1 + len(likely) - 2
+    page.get_by_role("button", name="Delete the set").click()
+    page.get_by_role("button", name="Really delete it").click()
+    expect(page.get_by_text("No set yet")).to_be_visible()
+    assert made.sets.names() == []
+
+
+def test_a_kept_search_shows_what_is_new_after_a_re_index(page: Page, made: Index) -> None:
+    made.sets.keep_search("left half", [("01.png", None)])
+    save_photo(made.root / "new.png", 51)
+    made.sync()
+    page.goto("/?tab=sets&set=left half")
+    expect(page.get_by_role("heading", name="1 new photo since it was kept")).to_be_visible()
+    page.get_by_role("button", name="Yes: new.png").click()
+    expect(page.get_by_role("heading", name="Nothing new")).to_be_visible()
+    expect(page.locator(".sets > .gallery .card")).to_have_count(1)
+
+
+def test_the_service_refuses_what_no_set_can_hold(address: str, made: Index) -> None:
+    with httpx.Client(base_url=address) as client:
+        assert client.get("/api/set", params={"name": "none"}).status_code == 404
+        assert client.post("/api/set", json={"name": "a", "add": [{"key": "none.png"}]}).status_code == 422
+        assert client.post("/api/set", json={"name": "", "add": [{"key": "01.png"}]}).status_code == 422
+        assert (
+            client.post("/api/set", json={"name": "a", "search": {"views": [{"upload": "0" * 32}]}}).status_code == 422
+        )
+        assert client.post("/api/set", json={"name": "a", "delete": True}).status_code == 404
+        elsewhere = {"Origin": "http://elsewhere.example"}
+        assert client.post("/api/set", json={"name": "a", "add": []}, headers=elsewhere).status_code == 403
+    assert made.sets.names() == []
+    with running(made, Settings(keep_sets=False)) as closed:
+        refused = httpx.post(f"{closed}/api/set", json={"name": "a", "add": [{"key": "01.png"}]})
+        assert refused.status_code == 403
+        assert httpx.get(f"{closed}/api/sets").json() == {"sets": [], "writable": False}
