@@ -212,7 +212,7 @@ def test_photos_that_a_protocol_leaves_out_are_left_out_of_the_index(index: Inde
     box = (20.0, 30.0, 148.0, 158.0)
     seen = view(index.describer, read_photo(photos / "first-0.png").pixels, box)
     expected = alone.search(seen.vectors)
-    (found,) = IndexSearch().fit(index, names).search_many([(photos / "first-0.png", box)])
+    (found,) = IndexSearch().fit(index, names).search_many([(photos / "first-0.png", seen.vectors)])
     np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-4, atol=1e-7)
     assert [names[i] for i in found.images] == [keys[i] for i in expected.images]
     assert found.likely is not None

@@ -76,9 +76,11 @@ class Data:
     def search(self, estimator: Any, numbers: Sequence[int] | None = None) -> list[Ranking]:
         """Let a fitted estimator rank the images for all queries, or for some by number, in one batch."""
         places = range(len(self.protocol.queries)) if numbers is None else numbers
-        if isinstance(estimator, HammingQueryExpansion | IndexSearch):
-            files, queries = self.query_photos or (), self.protocol.queries
+        files, queries = self.query_photos or (), self.protocol.queries
+        if isinstance(estimator, HammingQueryExpansion):
             return list(estimator.search_many([(files[i], queries[i].box) for i in places]))
+        if isinstance(estimator, IndexSearch):
+            return list(estimator.search_many([(files[i], self._query_regions[i]) for i in places]))
         wholes = self.queries.whole.vectors if self.whole and self.queries.whole is not None else None
         found: list[Ranking] = estimator.search_many(
             [self._query_regions[i] for i in places],

@@ -10,10 +10,10 @@ import numpy.typing as npt
 
 from manifind.describe import content_hash
 from manifind.evaluate.protocol import name_finder
-from manifind.index import Answer, Generation, Index, QueryRegions, rank, view
+from manifind.index import Answer, Generation, Index, QueryRegions, View, rank
 from manifind.index.catalogue import Catalogue
 from manifind.ranking import Ranking
-from manifind.types import Box
+from manifind.types import FloatArray
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class AnsweredRanking(Ranking):
 
 
 class IndexSearch:
-    """Search an index as `Index.search` does, describing each query anew.
+    """Search an index as `Index.search` does, for queries that are described already.
 
     A query's photo that a protocol keeps out of the collection is kept out of the index as well.
 
@@ -42,18 +42,17 @@ class IndexSearch:
 
         Photos of the index that are none of these images are left out of it, as if it had been made without them.
         """
-        self._index = index
         find = name_finder(names)
         places = np.array([-1 if (place := find(one.key)) is None else place for one in index.catalogue.images])
         self._places = places[places >= 0].astype(np.int32)
         self._state = index.state if (places >= 0).all() else _without(index, places < 0)
         return self
 
-    def search_many(self, queries: Sequence[tuple[Path, Box | None]]) -> list[AnsweredRanking]:
-        """Rank the images for each photo and box."""
+    def search_many(self, queries: Sequence[tuple[Path, FloatArray]]) -> list[AnsweredRanking]:
+        """Rank the images for each query: the photo that it was cut out of, and its descriptors."""
         found = []
-        for photo, box in queries:
-            seen = view(self._index.describer, self._index.pixels(photo), box)
+        for photo, vectors in queries:
+            seen = View(vectors, np.zeros((len(vectors), 4), np.float32))  # nobody asks where the query's regions are
             (search,) = rank(self._state, [QueryRegions.of([seen])], None, self.method)
             itself = self._state.catalogue.of_content(content_hash(photo))
             answer = Answer(search, own=() if itself is None else [itself.number])

@@ -167,8 +167,8 @@ def size_cells(sizes: BySize) -> Cells:
 
 
 def with_describing(run: Run) -> float:
-    """Return the seconds of one query alone, from its pixels on; photos and an index are searched by pixels anyway."""
-    by_pixels = run.choice.method.wants in ("photos", "index")
+    """Return the seconds of one query alone, from its pixels on; a method on photos describes it itself."""
+    by_pixels = run.choice.method.wants == "photos"
     return run.costs["single_seconds"] + (0.0 if by_pixels else run.data.describing_seconds or 0.0)
 
 
