@@ -22,7 +22,7 @@ from manifind.types import Box
 
 INSTANCES = 8
 """How many instances of an object are looked for in a photo."""
-CENTRAL, INNER = 4, 0.8
+CENTRAL, INNER = 4, 0.7
 """How many matching points must lie in the inner part of a box, and how much of its width and height that is: at the
 edge of a box there is more of what is behind the object than of the object."""
 SPREAD = 0.065
