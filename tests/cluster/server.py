@@ -13,6 +13,8 @@ import pytest
 
 PROGRAM = Path(sys.executable).with_name("milvus-server")
 SECONDS = 90
+ETCD, MANAGEMENT = 2380, 9091
+"""Ports that this server takes whatever it is told."""
 
 
 class MilvusServer:
@@ -23,11 +25,14 @@ class MilvusServer:
             pytest.skip("the package milvus, which has a server, is not installed (Linux on x86_64 alone has it)")
         if shutil.disk_usage(folder).free < 2**30:
             pytest.skip("there is less than 1 GiB of disk for a server of Milvus")
-        self.folder, self.port = folder, _free_port()
+        if _taken(ETCD) or _taken(MANAGEMENT):
+            pytest.skip("another Milvus or etcd runs on this machine, which has room for one")
+        self.folder, self.port = folder, 0
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it, and wait until it answers."""
+        """Start it on a port that is free now, and wait until it answers."""
+        self.port = _free_port()
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603
                 [PROGRAM, "--data", self.folder / "data", "--proxy-port", str(self.port)],
@@ -54,6 +59,12 @@ class MilvusServer:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
             self._process = None
+
+
+def _taken(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def _free_port() -> int:

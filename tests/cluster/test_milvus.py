@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from manifind.cluster.collection import StoredCollection
 from manifind.cluster.publishing import publish
 from manifind.cluster.store import Address, Row, Unavailable, store_at
 from manifind.describe import Describer
@@ -29,16 +30,15 @@ def search_for_ever(index: Index, photo: Path) -> None:
         index.search(photo, (0, 0, 32, 48), top=SHORTLIST)
 
 
+def address(server: MilvusServer, seconds: int = 60) -> str:
+    return f"milvus://127.0.0.1:{server.port}/demo?timeout={seconds}&shortlist={SHORTLIST}"
+
+
 def test_a_server_killed_while_written_to_and_while_searched_loses_nothing_acknowledged(
-    server: MilvusServer,
-    index: Index,
-    photos: Path,
-    describer: Describer,
-    monkeypatch: pytest.MonkeyPatch,
+    server: MilvusServer, index: Index, photos: Path, describer: Describer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("manifind.cluster.publishing.BLOCK_BYTES", 9_000)
-    address = f"milvus://127.0.0.1:{server.port}/demo?timeout=20&shortlist={SHORTLIST}"
-    store = store_at(Address.of(address))
+    store = store_at(Address.of(address(server, 3)))
     acknowledged: list[Row] = []
     put = store.put
 
@@ -53,29 +53,27 @@ def test_a_server_killed_while_written_to_and_while_searched_loses_nothing_ackno
         publish(index, store, grace=0)
     store.close()
     with pytest.raises(Unavailable, match="Milvus runs there"):
-        Index.open(address.replace("timeout=20", "timeout=2"), describer=describer)
+        Index.open(address(server, 2), describer=describer)
 
     server.start()
-    store = store_at(Address.of(address))
+    store = store_at(Address.of(address(server)))
     with pytest.raises(InvalidInput, match="has no collection"):
-        Index.open(address, describer=describer)
+        Index.open(address(server), describer=describer)
     kept = store.fetch(np.array([row.number for row in acknowledged], np.int64))
     assert kept == [row.packed for row in acknowledged], "what was acknowledged is there"
     sent = publish(index, store, grace=0)
     assert sent.found >= len(acknowledged)
     assert sent.added == len(index)
 
-    far = Index.open(address, describer=describer)
-    right = [hit.key for hit in far.search(photos / "003.png", (0, 0, 32, 48), top=SHORTLIST)]
-    keys, _ = truncated(index, far.state, describer.describe(far.pixels(photos / "003.png")[:48, :32]).vectors, 15)  # type: ignore[arg-type]
-    assert right == keys
-
-    again = Index.open(address.replace("timeout=20", "timeout=3"), describer=describer)
+    far = Index.open(address(server, 3), describer=describer)
+    right = far.search(photos / "003.png", (0, 0, 32, 48), top=SHORTLIST)
+    assert isinstance(far.state, StoredCollection)
+    assert [hit.key for hit in right] == truncated(index, far.state, right.search.query.vectors, SHORTLIST)[0]
     threading.Timer(0.3, server.kill).start()
     with pytest.raises(Unavailable, match="Milvus runs there"):
-        search_for_ever(again, photos / "003.png")
+        search_for_ever(far, photos / "003.png")
+
     server.start()
-    assert [
-        hit.key
-        for hit in Index.open(address, describer=describer).search(photos / "003.png", (0, 0, 32, 48), top=SHORTLIST)
-    ] == right
+    far = Index.open(address(server), describer=describer)
+    again = far.search(photos / "003.png", (0, 0, 32, 48), top=SHORTLIST)
+    assert [hit.key for hit in again] == [hit.key for hit in right]

@@ -28,10 +28,6 @@ PHOTOS = 32
 """Photos that a task describes."""
 SHARE = 0.25
 """The part of a worker's memory that the rows of a task may take; comparing them takes as much again, and lists."""
-FINEST = 7
-"""The order of the plane where memory would allow a coarser one: more tasks share the work out more evenly."""
-SMALL = 20_000
-"""Rows up to which the coarsest plane does."""
 
 
 def workers(client: Any, *, seconds: float = 20) -> "DaskWorkers":
@@ -183,7 +179,6 @@ class DaskRows:
         if isinstance(self._vectors, np.memmap):
             self._vectors.flush()
         q = planes.order_for(n, 4 * d, self._by.memory())
-        q = max(q, FINEST) if n > SMALL else q
         folder = self._file.parent / f"tiles-{self._digest()}-{k}-{q}"
         disk.make_own_folder(folder)
         starts, lines = planes.blocks(n, q).tolist(), planes.lines(q)
