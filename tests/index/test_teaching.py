@@ -24,7 +24,7 @@ FOUND = np.zeros((1, 2), np.intp)
 """The first regions of two photos match."""
 
 
-def collection(nuisance: float, *, things: int = 60, d: int = 16, seed: int = 0) -> tuple[np.ndarray, list[PhotoPair]]:
+def collection(nuisance: float, *, things: int = 200, d: int = 16, seed: int = 0) -> tuple[np.ndarray, list[PhotoPair]]:
     """Two photos of one region of each thing: what it is in half of the dimensions, and what varies in the others."""
     rng = np.random.default_rng(seed)
     what = np.repeat(rng.standard_normal((things, d // 2)), 2, axis=0)
@@ -44,9 +44,9 @@ def test_what_varies_between_views_is_unlearnt_and_things_kept_apart_are_found_a
 
 
 def test_pairs_that_have_nothing_in_common_do_not_help() -> None:
-    vectors = unit_rows(np.random.default_rng(1).standard_normal((120, 16)))
-    pairs = [PhotoPair(2 * i, 2 * i + 1, FOUND) for i in range(60)]
-    learnt = taught(vectors, np.arange(121), pairs)
+    vectors = unit_rows(np.random.default_rng(1).standard_normal((400, 16)))
+    pairs = [PhotoPair(2 * i, 2 * i + 1, FOUND) for i in range(200)]
+    learnt = taught(vectors, np.arange(401), pairs)
     assert abs(learnt.after - learnt.before) < 3 * learnt.error + 0.02
 
 
@@ -182,6 +182,7 @@ def test_the_command_finds_the_pairs_by_geometry_and_says_what_they_taught(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(teaching, "FEWEST", 2)
+    monkeypatch.setattr(teaching, "LESSONS", 2)
     (tmp_path / "photos").mkdir()
     # The left and the right of photographs, each seen twice, a little aside.
     for name in ("astronaut.png", "coffee.png", "motorcycle_left.png", "motorcycle_right.png", "hubble_deep_field.jpg"):

@@ -15,7 +15,7 @@ from manifind.index.catalogue import Catalogue
 from manifind.index.generation import Generation
 from manifind.index.learning import SAMPLE, spread
 from manifind.index.manifest import LEARNT, WhiteningOrigin
-from manifind.index.pairs import likely_pairs, verified_pairs
+from manifind.index.pairs import PhotoPair, likely_pairs, verified_pairs
 from manifind.index.recipe import Recipe
 from manifind.index.teaching import Taught, taught
 from manifind.index.verify import kind_of, photo_features
@@ -42,10 +42,18 @@ def teach(writer: store.Writer, recipe: Recipe, now: Generation, report: StagePr
     """
     if recipe.means is not None:
         raise InvalidInput("the index keeps means of regions, which match no region; make it without means to learn.")
+    learnt = taught(now.manifold.vectors_, now.manifold.layout_.starts, pairs_of(now, report))
+    if learnt.helps:
+        _write(writer, recipe, now, learnt, report)
+    return learnt
+
+
+def pairs_of(now: Generation, report: StageProgress) -> list[PhotoPair]:
+    """Return the pairs of photos of an index that geometry joins, with the regions that match."""
     now.check_ids()
-    layout, starts = now.manifold.layout_, now.manifold.layout_.starts
+    layout = now.manifold.layout_
     image_of = np.repeat(np.arange(len(layout.images)), layout.counts)
-    pairs = list(
+    return list(
         verified_pairs(
             likely_pairs(now.manifold.S_, image_of),
             lru_cache(AT_HAND)(lambda image: _features(now, image)),
@@ -53,10 +61,6 @@ def teach(writer: store.Writer, recipe: Recipe, now: Generation, report: StagePr
             lambda done, total: report("pairs", done, total),
         )
     )
-    learnt = taught(now.manifold.vectors_, starts, pairs)
-    if learnt.helps:
-        _write(writer, recipe, now, learnt, report)
-    return learnt
 
 
 def composed(before: Whitening | None, project: FloatArray, pooling: str) -> Whitening:

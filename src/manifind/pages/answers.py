@@ -103,9 +103,9 @@ def table_rows(results: Iterable[Mapping[str, Any]]) -> Iterator[list[Any]]:
         share = one["regions"][0]["share"] if one["regions"] else ""
         flags = ["" if one[name] is None else "yes" if one[name] else "no" for name in ("likely", "verified")]
         inliers = "" if one["inliers"] is None else one["inliers"]
-        outline = " ".join(f"{x:g},{y:g}" for x, y in one["outline"] or ())
+        outline = " ".join(f"{x + 0.0:g},{y + 0.0:g}" for x, y in one["outline"] or ())  # never -0
         also = cell("; ".join(one["also_at"]))
-        yield [one["rank"], cell(one["key"]), one["score"], *box, share, *flags, inliers, cell(outline), also]
+        yield [one["rank"], cell(one["key"]), one["score"], *box, share, *flags, inliers, outline, also]
 
 
 def as_csv(results: Iterable[Mapping[str, Any]]) -> str:
