@@ -1,10 +1,13 @@
 """What zooms, whitening and the graph's parameters find, on parts of a folder of photos in groups.
 
     python benchmarks/descriptions.py --photos holidays/ --sizes 70 200 600 1156
+    python benchmarks/descriptions.py --photos oxbuild_images/ --oxford --sizes 70 200 600
 
 A photo's group is what its name begins with (four characters, as in INRIA Holidays); the first photo of a group is the
 query, its others are what is to be found, and its own photo is passed over. Parts of a size are drawn by chance,
-group by group. The raw vectors are kept in ``--keep`` between runs. Prints mAP (trapezoids) in per cent.
+group by group; ``--oxford`` takes the groups of Oxford5k's ground truth (the
+good photos of a landmark, which are many) and draws a 25th of the part's size from each, and photos of no landmark for
+the rest. The raw vectors are kept in ``--keep`` between runs. Prints mAP (trapezoids) in per cent.
 """
 
 import argparse
@@ -18,37 +21,39 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+import oxford5k_data
 from manifind import Manifold
 from manifind.baselines import NearestImages, RegionMatch
 from manifind.describe import (
     ZOOMS,
     Found,
     Moments,
-    Unreadable,
+    describe_ahead,
     list_photos,
     load_describer,
-    read_ahead,
     shipped_moments,
     whitening_of,
 )
+from manifind.describe.backbone import DEFAULT
 from manifind.describe.moments import DIMENSION
 from manifind.evaluate.measures import average_precision
 
 Rows = npt.NDArray[np.float16]
 
 
-def raw_vectors(folder: Path, keep: Path | None) -> tuple[Rows, npt.NDArray[np.int64], list[str]]:
+def raw_vectors(folder: Path, keep: Path | None, backbone: str) -> tuple[Rows, npt.NDArray[np.int64], list[str]]:
     """Return the vectors of all photos before whitening, how many each has, and the names."""
     if keep is not None and keep.is_file():
         with np.load(keep, allow_pickle=False) as kept:
             return kept["vectors"], kept["counts"], kept["names"].tolist()
-    describer = load_describer(whitening=None, zooms=ZOOMS)
+    describer, threads = load_describer(backbone, whitening=None, zooms=ZOOMS).for_threads()
     rows, names = [], []
     found = [one for one in list_photos(folder) if isinstance(one, Found)]
-    with closing(read_ahead(found, long_side=describer.long_side)) as photos:
-        for one, photo in photos:
-            if not isinstance(photo, Unreadable):
-                rows.append(describer.unwhitened(photo.pixels).astype(np.float16))
+    options = {"threads": threads, "long_side": describer.long_side}
+    with closing(describe_ahead(found, describer.unwhitened, **options)) as photos:
+        for one, _, seen in photos:
+            if seen is not None:
+                rows.append(seen.astype(np.float16))
                 names.append(one.key)
     vectors, counts = np.concatenate(rows), np.array([len(one) for one in rows])
     if keep is not None:
@@ -79,13 +84,35 @@ def measured(
     return table
 
 
-def part(groups: list[list[int]], size: int, seed: int) -> list[list[int]]:
-    """Return groups drawn by chance until there are so many photos."""
+def part(groups: list[list[int]], size: int, seed: int, others: list[int]) -> list[list[int]]:
+    """Return groups drawn by chance until there are so many photos; photos of no group are groups of one.
+
+    Where there are such photos, a 25th of the size is drawn from each group, and the rest from them.
+    """
+    chance = random.Random(seed)  # noqa: S311 (no secret)
     drawn: list[list[int]] = []
-    for group in random.Random(seed).sample(groups, len(groups)):  # noqa: S311 (no secret)
+    for group in chance.sample(groups, len(groups)):
         if sum(map(len, drawn)) < size:
-            drawn.append(group)
-    return drawn
+            most = max(3, size // 25) if others else len(group)
+            drawn.append(sorted(chance.sample(group, min(most, len(group)))))
+    return drawn + [[other] for other in chance.sample(others, min(size - sum(map(len, drawn)), len(others)))]
+
+
+def grouped(names: list[str], oxford: bool) -> tuple[list[list[int]], list[int]]:
+    """Return the groups of more than one photo, and the photos of none."""
+    if not oxford:
+        by_name: dict[str, list[int]] = {}
+        for number, name in enumerate(names):
+            by_name.setdefault(Path(name).name[:4], []).append(number)
+        return [group for group in by_name.values() if len(group) > 1], []
+    truth = json.loads((oxford5k_data.FOLDER / "ground_oxford5k.json").read_text())
+    place = {Path(name).stem: number for number, name in enumerate(names)}
+    landmarks: dict[str, set[int]] = {}
+    shown: set[int] = set()
+    for key, query in truth.items():
+        landmarks.setdefault(key.rpartition("_")[0], set()).update(place[name] for name in query["good"])
+        shown.update(place[name] for label in ("good", "ok", "junk") for name in query[label])
+    return [sorted(group) for group in landmarks.values()], [i for i in range(len(names)) if i not in shown]
 
 
 def main() -> None:
@@ -93,37 +120,37 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--photos", type=Path, required=True)
     parser.add_argument("--keep", type=Path, help="an .npz file for the raw vectors")
+    parser.add_argument("--oxford", action="store_true", help="groups by the shared ground truth of Oxford5k")
     parser.add_argument("--sizes", type=int, nargs="+", default=[70, 200, 600])
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--share", type=float, nargs="+", help="of the own moments; by default what an index takes")
+    parser.add_argument("--dimension", type=int, default=DIMENSION, help="what a whitening keeps")
+    parser.add_argument("--backbone", default=DEFAULT)
     parser.add_argument("--k", type=int, nargs="+", default=[50, 100, 200])
     parser.add_argument("--alpha", type=float, nargs="+", default=[0.9, 0.99])
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-    vectors, counts, names = raw_vectors(arguments.photos, arguments.keep)
+    vectors, counts, names = raw_vectors(arguments.photos, arguments.keep, arguments.backbone)
     starts = np.cumsum(counts) - counts
-    prior = shipped_moments(load_describer(whitening=None))
+    prior = shipped_moments(load_describer(arguments.backbone, whitening=None))
     assert prior is not None  # noqa: S101 (it comes along)
-    by_name: dict[str, list[int]] = {}
-    for number, name in enumerate(names):
-        by_name.setdefault(Path(name).name[:4], []).append(number)
-    groups = [group for group in by_name.values() if len(group) > 1]
+    groups, others = grouped(names, arguments.oxford)
     lines = []
     for size in arguments.sizes:
         tables: dict[str, list[dict[str, float]]] = {}
         for seed in range(arguments.repeats):
-            drawn = part(groups, size, seed)
+            drawn = part(groups, size, seed, others)
             images = [image for group in drawn for image in group]
             rows = np.concatenate([np.arange(starts[i], starts[i] + counts[i]) for i in images])
             image_of = np.repeat(np.arange(len(images), dtype=np.int32), counts[images])
             place = {image: number for number, image in enumerate(images)}
-            here = [[place[image] for image in group] for group in drawn]
+            here = [[place[image] for image in group] for group in drawn if len(group) > 1]
             own = Moments.of(vectors[rows], prior.pooling)
             for share in arguments.share or [None]:
                 # A share s of the own moments is what a prior of n √(1/s − 1) regions leaves them.
                 weight = None if share is None else own.count * (1 / min(share, 1 - 1e-9) - 1) ** 0.5
                 mixed = own.mixed_with(prior) if weight is None else own.mixed_with(prior, weight)
-                whitened = whitening_of(mixed, DIMENSION).apply(vectors[rows].astype(np.float32))
+                whitened = whitening_of(mixed, arguments.dimension).apply(vectors[rows].astype(np.float32))
                 tables.setdefault("auto" if share is None else f"{share:g}", []).append(
                     measured(whitened, image_of, here, arguments)
                 )

@@ -1,9 +1,10 @@
 """Make the moments that come with a network: mean and covariance of the regions of many independent photos.
 
-    python tools/learn_moments.py FOLDER=COUNT …
+    python tools/learn_moments.py NETWORK FOLDER=COUNT …
 
 COUNT photos are taken from each folder, by chance. They are described as an index describes photos unless told
-otherwise, and none of them stays: only src/manifind/describe/networks/mobilenet_v2_moments.npz is written.
+otherwise, and none of them stays: only src/manifind/describe/networks/NETWORK_moments.npz is written, and
+NETWORK_whitening.npz where there is none yet.
 """
 
 import random
@@ -11,9 +12,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing
 
-from manifind.describe import ZOOMS, Found, Moments, Unreadable, list_photos, load_describer, read_ahead
-from manifind.describe.backbone import DEFAULT, NETWORKS
+import numpy as np
+
+from manifind.describe import ZOOMS, Found, Moments, describe_ahead, list_photos, load_describer, whitening_of
+from manifind.describe.backbone import NETWORKS
 from manifind.types import FloatArray
+
+SHIPPED = 512
+"""Dimensions of a whitening that comes along."""
 
 
 def chosen(words: list[str]) -> list[Found]:
@@ -26,26 +32,31 @@ def chosen(words: list[str]) -> list[Found]:
     return photos
 
 
-def main(words: list[str]) -> None:
+def main(name: str, words: list[str]) -> None:
     """Describe the photos and write their moments."""
-    describer = load_describer(whitening=None, zooms=ZOOMS)
+    describer, threads = load_describer(name, whitening=None, zooms=ZOOMS).for_threads()
     photos = chosen(words)
 
     def blocks() -> Iterator[FloatArray]:
-        with closing(read_ahead(photos, long_side=describer.long_side)) as read:
-            for number, (one, photo) in enumerate(read, 1):
-                if isinstance(photo, Unreadable):
-                    print(f"{one.key}: {photo.reason}")
+        options = {"threads": threads, "long_side": describer.long_side}
+        with closing(describe_ahead(photos, describer.unwhitened, **options)) as read:
+            for number, (one, photo, vectors) in enumerate(read, 1):
+                if vectors is None:
+                    print(f"{one.key}: {photo}")
                 else:
-                    yield describer.unwhitened(photo.pixels)
+                    yield vectors
                 if number % 100 == 0:
                     print(number, len(photos), flush=True)
 
     moments = Moments.of(blocks(), describer.pooled_by)
-    file = NETWORKS / f"{DEFAULT}_moments.npz"
+    file, whitening = NETWORKS / f"{name}_moments.npz", NETWORKS / f"{name}_whitening.npz"
     moments.save(file)
+    if not whitening.exists():
+        learnt = whitening_of(moments, SHIPPED)
+        with whitening.open("wb") as stream:
+            np.savez(stream, mean=learnt.mean, project=learnt.project.astype(np.float16), pooling=learnt.pooling)
     print(f"{file}: {moments.count} regions of {len(photos)} photos, {file.stat().st_size / 1e6:.1f} MB")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(sys.argv[1], sys.argv[2:])

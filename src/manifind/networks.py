@@ -27,6 +27,8 @@ def load_session(path: Path, threads: int) -> Any:
     options.log_severity_level = 3
     # Threads that wait in a loop take the cores from those who read photos meanwhile.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    # Where the processor has no product of 8-bit numbers that cannot overflow, take a slower one: the same everywhere.
+    options.add_session_config_entry("session.x64quantprecision", "1")
     try:
         return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime has a class of its own for each kind, all below Exception

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from sklearn.datasets import load_sample_image
 
 from manifind.describe import Backbone, BackboneSpec, OnnxBackbone, load_backbone
 from manifind.describe.backbone import NETWORKS, network_input
@@ -37,22 +38,29 @@ def cosines(first: npt.NDArray[np.float32], second: npt.NDArray[np.float32]) -> 
     return np.asarray(products / np.linalg.norm(first, axis=0) / np.linalg.norm(second, axis=0))
 
 
-def test_the_shipped_network_gives_the_features_that_torch_gives(
-    backbone: OnnxBackbone, reference: dict[str, npt.NDArray[Any]]
-) -> None:
-    features = backbone.features(reference["photo"])
+def test_the_shipped_network_gives_the_features_that_torch_gives(reference: dict[str, npt.NDArray[Any]]) -> None:
+    features = load_backbone("mobilenet_v2", threads=1).features(reference["photo"])
     assert features.dtype == np.float32
     np.testing.assert_allclose(features, reference["features_half"], atol=1e-4)
     assert cosines(features, reference["features"]).min() > 0.9998
 
 
-def test_the_shipped_network_says_what_it_is(backbone: OnnxBackbone) -> None:
-    spec = backbone.spec
-    assert (spec.name, spec.channels, spec.stride, spec.long_side) == ("mobilenet_v2", 1280, 32, 768)
+def test_the_network_in_whole_numbers_is_near_the_one_it_was_made_from() -> None:
+    """What stands for a photo is a mean over many cells: there the rounding of each is evened out."""
+    photo = np.asarray(load_sample_image("china.jpg"))
+    exact, rounded = (load_backbone(name, threads=1).features(photo) for name in ("mobilenet_v2", "mobilenet_v2_int8"))
+    assert exact.shape == rounded.shape
+    assert cosines(*(each.reshape(1280, -1) for each in (exact, rounded))).mean() > 0.85
+    assert cosines(*(np.cbrt((each**3).mean(axis=(1, 2))) for each in (exact, rounded))) > 0.98
+
+
+@pytest.mark.parametrize("name", ["mobilenet_v2", "mobilenet_v2_int8"])
+def test_the_shipped_networks_say_what_they_are(name: str) -> None:
+    spec = load_backbone(name, threads=1).spec
+    assert (spec.name, spec.channels, spec.stride, spec.long_side) == (name, 1280, 32, 768)
     assert (spec.colour_order, spec.output, len(spec.sha256)) == ("rgb", "features", 64)
     np.testing.assert_allclose(np.array(spec.mean) / 255, [0.485, 0.456, 0.406])
     np.testing.assert_allclose(np.array(spec.std) / 255, [0.229, 0.224, 0.225])
-    assert load_backbone("mobilenet_v2").spec == spec
 
 
 def test_its_licence_and_provenance_are_beside_it() -> None:

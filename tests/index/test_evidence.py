@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from manifind.index import QueryRegions, Search, View, evidence
-from manifind.index.evidence import MOST_BY_CHANCE, PART_OF_THE_BEST, chance_similarity
+from manifind.index.evidence import LEAST_BY_CHANCE, MOST_BY_CHANCE, PART_OF_THE_BEST, chance_similarity
 from manifind.index.generation import MadeOnce
 from manifind.layout import Layout
 from manifind.ranking import Ranking
@@ -39,13 +39,14 @@ def found(
     return Search(now, asked, ranking, method)
 
 
-def test_the_line_is_a_tenth_of_the_mean_of_the_best_five() -> None:
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_the_line_is_half_of_the_best_besides_the_querys_own(count: int) -> None:
     now = collection(shared=8)
-    scores = [1.0, 0.9, 0.8, 0.7, 0.6, 0.2, 0.08, 0.079, 0.01]
-    shown = evidence(found(now, now.manifold.vectors_[:1], list(range(9)), scores))
+    scores = [*(1.0, 0.8, 0.7, 0.6, 0.5, 0.41)[: count + 1], 0.39, 0.2, 0.01]
+    shown = evidence(found(now, now.manifold.vectors_[:1], list(range(len(scores))), scores), own={0})
     assert shown is not None
-    assert shown.score == pytest.approx(PART_OF_THE_BEST * np.mean(scores[:5]))
-    assert shown.likely == 7
+    assert shown.score == pytest.approx(PART_OF_THE_BEST * 0.8)
+    assert shown.likely == count + 1
 
 
 def test_the_querys_own_photo_is_no_evidence() -> None:
@@ -64,12 +65,13 @@ def test_nothing_is_likely_where_nothing_is_alike() -> None:
     assert shown.likely == 0
 
 
-def test_chance_is_measured_between_photos_and_bounded_in_a_collection_of_one_thing() -> None:
-    now = collection()
-    X = now.manifold.vectors_
-    apart = np.repeat(np.arange(200), 3)
-    pairs = (X @ X.T)[apart[:, None] != apart]
-    assert chance_similarity(now) == pytest.approx(np.quantile(pairs, 1 - 1 / 300), abs=0.02)
+def test_chance_is_measured_between_photos_and_bounded() -> None:
+    for d in (20, 38, 64):
+        now = collection(d=d)
+        X = now.manifold.vectors_
+        apart = np.repeat(np.arange(200), 3)
+        measured = np.quantile((X @ X.T)[apart[:, None] != apart], 1 - 1 / 300)
+        assert chance_similarity(now) == pytest.approx(np.clip(measured, LEAST_BY_CHANCE, MOST_BY_CHANCE), abs=0.005)
     assert chance_similarity(collection(images=30, shared=30)) == MOST_BY_CHANCE
 
 

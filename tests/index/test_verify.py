@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from manifind.index import Index
+from manifind.index import verify as verifying
 from manifind.index.kept import Kept, keep
 from manifind.index.verify import Checked, VerifiedAnswer, checked, verified_answer
 from tests.index.conftest import Pixels, scene, texture
@@ -132,3 +133,18 @@ def test_matching_points_lie_where_the_object_was_pasted_in_both_photos(index: I
 def test_photos_of_different_things_have_no_matching_points(index: Index, query: Pixels) -> None:
     points = index.matching_points(query, "more/none-1.png", BOX)
     assert (points.verified, len(points.query), points.map) == (False, 0, None)
+
+
+def test_where_nothing_is_verified_only_what_resembles_the_query_clearly_is_likely(
+    index: Index, query: Pixels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = index.search(query, BOX, top=None, verify=0)
+    evidence = answer.evidence
+    assert evidence is not None
+    assert answer.likely
+    for verified, limit in ((False, "UNVERIFIED"), (None, "UNTEXTURED")):
+        looked = {hit.image: Checked(verified) for hit in answer[:5]}
+        monkeypatch.setattr(verifying, limit, evidence.similarity - 0.01)
+        assert VerifiedAnswer(answer, looked).likely == answer.likely
+        monkeypatch.setattr(verifying, limit, evidence.similarity + 0.01)
+        assert VerifiedAnswer(answer, looked).likely == 0

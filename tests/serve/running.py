@@ -15,8 +15,8 @@ from manifind.serve.run import configured
 
 @contextmanager
 def running(index: Index, settings: Settings | None = None) -> Iterator[str]:
-    """Serve an index while the block runs; gives the address."""
-    settings = settings or Settings()
+    """Serve an index while the block runs; gives the address. Geometry has time, however busy the machine is."""
+    settings = settings or Settings(verify_seconds=20)
     config = configured(create_app(index, settings), settings)
     config.host, config.port, config.timeout_graceful_shutdown = "127.0.0.1", 0, 5
     server = uvicorn.Server(config)

@@ -37,6 +37,15 @@ def test_the_service_verifies_as_the_index_does(client: httpx.Client, index: Ind
     assert told["milliseconds"]["verify"] > 0
 
 
+def test_what_the_index_does_by_itself_the_service_does(client: httpx.Client, index: Index) -> None:
+    told = client.post("/api/search", json={"views": [VIEW], "top": 20}).json()
+    answer = index.search("first-0.png", BOX, top=20).reached()
+    assert [(one["key"], one["verified"]) for one in told["results"]] == [(hit.key, hit.verified) for hit in answer]
+    assert told["verified"] == answer.verified == 6
+    plain = client.post("/api/search", json={"views": [VIEW], "top": 20, "method": "plain"}).json()
+    assert plain["verified"] is None
+
+
 def test_the_address_and_an_upload_verify_too(client: httpx.Client, photos: Any) -> None:
     address = client.get("/api/search", params={"q": "k:first-0.png@20,12,148,140", "verify": 6, "top": 6}).json()
     data = (photos / "first-0.png").read_bytes()
@@ -44,6 +53,17 @@ def test_the_address_and_an_upload_verify_too(client: httpx.Client, photos: Any)
     assert address["verified"] == body["verified"] > 0
     table = client.get("/api/search.csv", params={"q": "k:first-0.png@20,12,148,140", "verify": 6, "top": 6}).text
     assert table.count(",yes,yes,") == address["verified"]
+
+
+def test_verified_photos_teach_the_query_when_they_are_asked_to(client: httpx.Client, index: Index) -> None:
+    told = client.post("/api/search", json={"views": [VIEW], "top": 20, "refine": True}).json()
+    answer = index.search("first-0.png", BOX, top=20, refine="verified").reached()
+    assert [(one["key"], one["refined"]) for one in told["results"]] == [(hit.key, hit.refined) for hit in answer]
+    np.testing.assert_allclose([one["score"] for one in told["results"]], answer.scores, rtol=1e-3)
+    once = client.post("/api/search", json={"views": [VIEW], "top": 20}).json()
+    assert [one["score"] for one in once["results"]] != [one["score"] for one in told["results"]]
+    address = "/api/search?q=k:first-0.png@20,12,148,140&top=20&refine=true"
+    assert client.get(address).json()["results"] == told["results"]
 
 
 def test_descriptors_of_the_clients_own_have_nothing_to_verify(client: httpx.Client, index: Index) -> None:
@@ -67,7 +87,7 @@ def test_an_answer_is_given_without_geometry_rather_than_late(index: Index, monk
         running(index, Settings(verify_seconds=0.3)) as address,
         httpx.Client(base_url=address, timeout=30) as client,
     ):
-        plain = client.post("/api/search", json={"views": [VIEW], "top": 12})
+        plain = client.post("/api/search", json={"views": [VIEW], "top": 12, "verify": 0})
         late = client.post("/api/search", json={"views": [VIEW], "top": 12, "verify": 100})
         assert late.status_code == 200
         assert ranked(late) == ranked(plain)
@@ -98,13 +118,13 @@ def test_nobody_queues_for_geometry_longer_than_it_takes(index: Index, monkeypat
         assert sorted(told, key=str) == [1, None]
 
 
-def test_a_query_whose_file_is_gone_is_answered_unverified(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
-    # The description of a whole photo is in the index, so that its file is not read but for geometry.
+def test_a_whole_photo_is_looked_for_without_its_file(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The index keeps its description and its features.
     monkeypatch.setattr("manifind.serve.pictures.read_photo", _gone)
     with running(index) as address, httpx.Client(base_url=address, timeout=30) as client:
         told = client.post("/api/search", json={"views": [{"key": "first-0.png"}], "verify": 6})
         assert told.status_code == 200
-        assert told.json()["verified"] is None
+        assert told.json()["verified"] > 0
 
 
 def _gone(*_: object, **__: object) -> None:

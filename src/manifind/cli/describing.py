@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 import click
 
 from manifind.describe import POOLINGS, Describer
+from manifind.describe.backbone import DEFAULT
 from manifind.index.describing import described_by
 from manifind.index.parameters import RECIPES
 from manifind.index.recipe import Learning
@@ -30,7 +31,7 @@ class ScalesType(click.ParamType[tuple[float, ...]]):
 
 SCALES = ScalesType()
 OPTIONS = (
-    click.option("--backbone", default="mobilenet_v2", show_default=True, help="The network that describes photos."),
+    click.option("--backbone", default=DEFAULT, show_default=True, help="The network that describes photos."),
     click.option("--pooling", type=click.Choice(list(POOLINGS)), help="How a photo's regions are pooled."),
     click.option("--scales", type=SCALES, help="Parts of its size at which a photo is seen: 1,0.71,0.5, say."),
     click.option("--long-side", type=click.IntRange(min=1), help="Pixels of a photo's longer side as it is seen."),

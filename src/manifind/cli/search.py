@@ -12,6 +12,7 @@ from manifind.cli.parameters import ALSO, BOX, INDEX
 from manifind.cli.terminal import NOTHING_FOUND, err, out, plain_errors, shown_box, write_page
 from manifind.errors import InvalidInput
 from manifind.index import METHODS, Answer, Hit, Index
+from manifind.index.refine import NONE, VERIFIED
 from manifind.pages.answers import answer_data, hit_data
 from manifind.pages.answers import as_csv as as_csv_text
 from manifind.pages.search import BELOW, NEAREST, search_page
@@ -38,6 +39,11 @@ from manifind.pages.text import visible
     help="Check so many of the first photos by geometry, in place of what the index does by itself.",
 )
 @click.option("--no-verify", is_flag=True, help="Check none by geometry.")
+@click.option(
+    "--refine/--no-refine",
+    default=None,
+    help="Let what verified photos show of the object join the query, and answer it once more.",
+)
 @click.option("--keep", metavar="NAME", help="Keep the search and what is likely as a set of this name: manifind sets.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
@@ -54,6 +60,7 @@ def search(
     method: str,
     verify: int | None,
     no_verify: bool,
+    refine: bool | None,
     keep: str | None,
     as_json: bool,
     as_csv: bool,
@@ -70,8 +77,12 @@ def search(
         opened = Index.open(index_path)
         asked: dict[str, Any] = {"verify": 0} if no_verify else {} if verify is None else {"verify": verify}
         if queries is not None:
+            if refine:
+                raise InvalidInput("--refine is for one query; leave it out with --queries.")
             search_batch(opened, queries, as_json=as_json, as_csv=as_csv, html=html, top=top, method=method, **asked)
             return
+        if refine is not None:
+            asked["refine"] = VERIFIED if refine else NONE
         if image is None:
             raise TypeError("there is neither a photo nor a list of them.")
         answer = opened.search(image, box, also=also, top=top, method=method, **asked).reached()

@@ -20,7 +20,7 @@ from manifind.kernels import local_features
 from manifind.types import FloatArray
 
 DIMENSION = 128
-SMALL = 150_000
+SMALL = 200_000
 """Pixels up to which a photo is doubled before points are looked for: it has few that are not small."""
 
 Everything = tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]

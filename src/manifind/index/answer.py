@@ -127,9 +127,10 @@ class Answer(Sequence[Hit]):
         found = self.evidence
         if found is None:
             return None
-        if found.score > 0:
-            return int((self._scores >= found.score).sum())
-        # Nothing resembles the query but the photos that it was taken from.
+        return int((self._scores >= found.score).sum()) if found.score > 0 else self._only_own()
+
+    def _only_own(self) -> int:
+        """Return how many hits are likely where nothing resembles the query but the photos that it was taken from."""
         others = np.flatnonzero(~np.isin(self._images, list(self._own)))
         return int(others[0]) if len(others) else len(self)
 

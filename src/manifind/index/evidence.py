@@ -4,13 +4,15 @@ Diffusion gives every photo a score, so that a ranking has no end of its own. Tw
 trust one (``benchmarks/evidence.py`` prints how well each does):
 
 - **Does anything match?** Two regions of different photos resemble each other to some degree by chance: `chance` is the
-  similarity that one pair in three hundred of this collection exceeds, or `MOST_BY_CHANCE` where that is less, since in
-  a collection of one thing alone most pairs are no chance. Where no region of the query resembles any region of the
-  best photos more than that, nothing matches.
-- **Down to where?** Scores fall steeply behind the photos that show the object. The line is where they fall below a
-  tenth of the mean of the best five.
+  similarity that one pair in three hundred of this collection exceeds. It is not less than `LEAST_BY_CHANCE`, which
+  noise, even colour and photos of other collections stay below, and not more than `MOST_BY_CHANCE`, since in a
+  collection of one thing alone most pairs are no chance. Where no region of the query resembles any region of the best
+  photos more than that, nothing matches.
+- **Down to where?** Scores fall steeply behind the photos that show the object. The line is where they fall below half
+  of the best.
 
-Photos that the query itself was taken from are left out of both: they match themselves.
+Photos that the query itself was taken from are left out of both: they match themselves. Where geometry was asked and
+has verified photos, the line rests on these instead (`manifind.index.verify`).
 """
 
 from collections.abc import Collection
@@ -23,12 +25,13 @@ from manifind.index.generation import Generation, State
 from manifind.index.query import Search
 from manifind.types import FloatArray, IntArray
 
-PART_OF_THE_BEST = 0.1
-BEST = 5
+PART_OF_THE_BEST = 0.5
 LOOKED_AT = 10
 """The best photos among which a region must resemble one of the query's."""
 
 ONE_IN = 300
+LEAST_BY_CHANCE = 0.43
+"""What no query of noise, of even colour or of another collection reached, of 180 on planted scenes."""
 MOST_BY_CHANCE = 0.45
 """What photos of unlike collections reach in one case of twenty or less, described by the network that comes along."""
 
@@ -67,7 +70,7 @@ def evidence(search: Search, own: Collection[int] = ()) -> Evidence | None:
         similarity = max(similarity, float(found.max()))
     if similarity <= chance:
         return Evidence(_leading(images, own), similarity, chance, 0.0)
-    line = PART_OF_THE_BEST * float(scores[others[:BEST]].mean())
+    line = PART_OF_THE_BEST * float(scores[others[0]])
     return Evidence(int((scores >= line).sum()), similarity, chance, line)
 
 
@@ -85,7 +88,7 @@ def chance_similarity(now: State) -> float:
         )
         pairs = similarities[image_of[rows][:, None] != image_of[columns]]
         least_likely = float(np.quantile(pairs, 1 - 1 / ONE_IN)) if len(pairs) else 1.0
-        now.made.chance = min(least_likely, MOST_BY_CHANCE)
+        now.made.chance = min(max(least_likely, LEAST_BY_CHANCE), MOST_BY_CHANCE)
         return now.made.chance
 
 

@@ -97,7 +97,9 @@ def explained(search: Search, image: int) -> Chain:
     likeness = query.vectors @ X[start].astype(np.float32)
     nearest = int(likeness.argmax())
     seeded = seed.values[np.searchsorted(seed.regions, start)] / seed.values.max()
-    from_query = Place(None, box_of(query.boxes[nearest]), int(query.view_of[nearest]))
+    view = int(query.view_of[nearest])
+    # A chain may begin at a verified photo that joined the query.
+    from_query = Place(None, box_of(query.boxes[nearest]), view) if view >= 0 else _place(now, int(query.rows[nearest]))
     places = [_place(now, int(region)) for region in path.regions]
     links = [Link(from_query, places[0], float(likeness[nearest]), float(seeded))]
     for i, (a, b) in enumerate(pairwise(path.regions)):

@@ -20,7 +20,7 @@ from manifind.describe import (
     load_describer,
     read_photo,
 )
-from manifind.describe.backbone import whole_path
+from manifind.describe.backbone import DEFAULT, whole_path
 from manifind.errors import InvalidInput, MissingExtra
 from manifind.index.answer import Answer, Hit
 from manifind.index.batch import Asked, Outcome, batch
@@ -47,13 +47,15 @@ from manifind.index.parameters import RECIPES, given_parameters
 from manifind.index.points import MatchingPoints
 from manifind.index.query import METHODS, QueryRegions, rank, view, whole_box
 from manifind.index.recipe import Recipe
+from manifind.index.refine import NONE as NONE_JOINS
+from manifind.index.refine import REFINEMENTS, refined_answer
 from manifind.index.repair import repair
 from manifind.index.repeats import Repeats, repeats
 from manifind.index.sets import FoundSets
 from manifind.index.teach import teach
 from manifind.index.teaching import Taught
 from manifind.index.unfinished import check_finished
-from manifind.index.verify import FIRST, photo_features, query_features, verified_answer
+from manifind.index.verify import FIRST, kind_of, photo_features, query_features, verified_answer
 from manifind.index.wanted import Wanted, all_of, everything, more, several, without
 from manifind.index.workers import workers
 from manifind.kernels import CPU
@@ -139,6 +141,8 @@ class Index:
     @property
     def sets(self) -> FoundSets:
         """The sets of photos that were found and named, kept in the index's folder."""
+        if not isinstance(self._now, Generation):
+            raise refused(self.where, "given sets")
         return FoundSets(self)
 
     @classmethod
@@ -214,7 +218,7 @@ class Index:
         Manifold(**given).check_params()
         store.check_target(target, KIND)
         wanted = all_of(root)
-        source = "mobilenet_v2" if backbone is None else str(backbone)
+        source = DEFAULT if backbone is None else str(backbone)
         if describer is None:
             made, origin, learning = described_by(source, **described, long_side=long_side)
         else:
@@ -281,6 +285,7 @@ class Index:
         top: int | None = 20,
         method: str = "regional",
         verify: int | None = None,
+        refine: str = NONE_JOINS,
     ) -> Answer:
         """Find the photos that contain what is in the box.
 
@@ -302,13 +307,13 @@ class Index:
             How many of the first photos to check by geometry: those that show this very object come first, with their
             outline. By default 50 by regional diffusion where the index keeps local features, and none elsewhere.
             Without features kept, the photos' files are read, which takes a tenth of a second each.
+        refine : {"verified", "none"}
+            Verified lets what verified photos show of the object join the query, which is then answered once more.
         """
         choice(method, METHODS, "method")
+        choice(refine, REFINEMENTS, "refine")
         now = self._now
-        if verify is None:
-            kept = isinstance(now, Generation) and now.local is not None
-            verify = FIRST if kept and method == "regional" else 0
-        whole_number(verify, "verify", least=0)
+        verify = self._looked_at(now, method, verify)
         describer = self._describer_of(now)
         asked, apart = (
             [(self.pixels(photo), part) for photo, part in given] for given in ([(image, box), *also], not_this)
@@ -323,7 +328,17 @@ class Index:
             return answer
         boxes = [None if part is None else whole_box(part, *pixels.shape[1::-1]) for pixels, part in asked]
         parts = [(pixels, part) for (pixels, _), part in zip(asked, boxes, strict=True)]
-        return verified_answer(answer, parts, first=verify, top=top)
+        if refine == NONE_JOINS:
+            return verified_answer(answer, parts, first=verify, top=top)
+        kind = kind_of(search.generation)
+        sought = [(query_features(pixels, part, kind=kind), part) for pixels, part in parts]
+        return refined_answer(verified_answer(answer, sought, first=verify), sought, first=verify, top=top)
+
+    def _looked_at(self, now: State, method: str, verify: int | None) -> int:
+        """Return how many of the first photos geometry looks at."""
+        if verify is None:
+            return FIRST if now.local is not None and method == "regional" else 0
+        return whole_number(verify, "verify", least=0)
 
     def search_many(
         self,
@@ -331,7 +346,7 @@ class Index:
         *,
         top: int | None = 20,
         method: str = "regional",
-        verify: int = 0,
+        verify: int | None = None,
         progress: StageProgress | None = None,
     ) -> list[Outcome]:
         """Answer many queries with one pass over the graph; a photo that cannot be read costs its own query alone.
@@ -346,8 +361,8 @@ class Index:
             Called with the stage ("queries", "geometry"), how much of it is done, and how much there is.
         """
         choice(method, METHODS, "method")
-        whole_number(verify, "verify", least=0)
-        return batch(self, queries, top=top, method=method, verify=verify, progress=progress)
+        first = self._looked_at(self._now, method, verify)
+        return batch(self, queries, top=top, method=method, verify=first, progress=progress)
 
     def explain(self, hit: Hit) -> Chain:
         """Return the chain of photos that led from the query to this one.
@@ -595,8 +610,9 @@ class Index:
             raise refused(self.where, "changed")
         with store.writing(self.path, KIND, FILES) as writer:
             self.reload()
-            recipe = Recipe.of(self._here.manifest, self.describer, device=self.device)
-            learnt = teach(writer, recipe, self._here, progress or (lambda *_: None))
+            now = self._here
+            recipe = Recipe.of(now.manifest, self.describer, device=self.device)
+            learnt = teach(writer, recipe, now, progress or (lambda *_: None))
         self.reload()
         return learnt
 

@@ -6,7 +6,7 @@ generation.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -55,7 +55,7 @@ class QueryRegions:
     boxes: FloatArray
     """(m, 4)"""
     view_of: npt.NDArray[np.int32]
-    """(m,): which view each region is of."""
+    """(m,): which view each region is of; -1 for what verified photos taught."""
     rows: IntArray
     """(m,): which region of the collection each is, -1 if none."""
     against: FloatArray | None = None
@@ -72,6 +72,17 @@ class QueryRegions:
             np.repeat(np.arange(len(views), dtype=np.int32), [len(one.vectors) for one in views]),
             np.concatenate([np.full(len(v.vectors), -1, np.int32) if v.rows is None else v.rows for v in views]),
             np.concatenate([one.vectors for one in against]) if against else None,
+        )
+
+    def taught(self, lesson: View) -> Self:
+        """Return the query with regions of the collection that are known to show what it looks for."""
+        assert lesson.rows is not None  # noqa: S101 (they are of the collection)
+        return replace(
+            self,
+            vectors=np.concatenate([self.vectors, lesson.vectors]),
+            boxes=np.concatenate([self.boxes, lesson.boxes]),
+            view_of=np.concatenate([self.view_of, np.full(len(lesson.vectors), -1, np.int32)]),
+            rows=np.concatenate([self.rows, lesson.rows]),
         )
 
 

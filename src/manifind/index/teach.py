@@ -18,7 +18,7 @@ from manifind.index.manifest import LEARNT, WhiteningOrigin
 from manifind.index.pairs import likely_pairs, verified_pairs
 from manifind.index.recipe import Recipe
 from manifind.index.teaching import Taught, taught
-from manifind.index.verify import photo_features
+from manifind.index.verify import kind_of, photo_features
 from manifind.storage import disk, store
 from manifind.types import FloatArray, StageProgress
 
@@ -67,15 +67,15 @@ def composed(before: Whitening | None, project: FloatArray, pooling: str) -> Whi
 
 
 def _features(now: Generation, image: int) -> Features | None:
-    """Return the local features of a photo: those that the index keeps, else from its file, where that can be read."""
-    record = now.catalogue[image]
+    """Return the features that the index keeps of a photo, or those of its file; None where it cannot be read."""
+    record, kind = now.catalogue[image], kind_of(now)
     if now.local is not None:
         return now.local.of_photo(image, record.width, record.height).features()
     try:
-        read = read_photo(key_to_path(now.manifest.root, record.key), long_side=KINDS["sift"].long_side)
+        read = read_photo(key_to_path(now.manifest.root, record.key), long_side=KINDS[kind].long_side)
     except Unreadable:
         return None
-    return photo_features(read.pixels).resized(read.width, read.height)
+    return photo_features(read.pixels, kind=kind).resized(read.width, read.height)
 
 
 def _write(writer: store.Writer, recipe: Recipe, now: Generation, learnt: Taught, report: StageProgress) -> None:
@@ -98,9 +98,9 @@ def _write(writer: store.Writer, recipe: Recipe, now: Generation, learnt: Taught
         )
         layout = now.manifold.layout_
         image_of = np.repeat(np.arange(len(layout.images), dtype=np.int32), layout.counts)
-        origin_of = np.full(len(vectors), -1, np.int32)
-        regions = Regions(vectors, np.asarray(now.boxes), image_of, origin_of, now.local)
+        regions = Regions(vectors, np.asarray(now.boxes), image_of, np.full(len(vectors), -1, np.int32), now.local)
         taught_by = replace(recipe, describer=describer.with_whitening(whitening), whitening=origin)
-        rebuild(writer, taught_by, regions, Catalogue.of(now.catalogue.images, now.catalogue.skipped), report)
+        catalogue = Catalogue.of(now.catalogue.images, now.catalogue.skipped)
+        rebuild(writer, taught_by, regions, catalogue, report)
     finally:
         disk.remove(writer.work / VECTORS)

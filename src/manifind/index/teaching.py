@@ -25,7 +25,7 @@ APART = 1 / 3
 """The part of the pairs that is kept apart."""
 FEWEST = 10
 """Things that must be kept apart before anything can be said, and pairs of photos that must be left to learn from."""
-SHRINKAGE = 0.5
+SHRINKAGE = 0.7
 """How much of the covariance of differences is replaced by its mean variance in every direction: chosen on Holidays."""
 SAMPLE = 2_000, 100_000
 """Pairs of regions that are looked at to judge, and regions among which the one is to find the other, at most."""

@@ -7,13 +7,15 @@ which they were found, with outline, tight box and the number of matching points
 
 The line of such an answer rests on geometry. Verified photos stand above it, and so does what scored at least
 `AS_WELL_AS` of what verified photos scored in the mean: a photo from another side, which no map connects with the
-query, is reached by diffusion alone. Where nothing was verified, geometry does not decide, and the line is that of the
-scores.
+query, is reached by diffusion alone. Where nothing was verified, the line is that of the scores, but only if a region
+of the query resembles one of the best photos clearly more than strangers do: `UNVERIFIED`, and `UNTEXTURED` where the
+query has no points that geometry could have matched.
 """
 
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -26,7 +28,7 @@ from manifind.describe import key_to_path, read_photo
 from manifind.errors import Unreadable
 from manifind.geometry import KINDS, Features, Instance, Verdict, extract, verify
 from manifind.index.answer import Answer, Hit, Outline
-from manifind.index.generation import Generation
+from manifind.index.generation import Generation, State
 from manifind.index.kept import KEEPING, Kept
 from manifind.kernels.threads import thread_count
 from manifind.types import Box
@@ -34,8 +36,11 @@ from manifind.types import Box
 FIRST = 50
 """How many photos of an answer are looked at."""
 QUERY_FEATURES = 700
-AS_WELL_AS = 0.5
-"""How much of the mean score of verified photos another photo must reach to stand above the line."""
+AS_WELL_AS = 0.9
+"""How much of the mean score of verified photos another photo must reach to stand above the line; chosen on planted
+scenes."""
+UNVERIFIED, UNTEXTURED = 0.48, 0.6
+"""How similar a region must be to one of the query's where geometry verified nothing; chosen on Holidays."""
 
 
 @dataclass(frozen=True)
@@ -80,11 +85,12 @@ def checked(
     features = query if isinstance(query, Features) else query_features(query, box, kind=kind)
     look = partial(_look, features, box, kind, until)
     threads = min(thread_count(), len(photos))
-    if threads < 2:
-        return [look(photo) for photo in photos]
     # Each thread has photos of its own; a product of two small matrices gains nothing from more.
-    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(look, photos))
+    with threadpool_limits(1, user_api="blas"):
+        if threads < 2:
+            return [look(photo) for photo in photos]
+        with ThreadPoolExecutor(threads) as pool:
+            return list(pool.map(look, photos))
 
 
 def query_features(pixels: npt.NDArray[np.uint8], box: Box | None, *, kind: str = KEEPING.kind) -> Features:
@@ -133,9 +139,17 @@ class VerifiedAnswer(Answer):
         What geometry says, by the photos' numbers.
     top : int, optional
         How many hits at most.
+    before : VerifiedAnswer, optional
+        The answer to the query before verified photos joined it.
     """
 
-    def __init__(self, answer: Answer, looked_at: Mapping[int, Checked], top: int | None = None) -> None:
+    def __init__(
+        self,
+        answer: Answer,
+        looked_at: Mapping[int, Checked],
+        top: int | None = None,
+        before: "VerifiedAnswer | None" = None,
+    ) -> None:
         super().__init__(answer.search, own=answer._own, left_out=answer._left_out, top=len(answer))
         self._looked_at = looked_at
         images = answer._images
@@ -143,7 +157,18 @@ class VerifiedAnswer(Answer):
         order = np.argsort(~verified, kind="stable")[:top]
         self._images, self._scores = images[order], answer._scores[order]
         self.verified: int = int(verified[order].sum())
-        self._scored = answer.likely
+        self.refined = before is not None
+        self._known = frozenset(looked_at if before is None else before.looked_at)
+        # Regions that joined the query resemble themselves: what scores say is said by the query as it was given.
+        self._scored: int | None = self._by_scores(answer) if before is None else before._scored
+
+    def _by_scores(self, answer: Answer) -> int | None:
+        """Return how many hits are likely by what they score, where geometry verified none."""
+        if answer.evidence is None:
+            return None
+        textured = any(check.verified is False for check in self._looked_at.values())
+        needed = UNVERIFIED if textured else UNTEXTURED
+        return answer.likely if answer.evidence.similarity > needed else self._only_own()
 
     @property
     def likely(self) -> int | None:
@@ -157,7 +182,16 @@ class VerifiedAnswer(Answer):
 
     def reached(self) -> "VerifiedAnswer":
         """Return the same answer without the photos that no score reached."""
-        return VerifiedAnswer(super().reached(), self._looked_at)
+        left = copy(self)
+        reached = self._scores > 0
+        left._images, left._scores, left._hits = self._images[reached], self._scores[reached], {}
+        left.verified = int(reached[: self.verified].sum())
+        return left
+
+    @property
+    def looked_at(self) -> Mapping[int, Checked]:
+        """What geometry says of the photos that it looked at, by their numbers."""
+        return self._looked_at
 
     def _says(self, image: int) -> bool | None:
         return self._looked_at[image].verified if image in self._looked_at else None
@@ -168,7 +202,13 @@ class VerifiedAnswer(Answer):
         if check is None or not check.verified:
             return replace(hit, verified=self._says(hit.image))
         return replace(
-            hit, verified=True, box=check.box, outline=check.outline, inliers=check.inliers, others=check.others
+            hit,
+            verified=True,
+            box=check.box,
+            outline=check.outline,
+            inliers=check.inliers,
+            others=check.others,
+            refined=hit.image not in self._known,
         )
 
 
@@ -197,14 +237,25 @@ def verified_answer(
         The moment by `time.monotonic` at which to give up: `TimeoutError` is raised.
     """
     images = answer._images[:first].tolist()
-    photos = [_kept_or_file(answer.search.generation, image) for image in images]
-    kind = kind_of(answer.search.generation)
+    return VerifiedAnswer(answer, looked_at(answer.search.generation, images, views, until=until), top)
+
+
+def looked_at(
+    now: Generation,
+    images: Sequence[int],
+    views: Sequence[tuple[npt.NDArray[np.uint8] | Features, Box | None]],
+    *,
+    until: float | None = None,
+) -> dict[int, Checked]:
+    """Return what geometry says of photos of an index, by their numbers: the surest of several views counts."""
+    photos = [_kept_or_file(now, image) for image in images]
+    kind = kind_of(now)
     by_view = [checked(query, box, photos, kind=kind, until=until) for query, box in views]
     surest = [max(some, key=lambda one: one.inliers) for some in zip(*by_view, strict=True)]
-    return VerifiedAnswer(answer, dict(zip(images, surest, strict=True)), top)
+    return dict(zip(images, surest, strict=True))
 
 
-def kind_of(now: Generation) -> str:
+def kind_of(now: State) -> str:
     """Return the kind of local feature by which photos of an index are verified."""
     return KEEPING.kind if now.local is None else now.local.keeping.kind
 

@@ -16,13 +16,13 @@ from manifind.errors import MissingExtra
 from manifind.geometry import Features
 from manifind.index import MatchingPoints, whole_box
 from manifind.index.generation import State
-from manifind.index.verify import photo_features, query_features
+from manifind.index.verify import FIRST, kind_of, photo_features, query_features
 from manifind.pages.answers import points_data
 from manifind.serve.memory import Kept
 from manifind.serve.metrics import Metrics
 from manifind.serve.problems import Problem
 from manifind.serve.rendering import Rendering
-from manifind.serve.schemas import ViewRequest
+from manifind.serve.schemas import SearchRequest, ViewRequest
 from manifind.serve.settings import Settings
 from manifind.serve.stages import Stage
 from manifind.types import Box
@@ -33,10 +33,15 @@ Sought = tuple[Features, Box | None]
 
 FEATURES_BYTES = 64_000_000
 """What features of queries may take, kept for when the same box is asked for again."""
-SHARE = 0.35
-"""The part of the time limit that features may wait to be extracted."""
 PHOTOS_A_SECOND = 4.0
 """Photos whose features are extracted, and answers that are verified, until it was measured."""
+
+
+def first_photos(now: State, request: SearchRequest) -> int:
+    """Return how many photos of an answer geometry looks at: by default what `Index.search` does."""
+    if request.verify is not None:
+        return request.verify
+    return FIRST if now.local is not None and request.method == "regional" else 0
 
 
 class Geometry:
@@ -49,7 +54,7 @@ class Geometry:
         self._extract = Stage(
             "extract",
             settings.describe_threads,
-            seconds=SHARE * settings.time_limit,
+            seconds=settings.verify_seconds,
             pace=PHOTOS_A_SECOND,
             metrics=metrics,
         )
@@ -58,18 +63,24 @@ class Geometry:
         self._features: Kept[Sought] = Kept(FEATURES_BYTES)
 
     async def query(self, now: State, view: ViewRequest) -> Sought:
-        """Return the features of what a view shows, and its box."""
+        """Return the features of what a view shows, and its box; of a whole photo, those that the index keeps."""
+        if view.key is not None and view.box is None and now.local is not None:
+            return await self.photo(now, view.key), None
         name = self._rendering.named(now, view), None if view.box is None else tuple(view.box)
         known = self._features.get(name)
         if known is None:
             photo = await self._rendering.photo(now, view)
             box = None if view.box is None else whole_box(view.box, photo.width, photo.height)
-            known = await self._extracted(lambda: query_features(photo.pixels, box)), box
+            kind = kind_of(now)
+            known = await self._extracted(lambda: query_features(photo.pixels, box, kind=kind)), box
             self._features.put(name, known, known[0].descriptors.nbytes + known[0].points.nbytes)
         return known
 
     async def photo(self, now: State, key: str) -> Features:
-        """Return the features of a photo of the collection."""
+        """Return the features of a photo of the collection: those that the index keeps, or else those of its file."""
+        if now.local is not None:
+            record = self._rendering.record(now, key)
+            return now.local.of_photo(record.number, record.width, record.height).features()
         pixels = (await self._rendering.photo(now, ViewRequest(key=key))).pixels
         return await self._extracted(lambda: photo_features(pixels))
 
@@ -95,6 +106,15 @@ class Geometry:
 
         place, most = await self._extract.do(1, matched)
         return {"view": place, **points_data(most)}
+
+    async def sought(self, now: State, views: Sequence[ViewRequest]) -> tuple[Sought, ...]:
+        """Return what geometry looks for; nothing where the views cannot be looked at in time."""
+        try:
+            async with asyncio.timeout(self._seconds):
+                return tuple([await self.query(now, view) for view in views])
+        except (TimeoutError, Problem):
+            self._metrics.unverified.inc()
+            return ()
 
     async def in_time(self, work: Callable[[float], T]) -> T | None:
         """Verify an answer, if there is time: None where others are before it or it takes too long.

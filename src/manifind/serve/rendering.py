@@ -11,6 +11,7 @@ from collections.abc import Hashable
 
 from manifind.describe import Photo
 from manifind.index import whole_box
+from manifind.index.catalogue import ImageRecord
 from manifind.index.generation import State
 from manifind.serve.memory import Kept
 from manifind.serve.metrics import Metrics
@@ -50,6 +51,10 @@ class Rendering:
         """Return the photo of a view, whole and upright."""
         name, pixels = self._pictures.content(now, view)
         return await self._decoded(name, pixels, now, view)
+
+    def record(self, now: State, key: str) -> ImageRecord:
+        """Return what the index has of a key."""
+        return self._pictures.record(now, key)
 
     def named(self, now: State, view: ViewRequest) -> str:
         """Return what names the content of a view's photo."""

@@ -18,12 +18,14 @@ from manifind.index import Index, QueryRegions, Search, View, rank, stored_view,
 from manifind.index.catalogue import ImageRecord
 from manifind.index.evidence import chance_similarity
 from manifind.index.generation import State
+from manifind.index.refine import refined_answer
 from manifind.index.verify import verified_answer
 from manifind.manifold import batch_size
 from manifind.pages.answers import as_csv
 from manifind.serve.answers import Job, answer_of, explanation, found_by, shown
 from manifind.serve.batcher import Batcher
-from manifind.serve.geometry import Geometry, Sought
+from manifind.serve.dated import Dated
+from manifind.serve.geometry import Geometry, Sought, first_photos
 from manifind.serve.memory import Kept
 from manifind.serve.metrics import Metrics
 from manifind.serve.pictures import Pictures, Upload
@@ -70,6 +72,7 @@ class Service:
         self.pictures = Pictures(settings)
         self.rendering = Rendering(self.pictures, settings, self.metrics)
         self.geometry = Geometry(self.rendering, settings, self.metrics)
+        self.dated = Dated(self.once)
         self.ready = False
         self._described: Kept[View] = Kept(DESCRIBED_BYTES)
         self._describing, self._browsing = (
@@ -130,6 +133,8 @@ class Service:
         times = {"describe": described - start, "search": searched - described}
         if job.sought:
             times["verify"] = time.perf_counter() - searched
+        if request.sort == "date" or request.since or request.until:
+            answer = await self.dated.told(job.now, request, answer)
         return {**answer, "milliseconds": {name: round(1000 * seconds, 1) for name, seconds in times.items()}}
 
     async def _verified(self, search: Search, job: Job) -> dict[str, Any]:
@@ -138,8 +143,11 @@ class Service:
         def looked_at(until: float) -> dict[str, Any]:
             self.served.check()
             found = found_by(search, job, max(job.request.top, job.first))
-            checked = verified_answer(found, job.sought, first=job.first, top=job.request.top, until=until)
-            return answer_of(checked, job, self._record)
+            limits: dict[str, Any] = {"first": job.first, "top": job.request.top, "until": until}
+            if not job.request.refine:
+                return answer_of(verified_answer(found, job.sought, **limits), job, self._record)
+            once = verified_answer(found, job.sought, first=job.first, until=until)
+            return answer_of(refined_answer(once, job.sought, **limits).reached(), job, self._record)
 
         told = await self.geometry.in_time(looked_at)
         if told is None:
@@ -214,19 +222,17 @@ class Service:
             frozenset(key for one in some if (key := self._key(now, one)) is not None)
             for some in (request.views, request.not_this)
         )
-        return Job(now, QueryRegions.of(views, against), request, own, rejected - own, sought)
+        outside = await self.dated.outside(now, request)
+        return Job(now, QueryRegions.of(views, against), request, own, rejected - own, sought, outside)
 
     async def _sought(self, now: State, request: SearchRequest) -> tuple[Sought, ...]:
-        """Return what geometry looks for; nothing where it is not asked, or there is no time to look at the query."""
-        if not request.verify:
+        """Return what geometry looks for; nothing where it is not asked."""
+        if not first_photos(now, request):
             return ()
         try:
-            return tuple([await self.geometry.query(now, one) for one in request.views])
+            return await self.geometry.sought(now, request.views)
         except MissingExtra as missing:
             raise Problem(422, f"{missing}.") from None
-        except Problem:
-            self.metrics.unverified.inc()
-            return ()
 
     async def _view(self, now: State, one: ViewRequest) -> View:
         """Describe one view, unless it is known."""

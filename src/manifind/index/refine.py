@@ -1,0 +1,83 @@
+"""Results that teach the query: what verified photos show of the object joins it, and it is answered once more.
+
+A query knows one view of the object. A verified photo shows another, and geometry says where: the regions that best fit
+the mapped outline join the query's regions, and the system is solved once more. Only photos that many points confirm
+may teach (`LEAST`), two regions each: a wrong photo would teach its own surroundings.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from manifind.geometry import Features
+from manifind.index.answer import Answer
+from manifind.index.generation import Generation
+from manifind.index.query import View, rank
+from manifind.index.verify import FIRST, VerifiedAnswer, looked_at
+from manifind.types import Box, FloatArray
+
+VERIFIED, NONE = "verified", "none"
+REFINEMENTS = (VERIFIED, NONE)
+"""What may join a query: the regions of verified photos, or nothing."""
+LEAST = 10
+"""Points that must match before a photo teaches the query."""
+REGIONS = 2
+"""Regions of a photo that join the query."""
+
+
+def refined_answer(
+    answer: VerifiedAnswer,
+    views: Sequence[tuple[npt.NDArray[np.uint8] | Features, Box | None]],
+    *,
+    first: int = FIRST,
+    top: int | None = None,
+    until: float | None = None,
+) -> VerifiedAnswer:
+    """Let verified photos join the query and answer it once more; the same answer where none may.
+
+    Parameters are those of `verified_answer`. Photos that were looked at are not looked at again.
+    """
+    search = answer.search
+    lesson = lessons(answer)
+    if lesson is None or search.method != "regional":
+        return answer
+    wanted = None if top is None else max(top, first) + len(answer._left_out)
+    (again,) = rank(search.generation, [search.query.taught(lesson)], wanted, search.method)
+    found = Answer(again, own=answer._own, left_out=answer._left_out)
+    known = dict(answer.looked_at)
+    unknown = [image for image in found._images[:first].tolist() if image not in known]
+    known.update(looked_at(search.generation, unknown, views, until=until))
+    return VerifiedAnswer(found, known, top, before=answer)
+
+
+def lessons(answer: VerifiedAnswer) -> View | None:
+    """Return the regions that verified photos teach, the query's own photos left out; None where none does."""
+    now = answer.search.generation
+    rows = [
+        region
+        for image, check in answer.looked_at.items()
+        if check.box is not None and check.inliers >= LEAST and image not in answer._own
+        for region in fitting(now, image, check.box)
+    ]
+    if not rows:
+        return None
+    at = np.array(rows, np.int32)
+    return View(np.asarray(now.manifold.vectors_[at], np.float32), np.asarray(now.boxes[at], np.float32), at)
+
+
+def fitting(now: Generation, image: int, box: Box) -> list[int]:
+    """Return the regions of a photo that overlap most with a box."""
+    rows = now.regions_of(image)
+    shared = overlaps(np.asarray(now.boxes[rows], np.float32), box)
+    best = np.argsort(-shared, kind="stable")[:REGIONS]
+    return [rows.start + int(i) for i in best if shared[i] > 0]
+
+
+def overlaps(boxes: FloatArray, box: Box) -> FloatArray:
+    """Return the intersection over union of each of many boxes with one."""
+    sides = np.minimum(boxes[:, 2:], box[2:]) - np.maximum(boxes[:, :2], box[:2])
+    shared = np.maximum(sides, 0).prod(axis=1)
+    areas = (boxes[:, 2:] - boxes[:, :2]).prod(axis=1)
+    found: FloatArray = shared / (areas + (box[2] - box[0]) * (box[3] - box[1]) - shared)
+    return found
