@@ -55,7 +55,7 @@ def packed_rows(shortlist: int, regions: int, d: int, k: int) -> list[bytes]:
     half = max(1, round(degree * PART_INSIDE / 2))
     pairs = np.stack([np.repeat(np.arange(n), half), rng.integers(0, n, n * half)])
     pairs = np.unique(np.sort(pairs[:, pairs[0] // regions != pairs[1] // regions], axis=0), axis=1)
-    values = np.asarray(rng.uniform(0.05, 0.6, size=pairs.shape[1]), np.float32)
+    values: FloatArray = np.asarray(rng.uniform(0.05, 0.6, pairs.shape[1]), np.float32)
     ends, starts = np.concatenate([pairs, pairs[::-1]], axis=1)
     order = np.argsort(ends, kind="stable")
     ends, starts, values = ends[order], starts[order], np.concatenate([values, values])[order]

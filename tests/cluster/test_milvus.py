@@ -34,6 +34,7 @@ def address(server: MilvusServer, seconds: int = 60) -> str:
     return f"milvus://127.0.0.1:{server.port}/demo?timeout={seconds}&shortlist={SHORTLIST}"
 
 
+@pytest.mark.slow
 def test_a_server_killed_while_written_to_and_while_searched_loses_nothing_acknowledged(
     server: MilvusServer, index: Index, photos: Path, describer: Describer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -108,6 +108,7 @@ def wait_for_tiles(folder: Path, count: int) -> list[Path]:
     raise AssertionError("the tiles do not come")
 
 
+@pytest.mark.slow
 def test_workers_and_then_the_driver_are_killed_and_nothing_finished_is_done_again(tmp_path: Path) -> None:
     X = vectors(900)
     X.tofile(tmp_path / "all.f32")
