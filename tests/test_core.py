@@ -200,6 +200,23 @@ def test_a_signal_ends_a_solution(columns: int, precise: bool, rng: np.random.Ge
     assert np.isfinite(scores(S, y, 3, precise=precise)).all()
 
 
+def test_a_signal_ends_a_solution_near_the_query_and_the_next_is_as_ever() -> None:
+    n = 4000
+    S = sp.csr_array(sp.diags_array([0.5, 0.5], offsets=[1, -1], shape=(n, n), dtype=np.float32))
+    solver = compiled.CompiledSystem(S).divide()._solver()
+    rows, values = np.array([7, 2000], np.int32), np.ones(2, np.float32)
+
+    def solve(max_iter: int, budget: int) -> FloatArray:
+        f = np.empty(n, np.float32)
+        solver.solve(rows, values, 0.9999999, max_iter, 1e-30, budget, 500, 5, f)
+        return f
+
+    before = solve(20, 2000)
+    with pytest.raises(Stopped), signal_after(0.1):
+        solve(10**9, 10**9)
+    np.testing.assert_array_equal(solve(20, 2000), before)
+
+
 def test_a_signal_ends_the_division_of_a_graph() -> None:
     n, around = 200_000, [*range(1, 30)]
     S = sp.csr_array(sp.diags_array([0.01] * 58, offsets=[*around, *(-o for o in around)], shape=(n, n), dtype="f4"))
@@ -489,6 +506,25 @@ def test_rows_whose_threshold_was_guessed_too_high_are_searched_again(rng: np.ra
     products = vectors[rows] @ vectors.T
     products[np.arange(1000), rows] = -1
     np.testing.assert_allclose(similarities[rows], -np.sort(-products, axis=1)[:, :k], atol=1e-6)
+
+
+@pytest.mark.skipif(not core.low_precision(), reason="this machine does not multiply eight bits")
+@pytest.mark.parametrize("threads", [1, 3])
+def test_rows_that_rounding_brings_too_near_are_searched_again(threads: int, rng: np.random.Generator) -> None:
+    """Of 100 rows that are alike half are rounded away from zero in every entry: eight bits take those for nearest."""
+    n, d, k = 2000, 127, 40
+    steps = rng.integers(2, 9, d) + rng.integers(-1, 2, (100, d)) + np.where(np.arange(100) % 2, 0.52, 0.48)[:, None]
+    alike = np.concatenate([np.full((100, 1), 127.0), steps * rng.choice([-1, 1], d)], axis=1)
+    vectors = unit(np.concatenate([alike, rng.normal(size=(n - 100, d + 1))]))
+    ids, similarities = np.empty((n, k), np.int32), np.empty((n, k), np.float32)
+    search = core.NeighbourSearch(vectors, 2**28, threads, ids, similarities)
+    while search.step() < n:
+        pass
+    assert search.searched_again > 0
+    products = vectors.astype(np.float64) @ vectors.T.astype(np.float64)
+    np.fill_diagonal(products, -np.inf)
+    np.testing.assert_allclose(similarities, -np.sort(-products, axis=1)[:, :k], atol=2e-6)
+    np.testing.assert_allclose(np.take_along_axis(products, ids, axis=1), similarities, atol=2e-6)
 
 
 def descended(vectors: Vectors, k: int, threads: int = 2, seed: int = 0) -> tuple[IntArray, FloatArray]:

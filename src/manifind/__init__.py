@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from manifind.version import VERSION
 
 if TYPE_CHECKING:
+    from manifind.client import Client
     from manifind.compact import compact
     from manifind.errors import (
         Damaged,
@@ -25,6 +26,7 @@ __version__ = VERSION
 
 __all__ = [
     "Answer",
+    "Client",
     "Damaged",
     "Hit",
     "Index",
@@ -42,6 +44,7 @@ __all__ = [
 
 _ROOMS = {
     "Answer": "index",
+    "Client": "client",
     "Hit": "index",
     "Index": "index",
     "Manifold": "manifold",

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 
 from manifind.types import FloatArray, IntArray
 
@@ -93,7 +94,10 @@ def aggregate(vectors: FloatArray, layout: Layout) -> FloatArray:
     """
     if not len(layout.images):
         return np.empty((0, vectors.shape[1]), np.float32)
-    sums: FloatArray = np.add.reduceat(vectors, layout.starts[:-1], axis=0)
+    n = len(vectors)
+    ones, regions = np.ones(n, np.float32), np.arange(n, dtype=np.int32)
+    # A product with a sparse matrix adds up rows several times as fast as np.add.reduceat, in the same order.
+    sums: FloatArray = sp.csr_array((ones, regions, layout.starts), shape=(len(layout.images), n)) @ vectors
     norms = np.linalg.norm(sums, axis=1, keepdims=True)
     norms[norms == 0] = 1
     sums /= norms

@@ -143,7 +143,7 @@ def test_upload_draw_a_box_and_find_the_thing(page: Page, tmp_path: Path, reposi
     (box,) = boxes_in(page)
     assert box == pytest.approx([150, 60, 278, 188], abs=1)
     assert set(shown(page)[:6]) == FIRST
-    expect(page.locator(".card").first.locator("rect")).to_be_visible()
+    expect(page.locator(".card").first.locator("polygon")).to_be_visible()
     kept(page, "results", repository)
 
 
@@ -298,7 +298,7 @@ def test_the_line_says_where_the_evidence_ends(page: Page) -> None:
     assert set(above) >= FIRST
     assert len(above) < len(keys)
     page.get_by_text("Why the line is here").click()
-    expect(page.locator(".line details")).to_contain_text("a tenth of the mean of the best five")
+    expect(page.locator(".line details")).to_contain_text("points of the query were found again")
 
 
 def test_an_honest_empty_result(page: Page, tmp_path: Path, repository: Path) -> None:

@@ -3,9 +3,12 @@
 from pathlib import Path
 
 import httpx
-from playwright.sync_api import Page, expect
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
 
-from tests.serve.test_page import FIRST, browser, kept, page, pytestmark, shown
+from manifind.index import Index
+from tests.serve.test_page import FIRST, browser, kept, leave, opened, page, pytestmark, shown
 
 __all__ = ["browser", "page", "pytestmark"]
 
@@ -29,3 +32,31 @@ def test_the_service_tells_the_surest_first_and_no_more_than_asked(client: httpx
     assert len(told["objects"]) == 2 <= told["found"]
     assert told["objects"][0]["score"] >= told["objects"][1]["score"]
     assert client.get("/api/repeats", params={"top": 0}).status_code == 422
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (360, "dark")])
+def test_nothing_serious_is_found_by_axe_in_the_other_sections(
+    width: int, scheme: str, browser: Browser, address: str, index: Index, repository: Path
+) -> None:
+    index.sets.add("roofs", ["first-0.png", "first-1.png"])
+    page = opened(browser, address, viewport={"width": width, "height": 800}, color_scheme=scheme)
+    places = {
+        "repeats": ("/?tab=repeats", ".crops img"),
+        "sets": ("/?tab=sets", ".set-list li"),
+        "set": ("/?tab=sets&set=roofs", ".card"),
+        "filters": ("/?q=k:first-0.png&sort=date", ".card .date"),
+        "facts": ("/?q=k:first-0.png&why=first-1.png", ".facts dd"),
+        "docs": ("/docs", ".operation"),
+    }
+    for name, (path, sign) in places.items():
+        page.goto(path)
+        expect(page.locator(sign).first).to_be_visible()
+        kept(page, f"{name}-{width}-{scheme}", repository)
+        found = Axe().run(page).response["violations"]
+        serious = [
+            (one["id"], one["nodes"][0]["html"][:160]) for one in found if one["impact"] in ("serious", "critical")
+        ]
+        assert serious == [], name
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{name} is wider than the screen"
+    leave(page, address)
+    index.sets.delete("roofs")

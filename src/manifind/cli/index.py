@@ -33,6 +33,7 @@ from manifind.pages.text import visible
 @click.option("--no-geometry", is_flag=True, help="Keep no local features, by which results are verified.")
 @click.option("--memory", type=BYTES, help="Memory that the build may take.")
 @DEVICE
+@click.option("--scheduler", metavar="ADDRESS", help="Let Dask's workers do the work, tcp://host:8786 say.")
 @click.option("--relearn", is_flag=True, help="Learn the whitening again, and describe all photos with it.")
 @click.option("--repair", is_flag=True, help="Rebuild what is damaged from what is whole.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -53,6 +54,7 @@ def index(
     no_geometry: bool,
     memory: int | None,
     device: str,
+    scheduler: str | None,
     relearn: bool,
     repair: bool,
     as_json: bool,
@@ -76,6 +78,7 @@ def index(
         with progress_bars(hidden=as_json) as progress:
             announce = None if as_json else lambda expected: err.print(str(expected))
             options: dict[str, Any] = {"memory": memory, "progress": progress, "announce": announce}
+            options["client"] = scheduler
             if repair:
                 done = Index.repair(target, folder, memory=memory, progress=progress)
             if not (target / "manifest.json").exists():

@@ -7,10 +7,11 @@ import click
 from manifind.cli.parameters import DEVICE, INDEX
 from manifind.cli.terminal import out, plain_errors
 from manifind.index import Index
+from manifind.index.unfinished import index_of, is_folder_of_photos
 
 
 @click.command()
-@click.argument("index_path", metavar="INDEX", type=INDEX)
+@click.argument("index_path", metavar="[INDEX]", type=INDEX, required=False)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen; elsewhere a token is demanded.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="0 takes a free one.")
 @click.option("--token", envvar="MANIFIND_TOKEN", help="What clients must show; also MANIFIND_TOKEN.")
@@ -26,7 +27,7 @@ from manifind.index import Index
 @click.pass_obj
 def serve(
     debug: bool,
-    index_path: Path | str,
+    index_path: Path | str | None,
     host: str,
     port: int,
     token: str | None,
@@ -38,7 +39,11 @@ def serve(
     waiting: int,
     device: str,
 ) -> None:
-    """Serve INDEX as a web page and an HTTP API, to this machine only unless told otherwise."""
+    """Serve INDEX as a web page and an HTTP API, to this machine only unless told otherwise.
+
+    INDEX may be a folder of photos: the page shows its index grow, and then searches it. Without INDEX, the page asks
+    for a folder.
+    """
     with plain_errors(debug):
         from manifind import serve as service
 
@@ -56,5 +61,22 @@ def serve(
             tell_paths=service.is_loopback(host) and not origins,
             keep_sets=service.is_loopback(host) or bool(token),
         )
-        opened = Index.open(index_path, device=device)
-        service.serve(opened, host=host, port=port, open_to_all=open_to_all, settings=settings, started=started)
+        service.serve(
+            what_to_serve(index_path, device),
+            host=host,
+            port=port,
+            open_to_all=open_to_all,
+            settings=settings,
+            started=started,
+            device=device,
+        )
+
+
+def what_to_serve(given: Path | str | None, device: str) -> Index | Path | None:
+    """Return the index that is meant; a folder of photos whose index is to be made; None where the page is to ask."""
+    if given is None:
+        return None
+    if isinstance(given, Path) and given.is_dir() and is_folder_of_photos(given):
+        beside = index_of(given)
+        return Index.open(beside, device=device) if (beside / "manifest.json").exists() else given
+    return Index.open(given, device=device)

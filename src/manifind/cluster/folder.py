@@ -118,6 +118,9 @@ class FolderStore:
             self._write(f"{part}-{number}.npy", disk.npy(arrays[part]))
         self._look()
 
+    def settle(self) -> None:
+        """Do nothing: rows are searched as they lie."""
+
     def remove(self, numbers: Numbers) -> None:
         """List rows as removed, and write segments anew that have lost half of theirs."""
         if not len(numbers):

@@ -152,10 +152,15 @@ class MilvusStore:
     def _has(self, part: str) -> bool:
         """Whether a collection is there; loaded for searching, which a reopened one may not be."""
         name = f"{self._name}_{part}"
-        if part not in self._loaded and self._ask(lambda: self._client.has_collection(name, timeout=self._timeout)):
-            self._ask(lambda: self._client.load_collection(name, timeout=self._timeout))
-            self._loaded.add(part)
-        return part in self._loaded
+        if part in self._loaded:
+            return True
+        # Asked of a server that has died meanwhile, pymilvus says that a collection is not there.
+        if not self._ask(lambda: self._client.has_collection(name, timeout=self._timeout)):
+            self._ask(lambda: self._client.list_collections(timeout=self._timeout))
+            return False
+        self._ask(lambda: self._client.load_collection(name, timeout=self._timeout))
+        self._loaded.add(part)
+        return True
 
     @property
     def _there(self) -> bool:
@@ -246,6 +251,11 @@ class MilvusStore:
                 for i, vector in enumerate(row.vectors)
             ),
         )
+
+    def settle(self) -> None:
+        """Seal what was written, so that Milvus builds the index over it; until then it compares nearly all."""
+        if self._address.scheme == "milvus" and self._has("vectors"):
+            self._ask(lambda: self._client.flush(f"{self._name}_vectors", timeout=self._timeout))
 
     def remove(self, numbers: Numbers) -> None:
         """Remove the descriptors of rows, and the rows after them."""

@@ -88,6 +88,7 @@ def publish(
     same_facts = before is not None and (before.manifest.fields, before.facts) == (now.manifest.fields, facts)
     if before is not None and not (len(superseded) or sent.added) and same_facts:
         return Sent(before.number, 0, 0, 0, sent.kept, 0)
+    store.settle()
     Published(
         generation,
         new_stamp(),

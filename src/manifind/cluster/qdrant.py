@@ -120,6 +120,9 @@ class QdrantStore:
             ],
         )
 
+    def settle(self) -> None:
+        """Do nothing: Qdrant sees to its index."""
+
     def remove(self, numbers: Numbers) -> None:
         """Remove the descriptors of rows, and the rows after them."""
         for start in range(0, len(numbers), BLOCK):

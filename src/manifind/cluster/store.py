@@ -85,6 +85,9 @@ class Store(Protocol):
     def put(self, rows: Sequence[Row]) -> None:
         """Keep rows; one that is there already is replaced by itself."""
 
+    def settle(self) -> None:
+        """Make what was put as fast to search as it gets; called before a generation becomes visible."""
+
     def remove(self, numbers: Numbers) -> None:
         """Remove rows by their numbers; those that are not there are passed over."""
 

@@ -50,6 +50,7 @@ from PIL.WebPImagePlugin import WebPImageFile
 from manifind.checks import whole_number
 from manifind.describe import colour, limits
 from manifind.describe.limits import MAX_BYTES, MAX_PIXELS, Admit
+from manifind.describe.raw import preview
 from manifind.errors import InvalidInput, Unreadable
 
 ByteArray = npt.NDArray[np.uint8]
@@ -76,8 +77,11 @@ _SIGNATURES = {
     "PNM": rb"P[456]\s+[#0-9]",
     "AVIF": rb".{4}ftyp(?:.{4})*?avi[fs]",
     "HEIF": rb".{4}ftyp(?:.{4})*?(?:hei[cxms]|hev[cx]|mif1|msf1)",
+    "RAW": rb"FUJIFILMCCD-RAW |IIR[OS]|MMOR|IIU\0",
     "JPEG XL": rb"\xff\x0a|\0\0\0\x0cJXL \r\n\x87\n",
 }
+CANON = b"CR"
+"""What a TIFF file has after its head if it is a CR2."""
 _PATTERNS = {name: re.compile(signature, re.DOTALL) for name, signature in _SIGNATURES.items()}
 
 _TRANSPOSES = {
@@ -254,10 +258,20 @@ def _open(data: bytes) -> ImageFile:
         raise Unreadable("truncated")
     if name == "WEBP" and int.from_bytes(data[4:8], "little") + 8 > len(data):
         raise Unreadable("truncated")
+    if name == "RAW" or (name == "TIFF" and data[8:10] == CANON):
+        return _open_preview(data)
     image = OPENERS[str(name)](stream)
     if isinstance(image, TiffImageFile) and image.tag_v2.get(ExifTags.Base.NewSubfileType) == 1:
-        raise Unreadable("a camera's raw file: export it as JPEG")  # its first page is a thumbnail
+        return _open_preview(data)  # its first page is a thumbnail
     return image
+
+
+def _open_preview(data: bytes) -> ImageFile:
+    """Read the header of the JPEG that a camera's raw file holds."""
+    found = preview(data)
+    if found is None:
+        raise Unreadable("a camera's raw file without a preview that can be read: export it as JPEG")
+    return JpegImageFile(io.BytesIO(found))
 
 
 def _open_heif(stream: BinaryIO) -> ImageFile:

@@ -73,12 +73,18 @@ def exact_neighbours(
     n = rows.shape[0]
     k = _possible(k, n)
     width = min(k + reserve, n - 1)
-    if isinstance(rows, SelfComparing) and width:
-        ids, similarities = rows.nearest_others(width, memory=memory, progress=progress)
-    else:
-        ids, similarities = _by_blocks(rows, width, memory, progress)
+    ids, similarities = nearest_others(rows, width, memory=memory, progress=progress)
     link_duplicates(rows, ids, similarities, k)
     return Neighbours(ids, similarities)
+
+
+def nearest_others(
+    rows: Rows, k: int, *, memory: int = SCRATCH, progress: Progress | None = None
+) -> tuple[IntArray, FloatArray]:
+    """Find the `k` nearest other rows of each row as fast as the rows can, whatever duplicates there are."""
+    if isinstance(rows, SelfComparing) and k:
+        return rows.nearest_others(k, memory=memory, progress=progress)
+    return _by_blocks(rows, k, memory, progress)
 
 
 def _by_blocks(rows: Rows, k: int, memory: int, progress: Progress | None) -> tuple[IntArray, FloatArray]:

@@ -21,7 +21,7 @@ from manifind.geometry.packing import Packed
 from manifind.index import learning
 from manifind.index.catalogue import REMOVED, SAME, Catalogue, ImageRecord, SkippedRecord
 from manifind.index.estimate import Announce, admitted, reading_limits
-from manifind.index.gather import described, plan
+from manifind.index.gather import described, described_here, plan
 from manifind.index.generation import CATALOGUE, Generation
 from manifind.index.journal import NO_FEATURES, Journal
 from manifind.index.kept import Keeping, KeptFeatures
@@ -29,6 +29,7 @@ from manifind.index.manifest import FORMAT, KIND, Manifest
 from manifind.index.recipe import Recipe
 from manifind.index.unfinished import note
 from manifind.index.wanted import Wanted
+from manifind.index.workers import Workers
 from manifind.manifold import BUILT, LARGEST_CHANGE, Manifold
 from manifind.storage import disk, store
 from manifind.types import FloatArray, IntArray, Progress, StageProgress
@@ -78,6 +79,7 @@ def build(
     memory: int | None = None,
     progress: StageProgress | None = None,
     announce: Announce | None = None,
+    workers: Workers | None = None,
 ) -> Changes:
     """Bring the index to the photos wanted.
 
@@ -93,12 +95,16 @@ def build(
         Bytes that the build may take.
     progress, announce : callable, optional
         Called as the work goes on, and once before it with what it will take.
+    workers : Workers, optional
+        Who describes photos and compares regions in place of this process.
     """
     report = progress or (lambda *_: None)
     with ExitStack() as open_journals:
         name = JOURNAL if recipe.learning is None else RAW
         journal = open_journals.enter_context(_journal(writer, recipe, name))
-        recipe, images, skipped, scratch = _described(writer, recipe, journal, wanted, known, memory, report, announce)
+        recipe, images, skipped, scratch = _described(
+            writer, recipe, journal, wanted, known, memory, report, announce, workers
+        )
         if recipe.learning is not None:
             raw, recipe = journal, learning.settled(recipe, journal, images, report)
             journal = open_journals.enter_context(_journal(writer, recipe, JOURNAL))
@@ -112,7 +118,7 @@ def build(
             regions = _assembled(images, journal, known, writer.work)
             if recipe.geometry is not None:
                 regions = regions._replace(local=_local(images, journal, known, recipe.geometry, writer.work))
-            manifold = _manifold(writer, recipe, regions, known, scratch, report)
+            manifold = _manifold(writer, recipe, regions, known, scratch, report, workers)
             _write(writer, recipe, catalogue, regions, manifold)
         used = {image.sha256 for image in images}
         # Photos that an interrupted run described stay for the next, unless this one looked at all there are.
@@ -137,6 +143,7 @@ def _described(
     memory: int | None,
     report: StageProgress,
     announce: Announce | None,
+    workers: Workers | None,
 ) -> tuple[Recipe, list[ImageRecord], list[SkippedRecord], int]:
     """Describe into a journal what is not known.
 
@@ -148,9 +155,12 @@ def _described(
     note(writer.work, recipe.root, len(chosen.known) + len(chosen.new))
     # Means are taken of whitened vectors.
     means = recipe.means if recipe.learning is None else None
-    images, skipped = described(
-        chosen, recipe.describer, journal, means, recipe.geometry, report, **reading_limits(memory)
-    )
+    found = [one for one, _ in chosen.new]
+    if workers is None:
+        outcomes = described_here(found, recipe.describer, means, recipe.geometry, **reading_limits(memory))
+    else:
+        outcomes = workers.described(found, recipe, means, writer.work)
+    images, skipped = described(chosen, outcomes, journal, report)
     if not images:
         disk.remove_folder(writer.work)
         reasons = "; ".join(f"{one.key}: {one.reason}" for one in skipped[:3]) or "it is empty"
@@ -208,12 +218,13 @@ def _manifold(
     before: Generation | None,
     scratch: int,
     report: StageProgress,
+    workers: Workers | None,
 ) -> Manifold | None:
     """Return the manifold of the regions; None where it is the one before."""
     if before is not None and np.array_equal(regions.origin, np.arange(len(before.boxes))):
         return None
     if before is None or (regions.origin < 0).mean() > LARGEST_CHANGE:
-        return _fitted(writer, recipe.manifold(memory=scratch), regions, report)
+        return _fitted(writer, recipe.manifold(memory=scratch), regions, report, workers)
     known, arrays = before.manifold.to_arrays()
     manifold = Manifold.from_arrays({**recipe.parameters, "memory": scratch, BUILT: known[BUILT]}, arrays)
     return manifold.update(regions.vectors, regions.image_of, regions.origin, progress=_of_graph(report))
@@ -301,14 +312,21 @@ def _local(
     return KeptFeatures.laid_out(keeping, counts, rows)
 
 
-def _fitted(writer: store.Writer, manifold: Manifold, regions: Regions, report: StageProgress) -> Manifold:
+def _fitted(
+    writer: store.Writer,
+    manifold: Manifold,
+    regions: Regions,
+    report: StageProgress,
+    workers: Workers | None = None,
+) -> Manifold:
     """Build the whole graph, on vectors widened into a file: comparing all pairs reads them again and again."""
     single = disk.scratch(writer.work / SINGLE, np.float32, regions.vectors.shape)
     for start in range(0, len(single), ROWS):
         single[start : start + ROWS] = regions.vectors[start : start + ROWS]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ManifindWarning)  # a folder of a few photos has fewer regions than k
-        return manifold.fit(single, regions.image_of, progress=_of_graph(report))
+        rows = None if workers is None else workers.rows(single, writer.work / SINGLE)
+        return manifold.fit(single, regions.image_of, rows=rows, progress=_of_graph(report))
 
 
 def _of_graph(report: StageProgress) -> Progress:

@@ -4,9 +4,11 @@ A photo whose size and time are as they were is the same; else its content decid
 earlier run that was interrupted, is not described again, wherever the file has gone and whatever it is called now.
 """
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,17 +17,21 @@ from manifind.compact import compact
 from manifind.describe import (
     Describer,
     Found,
+    Photo,
     Regions,
     Unreadable,
     content_hash,
     describe_ahead,
 )
 from manifind.describe.photos import NO_MEMORY, TOO_MUCH_MEMORY
+from manifind.geometry.packing import Packed
 from manifind.index.catalogue import SAME, ImageRecord, Photos, SkippedRecord
 from manifind.index.journal import NO_FEATURES, Journal
 from manifind.index.kept import Keeping, keep
 from manifind.index.wanted import Wanted
-from manifind.types import StageProgress
+from manifind.types import FloatArray, StageProgress
+
+CHANGED = "changed while it was being read; the next run takes it"
 
 
 @dataclass(frozen=True)
@@ -68,46 +74,77 @@ def plan(wanted: Wanted, journal: Journal, before: Photos | None, report: StageP
     return Plan(known, new, skipped)
 
 
-def described(
-    chosen: Plan,
-    describer: Describer,
-    journal: Journal,
-    means: int | None,
-    keeping: Keeping | None,
-    report: StageProgress,
-    **limits: int,
-) -> tuple[list[ImageRecord], list[SkippedRecord]]:
-    """Describe what is new into the journal; return all photos, numbered in the order of their keys, and the rest.
+class Described(NamedTuple):
+    """A photo that was read and described."""
 
-    `keeping` is what is kept of local features; None for nothing. `limits` are `describe_ahead`'s.
+    width: int
+    height: int
+    vectors: FloatArray
+    boxes: FloatArray
+    local: Packed
+    """Its local features, where they are kept."""
+
+
+Outcomes = Generator[tuple[Found, Described | Unreadable], None, None]
+"""What became of photos, in the order in which they were given."""
+
+
+Seen = tuple[Regions, Packed]
+"""A photo's regions in pixels as it was read, and its local features."""
+
+
+def seen(pixels: npt.NDArray[np.uint8], describer: Describer, keeping: Keeping | None) -> Seen:
+    """Describe a photo; `keeping` is what is kept of its local features, if anything."""
+    return describer.describe(pixels), NO_FEATURES if keeping is None else keep(pixels, keeping).rows
+
+
+def outcome(photo: Photo, found: Seen, means: int | None) -> Described:
+    """Return a photo that was described, in pixels of its file."""
+    regions, local = reduced(found[0], means), found[1]
+    height, width, _ = photo.pixels.shape
+    enlarged = np.array([photo.width / width, photo.height / height] * 2, np.float32)
+    return Described(photo.width, photo.height, regions.vectors, regions.boxes * enlarged, local)
+
+
+def described_here(
+    found: Sequence[Found], describer: Describer, means: int | None, keeping: Keeping | None, **limits: int
+) -> Outcomes:
+    """Describe photos in this process; `limits` are `describe_ahead`'s."""
+    side_by_side, threads = describer.for_threads()
+    limits = {**limits, "threads": threads, "long_side": describer.long_side}
+    work = partial(seen, describer=side_by_side, keeping=keeping)
+    with closing(describe_ahead(found, work, **limits)) as photos:
+        for one, photo, regions in photos:
+            if isinstance(photo, Unreadable) or regions is None:
+                assert isinstance(photo, Unreadable)  # noqa: S101 (every other is described)
+                yield one, photo
+            else:
+                yield one, outcome(photo, regions, means)
+
+
+def described(
+    chosen: Plan, outcomes: Outcomes, journal: Journal, report: StageProgress
+) -> tuple[list[ImageRecord], list[SkippedRecord]]:
+    """Take what became of the new photos of a plan into the journal.
+
+    Return all photos, numbered in the order of their keys, and what is passed over.
     """
     images, skipped = list(chosen.known), list(chosen.skipped)
     hashes = {one.key: digest for one, digest in chosen.new}
     report("photos", 0, len(chosen.new))
-    side_by_side, threads = describer.for_threads()
-    found = [one for one, _ in chosen.new]
-    limits = {**limits, "threads": threads, "long_side": describer.long_side}
-
-    def work(pixels: npt.NDArray[np.uint8]) -> tuple[Regions, npt.NDArray[np.uint8]]:
-        return side_by_side.describe(pixels), NO_FEATURES if keeping is None else keep(pixels, keeping).rows
-
-    with closing(describe_ahead(found, work, **limits)) as photos:
-        for done, (one, photo, seen) in enumerate(photos, 1):
-            if isinstance(photo, Unreadable) or seen is None:
-                assert isinstance(photo, Unreadable)  # noqa: S101 (every other is described)
+    with closing(outcomes) as photos:
+        for done, (one, photo) in enumerate(photos, 1):
+            if isinstance(photo, Unreadable):
                 # What an extra or more memory could read is tried again, and what may have been torn while it was read.
-                passing = "install" in photo.reason or photo.reason.startswith((TOO_MUCH_MEMORY, NO_MEMORY))
+                passing = "install" in photo.reason or photo.reason.startswith((TOO_MUCH_MEMORY, NO_MEMORY, CHANGED))
                 lasting = _as_listed(one, gone=False) and not passing
                 known = _passed_over(one, photo.reason, hashes[one.key])
                 skipped.append(known if lasting else SkippedRecord(one.key, photo.reason))
             elif not _as_listed(one):
-                skipped.append(SkippedRecord(one.key, "changed while it was being read; the next run takes it"))
+                skipped.append(SkippedRecord(one.key, CHANGED))
             else:
-                regions, local = reduced(seen[0], means), seen[1]
-                height, width, _ = photo.pixels.shape
-                enlarged = np.array([photo.width / width, photo.height / height] * 2, np.float32)
                 digest = hashes[one.key]
-                journal.append(digest, photo.width, photo.height, regions.vectors, regions.boxes * enlarged, local)
+                journal.append(digest, *photo)
                 images.append(_record(one, digest, photo.width, photo.height))
             report("photos", done, len(chosen.new))
     return _numbered(images), sorted(skipped, key=lambda one: one.key)

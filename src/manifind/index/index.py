@@ -57,6 +57,7 @@ from manifind.index.teaching import Taught
 from manifind.index.unfinished import check_finished
 from manifind.index.verify import FIRST, kind_of, photo_features, query_features, verified_answer
 from manifind.index.wanted import Wanted, all_of, everything, more, several, without
+from manifind.index.workers import workers
 from manifind.kernels import CPU
 from manifind.manifold import Manifold
 from manifind.storage import store
@@ -140,6 +141,8 @@ class Index:
     @property
     def sets(self) -> FoundSets:
         """The sets of photos that were found and named, kept in the index's folder."""
+        if not isinstance(self._now, Generation):
+            raise refused(self.where, "given sets")
         return FoundSets(self)
 
     @classmethod
@@ -160,6 +163,7 @@ class Index:
         memory: int | None = None,
         progress: StageProgress | None = None,
         announce: Announce | None = None,
+        client: Any = None,
         **parameters: Any,
     ) -> Self:
         """Make an index of the photos below a folder.
@@ -198,6 +202,9 @@ class Index:
             is.
         announce : callable, optional
             Called with an `Estimate` before a long build.
+        client : distributed.Client or str, optional
+            A client of Dask, or the address of its scheduler: its workers describe the photos and compare the regions,
+            to the same result. They must see the photos and the index's folder under the same paths.
         **parameters
             Of `Manifold`. `k`, `query_k` and `alpha` are chosen by the number of photos unless they are given.
         """
@@ -221,7 +228,8 @@ class Index:
         made_by = Recipe(root, made, given, means, own, origin, learning=learning, geometry=keeping)
         with store.writing(target, KIND, FILES) as writer:
             _check_free(target)  # somebody may have been faster
-            build(writer, made_by, wanted, memory=memory, progress=progress, announce=announce)
+            by = None if client is None else workers(client)
+            build(writer, made_by, wanted, memory=memory, progress=progress, announce=announce, workers=by)
         device = parameters.get("device", CPU)
         return cls(target, Generation.read(target, device=device), made, device=device)
 
@@ -515,6 +523,7 @@ class Index:
         memory: int | None = None,
         progress: StageProgress | None = None,
         announce: Announce | None = None,
+        client: Any = None,
     ) -> Changes:
         """Bring the index up to date with its folder: describe what is new, forget what is gone, repair the graph.
 
@@ -525,12 +534,17 @@ class Index:
         ----------
         photos
             The folder, where it is another one now.
-        memory, progress, announce
+        memory, progress, announce, client
             As for `create`.
         """
         root = None if photos is None else Path(photos)
         return self._change(
-            lambda now: everything(now, root), root=root, memory=memory, progress=progress, announce=announce
+            lambda now: everything(now, root),
+            root=root,
+            memory=memory,
+            progress=progress,
+            announce=announce,
+            client=client,
         )
 
     def add(
@@ -540,13 +554,16 @@ class Index:
         memory: int | None = None,
         progress: StageProgress | None = None,
         announce: Announce | None = None,
+        client: Any = None,
     ) -> Changes:
         """Add photos, or those of folders, below the index's folder; the others are not looked at.
 
         A photo that was removed by hand comes back, one that changed is described again.
         """
         given = [Path(path) for path in several(paths, "paths")]
-        return self._change(lambda now: more(now, given), memory=memory, progress=progress, announce=announce)
+        return self._change(
+            lambda now: more(now, given), memory=memory, progress=progress, announce=announce, client=client
+        )
 
     def remove(self, keys: Iterable[str], *, progress: StageProgress | None = None) -> Changes:
         """Remove photos from the index, not from the disk; `sync` leaves them out until they are added again."""
@@ -560,6 +577,7 @@ class Index:
         memory: int | None = None,
         progress: StageProgress | None = None,
         announce: Announce | None = None,
+        client: Any = None,
     ) -> Changes:
         """Learn the whitening again from the photos as they are now, and describe all of them with it.
 
@@ -573,6 +591,7 @@ class Index:
             memory=memory,
             progress=progress,
             announce=announce,
+            client=client,
         )
 
     def learn(self, *, progress: StageProgress | None = None) -> Taught:
@@ -606,6 +625,7 @@ class Index:
         memory: int | None = None,
         progress: StageProgress | None = None,
         announce: Announce | None = None,
+        client: Any = None,
     ) -> Changes:
         """Move the index, as it is once nobody else can write, to the photos wanted; `anew` with a new whitening."""
         if not isinstance(self._now, Generation):
@@ -631,6 +651,7 @@ class Index:
                 memory=memory,
                 progress=progress,
                 announce=announce,
+                workers=None if client is None else workers(client),
             )
         self.reload()
         return changes

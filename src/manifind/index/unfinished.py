@@ -23,6 +23,14 @@ def index_of(photos: Path) -> Path:
     return folder.with_name(f"{folder.name}{SUFFIX}")
 
 
+def is_folder_of_photos(path: Path) -> bool:
+    """Say whether a folder holds photos and no index, finished or not."""
+    ours = (store.MANIFEST, store.LOCK, store.WORK)
+    if any((path / name).exists() for name in ours) or store.copies_of_manifest(path):
+        return False
+    return next(list_photos(path), None) is not None
+
+
 def note(work: Path, root: Path, photos: int) -> None:
     """Write down which photos an index is to have."""
     disk.write(work / NOTE, [json.dumps({"root": str(root.resolve()), "photos": photos}).encode()])

@@ -40,7 +40,7 @@ from manifind.graph import (
     settled,
     update_neighbours,
 )
-from manifind.kernels import CPU, backend
+from manifind.kernels import CPU, Rows, backend
 from manifind.layout import Layout, aggregate
 from manifind.manifold import given
 from manifind.manifold.fitted import SIZE, Fitted
@@ -191,6 +191,7 @@ class Manifold:
         *,
         neighbours: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
         global_vectors: npt.ArrayLike | None = None,
+        rows: Rows | None = None,
         progress: Progress | None = None,
     ) -> Self:
         """Build the graph of a collection.
@@ -207,6 +208,8 @@ class Manifold:
         global_vectors : (images, g) floating point, optional
             A global descriptor for each image, in the order of their numbers, for choosing a shortlist; by default the
             normalised sum of the image's regions.
+        rows : Rows, optional
+            The same vectors, as somebody else searches them: on other machines, say. By default, the device does.
         progress : callable, optional
             Called with the regions done and the regions in all while neighbours are searched exactly.
         """
@@ -218,7 +221,7 @@ class Manifold:
         else:
             globals_ = X if len(layout.images) == len(X) else aggregate(X, layout)
         device = backend(checked.device)
-        rows = device.rows(X)
+        rows = device.rows(X) if rows is None else rows
         if neighbours is not None:
             method, lists = GIVEN, given_neighbours(neighbours, X, checked.k)
         else:

@@ -25,6 +25,8 @@ class Job(NamedTuple):
     """Photos that were marked as not meant: they are left out of the answer."""
     sought: tuple[Sought, ...] = ()
     """What geometry looks for; nothing where it is not asked."""
+    outside: frozenset[int] = frozenset()
+    """The numbers of photos that lie outside of the folder or the dates that were asked for."""
     whole: bool = False
     """Return the whole ranking, to be explained."""
 
@@ -36,7 +38,7 @@ class Job(NamedTuple):
     @property
     def top(self) -> int | None:
         """How many photos the solver is to return."""
-        return None if self.whole else max(self.request.top, self.first) + len(self.rejected)
+        return None if self.whole else max(self.request.top, self.first) + len(self.rejected) + len(self.outside)
 
 
 def answer_of(answer: Answer, job: Job, record_of: Callable[[Generation, int], ImageRecord]) -> dict[str, Any]:
@@ -63,7 +65,7 @@ def found_by(search: Search, job: Job, top: int | None = None) -> Answer:
     """Return the photos of a search that score, as many as were asked for or `top`."""
     top = job.request.top if top is None else top
     own, rejected = (_numbers(search, keys) for keys in (job.own, job.rejected))
-    return Answer(search, own=own, left_out=rejected, top=top, reached=True)
+    return Answer(search, own=own, left_out=[*rejected, *job.outside], top=top, reached=True)
 
 
 def _numbers(search: Search, keys: Collection[str]) -> list[int]:

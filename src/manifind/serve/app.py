@@ -3,8 +3,9 @@
 import logging
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
+from functools import cache
 from importlib.resources import files
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import Depends, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
@@ -21,6 +22,7 @@ from manifind.serve import keeping, looking, repeating
 from manifind.serve.guard import Guard
 from manifind.serve.problems import Problem, first_sentence, sentence_response
 from manifind.serve.schemas import (
+    DATE,
     LONGEST_BOX,
     LONGEST_KEY,
     LONGEST_SHORT,
@@ -129,7 +131,7 @@ def create_app(index: Index, settings: Settings | None = None) -> FastAPI:
     keeping.routes(app, service)
     _watching(app, service)
     _page(app)
-    _problems(app)
+    tell_problems(app)
     app.add_middleware(Guard, settings=settings, metrics=service.metrics)
     if settings.origins:
         app.add_middleware(
@@ -149,9 +151,14 @@ def _searching(app: FastAPI, service: Service) -> None:
         top: Top = 60,
         verify: Verify = None,
         refine: Refine = False,
+        folder: Annotated[str | None, Query(max_length=LONGEST_KEY)] = None,
+        since: Annotated[str | None, Query(pattern=DATE)] = None,
+        until: Annotated[str | None, Query(pattern=DATE)] = None,
+        sort: Literal["score", "date"] = "score",
     ) -> SearchRequest:
-        views, apart = _short("q", q), _short("not", n)
-        return SearchRequest(views=views, not_this=apart, method=method, top=top, verify=verify, refine=refine)
+        views, not_this = _short("q", q), _short("not", n)
+        within: dict[str, Any] = {"refine": refine, "folder": folder, "since": since, "until": until, "sort": sort}
+        return SearchRequest(views=views, not_this=not_this, method=method, top=top, verify=verify, **within)
 
     Asked = Annotated[SearchRequest, Depends(asked)]
 
@@ -285,26 +292,37 @@ def _watching(app: FastAPI, service: Service) -> None:
         return Response(service.metrics.text(), media_type="text/plain; version=0.0.4")
 
 
+@cache
+def _contents() -> dict[str, bytes]:
+    """Return the files of the page: what is in the package, read once."""
+    return {file.name: file.read_bytes() for file in PAGE.iterdir() if "." in file.name}
+
+
+def page_file(name: str) -> Response:
+    """Return a file of the page."""
+    kind = KINDS.get(name[name.rfind(".") :])
+    if name not in _contents() or kind is None:
+        raise Problem(404, "There is nothing at this address.")
+    return Response(_contents()[name], headers={"Content-Type": kind, "Cache-Control": "no-cache"})
+
+
 def _page(app: FastAPI) -> None:
-    """Serve the files of the page: what is in the package, read once."""
-    contents = {file.name: file.read_bytes() for file in PAGE.iterdir() if "." in file.name}
-
-    def answer(name: str) -> Response:
-        kind = KINDS.get(name[name.rfind(".") :])
-        if name not in contents or kind is None:
-            raise Problem(404, "There is nothing at this address.")
-        return Response(contents[name], headers={"Content-Type": kind, "Cache-Control": "no-cache"})
-
     @app.get("/", include_in_schema=False)
     async def page() -> Response:
-        return answer("index.html")
+        return page_file("index.html")
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> Response:
+        return page_file("docs.html")
 
     @app.get("/page/{name}", include_in_schema=False)
     async def part(name: str) -> Response:
-        return answer(name)
+        return page_file(name)
 
 
-def _problems(app: FastAPI) -> None:
+def tell_problems(app: FastAPI) -> None:
+    """Tell every error as one sentence."""
+
     @app.exception_handler(Problem)
     async def told(_: Request, problem: Problem) -> Response:
         return sentence_response(problem.status, problem.sentence, problem.headers)

@@ -8,35 +8,41 @@ import socket
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from urllib.parse import quote
 
 import uvicorn
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from manifind.errors import InvalidInput
 from manifind.index import Index
+from manifind.kernels import CPU
 from manifind.serve.app import create_app
 from manifind.serve.connections import protocol
 from manifind.serve.quiet import limit_logs
 from manifind.serve.settings import Settings
+from manifind.serve.starting import Starting
 
 BACKLOG = 2048
 
 
 def serve(
-    index: Index,
+    index: Index | Path | None,
     *,
     host: str = "127.0.0.1",
     port: int = 8765,
     open_to_all: bool = False,
     settings: Settings | None = None,
     started: Callable[[str], None] | None = None,
+    device: str = CPU,
 ) -> None:
     """Serve an index until interrupted.
 
     Parameters
     ----------
-    index : Index
+    index : Index, Path or None
+        An index; or a folder of photos, whose index is made first while the page shows how far it is; or None, and the
+        page asks for a folder.
     host, port
         Where to listen; port 0 takes any that is free.
     open_to_all : bool
@@ -44,9 +50,15 @@ def serve(
     settings : Settings, optional
     started : callable, optional
         Called with the page's address when the service listens.
+    device : str
+        What makes and searches an index that is not there yet.
     """
     settings = settings or Settings()
     here = is_loopback(host)
+    if index is None and not here:
+        raise InvalidInput(
+            f"host is {host}, and a folder is chosen only on this machine; give INDEX, or leave --host out."
+        )
     if not here:
         if settings.token is None and not open_to_all:
             raise InvalidInput(
@@ -59,7 +71,8 @@ def serve(
     address = f"http://{shown}:{listening.getsockname()[1]}/"
     if settings.token is not None:
         address += f"?token={quote(settings.token, safe='')}"
-    config = configured(create_app(index, settings), settings)
+    app = create_app(index, settings) if isinstance(index, Index) else Starting(settings, index, device=device)
+    config = configured(app, settings)
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -72,7 +85,7 @@ def serve(
         runner.run(Server(config).serve([listening]))
 
 
-def configured(app: FastAPI, settings: Settings) -> uvicorn.Config:
+def configured(app: ASGIApp, settings: Settings) -> uvicorn.Config:
     """Return how the server that carries a service is set up: within the service's limits."""
     return uvicorn.Config(
         app,

@@ -16,6 +16,7 @@ SHORT_VIEW = (
 )
 VERIFY = "How many of the first photos to check by geometry; without it, what the index does by itself."
 REFINE = "Let what verified photos show of the object join the query, and answer it once more."
+DATE = r"^\d{4}(-\d\d(-\d\d)?)?$"
 LONGEST_KEY = 4096
 LONGEST_BOX = 200
 LONGEST_SHORT = 2 + LONGEST_KEY + 1 + LONGEST_BOX
@@ -83,6 +84,17 @@ class SearchRequest(Strict):
     top: int = Field(default=60, ge=1, le=1000)
     verify: int | None = Field(default=None, ge=0, le=200, description=VERIFY)
     refine: bool = Field(default=False, description=REFINE)
+    folder: str | None = Field(default=None, max_length=LONGEST_KEY, description="Only photos below this folder.")
+    since: str | None = Field(
+        default=None, pattern=DATE, description="Only photos taken then or later: 2019, 2019-07 …"
+    )
+    until: str | None = Field(default=None, pattern=DATE, description="Only photos taken then or earlier.")
+    sort: Literal["score", "date"] = Field(default="score", description="In which order the results are told.")
+
+    @property
+    def filtered(self) -> bool:
+        """Whether some photos are left out by their folder or date."""
+        return any((self.folder, self.since, self.until))
 
     @model_validator(mode="after")
     def _something(self) -> Self:
@@ -139,6 +151,7 @@ class ResultAnswer(BaseModel):
     refined: bool = Field(description="Whether only a second pass reached it, which verified photos had joined.")
     also_at: list[str] = Field(description="Keys of files that are byte for byte the same.")
     regions: list[RegionAnswer] = Field(description="The regions with the largest shares, best first.")
+    date: str | None = Field(default=None, description="When it was taken, where the search asked by date.")
     width: int
     height: int
     version: str = Field(description="Changes with the photo's content.")

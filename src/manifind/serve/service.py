@@ -24,6 +24,7 @@ from manifind.manifold import batch_size
 from manifind.pages.answers import as_csv
 from manifind.serve.answers import Job, answer_of, explanation, found_by, shown
 from manifind.serve.batcher import Batcher
+from manifind.serve.dated import Dated
 from manifind.serve.geometry import Geometry, Sought, first_photos
 from manifind.serve.memory import Kept
 from manifind.serve.metrics import Metrics
@@ -71,6 +72,7 @@ class Service:
         self.pictures = Pictures(settings)
         self.rendering = Rendering(self.pictures, settings, self.metrics)
         self.geometry = Geometry(self.rendering, settings, self.metrics)
+        self.dated = Dated(self.once)
         self.ready = False
         self._described: Kept[View] = Kept(DESCRIBED_BYTES)
         self._describing, self._browsing = (
@@ -131,6 +133,8 @@ class Service:
         times = {"describe": described - start, "search": searched - described}
         if job.sought:
             times["verify"] = time.perf_counter() - searched
+        if request.sort == "date" or request.since or request.until:
+            answer = await self.dated.told(job.now, request, answer)
         return {**answer, "milliseconds": {name: round(1000 * seconds, 1) for name, seconds in times.items()}}
 
     async def _verified(self, search: Search, job: Job) -> dict[str, Any]:
@@ -218,7 +222,8 @@ class Service:
             frozenset(key for one in some if (key := self._key(now, one)) is not None)
             for some in (request.views, request.not_this)
         )
-        return Job(now, QueryRegions.of(views, against), request, own, rejected - own, sought)
+        outside = await self.dated.outside(now, request)
+        return Job(now, QueryRegions.of(views, against), request, own, rejected - own, sought, outside)
 
     async def _sought(self, now: State, request: SearchRequest) -> tuple[Sought, ...]:
         """Return what geometry looks for; nothing where it is not asked."""

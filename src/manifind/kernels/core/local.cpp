@@ -218,6 +218,7 @@ void Local::iterate(float alpha, Stop stop, int until, Column& column) {
     p_ = r_;
     ap_.assign(size_t(size), 0);
     for (int iteration = column.iterations + 1; iteration <= until && column.live; ++iteration) {
+        pulse();
         multiply(alpha, p_.data(), ap_.data());
         double dots[4] = {}, rr = 0;
         float step, turn;
@@ -230,6 +231,9 @@ void Local::iterate(float alpha, Stop stop, int until, Column& column) {
 
 Reach Local::solve(const int32_t* rows, const float* values, int64_t count, float alpha, Stop stop, int64_t budget,
                    int64_t most, int first, float* f) {
+    // What the solution before this one opened, which may have been ended before its time.
+    for (int32_t c : opened_)
+        for (int64_t i = parts_.starts[c]; i < parts_.starts[c + 1]; ++i) places_[i].unknown = -1 - c;
     fine_.clear();
     opened_.clear();
     taking_.clear();
@@ -291,8 +295,6 @@ Reach Local::solve(const int32_t* rows, const float* values, int64_t count, floa
         for (int64_t i = parts_.starts[c]; i < parts_.starts[c + 1]; ++i)
             f[parts_.order[i]] = x_[c] * parts_.root[i];
     for (size_t i = 0; i < fine_.size(); ++i) f[parts_.order[fine_[i]]] = x_[m_ + i];
-    for (int32_t c : opened_)
-        for (int64_t i = parts_.starts[c]; i < parts_.starts[c + 1]; ++i) places_[i].unknown = -1 - c;
     return {column.iterations, float(column.residual()), int32_t(fine_.size())};
 }
 

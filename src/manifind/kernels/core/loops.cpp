@@ -1,66 +1,17 @@
 // See loops.h. Vectors are those of GCC and Clang, as wide as the registers of the level.
 #include "loops.h"
 
+#include "few_loops.h"
+#include "lanes.h"
+#include "products.h"
+
 #define JOIN_(a, b) a##b
 #define JOIN(a, b) JOIN_(a, b)
 #define NAME_(a) #a
 #define NAME(a) NAME_(a)
 
-#if defined(__AVX512VNNI__)
-#define LOW_PRECISION 1
-#else
-#define LOW_PRECISION 0
-#endif
-#if defined(__F16C__) || defined(__AVX2__)
-#include <immintrin.h>
-#endif
-
 namespace manifind {
 namespace {
-
-#if defined(__AVX512F__)
-constexpr int LANES = 16, ROWS = 8, PANELS = 3;
-#elif defined(__AVX2__)
-constexpr int LANES = 8, ROWS = 4, PANELS = 1;
-#else
-constexpr int LANES = 4, ROWS = 2, PANELS = 1;
-#endif
-// A micro-tile is ROWS × PANELS · 16: its sums fill most of the registers, and each value loaded is used often.
-
-typedef float Floats __attribute__((vector_size(LANES * 4)));
-typedef uint32_t Words __attribute__((vector_size(LANES * 4)));
-typedef int32_t Ints __attribute__((vector_size(LANES * 4)));
-// Loads from anywhere: rows of floats need not be aligned.
-typedef float LooseFloats __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
-typedef uint32_t LooseWords __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
-typedef int32_t LooseInts __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
-
-inline Floats load(const float* at) { return *reinterpret_cast<const LooseFloats*>(at); }
-inline Words load(const uint32_t* at) { return *reinterpret_cast<const LooseWords*>(at); }
-inline void store(float* at, Floats value) { *reinterpret_cast<LooseFloats*>(at) = value; }
-inline void store(uint32_t* at, Words value) { *reinterpret_cast<LooseWords*>(at) = value; }
-inline void accumulate(float* at, Floats value) { store(at, load(at) + value); }
-inline Floats all(float value) {
-#if defined(__AVX512F__)  // a sum with zero is an instruction of its own, for zeros have signs
-    return (Floats)_mm512_set1_ps(value);
-#else
-    return Floats{} + value;
-#endif
-}
-inline Words all(uint32_t value) { return Words{} + value; }
-
-inline float total(Floats v) {
-    float sums[LANES];
-    store(sums, v);
-    for (int half = LANES / 2; half > 0; half /= 2)
-        for (int i = 0; i < half; ++i) sums[i] += sums[i + half];
-    return sums[0];
-}
-
-union Bits {
-    float value;
-    uint32_t word;
-};
 
 // bf16 is the upper half of a float32; rounded to the nearest, ties to even.
 inline Floats low(Words w) { return (Floats)(w << 16); }
@@ -428,24 +379,6 @@ void turn_double(int64_t begin, int64_t end, int columns, const double* step, co
 
 // -- inner products ---------------------------------------------------------------------------------------------------
 
-struct OfFloats {
-    static Floats add(Floats sum, Words a, Words b) { return sum + (Floats)a * (Floats)b; }
-    static Floats score(Floats sum, Ints, float, Floats, Floats offset) { return sum + offset; }
-};
-
-#if LOW_PRECISION
-// The left-hand integers are stored with 128 added, as the instruction takes one side unsigned.
-struct OfInt8 {
-    static Floats add(Floats sum, Words a, Words b) {
-        return (Floats)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)a, (__m512i)b);
-    }
-    static Floats score(Floats sum, Ints bias, float own, Floats scale, Floats offset) {
-        // The scales first: a pair has the same score whichever of its rows is on the left.
-        return (Floats)_mm512_cvtepi32_ps((__m512i)((Ints)sum - bias)) * (own * scale) + offset;
-    }
-};
-#endif
-
 // A bit for each lane in which `score` reaches `least`.
 inline uint32_t reached(Floats score, Floats least) {
 #if defined(__AVX512F__)
@@ -458,30 +391,6 @@ inline uint32_t reached(Floats score, Floats least) {
     for (int lane = 0; lane < LANES; ++lane) mask |= uint32_t(which[lane] & 1) << lane;
     return mask;
 #endif
-}
-
-constexpr int PARTS = PANELS * PANEL / LANES;  // registers across the strip
-
-// The sums of a micro-tile of R rows. Its loops are unrolled, or the sums would not stay in registers.
-template <class Of, int R>
-inline void products(int words, const uint32_t* left, const uint32_t* right, float (&out)[R][PARTS * LANES]) {
-    Floats sums[R][PARTS] = {};
-    for (int w = 0; w < words; ++w) {
-        Words b[PARTS];
-#pragma GCC unroll 8
-        for (int part = 0; part < PARTS; ++part)
-            b[part] = load(right + (int64_t(part * LANES / PANEL) * words + w) * PANEL + part * LANES % PANEL);
-#pragma GCC unroll 8
-        for (int i = 0; i < R; ++i) {
-            const Words a = all(left[w * GROUP + i]);
-#pragma GCC unroll 8
-            for (int part = 0; part < PARTS; ++part) sums[i][part] = Of::add(sums[i][part], a, b[part]);
-        }
-    }
-#pragma GCC unroll 8
-    for (int i = 0; i < R; ++i)
-#pragma GCC unroll 8
-        for (int part = 0; part < PARTS; ++part) store(out[i] + part * LANES, sums[i][part]);
 }
 
 template <class Of, int R>
@@ -689,45 +598,6 @@ void pack(Packing packing, const float* rows, int64_t d, int count, int height, 
     }
 }
 
-#if !defined(__F16C__)
-// Exponent and mantissa are moved to their places in a float32; its exponent counts from 127 rather than from 15.
-inline float single(uint16_t half) {
-    const uint32_t sign = uint32_t(half & 0x8000u) << 16, rest = uint32_t(half & 0x7fffu) << 13;
-    if (rest >= 0x0f800000u) {  // infinite, or not a number
-        Bits special;
-        special.word = sign | 0x70000000u | rest;
-        return special.value;
-    }
-    Bits moved, power;
-    moved.word = rest;
-    power.word = (254u - 15u) << 23;  // 2^112: the multiplication also makes denormals what they stand for
-    moved.value *= power.value;
-    moved.word |= sign;
-    return moved.value;
-}
-#endif
-
-inline Floats load(const uint16_t* at) {
-#if defined(__AVX512F__)
-    return (Floats)_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)));
-#elif defined(__F16C__)
-    return (Floats)_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)));
-#else
-    Floats out;
-    for (int lane = 0; lane < LANES; ++lane) out[lane] = single(at[lane]);
-    return out;
-#endif
-}
-
-inline float one(const float* at) { return *at; }
-inline float one(const uint16_t* at) {
-#if defined(__F16C__)
-    return _cvtsh_ss(*at);
-#else
-    return single(*at);
-#endif
-}
-
 void widen(const Rows& rows, int64_t row, float* out) {
     if (!rows.half) {
         const float* from = static_cast<const float*>(rows.data) + row * rows.d;
@@ -738,28 +608,6 @@ void widen(const Rows& rows, int64_t row, float* out) {
     int64_t j = 0;
     for (; j + LANES <= rows.d; j += LANES) store(out + j, load(from + j));
     for (; j < rows.d; ++j) out[j] = one(from + j);
-}
-
-// Inner products with R rows at once, which share the loads of x. Each is added up in the same order whatever R, and
-// whichever of the two rows is x.
-template <int R, class T>
-inline void dots_of(const float* x, const T* const* rows, int64_t d, float* out) {
-    constexpr int SUMS = 4;
-    Floats sums[R][SUMS] = {};
-    int64_t at = 0;
-    for (; at + SUMS * LANES <= d; at += SUMS * LANES)
-#pragma GCC unroll 4
-        for (int u = 0; u < SUMS; ++u) {
-            const Floats own = load(x + at + u * LANES);
-#pragma GCC unroll 4
-            for (int r = 0; r < R; ++r) sums[r][u] += own * load(rows[r] + at + u * LANES);
-        }
-#pragma GCC unroll 4
-    for (int r = 0; r < R; ++r) {
-        float rest = 0;
-        for (int64_t j = at; j < d; ++j) rest += x[j] * one(rows[r] + j);
-        out[r] = total((sums[r][0] + sums[r][1]) + (sums[r][2] + sums[r][3])) + rest;
-    }
 }
 
 template <class T>
@@ -908,7 +756,7 @@ void pack_bytes(const int8_t* const* rows, int count, int height, int words, uin
     for (int r = 0; r < height; ++r)
         for (int w = 0; w < words; ++w) {
             uint32_t word = 0;
-            for (int v = 0; v < 4 && r < count; ++v) word |= uint32_t(uint8_t(rows[r][4 * w + v])) << (8 * v);
+            if (r < count) __builtin_memcpy(&word, rows[r] + 4 * w, 4);
             panel[w * height + r] = word ^ flip;
         }
 }
@@ -941,6 +789,11 @@ const Loops JOIN(loops_, MANIFIND_LEVEL) = {
     NAME(MANIFIND_LEVEL), LOW_PRECISION != 0, PANELS * PANEL, multiply_any, advance, multiply_one, advance_one,
     product_small, dots_small, advance_small, multiply_double_any, descend_double, turn_double, scan_any, lower_bounds_any,
     level_of, reaching, pack, widen, dots, compress, pack_bytes, blend,
+#if LOW_PRECISION
+    &few_loops,
+#else
+    nullptr,
+#endif
 };
 
 }  // namespace manifind

@@ -63,6 +63,8 @@ struct Hit {
     float score;
 };
 
+struct FewLoops;
+
 struct Loops {
     const char* name;
     bool low_precision;  // products of int8 are faster than those of float32
@@ -128,6 +130,7 @@ struct Loops {
     // weights[0] · before[0] + Σ weights[k] · (before[k] + after[k]) for k = 1 … radius, of lines of n floats.
     void (*blend)(const float* const* before, const float* const* after, const float* weights, int radius, int64_t n,
                   float* out);
+    const FewLoops* few;  // null where there are no products of int8 (few_loops.h)
 };
 
 #ifdef MANIFIND_HAS_avx512

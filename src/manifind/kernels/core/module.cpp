@@ -93,7 +93,12 @@ class Matrix {
         const Working working;
         for (int64_t i = 0; i < csr.n; ++i) demand(csr.starts[i] <= csr.starts[i + 1], "starts is not ascending");
         bool inside = true;
-        for (int64_t e = 0; e < entries; ++e) inside &= csr.columns[e] >= 0 && csr.columns[e] < csr.n;
+        constexpr int64_t MANY = 1 << 20;
+        for (int64_t begin = 0; begin < entries; begin += MANY) {
+            pulse();
+            for (int64_t e = begin; e < std::min(entries, begin + MANY); ++e)
+                inside &= csr.columns[e] >= 0 && csr.columns[e] < csr.n;
+        }
         demand(inside, "columns has entries outside the matrix");
     }
     Csr csr;

@@ -7,7 +7,7 @@
 // few through from the beginning. At the end it is checked that no guess was too high; rows for which one was are
 // searched again without guessing. Equal scores are ordered by id, so that lists do not depend on the number of threads.
 //
-// Of few rows in int8 every score is kept until the best are chosen (small.h): each pair twice, but nothing is guessed.
+// Of few rows the products of all pairs are kept until the best are chosen (few.h).
 //
 // Where more than k rows are the same, bit for bit, one of them is searched for all.
 #pragma once
@@ -18,9 +18,9 @@
 #include <memory>
 #include <vector>
 
+#include "few.h"
 #include "loops.h"
 #include "memory.h"
-#include "queries.h"
 
 namespace manifind {
 
@@ -110,7 +110,7 @@ class Neighbours {
     int threads_;
     int32_t* ids_;
     float* similarities_;
-    const std::unique_ptr<Compressed> few_;  // the rows, where they are few
+    const std::unique_ptr<FewRows> few_;  // what searches them, where they are few
     Rounding rounding_;
     std::vector<int64_t> order_;  // place -> row
     bool given_ = false;          // to the equals

@@ -118,8 +118,8 @@ void Compressed::search(const Rows& vectors, const float* queries, int64_t m, co
         (kept_ || count * words_ * int64_t(sizeof(uint32_t)) <= memory)) {
         Strips made;
         if (!kept_) compress_all(vectors, rows, count, made, threads);
-        const SmallSearch small{packing_, words_, kept_ ? strips_ : made, vectors, rows, count, k, false};
-        return small.search({queries, m, d, false}, 0, m, threads, ids, similarities);
+        const SmallSearch small{packing_, words_, kept_ ? strips_ : made, vectors, rows, count, k};
+        return small.search({queries, m, d, false}, threads, ids, similarities);
     }
     // About as many candidates as a query may have at a time, in each thread.
     const int64_t each = std::min(count, 2 * std::max(FEWEST, 4 * k)) * int64_t(sizeof(Bounded)) * threads;
@@ -133,12 +133,6 @@ void Compressed::search(const Rows& vectors, const float* queries, int64_t m, co
         const std::vector<int64_t> unsure = attempt(sought, all, true);
         if (!unsure.empty()) attempt(sought, unsure, false);
     }
-}
-
-void Compressed::search_others(const Rows& vectors, int64_t begin, int64_t end, int64_t k, int threads, int32_t* ids,
-                               float* similarities) const {
-    const SmallSearch small{packing_, words_, strips_, vectors, nullptr, n, k, true};
-    small.search(vectors, begin, end, threads, ids, similarities);
 }
 
 std::vector<int64_t> Compressed::attempt(const Sought& sought, const std::vector<int64_t>& which, bool guess) const {

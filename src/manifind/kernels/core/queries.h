@@ -32,9 +32,6 @@ class Compressed {
     // given; ids are then places in them. Candidates take about `memory` bytes.
     void search(const Rows& vectors, const float* queries, int64_t m, const int32_t* rows, int64_t rows_count, int64_t k,
                 int64_t memory, int threads, int32_t* ids, float* similarities) const;
-    // The k best other rows of the rows from `begin` to `end`, which are kept; for collections of FEW_ROWS at the most.
-    void search_others(const Rows& vectors, int64_t begin, int64_t end, int64_t k, int threads, int32_t* ids,
-                       float* similarities) const;
     const int64_t n, d;
 
    private:

@@ -65,21 +65,19 @@ struct SmallSearch::Scratch {
     std::vector<uint64_t> keys, sorted;
 };
 
-void SmallSearch::search(const Rows& queries, int64_t begin, int64_t end, int threads, int32_t* ids,
-                         float* similarities) const {
-    const int64_t share = ((end - begin + threads - 1) / threads + GROUP - 1) / GROUP * GROUP;
-    const int64_t tile = std::clamp<int64_t>(share, GROUP, MOST_QUERIES), tiles = (end - begin + tile - 1) / tile;
+void SmallSearch::search(const Rows& queries, int threads, int32_t* ids, float* similarities) const {
+    const int64_t share = ((queries.n + threads - 1) / threads + GROUP - 1) / GROUP * GROUP;
+    const int64_t tile = std::clamp<int64_t>(share, GROUP, MOST_QUERIES), tiles = (queries.n + tile - 1) / tile;
     std::vector<Scratch> scratch(threads);
     parallel(tiles, threads, [&](int64_t task, int thread) {
-        search_tile(queries, begin + task * tile, std::min(end, begin + (task + 1) * tile), scratch[thread], ids,
-                    similarities);
+        search_tile(queries, task * tile, std::min(queries.n, (task + 1) * tile), scratch[thread], ids, similarities);
     });
 }
 
 void SmallSearch::search_tile(const Rows& queries, int64_t begin, int64_t end, Scratch& s, int32_t* ids,
                               float* similarities) const {
     const Loops& l = loops();
-    const int64_t m = end - begin, d = vectors.d, width = int64_t(words) * 4, wanted = k + (others ? 1 : 0);
+    const int64_t m = end - begin, d = vectors.d, width = int64_t(words) * 4;
     // As many groups of eight as are needed, all of one height: the i-th is number i % height of group i / height.
     const int64_t groups = (m + GROUP - 1) / GROUP, room = (count + l.strip - 1) / l.strip * l.strip;
     const int height = int((m + groups - 1) / groups);
@@ -139,11 +137,11 @@ void SmallSearch::search_tile(const Rows& queries, int64_t begin, int64_t end, S
             const int64_t own = i / height * GROUP + i % height;
             const float* lower = s.lower.data() + (own - slot) * room;
             Level level;
-            if (l.level_of(lower, count, wanted, s.histogram.data(), &level) > wanted / 2 + 64) {  // not spread at all
+            if (l.level_of(lower, count, k, s.histogram.data(), &level) > k / 2 + 64) {  // not spread at all
                 s.ordered.assign(lower, lower + count);
-                std::nth_element(s.ordered.begin(), s.ordered.begin() + (wanted - 1), s.ordered.end(),
+                std::nth_element(s.ordered.begin(), s.ordered.begin() + (k - 1), s.ordered.end(),
                                  std::greater<float>());
-                level = {0, 1, s.ordered[wanted - 1]};
+                level = {0, 1, s.ordered[k - 1]};
             }
             const int64_t found =
                 l.reaching(lower, count, s.lengths[own], s.errors[own], all, level, s.columns.data());
@@ -180,14 +178,11 @@ void SmallSearch::search_tile(const Rows& queries, int64_t begin, int64_t end, S
     for (int64_t i = 0; i < m; ++i) {
         s.keys.resize(s.starts[i + 1] - s.starts[i]);
         float low = NEVER, top = NOTHING;
-        size_t kept = 0;
         for (int32_t c = s.starts[i]; c < s.starts[i + 1]; ++c) {
-            if (others && s.chosen[c] == begin + i) continue;
             low = std::min(low, s.scores[c]);
             top = std::max(top, s.scores[c]);
-            s.keys[kept++] = key_of(s.scores[c], s.chosen[c]);
+            s.keys[c - s.starts[i]] = key_of(s.scores[c], s.chosen[c]);
         }
-        s.keys.resize(kept);
         sort_best(s.keys, k, low, top, s.sorted);
         for (int64_t c = 0; c < k; ++c) {
             ids[(begin + i) * k + c] = id_of(s.keys[c]);

@@ -19,10 +19,9 @@ struct SmallSearch {
     const int32_t* rows;   // which of the vectors the packed rows are; null where they are all, in order
     int64_t count;         // of packed rows
     int64_t k;
-    bool others;           // query i is row i, which is no neighbour of itself
 
-    // Searches for the queries from `begin` to `end`, and writes k ids and scores of each.
-    void search(const Rows& queries, int64_t begin, int64_t end, int threads, int32_t* ids, float* similarities) const;
+    // Writes k ids and scores of each query.
+    void search(const Rows& queries, int threads, int32_t* ids, float* similarities) const;
 
    private:
     struct Scratch;

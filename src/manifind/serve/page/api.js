@@ -1,6 +1,6 @@
 // The service behind the page: the same API that /openapi.json describes. No request goes anywhere else.
 
-import { viewText } from "./state.js";
+import { viewText, within } from "./state.js";
 
 export class Refused extends Error {
   constructor(sentence, status) {
@@ -34,8 +34,8 @@ const sent = (body, signal) => ({
   signal,
 });
 
-export const search = (views, not, method, top, signal, refine = false) =>
-  json("/api/search", sent({ views, not_this: not, method, top, refine }, signal));
+export const search = (views, not, method, top, signal, within = {}) =>
+  json("/api/search", sent({ views, not_this: not, method, top, ...within }, signal));
 
 export const explain = (views, not, key, signal) => json("/api/explain", sent({ views, not_this: not, key }, signal));
 
@@ -77,6 +77,6 @@ export function download(kind, state, top) {
   for (const view of state.not) words.append("not", viewText(view));
   words.set("method", state.method);
   words.set("top", top);
-  if (state.refine) words.set("refine", "true");
+  for (const [name, value] of Object.entries(within(state))) words.set(name, value);
   return `/api/search${kind === "json" ? "" : `.${kind}`}?${words}`;
 }

@@ -6,7 +6,8 @@ import { copies } from "./copies.js";
 import { complain, counted, h, say } from "./dom.js";
 import { marks, photo } from "./photo.js";
 import { Ticks } from "./ticks.js";
-import { METHODS, PAPER_NAMES, address, sameSource, sources, viewText, viewsOf } from "./state.js";
+import { filters, sheet } from "./filters.js";
+import { METHODS, PAPER_NAMES, address, sameSource, sources, viewText, viewsOf, within } from "./state.js";
 
 const FIRST = 60;
 const MORE = 120;
@@ -183,13 +184,13 @@ export class Search {
   // -- asking --------------------------------------------------------------------------------------------------------
 
   async ask(state) {
-    const asked = JSON.stringify([state.views.map(viewText), state.not.map(viewText), state.compare ? "all" : state.method, state.refine, this.top]);
+    const asked = JSON.stringify([state.views.map(viewText), state.not.map(viewText), state.compare ? "all" : state.method, this.top, within(state), state.sheet]);
     if (asked === this.asked) return;
     this.asked = asked;
     this.abort?.abort(); // the service stops working on what nobody waits for
     const abort = (this.abort = new AbortController());
     this.found.setAttribute("aria-busy", "true");
-    const one = (method, top) => api.search(state.views, state.not, method, top, abort.signal, state.refine);
+    const one = (method, top) => api.search(state.views, state.not, method, top, abort.signal, within(state));
     try {
       if (state.compare) {
         const answers = await Promise.all(Object.keys(METHODS).map((method) => one(method, SIDE_BY_SIDE)));
@@ -245,14 +246,17 @@ export class Search {
 
   showFound(state, answer) {
     const { results, evidence } = answer;
+    const byDate = state.sort === "date";
     const likely = answer.likely ?? results.length;
     const sure = results.filter((one) => one.verified).length;
     const milliseconds = Math.round(Object.values(answer.milliseconds).reduce((sum, one) => sum + one, 0));
-    const nothing = evidence && !sure && evidence.similarity <= evidence.chance;
+    const own = (one) => state.views.some((view) => view.key === one.key);
+    // Besides the photos that the query was taken from, which match themselves.
+    const nothing = answer.likely !== null && !results.some((one, at) => !own(one) && (one.verified || at < likely));
     const gallery = h("ol", { class: "gallery" });
     this.ticks.begin(answer, likely);
-    const cards = results.map((one, at) => this.card(one, at >= likely));
-    const parts = [this.bar(state, answer)];
+    const cards = results.map((one) => this.card(one, one.rank > likely));
+    const parts = [this.bar(state, answer), filters(this.page, state)];
     if (!results.length || likely === 0) {
       parts.push(this.emptiness(results, evidence, gallery, cards));
       say("Nothing in this collection matches.");
@@ -265,7 +269,7 @@ export class Search {
       parts.push(h("p", { class: "count" }, `${above}, in ${milliseconds} ms `, this.teaching(state, sure)));
       say(`${above}.`);
       cards.forEach((card, at) => {
-        if (at === likely) gallery.append(line(evidence, nothing, sure));
+        if (at === likely && !byDate) gallery.append(line(evidence, nothing, sure));
         gallery.append(card);
       });
       gallery.append(h("li", { class: "filler", "aria-hidden": "true" }));
@@ -313,17 +317,19 @@ export class Search {
     const { state } = this.page;
     const marked = state.views.some((view) => view.key === one.key);
     const box = one.where;
-    return h("li", { class: `card${doubtful ? " doubtful" : ""}`, style: { "--aspect": one.width / one.height }, "data-key": one.key },
+    const aspect = state.sheet && box ? (box[2] - box[0]) / (box[3] - box[1]) : one.width / one.height;
+    return h("li", { class: `card${doubtful ? " doubtful" : ""}`, style: { "--aspect": aspect }, "data-key": one.key },
       h("a", { class: "look", "data-local": true, href: address({ ...state, why: one.key }),
         title: one.verified ? `${counted(one.inliers, "point")} of it match the query under one map` : null,
         "aria-label": `Rank ${one.rank}: ${one.key}, ${one.verified ? "verified, " : ""}score ${one.score.toFixed(3)}. Look closer` },
-      photo(one, { side: 320, ...marks(one) })),
+      state.sheet && box ? sheet(one) : photo(one, { side: 320, ...marks(one) })),
       h("div", { class: "about" },
         this.ticks.box(one),
         h("span", { class: "rank" }, one.rank),
         h("span", { class: "key", title: one.key }, one.key),
         one.verified ? h("span", { class: "sure", title: one.refined ? "Reached by way of other verified photos" : null }, "✓ verified") : null,
         h("span", { class: "score", title: `Score: ${SCORE}` }, one.score.toFixed(3))),
+      one.date ? h("p", { class: "quiet date" }, one.date.slice(0, 10)) : null,
       copies(one),
       h("div", { class: "marks" },
         marked
@@ -371,8 +377,8 @@ function line(evidence, nothing, sure) {
     h("details", {},
       h("summary", {}, "Why the line is here"),
       nothing
-        ? h("p", {}, `Besides the query's own photo, no part resembles it more (${evidence.similarity.toFixed(2)}) than parts ` +
-          `that have nothing in common do by chance (${evidence.chance.toFixed(2)}).`)
+        ? h("p", {}, `Besides the query's own photo, no part resembles it clearly more (${evidence.similarity.toFixed(2)}) than parts ` +
+          `that have nothing in common do by chance (${evidence.chance.toFixed(2)}), and no points of it were found again.`)
         : sure
           ? h("p", {}, "Above it stand the photos in which points of the query were found again under one map, and those whose score is " +
             "near theirs: the object seen from another side is reached from photo to photo, where no map leads.")

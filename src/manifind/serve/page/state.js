@@ -6,6 +6,7 @@
 //   &method=global         how to search; &compare=1 for three ways side by side
 //   &refine=1              what verified photos show of the object joins the query
 //   &why=KEY               the result that is looked at closely
+//   &below=FOLDER&since=2019-07&until=2020&sort=date   which photos, and in which order; &sheet=1 for the parts alone
 //   &tab=browse&folder=…&contains=…
 
 // What each way of searching is called, and how the paper calls it.
@@ -43,6 +44,14 @@ export function textView(text) {
   return null;
 }
 
+const date = (text) => (/^\d{4}(-\d\d(-\d\d)?)?$/.test(text ?? "") ? text : "");
+
+// What a search is confined to, its order, and whether it is asked once more, as the service takes it.
+export function within({ below, since, until, sort, refine }) {
+  const said = { folder: below, since, until, sort: sort === "date" ? sort : "", refine };
+  return Object.fromEntries(Object.entries(said).filter(([, value]) => value));
+}
+
 export function readState(address = location.search) {
   const words = new URLSearchParams(address);
   const views = (name) => words.getAll(name).map(textView).filter(Boolean);
@@ -59,6 +68,11 @@ export function readState(address = location.search) {
     contains: words.get("contains") ?? "",
     add: words.has("add"),
     set: words.get("set"),
+    below: words.get("below") ?? "",
+    since: date(words.get("since")),
+    until: date(words.get("until")),
+    sort: words.get("sort") === "date" ? "date" : "score",
+    sheet: words.has("sheet"),
   };
 }
 
@@ -74,6 +88,11 @@ export function address(state) {
   if (state.folder) words.set("folder", state.folder);
   if (state.contains) words.set("contains", state.contains);
   if (state.add) words.set("add", "1");
+  if (state.below) words.set("below", state.below);
+  if (state.since) words.set("since", state.since);
+  if (state.until) words.set("until", state.until);
+  if (state.sort === "date") words.set("sort", "date");
+  if (state.sheet) words.set("sheet", "1");
   if (state.set && state.tab === "sets") words.set("set", state.set);
   // Commas, slashes and the like read better as they are, and are allowed in a query.
   const text = words.toString().replace(/%2C/g, ",").replace(/%3A/g, ":").replace(/%40/g, "@").replace(/%2F/g, "/");

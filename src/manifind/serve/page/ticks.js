@@ -52,7 +52,7 @@ export class Ticks {
     const count = this.chosen.size;
     const named = this.element.querySelector("#set-name")?.value ?? "";
     const focused = document.activeElement?.id === "set-name";
-    const above = this.results.slice(0, this.likely).map((one) => one.key);
+    const above = this.results.filter((one) => one.rank <= this.likely).map((one) => one.key);
     const name = h("input", { id: "set-name", type: "text", list: "set-names", placeholder: "name of a set", maxlength: 200, value: named,
       "aria-label": "Name of the set", onkeydown: (event) => { if (event.key === "Enter") this.keep(name.value); } });
     this.element.replaceChildren(...[
@@ -81,7 +81,7 @@ export class Ticks {
     const { state } = this.page;
     const add = this.results.filter((one) => this.chosen.has(one.key)).map((one) => ({ key: one.key, box: one.where }));
     const own = [...state.views, ...state.not].every((view) => view.key != null);
-    const seen = this.results.slice(0, this.likely).map((one) => one.key);
+    const seen = this.results.filter((one) => one.rank <= this.likely).map((one) => one.key);
     const search = own ? { views: state.views, not_this: state.not, method: state.method, seen } : null;
     try {
       const kept = await api.changeSet({ name: name.trim(), add, search });

@@ -1,0 +1,177 @@
+"""What a collection of many photos takes, and how long a query takes on it: the on-line path on synthetic rows.
+
+    python benchmarks/scale.py [--shortlist 10000] [--regions 5] [--d 512] [--k 100] [--queries 5] [--json]
+
+The cost of a query does not depend on the size of the collection, but for the search of its descriptors, which is the
+database's. So packed rows are made of as many photos as a shortlist has, with edges of which a part leads to photos
+outside of it, kept in files (`folder`), and searched: the latency of each part is measured. Then it is counted what one
+million, ten and a hundred million such photos take: bytes, tasks, network and processor's hours, from unit costs that
+are measured here (packing, comparing, solving) or given (describing).
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from manifind.cluster.folder import FolderStore
+from manifind.cluster.packing import Edges, PackedPhoto, pack, row_number
+from manifind.cluster.planes import order_for
+from manifind.cluster.shortlist import shortlist_generation
+from manifind.cluster.store import Row
+from manifind.describe import load_describer
+from manifind.graph import exact_neighbours
+from manifind.index import QueryRegions, View, rank
+from manifind.index.manifest import SHIPPED, WhiteningOrigin
+from manifind.index.recipe import Recipe
+from manifind.types import FloatArray
+
+PHOTOS = (1_000_000, 10_000_000, 100_000_000)
+PART_INSIDE = 0.5
+"""Edges of a shortlist's photos that lead to photos of the shortlist."""
+MUTUAL = 0.45
+"""Of the k neighbours of a region, those that are mutual."""
+DESCRIBE_S = 0.35
+"""Seconds of one core to describe a photo (``benchmarks/describe.py``)."""
+WORKER_BYTES = 2**34
+"""What the rows of a task may take on a worker of 64 GiB."""
+DESCRIPTORS = 5
+
+
+def unit(rng: np.random.Generator, n: int, d: int) -> FloatArray:
+    rows = rng.standard_normal((n, d)).astype(np.float32)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows
+
+
+def packed_rows(shortlist: int, regions: int, d: int, k: int) -> list[bytes]:
+    """Return the rows of photos whose edges are symmetric among them."""
+    rng = np.random.default_rng(0)
+    n, degree = shortlist * regions, round(MUTUAL * k)
+    half = max(1, round(degree * PART_INSIDE / 2))
+    pairs = np.stack([np.repeat(np.arange(n), half), rng.integers(0, n, n * half)])
+    pairs = np.unique(np.sort(pairs[:, pairs[0] // regions != pairs[1] // regions], axis=0), axis=1)
+    values = rng.uniform(0.05, 0.6, pairs.shape[1]).astype(np.float32)
+    ends, starts = np.concatenate([pairs, pairs[::-1]], axis=1)
+    order = np.argsort(ends, kind="stable")
+    ends, starts, values = ends[order], starts[order], np.concatenate([values, values])[order]
+    outside = degree - round(degree * PART_INSIDE)
+    bounds = np.searchsorted(ends, np.arange(n + 1))
+    made = []
+    for photo in range(shortlist):
+        own = range(photo * regions, (photo + 1) * regions)
+        inside = [starts[bounds[row] : bounds[row + 1]] for row in own]
+        counts = np.array([len(one) + outside for one in inside], np.int32)
+        strangers = [rng.integers(2**40, 2**60, outside) for _ in own]
+        photos = np.concatenate([np.concatenate([a // regions, b]) for a, b in zip(inside, strangers, strict=True)])
+        which = np.concatenate([np.concatenate([one % regions, np.zeros(outside, np.int64)]) for one in inside])
+        weights = [np.full(outside, 0.2, np.float32)] * regions
+        kept = [values[bounds[row] : bounds[row + 1]] for row in own]
+        affinities = np.concatenate([np.concatenate(both) for both in zip(kept, weights, strict=True)])
+        edges = Edges(counts, photos.astype(np.int64), which.astype(np.int32), affinities)
+        said = {"key": f"{photo}.jpg", "sha256": f"{photo:064x}", "bytes": 0, "mtime_ns": 0, "width": 1, "height": 1}
+        vectors = unit(rng, regions, d).astype(np.float16)
+        made.append(
+            pack(PackedPhoto(vectors, np.ones((regions, 4), np.float32), np.ones(regions, np.float32), edges, said))
+        )
+    return made
+
+
+def on_line(shortlist: int, regions: int, d: int, k: int, queries: int) -> dict[str, Any]:
+    """Measure each part of a query, in the processor's seconds: other work does not disturb them."""
+    rows = packed_rows(shortlist, regions, d, k)
+    given = {"k": k, "query_k": 50, "alpha": 0.99}
+    recipe = Recipe(Path("/nowhere"), load_describer(), given, None, "mobilenet_v2", WhiteningOrigin(SHIPPED))
+    manifest = recipe.manifest
+    numbers = np.array([row_number(photo, 1) for photo in range(shortlist)], np.int64)
+    times = []
+    with tempfile.TemporaryDirectory() as folder:
+        store = FolderStore(Path(folder) / "rows")
+        store.create(d, shortlist)
+        none = np.empty((0, d), np.float32)
+        store.put([Row(int(numbers[i]), i, 1, 0, none, row) for i, row in enumerate(rows)])
+        for seed in range(queries):
+            query = unit(np.random.default_rng(1000 + seed), 21, d)
+            moments = [time.process_time()]
+            fetched = [row for row in store.fetch(numbers) if row is not None]
+            moments.append(time.process_time())
+            part = shortlist_generation(
+                np.arange(shortlist), fetched, number=1, stamp=str(seed), manifest=manifest, chance=0.4
+            )
+            moments.append(time.process_time())
+            rank(part, [QueryRegions.of([View(query, np.zeros((21, 4), np.float32))])], 100)
+            moments.append(time.process_time())
+            times.append(np.diff(moments))
+    medians = dict(zip(("rows", "system", "solution"), np.median(times, axis=0).tolist(), strict=True))
+    return {
+        "shortlist": shortlist,
+        "regions": shortlist * regions,
+        "edges": int(part.manifold.S_.nnz),
+        "row_bytes": sum(map(len, rows)) / len(rows),
+        "seconds": medians,
+    }
+
+
+def comparing(d: int, k: int) -> tuple[float, float]:
+    """Return the processor's seconds to compare a pair of regions, and to keep the list of one."""
+    spent = []
+    for n in (8_000, 24_000):
+        rows = unit(np.random.default_rng(0), n, d)
+        start = time.process_time()
+        exact_neighbours(rows, k)
+        spent.append((n, time.process_time() - start))
+    (a, at_a), (b, at_b) = spent
+    pair = 2 * (at_b / b - at_a / a) / (b - a)
+    return pair, max(0.0, at_a / a - pair * a / 2)
+
+
+def off_line(photos: int, regions: int, d: int, k: int, row_bytes: float, pair: float, each: float) -> dict[str, Any]:
+    """Count what a collection takes."""
+    n = photos * regions
+    q = order_for(n, 4 * d, WORKER_BYTES)
+    points = q * q + q + 1
+    return {
+        "photos": photos,
+        "packed_gb": photos * row_bytes / 1e9,
+        "database_gb": photos * DESCRIPTORS * (4 * d + 48) / 1e9,
+        "vectors_gb": n * 4 * d / 1e9,
+        "order": q,
+        "tasks": 2 * points + photos // 32,
+        "task_gb": (q + 1) / points * n * 4 * d / 1e9,
+        "network_tb": (q + 1) * n * (4 * d + 16 * k) / 1e12,
+        "describe_core_hours": photos * DESCRIBE_S / 3600,
+        "compare_core_hours": ((q + 1) ** 2 / points * pair * n**2 / 2 + (q + 1) * n * each) / 3600,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shortlist", type=int, default=10_000)
+    parser.add_argument("--regions", type=int, default=5)
+    parser.add_argument("--d", type=int, default=512)
+    parser.add_argument("--k", type=int, default=100)
+    parser.add_argument("--queries", type=int, default=5)
+    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    given = parser.parse_args()
+    told = on_line(given.shortlist, given.regions, given.d, given.k, given.queries)
+    pair, each = comparing(given.d, given.k)
+    lines = [off_line(p, given.regions, given.d, given.k, told["row_bytes"], pair, each) for p in PHOTOS]
+    if given.json:
+        print(json.dumps({"on_line": told, "pair_s": pair, "list_s": each, "off_line": lines}, indent=1))
+        return
+    seconds = ", ".join(f"{name} {1000 * value:.0f} ms" for name, value in told["seconds"].items())
+    print(
+        f"a shortlist of {told['shortlist']:,} photos, {told['regions']:,} regions, {told['edges']:,} entries, "
+        f"{told['row_bytes']:,.0f} bytes a row: {seconds} of the processor"
+    )
+    print(f"a pair of regions {1e9 * pair:.2f} ns, a list {1e6 * each:.0f} µs of one core")
+    for line in lines:
+        print(json.dumps({name: round(value, 2) for name, value in line.items()}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+"""The seat for workers: whoever describes photos and compares regions in place of the process that makes an index.
+
+The room `manifind.cluster` fills it with Dask's workers. This room knows that one by its name alone, and imports it
+when a client is given.
+"""
+
+import importlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from manifind.describe import Found
+from manifind.index.gather import Outcomes
+from manifind.index.recipe import Recipe
+from manifind.kernels import Rows
+from manifind.types import FloatArray
+
+ROOM = "manifind.cluster.workers"
+"""The module whose function `workers` makes workers of a client or of a scheduler's address."""
+
+
+class Workers(Protocol):
+    """Who does the long parts of making an index, to the same result."""
+
+    def described(self, found: Sequence[Found], recipe: Recipe, means: int | None, work: Path) -> Outcomes:
+        """Yield what becomes of photos, in their order; what is finished may be kept in the folder `work`."""
+
+    def rows(self, vectors: FloatArray, file: Path) -> Rows:
+        """Return vectors that lie in a file, as rows that workers compare with each other."""
+
+
+def workers(client: Any) -> Workers:
+    """Return the workers of a client of Dask, or of the scheduler at an address."""
+    made: Workers = importlib.import_module(ROOM).workers(client)
+    return made

@@ -1,0 +1,50 @@
+// Which photos a search is confined to, by folder and date; in which order they are shown; and only the parts that matched.
+
+import * as api from "./api.js";
+import { complain, h } from "./dom.js";
+import { missing } from "./photo.js";
+
+let folders = null;
+
+export function filters(page, state) {
+  const active = state.below || state.since || state.until || state.sort === "date" || state.sheet;
+  const go = (change) => page.go(change, { replace: true });
+  const folder = h("select", { id: "below", onchange: () => go({ below: folder.value }) },
+    h("option", { value: "" }, "All folders"),
+    state.below ? h("option", { value: state.below, selected: true }, state.below) : null);
+  fill(folder, state.below);
+  const day = (name, label) => [
+    h("label", { for: name }, label),
+    h("input", { id: name, type: "date", value: full(state[name]), onchange: (event) => go({ [name]: event.target.value }) })];
+  const order = h("select", { id: "sort", onchange: () => go({ sort: order.value }) },
+    h("option", { value: "score" }, "best first"),
+    h("option", { value: "date", selected: state.sort === "date" }, "by date"));
+  return h("details", { class: "confine", open: Boolean(active) },
+    h("summary", {}, "Filter and sort"),
+    h("div", { class: "confined" },
+      h("label", { for: "below" }, "Folder"), folder,
+      day("since", "From"), day("until", "To"),
+      h("label", { for: "sort" }, "Order"), order,
+      h("label", { class: "switch" },
+        h("input", { type: "checkbox", checked: state.sheet, onchange: (event) => go({ sheet: event.target.checked }) }), "Only the parts that match"),
+      active ? h("button", { type: "button", onclick: () => go({ below: "", since: "", until: "", sort: "score", sheet: false }) }, "Show all") : null));
+}
+
+// A year or a month alone is shown as its first day.
+const full = (date) => (date ? `${date}-01-01`.slice(0, 10) : "");
+
+async function fill(select, chosen) {
+  try {
+    folders ??= (await api.folders()).folders;
+    select.append(...folders.filter((one) => one.folder !== chosen).map((one) => h("option", { value: one.folder }, `${one.folder} (${one.photos})`)));
+  } catch (error) {
+    complain(error.message);
+  }
+}
+
+// The part of a photo that matched.
+export function sheet(one) {
+  const [x0, y0, x1, y1] = one.where;
+  return h("div", { class: "photo", style: { "aspect-ratio": (x1 - x0) / (y1 - y0), "--aspect": (x1 - x0) / (y1 - y0) } },
+    h("img", { src: api.picture(one, 320, { box: one.where, version: one.version }), alt: "", loading: "lazy", decoding: "async", onerror: missing }));
+}

@@ -1,0 +1,252 @@
+"""Before there is an index: a page that asks for a folder and shows its index grow, then gives way to the service.
+
+The index is made in a thread of its own. Whoever stops the program stops it after the photo at hand, and what was
+described is kept. Folders of this machine are listed only where the service answers nobody else.
+"""
+
+import asyncio
+import logging
+import os
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Query
+from pydantic import BaseModel, Field
+from starlette.responses import JSONResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from manifind.describe.photos import HEAD_BYTES, photo_format
+from manifind.errors import InvalidInput, ManifindError
+from manifind.index import Index
+from manifind.index.unfinished import index_of
+from manifind.serve.app import create_app, page_file, tell_problems
+from manifind.serve.guard import Guard
+from manifind.serve.metrics import Metrics
+from manifind.serve.problems import Problem
+from manifind.serve.schemas import LONGEST_KEY, Strict
+from manifind.serve.settings import Settings
+
+log = logging.getLogger("manifind.serve")
+
+MOST_FOLDERS = 2000
+SNIFFED = 200
+"""Files of a folder that are looked at to see whether there are photos in it."""
+
+
+class _Stopped(Exception):
+    """The program ends while an index is made."""
+
+
+class StartRequest(Strict):
+    """The folder to make an index of."""
+
+    folder: str = Field(max_length=LONGEST_KEY)
+
+
+class Building:
+    """An index that is being made."""
+
+    def __init__(self, folder: Path, device: str, options: dict[str, Any] | None = None) -> None:
+        self.folder, self.target = folder.resolve(), index_of(folder)
+        self._device = device
+        self._options = options or {}
+        self._stop = threading.Event()
+        self._stage, self._done, self._total = "files", 0, 0
+        self._began = time.monotonic()
+
+    def run(self) -> Index:
+        """Make the index, or open it where it is there."""
+        if (self.target / "manifest.json").exists():
+            return Index.open(self.target, device=self._device)
+        return Index.create(self.target, self.folder, device=self._device, progress=self._progress, **self._options)
+
+    def stop(self) -> None:
+        """End after the photo at hand."""
+        self._stop.set()
+
+    def _progress(self, stage: str, done: int, total: int) -> None:
+        if self._stop.is_set():
+            raise _Stopped
+        if stage != self._stage:
+            self._began = time.monotonic()
+        self._stage, self._done, self._total = stage, done, total
+
+    def told(self) -> dict[str, Any]:
+        """Return how far it is, and how long the stage at hand will take."""
+        passed = time.monotonic() - self._began
+        left = None if self._done < 2 else round(passed / self._done * (self._total - self._done), 1)
+        return {
+            "folder": str(self.folder),
+            "stage": self._stage,
+            "done": self._done,
+            "total": self._total,
+            "seconds_left": left,
+        }
+
+
+class Starting:
+    """An ASGI application: the page that asks for a folder, then the service of its index.
+
+    Parameters
+    ----------
+    settings : Settings
+    folder : Path, optional
+        The folder of photos, where it is known; else the page asks.
+    device : str
+        What makes and searches the index.
+    options : dict, optional
+        More for `Index.create`.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        folder: Path | None = None,
+        *,
+        device: str = "cpu",
+        options: dict[str, Any] | None = None,
+    ) -> None:
+        self._settings, self._device, self._options = settings, device, options
+        self._asking = self._made_asking()
+        self._service: FastAPI | None = None
+        self._building: Building | None = None
+        self._error: str | None = None
+        self._first = folder
+        self._task: asyncio.Task[None] | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request by whichever of the two there is."""
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        else:
+            await (self._service or self._asking)(scope, receive, send)
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        await receive()
+        if self._first is not None:
+            self._begin(self._first)
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        if self._building is not None:
+            self._building.stop()
+        if self._task is not None:
+            with suppress(asyncio.CancelledError):
+                await self._task
+        if self._service is not None:
+            await self._service.state.service.stop()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    def _begin(self, folder: Path) -> None:
+        if self._task is not None and not self._task.done():
+            raise Problem(422, "An index is being made already; wait for it.")
+        self._error = None
+        self._building = Building(folder, self._device, self._options)
+        self._task = asyncio.ensure_future(self._make(self._building))
+
+    async def _make(self, building: Building) -> None:
+        try:
+            index = await asyncio.to_thread(building.run)
+            service = create_app(index, self._settings)
+            await service.state.service.start()
+            self._service = service
+        except _Stopped:
+            log.warning(
+                "stopped; what was described of %s is kept, and the same command goes on from there", building.folder
+            )
+        except (ManifindError, OSError, MemoryError) as error:
+            self._building, self._error = None, str(error)
+        except Exception as error:
+            log.exception("the index could not be made")
+            self._building, self._error = None, f"The index could not be made: {error}"
+
+    def _made_asking(self) -> FastAPI:
+        app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
+        tell_problems(app)
+        app.add_middleware(Guard, settings=self._settings, metrics=Metrics())
+
+        @app.get("/")
+        async def page() -> Response:
+            return page_file("start.html")
+
+        @app.get("/page/{name}")
+        async def part(name: str) -> Response:
+            return page_file(name)
+
+        @app.get("/api/health")
+        async def health() -> Response:
+            return JSONResponse({"status": "ok"})
+
+        @app.get("/api/start")
+        async def status() -> Response:
+            told = None if self._building is None else self._building.told()
+            return JSONResponse({"building": told, "error": self._error, "picks": self._picks})
+
+        @app.post("/api/start")
+        async def start(asked: StartRequest) -> Response:
+            self._check_here()
+            folder = Path(asked.folder).expanduser()
+            if not folder.is_absolute() or not folder.is_dir():
+                raise Problem(422, f"{asked.folder!r} is not a folder of this machine; choose one that is.")
+            self._begin(folder)
+            return await status()
+
+        @app.get("/api/start/folders")
+        async def folders(path: Annotated[str, Query(max_length=LONGEST_KEY)] = "") -> Response:
+            self._check_here()
+            return JSONResponse(await asyncio.to_thread(_listed, Path(path) if path else Path.home()))
+
+        return app
+
+    @property
+    def _picks(self) -> bool:
+        """Whether folders of this machine may be listed and chosen: where nobody else can ask."""
+        return self._settings.hosts is not None and not self._settings.origins
+
+    def _check_here(self) -> None:
+        if not self._picks:
+            raise Problem(403, "Folders are chosen only where the service answers this machine alone.")
+
+
+class FolderListed(BaseModel):
+    """A folder, and those below it."""
+
+    path: str
+    parent: str | None
+    folders: list[str]
+    photos: int
+    indexed: bool
+
+
+def _listed(folder: Path) -> dict[str, Any]:
+    """Return the folders in a folder, and how many photos are seen in it."""
+    try:
+        if not folder.is_absolute():
+            raise InvalidInput(f"{str(folder)!r} is no whole path; begin at the root.")
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name.casefold())
+    except OSError as error:
+        raise Problem(404, f"{str(folder)!r} cannot be listed ({error.strerror}); choose another.") from None
+    below = [
+        one.name
+        for one in entries
+        if one.is_dir() and not one.name.startswith(".") and not one.name.endswith(".manifind")
+    ]
+    files = [one.path for one in entries if one.is_file() and not one.name.startswith(".")]
+    parent = None if folder.parent == folder else str(folder.parent)
+    return FolderListed(
+        path=str(folder),
+        parent=parent,
+        folders=below[:MOST_FOLDERS],
+        photos=sum(map(_is_photo, files[:SNIFFED])),
+        indexed=(index_of(folder) / "manifest.json").exists(),
+    ).model_dump()
+
+
+def _is_photo(file: str) -> bool:
+    try:
+        with Path(file).open("rb") as stream:
+            return photo_format(stream.read(HEAD_BYTES)) is not None
+    except OSError:
+        return False

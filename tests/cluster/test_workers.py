@@ -1,0 +1,146 @@
+"""Dask's workers make the same index as one process does, whatever happens to them."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from manifind.cluster import tasks
+from manifind.cluster.workers import DaskWorkers, workers
+from manifind.describe import Describer
+from manifind.errors import ManifindError
+from manifind.graph import exact_neighbours
+from manifind.index import Index
+from tests.cluster.dask_cluster import REPOSITORY, DaskCluster
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaskCluster]:
+    with DaskCluster(tmp_path_factory.mktemp("dask")) as running:
+        yield running
+
+
+def arrays(index: Index) -> dict[str, np.ndarray]:
+    return {**index.manifold.to_arrays()[1], "boxes": index.boxes}
+
+
+def vectors(n: int, d: int = 24) -> np.ndarray:
+    rng = np.random.default_rng(3)
+    made = rng.standard_normal((n, d)).astype(np.float32)
+    made[50:90] = made[50]  # more equals than a list is long
+    made[200:204] = made[7]
+    return np.asarray(made / np.linalg.norm(made, axis=1, keepdims=True), np.float32)
+
+
+@pytest.mark.parametrize("means", [None, 3])
+def test_an_index_by_workers_is_that_of_one_process(
+    cluster: DaskCluster, photos: Path, describer: Describer, tmp_path: Path, means: int | None
+) -> None:
+    (photos / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100))
+    given = {"describer": describer, "k": 20, "query_k": 20, "means": means}
+    here = Index.create(tmp_path / "here.manifind", photos, **given)  # type: ignore[arg-type]
+    there = Index.create(tmp_path / "there.manifind", photos, **given, client=cluster.address)  # type: ignore[arg-type]
+    assert there.catalogue.images == here.catalogue.images
+    assert there.catalogue.skipped == here.catalogue.skipped
+    assert there.manifold.graph_ == here.manifold.graph_
+    for name, array in arrays(here).items():
+        np.testing.assert_array_equal(arrays(there)[name], array, err_msg=name)
+
+
+def test_lists_of_tiles_are_those_of_all_pairs_to_the_bit_duplicates_and_all(
+    cluster: DaskCluster, tmp_path: Path
+) -> None:
+    X = vectors(900)
+    X.tofile(tmp_path / "all.f32")
+    by = workers(cluster.address)
+    found = exact_neighbours(by.rows(X, tmp_path / "all.f32"), 30, reserve=5)
+    right = exact_neighbours(X, 30, reserve=5)
+    np.testing.assert_array_equal(found.ids, right.ids)
+    np.testing.assert_array_equal(found.similarities, right.similarities)
+
+
+def test_no_task_holds_more_than_its_blocks(tmp_path: Path) -> None:
+    X = vectors(700)
+    X.tofile(tmp_path / "all.f32")
+    spans = [(0, 100), (300, 400)]
+    tasks.find_neighbours(str(tmp_path / "all.f32"), X.shape, spans, 10, 1, str(tmp_path / "tile.npy"))
+    ids, _ = tasks.read_lists(tmp_path / "tile.npy")
+    assert ids.shape == (200, 10)
+    assert set(np.unique(ids)) <= {*range(100), *range(300, 400)}
+
+
+DRIVER = """
+import sys
+from pathlib import Path
+import numpy as np
+from manifind.cluster.workers import workers
+from manifind.graph import exact_neighbours
+from tests.cluster.slow_tasks import slowly
+
+address, folder = sys.argv[1], Path(sys.argv[2])
+slowly(float(sys.argv[3]))
+X = np.fromfile(folder / "all.f32", np.float32).reshape(-1, 24)
+rows = workers(address).rows(X, folder / "all.f32")
+lists = exact_neighbours(rows, 30, progress=lambda *done: print(*done, flush=True))
+np.save(folder / "ids.npy", lists.ids)
+"""
+
+
+def drive(cluster: DaskCluster, folder: Path, seconds: float) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-c", DRIVER, cluster.address, str(folder), str(seconds)]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)  # noqa: S603
+
+
+def wait_for_tiles(folder: Path, count: int) -> list[Path]:
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        tiles = sorted(folder.glob("tiles-*/tile-*.npy"))
+        if len(tiles) >= count:
+            return tiles
+        time.sleep(0.05)
+    raise AssertionError("the tiles do not come")
+
+
+def test_workers_and_then_the_driver_are_killed_and_nothing_finished_is_done_again(tmp_path: Path) -> None:
+    X = vectors(900)
+    X.tofile(tmp_path / "all.f32")
+    with DaskCluster(tmp_path) as cluster:
+        driver = drive(cluster, tmp_path, 0.5)
+        wait_for_tiles(tmp_path, 1)
+        cluster.kill(0)
+        cluster.workers[0] = cluster.add_worker("127.0.0.2")
+        wait_for_tiles(tmp_path, 3)
+        cluster.kill(1)
+        finished = wait_for_tiles(tmp_path, 4)
+        driver.send_signal(signal.SIGKILL)
+        driver.communicate()
+        time.sleep(1.5)  # what its workers had begun
+        finished = sorted(tmp_path.glob("tiles-*/tile-*.npy"))
+        assert 4 <= len(finished) < 7
+        times = {tile: tile.stat().st_mtime_ns for tile in finished}
+        again = drive(cluster, tmp_path, 0.0)
+        told, _ = again.communicate(timeout=60)
+        assert again.returncode == 0
+    assert {tile: tile.stat().st_mtime_ns for tile in finished} == times
+    tasks_left = 14 - len(finished)
+    assert len(told.splitlines()) == tasks_left, "a finished tile is no task"
+    np.testing.assert_array_equal(np.load(tmp_path / "ids.npy"), exact_neighbours(X, 30).ids)
+
+
+def test_a_scheduler_that_is_not_there_is_named_in_a_sentence() -> None:
+    with pytest.raises(ManifindError, match="no scheduler of Dask answers at tcp:"):
+        workers("tcp://127.0.0.1:9", seconds=1)
+
+
+def test_the_cores_of_a_machine_are_shared_by_its_workers(cluster: DaskCluster) -> None:
+    by = workers(cluster.address)
+    assert isinstance(by, DaskWorkers)
+    assert by.threads() >= 1
+    assert by.memory() == int(0.25 * 2 * 2**30)

@@ -1,0 +1,155 @@
+"""From a folder to a search, on the page alone."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import numpy as np
+import numpy.typing as npt
+import pytest
+import uvicorn
+from playwright.sync_api import Browser, expect
+
+from manifind.cli.serve import what_to_serve
+from manifind.describe import Describer
+from manifind.index import Index
+from manifind.serve import Settings
+from manifind.serve.run import configured
+from manifind.serve.starting import Starting
+from tests.index.small import SmallBackbone, save_photo, small_describer
+from tests.serve.test_page import browser, kept, leave, opened, pytestmark
+
+__all__ = ["browser", "pytestmark"]
+
+OPTIONS = {"describer": small_describer(), "k": 12, "query_k": 10}
+
+
+@contextmanager
+def begun(settings: Settings, folder: Path | None = None, options: object = OPTIONS) -> Iterator[str]:
+    """Serve what has no index yet; gives the address."""
+    config = configured(Starting(settings, folder, options=options), settings)  # type: ignore[arg-type]
+    config.host, config.port, config.timeout_graceful_shutdown = "127.0.0.1", 0, 5
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for seed in range(8):
+        save_photo(tmp_path / "pictures" / "mine" / f"{seed}.png", seed)
+    return tmp_path / "pictures"
+
+
+def until_ready(address: str) -> None:
+    deadline = time.monotonic() + 30
+    while httpx.get(f"{address}/api/ready").status_code != 200:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_folder_is_chosen_its_index_is_made_and_searched(
+    browser: Browser, folder: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(folder))
+    with begun(Settings()) as address:
+        page = opened(browser, address)
+        page.goto("/")
+        expect(page.locator(".path")).to_have_text(str(folder))
+        page.get_by_role("button", name="mine").click()
+        expect(page.get_by_text("8 photos seen in it")).to_be_visible()
+        kept(page, "start", repository)
+        page.get_by_role("button", name="Use this folder").click()
+        expect(page.get_by_role("heading", name="Find every photo")).to_be_visible()
+        page.goto("/?q=k:1.png")
+        expect(page.locator(".card").first).to_be_visible()
+        leave(page, address)
+    assert len(Index.open(folder / "mine.manifind")) == 8
+
+
+def test_a_folder_that_was_given_is_made_at_once_and_how_far_it_is_is_told(folder: Path) -> None:
+    stages: list[dict[str, object]] = []
+    go_on = threading.Event()
+
+    class Slow(SmallBackbone):
+        """Waits before each photo."""
+
+        def features(self, photo: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
+            go_on.wait(10)
+            return super().features(photo)
+
+    with begun(Settings(), folder / "mine", {**OPTIONS, "describer": Describer(Slow())}) as address:
+        while not stages or stages[-1]["stage"] != "photos":
+            stages.append(httpx.get(f"{address}/api/start").json()["building"])
+            time.sleep(0.02)
+        assert (stages[-1]["folder"], stages[-1]["total"]) == (str(folder / "mine"), 8)
+        assert httpx.get(f"{address}/api/ready").status_code == 404  # there is nothing to search yet
+        go_on.set()
+        until_ready(address)
+        assert httpx.get(f"{address}/api/info").json()["photos"] == 8
+        assert httpx.get(f"{address}/api/start").status_code == 404
+
+
+def test_whoever_stops_it_loses_nothing_that_was_described(folder: Path) -> None:
+    class Slow(SmallBackbone):
+        """Takes its time."""
+
+        def features(self, photo: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
+            time.sleep(0.15)
+            return super().features(photo)
+
+    with begun(Settings(), folder / "mine", {**OPTIONS, "describer": Describer(Slow())}) as address:
+        while httpx.get(f"{address}/api/start").json()["building"]["done"] < 2 or not list(
+            folder.rglob("photos.jsonl")
+        ):
+            time.sleep(0.02)
+    assert not (folder / "mine.manifind" / "manifest.json").exists()
+    (journal,) = folder.rglob("photos.jsonl")
+    assert 0 < len(journal.read_text().splitlines()) < 8
+
+
+def test_a_folder_without_photos_is_told_and_another_can_be_chosen(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with begun(Settings()) as address, httpx.Client(base_url=address) as client:
+        client.post("/api/start", json={"folder": str(tmp_path / "empty")})
+        deadline = time.monotonic() + 10
+        while (error := client.get("/api/start").json()["error"]) is None:
+            assert time.monotonic() < deadline
+        assert "has no photos" in error
+        assert client.post("/api/start", json={"folder": "relative"}).status_code == 422
+        assert client.get("/api/start/folders", params={"path": str(tmp_path / "nowhere")}).status_code == 404
+        client.post("/api/start", json={"folder": str(folder / "mine")})
+        until_ready(address)
+
+
+def test_folders_are_shown_to_nobody_else(folder: Path) -> None:
+    with begun(Settings(hosts=None, token="secret")) as address:  # noqa: S106
+        shown = {"Authorization": "Bearer secret"}
+        assert httpx.get(f"{address}/api/start/folders", headers=shown).status_code == 403
+        assert httpx.post(f"{address}/api/start", json={"folder": str(folder)}, headers=shown).status_code == 403
+        assert httpx.get(f"{address}/api/start").status_code == 401
+    with begun(Settings()) as address:
+        elsewhere = {"Origin": "http://elsewhere.example"}
+        assert httpx.get(f"{address}/api/start/folders", headers=elsewhere).status_code == 403
+
+
+def test_what_is_typed_is_an_index_a_folder_or_nothing(folder: Path) -> None:
+    mine = folder / "mine"
+    assert what_to_serve(None, "cpu") is None
+    assert what_to_serve(mine, "cpu") == mine
+    Index.create(folder / "mine.manifind", mine, **OPTIONS)  # type: ignore[arg-type]
+    for given in (mine, folder / "mine.manifind"):
+        found = what_to_serve(given, "cpu")
+        assert isinstance(found, Index)
+        assert len(found) == 8
