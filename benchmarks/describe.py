@@ -86,14 +86,14 @@ WAYS = {
 
 def whole_passes(found: Sequence[Found], repeats: int = 3) -> dict[str, dict[str, float]]:
     """Return the photos a second and the processor's milliseconds a photo of whole passes: the ways take turns."""
-    describers = {way: load_describer(name, zooms=zooms) for way, (name, zooms, _) in WAYS.items()}
+    describers = {way: (load_describer(name, zooms=zooms), 0) for way, (name, zooms, _) in WAYS.items()}
+    describers = {way: one.for_threads() if WAYS[way][2] else (one, 0) for way, (one, _) in describers.items()}
     best: dict[str, dict[str, float]] = {}
     for _ in range(repeats):
-        for way, describer in describers.items():
+        for way, (describer, threads) in describers.items():
             wall, processor = time.perf_counter(), time.process_time()
-            if WAYS[way][2]:
-                alone, threads = describer.for_threads()
-                for _ in describe_ahead(found, alone.describe, threads=threads, long_side=alone.long_side):
+            if threads:
+                for _ in describe_ahead(found, describer.describe, threads=threads, long_side=describer.long_side):
                     pass
             else:
                 for _, photo in read_ahead(found, long_side=describer.long_side):

@@ -6,6 +6,7 @@ where somebody else has imported onnxruntime before.
 """
 
 import os
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +28,22 @@ def load_session(path: Path, threads: int) -> Any:
     options.log_severity_level = 3
     # Threads that wait in a loop take the cores from those who read photos meanwhile.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    # Where the processor has no product of 8-bit numbers that cannot overflow, take a slower one: the same everywhere.
-    options.add_session_config_entry("session.x64quantprecision", "1")
+    if not multiplies_bytes():
+        # A slower product of 8-bit numbers, with the results that all other processors have.
+        options.add_session_config_entry("session.x64quantprecision", "1")
     try:
         return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime has a class of its own for each kind, all below Exception
         raise InvalidInput(f"{path} is not an ONNX network that can be run ({first_line(error)}).") from error
+
+
+@cache
+def multiplies_bytes(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
+    """Whether the processor is known to add up products of 8-bit numbers without overflow (VNNI)."""
+    try:
+        return "vnni" in cpuinfo.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
 
 
 def first_line(error: Exception) -> str:

@@ -13,6 +13,7 @@ from sklearn.datasets import load_sample_image
 from manifind.describe import Backbone, BackboneSpec, OnnxBackbone, load_backbone
 from manifind.describe.backbone import NETWORKS, network_input
 from manifind.errors import Damaged, InvalidInput, MissingExtra
+from manifind.networks import multiplies_bytes
 
 REFERENCE = Path(__file__).with_name("mobilenet_v2_reference.npz")
 """A small photo and torch's features of it, written by ``tools/export_mobilenet_v2.py``."""
@@ -52,6 +53,13 @@ def test_the_network_in_whole_numbers_is_near_the_one_it_was_made_from() -> None
     assert exact.shape == rounded.shape
     assert cosines(*(each.reshape(1280, -1) for each in (exact, rounded))).mean() > 0.85
     assert cosines(*(np.cbrt((each**3).mean(axis=(1, 2))) for each in (exact, rounded))) > 0.98
+
+
+def test_a_processor_is_taken_to_overflow_unless_it_says_otherwise(tmp_path: Path) -> None:
+    for number, (flags, expected) in enumerate((("fpu avx2", False), ("fpu avx512_vnni", True))):
+        (tmp_path / str(number)).write_text(f"flags : {flags}\n")
+        assert multiplies_bytes(tmp_path / str(number)) is expected
+    assert not multiplies_bytes(tmp_path / "none")
 
 
 @pytest.mark.parametrize("name", ["mobilenet_v2", "mobilenet_v2_int8"])
