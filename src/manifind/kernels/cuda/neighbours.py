@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 FEWEST = 2**16
 """Rows from which tiles are faster than sorting products."""
-SAMPLE = 16
+SAMPLE = 24
 """One column of so many is a sample; more make better guesses, and cost as much as they are of the products."""
 SMALLEST_SAMPLE = 2**15
 BLOCK, TILE = 128, 128
