@@ -36,7 +36,8 @@ PART_INSIDE = 0.5
 MUTUAL = 0.45
 """Of the k neighbours of a region, those that are mutual."""
 DESCRIBE_S = 0.35
-"""Seconds of one core to describe a photo (``benchmarks/describe.py``)."""
+"""Seconds of one core to describe a photo and find its local features: an assumption, above what was measured
+(``docs/descriptions.md``, ``docs/geometry.md``), for photos larger than those."""
 WORKER_BYTES = 2**34
 """What the rows of a task may take on a worker of 64 GiB."""
 DESCRIPTORS = 5
