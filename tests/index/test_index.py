@@ -151,7 +151,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(
     counting.stop_at = 5
     with pytest.raises(KeyboardInterrupt):
         Index.create(tmp_path / "i.manifind", photos, describer=counting, k=20, query_k=20)
-    with pytest.raises(Damaged, match=r"no manifest\.json"):
+    with pytest.raises(InvalidInput, match="5 of 1. photos described; run manifind index .* to go on"):
         Index.open(tmp_path / "i.manifind")
     counting.stop_at = None
     made = Index.create(tmp_path / "i.manifind", photos, describer=counting, k=20, query_k=20)
@@ -198,7 +198,7 @@ def test_a_whitening_can_be_learnt_from_the_photos(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Twelve photos have no more to teach.
-    monkeypatch.setattr("manifind.index.index.Learning", lambda: Learning(dimension=32))
+    monkeypatch.setattr("manifind.index.describing.Learning", lambda: Learning(dimension=32))
     seen: list[tuple[str, int, int]] = []
     made = Index.create(tmp_path / "i.manifind", photos, whiten="learn", k=20, progress=lambda *at: seen.append(at))
     assert made.manifold.vectors_.shape[1] == 32
@@ -331,7 +331,7 @@ def test_what_cannot_be_indexed_or_opened_is_named(index: Index, photos: Path, t
         Index.create(index.path, photos)
     with pytest.raises(FileNotFoundError):
         Index.open(tmp_path / "nowhere")
-    with pytest.raises(Damaged, match=r"manifest\.json"):
+    with pytest.raises(InvalidInput, match="is a folder of photos"):
         Index.open(photos)
     assert not (tmp_path / "x.manifind").exists()
 

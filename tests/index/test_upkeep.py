@@ -785,7 +785,7 @@ def test_copies_and_broken_photos_are_not_read_again_while_they_are_the_same(
     before = made.catalogue.skipped
     assert [one.key for one in before] == ["broken.png", "copy.png"]
     read: list[str] = []
-    for name in ("content_hash", "read_ahead"):
+    for name in ("content_hash", "describe_ahead"):
         real = getattr(gather, name)
 
         def noted(what: Any, *others: Any, real: Any = real, **named: Any) -> Any:

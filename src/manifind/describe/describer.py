@@ -131,9 +131,10 @@ class Describer:
     def for_threads(self) -> tuple["Describer", int]:
         """Return a describer that gives the same, and how many threads may use it at once, each for a photo.
 
-        A network in an ONNX file is then run by the thread that calls it; any other is left to one thread at a time.
+        A network in an ONNX file is then run by the thread that calls it; any other, and a describer of somebody's own
+        kind, is left to one thread at a time.
         """
-        if not isinstance(self.backbone, OnnxBackbone):
+        if not isinstance(self.backbone, OnnxBackbone) or type(self) is not Describer:
             return self, 1
         return Describer(self.backbone.for_threads(), self.whitening, **self.settings), available_cores()
 
