@@ -44,7 +44,7 @@ def stand_in(folder: Path, number: int) -> str:
 
 def lay_in(index: Path, describer: Describer, hashes: dict[int, str], vectors: FloatArray, layout: Layout) -> None:
     """Write photos into the journal of an index."""
-    fingerprint = f"{describer.fingerprint()['sha256']} means None"
+    fingerprint = f"{describer.fingerprint()['sha256']} means None local None"
     with (
         store.writing(index, "index") as writer,
         Journal(writer.work / "described", fingerprint, describer.dimension) as journal,
@@ -77,11 +77,11 @@ def measure(base: Path, vectors: FloatArray, layout: Layout, k: int, share: floa
 
     def create(path: Path, known: dict[int, str]) -> Index:
         lay_in(path, describer, known, vectors, layout)
-        return Index.create(path, photos, k=k, whiten="shipped", zooms=(1.0,))
+        return Index.create(path, photos, k=k, whiten="shipped", zooms=(1.0,), geometry=False)
 
     path = base / "i.manifind"
     lay_in(path, describer, hashes, vectors, layout)
-    full, index = timed(lambda: Index.create(path, photos, k=k, whiten="shipped", zooms=(1.0,)))
+    full, index = timed(lambda: Index.create(path, photos, k=k, whiten="shipped", zooms=(1.0,), geometry=False))
     nothing, _ = timed(index.sync)
     size = index.info()["bytes"]
     opening, _ = timed(lambda: Index.open(path))

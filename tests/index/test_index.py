@@ -151,7 +151,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(
     counting.stop_at = 5
     with pytest.raises(KeyboardInterrupt):
         Index.create(tmp_path / "i.manifind", photos, describer=counting, k=20, query_k=20)
-    with pytest.raises(InvalidInput, match="5 of 1. photos described; run manifind index .* to go on"):
+    with pytest.raises(InvalidInput, match=r"5 of 1. photos described; run manifind index .* to go on"):
         Index.open(tmp_path / "i.manifind")
     counting.stop_at = None
     made = Index.create(tmp_path / "i.manifind", photos, describer=counting, k=20, query_k=20)

@@ -5,6 +5,7 @@ import io
 import logging
 import os
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +23,7 @@ from manifind.describe import Photo, read_photo
 from manifind.index import Index
 from manifind.serve import Settings, pictures
 from manifind.serve.metrics import Metrics
+from manifind.serve.pictures import Pictures
 from manifind.serve.problems import Problem
 from manifind.serve.quiet import Few
 from manifind.serve.stages import Shared, Stage
@@ -197,14 +199,22 @@ def test_uploads_are_let_in_by_their_pixels_and_the_others_told_to_come_back(
         assert int(late.headers["retry-after"]) >= 1
 
 
-def test_only_so_many_archives_are_sent_at_a_time(index: Index) -> None:
+def test_only_so_many_archives_are_sent_at_a_time(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = {"q": "k:first-0.png", "top": "3", "verify": "0"}
+    go_on, real = threading.Event(), Pictures.archive
+
+    def held_up(*given: Any) -> Iterator[bytes]:
+        for piece in real(*given):
+            yield piece
+            go_on.wait(30)
+
+    monkeypatch.setattr(Pictures, "archive", held_up)
     with running(index, Settings(archives=1)) as address:
-        with raw(address) as deaf:
-            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            deaf.sendall(head("GET", "/api/search.zip?q=k:first-0.png&top=200"))
-            deaf.recv(100)
-            words = {"q": "k:first-0.png", "top": "3"}
+        with raw(address) as slow:
+            slow.sendall(head("GET", "/api/search.zip?q=k:first-0.png&top=3&verify=0"))
+            assert b"200 OK" in slow.recv(100)
             refused(httpx.get(f"{address}/api/search.zip", params=words, timeout=20), 503)
+            go_on.set()
         for _ in range(3):  # one after the other they are all sent
             wait_for(lambda: httpx.get(f"{address}/api/search.zip", params=words, timeout=20).status_code == 200)
 
