@@ -223,3 +223,14 @@ def test_the_command_keeps_shows_judges_and_exports(index: Index, photos: Path, 
     assert run("sets", path, "=roof", "--delete").exit_code == 0
     assert run("sets", path, "=roof").exit_code == 2
     assert run("sets", path, "--csv").exit_code == 2
+
+
+def test_a_key_that_no_file_could_have_is_no_photo(made: Index, tmp_path: Path) -> None:
+    """Nor is a file outside the collection one, which a key must not lead to."""
+    outside = tmp_path / "outside.png"
+    outside.write_bytes((made.root / "1.png").read_bytes())
+    for key in ("x" * 5000, "a\0b", str(outside)):
+        with pytest.raises(InvalidInput, match="no photo of the collection"):
+            made.sets.add("a", [key])
+    assert made.find("x" * 5000) is None
+    assert made.find("a\0b") is None

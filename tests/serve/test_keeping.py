@@ -110,6 +110,8 @@ def test_the_service_refuses_what_no_set_can_hold(address: str, made: Index) -> 
         assert (
             client.post("/api/set", json={"name": "a", "search": {"views": [{"upload": "0" * 32}]}}).status_code == 422
         )
+        path = {"views": [{"key": str(made.root / "01.png")}]}  # a path is no key, even of a photo of the collection
+        assert client.post("/api/set", json={"name": "a", "search": path}).status_code == 404
         assert client.post("/api/set", json={"name": "a", "delete": True}).status_code == 404
         elsewhere = {"Origin": "http://elsewhere.example"}
         assert client.post("/api/set", json={"name": "a", "add": []}, headers=elsewhere).status_code == 403

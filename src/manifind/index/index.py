@@ -457,7 +457,7 @@ class Index:
             return now.catalogue.of_content(hashlib.sha256(image).hexdigest())
         if isinstance(image, np.ndarray):
             return None
-        if not Path(image).exists():
+        if not _is_there(image):
             return now.catalogue.photo_of(os.fspath(image))
         for path in (Path(os.path.normpath(Path(image).absolute())), Path(image).resolve()):
             if path.is_relative_to(now.manifest.root):
@@ -474,9 +474,9 @@ class Index:
             return read_photo(image)
         if not isinstance(image, str | os.PathLike):
             raise InvalidInput(f"image is a {type(image).__name__}; give a path, a key, bytes or pixels.")
-        if not Path(image).exists() and self.catalogue.photo_of(os.fspath(image)) is not None:
+        if not _is_there(image) and self.catalogue.photo_of(os.fspath(image)) is not None:
             return self.photo(os.fspath(image))
-        if not Path(image).exists():
+        if not _is_there(image):
             raise InvalidInput(f"{image} is neither a file nor a key of the collection; give the path of a photo.")
         return read_photo(image)
 
@@ -719,3 +719,11 @@ def _check_free(target: Path) -> None:
         raise InvalidInput(
             f"{target} is an index without its {store.MANIFEST}; manifind index PHOTOS --repair puts it back."
         )
+
+
+def _is_there(path: str | os.PathLike[str]) -> bool:
+    """Say whether there is a file; no key is too long, or too odd, to be asked about."""
+    try:
+        return Path(path).exists()
+    except (OSError, ValueError):
+        return False

@@ -225,7 +225,7 @@ class FoundSets:
         key, box = (
             (photo.key, photo.box) if isinstance(photo, Hit) else (photo, None) if isinstance(photo, str) else photo
         )
-        record = self._index.find(key)
+        record = self._index.catalogue.photo_of(key)
         if record is None:
             raise InvalidInput(f"{key!r} is no photo of the collection; give a key that `search` prints.")
         if box is not None and len(box) != 4:
