@@ -6,8 +6,10 @@ Each function takes an argument as given and its name, and returns it in the for
 
 import math
 import numbers
+import os
 import warnings
 from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -153,3 +155,11 @@ def _count(mask: npt.NDArray[np.bool_], noun: str) -> str:
     count = int(mask.sum())
     first = int(mask.argmax())
     return f"{noun} {first}" if count == 1 else f"{count} {noun}s, the first at {first}"
+
+
+def is_there(path: str | os.PathLike[str]) -> bool:
+    """Say whether there is a file or folder; words that none could be called are none."""
+    try:
+        return Path(path).exists()
+    except (OSError, ValueError):
+        return False

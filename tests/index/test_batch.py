@@ -99,3 +99,13 @@ def test_corners_may_stand_in_columns_of_their_own(tmp_path: Path) -> None:
 def test_a_photo_or_a_list_not_both_and_not_neither(index: Index, listed: Path) -> None:
     for words in ((), ("first-0.png", "--queries", listed), ("--queries", listed, "--box", "1,2,3,4")):
         assert run("search", index.path, *words).exit_code == 2
+
+
+def test_a_name_that_no_file_could_have_costs_its_own_query_alone(index: Index, tmp_path: Path) -> None:
+    file = tmp_path / "odd.csv"
+    file.write_text("photo,box,name\n" + "x" * 5000 + ",,long\nfirst-0.png,,short\n", encoding="utf-8")
+    done = CliRunner().invoke(main, ["search", str(index.path), "--queries", str(file), "--json"])
+    assert done.exit_code == 0
+    long, short = json.loads(done.stdout)["queries"]
+    assert short["results"]
+    assert not long.get("results")

@@ -12,30 +12,14 @@ from PIL import Image
 from manifind.cli import main
 from manifind.demo import scenes
 from manifind.index import Index
+from tests.geometry.photographs import UNRELATED
 
 
 def run(*words: object) -> Result:
     return CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
 
 
-BEHIND = (
-    "astronaut.png",
-    "brick.png",
-    "camera.png",
-    "chelsea.png",
-    "coffee.png",
-    "coins.png",
-    "grass.png",
-    "gravel.png",
-    "hubble_deep_field.jpg",
-    "ihc.png",
-    "moon.png",
-    "motorcycle_left.png",
-    "page.png",
-    "retina.jpg",
-    "rocket.jpg",
-    "text.png",
-)
+BEHIND = (*UNRELATED, "text.png")
 """Photographs that have nothing in common."""
 
 

@@ -6,8 +6,16 @@ from pathlib import Path
 
 import click
 
-from manifind.cli.terminal import NOTHING_FOUND, err, out, plain_errors, progress_bars, shown_box, write_page
-from manifind.errors import InvalidInput
+from manifind.cli.terminal import (
+    NOTHING_FOUND,
+    check_formats,
+    err,
+    out,
+    plain_errors,
+    progress_bars,
+    shown_box,
+    write_page,
+)
 from manifind.index import Index, Repeats
 from manifind.pages.repeats import repeats_csv, repeats_data, repeats_page
 from manifind.pages.text import visible
@@ -34,8 +42,7 @@ def repeats(
 ) -> None:
     """Find what occurs in several photos of INDEX, without any query."""
     with plain_errors(debug, "interrupted; nothing was written."):
-        if as_json and as_csv:
-            raise InvalidInput("--json and --csv are both given; give one of them.")
+        check_formats(as_json=as_json, as_csv=as_csv)
         opened = Index.open(index_path)
         with progress_bars(hidden=as_json or as_csv) as progress:
             found = opened.repeats(top=top, least=least, verify=not no_verify, progress=progress)

@@ -9,7 +9,7 @@ import click
 
 from manifind.cli.batching import search_batch
 from manifind.cli.parameters import ALSO, BOX, INDEX
-from manifind.cli.terminal import NOTHING_FOUND, err, out, plain_errors, shown_box, write_page
+from manifind.cli.terminal import NOTHING_FOUND, check_formats, err, out, plain_errors, shown_box, write_page
 from manifind.errors import InvalidInput
 from manifind.index import METHODS, Answer, Hit, Index
 from manifind.index.refine import NONE, VERIFIED
@@ -68,8 +68,7 @@ def search(
 ) -> None:
     """Rank the photos of INDEX by what they have of IMAGE, or of the box in it."""
     with plain_errors(debug):
-        if as_json and as_csv:
-            raise InvalidInput("--json and --csv are both given; give one of them.")
+        check_formats(as_json=as_json, as_csv=as_csv)
         if verify and no_verify:
             raise InvalidInput("--verify and --no-verify are both given; give one of them.")
         if (image is None) == (queries is None) or (queries is not None and (box or also)):

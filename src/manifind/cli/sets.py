@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from manifind.cli.terminal import err, out, plain_errors
+from manifind.cli.terminal import check_formats, err, out, plain_errors
 from manifind.describe import key_to_path
 from manifind.errors import InvalidInput
 from manifind.index import Index
@@ -39,8 +39,7 @@ from manifind.pages.text import visible
 def sets(debug: bool, /, index_path: Path, name: str | None, **given: Any) -> None:
     """Keep, judge and export sets of photos that were found in INDEX."""
     with plain_errors(debug, "interrupted; the sets are as they were, or as they were meant to be."):
-        if given["as_json"] and given["as_csv"]:
-            raise InvalidInput("--json and --csv are both given; give one of them.")
+        check_formats(as_json=given["as_json"], as_csv=given["as_csv"])
         opened = Index.open(index_path)
         if name is None:
             if any(value for option, value in given.items() if option != "as_json"):

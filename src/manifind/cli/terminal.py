@@ -91,3 +91,9 @@ def plain_errors(
         where = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
         err.print(f"{where}{getattr(error, 'strerror', None) or error or 'out of memory'}.")
         sys.exit(MACHINE_FAULT)
+
+
+def check_formats(*, as_json: bool, as_csv: bool) -> None:
+    """Raise `InvalidInput` where two formats are asked for."""
+    if as_json and as_csv:
+        raise InvalidInput("--json and --csv are both given; give one of them.")

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from manifind.checks import choice, whole_number
+from manifind.checks import choice, is_there, whole_number
 from manifind.describe import (
     Describer,
     Photo,
@@ -457,7 +457,7 @@ class Index:
             return now.catalogue.of_content(hashlib.sha256(image).hexdigest())
         if isinstance(image, np.ndarray):
             return None
-        if not _is_there(image):
+        if not is_there(image):
             return now.catalogue.photo_of(os.fspath(image))
         for path in (Path(os.path.normpath(Path(image).absolute())), Path(image).resolve()):
             if path.is_relative_to(now.manifest.root):
@@ -474,11 +474,11 @@ class Index:
             return read_photo(image)
         if not isinstance(image, str | os.PathLike):
             raise InvalidInput(f"image is a {type(image).__name__}; give a path, a key, bytes or pixels.")
-        if not _is_there(image) and self.catalogue.photo_of(os.fspath(image)) is not None:
-            return self.photo(os.fspath(image))
-        if not _is_there(image):
+        if is_there(image):
+            return read_photo(image)
+        if self.catalogue.photo_of(os.fspath(image)) is None:
             raise InvalidInput(f"{image} is neither a file nor a key of the collection; give the path of a photo.")
-        return read_photo(image)
+        return self.photo(os.fspath(image))
 
     # -- describing ---------------------------------------------------------------------------------------------------
 
@@ -719,11 +719,3 @@ def _check_free(target: Path) -> None:
         raise InvalidInput(
             f"{target} is an index without its {store.MANIFEST}; manifind index PHOTOS --repair puts it back."
         )
-
-
-def _is_there(path: str | os.PathLike[str]) -> bool:
-    """Say whether there is a file; no key is too long, or too odd, to be asked about."""
-    try:
-        return Path(path).exists()
-    except (OSError, ValueError):
-        return False

@@ -182,10 +182,7 @@ def _changed(service: Service, sets: FoundSets, asked: SetChange) -> dict[str, A
             [(view.key or "", view.box) for view in some] for some in (asked.search.views, asked.search.not_this)
         )
         for key, _ in (*views, *not_this):  # a path would be read when the search is asked again
-            if service.now.catalogue.photo_of(key) is None:
-                raise Problem(
-                    404, f"{ascii(key)[:200]} is no photo of the collection; give a key that a search returned."
-                )
+            service.pictures.record(service.now, key)
         seen = asked.search.seen
         sets.keep_search(asked.name, views, not_this=not_this, method=asked.search.method, seen=seen)
     if asked.add or asked.search is None:
