@@ -7,7 +7,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from manifind.describe import Describer, OnnxBackbone
+from manifind.describe import Describer, OnnxBackbone, load_backbone
+from manifind.describe.backbone import whole_path
 from manifind.describe.tokens import as_map, measured
 from manifind.errors import InvalidInput
 
@@ -97,3 +98,14 @@ def test_a_describer_shows_it_whole_patches_and_takes_the_mean(tmp_path: Path) -
     assert regions.vectors.shape[1] == 6
     np.testing.assert_allclose(np.linalg.norm(regions.vectors, axis=1), 1, atol=1e-5)
     assert describer.fingerprint()["backbone"]["patch"] == 14
+
+
+def test_a_folder_called_as_a_network_that_comes_along_does_not_take_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mobilenet_v2").mkdir()
+    (tmp_path / "mobilenet_v2" / "config.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    assert isinstance(load_backbone("mobilenet_v2", threads=1), OnnxBackbone)
+    assert whole_path("mobilenet_v2") == "mobilenet_v2"
+    assert whole_path("./mobilenet_v2") == str(tmp_path / "mobilenet_v2")

@@ -165,14 +165,14 @@ class OnnxBackbone:
 
 def load_backbone(name_or_path: str | os.PathLike[str] = DEFAULT, *, threads: int | None = None) -> Backbone:
     """Return a network that comes with manifind, by its name, or anybody's: an ONNX file, or see `torch_modules`."""
+    shipped = shipped_networks()
+    if name_or_path in shipped:
+        return OnnxBackbone(NETWORKS / f"{name_or_path}.onnx", threads=threads)
     of_library = _of_library(name_or_path)
     if of_library is not None:
         from manifind.describe.torch_modules import load_torch_backbone
 
         return load_torch_backbone(*of_library)
-    shipped = shipped_networks()
-    if name_or_path in shipped:
-        return OnnxBackbone(NETWORKS / f"{name_or_path}.onnx", threads=threads)
     if not Path(name_or_path).is_file():
         raise InvalidInput(
             f"backbone {os.fspath(name_or_path)!r} is neither a file nor one of {', '.join(map(repr, shipped))}; "
@@ -187,6 +187,8 @@ LIBRARIES = ("timm", "torchvision")
 
 def whole_path(name_or_path: str) -> str:
     """Return a backbone as `load_backbone` takes it, wherever that is called from: files by their whole path."""
+    if name_or_path in shipped_networks():  # whatever lies here under the same name
+        return name_or_path
     of_library = _of_library(name_or_path)
     if of_library is not None:
         library, name, path = of_library

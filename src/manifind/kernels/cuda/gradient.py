@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from manifind.kernels.cuda.matrix import Matrix, product
+from manifind.kernels.cuda.matrix import Matrix, product, width_of
 from manifind.kernels.cuda.transfer import Tensor
 
 FLOOR = 1e-10
@@ -171,11 +171,6 @@ def multiplied(matrix: Matrix, p: Tensor) -> Tensor:
     q = torch.empty_like(p)
     along(matrix, p, p, torch.ones(p.shape[1], device=p.device), q, room_for_sums(p), -1.0)
     return q - p  # (I − αS)p with α = −1 is p + Sp
-
-
-def width_of(b: int) -> int:
-    """Return the power of two that b columns are taken for."""
-    return 1 << (b - 1).bit_length()
 
 
 def _few(sums: Tensor) -> Any:

@@ -151,12 +151,17 @@ def pooled_by_kernels(starts: Tensor, weights: Tensor, scores: Tensor) -> Tensor
 
     images, b = len(starts) - 1, scores.shape[1]
     out = torch.empty((images, b), device=scores.device)
-    wide = 1 << (b - 1).bit_length()
+    wide = width_of(b)
     entries = max(1, 32 // wide)
     sparse.pool[(-(-images // ROWS),)](
         scores, starts, weights, out, images, b, ROWS=ROWS, ENTRIES=entries, B=wide, num_warps=1
     )
     return out
+
+
+def width_of(b: int) -> int:
+    """Return the power of two that b columns are taken for."""
+    return 1 << (b - 1).bit_length()
 
 
 def _row_of(matrix: Matrix) -> Tensor:
