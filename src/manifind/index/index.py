@@ -3,6 +3,7 @@
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -33,7 +34,7 @@ from manifind.index.estimate import Announce
 from manifind.index.explain import Chain, Link, confirmed, explained
 from manifind.index.generation import Generation, State
 from manifind.index.info import info
-from manifind.index.kept import KEEPING
+from manifind.index.kept import KEEPING, Keeping
 from manifind.index.manifest import (
     FILES,
     FORMAT,
@@ -520,6 +521,7 @@ class Index:
         self,
         photos: str | os.PathLike[str] | None = None,
         *,
+        geometry: bool = False,
         memory: int | None = None,
         progress: StageProgress | None = None,
         announce: Announce | None = None,
@@ -534,6 +536,9 @@ class Index:
         ----------
         photos
             The folder, where it is another one now.
+        geometry : bool
+            Keep local features from now on: an index that has none gets those of all its photos, whose files are read
+            and not described again.
         memory, progress, announce, client
             As for `create`.
         """
@@ -541,6 +546,7 @@ class Index:
         return self._change(
             lambda now: everything(now, root),
             root=root,
+            keeping=KEEPING if geometry else None,
             memory=memory,
             progress=progress,
             announce=announce,
@@ -622,12 +628,16 @@ class Index:
         *,
         root: Path | None = None,
         anew: bool = False,
+        keeping: Keeping | None = None,
         memory: int | None = None,
         progress: StageProgress | None = None,
         announce: Announce | None = None,
         client: Any = None,
     ) -> Changes:
-        """Move the index, as it is once nobody else can write, to the photos wanted; `anew` with a new whitening."""
+        """Move the index, as it is once nobody else can write, to the photos wanted.
+
+        `anew` learns a new whitening; `keeping` is what is kept of photos from now on, where nothing was so far.
+        """
         if not isinstance(self._now, Generation):
             raise refused(self.where, "changed")
         with store.writing(self.path, KIND, FILES) as writer:
@@ -635,13 +645,17 @@ class Index:
             now = self._here
             photos = wanted(now)
             recipe = Recipe.of(now.manifest, self.describer, root, device=self.device)
+            first = keeping is not None and recipe.geometry is None
+            if (anew or first) and photos.unread:
+                what = "a whitening is learnt from" if anew else "local features are made of"
+                raise InvalidInput(
+                    f"{photos.unread[0].key} lies in a folder that cannot be listed; {what} all photos: make it "
+                    "readable."
+                )
             if anew:
-                if photos.unread:
-                    raise InvalidInput(
-                        f"{photos.unread[0].key} lies in a folder that cannot be listed; a whitening is learnt from "
-                        "all photos: make it readable."
-                    )
                 recipe = recipe.to_learn()
+            if first:
+                recipe = replace(recipe, geometry=keeping)
             changes = build(
                 writer,
                 recipe,
