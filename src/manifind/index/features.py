@@ -1,0 +1,64 @@
+"""The local features of photos, wherever they come from: those that an index keeps, or else those of a photo's file.
+
+Whoever asks geometry something of photos of an index takes their features from here: answers that are verified, chains
+that are confirmed, points that are drawn, repeats that are compared, pairs that teach.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from manifind.describe import key_to_path, read_photo
+from manifind.errors import Unreadable
+from manifind.geometry import KINDS, Features, extract
+from manifind.geometry.verification import TEXTURE
+from manifind.index.generation import State
+from manifind.index.kept import KEEPING, Kept
+from manifind.types import Box
+
+QUERY_FEATURES = 700
+
+
+def query_features(pixels: npt.NDArray[np.uint8], box: Box | None, *, kind: str = KEEPING.kind) -> Features:
+    """Return the features of what is looked for."""
+    return extract(pixels, box, kind=kind, most=QUERY_FEATURES)
+
+
+def photo_features(pixels: npt.NDArray[np.uint8], *, kind: str = KEEPING.kind) -> Features:
+    """Return the features of a photo that is looked at."""
+    return extract(pixels, kind=kind, most=KEEPING.most)
+
+
+def kind_of(now: State) -> str:
+    """Return the kind of local feature by which photos of an index are verified."""
+    return KEEPING.kind if now.local is None else now.local.keeping.kind
+
+
+def kept_or_file(now: State, image: int) -> Kept | Path:
+    """Return what an index keeps of a photo, or where its file is; nothing is read yet."""
+    record = now.catalogue[image]
+    if now.local is None:
+        return key_to_path(now.manifest.root, record.key)
+    return now.local.of_photo(image, record.width, record.height)
+
+
+def features_of(photo: Kept | Path, *, kind: str = KEEPING.kind) -> Features | None:
+    """Return the features of a photo in its own pixels; None where its file cannot be read."""
+    if isinstance(photo, Kept):
+        return photo.features()
+    try:
+        read = read_photo(photo, long_side=KINDS[kind].long_side)
+    except Unreadable:
+        return None
+    return photo_features(read.pixels, kind=kind).resized(read.width, read.height)
+
+
+def part_of(now: State, image: int, box: Box | None) -> Features | None:
+    """Return the features that an index keeps of a part of a photo; None where it has too few to say anything."""
+    if now.local is None:
+        return None
+    record = now.catalogue[image]
+    features = now.local.of_photo(image, record.width, record.height).features()
+    part = features if box is None else features.within(box)
+    return part if len(part) >= TEXTURE else None
