@@ -40,7 +40,7 @@ def assert_kept(index: Index) -> None:
     """What is kept of each photo is what is made of its file."""
     assert index.state.local is not None
     for record in index.catalogue.images:
-        kept = index.state.local.of_photo(record.number, record.width, record.height)
+        kept = index.state.local.of_photo(record)
         alone = keep(read_photo(index.root / record.key).pixels)
         assert len(kept.rows) > 5
         np.testing.assert_array_equal(kept.rows, alone.rows)

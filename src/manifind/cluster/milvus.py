@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from manifind.cluster.folder import FolderStore
-from manifind.cluster.packing import Numbers, row_number
+from manifind.cluster.packing import Numbers, beside_number, row_number
 from manifind.cluster.store import UNFINISHED, Address, Found, Row, Unavailable, Versions
 from manifind.errors import InvalidInput, MissingExtra
 from manifind.types import FloatArray
@@ -223,15 +223,17 @@ class MilvusStore:
                 "rows",
                 (
                     {
-                        "id": row_number(row.number, i),
-                        "number": row.number,
+                        "id": row_number(number, i),
+                        "number": number,
                         "part": i,
                         "parts": len(parts),
                         "content": part,
                         "vector": [0.0, 0.0],
                     }
                     for row in rows
-                    for parts in [_parts(row.packed)]
+                    for number, content in [(row.number, row.packed), (beside_number(row.number), row.beside)]
+                    if content
+                    for parts in [_parts(content)]
                     for i, part in enumerate(parts)
                 ),
             )
@@ -265,7 +267,8 @@ class MilvusStore:
             if self._rows_folder is not None:
                 self._rows_folder.remove(some)
             else:
-                self._delete("rows", f"number in {some.tolist()}")
+                beside = [beside_number(number) for number in some.tolist()]
+                self._delete("rows", f"number in {some.tolist() + beside}")
 
     def versions(self) -> Iterator[Versions]:
         """Yield all rows at once: a row is whole when all its descriptors are there."""
@@ -316,6 +319,15 @@ class MilvusStore:
         """Fetch packed rows, some requests at a time."""
         if self._rows_folder is not None:
             return self._rows_folder.fetch(numbers)
+        return self._fetched(numbers)
+
+    def fetch_beside(self, numbers: Numbers) -> list[bytes | None]:
+        """Fetch what lies beside packed rows."""
+        if self._rows_folder is not None:
+            return self._rows_folder.fetch_beside(numbers)
+        return self._fetched(np.array([beside_number(number) for number in numbers.tolist()], np.int64))
+
+    def _fetched(self, numbers: Numbers) -> list[bytes | None]:
         self._must_be_there()
         each = max(1, ANSWER_BYTES // (2 * PART))
         blocks = [numbers[start : start + each] for start in range(0, len(numbers), each)]

@@ -74,7 +74,7 @@ def _features(now: Generation, image: int) -> Features | None:
     """Return the features that the index keeps of a photo, or those of its file; None where it cannot be read."""
     record, kind = now.catalogue[image], kind_of(now)
     if now.local is not None:
-        return now.local.of_photo(image, record.width, record.height).features()
+        return now.local.of_photo(record).features()
     try:
         read = read_photo(key_to_path(now.manifest.root, record.key), long_side=KINDS[kind].long_side)
     except Unreadable:

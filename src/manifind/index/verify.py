@@ -248,7 +248,7 @@ def looked_at(
     until: float | None = None,
 ) -> dict[int, Checked]:
     """Return what geometry says of photos of an index, by their numbers: the surest of several views counts."""
-    photos = [_kept_or_file(now, image) for image in images]
+    photos = _kept_or_files(now, images)
     kind = kind_of(now)
     by_view = [checked(query, box, photos, kind=kind, until=until) for query, box in views]
     surest = [max(some, key=lambda one: one.inliers) for some in zip(*by_view, strict=True)]
@@ -260,8 +260,8 @@ def kind_of(now: State) -> str:
     return KEEPING.kind if now.local is None else now.local.keeping.kind
 
 
-def _kept_or_file(now: Generation, image: int) -> Kept | Path:
-    record = now.catalogue[image]
+def _kept_or_files(now: Generation, images: Sequence[int]) -> Sequence[Kept | Path]:
+    records = [now.catalogue[image] for image in images]
     if now.local is None:
-        return key_to_path(now.manifest.root, record.key)
-    return now.local.of_photo(image, record.width, record.height)
+        return [key_to_path(now.manifest.root, record.key) for record in records]
+    return now.local.of_photos(records)
