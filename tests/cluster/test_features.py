@@ -49,11 +49,15 @@ def test_a_collection_verifies_and_outlines_as_the_index_does_without_any_file(
     query = scene(99, 1)
     right = verifying.search(query, BOX)
     assert sum(hit.verified is True for hit in right) == 4
+    joined = verifying.matching_points("0.png", "1.png", (20, 30, 148, 158))
+    assert joined.inliers > 5
     for file in scenes.iterdir():
         file.unlink()
-    found = opened(store, address, describer, shortlist=1000).search(query, BOX)
+    far = opened(store, address, describer, shortlist=1000)
+    found = far.search(query, BOX)
     assert [said(hit) for hit in found] == [said(hit) for hit in right]
     assert found.likely == right.likely
+    assert far.matching_points("0.png", "1.png", (20, 30, 148, 158)).inliers == joined.inliers
 
 
 @pytest.mark.parametrize("address", ["folder"], indirect=True)

@@ -99,6 +99,12 @@ class KeptFeatures:
         """Return features that lie in `rows` in order, so many of each photo."""
         return cls(keeping, rows, np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
 
+    def some(self, images: Sequence[int]) -> "KeptFeatures":
+        """Return the features of some photos, in this order, in memory."""
+        parts = [self.rows[slice(*self.span(image))] for image in images]
+        rows = np.concatenate(parts) if parts else self.rows[:0]
+        return self.laid_out(self.keeping, [len(part) for part in parts], rows)
+
     @property
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """What an index writes."""

@@ -12,6 +12,8 @@ import numpy as np
 
 from manifind.checks import whole_number
 from manifind.describe import Unreadable, key_to_path, read_photo
+from manifind.geometry import Features
+from manifind.index.features import kept_or_files, kind_of, part_of, query_features
 from manifind.index.generation import Generation
 from manifind.index.query import box_of
 from manifind.index.verify import checked
@@ -123,12 +125,17 @@ def _repeat(now: Generation, group: Group) -> Repeat:
 def _verified(now: Generation, one: Repeat) -> Repeat:
     """Look with geometry for what the first photo shows in the next ones."""
     first, others = one.sightings[0], one.sightings[1 : 1 + LOOKED_AT]
-    root = now.manifest.root
+    kind = kind_of(now)
+    sought: Features | None
     try:
-        photo = read_photo(key_to_path(root, first.key))
+        photo = read_photo(key_to_path(now.manifest.root, first.key))
+        sought = query_features(photo.pixels, first.box, kind=kind)
     except Unreadable:
+        sought = part_of(now, now.catalogue[first.image], first.box)
+    if sought is None:
         return one
-    says = checked(photo.pixels, first.box, [key_to_path(root, other.key) for other in others])
+    photos = kept_or_files(now, [now.catalogue[other.image] for other in others])
+    says = checked(sought, first.box, photos, kind=kind)
     seen = [
         replace(other, verified=check.verified, box=check.box or other.box)
         for other, check in zip(others, says, strict=True)
