@@ -38,6 +38,8 @@ SENT = 2**22
 """Bytes sent at a time."""
 SETTLED = 10.0
 """Seconds after which every state that Milvus answers from has all rows of a generation; Milvus' own bound is five."""
+BUILDING = 600.0
+"""Seconds that publishing waits for Milvus to build its index; a generation may be seen before that is done."""
 FLAT_UP_TO = 50_000
 """Photos up to which descriptors are compared one by one unless the address says otherwise (``?index=HNSW``)."""
 INDEXES: dict[str, tuple[dict[str, int], Callable[[int], dict[str, int]]]] = {
@@ -255,9 +257,21 @@ class MilvusStore:
         )
 
     def settle(self) -> None:
-        """Seal what was written, so that Milvus builds the index over it; until then it compares nearly all."""
-        if self._address.scheme == "milvus" and self._has("vectors"):
-            self._ask(lambda: self._client.flush(f"{self._name}_vectors", timeout=self._timeout))
+        """Seal what was written, and wait until Milvus has built its index over it, but no longer than `BUILDING`.
+
+        Milvus takes the index into use some seconds later; until then it searches by what it has made as rows came.
+        """
+        if self._address.scheme != "milvus" or not self._has("vectors"):
+            return
+        self._ask(lambda: self._client.flush(f"{self._name}_vectors", timeout=self._timeout))
+        until = time.monotonic() + BUILDING
+        while self._searched_by != "FLAT" and time.monotonic() < until and self._unfinished():
+            time.sleep(0.5)
+
+    def _unfinished(self) -> int:
+        """Return how many rows Milvus has sealed and not yet indexed."""
+        facts = self._ask(lambda: self._client.describe_index(f"{self._name}_vectors", "vector"))
+        return int((facts or {}).get("pending_index_rows", 0))
 
     def remove(self, numbers: Numbers) -> None:
         """Remove the descriptors of rows, and the rows after them."""
