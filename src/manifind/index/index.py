@@ -408,7 +408,7 @@ class Index:
         kind = kind_of(now)
         query, part = self._part(now, image, box)
         found = None if now.local is None else self.find(other, now)
-        photo = None if found is None else features_of(kept_or_file(now, found.number))
+        photo = None if found is None else features_of(kept_or_file(now, found))
         return MatchingPoints.of(query, photo or photo_features(self.pixels(other), kind=kind), part)
 
     def _part(self, now: State, image: Source, box: Sequence[float] | None) -> tuple[Features, Box | None]:
@@ -416,7 +416,7 @@ class Index:
         record = None if now.local is None else self.find(image, now)
         if record is not None:
             part = None if box is None else whole_box(box, record.width, record.height)
-            known = part_of(now, record.number, part)
+            known = part_of(now, record, part)
             if known is not None:
                 return known, part
         pixels = self.pixels(image)

@@ -13,7 +13,7 @@ import numpy as np
 from manifind.checks import whole_number
 from manifind.describe import Unreadable, key_to_path, read_photo
 from manifind.geometry import Features
-from manifind.index.features import kept_or_file, kind_of, part_of, query_features
+from manifind.index.features import kept_or_files, kind_of, part_of, query_features
 from manifind.index.generation import Generation
 from manifind.index.query import box_of
 from manifind.index.verify import checked
@@ -131,10 +131,11 @@ def _verified(now: Generation, one: Repeat) -> Repeat:
         photo = read_photo(key_to_path(now.manifest.root, first.key))
         sought = query_features(photo.pixels, first.box, kind=kind)
     except Unreadable:
-        sought = part_of(now, first.image, first.box)
+        sought = part_of(now, now.catalogue[first.image], first.box)
     if sought is None:
         return one
-    says = checked(sought, first.box, [kept_or_file(now, other.image) for other in others], kind=kind)
+    photos = kept_or_files(now, [now.catalogue[other.image] for other in others])
+    says = checked(sought, first.box, photos, kind=kind)
     seen = [
         replace(other, verified=check.verified, box=check.box or other.box)
         for other, check in zip(others, says, strict=True)

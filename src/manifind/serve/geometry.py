@@ -72,8 +72,9 @@ class Geometry:
     async def photo(self, now: State, key: str) -> Features:
         """Return the features of a photo of the collection: those that the index keeps, or else those of its file."""
         if now.local is not None:
-            record = self._rendering.record(now, key)
-            return now.local.of_photo(record.number, record.width, record.height).features()
+            local, record = now.local, self._rendering.record(now, key)
+            # In a thread: the features may lie in a store, on another machine.
+            return await asyncio.to_thread(lambda: local.of_photo(record).features())
         pixels = (await self._rendering.photo(now, ViewRequest(key=key))).pixels
         return await self._extracted(lambda: photo_features(pixels))
 
