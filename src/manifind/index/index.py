@@ -428,7 +428,7 @@ class Index:
         *,
         top: int | None = 30,
         least: int = 3,
-        verify: bool = False,
+        verify: bool | None = None,
         progress: StageProgress | None = None,
     ) -> Repeats:
         """Find what occurs in several photos, without any query; the surest and largest objects first.
@@ -442,9 +442,9 @@ class Index:
             How many objects to return; None for all.
         least : int
             In how many photos an object occurs at least.
-        verify : bool
-            Compare the photos of each object by geometry; objects that it confirms come first. Their files are read,
-            which takes a tenth of a second each.
+        verify : bool, optional
+            Compare the photos of each object by geometry; objects that it confirms come first. By default where the
+            index keeps local features; else the photos' files are read, which takes a tenth of a second each.
         progress : callable, optional
             Called with the stage ("regions", "geometry"), how much of it is done, and how much there is.
         """
