@@ -43,7 +43,7 @@ def assert_kept(index: Index) -> None:
     """What is kept of each photo is what is made of its file."""
     assert index.state.local is not None
     for record in index.catalogue.images:
-        kept = index.state.local.of_photo(record.number, record.width, record.height)
+        kept = index.state.local.of_photo(record)
         alone = keep(read_photo(index.root / record.key).pixels)
         assert len(kept.rows) > 5
         np.testing.assert_array_equal(kept.rows, alone.rows)
@@ -194,7 +194,7 @@ def test_a_photo_that_cannot_be_read_any_more_is_named_and_has_no_features(bare:
     assert (changes.unreadable, changes.supplemented) == (("1.png",), 4)
     local = bare.state.local
     assert local is not None
-    assert [len(local.of_photo(i, 64, 48).rows) > 0 for i in range(5)] == [True, False, True, True, True]
+    assert [len(local.of_photo(one).rows) > 0 for one in bare.catalogue.images] == [True, False, True, True, True]
 
 
 def test_the_command_adds_features_and_says_so(

@@ -4,6 +4,7 @@ Whoever asks geometry something of photos of an index takes their features from 
 that are confirmed, points that are drawn, repeats that are compared, pairs that teach.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from manifind.describe import key_to_path, read_photo
 from manifind.errors import Unreadable
 from manifind.geometry import KINDS, Features, extract
 from manifind.geometry.verification import TEXTURE
+from manifind.index.catalogue import ImageRecord
 from manifind.index.generation import State
 from manifind.index.kept import KEEPING, Kept
 from manifind.types import Box
@@ -35,12 +37,16 @@ def kind_of(now: State) -> str:
     return KEEPING.kind if now.local is None else now.local.keeping.kind
 
 
-def kept_or_file(now: State, image: int) -> Kept | Path:
-    """Return what an index keeps of a photo, or where its file is; nothing is read yet."""
-    record = now.catalogue[image]
+def kept_or_file(now: State, photo: ImageRecord) -> Kept | Path:
+    """Return what an index keeps of a photo, or where its file is; no file is read yet."""
+    return kept_or_files(now, [photo])[0]
+
+
+def kept_or_files(now: State, photos: Sequence[ImageRecord]) -> Sequence[Kept | Path]:
+    """Return what an index keeps of photos, or where their files are: what lies in a store is fetched at once."""
     if now.local is None:
-        return key_to_path(now.manifest.root, record.key)
-    return now.local.of_photo(image, record.width, record.height)
+        return [key_to_path(now.manifest.root, photo.key) for photo in photos]
+    return now.local.of_photos(photos)
 
 
 def features_of(photo: Kept | Path, *, kind: str = KEEPING.kind) -> Features | None:
@@ -54,11 +60,10 @@ def features_of(photo: Kept | Path, *, kind: str = KEEPING.kind) -> Features | N
     return photo_features(read.pixels, kind=kind).resized(read.width, read.height)
 
 
-def part_of(now: State, image: int, box: Box | None) -> Features | None:
+def part_of(now: State, photo: ImageRecord, box: Box | None) -> Features | None:
     """Return the features that an index keeps of a part of a photo; None where it has too few to say anything."""
     if now.local is None:
         return None
-    record = now.catalogue[image]
-    features = now.local.of_photo(image, record.width, record.height).features()
+    features = now.local.of_photo(photo).features()
     part = features if box is None else features.within(box)
     return part if len(part) >= TEXTURE else None

@@ -54,7 +54,7 @@ def pairs_of(now: Generation, report: StageProgress) -> list[PhotoPair]:
     return list(
         verified_pairs(
             likely_pairs(now.manifold.S_, image_of),
-            lru_cache(AT_HAND)(lambda image: features_of(kept_or_file(now, image), kind=kind)),
+            lru_cache(AT_HAND)(lambda image: features_of(kept_or_file(now, now.catalogue[image]), kind=kind)),
             lambda image: np.asarray(now.boxes[now.regions_of(image)], np.float32),
             lambda done, total: report("pairs", done, total),
         )

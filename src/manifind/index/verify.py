@@ -27,7 +27,7 @@ from threadpoolctl import threadpool_limits
 from manifind.checks import whole_number
 from manifind.geometry import Features, Instance, Verdict, verify
 from manifind.index.answer import Answer, Hit, Outline
-from manifind.index.features import features_of, kept_or_file, kind_of, query_features
+from manifind.index.features import features_of, kept_or_files, kind_of, query_features
 from manifind.index.generation import Generation, State
 from manifind.index.kept import KEEPING, Kept
 from manifind.kernels.threads import thread_count
@@ -247,7 +247,7 @@ def looked_at(
     until: float | None = None,
 ) -> dict[int, Checked]:
     """Return what geometry says of photos of an index, by their numbers: the surest of several views counts."""
-    photos = [kept_or_file(now, image) for image in images]
+    photos = kept_or_files(now, [now.catalogue[image] for image in images])
     kind = kind_of(now)
     by_view = [checked(query, box, photos, kind=kind, until=until) for query, box in views]
     surest = [max(some, key=lambda one: one.inliers) for some in zip(*by_view, strict=True)]

@@ -57,14 +57,14 @@ class Geometry:
 
     async def query(self, now: State, view: ViewRequest) -> Sought:
         """Return the features of what a view shows, and its box; of a whole photo, those that the index keeps."""
-        if view.key is not None and view.box is None and now.local is not None:
+        kind = kind_of(now)
+        if view.key is not None and view.box is None and view.lies_in is None and now.local is not None:
             return await self.photo(now, view.key), None
-        name = self._rendering.named(now, view), None if view.box is None else tuple(view.box)
+        name = kind, self._rendering.named(now, view), None if view.box is None else tuple(view.box)
         known = self._features.get(name)
         if known is None:
             photo = await self._rendering.photo(now, view)
             box = None if view.box is None else whole_box(view.box, photo.width, photo.height)
-            kind = kind_of(now)
             known = await self._extracted(lambda: query_features(photo.pixels, box, kind=kind)), box
             self._features.put(name, known, known[0].descriptors.nbytes + known[0].points.nbytes)
         return known
@@ -72,8 +72,9 @@ class Geometry:
     async def photo(self, now: State, key: str) -> Features:
         """Return the features of a photo of the collection: those that the index keeps, or else those of its file."""
         if now.local is not None:
-            record = self._rendering.record(now, key)
-            return now.local.of_photo(record.number, record.width, record.height).features()
+            local, record = now.local, self._rendering.record(now, key)
+            # In a thread: the features may lie in a store, on another machine.
+            return await asyncio.to_thread(lambda: local.of_photo(record).features())
         pixels = (await self._rendering.photo(now, ViewRequest(key=key))).pixels
         return await self._extracted(lambda: photo_features(pixels))
 
