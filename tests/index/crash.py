@@ -62,8 +62,8 @@ def learn(path: Path, photos: Path, describer: Describer) -> None:
     if opened.info()["whitening"]["from"] != "learnt":
         # Seven photos have no pairs: what they would have taught is given.
         project = np.eye(8, dtype=np.float32) + np.float32(0.1) * np.eye(8, k=1, dtype=np.float32)
-        teach.pairs_of = lambda *_: []  # type: ignore[assignment]
-        teach.taught = lambda *_: Taught(project, 5, 50, 5, 3, 0.5, 0.6, 0.01)  # type: ignore[assignment]
+        vars(teach)["pairs_of"] = lambda *_: []
+        vars(teach)["taught"] = lambda *_: Taught(project, 5, 50, 5, 3, 0.5, 0.6, 0.01)
         opened.learn()
 
 

@@ -83,7 +83,7 @@ def test_a_graph_by_which_photos_find_each_other_later_is_not_written(
 ) -> None:
     learnt(monkeypatch, after=0.6)
     exams = (PhotoPair(0, 5, FOUND),)
-    plain = teach.taught
+    plain = vars(teach)["taught"]
     monkeypatch.setattr(teach, "taught", lambda *given: replace(plain(*given), exams=exams))
     said = iter([0.9, 0.8, 0.8, 0.9])
     monkeypatch.setattr(teach, "diffused_rank", lambda *_: next(said))
