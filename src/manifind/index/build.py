@@ -5,6 +5,7 @@ and all of it is written beside what is there. What becomes visible is the finis
 """
 
 import warnings
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -180,11 +181,18 @@ def _described(
 
 
 def rebuild(
-    writer: store.Writer, recipe: Recipe, regions: Regions, catalogue: Catalogue, report: StageProgress
+    writer: store.Writer,
+    recipe: Recipe,
+    regions: Regions,
+    catalogue: Catalogue,
+    report: StageProgress,
+    accept: Callable[[Manifold], bool] = lambda _: True,
 ) -> None:
-    """Make the graph anew from descriptions that are whole."""
+    """Make the graph anew from descriptions that are whole, and write it if it is accepted."""
     disk.make_own_folder(writer.work)
-    _write(writer, recipe, catalogue, regions, _fitted(writer, recipe.manifold(), regions, report))
+    manifold = _fitted(writer, recipe.manifold(), regions, report)
+    if accept(manifold):
+        _write(writer, recipe, catalogue, regions, manifold)
     disk.remove_folder(writer.work)
 
 
