@@ -21,7 +21,7 @@ from manifind.describe import (
     load_describer,
     read_photo,
 )
-from manifind.describe.backbone import DEFAULT, whole_path
+from manifind.describe.backbone import whole_path
 from manifind.errors import InvalidInput, MissingExtra
 from manifind.geometry import Features
 from manifind.index.answer import Answer, Hit
@@ -178,7 +178,8 @@ class Index:
         photos
             The folder of photos.
         backbone
-            A network that comes with manifind, by name, an ONNX file, or a retrieval checkpoint.
+            A network that comes with manifind, by name (mobilenet_v2_int8 by default, and mobilenet_v2), an ONNX file,
+            or a retrieval checkpoint.
         recipe : {"default", "paper"}
             What is taken for all that follows and is not given: manifind's own choices, or those of the paper (one
             zoom, MAC, a finished whitening where there is one for it, k = query_k = 200).
@@ -215,13 +216,13 @@ class Index:
         _check_free(target)
         means = None if means is None else whole_number(means, "means")
         preset = dict(RECIPES[choice(recipe, RECIPES, "recipe")])
-        asked = {"whiten": whiten, "zooms": zooms, "pooling": pooling}
+        asked = {"backbone": backbone, "whiten": whiten, "zooms": zooms, "pooling": pooling}
         described: dict[str, Any] = {name: preset[name] if value is None else value for name, value in asked.items()}
         given = given_parameters({**{name: preset[name] for name in preset if name not in asked}, **parameters})
         Manifold(**given).check_params()
         store.check_target(target, KIND)
         wanted = all_of(root)
-        source = DEFAULT if backbone is None else str(backbone)
+        source = str(described.pop("backbone"))
         if describer is None:
             made, origin, learning = described_by(source, **described, long_side=long_side)
         else:
@@ -427,7 +428,7 @@ class Index:
         *,
         top: int | None = 30,
         least: int = 3,
-        verify: bool = False,
+        verify: bool | None = None,
         progress: StageProgress | None = None,
     ) -> Repeats:
         """Find what occurs in several photos, without any query; the surest and largest objects first.
@@ -441,9 +442,9 @@ class Index:
             How many objects to return; None for all.
         least : int
             In how many photos an object occurs at least.
-        verify : bool
-            Compare the photos of each object by geometry; objects that it confirms come first. Their files are read,
-            which takes a tenth of a second each.
+        verify : bool, optional
+            Compare the photos of each object by geometry; objects that it confirms come first. By default where the
+            index keeps local features; else the photos' files are read, which takes a tenth of a second each.
         progress : callable, optional
             Called with the stage ("regions", "geometry"), how much of it is done, and how much there is.
         """

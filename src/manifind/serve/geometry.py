@@ -57,14 +57,14 @@ class Geometry:
 
     async def query(self, now: State, view: ViewRequest) -> Sought:
         """Return the features of what a view shows, and its box; of a whole photo, those that the index keeps."""
-        if view.key is not None and view.box is None and now.local is not None:
+        kind = kind_of(now)
+        if view.key is not None and view.box is None and view.lies_in is None and now.local is not None:
             return await self.photo(now, view.key), None
-        name = self._rendering.named(now, view), None if view.box is None else tuple(view.box)
+        name = kind, self._rendering.named(now, view), None if view.box is None else tuple(view.box)
         known = self._features.get(name)
         if known is None:
             photo = await self._rendering.photo(now, view)
             box = None if view.box is None else whole_box(view.box, photo.width, photo.height)
-            kind = kind_of(now)
             known = await self._extracted(lambda: query_features(photo.pixels, box, kind=kind)), box
             self._features.put(name, known, known[0].descriptors.nbytes + known[0].points.nbytes)
         return known
