@@ -114,7 +114,7 @@ def test_browsing_goes_from_one_collection_to_the_next(asked: httpx.Client) -> N
 
 
 def test_downloads_hold_the_photos_of_both(asked: httpx.Client) -> None:
-    words = {"q": f"k:photos/first-0.png@{','.join(map(str, BOX))}", "top": 10}
+    words: dict[str, str | int] = {"q": f"k:photos/first-0.png@{','.join(map(str, BOX))}", "top": 10}
     archive = zipfile.ZipFile(io.BytesIO(asked.get("/api/search.zip", params=words).content))
     folders = {name.split("/")[1] for name in archive.namelist() if name.startswith("photos/")}
     assert folders == {"photos", "other"}

@@ -4,7 +4,7 @@ A photo whose size and time are as they were is the same; else its content decid
 earlier run that was interrupted, is not described again, wherever the file has gone and whatever it is called now.
 """
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -123,11 +123,16 @@ def described_here(
 
 
 def described(
-    chosen: Plan, outcomes: Outcomes, journal: Journal, report: StageProgress
+    chosen: Plan,
+    outcomes: Outcomes,
+    journal: Journal,
+    report: StageProgress,
+    growing: Callable[[list[ImageRecord]], None] | None = None,
 ) -> tuple[list[ImageRecord], list[SkippedRecord]]:
     """Take what became of the new photos of a plan into the journal.
 
-    Return all photos, numbered in the order of their keys, and what is passed over.
+    Return all photos, numbered in the order of their keys, and what is passed over. `growing` is called after each new
+    photo with all that are described; the list goes on to grow.
     """
     images, skipped = list(chosen.known), list(chosen.skipped)
     hashes = {one.key: digest for one, digest in chosen.new}
@@ -146,6 +151,8 @@ def described(
                 digest = hashes[one.key]
                 journal.append(digest, *photo)
                 images.append(_record(one, digest, photo.width, photo.height))
+                if growing is not None:
+                    growing(images)
             report("photos", done, len(chosen.new))
     return _numbered(images), sorted(skipped, key=lambda one: one.key)
 

@@ -52,6 +52,7 @@ from manifind.index.refine import REFINEMENTS, refined_answer
 from manifind.index.repair import repair
 from manifind.index.repeats import Repeats, repeats
 from manifind.index.sets import FoundSets
+from manifind.index.so_far import SoFar
 from manifind.index.teach import teach
 from manifind.index.teaching import Taught
 from manifind.index.unfinished import check_finished
@@ -164,6 +165,7 @@ class Index:
         progress: StageProgress | None = None,
         announce: Announce | None = None,
         client: Any = None,
+        growing: Callable[[SoFar], None] | None = None,
         **parameters: Any,
     ) -> Self:
         """Make an index of the photos below a folder.
@@ -205,6 +207,8 @@ class Index:
         client : distributed.Client or str, optional
             A client of Dask, or the address of its scheduler: its workers describe the photos and compare the regions,
             to the same result. They must see the photos and the index's folder under the same paths.
+        growing : callable, optional
+            Called after each photo that was described with a `SoFar`, which can write an index of those there are.
         **parameters
             Of `Manifold`. `k`, `query_k` and `alpha` are chosen by the number of photos unless they are given.
         """
@@ -229,7 +233,16 @@ class Index:
         with store.writing(target, KIND, FILES) as writer:
             _check_free(target)  # somebody may have been faster
             by = None if client is None else workers(client)
-            build(writer, made_by, wanted, memory=memory, progress=progress, announce=announce, workers=by)
+            build(
+                writer,
+                made_by,
+                wanted,
+                memory=memory,
+                progress=progress,
+                announce=announce,
+                workers=by,
+                growing=None if growing is None else lambda *made: growing(SoFar(*made)),
+            )
         device = parameters.get("device", CPU)
         return cls(target, Generation.read(target, device=device), made, device=device)
 

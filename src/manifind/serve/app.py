@@ -33,6 +33,7 @@ from manifind.serve.schemas import (
     SHORT_VIEW,
     UPLOAD,
     VERIFY,
+    BuildingAnswer,
     CollectionsAnswer,
     ExplainAnswer,
     ExplainRequest,
@@ -301,6 +302,11 @@ def _watching(app: FastAPI, service: Answering) -> None:
             {"name": one.name, "photos": len(one.now.catalogue), "generation": one.now.number} for one in service.homes
         ]
         return JSONResponse({"collections": told, "several": len(told) > 1})
+
+    @app.get("/api/building", tags=["service"], response_model=BuildingAnswer)
+    async def building() -> Response:
+        """Tell how far the index is, while it is made and what is there so far is searched."""
+        return JSONResponse(service.common.building())
 
     @app.get("/api/health", tags=["service"], response_model=HealthAnswer)
     async def health() -> Response:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from manifind.serve.geometry import Geometry
 from manifind.serve.metrics import Metrics
@@ -33,6 +33,8 @@ class Common:
             Stage(name, threads, seconds=DESCRIBED_WITHIN * settings.time_limit, pace=pace, metrics=self.metrics)
             for name, threads, pace in (("describe", settings.describe_threads, 4.0), ("browse", 1, 20.0))
         )
+        self.building: Callable[[], dict[str, Any]] = lambda: {"building": None, "error": None}
+        """Tells how far the index is that is being made, while it is searched as far as it is."""
         self._archives = 0
 
     def archive(self, keys: Sequence[str], file_of: Callable[[str], Path], table: str) -> Iterator[bytes]:

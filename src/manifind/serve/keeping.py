@@ -113,7 +113,8 @@ def routes(app: FastAPI, service: Answering) -> None:
     async def every() -> Response:
         """List the sets of found photos."""
         found = await on(lambda: [_summary(one) for one in sets])
-        return JSONResponse({"sets": found, "writable": service.settings.keep_sets})
+        lasting = all(home.served.lasting for home in service.homes)
+        return JSONResponse({"sets": found, "writable": service.settings.keep_sets and lasting})
 
     @app.get("/api/set", response_model=SetAnswer, tags=["sets"])
     async def one(name: Name) -> Response:
@@ -125,6 +126,8 @@ def routes(app: FastAPI, service: Answering) -> None:
         """Add photos to a set, take some out, keep a search with it, rename or delete it."""
         if not service.settings.keep_sets:
             raise Problem(403, "This service keeps no sets; serve on this machine alone, or with a token.")
+        if not all(home.served.lasting for home in service.homes):
+            raise Problem(422, "The index is still being made; keep sets once it is finished.")
         return JSONResponse(await on(lambda: _changed(service, sets, asked)))
 
     @app.get("/api/set/news", response_model=NewsAnswer, tags=["sets"])
