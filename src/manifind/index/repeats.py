@@ -12,6 +12,8 @@ import numpy as np
 
 from manifind.checks import whole_number
 from manifind.describe import Unreadable, key_to_path, read_photo
+from manifind.geometry import Features
+from manifind.index.features import kind_of, part_of, query_features
 from manifind.index.generation import Generation
 from manifind.index.query import box_of
 from manifind.index.verify import looked_at
@@ -129,11 +131,15 @@ def _repeat(now: Generation, group: Group) -> Repeat:
 def _verified(now: Generation, one: Repeat) -> Repeat:
     """Look with geometry for what the first photo shows in the next ones."""
     first, others = one.sightings[0], one.sightings[1 : 1 + LOOKED_AT]
+    sought: Features | None
     try:
         photo = read_photo(key_to_path(now.manifest.root, first.key))
+        sought = query_features(photo.pixels, first.box, kind=kind_of(now))
     except Unreadable:
+        sought = part_of(now, now.catalogue[first.image], first.box)
+    if sought is None:
         return one
-    says = looked_at(now, [other.image for other in others], [(photo.pixels, first.box)])
+    says = looked_at(now, [other.image for other in others], [(sought, first.box)])
     seen = [
         replace(other, verified=says[other.image].verified, box=says[other.image].box or other.box) for other in others
     ]

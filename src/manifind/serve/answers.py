@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 from manifind.index import Answer, Generation, QueryRegions, Search, explained
 from manifind.index.catalogue import ImageRecord
 from manifind.index.generation import State
+from manifind.index.verify import first_photos
 from manifind.pages.answers import answer_data, links_data, regions_data
-from manifind.serve.geometry import Sought, first_photos
+from manifind.serve.geometry import Sought
 from manifind.serve.problems import Problem
 from manifind.serve.schemas import SearchRequest
 
@@ -33,7 +34,7 @@ class Job(NamedTuple):
     @property
     def first(self) -> int:
         """How many photos geometry looks at."""
-        return first_photos(self.now, self.request) if self.sought else 0
+        return first_photos(self.now, self.request.method, self.request.verify) if self.sought else 0
 
     @property
     def top(self) -> int | None:

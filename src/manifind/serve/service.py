@@ -19,13 +19,13 @@ from manifind.index.catalogue import ImageRecord
 from manifind.index.evidence import chance_similarity
 from manifind.index.generation import State
 from manifind.index.refine import refined_answer
-from manifind.index.verify import verified_answer
+from manifind.index.verify import first_photos, verified_answer
 from manifind.manifold import batch_size
 from manifind.serve.answers import Job, answer_of, explanation, found_by, shown
 from manifind.serve.batcher import Batcher
 from manifind.serve.common import Common
 from manifind.serve.dated import Dated
-from manifind.serve.geometry import Sought, first_photos
+from manifind.serve.geometry import Sought
 from manifind.serve.memory import RecentlyUsed
 from manifind.serve.problems import Problem, busy
 from manifind.serve.schemas import ExplainRequest, GeometryRequest, SearchRequest, ViewRequest
@@ -241,7 +241,7 @@ class Service:
 
     async def _sought(self, now: State, request: SearchRequest) -> tuple[Sought, ...]:
         """Return what geometry looks for; nothing where it is not asked."""
-        if not first_photos(now, request):
+        if not first_photos(now, request.method, request.verify):
             return ()
         try:
             return await self.geometry.sought(now, request.views)
