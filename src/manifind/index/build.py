@@ -178,7 +178,7 @@ def _described(
 
     Return the recipe with all its parameters, the photos, what was passed over, and the scratch that the graph may use.
     """
-    chosen = plan(wanted, journal, None if known is None else known.catalogue, report)
+    chosen = plan(wanted, journal, None if known is None else known.catalogue, report, recipe.frames)
     recipe = recipe.for_photos(len(chosen.known) + len(chosen.new))
     scratch = admitted(writer.path, recipe, chosen, known, memory, announce)
     note(writer.work, recipe.root, len(chosen.known) + len(chosen.new))

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from manifind.checks import choice, is_there, whole_number
+from manifind.checks import choice, whole_number
 from manifind.describe import (
     Describer,
     Photo,
@@ -22,6 +22,7 @@ from manifind.describe import (
     read_photo,
 )
 from manifind.describe.backbone import whole_path
+from manifind.describe.films import is_photo_there
 from manifind.errors import InvalidInput, MissingExtra
 from manifind.geometry import Features
 from manifind.index.answer import Answer, Hit
@@ -34,6 +35,7 @@ from manifind.index.elsewhere import is_address, opened, refused
 from manifind.index.estimate import Announce
 from manifind.index.explain import Chain, Link, confirmed, explained
 from manifind.index.features import features_of, kept_or_file, kind_of, part_of, photo_features, query_features
+from manifind.index.films import checked_frames
 from manifind.index.generation import Generation, State
 from manifind.index.info import info
 from manifind.index.kept import KEEPING, Keeping
@@ -164,6 +166,7 @@ class Index:
         describer: Describer | None = None,
         means: int | None = None,
         geometry: bool | None = None,
+        frames: float | None = None,
         memory: int | None = None,
         progress: StageProgress | None = None,
         announce: Announce | None = None,
@@ -201,6 +204,9 @@ class Index:
         geometry : bool, optional
             Keep local features of the photos, 19 kB each at most, by which `search` checks that a photo shows this very
             object and where. By default they are kept where they can be made.
+        frames : float, optional
+            Take films too, a frame every so many seconds (2, or 0.5 say): its key is ``film.mp4#00:12.4``. They are
+            read by ffmpeg, see `manifind.describe.films`.
         memory : int, optional
             Bytes that the build may take; refused, with what it needs, where that is too little.
         progress : callable, optional
@@ -225,7 +231,8 @@ class Index:
         given = given_parameters({**{name: preset[name] for name in preset if name not in asked}, **parameters})
         Manifold(**given).check_params()
         store.check_target(target, KIND)
-        wanted = all_of(root)
+        frames = None if frames is None else checked_frames(frames)
+        wanted = all_of(root, films=frames is not None)
         source = str(described.pop("backbone"))
         if describer is None:
             made, origin, learning = described_by(source, **described, long_side=long_side)
@@ -233,7 +240,7 @@ class Index:
             made, origin, learning = describer, WhiteningOrigin(OWN), None
         own = whole_path(source) if describer is None else None
         keeping = KEEPING if geometry or (geometry is None and KEEPING.available()) else None
-        made_by = Recipe(root, made, given, means, own, origin, learning=learning, geometry=keeping)
+        made_by = Recipe(root, made, given, means, own, origin, learning=learning, geometry=keeping, frames=frames)
         with store.writing(target, KIND, FILES) as writer:
             _check_free(target)  # somebody may have been faster
             by = None if client is None else workers(client)
@@ -487,7 +494,7 @@ class Index:
             return now.catalogue.of_content(hashlib.sha256(image).hexdigest())
         if isinstance(image, np.ndarray):
             return None
-        if not is_there(image):
+        if not is_photo_there(image):
             return now.catalogue.photo_of(os.fspath(image))
         for path in (Path(os.path.normpath(Path(image).absolute())), Path(image).resolve()):
             if path.is_relative_to(now.manifest.root):
@@ -504,7 +511,7 @@ class Index:
             return read_photo(image)
         if not isinstance(image, str | os.PathLike):
             raise InvalidInput(f"image is a {type(image).__name__}; give a path, a key, bytes or pixels.")
-        if is_there(image):
+        if is_photo_there(image):
             return read_photo(image)
         if self.catalogue.photo_of(os.fspath(image)) is None:
             raise InvalidInput(f"{image} is neither a file nor a key of the collection; give the path of a photo.")

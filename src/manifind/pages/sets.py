@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
+from manifind.describe.films import apart
 from manifind.index.sets import FoundSet, Member
 from manifind.pages.text import cell
 
@@ -44,7 +45,8 @@ def set_csv(one: FoundSet) -> str:
 
 def sidecars(one: FoundSet) -> list[tuple[str, bytes]]:
     """Return the XMP sidecars of the photos that show the object, by their place below the collection's folder."""
-    return [(f"{photo.key}.xmp", xmp([one.name])) for photo in shown(one)]
+    files = dict.fromkeys((apart(photo.key) or (photo.key,))[0] for photo in shown(one))  # of frames, their films
+    return [(f"{key}.xmp", xmp([one.name])) for key in files]
 
 
 def shown(one: FoundSet) -> list[Member]:

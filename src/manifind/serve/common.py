@@ -37,12 +37,12 @@ class Common:
         """Tells how far the index is that is being made, while it is searched as far as it is."""
         self._archives = 0
 
-    def archive(self, keys: Sequence[str], file_of: Callable[[str], Path], table: str) -> Iterator[bytes]:
+    def archive(self, keys: Sequence[str], find: Callable[[str], Path], table: str) -> Iterator[bytes]:
         """Return photos as an archive with a table, piece by piece; 503 where as many are sent as may be."""
         if self._archives >= self.settings.archives:
             self.metrics.shed.labels("archive").inc()
             raise busy()
-        return self._counted(self.pictures.archive(keys, file_of, table))
+        return self._counted(self.pictures.archive(keys, find, table))
 
     def _counted(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
         self._archives += 1
