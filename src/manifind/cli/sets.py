@@ -108,7 +108,7 @@ def write_zip(opened: Index, one: FoundSet, file: Path, *, keywords: bool) -> No
     """Write the photos of a set to an archive."""
     if file.is_dir() or not file.resolve().parent.is_dir():
         raise InvalidInput(f"{file} is a folder or lies in none; give the name of a file to write, found.zip say.")
-    missing = []
+    missing, bare = [], []
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         archive.writestr("set.csv", set_csv(one))
         for photo in shown(one):
@@ -117,8 +117,13 @@ def write_zip(opened: Index, one: FoundSet, file: Path, *, keywords: bool) -> No
             except (OSError, Unreadable):
                 missing.append(photo.key)
                 continue
-            archive.writestr(archived(name), (with_keywords(content, [one.name]) if keywords else None) or content)
+            marked = with_keywords(content, [one.name]) if keywords else content
+            if marked is None:
+                bare.append(photo.key)
+            archive.writestr(archived(name), marked or content)
     err.print(f"wrote {file}")
+    for key in bare:
+        err.print(f"{visible(key)} is no JPEG that can take keywords, and is written without; --xmp writes a sidecar.")
     for key in missing:
         err.print(f"{visible(key)} has no file any more, and is left out.")
 

@@ -19,7 +19,7 @@ from manifind.errors import Damaged, InvalidInput, ManifindError, Unreadable
 from manifind.index import Index
 from manifind.pages.answers import as_csv
 from manifind.serve import keeping, looking, repeating
-from manifind.serve.answering import Answering, file_of
+from manifind.serve.answering import Answering, finder
 from manifind.serve.collections import Collections
 from manifind.serve.common import Common
 from manifind.serve.guard import Guard
@@ -222,7 +222,7 @@ def _searching(app: FastAPI, service: Answering) -> None:
     async def search_as_archive(http: Request, request: Asked) -> Response:
         """Answer a search as an archive of the photos themselves."""
         results = (await answered(http, request))["results"]
-        pieces = service.common.archive([one["key"] for one in results], file_of(service), as_csv(results))
+        pieces = service.common.archive([one["key"] for one in results], finder(service), as_csv(results))
         return StreamingResponse(pieces, media_type="application/zip", headers=_attached("photos.zip"))
 
     @app.post("/api/explain", response_model=ExplainAnswer, tags=["search"])

@@ -36,6 +36,9 @@ CHUNK = 2**18
 EARLIEST, LATEST = 315_619_200, 4_354_732_800
 """What an archive can date: 1980 to 2107."""
 LONGEST_PART = 120
+LARGEST_CHANGED = 100_000_000
+"""Bytes of a file that is read whole to be changed on its way out."""
+Change = Callable[[bytes], bytes | None]
 LOOKED_AT = 20_000
 """Photos whose files are looked at to see whether they are links."""
 
@@ -154,10 +157,13 @@ class Pictures:
         box = None if view.box is None else tuple(round(corner, 1) for corner in view.box)
         return hashlib.sha256(f"{self.content(now, view)[0]} {box} {side}".encode()).hexdigest()[:32], side
 
-    def archive(self, keys: Sequence[str], find: Callable[[str], Path], table: str) -> Iterator[bytes]:
+    def archive(
+        self, keys: Sequence[str], find: Callable[[str], Path], table: str, change: Change | None = None
+    ) -> Iterator[bytes]:
         """Return the photos themselves as a zip, in rank order, with a table of the results; piece by piece.
 
-        `find` returns the path of a key; the frame of a film is handed out as a JPEG.
+        `find` returns the path of a key; the frame of a film is handed out as a JPEG. `change` is given the bytes of
+        each file, and returns others or None for no change.
         """
         sink = _Sink()
         missing: list[str] = []
@@ -168,7 +174,7 @@ class Pictures:
                     path = find(key)
                     file = file_of(path)
                     entry = _entry(rank, key if file == path else f"{key}.jpg", file.stat().st_mtime)
-                    with _opened(path, file) as source, archive.open(entry, "w", force_zip64=True) as into:
+                    with _opened(path, file, change) as source, archive.open(entry, "w", force_zip64=True) as into:
                         while chunk := source.read(CHUNK):
                             into.write(chunk)
                             yield sink.taken()
@@ -219,12 +225,16 @@ def encoded(pixels: npt.NDArray[np.uint8], side: int) -> bytes:
     return buffer.getvalue()
 
 
-def _opened(path: Path, file: Path) -> BinaryIO:
+def _opened(path: Path, file: Path, change: Change | None) -> BinaryIO:
     """Open the file of a photo; of a frame, a JPEG of it."""
-    if file == path:
+    if file != path:
+        pixels = read_photo(path).pixels
+        data = encoded(pixels, max(pixels.shape))
+    elif change is None or file.stat().st_size > LARGEST_CHANGED:
         return file.open("rb")
-    pixels = read_photo(path).pixels
-    return io.BytesIO(encoded(pixels, max(pixels.shape)))
+    else:
+        data = file.read_bytes()
+    return io.BytesIO((None if change is None else change(data)) or data)
 
 
 def _entry(rank: int, key: str, changed: float) -> zipfile.ZipInfo:
