@@ -36,6 +36,7 @@ from manifind.pages.text import visible
     help="Keep local features, by which results are verified (the default where they can be made); adds them to an "
     "index that has none.",
 )
+@click.option("--frames", type=float, metavar="SECONDS", help="Take films too, a frame every so many seconds; 2, say.")
 @click.option("--memory", type=BYTES, help="Memory that the build may take.")
 @DEVICE
 @click.option("--scheduler", metavar="ADDRESS", help="Let Dask's workers do the work, tcp://host:8786 say.")
@@ -57,6 +58,7 @@ def index(
     graph: str | None,
     means: int | None,
     geometry: bool | None,
+    frames: float | None,
     memory: int | None,
     device: str,
     scheduler: str | None,
@@ -76,7 +78,7 @@ def index(
             "zooms": scales,
             "long_side": long_side,
         }
-        given |= {"k": k, "graph": graph, "means": means, "geometry": geometry}
+        given |= {"k": k, "graph": graph, "means": means, "geometry": geometry, "frames": frames}
         settled: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         changes: dict[str, Any] | None = None
         done: str | None = None
