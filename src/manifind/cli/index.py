@@ -8,7 +8,7 @@ import click
 
 from manifind.cli.describing import SCALES
 from manifind.cli.parameters import BYTES, DEVICE
-from manifind.cli.terminal import err, out, plain_errors, progress_bars, show_skipped
+from manifind.cli.terminal import devices_named, err, out, plain_errors, progress_bars, show_skipped
 from manifind.describe import POOLINGS
 from manifind.errors import InvalidInput
 from manifind.graph import AUTO, GRAPHS
@@ -82,7 +82,7 @@ def index(
         settled: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         changes: dict[str, Any] | None = None
         done: str | None = None
-        with progress_bars(hidden=as_json) as progress:
+        with devices_named(hidden=as_json), progress_bars(hidden=as_json) as progress:
             announce = None if as_json else lambda expected: err.print(str(expected))
             options: dict[str, Any] = {"memory": memory, "progress": progress, "announce": announce}
             options["client"] = scheduler

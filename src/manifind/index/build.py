@@ -21,6 +21,7 @@ from manifind.geometry import ROW
 from manifind.geometry.packing import Packed
 from manifind.index import learning
 from manifind.index.catalogue import REMOVED, SAME, Catalogue, ImageRecord, SkippedRecord
+from manifind.index.device import describing
 from manifind.index.estimate import Announce, admitted, reading_limits
 from manifind.index.gather import described, described_here, plan
 from manifind.index.generation import CATALOGUE, Generation
@@ -180,16 +181,18 @@ def _described(
     """
     chosen = plan(wanted, journal, None if known is None else known.catalogue, report, recipe.frames)
     recipe = recipe.for_photos(len(chosen.known) + len(chosen.new))
-    scratch = admitted(writer.path, recipe, chosen, known, memory, announce)
-    note(writer.work, recipe.root, len(chosen.known) + len(chosen.new))
-    # Means are taken of whitened vectors.
-    means = recipe.means if recipe.learning is None else None
-    found = [one for one, _ in chosen.new]
-    if workers is None:
-        outcomes = described_here(found, recipe.describer, means, recipe.geometry, **reading_limits(memory))
-    else:
-        outcomes = workers.described(found, recipe, means, writer.work)
-    images, skipped = described(chosen, outcomes, journal, report, growing)
+    device = recipe.parameters.get("device", kernels.CPU) if workers is None else kernels.CPU
+    with describing(recipe.describer, len(chosen.new), device) as describer:
+        scratch = admitted(writer.path, replace(recipe, describer=describer), chosen, known, memory, announce)
+        note(writer.work, recipe.root, len(chosen.known) + len(chosen.new))
+        # Means are taken of whitened vectors.
+        means = recipe.means if recipe.learning is None else None
+        found = [one for one, _ in chosen.new]
+        if workers is None:
+            outcomes = described_here(found, describer, means, recipe.geometry, **reading_limits(memory))
+        else:
+            outcomes = workers.described(found, recipe, means, writer.work)
+        images, skipped = described(chosen, outcomes, journal, report, growing)
     if not images:
         disk.remove_folder(writer.work)
         reasons = "; ".join(f"{one.key}: {one.reason}" for one in skipped[:3]) or "it is empty"
