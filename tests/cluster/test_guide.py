@@ -13,7 +13,10 @@ def test_every_command_of_the_guide_is_run_by_the_demonstration(repository: Path
     script = (repository / "scripts" / "cluster-demo").read_text()
     ran = script.replace('"$address"', "milvus://127.0.0.1:19530/photos").replace('"$query"', "IMAGE")
     ran = ran.replace('"$root/scripts/milvus" "$folder/milvus"', "scripts/milvus FOLDER")
-    commands = re.findall(r"^    (\S.*)$", guide, re.MULTILINE)
+    commands = [
+        line for block in re.findall(r"^```sh cluster\n(.*?)^```$", guide, re.M | re.S) for line in block.split("\n")
+    ]
+    commands = [command for command in commands if command]
     assert len(commands) >= 8
     for command in commands:
         assert command in ran, command
