@@ -12,11 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from manifind.cluster import planes, tasks
+from manifind import Manifold, kernels
+from manifind.cluster import planes, rows, tasks
 from manifind.cluster.workers import DaskWorkers, workers
 from manifind.describe import Describer
 from manifind.errors import ManifindError
-from manifind.graph import exact_neighbours
+from manifind.graph import exact_neighbours, nn_descent_neighbours
 from manifind.index import Index
 from tests.cluster.dask_cluster import REPOSITORY, DaskCluster
 
@@ -34,8 +35,9 @@ def arrays(index: Index) -> dict[str, np.ndarray]:
 def vectors(n: int, d: int = 24) -> np.ndarray:
     rng = np.random.default_rng(3)
     made = rng.standard_normal((n, d)).astype(np.float32)
-    made[50:90] = made[50]  # more equals than a list is long
-    made[200:204] = made[7]
+    if n > 204:
+        made[50:90] = made[50]  # more equals than a list is long
+        made[200:204] = made[7]
     return np.asarray(made / np.linalg.norm(made, axis=1, keepdims=True), np.float32)
 
 
@@ -66,6 +68,36 @@ def test_lists_of_tiles_are_those_of_all_pairs_to_the_bit_duplicates_and_all(
     right = exact_neighbours(X, 30, reserve=5)
     np.testing.assert_array_equal(found.ids, right.ids)
     np.testing.assert_array_equal(found.similarities, right.similarities)
+
+
+@pytest.mark.parametrize("n", [900, 13])
+def test_the_affinity_of_tasks_is_that_of_one_process_to_the_bit_duplicates_and_all(
+    cluster: DaskCluster, tmp_path: Path, n: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "JOINED_HERE", 0)
+    X = vectors(n)
+    X.tofile(tmp_path / "all.f32")
+    here = Manifold(k=10, reserve=3).fit(X)
+    there = Manifold(k=10, reserve=3).fit(X, rows=workers(cluster.address).rows(X, tmp_path / "all.f32"))
+    for mine, its in zip(
+        (there.S_.indptr, there.S_.indices, there.S_.data, there.degrees_),
+        (here.S_.indptr, here.S_.indices, here.S_.data, here.degrees_),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(mine, its)
+    assert len(list(tmp_path.glob("tiles-*/joined-*"))) >= 2
+
+
+def test_nn_descent_by_a_worker_finds_what_it_finds_here(cluster: DaskCluster, tmp_path: Path) -> None:
+    if not kernels.compiled():
+        pytest.skip("NN-Descent is in the compiled core, which is not there")
+    X = vectors(900)
+    X.tofile(tmp_path / "all.f32")
+    found = nn_descent_neighbours(workers(cluster.address).rows(X, tmp_path / "all.f32"), 12)
+    right = nn_descent_neighbours(X, 12)
+    np.testing.assert_array_equal(found.ids, right.ids)
+    np.testing.assert_array_equal(found.similarities, right.similarities)
+    assert list(tmp_path.glob("descent-*/lists.npy"))
 
 
 def test_no_task_holds_more_than_its_blocks(tmp_path: Path) -> None:

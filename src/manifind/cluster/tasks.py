@@ -16,13 +16,14 @@ import numpy as np
 import numpy.typing as npt
 
 from manifind import kernels
+from manifind.cluster.written import write
 from manifind.describe import Describer, Found, Unreadable, Whitening, load_describer, read_photo
 from manifind.geometry.packing import Packed
 from manifind.graph.neighbours import nearest_others
 from manifind.index.gather import outcome, seen
 from manifind.index.journal import NO_FEATURES
 from manifind.index.kept import Keeping
-from manifind.kernels import backend
+from manifind.kernels import Descending, backend
 from manifind.storage import disk
 from manifind.storage.arrays import read_array
 from manifind.types import FloatArray, IntArray
@@ -47,7 +48,19 @@ def find_neighbours(
     own = np.concatenate([np.arange(start, end) for start, end in spans])
     ids, similarities = nearest_others(backend().rows(rows), min(k, len(rows) - 1))
     lists = np.stack([own[ids].astype(np.int32), similarities.view(np.int32)])
-    _write(Path(file), disk.npy(lists))
+    write(Path(file), disk.npy(lists))
+    return True
+
+
+def descend(vectors: str, shape: tuple[int, int], k: int, seed: int, threads: int, file: str) -> bool:
+    """Find nearly the `k` nearest other rows of each row of a file of vectors by NN-Descent."""
+    if Path(file).exists():
+        return False
+    kernels.set_threads(threads)
+    rows = backend().rows(np.memmap(vectors, np.float32, "r", shape=shape))
+    assert isinstance(rows, Descending)  # noqa: S101 (whoever hands this out has the same core)
+    ids, similarities = rows.descend(k, seed=seed)
+    write(Path(file), disk.npy(np.stack([ids, similarities.view(np.int32)])))
     return True
 
 
@@ -80,7 +93,7 @@ def merge_neighbours(files: Sequence[tuple[str, int]], start: int, size: int, k:
     best = -np.sort(-best, axis=1)
     ids, bits = LARGEST - (best & LARGEST), best >> 32
     merged = np.stack([ids, np.where(bits >= 0, bits, bits ^ 0x7FFFFFFF)]).astype(np.int32)
-    _write(Path(file), disk.npy(merged))
+    write(Path(file), disk.npy(merged))
     return True
 
 
@@ -122,7 +135,7 @@ def describe(
     np.save(content, np.concatenate([np.empty((0, d), np.float32), *vectors]).astype(np.float16))
     np.save(content, np.concatenate([np.empty((0, 4), np.float32), *boxes]).astype(np.float32))
     np.save(content, np.concatenate([NO_FEATURES, *local]))
-    _write(Path(file), [json.dumps(said).encode(), b"\n", content.getvalue()])
+    write(Path(file), [json.dumps(said).encode(), b"\n", content.getvalue()])
     return True
 
 
@@ -165,12 +178,3 @@ class Describing:
 def _loaded(made_by: Describing) -> Describer:
     whitening = None if made_by._whitening is None else Whitening(*made_by._whitening)
     return load_describer(made_by._backbone or "", whitening=whitening, **made_by._settings)
-
-
-def _write(file: Path, chunks: Any) -> None:
-    """Write a file that is there when it is whole, whoever else writes the same at the same time."""
-    from secrets import token_hex
-
-    draft = file.with_name(f".{file.name}.{token_hex(4)}")
-    disk.write(draft, chunks)
-    disk.replace(draft, file)
