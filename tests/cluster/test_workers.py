@@ -11,9 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from manifind import Manifold, kernels
+from manifind.cli import main
 from manifind.cluster import planes, rows, tasks
+from manifind.cluster.shards import Plain, Shards
 from manifind.cluster.workers import DaskWorkers, workers
 from manifind.describe import Describer
 from manifind.errors import ManifindError
@@ -54,6 +57,34 @@ def test_an_index_by_workers_is_that_of_one_process(
     assert there.manifold.graph_ == here.manifold.graph_
     for name, array in arrays(here).items():
         np.testing.assert_array_equal(arrays(there)[name], array, err_msg=name)
+
+
+def test_an_index_whose_files_are_exchanged_through_an_object_store_is_the_same_and_leaves_nothing_there(
+    cluster: DaskCluster, photos: Path, describer: Describer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "JOINED_HERE", 0)
+    monkeypatch.setattr(planes, "ORDERS", (2,))
+    given = {"describer": describer, "k": 20, "query_k": 20}
+    here = Index.create(tmp_path / "here.manifind", photos, **given)  # type: ignore[arg-type]
+    exchanged: list[str] = []
+    write = Shards.write
+
+    def noted(self: Shards, name: str, chunks: list[bytes]) -> None:
+        exchanged.append(self.where)
+        write(self, name, chunks)
+
+    monkeypatch.setattr(Shards, "write", noted)
+    there = Index.create(
+        tmp_path / "there.manifind",
+        photos,
+        **given,  # type: ignore[arg-type]
+        client=workers(cluster.address, shards=f"file://{tmp_path}/bucket"),
+    )
+    for name, array in arrays(here).items():
+        np.testing.assert_array_equal(arrays(there)[name], array, err_msg=name)
+    assert len(exchanged) == 3, "vectors and lists were brought there"
+    assert all(where.startswith("file://") for where in exchanged)
+    assert list((tmp_path / "bucket").iterdir()) == []
 
 
 @pytest.mark.parametrize("order", [0, 1, 2])
@@ -104,8 +135,9 @@ def test_no_task_holds_more_than_its_blocks(tmp_path: Path) -> None:
     X = vectors(700)
     X.tofile(tmp_path / "all.f32")
     spans = [(0, 100), (300, 400)]
-    tasks.find_neighbours(str(tmp_path / "all.f32"), X.shape, spans, 10, 1, str(tmp_path / "tile.npy"))
-    ids, _ = tasks.read_lists(tmp_path / "tile.npy")
+    shards = Shards(str(tmp_path))
+    tasks.find_neighbours(Plain(shards, "all.f32", "<f4", (700, 24)), spans, 10, 1, shards, "tile.npy")
+    ids, _ = tasks.read_lists(shards, "tile.npy")
     assert ids.shape == (200, 10)
     assert set(np.unique(ids)) <= {*range(100), *range(300, 400)}
 
@@ -186,3 +218,14 @@ def test_the_cores_of_a_machine_are_shared_by_its_workers(cluster: DaskCluster) 
     by.machines = lambda: Counter({"a": 2})  # type: ignore[method-assign]
     assert by.threads(3) == [max(1, cores // 2)] * 2 + [cores], "the last is alone on the machine"
     assert by.memory() == int(0.25 * 2 * 2**30)
+
+
+def test_a_folder_for_workers_without_a_scheduler_is_refused(photos: Path) -> None:
+    told = CliRunner().invoke(main, ["index", str(photos), "--shards", "s3://bucket/folder"])
+    assert told.exit_code == 2
+    assert "--scheduler" in told.stderr
+
+
+def test_an_object_store_that_fsspec_does_not_know_is_named_in_a_sentence() -> None:
+    with pytest.raises(ManifindError, match="nowhere://bucket/folder cannot be reached"):
+        Shards("nowhere://bucket/folder").exists("a")

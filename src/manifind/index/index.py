@@ -208,7 +208,8 @@ class Index:
             Called with an `Estimate` before a long build.
         client : distributed.Client or str, optional
             A client of Dask, or the address of its scheduler: its workers describe the photos and compare the regions,
-            to the same result. They must see the photos and the index's folder under the same paths.
+            to the same result. They must see the photos and the index's folder under the same paths;
+            `manifind.cluster.workers.workers` makes workers that exchange files elsewhere.
         **parameters
             Of `Manifold`. `k`, `query_k` and `alpha` are chosen by the number of photos unless they are given.
         """

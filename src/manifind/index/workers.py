@@ -28,6 +28,9 @@ class Workers(Protocol):
     def rows(self, vectors: FloatArray, file: Path) -> Rows:
         """Return vectors that lie in a file, as rows that workers compare with each other."""
 
+    def finished(self) -> None:
+        """Remove what was kept elsewhere than in the index's folder: the index is written."""
+
 
 def workers(client: Any) -> Workers:
     """Return the workers of a client of Dask, or of the scheduler at an address."""
