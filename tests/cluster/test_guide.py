@@ -28,7 +28,10 @@ def test_every_command_of_the_guide_is_run_by_the_demonstration(repository: Path
     ran = script
     for name, value in meant.items():
         ran = ran.replace(name, value)
-    commands = re.findall(r"^    (\S.*)$", guide, re.MULTILINE)
+    commands = [
+        line for block in re.findall(r"^```sh cluster\n(.*?)^```$", guide, re.M | re.S) for line in block.split("\n")
+    ]
+    commands = [command for command in commands if command]
     assert len(commands) >= 8
     for command in commands:
         assert command in ran, command

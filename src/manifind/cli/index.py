@@ -8,7 +8,7 @@ import click
 
 from manifind.cli.describing import SCALES
 from manifind.cli.parameters import BYTES, DEVICE
-from manifind.cli.terminal import err, out, plain_errors, progress_bars, show_skipped
+from manifind.cli.terminal import devices_named, err, out, plain_errors, progress_bars, show_skipped
 from manifind.describe import POOLINGS
 from manifind.errors import InvalidInput
 from manifind.graph import AUTO, GRAPHS
@@ -36,6 +36,7 @@ from manifind.pages.text import visible
     help="Keep local features, by which results are verified (the default where they can be made); adds them to an "
     "index that has none.",
 )
+@click.option("--frames", type=float, metavar="SECONDS", help="Take films too, a frame every so many seconds; 2, say.")
 @click.option("--memory", type=BYTES, help="Memory that the build may take.")
 @DEVICE
 @click.option("--scheduler", metavar="ADDRESS", help="Let Dask's workers do the work, tcp://host:8786 say.")
@@ -63,6 +64,7 @@ def index(
     graph: str | None,
     means: int | None,
     geometry: bool | None,
+    frames: float | None,
     memory: int | None,
     device: str,
     scheduler: str | None,
@@ -83,11 +85,11 @@ def index(
             "zooms": scales,
             "long_side": long_side,
         }
-        given |= {"k": k, "graph": graph, "means": means, "geometry": geometry}
+        given |= {"k": k, "graph": graph, "means": means, "geometry": geometry, "frames": frames}
         settled: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         changes: dict[str, Any] | None = None
         done: str | None = None
-        with progress_bars(hidden=as_json) as progress:
+        with devices_named(hidden=as_json), progress_bars(hidden=as_json) as progress:
             announce = None if as_json else lambda expected: err.print(str(expected))
             options: dict[str, Any] = {"memory": memory, "progress": progress, "announce": announce}
             options["client"] = _workers(scheduler, shards)

@@ -22,6 +22,8 @@ REFINEMENTS = (VERIFIED, NONE)
 """What may join a query: the regions of verified photos, or nothing."""
 BY_DEFAULT = NONE
 """What joins a query unless it is said otherwise, where geometry looks at the answer."""
+AGAIN = 2
+"""How many times as many photos geometry looks at after the second pass: a query that was taught is worth it."""
 LEAST = 10
 """Points that must match before a photo teaches the query."""
 REGIONS = 2
@@ -42,7 +44,8 @@ def refined_answer(
 ) -> VerifiedAnswer:
     """Let verified photos join the query and answer it once more; the same answer where none may.
 
-    Parameters are those of `verified_answer`. Photos that were looked at are not looked at again.
+    Parameters are those of `verified_answer`. Of the second answer `AGAIN` times as many photos are looked at; those
+    that were looked at before are not looked at again.
     """
     return refined_answers([answer], [views], first=first, top=top, until=until)[0]
 
@@ -65,7 +68,8 @@ def refined_answers(
     if not taught:
         return refined
     left_out = max(len(answers[place]._left_out) for place in taught)
-    wanted = None if top is None else max(top, first) + left_out
+    more = AGAIN * first
+    wanted = None if top is None else max(top, more) + left_out
     # Of a collection that lies elsewhere, each query is answered on a part of its own.
     states = {id(answers[place].search.generation): answers[place].search.generation for place in taught}
     for name, now in states.items():
@@ -74,7 +78,7 @@ def refined_answers(
             answer = answers[place]
             found = Answer(again, own=answer._own, left_out=answer._left_out)
             known = dict(answer.looked_at)
-            unknown = [image for image in found._images[:first].tolist() if image not in known]
+            unknown = [image for image in found._images[:more].tolist() if image not in known]
             known.update(looked_at(now, unknown, views[place], until=until))
             refined[place] = VerifiedAnswer(found, known, top, before=answer)
     return refined

@@ -8,6 +8,7 @@ answers in the fewest words, for tests and for readers.
 from manifind.kernels.backend import (
     AUTO,
     CPU,
+    CUDA,
     DEVICES,
     SCRATCH,
     Backend,
@@ -31,6 +32,7 @@ from manifind.kernels.threads import set_threads, thread_count
 __all__ = [
     "AUTO",
     "CPU",
+    "CUDA",
     "DEVICES",
     "SCRATCH",
     "Backend",

@@ -22,7 +22,7 @@ from manifind.checks import choice
 from manifind.errors import ManifindError
 from manifind.types import FloatArray, IntArray, Progress, Vectors
 
-log = logging.getLogger("manifind")
+log = logging.getLogger("manifind.device")
 
 SCRATCH = 2**28
 """Bytes of scratch that a search may take, unless it is told otherwise."""

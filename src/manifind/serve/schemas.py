@@ -291,6 +291,23 @@ class CollectionsAnswer(BaseModel):
     several: bool = Field(description="Whether keys and folders begin with the name of their collection.")
 
 
+class BuildingProgress(BaseModel):
+    """How far an index is that is being made."""
+
+    folder: str
+    stage: str = Field(description='"files", "photos", "whitening" or "graph".')
+    done: int
+    total: int
+    seconds_left: float | None = Field(description="Of this stage.")
+
+
+class BuildingAnswer(BaseModel):
+    """The index that is being made, if there is one."""
+
+    building: BuildingProgress | None
+    error: str | None = Field(description="Why it could not be made.")
+
+
 class HealthAnswer(BaseModel):
     """Whether the service is alive, or ready."""
 

@@ -62,7 +62,11 @@ class Best:
             inside = ((at >= 0) & (at < len(vectors))).nonzero()[:, 0]
             products[inside, at[inside]] = -torch.inf
         scores, ids = products.float().topk(min(self._k, len(vectors)), dim=1)
-        scores, ids = torch.cat([self.scores, scores], dim=1), torch.cat([self.ids, (ids + first).int()], dim=1)
+        ids = (ids + first).int()
+        if not self.ids.shape[1]:
+            self.scores, self.ids = scores, ids
+            return
+        scores, ids = torch.cat([self.scores, scores], dim=1), torch.cat([self.ids, ids], dim=1)
         self.scores, order = scores.topk(min(self._k, scores.shape[1]), dim=1)
         self.ids = ids.gather(1, order)
 

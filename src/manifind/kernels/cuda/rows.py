@@ -79,22 +79,20 @@ class TorchRows(ArrayRows):
         if not m or not k:
             return ids, scores
         held = to_device(np.ascontiguousarray(queries, np.float32), self.device)
-        wanted = None if among is None else to_device(among, self.device, dtype=np.int64)
+        wanted = None if among is None else to_device(among, self.device)
         step = max(1, min(m, memory // (16 * k)))
         width = max(2 * k, memory // (4 * (step + d)))
         for start in range(0, m, step):
             best = neighbours.Best(held[start : start + step], k)
             for block in self.blocks():
-                if wanted is None:
+                if wanted is None or among is None:
                     for begin in range(0, len(block.vectors), width):
                         best.meet(block.vectors[begin : begin + width], block.first + begin)
                     continue
-                low, high = torch.searchsorted(
-                    wanted, torch.tensor([block.first, block.first + len(block.vectors)], device=wanted.device)
-                ).tolist()
+                low, high = np.searchsorted(among, [block.first, block.first + len(block.vectors)]).tolist()
                 for begin in range(low, high, width):
-                    rows = wanted[begin : min(high, begin + width)] - block.first
-                    best.meet(block.vectors[rows], begin)
+                    rows = wanted[begin : min(high, begin + width)]
+                    best.meet(block.vectors[rows - block.first if block.first else rows], begin)
             ids[start : start + step], scores[start : start + step] = to_host(best.ids), to_host(best.scores)
         return ids, scores
 

@@ -34,8 +34,10 @@ Entries = tuple[IntArray, FloatArray]
 class TorchSystem:
     """A symmetric matrix on a torch device, with its ordered copy once it was solved on."""
 
-    def __init__(self, matrix: Matrix, degrees: Tensor | None, *, once: bool = False) -> None:
-        self.matrix, self.degrees, self._once = matrix, degrees, once
+    def __init__(
+        self, matrix: Matrix, degrees: Tensor | None, *, once: bool = False, longest: int | None = None
+    ) -> None:
+        self.matrix, self.degrees, self._once, self._longest = matrix, degrees, once, longest
         self.ordered: tuple[Matrix, Tensor] | None = None
         """The matrix in order, and the order of its regions; a copy."""
         self._ordering = threading.Lock()
@@ -53,7 +55,8 @@ class TorchSystem:
 
     def __repr__(self) -> str:
         has = ", in order" if self.ordered is not None else ""
-        return f"<system of {self.size:,} regions, {len(self.matrix.entries):,} entries, on {self.device}{has}>"
+        entries = int(self.matrix.starts[-1])
+        return f"<system of {self.size:,} regions, {entries:,} entries, on {self.device}{has}>"
 
     @property
     def device(self) -> Any:
@@ -64,6 +67,13 @@ class TorchSystem:
     def size(self) -> int:
         """How many regions there are."""
         return len(self.matrix.starts) - 1
+
+    @property
+    def longest(self) -> int:
+        """How many entries a row has at most."""
+        if self._longest is None:
+            self._longest = int(self.matrix.starts.diff().max()) if self.size else 0
+        return self._longest
 
     def multiply(self, x: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
         """Return Sx."""
@@ -167,8 +177,9 @@ class TorchSystem:
         """Keep some regions of the affinity, and normalise anew."""
         if self.degrees is None:
             raise ValueError("the system was made without the degrees of its affinity, which restricting takes")
-        kept = to_device(rows, self.device).long()
-        return TorchSystem(*matrices.restricted(self.matrix, kept, self.degrees), once=True)
+        kept = to_device(rows, self.device)
+        part, degrees = matrices.restricted(self.matrix, kept, self.degrees, self.longest)
+        return TorchSystem(part, degrees, once=True, longest=self.longest)
 
     def _width(self, columns: int, itemsize: int) -> int:
         """Return how many columns are solved for at once."""

@@ -184,6 +184,12 @@ export class Search {
 
   // -- asking --------------------------------------------------------------------------------------------------------
 
+  // The collection has changed.
+  again() {
+    this.asked = null;
+    this.show(this.page.main, this.page.state);
+  }
+
   async ask(state) {
     const asked = JSON.stringify([state.views.map(viewText), state.not.map(viewText), state.compare ? "all" : state.method, this.top, within(state), state.sheet]);
     if (asked === this.asked) return;
