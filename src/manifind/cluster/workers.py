@@ -57,7 +57,7 @@ def workers(client: Any, *, shards: str | None = None, seconds: float = 20) -> "
     if not isinstance(client, str):
         return DaskWorkers(client, shards)
     try:
-        return DaskWorkers(Client(client, timeout=seconds, set_as_default=False), shards)
+        return DaskWorkers(Client(client, timeout=seconds, set_as_default=False), shards, own=True)
     except (OSError, ValueError) as error:
         raise Unavailable(f"no scheduler of Dask answers at {client}; start one with `dask scheduler`.") from error
 
@@ -65,9 +65,14 @@ def workers(client: Any, *, shards: str | None = None, seconds: float = 20) -> "
 class DaskWorkers:
     """Workers that a client of Dask reaches."""
 
-    def __init__(self, client: Any, shards: str | None = None) -> None:
-        self._client = client
+    def __init__(self, client: Any, shards: str | None = None, *, own: bool = False) -> None:
+        self._client, self._own = client, own
         self._shards = None if shards is None else Shards(str(shards))
+
+    def close(self) -> None:
+        """Let go of the connection to a scheduler, where it was made here."""
+        if self._own:
+            self._client.close()
 
     def _exchange(self, work: Path) -> Shards:
         """Return where files are exchanged for an index that is made in a folder."""
