@@ -216,10 +216,6 @@ def test_a_part_pools_by_the_weights_of_its_own_regions(by: Backend, rng: np.ran
     for chosen in (rows, rows.copy()):
         made = part.solve_images(seeds, Pool(starts, weights, chosen), 0.9, 15, 1e-6).scores
         np.testing.assert_allclose(made, truth, atol=1e-7)
-    scores = rng.random((9, 2)).astype(np.float32)
-    np.testing.assert_array_equal(
-        pooled(scores, Pool(starts, weights, rows)), pooled(scores, Pool(starts, weights[rows]))
-    )
 
 
 def test_each_column_stops_by_itself(by: Backend, rng: np.random.Generator) -> None:
