@@ -132,6 +132,13 @@ class Pool(NamedTuple):
     """Where each image's regions start, and at the end where the last one's end."""
     weights: FloatArray
     """What each region weighs in the sum."""
+    rows: IntArray | None = None
+    """Where in `weights` the regions are; None where they are all of them, in order."""
+
+    @property
+    def own_weights(self) -> FloatArray:
+        """What each of the regions weighs, in order."""
+        return self.weights if self.rows is None else np.take(self.weights, self.rows, mode="clip")
 
 
 @runtime_checkable
