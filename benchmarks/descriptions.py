@@ -7,7 +7,9 @@ A photo's group is what its name begins with (four characters, as in INRIA Holid
 query, its others are what is to be found, and its own photo is passed over. Parts of a size are drawn by chance,
 group by group; ``--oxford`` takes the groups of Oxford5k's ground truth (the
 good photos of a landmark, which are many) and draws a 25th of the part's size from each, and photos of no landmark for
-the rest. The raw vectors are kept in ``--keep`` between runs. Prints mAP (trapezoids) in per cent.
+the rest. The raw vectors are kept in ``--keep`` between runs. ``--p``, ``--long-side`` and ``--flip`` try other ways of
+describing; a network or a pooling of which no moments come along is whitened by the collection alone. Prints mAP
+(trapezoids) in per cent.
 """
 
 import argparse
@@ -15,6 +17,7 @@ import json
 import random
 from collections.abc import Iterable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,7 @@ from manifind import Manifold
 from manifind.baselines import NearestImages, RegionMatch
 from manifind.describe import (
     ZOOMS,
+    Describer,
     Found,
     Moments,
     describe_ahead,
@@ -34,23 +38,35 @@ from manifind.describe import (
     shipped_moments,
     whitening_of,
 )
-from manifind.describe.backbone import DEFAULT
+from manifind.describe.backbone import DEFAULT, Photo
 from manifind.describe.moments import DIMENSION
+from manifind.describe.whitening import unit_rows
 from manifind.evaluate.measures import average_precision
 
 Rows = npt.NDArray[np.float16]
 
 
-def raw_vectors(folder: Path, keep: Path | None, backbone: str) -> tuple[Rows, npt.NDArray[np.int64], list[str]]:
+def seen_both_ways(describer: Describer, photo: Photo) -> npt.NDArray[np.float32]:
+    """Return the vectors of a photo's regions, each joined to that of the same part of the mirrored photo."""
+    seen, mirrored = describer.describe(photo), describer.describe(np.ascontiguousarray(photo[:, ::-1]))
+    left, top, right, bottom = mirrored.boxes.T
+    back = np.stack([photo.shape[1] - right, top, photo.shape[1] - left, bottom], axis=1)
+    twin = np.abs(seen.boxes[:, None] - back).sum(axis=2).argmin(axis=1)
+    return unit_rows(seen.vectors + mirrored.vectors[twin])
+
+
+def raw_vectors(
+    folder: Path, keep: Path | None, whole: Describer, *, flip: bool
+) -> tuple[Rows, npt.NDArray[np.int64], list[str]]:
     """Return the vectors of all photos before whitening, how many each has, and the names."""
     if keep is not None and keep.is_file():
         with np.load(keep, allow_pickle=False) as kept:
             return kept["vectors"], kept["counts"], kept["names"].tolist()
-    describer, threads = load_describer(backbone, whitening=None, zooms=ZOOMS).for_threads()
+    describer, threads = whole.for_threads()
     rows, names = [], []
     found = [one for one in list_photos(folder) if isinstance(one, Found)]
-    options = {"threads": threads, "long_side": describer.long_side}
-    with closing(describe_ahead(found, describer.unwhitened, **options)) as photos:
+    describe = partial(seen_both_ways, describer) if flip else describer.unwhitened
+    with closing(describe_ahead(found, describe, threads=threads, long_side=describer.long_side)) as photos:
         for one, _, seen in photos:
             if seen is not None:
                 rows.append(seen.astype(np.float16))
@@ -126,14 +142,19 @@ def main() -> None:
     parser.add_argument("--share", type=float, nargs="+", help="of the own moments; by default what an index takes")
     parser.add_argument("--dimension", type=int, default=DIMENSION, help="what a whitening keeps")
     parser.add_argument("--backbone", default=DEFAULT)
+    parser.add_argument("--p", type=float, default=3.0, help="GeM's exponent")
+    parser.add_argument("--long-side", type=int, help="pixels of the longer side")
+    parser.add_argument("--flip", action="store_true", help="join each region to its mirror image")
     parser.add_argument("--k", type=int, nargs="+", default=[50, 100, 200])
     parser.add_argument("--alpha", type=float, nargs="+", default=[0.9, 0.99])
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-    vectors, counts, names = raw_vectors(arguments.photos, arguments.keep, arguments.backbone)
+    describer = load_describer(
+        arguments.backbone, whitening=None, zooms=ZOOMS, p=arguments.p, long_side=arguments.long_side
+    )
+    vectors, counts, names = raw_vectors(arguments.photos, arguments.keep, describer, flip=arguments.flip)
     starts = np.cumsum(counts) - counts
-    prior = shipped_moments(load_describer(arguments.backbone, whitening=None))
-    assert prior is not None  # noqa: S101 (it comes along)
+    prior = shipped_moments(describer)
     groups, others = grouped(names, arguments.oxford)
     lines = []
     for size in arguments.sizes:
@@ -145,11 +166,11 @@ def main() -> None:
             image_of = np.repeat(np.arange(len(images), dtype=np.int32), counts[images])
             place = {image: number for number, image in enumerate(images)}
             here = [[place[image] for image in group] for group in drawn if len(group) > 1]
-            own = Moments.of(vectors[rows], prior.pooling)
+            own = Moments.of(vectors[rows], describer.pooled_by)
             for share in arguments.share or [None]:
                 # A share s of the own moments is what a prior of n √(1/s − 1) regions leaves them.
-                weight = None if share is None else own.count * (1 / min(share, 1 - 1e-9) - 1) ** 0.5
-                mixed = own.mixed_with(prior) if weight is None else own.mixed_with(prior, weight)
+                weight = () if share is None else (own.count * (1 / min(share, 1 - 1e-9) - 1) ** 0.5,)
+                mixed = own if prior is None else own.mixed_with(prior, *weight)
                 whitened = whitening_of(mixed, arguments.dimension).apply(vectors[rows].astype(np.float32))
                 tables.setdefault("auto" if share is None else f"{share:g}", []).append(
                     measured(whitened, image_of, here, arguments)

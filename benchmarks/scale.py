@@ -6,7 +6,7 @@ The cost of a query does not depend on the size of the collection, but for the s
 database's. So packed rows are made of as many photos as a shortlist has, with edges of which a part leads to photos
 outside of it, kept in files (`folder`), and searched: the latency of each part is measured. Then it is counted what one
 million, ten and a hundred million such photos take: bytes, tasks, network and processor's hours, from unit costs that
-are measured here (packing, comparing, solving) or given (describing).
+are measured here (packing, comparing, solving) or elsewhere in the project (describing).
 """
 
 import argparse
@@ -20,7 +20,7 @@ import numpy as np
 
 from manifind.cluster.folder import FolderStore
 from manifind.cluster.packing import Edges, PackedPhoto, pack, row_number
-from manifind.cluster.planes import order_for
+from manifind.cluster.planes import order_for, rows_of_task
 from manifind.cluster.shortlist import shortlist_generation
 from manifind.cluster.store import Row
 from manifind.describe import load_describer
@@ -35,9 +35,11 @@ PART_INSIDE = 0.5
 """Edges of a shortlist's photos that lead to photos of the shortlist."""
 MUTUAL = 0.45
 """Of the k neighbours of a region, those that are mutual."""
-DESCRIBE_S = 0.35
-"""Seconds of one core to describe a photo and find its local features: an assumption, above what was measured
-(``docs/descriptions.md``, ``docs/geometry.md``), for photos larger than those."""
+DESCRIBE_S = 0.167 + 0.064
+"""Seconds of one core to describe a photo from its file on and to find its local features, as measured on photos of
+Oxford5k, which are about 1,024 pixels long (``docs/descriptions.md``, ``docs/geometry.md``)."""
+MACHINES = 50
+"""How many compare regions."""
 WORKER_BYTES = 2**34
 """What the rows of a task may take on a worker of 64 GiB."""
 DESCRIPTORS = 5
@@ -133,7 +135,7 @@ def comparing(d: int, k: int) -> tuple[float, float]:
 def off_line(photos: int, regions: int, d: int, k: int, row_bytes: float, pair: float, each: float) -> dict[str, Any]:
     """Count what a collection takes."""
     n = photos * regions
-    q = order_for(n, 4 * d, WORKER_BYTES)
+    q = order_for(n, 4 * d, WORKER_BYTES, MACHINES)
     points = q * q + q + 1
     return {
         "photos": photos,
@@ -142,7 +144,7 @@ def off_line(photos: int, regions: int, d: int, k: int, row_bytes: float, pair: 
         "vectors_gb": n * 4 * d / 1e9,
         "order": q,
         "tasks": 2 * points + photos // 32,
-        "task_gb": (q + 1) / points * n * 4 * d / 1e9,
+        "task_gb": rows_of_task(n, q) * 4 * d / 1e9,
         "network_tb": (q + 1) * n * (4 * d + 16 * k) / 1e12,
         "describe_core_hours": photos * DESCRIBE_S / 3600,
         "compare_core_hours": ((q + 1) ** 2 / points * pair * n**2 / 2 + (q + 1) * n * each) / 3600,

@@ -1,11 +1,12 @@
 """What a collection in a store answers, and how soon: Oxford5k, published to addresses.
 
     python benchmarks/stores.py folder:///tmp/stores/exact milvus://127.0.0.1:19530/flat?index=FLAT …
-                                [--k K] [--sizes 500,1000] [--descriptors 5] [--json]
+                                [--k K] [--sizes 500,1000] [--descriptors 5] [--wait SECONDS] [--json]
 
 For each address: how long publishing takes; and for each size of the shortlist the mAP, which part of the exact
 shortlist the store finds, how many queries rank their first 100 photos as the manifold does in process on the same
 shortlist, and how long each part of a query takes in the median: the shortlist, the rows, the system, the solution.
+Milvus takes an index into use some seconds after it was built: --wait so many before searching.
 """
 
 import argparse
@@ -68,12 +69,15 @@ def exact_shortlists(index: Index, queries: list[FloatArray], size: int, descrip
     return chosen
 
 
-def measure(address: str, index: Index, protocol: oxford5k_data.Protocol, sizes: list[int], descriptors: int) -> Any:
+def measure(
+    address: str, index: Index, protocol: oxford5k_data.Protocol, sizes: list[int], descriptors: int, wait: float
+) -> Any:
     where = Address.of(address)
     store = store_at(where)
     start = time.perf_counter()
     publish(index, store, descriptors=descriptors, grace=0)
     told: dict[str, Any] = {"address": where.shown, "publish_s": time.perf_counter() - start, "sizes": []}
+    time.sleep(wait)
     number = {number_of(one.key): one.number for one in index.catalogue.images}
     (task,) = protocol.tasks.values()
     for size in sizes:
@@ -117,6 +121,7 @@ def main() -> None:
     parser.add_argument("--k", type=int, default=50)
     parser.add_argument("--sizes", default="500,1000")
     parser.add_argument("--descriptors", type=int, default=DESCRIPTORS)
+    parser.add_argument("--wait", type=float, default=0.0)
     parser.add_argument("--json", action="store_true", help="print JSON instead of words")
     arguments = parser.parse_args()
     if not oxford5k_data.at_hand():
@@ -125,7 +130,7 @@ def main() -> None:
     index = index_of(protocol, arguments.k)
     sizes = [int(size) for size in arguments.sizes.split(",")]
     for address in arguments.addresses:
-        told = measure(address, index, protocol, sizes, arguments.descriptors)
+        told = measure(address, index, protocol, sizes, arguments.descriptors, arguments.wait)
         if arguments.json:
             print(json.dumps(told), flush=True)
             continue

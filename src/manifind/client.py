@@ -15,8 +15,7 @@ import os
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, overload
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
@@ -25,7 +24,7 @@ import numpy as np
 from PIL import Image
 
 from manifind.errors import InvalidInput, ManifindError
-from manifind.index import Chain, Link, Place, RegionShare, Source
+from manifind.index import Chain, Link, Match, Outline, Place, RegionShare, Source
 from manifind.types import Box
 
 LONGEST_WAIT = 10.0
@@ -38,46 +37,57 @@ class NotAnswered(ManifindError):
     """The service cannot be reached, or has too much to do; the message says which."""
 
 
-@dataclass(frozen=True)
-class RemoteHit:
-    """A photo that was found: what `manifind.index.Hit` says, but for what explaining it takes."""
+class RemoteAnswer(Sequence[Match]):
+    """The photos that a service found, best first.
 
-    rank: int
-    key: str
-    score: float
-    box: Box | None
-    regions: tuple[RegionShare, ...]
-    also_at: tuple[str, ...]
-    likely: bool | None
-    verified: bool | None
-    outline: tuple[tuple[float, float], ...] | None
-    inliers: int | None
-    _query: Mapping[str, Any] = field(repr=False, compare=False)
+    Parameters
+    ----------
+    told : mapping
+        What the service answered.
+    query : mapping
+        What it was asked, which is what explaining a photo takes.
+    """
 
+    def __init__(self, told: Mapping[str, Any], query: Mapping[str, Any]) -> None:
+        self.likely: int | None = told["likely"]
+        """How many of the first are believed to show the object; None for methods that do not know."""
+        self.verified: int | None = told["verified"]
+        """How many of the first geometry confirms; None where it was not asked."""
+        self.method: str = told["method"]
+        self.generation: int = told["generation"]
+        """The number of the state of the index that was searched."""
+        self._query = query
+        self._hits = tuple(self._match(one) for one in told["results"])
 
-@dataclass(frozen=True)
-class RemoteAnswer(Sequence[RemoteHit]):
-    """The photos of a ranking, best first."""
-
-    hits: tuple[RemoteHit, ...]
-    likely: int | None
-    """How many of the first are believed to show the object; None for methods that do not know."""
-    method: str
-    generation: int
-    """The number of the state of the index that was searched."""
+    def _match(self, one: Mapping[str, Any]) -> Match:
+        return Match(
+            rank=one["rank"],
+            key=one["key"],
+            score=one["score"],
+            box=None if one["box"] is None else _corners(one["box"]),
+            regions=tuple(RegionShare(_corners(region["box"]), region["share"]) for region in one["regions"]),
+            also_at=tuple(one["also_at"]),
+            verified=one["verified"],
+            outline=None if one["outline"] is None else _outline(one["outline"]),
+            inliers=one["inliers"],
+            others=tuple(map(_outline, one["others"])),
+            refined=one["refined"],
+            _answer=self,
+        )
 
     @overload
-    def __getitem__(self, place: int) -> RemoteHit: ...
+    def __getitem__(self, place: int) -> Match: ...
     @overload
-    def __getitem__(self, place: slice) -> Sequence[RemoteHit]: ...
-    def __getitem__(self, place: int | slice) -> RemoteHit | Sequence[RemoteHit]:
-        return self.hits[place]
+    def __getitem__(self, place: slice) -> Sequence[Match]: ...
+    def __getitem__(self, place: int | slice) -> Match | Sequence[Match]:
+        return self._hits[place]
 
     def __len__(self) -> int:
-        return len(self.hits)
+        return len(self._hits)
 
-    def __iter__(self) -> Iterator[RemoteHit]:
-        return iter(self.hits)
+    def __repr__(self) -> str:
+        likely = "" if self.likely is None else f", {self.likely} of them likely"
+        return f"RemoteAnswer({len(self)} photos by {self.method!r}{likely})"
 
 
 class Client:
@@ -111,19 +121,25 @@ class Client:
         top: int = 20,
         method: str = "regional",
         verify: int | None = None,
+        folder: str | None = None,
     ) -> RemoteAnswer:
-        """Find the photos that contain what is in the box: see `Index.search`."""
+        """Find the photos that contain what is in the box: see `Index.search`.
+
+        `folder` confines the search to photos below it. Where the service has several collections, keys and folders
+        begin with the name of theirs, and a name alone is the folder that is a whole collection.
+        """
         query = {
             "views": [self._view(*one) for one in [(image, box), *also]],
             "not_this": [self._view(*one) for one in not_this],
         }
-        told = self._sent("/api/search", {**query, "top": top, "method": method, "verify": verify})
-        hits = tuple(_hit(one, query) for one in told["results"])
-        return RemoteAnswer(hits, told["likely"], told["method"], told["generation"])
+        asked = {**query, "top": top, "method": method, "verify": verify, "folder": folder}
+        return RemoteAnswer(self._sent("/api/search", asked), query)
 
-    def explain(self, hit: RemoteHit) -> Chain:
+    def explain(self, hit: Match) -> Chain:
         """Return the chain of photos that led from the query to this one: see `Index.explain`."""
-        told = self._sent("/api/explain", {**hit._query, "key": hit.key})
+        if not isinstance(hit._answer, RemoteAnswer):
+            raise InvalidInput("the hit is an index's own; explain it with Index.explain.")
+        told = self._sent("/api/explain", {**hit._answer._query, "key": hit.key})
         return Chain(told["key"], tuple(_link(one) for one in told["links"]))
 
     def repeats(self, *, top: int = 30) -> dict[str, Any]:
@@ -133,6 +149,10 @@ class Client:
     def info(self) -> dict[str, Any]:
         """Return counts, parameters and the health of the graph: see `Index.info`."""
         return self._asked("/api/info")
+
+    def collections(self) -> list[str]:
+        """Return the names of the collections that the service has."""
+        return [one["name"] for one in self._asked("/api/collections")["collections"]]
 
     def photo(self, key: str) -> bytes:
         """Return the file of a photo as it is."""
@@ -191,32 +211,16 @@ def _refused(refusal: urllib.error.HTTPError) -> ManifindError:
     return InvalidInput(sentence) if refusal.code < 500 else NotAnswered(sentence)
 
 
-def _hit(one: Mapping[str, Any], query: Mapping[str, Any]) -> RemoteHit:
-    outline = one["outline"]
-    return RemoteHit(
-        one["rank"],
-        one["key"],
-        one["score"],
-        _box(one["box"]),
-        tuple(RegionShare(_corners(region["box"]), region["share"]) for region in one["regions"]),
-        tuple(one["also_at"]),
-        one["likely"],
-        one["verified"],
-        None if outline is None else tuple((float(x), float(y)) for x, y in outline),
-        one["inliers"],
-        query,
-    )
-
-
 def _link(one: Mapping[str, Any]) -> Link:
     source, target = (Place(end["key"], _corners(end["box"]), end["view"]) for end in (one["source"], one["target"]))
     return Link(source, target, one["similarity"], one["flow"])
 
 
-def _box(corners: Sequence[float] | None) -> Box | None:
-    return None if corners is None else _corners(corners)
-
-
 def _corners(given: Sequence[float]) -> Box:
     x0, y0, x1, y1 = (float(corner) for corner in given)
     return x0, y0, x1, y1
+
+
+def _outline(given: Sequence[Sequence[float]]) -> Outline:
+    a, b, c, d = ((float(x), float(y)) for x, y in given)
+    return a, b, c, d

@@ -1,25 +1,57 @@
 """The guide's commands are those that its demonstration runs."""
 
 import re
+import subprocess
+import time
 from pathlib import Path
+
+import psutil
+import pytest
 
 from manifind.cluster.milvus import INDEXES, MOST
 from manifind.cluster.publishing import DESCRIPTORS
 from manifind.cluster.store import STORES
+from manifind.index import Index
 
 
 def test_every_command_of_the_guide_is_run_by_the_demonstration(repository: Path) -> None:
     guide = (repository / "docs" / "cluster.md").read_text()
     script = (repository / "scripts" / "cluster-demo").read_text()
-    ran = script.replace('"$address"', "milvus://127.0.0.1:19530/photos").replace('"$query"', "IMAGE")
-    ran = ran.replace('"$root/scripts/milvus" "$folder/milvus"', "scripts/milvus FOLDER")
-    commands = [
-        line for block in re.findall(r"^```sh cluster\n(.*?)^```$", guide, re.M | re.S) for line in block.split("\n")
-    ]
-    commands = [command for command in commands if command]
+    meant = {
+        '"$address"': "milvus://127.0.0.1:19530/photos",
+        '"$query"': "IMAGE",
+        '"$root/scripts/milvus" "$folder/milvus"': "scripts/milvus FOLDER",
+        "$scheduler": "8786",
+        "$milvus": "19530",
+        "$page": "8901",
+    }
+    ran = script
+    for name, value in meant.items():
+        ran = ran.replace(name, value)
+    blocks = re.findall(r"^```sh cluster\n(.*?)^```$", guide, re.M | re.S)
+    commands = [line for block in blocks for line in block.splitlines()]
     assert len(commands) >= 8
     for command in commands:
         assert command in ran, command
+
+
+@pytest.mark.slow
+def test_the_demonstration_runs_from_start_to_end(repository: Path, tmp_path: Path) -> None:
+    if not (repository / ".venv" / "installed").exists():
+        pytest.skip("scripts/environment has not made .venv, which the demonstration runs in")
+    script = repository / "scripts" / "cluster-demo"
+    ran = subprocess.run(  # noqa: S603
+        [script, "--small", tmp_path], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "8 photos added" in ran.stdout
+    assert "serves 8 photos of generation 1" in ran.stdout
+    with Index.open(tmp_path / "photos.manifind") as index:
+        assert len(index) == 8
+    time.sleep(0.5)
+    assert not [
+        process.info["pid"] for process in psutil.process_iter(["cwd", "pid"]) if process.info["cwd"] == str(tmp_path)
+    ], "nothing that it started is left"
 
 
 def test_the_guide_names_every_store_index_and_limit(repository: Path) -> None:

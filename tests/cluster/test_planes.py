@@ -2,11 +2,11 @@ from itertools import combinations
 
 import pytest
 
-from manifind.cluster.planes import blocks, lines, order_for
+from manifind.cluster.planes import blocks, cost, lines, order_for, rows_of_task
 from manifind.errors import InvalidInput
 
 
-@pytest.mark.parametrize("q", [2, 3, 5, 7, 11])
+@pytest.mark.parametrize("q", [0, 1, 2, 3, 5, 7, 11])
 def test_each_pair_of_blocks_meets_in_exactly_one_task(q: int) -> None:
     found = lines(q)
     assert len(found) == q * q + q + 1
@@ -22,11 +22,24 @@ def test_blocks_cover_the_rows_evenly() -> None:
     assert {int(size) for size in starts[1:] - starts[:-1]} <= {76, 77}
 
 
-def test_the_order_is_the_least_whose_tasks_fit() -> None:
-    row = 2048
-    q = order_for(1_000_000, row, 2**29)
-    share = (q + 1) / (q * q + q + 1)
-    assert share * 1_000_000 * row <= 2**29
-    assert q == 5
+def test_one_machine_that_has_room_compares_all_rows_in_one_task() -> None:
+    assert order_for(100_000, 2048, 2**30, 1) == 0
+    assert rows_of_task(100_000, 0) == 100_000
+
+
+def test_tasks_fit_into_memory_whatever_they_cost() -> None:
+    for machines in (1, 4, 100):
+        q = order_for(1_000_000, 2048, 2**29, machines)
+        assert rows_of_task(1_000_000, q) * 2048 <= 2**29
     with pytest.raises(InvalidInput, match="more memory"):
-        order_for(10**9, row, 2**20)
+        order_for(10**9, 2048, 2**20, 1)
+
+
+def test_many_machines_all_have_a_task() -> None:
+    q = order_for(5_000_000, 2048, 2**40, 50)
+    assert q * q + q + 1 >= 50
+    assert cost(5_000_000, q, 50) < cost(5_000_000, 2, 50) < cost(5_000_000, 0, 50)
+
+
+def test_work_of_more_than_minutes_is_divided_even_on_one_machine() -> None:
+    assert order_for(2_000_000, 2048, 2**40, 1) >= 2

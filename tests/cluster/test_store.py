@@ -19,7 +19,8 @@ def unit(seed: int, count: int, d: int = 8) -> FloatArray:
 
 def row(photo: int, born: int, *, size: int = 100, pieces: int = 2) -> Row:
     packed = np.random.default_rng([photo, born]).bytes(size)
-    return Row(row_number(photo, born), photo, born, 1000 * born + photo, unit(photo, pieces), packed)
+    beside = np.random.default_rng([photo, born, 1]).bytes(50 * (photo % 3))
+    return Row(row_number(photo, born), photo, born, 1000 * born + photo, unit(photo, pieces), packed, beside)
 
 
 def all_of(store: Store) -> Versions:
@@ -46,6 +47,14 @@ def test_rows_come_back_by_number_in_the_order_asked_for(store: Store, rows: lis
     wanted = [rows[7], rows[3], rows[20]]
     fetched = store.fetch(np.array([one.number for one in wanted] + [12345], np.int64))
     assert fetched == [one.packed for one in wanted] + [None]
+
+
+@every_store
+def test_what_lies_beside_rows_comes_back_apart_from_them(store: Store, rows: list[Row]) -> None:
+    wanted = [rows[7], rows[3], rows[20]]
+    assert [len(one.beside) for one in wanted] == [50, 0, 100]
+    fetched = store.fetch_beside(np.array([one.number for one in wanted] + [12345], np.int64))
+    assert fetched == [rows[7].beside, None, rows[20].beside, None]
 
 
 @every_store
@@ -96,10 +105,12 @@ def test_removed_rows_are_neither_found_nor_fetched_nor_listed(store: Store, row
     store.remove(gone)
     store.remove(gone[:1])  # once more
     assert store.fetch(gone) == [None] * 20
+    assert store.fetch_beside(gone) == [None] * 20
     assert sorted(all_of(store).numbers.tolist()) == sorted(one.number for one in rows[20:])
     (found,) = store.nearest(unit(1, 1), 20, 1)
     assert set(found.photos.tolist()) == set(range(20, 30))
     assert store.fetch(np.array([rows[25].number], np.int64)) == [rows[25].packed]
+    assert store.fetch_beside(np.array([rows[25].number], np.int64)) == [rows[25].beside]
 
 
 @every_store

@@ -5,13 +5,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from manifind.cluster import tasks
+from manifind.cluster import planes, tasks
 from manifind.cluster.workers import DaskWorkers, workers
 from manifind.describe import Describer
 from manifind.errors import ManifindError
@@ -53,9 +54,11 @@ def test_an_index_by_workers_is_that_of_one_process(
         np.testing.assert_array_equal(arrays(there)[name], array, err_msg=name)
 
 
+@pytest.mark.parametrize("order", [0, 1, 2])
 def test_lists_of_tiles_are_those_of_all_pairs_to_the_bit_duplicates_and_all(
-    cluster: DaskCluster, tmp_path: Path
+    cluster: DaskCluster, tmp_path: Path, order: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(planes, "ORDERS", (order,))
     X = vectors(900)
     X.tofile(tmp_path / "all.f32")
     by = workers(cluster.address)
@@ -79,12 +82,14 @@ DRIVER = """
 import sys
 from pathlib import Path
 import numpy as np
+from manifind.cluster import planes
 from manifind.cluster.workers import workers
 from manifind.graph import exact_neighbours
 from tests.cluster.slow_tasks import slowly
 
 address, folder = sys.argv[1], Path(sys.argv[2])
 slowly(float(sys.argv[3]))
+planes.ORDERS = (2,) if float(sys.argv[3]) else (3,)  # what was begun goes on as it was begun
 X = np.fromfile(folder / "all.f32", np.float32).reshape(-1, 24)
 rows = workers(address).rows(X, folder / "all.f32")
 lists = exact_neighbours(rows, 30, progress=lambda *done: print(*done, flush=True))
@@ -143,5 +148,9 @@ def test_a_scheduler_that_is_not_there_is_named_in_a_sentence() -> None:
 def test_the_cores_of_a_machine_are_shared_by_its_workers(cluster: DaskCluster) -> None:
     by = workers(cluster.address)
     assert isinstance(by, DaskWorkers)
-    assert by.threads() >= 1
+    cores = os.cpu_count() or 1
+    assert by.machines() == {"127.0.0.2": 1, "127.0.0.3": 1}
+    assert by.threads(5) == [cores] * 5, "each has a machine of its own"
+    by.machines = lambda: Counter({"a": 2})  # type: ignore[method-assign]
+    assert by.threads(3) == [max(1, cores // 2)] * 2 + [cores], "the last is alone on the machine"
     assert by.memory() == int(0.25 * 2 * 2**30)

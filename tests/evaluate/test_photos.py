@@ -22,6 +22,7 @@ from manifind.evaluate.cache import Cache, checksum_of_code
 from manifind.evaluate.index_search import IndexSearch
 from manifind.evaluate.photos import Photos, regions_and_whole
 from manifind.index import view
+from manifind.index.refine import BY_DEFAULT, REFINEMENTS
 from tests.index.conftest import index, photos
 from tests.index.small import small_describer, small_photo
 
@@ -212,10 +213,27 @@ def test_photos_that_a_protocol_leaves_out_are_left_out_of_the_index(index: Inde
     box = (20.0, 30.0, 148.0, 158.0)
     seen = view(index.describer, read_photo(photos / "first-0.png").pixels, box)
     expected = alone.search(seen.vectors)
-    (found,) = IndexSearch().fit(index, names).search_many([(photos / "first-0.png", seen.vectors)])
+    query = photos / "first-0.png", box, seen.vectors
+    (found,) = IndexSearch(verify=0).fit(index, names).search_many([query])
     np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-4, atol=1e-7)
     assert [names[i] for i in found.images] == [keys[i] for i in expected.images]
     assert found.likely is not None
+    (checked,) = IndexSearch().fit(index, names).search_many([query])
+    assert sorted(names[i] for i in checked.images[:3]) == ["first-1.png", "first-2.png", "first-3.png"]
+
+
+@pytest.mark.parametrize("refine", REFINEMENTS)
+def test_what_is_evaluated_is_what_a_search_answers(index: Index, photos: Path, refine: str) -> None:
+    """With verified photos first, refined or not, and the same line."""
+    box = (20.0, 30.0, 148.0, 158.0)
+    seen = view(index.describer, read_photo(photos / "first-0.png").pixels, box)
+    names = [one.key for one in index.catalogue.images]
+    method = IndexSearch(refine=refine).fit(index, names)
+    (found,) = method.search_many([(photos / "first-0.png", box, seen.vectors)])
+    answer = index.search(photos / "first-0.png", box, top=None, refine=refine)
+    assert [names[i] for i in found.images] == [hit.key for hit in answer]
+    assert found.likely == answer.likely
+    assert (IndexSearch().verify, IndexSearch().refine) == (None, BY_DEFAULT)
 
 
 def test_an_index_is_diffused_on_with_its_own_parameters(index: Index, tmp_path: Path) -> None:

@@ -11,11 +11,11 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 STEPS = {"kill": 2, "torn": 5, "interrupt": 3, "ENOSPC": 5, "EIO": 7}
-"""Every so many points are tried; ``python tests/index/crash.py create,add,remove,sync,relearn kill 1`` tries all."""
+"""Every so many points are tried; ``python tests/index/crash.py OPERATION,OPERATION kill 1`` tries all."""
 
 
 @pytest.mark.parametrize("fault", STEPS)
-@pytest.mark.parametrize("operation", ["create", "add", "remove", "sync", "relearn"])
+@pytest.mark.parametrize("operation", ["create", "add", "remove", "sync", "relearn", "supplement"])
 def test_an_index_survives_whatever_happens_to_its_writer(operation: str, fault: str) -> None:
     """It opens, passes its check, answers as the old generation or the new, and the next run completes."""
     path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])

@@ -1,5 +1,6 @@
 """The chain that carries most, against trying all of them."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from manifind.diffusion import Seed
 from manifind.errors import Unreadable
 from manifind.index import Index, MatchingPoints, explain
 from manifind.index.explain import Chain, Link, Place, best_path, confirmed
+from manifind.index.generation import Generation
 
 
 def all_pairs(S: np.ndarray, alpha: float) -> np.ndarray:
@@ -76,7 +78,7 @@ def test_links_from_photo_to_photo_are_confirmed_by_their_points() -> None:
     assert confirmed(Chain("b.png", tuple(links)), lambda _: None).links == tuple(links)
 
 
-def test_geometry_confirms_a_chain_and_passes_over_photos_that_are_gone(
+def test_geometry_confirms_a_chain_by_kept_features_or_by_files_and_passes_over_files_that_are_gone(
     index: Index, photos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     box = (20.0, 30.0, 148.0, 158.0)
@@ -88,5 +90,12 @@ def test_geometry_confirms_a_chain_and_passes_over_photos_that_are_gone(
     def gone(_: Index, key: str) -> None:
         raise Unreadable("no such file", key)
 
+    state = index.state
+    assert isinstance(state, Generation)
+    bare = Index(index.path, replace(state, local=None))
+    by_files = bare.confirm(chain, photos / "first-0.png", box)
+    assert [link.verified for link in by_files.links] == [link.verified for link in seen.links]
     monkeypatch.setattr(Index, "photo", gone)
-    assert index.confirm(chain, photos / "first-0.png", box) == chain
+    monkeypatch.setattr(Index, "_read", gone)
+    assert index.confirm(chain, photos / "first-0.png", box) == seen
+    assert bare.confirm(chain, photos / "first-0.png", box) == chain

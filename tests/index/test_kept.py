@@ -1,17 +1,20 @@
 """The local features that an index keeps: made with the descriptions, brought up to date with them, checked."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from PIL import Image
 
-from manifind.describe import read_photo
+from manifind.cli import main
+from manifind.describe import Describer, read_photo
 from manifind.errors import Damaged
-from manifind.index import Index
-from manifind.index.kept import KEEPING, keep
+from manifind.index import Index, supplement
+from manifind.index.kept import ARRAYS, KEEPING, Keeping, Kept, keep
 from tests.index.conftest import texture
 from tests.index.small import small_describer
 
@@ -40,7 +43,7 @@ def assert_kept(index: Index) -> None:
     """What is kept of each photo is what is made of its file."""
     assert index.state.local is not None
     for record in index.catalogue.images:
-        kept = index.state.local.of_photo(record.number, record.width, record.height)
+        kept = index.state.local.of_photo(record)
         alone = keep(read_photo(index.root / record.key).pixels)
         assert len(kept.rows) > 5
         np.testing.assert_array_equal(kept.rows, alone.rows)
@@ -117,3 +120,100 @@ def test_features_of_another_collection_are_refused(made: Index, tmp_path: Path)
     shutil.copy(other.path / wrong["file"], made.path / manifest["files"]["feature_starts.npy"]["file"])
     with pytest.raises(Damaged):
         Index.open(made.path, describer=small_describer())
+
+
+@pytest.fixture
+def bare(made: Index, tmp_path: Path) -> Index:
+    """The same photos in an index that keeps no features."""
+    return Index.create(
+        tmp_path / "bare",
+        made.root,
+        describer=small_describer(),
+        geometry=False,
+        **PARAMETERS,  # type: ignore[arg-type]
+    )
+
+
+def test_features_are_added_to_an_index_without_describing_again(
+    made: Index, bare: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "--geometry" in bare.info()["geometry"]["words"]
+    before = {file.name for file in bare.path.glob("*.npy")}
+    monkeypatch.setattr(Describer, "describe", None)  # whoever describes fails
+    changes = bare.sync(geometry=True)
+    monkeypatch.undo()
+    assert (changes.supplemented, changes.described, changes.kept, changes.unreadable) == (5, 0, 5, ())
+    assert_kept(bare)
+    assert bare.state.local is not None
+    assert made.state.local is not None
+    for ours, theirs in zip(bare.state.local.arrays.values(), made.state.local.arrays.values(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    # All that was there stays as it is: the same files, and the features beside them.
+    assert {file.name for file in bare.path.glob("*.npy")} - before == {f"{name}-2.npy" for name in ARRAYS}
+    assert bare.search(made.root / "0.png").verified is not None
+    assert bare.sync(geometry=True).supplemented == 0
+    assert bare.generation == 2
+
+
+def test_features_are_added_while_photos_come_and_go(bare: Index) -> None:
+    (bare.root / "1.png").unlink()
+    (bare.root / "3.png").rename(bare.root / "z.png")
+    save(bare.root / "2.png", 22)
+    save(bare.root / "new.png", 7)
+    changes = bare.sync(geometry=True)
+    assert (changes.supplemented, changes.described, changes.moved) == (3, 2, 1)
+    assert_kept(bare)
+    assert [one.key for one in bare.catalogue.images] == ["0.png", "2.png", "4.png", "new.png", "z.png"]
+
+
+def test_adding_features_goes_on_where_it_was_interrupted(bare: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+
+    def until_the_third(pixels: npt.NDArray[np.uint8], keeping: Keeping) -> Kept:
+        seen.append(1)
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+        return keep(pixels, keeping)
+
+    monkeypatch.setattr(supplement, "keep", until_the_third)
+    monkeypatch.setattr(supplement, "thread_count", lambda: 1)
+    with pytest.raises(KeyboardInterrupt):
+        bare.sync(geometry=True)
+    assert bare.state.local is None
+    bare.sync(geometry=True)
+    assert len(seen) == 3 + 3
+    assert_kept(bare)
+
+
+def test_a_photo_that_cannot_be_read_any_more_is_named_and_has_no_features(bare: Index) -> None:
+    file = bare.root / "1.png"
+    status, size = file.stat(), file.stat().st_size
+    file.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(size - 8))
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    changes = bare.sync(geometry=True)
+    assert (changes.unreadable, changes.supplemented) == (("1.png",), 4)
+    local = bare.state.local
+    assert local is not None
+    assert [len(local.of_photo(one).rows) > 0 for one in bare.catalogue.images] == [True, False, True, True, True]
+
+
+def test_the_command_adds_features_and_says_so(
+    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "few").mkdir()
+    for name in ("first-0.png", "second-0.png"):
+        shutil.copy(photos / name, tmp_path / "few" / name)
+    options = ["--whiten", "none", "--scales", "1", "--long-side", "224"]
+
+    def manifind(*words: str) -> str:
+        with pytest.raises(SystemExit) as ended:
+            main(words, prog_name="manifind")
+        told = capsys.readouterr()
+        assert ended.value.code == 0, told.err
+        return told.out
+
+    manifind("index", str(tmp_path / "few"), "--no-geometry", *options)
+    index = str(tmp_path / "few.manifind")
+    assert "--geometry adds them" in manifind("info", index)
+    assert "2 supplemented" in manifind("index", str(tmp_path / "few"), "--geometry")
+    assert "results are verified by geometry" in manifind("info", index)

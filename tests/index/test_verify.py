@@ -59,7 +59,7 @@ def test_files_say_what_kept_features_say(photos: Path, query: Pixels, found: Ve
         tmp_path / "plain", photos, geometry=False, whiten="shipped", zooms=(1.0,), k=20, query_k=20, alpha=0.99
     )
     assert plain.state.local is None
-    assert plain.info()["geometry"] is None
+    assert plain.info()["geometry"]["kind"] is None
     assert {hit.verified for hit in plain.search(query, BOX)} == {None}
     read = verified_answer(plain.search(query, BOX, top=None), [(query, BOX)])
     assert [hit.key for hit in read] == [hit.key for hit in found]

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import httpx
@@ -14,8 +14,11 @@ from manifind.serve.run import configured
 
 
 @contextmanager
-def running(index: Index, settings: Settings | None = None) -> Iterator[str]:
-    """Serve an index while the block runs; gives the address. Geometry has time, however busy the machine is."""
+def running(index: Index | Sequence[Index], settings: Settings | None = None) -> Iterator[str]:
+    """Serve an index, or several, while the block runs; gives the address.
+
+    Geometry has time, however busy the machine is.
+    """
     settings = settings or Settings(verify_seconds=20)
     config = configured(create_app(index, settings), settings)
     config.host, config.port, config.timeout_graceful_shutdown = "127.0.0.1", 0, 5

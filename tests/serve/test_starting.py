@@ -15,6 +15,7 @@ from playwright.sync_api import Browser, expect
 
 from manifind.cli.serve import what_to_serve
 from manifind.describe import Describer
+from manifind.errors import InvalidInput
 from manifind.index import Index
 from manifind.serve import Settings
 from manifind.serve.run import configured
@@ -146,10 +147,14 @@ def test_folders_are_shown_to_nobody_else(folder: Path) -> None:
 
 def test_what_is_typed_is_an_index_a_folder_or_nothing(folder: Path) -> None:
     mine = folder / "mine"
-    assert what_to_serve(None, "cpu") is None
-    assert what_to_serve(mine, "cpu") == mine
+    assert what_to_serve([], "cpu") is None
+    assert what_to_serve([mine], "cpu") == mine
     Index.create(folder / "mine.manifind", mine, **OPTIONS)  # type: ignore[arg-type]
     for given in (mine, folder / "mine.manifind"):
-        found = what_to_serve(given, "cpu")
-        assert isinstance(found, Index)
-        assert len(found) == 8
+        found = what_to_serve([given], "cpu")
+        assert isinstance(found, list)
+        assert [len(one) for one in found] == [8]
+    (folder / "other").mkdir()
+    save_photo(folder / "other" / "0.png", 0)
+    with pytest.raises(InvalidInput, match="other has no index yet"):
+        what_to_serve([mine, folder / "other"], "cpu")

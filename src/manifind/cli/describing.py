@@ -6,7 +6,6 @@ from typing import Any, TypeVar
 import click
 
 from manifind.describe import POOLINGS, Describer
-from manifind.describe.backbone import DEFAULT
 from manifind.index.describing import described_by
 from manifind.index.parameters import RECIPES
 from manifind.index.recipe import Learning
@@ -31,7 +30,7 @@ class ScalesType(click.ParamType[tuple[float, ...]]):
 
 SCALES = ScalesType()
 OPTIONS = (
-    click.option("--backbone", default=DEFAULT, show_default=True, help="The network that describes photos."),
+    click.option("--backbone", help="The network that describes photos; mobilenet_v2_int8 by default."),
     click.option("--pooling", type=click.Choice(list(POOLINGS)), help="How a photo's regions are pooled."),
     click.option("--scales", type=SCALES, help="Parts of its size at which a photo is seen: 1,0.71,0.5, say."),
     click.option("--long-side", type=click.IntRange(min=1), help="Pixels of a photo's longer side as it is seen."),
@@ -55,12 +54,12 @@ def settings_of(
 
 
 def describer_of(
-    backbone: str, whiten: str | None, recipe: str | None = None, **settings: Any
+    backbone: str | None, whiten: str | None, recipe: str | None = None, **settings: Any
 ) -> tuple[Describer, Learning | None]:
     """Return a describer as an index would take it by the same words, and how it learns its whitening if it must."""
     preset = RECIPES[recipe or "default"]
     given = {name: settings.get(name, preset[name]) for name in ("zooms", "pooling")}
     made, _, learning = described_by(
-        backbone, whiten=whiten or preset["whiten"], **given, long_side=settings.get("long_side")
+        backbone or preset["backbone"], whiten=whiten or preset["whiten"], **given, long_side=settings.get("long_side")
     )
     return made, learning

@@ -85,7 +85,7 @@ from manifind.evaluate.writing import as_csv, as_json, as_table
 def evaluate(
     debug: bool,
     /,
-    backbone: str,
+    backbone: str | None,
     whiten: str | None,
     pooling: str | None,
     scales: tuple[float, ...] | None,

@@ -30,7 +30,12 @@ from manifind.pages.text import visible
 @click.option("-k", type=click.IntRange(min=1), help="Neighbours of each region in the graph; by the number of photos.")
 @click.option("--graph", type=click.Choice([AUTO, *GRAPHS]), help="How to find neighbours; auto by default.")
 @click.option("--means", type=click.IntRange(min=1), help="Keep only so many means of a photo's regions; 5, say.")
-@click.option("--no-geometry", is_flag=True, help="Keep no local features, by which results are verified.")
+@click.option(
+    "--geometry/--no-geometry",
+    default=None,
+    help="Keep local features, by which results are verified (the default where they can be made); adds them to an "
+    "index that has none.",
+)
 @click.option("--memory", type=BYTES, help="Memory that the build may take.")
 @DEVICE
 @click.option("--scheduler", metavar="ADDRESS", help="Let Dask's workers do the work, tcp://host:8786 say.")
@@ -51,7 +56,7 @@ def index(
     k: int | None,
     graph: str | None,
     means: int | None,
-    no_geometry: bool,
+    geometry: bool | None,
     memory: int | None,
     device: str,
     scheduler: str | None,
@@ -71,7 +76,7 @@ def index(
             "zooms": scales,
             "long_side": long_side,
         }
-        given |= {"k": k, "graph": graph, "means": means, "geometry": False if no_geometry else None}
+        given |= {"k": k, "graph": graph, "means": means, "geometry": geometry}
         settled: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         changes: dict[str, Any] | None = None
         done: str | None = None
@@ -86,6 +91,10 @@ def index(
                     raise InvalidInput(f"{target} is no index yet; --whiten learn makes one that learns its whitening.")
                 made = Index.create(target, photos, device=device, **settled, **options)
             else:
+                if geometry:
+                    del settled["geometry"]  # they can be added
+                    if relearn or repair:
+                        raise InvalidInput("--geometry is for a run of its own; leave out --relearn and --repair.")
                 if settled:
                     raise InvalidInput(
                         f"{target} exists, and {', '.join(settled)} are settled when an index is made; choose another "
@@ -98,7 +107,7 @@ def index(
                 if relearn:
                     changes = vars(made.relearn(folder if moved else None, **options))
                 elif not repair:
-                    changes = vars(made.sync(folder if moved else None, **options))
+                    changes = vars(made.sync(folder if moved else None, geometry=bool(geometry), **options))
         facts = made.info()
         if as_json:
             click.echo(json.dumps({**facts, "changes": changes, "repair": done}, indent=2))
@@ -107,7 +116,10 @@ def index(
         if done:
             out.print(done)
         if changes:
-            out.print(", ".join(f"{count} {what}" for what, count in changes.items() if what != "unreadable"))
+            told = {what: count for what, count in changes.items() if what != "unreadable"}
+            if not told["supplemented"]:
+                del told["supplemented"]
+            out.print(", ".join(f"{count} {what}" for what, count in told.items()))
             show_unreadable(changes["unreadable"])
         show_skipped(facts["skipped"])
         out.print(target)

@@ -68,6 +68,7 @@ def show_info(facts: dict[str, Any]) -> None:
         *facts["health"]["words"],
         facts["whitening"]["words"],
         facts["chosen"]["words"],
+        facts["geometry"]["words"],
     ):
         out.print(f"- {sentence}")
     if not facts["photos_folder_is_there"]:

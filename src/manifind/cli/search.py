@@ -75,13 +75,11 @@ def search(
             raise InvalidInput("give either IMAGE, with --box and --also, or --queries with a file of many.")
         opened = Index.open(index_path)
         asked: dict[str, Any] = {"verify": 0} if no_verify else {} if verify is None else {"verify": verify}
-        if queries is not None:
-            if refine:
-                raise InvalidInput("--refine is for one query; leave it out with --queries.")
-            search_batch(opened, queries, as_json=as_json, as_csv=as_csv, html=html, top=top, method=method, **asked)
-            return
         if refine is not None:
             asked["refine"] = VERIFIED if refine else NONE
+        if queries is not None:
+            search_batch(opened, queries, as_json=as_json, as_csv=as_csv, html=html, top=top, method=method, **asked)
+            return
         if image is None:
             raise TypeError("there is neither a photo nor a list of them.")
         answer = opened.search(image, box, also=also, top=top, method=method, **asked).reached()

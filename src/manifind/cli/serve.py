@@ -1,17 +1,19 @@
 """`manifind serve`."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from manifind.cli.parameters import DEVICE, INDEX
 from manifind.cli.terminal import out, plain_errors
+from manifind.errors import InvalidInput
 from manifind.index import Index
 from manifind.index.unfinished import index_of, is_folder_of_photos
 
 
 @click.command()
-@click.argument("index_path", metavar="[INDEX]", type=INDEX, required=False)
+@click.argument("index_paths", metavar="[INDEX]...", type=INDEX, nargs=-1)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen; elsewhere a token is demanded.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="0 takes a free one.")
 @click.option("--token", envvar="MANIFIND_TOKEN", help="What clients must show; also MANIFIND_TOKEN.")
@@ -27,7 +29,7 @@ from manifind.index.unfinished import index_of, is_folder_of_photos
 @click.pass_obj
 def serve(
     debug: bool,
-    index_path: Path | str | None,
+    index_paths: tuple[Path | str, ...],
     host: str,
     port: int,
     token: str | None,
@@ -41,8 +43,8 @@ def serve(
 ) -> None:
     """Serve INDEX as a web page and an HTTP API, to this machine only unless told otherwise.
 
-    INDEX may be a folder of photos: the page shows its index grow, and then searches it. Without INDEX, the page asks
-    for a folder.
+    INDEX may be a folder of photos: the page shows its index grow, and searches what is there so far. Without INDEX,
+    the page asks for a folder. Several indexes are searched together; their names begin the keys of their photos.
     """
     with plain_errors(debug):
         from manifind import serve as service
@@ -62,7 +64,7 @@ def serve(
             keep_sets=service.is_loopback(host) or bool(token),
         )
         service.serve(
-            what_to_serve(index_path, device),
+            what_to_serve(index_paths, device),
             host=host,
             port=port,
             open_to_all=open_to_all,
@@ -72,11 +74,16 @@ def serve(
         )
 
 
-def what_to_serve(given: Path | str | None, device: str) -> Index | Path | None:
-    """Return the index that is meant; a folder of photos whose index is to be made; None where the page is to ask."""
-    if given is None:
-        return None
-    if isinstance(given, Path) and given.is_dir() and is_folder_of_photos(given):
-        beside = index_of(given)
-        return Index.open(beside, device=device) if (beside / "manifest.json").exists() else given
-    return Index.open(given, device=device)
+def what_to_serve(given: Sequence[Path | str], device: str) -> list[Index] | Path | None:
+    """Return the indexes that are meant; a folder of photos whose index is to be made; None where the page asks."""
+    found: list[Index] = []
+    for one in given:
+        meant = one
+        if isinstance(one, Path) and one.is_dir() and is_folder_of_photos(one):
+            meant = index_of(one)
+            if not (meant / "manifest.json").exists():
+                if len(given) == 1:
+                    return one
+                raise InvalidInput(f"{one} has no index yet; make it with manifind index {one}, or serve it alone.")
+        found.append(Index.open(meant, device=device))
+    return found or None

@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from manifind.cli.describing import describing, settings_of
+from manifind.cli.describing import describer_of, describing, settings_of
 from manifind.cli.terminal import out, plain_errors, progress_bars
-from manifind.describe import load_describer, whitening_from_pairs
+from manifind.describe import whitening_from_pairs
 from manifind.errors import InvalidInput
 
 
@@ -18,7 +18,7 @@ from manifind.errors import InvalidInput
 @describing
 @click.option("--dimension", type=click.IntRange(min=1), default=512, show_default=True)
 @click.pass_obj
-def whiten(debug: bool, /, pairs: Path, output: Path, backbone: str, dimension: int, **described: Any) -> None:
+def whiten(debug: bool, /, pairs: Path, output: Path, backbone: str | None, dimension: int, **described: Any) -> None:
     """Learn a whitening from photos that show the same thing.
 
     PAIRS is a CSV file with two photos a line, their paths taken from where it lies.
@@ -35,7 +35,7 @@ def whiten(debug: bool, /, pairs: Path, output: Path, backbone: str, dimension: 
         with progress_bars(hidden=False) as progress:
             learnt = whitening_from_pairs(
                 files,
-                load_describer(backbone, whitening=None, **settings_of(**described)),
+                describer_of(backbone, "none", **settings_of(**described))[0],
                 dimension=dimension,
                 progress=lambda done, total: progress("photos", done, total),
             )

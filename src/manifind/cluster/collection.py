@@ -11,22 +11,22 @@ made again on the newest.
 """
 
 import itertools
-import threading
 import time
-from collections import OrderedDict
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from manifind.cluster.fetched import KeptRows, StoredFeatures
 from manifind.cluster.generations import GRACE, Published, visible
-from manifind.cluster.packing import Numbers, number_of, unpack
+from manifind.cluster.packing import Numbers, number_of, unpack, unpack_features
 from manifind.cluster.publishing import found_by
 from manifind.cluster.shortlist import record_of, shortlist_generation
 from manifind.cluster.store import Address, Found, Store, Unavailable, Versions, store_at
 from manifind.describe import Whitening
 from manifind.errors import InvalidInput
+from manifind.geometry.packing import Packed
 from manifind.index.catalogue import SAME, ImageRecord, SkippedRecord
 from manifind.index.elsewhere import Elsewhere
 from manifind.index.generation import Generation, MadeOnce
@@ -43,9 +43,6 @@ TRIES = 5
 LEASE = GRACE / 2
 """Seconds for which a generation that was visible is searched without asking again."""
 
-KEPT_BYTES = 2**29
-"""Packed rows that a process keeps at hand."""
-
 LISTED = 100_000
 """Photos that a store is asked to list at most."""
 
@@ -59,44 +56,22 @@ def opened(address: str) -> "StoredCollection":
     return StoredCollection.of(where, store_at(where), where.whole("shortlist", SHORTLIST))
 
 
-class KeptRows:
-    """The packed rows that were fetched last, by their numbers; rows never change."""
-
-    def __init__(self, store: Store, most: int = KEPT_BYTES) -> None:
-        self._store, self._most = store, most
-        self._rows: OrderedDict[int, bytes] = OrderedDict()
-        self._bytes = 0
-        self._lock = threading.Lock()
-
-    def fetch(self, numbers: Numbers) -> list[bytes | None]:
-        """Return rows by their numbers."""
-        with self._lock:
-            known = {number: self._rows.get(number) for number in numbers.tolist()}
-            for number, row in known.items():
-                if row is not None:
-                    self._rows.move_to_end(number)
-        missing = np.array([number for number, row in known.items() if row is None], np.int64)
-        if len(missing):
-            fetched = dict(zip(missing.tolist(), self._store.fetch(missing), strict=True))
-            known |= fetched
-            with self._lock:
-                for number, row in fetched.items():
-                    if row is not None and number not in self._rows:
-                        self._rows[number] = row
-                        self._bytes += len(row)
-                while self._bytes > self._most:
-                    self._bytes -= len(self._rows.popitem(last=False)[1])
-        return [known[number] for number in numbers.tolist()]
-
-
 class StoredCollection:
     """One generation of a published collection, as `manifind.index.elsewhere` asks for it."""
 
-    def __init__(self, address: Address, store: Store, published: Published, rows: KeptRows, shortlist: int) -> None:
+    def __init__(
+        self,
+        address: Address,
+        store: Store,
+        published: Published,
+        shortlist: int,
+        kept: tuple[KeptRows, KeptRows] | None = None,
+    ) -> None:
         self.address, self.store, self.published = address, store, published
         self.shortlist = shortlist
         self.made = MadeOnce(chance=published.chance)
-        self._kept = rows
+        self._fetched = kept or (KeptRows(store.fetch), KeptRows(store.fetch_beside))
+        self._kept, self._beside = self._fetched
         self._searches = itertools.count()
         self._visible_at = time.monotonic()
 
@@ -107,7 +82,7 @@ class StoredCollection:
         published = Published.read(store)
         if published is None:
             raise InvalidInput(f"{address.shown} has no collection; manifind publish INDEX {address.shown} makes one.")
-        collection = cls(address, store, published, KeptRows(store), shortlist)
+        collection = cls(address, store, published, shortlist)
         collection._visible_at = asked
         return collection
 
@@ -141,10 +116,26 @@ class StoredCollection:
         """Of its descriptors."""
         return self.published.dimension
 
-    @property
-    def local(self) -> None:
-        """A store holds no local features; results are verified by their files where that is asked for."""
-        return
+    @cached_property
+    def local(self) -> StoredFeatures | None:
+        """The local features of the photos, which are fetched when they are looked at."""
+        keeping = self.manifest.geometry
+        return StoredFeatures.of_rows(keeping, self._features) if self.published.features and keeping else None
+
+    def _features(self, photos: Sequence[ImageRecord]) -> list[Packed]:
+        """Fetch the local features of photos by their keys."""
+        rows = [self.row_number_of(photo.key) for photo in photos]
+        missing = next((photo.key for photo, row in zip(photos, rows, strict=True) if row is None), None)
+        if missing is not None:
+            raise InvalidInput(f"{missing!r} is not in the collection any more; search again.")
+        return self.features_of(np.array(rows, np.int64))
+
+    def features_of(self, rows: Numbers) -> list[Packed]:
+        """Fetch what lies beside rows."""
+        fetched = self._beside.fetch(rows)
+        if any(one is None for one in fetched):
+            raise Unavailable(f"{self.address.shown} has been published anew meanwhile; search again.")
+        return [unpack_features(one) for one in fetched if one is not None]
 
     @property
     def regions(self) -> int:
@@ -164,7 +155,7 @@ class StoredCollection:
         published = Published.read(self.store)
         if published is None:
             raise Unavailable(f"{self.address.shown} has no collection any more; publish it again.")
-        return StoredCollection(self.address, self.store, published, self._kept, self.shortlist)
+        return StoredCollection(self.address, self.store, published, self.shortlist, self._fetched)
 
     def rank(self, queries: Sequence[QueryRegions], top: int | None, method: str) -> list[Search]:
         """Answer queries, each on the generation of its shortlist."""
@@ -231,7 +222,7 @@ class StoredCollection:
         if not (whole_rows and in_time) and not self._is_visible():
             return None
         parts = []
-        for (photos, _), rows in zip(chosen, fetched, strict=True):
+        for (photos, numbers), rows in zip(chosen, fetched, strict=True):
             there = [row for row in rows if row is not None]
             if len(there) != len(rows) or not there:
                 raise Unavailable(f"{self.address.shown} has lost {len(rows) - len(there)} rows; publish it again.")
@@ -244,9 +235,19 @@ class StoredCollection:
                     manifest=self.manifest,
                     chance=self.published.chance,
                     whole=whole,
+                    local=self._local_of(photos, numbers),
                 )
             )
         return parts
+
+    def _local_of(self, photos: Numbers, numbers: Numbers) -> StoredFeatures | None:
+        """Return what hands out the local features of a shortlist, whose photos are in the order of their numbers."""
+        if self.local is None:
+            return None
+        rows = numbers[np.argsort(photos)]
+        return StoredFeatures.of_rows(
+            self.local.keeping, lambda some: self.features_of(rows[[photo.number for photo in some]])
+        )
 
     def stored_view(self, record: ImageRecord) -> View:
         """Return a photo as it was described."""
@@ -258,9 +259,14 @@ class StoredCollection:
 
     def row_of(self, key: str) -> bytes | None:
         """Return the packed row of a photo."""
+        number = self.row_number_of(key)
+        return None if number is None else self._kept.fetch(np.array([number], np.int64))[0]
+
+    def row_number_of(self, key: str) -> int | None:
+        """Return the number of the row of a photo."""
         numbers = self.store.of_photos(np.array([number_of(key)], np.int64), self.number).numbers
         numbers = numbers[~np.isin(numbers, self.published.superseded)]
-        return self._kept.fetch(numbers[:1])[0] if len(numbers) else None
+        return int(numbers[0]) if len(numbers) else None
 
     def listed(self) -> list[bytes]:
         """Return the rows of all photos, or of as many as are listed at most."""

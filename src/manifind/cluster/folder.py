@@ -10,7 +10,7 @@ were removed are listed; a segment that has lost half of its rows is written ane
 
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ class Segment:
 
     number: int
     facts: npt.NDArray[np.int64]
-    """(m, 5): number, photo, birth, digest, and where the packed row ends."""
+    """(m, 6): number, photo, birth, digest, where the packed row ends, and where what is beside it does."""
     rows: npt.NDArray[np.uint8]
     vectors: FloatArray
     owners: npt.NDArray[np.int64]
@@ -47,8 +47,12 @@ class Segment:
 
     def packed(self, place: int) -> bytes:
         """Return a packed row."""
-        start = 0 if place == 0 else int(self.facts[place - 1, 4])
+        start = 0 if place == 0 else int(self.facts[place - 1, 5])
         return self.rows[start : int(self.facts[place, 4])].tobytes()
+
+    def beside(self, place: int) -> bytes:
+        """Return what lies beside a packed row."""
+        return self.rows[int(self.facts[place, 4]) : int(self.facts[place, 5])].tobytes()
 
 
 class FolderStore:
@@ -104,14 +108,13 @@ class FolderStore:
     def _add(self, rows: Sequence[Row]) -> None:
         if not rows:
             return
-        ends = np.cumsum([len(row.packed) for row in rows])
-        facts = np.array([[row.number, row.photo, row.born, row.digest, 0] for row in rows], np.int64)
-        facts[:, 4] = ends
+        ends = np.cumsum([[len(row.packed), len(row.beside)] for row in rows]).reshape(-1, 2)
+        facts = np.array([[row.number, row.photo, row.born, row.digest] for row in rows], np.int64)
         arrays: dict[str, npt.NDArray[Any]] = {
-            "rows": np.frombuffer(b"".join(row.packed for row in rows), np.uint8),
+            "rows": np.frombuffer(b"".join(row.packed + row.beside for row in rows), np.uint8),
             "vectors": np.concatenate([row.vectors for row in rows]).astype(np.float32),
             "owners": np.repeat(np.arange(len(rows)), [len(row.vectors) for row in rows]).astype(np.int64),
-            "facts": facts,
+            "facts": np.concatenate([facts, ends], axis=1),
         }
         number = 1 + max((int(file.stem.rpartition("-")[2]) for file in self._files("facts-")), default=0)
         for part in PARTS:
@@ -142,8 +145,9 @@ class FolderStore:
 
     @staticmethod
     def _row(segment: Segment, place: int) -> Row:
-        number, photo, born, digest, _ = segment.facts[place].tolist()
-        return Row(number, photo, born, digest, segment.vectors[segment.owners == place], segment.packed(place))
+        number, photo, born, digest = segment.facts[place, :4].tolist()
+        vectors = segment.vectors[segment.owners == place]
+        return Row(number, photo, born, digest, vectors, segment.packed(place), segment.beside(place))
 
     def versions(self) -> Iterator[Versions]:
         """Yield the rows, a segment at a time."""
@@ -162,12 +166,19 @@ class FolderStore:
 
     def fetch(self, numbers: Numbers) -> list[bytes | None]:
         """Take packed rows out of their segments."""
+        return self._taken(numbers, Segment.packed)
+
+    def fetch_beside(self, numbers: Numbers) -> list[bytes | None]:
+        """Take what lies beside packed rows out of their segments."""
+        return [content or None for content in self._taken(numbers, Segment.beside)]
+
+    def _taken(self, numbers: Numbers, of: Callable[[Segment, int], bytes]) -> list[bytes | None]:
         self._look()
         known, segments, places = self._index()
         at = np.minimum(np.searchsorted(known, numbers), max(0, len(known) - 1))
         there = known[at] == numbers if len(known) else np.zeros(len(numbers), bool)
         return [
-            self._segments[int(segments[i])].packed(int(places[i])) if found else None
+            of(self._segments[int(segments[i])], int(places[i])) if found else None
             for i, found in zip(at.tolist(), there.tolist(), strict=True)
         ]
 
@@ -211,6 +222,8 @@ class FolderStore:
                     if (self.folder / f"facts-{number}.npy").exists():
                         raise
                     continue  # a writer took it away meanwhile
+                if arrays["facts"].shape[1] == 5:  # written before there was anything beside a row
+                    arrays["facts"] = arrays["facts"][:, [0, 1, 2, 3, 4, 4]]
                 segments[number] = Segment(number, **arrays)
             self._segments = dict(sorted(segments.items()))
             self._removed, self._places, self._searched = gone, None, None

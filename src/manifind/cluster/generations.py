@@ -50,6 +50,8 @@ class Published:
     whitening: Whitening | None
     superseded: Numbers
     """Rows that this generation has no more, ascending."""
+    features: bool = False
+    """Whether local features lie beside the rows."""
 
     @classmethod
     def read(cls, store: Store) -> Self | None:
@@ -89,6 +91,7 @@ class Published:
                 dict(facts["info"]),
                 whitening,
                 np.frombuffer(_read(store, f"superseded-{number}"), "<i8"),
+                bool(head.get("features", False)),
             )
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise Damaged(f"the collection does not say all of what it is ({error}); publish it again.") from error
@@ -117,6 +120,7 @@ class Published:
             "descriptors": self.descriptors,
             "source": self.source,
             "row_bytes": self.row_bytes,
+            "features": self.features,
             "whitening": None if learnt is None else list(learnt.project.shape),
         }
         text = json.dumps(head).encode()

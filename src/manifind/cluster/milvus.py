@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from manifind.cluster.folder import FolderStore
-from manifind.cluster.packing import Numbers, row_number
+from manifind.cluster.packing import Numbers, beside_number, row_number
 from manifind.cluster.store import UNFINISHED, Address, Found, Row, Unavailable, Versions
 from manifind.errors import InvalidInput, MissingExtra
 from manifind.types import FloatArray
@@ -38,6 +38,8 @@ SENT = 2**22
 """Bytes sent at a time."""
 SETTLED = 10.0
 """Seconds after which every state that Milvus answers from has all rows of a generation; Milvus' own bound is five."""
+BUILDING = 600.0
+"""Seconds that publishing waits for Milvus to build its index; a generation may be seen before that is done."""
 FLAT_UP_TO = 50_000
 """Photos up to which descriptors are compared one by one unless the address says otherwise (``?index=HNSW``)."""
 INDEXES: dict[str, tuple[dict[str, int], Callable[[int], dict[str, int]]]] = {
@@ -223,15 +225,17 @@ class MilvusStore:
                 "rows",
                 (
                     {
-                        "id": row_number(row.number, i),
-                        "number": row.number,
+                        "id": row_number(number, i),
+                        "number": number,
                         "part": i,
                         "parts": len(parts),
                         "content": part,
                         "vector": [0.0, 0.0],
                     }
                     for row in rows
-                    for parts in [_parts(row.packed)]
+                    for number, content in [(row.number, row.packed), (beside_number(row.number), row.beside)]
+                    if content
+                    for parts in [_parts(content)]
                     for i, part in enumerate(parts)
                 ),
             )
@@ -253,9 +257,21 @@ class MilvusStore:
         )
 
     def settle(self) -> None:
-        """Seal what was written, so that Milvus builds the index over it; until then it compares nearly all."""
-        if self._address.scheme == "milvus" and self._has("vectors"):
-            self._ask(lambda: self._client.flush(f"{self._name}_vectors", timeout=self._timeout))
+        """Seal what was written, and wait until Milvus has built its index over it, but no longer than `BUILDING`.
+
+        Milvus takes the index into use some seconds later; until then it searches by what it has made as rows came.
+        """
+        if self._address.scheme != "milvus" or not self._has("vectors"):
+            return
+        self._ask(lambda: self._client.flush(f"{self._name}_vectors", timeout=self._timeout))
+        until = time.monotonic() + BUILDING
+        while self._searched_by != "FLAT" and time.monotonic() < until and self._unfinished():
+            time.sleep(0.5)
+
+    def _unfinished(self) -> int:
+        """Return how many rows Milvus has sealed and not yet indexed."""
+        facts = self._ask(lambda: self._client.describe_index(f"{self._name}_vectors", "vector"))
+        return int((facts or {}).get("pending_index_rows", 0))
 
     def remove(self, numbers: Numbers) -> None:
         """Remove the descriptors of rows, and the rows after them."""
@@ -265,7 +281,8 @@ class MilvusStore:
             if self._rows_folder is not None:
                 self._rows_folder.remove(some)
             else:
-                self._delete("rows", f"number in {some.tolist()}")
+                beside = [beside_number(number) for number in some.tolist()]
+                self._delete("rows", f"number in {some.tolist() + beside}")
 
     def versions(self) -> Iterator[Versions]:
         """Yield all rows at once: a row is whole when all its descriptors are there."""
@@ -316,6 +333,15 @@ class MilvusStore:
         """Fetch packed rows, some requests at a time."""
         if self._rows_folder is not None:
             return self._rows_folder.fetch(numbers)
+        return self._fetched(numbers)
+
+    def fetch_beside(self, numbers: Numbers) -> list[bytes | None]:
+        """Fetch what lies beside packed rows."""
+        if self._rows_folder is not None:
+            return self._rows_folder.fetch_beside(numbers)
+        return self._fetched(np.array([beside_number(number) for number in numbers.tolist()], np.int64))
+
+    def _fetched(self, numbers: Numbers) -> list[bytes | None]:
         self._must_be_there()
         each = max(1, ANSWER_BYTES // (2 * PART))
         blocks = [numbers[start : start + each] for start in range(0, len(numbers), each)]

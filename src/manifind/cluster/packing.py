@@ -19,9 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from manifind.errors import Damaged
+from manifind.geometry.packing import ROW, Packed
 from manifind.types import FloatArray
 
-MAGIC = b"mfp1"
+MAGIC, FEATURES = b"mfp1", b"mff1"
 HEAD = struct.Struct("<4sIHHIIQ")
 """The magic, length, dimensions, regions, neighbouring photos, edges, and of the content's hash the first bytes."""
 
@@ -37,6 +38,11 @@ def number_of(key: str) -> int:
 def row_number(photo: int, generation: int) -> int:
     """Return the number of the row that a photo got in a generation."""
     return _number(struct.pack("<qq", photo, generation))
+
+
+def beside_number(row: int) -> int:
+    """Return the number of what lies beside a row, where a store keeps both alike."""
+    return row_number(row, -1)
 
 
 def content_number(sha256: str) -> int:
@@ -97,6 +103,18 @@ def pack(photo: PackedPhoto) -> bytes:
     body = b"".join(part.tobytes() for part in parts) + json.dumps(photo.said, separators=(",", ":")).encode()
     content = content_number(photo.said["sha256"])
     return HEAD.pack(MAGIC, HEAD.size + len(body), d, regions, len(table), len(place), content) + body
+
+
+def pack_features(rows: Packed) -> bytes:
+    """Return the local features of a photo as they lie beside its row; a photo that has none has a head alone."""
+    return FEATURES + np.ascontiguousarray(rows).tobytes()
+
+
+def unpack_features(content: bytes) -> Packed:
+    """Read the local features of a photo, or raise `Damaged`."""
+    if not content.startswith(FEATURES) or (len(content) - len(FEATURES)) % ROW:
+        raise _damaged("its features are none, or were cut short")
+    return np.frombuffer(content, np.uint8, offset=len(FEATURES)).reshape(-1, ROW)
 
 
 def digest(row: bytes) -> int:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from manifind.cluster.generations import GRACE, Published, forget_before, new_stamp
-from manifind.cluster.packing import Edges, Numbers, PackedPhoto, digest, number_of, pack, row_number
+from manifind.cluster.packing import Edges, Numbers, PackedPhoto, digest, number_of, pack, pack_features, row_number
 from manifind.cluster.store import Row, Store, Versions
 from manifind.compact import compact
 from manifind.errors import InvalidInput
@@ -103,6 +103,7 @@ def publish(
         facts,
         now.whitening,
         superseded,
+        features=now.local is not None,
     ).write(store)
     if len(superseded):
         time.sleep(grace)
@@ -131,14 +132,14 @@ def _send(
     progress: StageProgress | None,
 ) -> _Sending:
     """Send the rows of photos that are new or have changed."""
-    sending, waiting, total = _Sending(set(), []), [], 0
+    sending, waiting, total, size = _Sending(set(), []), [], 0, 0
     stale = []
-    for done, (photo, packed, vectors) in enumerate(_rows(now, descriptors), 1):
+    for done, (photo, packed, beside, vectors) in enumerate(_rows(now, descriptors), 1):
         if photo in sending.photos:
             raise InvalidInput("two photos have keys of the same number, which happens once in a lifetime; rename one.")
         sending.photos.add(photo)
         total += len(packed)
-        own = digest(packed + vectors.tobytes())
+        own = digest(packed + vectors.tobytes() + beside)
         if photo in old and old[photo][1] == own:
             sending.kept += 1
         else:
@@ -150,8 +151,10 @@ def _send(
             else:
                 if photo in mine:  # of an index that was changed since
                     stale.append(mine[photo][0])
-                waiting.append(Row(row_number(photo, generation), photo, generation, own, vectors, packed))
-        if sum(len(row.packed) for row in waiting) > BLOCK_BYTES:
+                waiting.append(Row(row_number(photo, generation), photo, generation, own, vectors, packed, beside))
+                size += len(packed) + len(beside)
+        if size > BLOCK_BYTES:
+            size = 0
             _put(store, waiting, stale)
         if progress is not None:
             progress("rows", done, len(now.catalogue))
@@ -186,8 +189,8 @@ def _by_photo(rows: Versions, chosen: "np.ndarray[tuple[int], np.dtype[np.bool_]
     return {photo: (number, own) for number, photo, own in zip(numbers, photos, digests, strict=True)}
 
 
-def _rows(now: Generation, descriptors: int) -> Iterator[tuple[int, bytes, FloatArray]]:
-    """Yield each photo's number, packed row and the descriptors that it is found by."""
+def _rows(now: Generation, descriptors: int) -> Iterator[tuple[int, bytes, bytes, FloatArray]]:
+    """Yield each photo's number, packed row, what lies beside it, and the descriptors that it is found by."""
     manifold, catalogue = now.manifold, now.catalogue
     starts, S = manifold.layout_.starts, manifold.S_
     numbers: Numbers = np.array([number_of(one.key) for one in catalogue.images], np.int64)
@@ -224,7 +227,8 @@ def _rows(now: Generation, descriptors: int) -> Iterator[tuple[int, bytes, Float
                 {**said, "copies": list(copies)} if copies else said,
             )
         )
-        yield int(numbers[record.number]), packed, found_by(vectors.astype(np.float32), descriptors)
+        beside = b"" if now.local is None else pack_features(now.local.of_photo(record).rows)
+        yield int(numbers[record.number]), packed, beside, found_by(vectors.astype(np.float32), descriptors)
 
 
 def found_by(regions: FloatArray, descriptors: int) -> FloatArray:

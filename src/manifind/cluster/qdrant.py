@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from manifind.cluster.packing import Numbers, number_of, row_number
+from manifind.cluster.packing import Numbers, beside_number, number_of, row_number
 from manifind.cluster.store import UNFINISHED, Address, Found, Row, Unavailable, Versions
 from manifind.errors import MissingExtra
 from manifind.types import FloatArray
@@ -103,9 +103,18 @@ class QdrantStore:
 
     def put(self, rows: Sequence[Row]) -> None:
         """Keep rows: packed first, then their descriptors."""
+        contents = [
+            (number, content)
+            for row in rows
+            for number, content in [(row.number, row.packed), (beside_number(row.number), row.beside)]
+            if content
+        ]
         self._send(
             self._rows,
-            [(row.number, [1.0], {"kind": "row", "content": base64.b64encode(row.packed).decode()}) for row in rows],
+            [
+                (number, [1.0], {"kind": "row", "content": base64.b64encode(content).decode()})
+                for number, content in contents
+            ],
         )
         self._send(
             self._vectors,
@@ -129,7 +138,7 @@ class QdrantStore:
             some = numbers[start : start + BLOCK].tolist()
             chosen = self._models.FilterSelector(filter=self._where("number", some))
             self._ask(lambda chosen=chosen: self._client.delete(self._vectors, chosen, wait=True))  # type: ignore[misc]
-            self._delete(self._rows, some)
+            self._delete(self._rows, some + [beside_number(number) for number in some])
 
     def versions(self) -> Iterator[Versions]:
         """Yield all rows at once: a row is whole when all its descriptors are there."""
@@ -175,6 +184,10 @@ class QdrantStore:
     def fetch(self, numbers: Numbers) -> list[bytes | None]:
         """Fetch packed rows by their numbers."""
         return self._contents(numbers.tolist())
+
+    def fetch_beside(self, numbers: Numbers) -> list[bytes | None]:
+        """Fetch what lies beside packed rows."""
+        return self._contents([beside_number(number) for number in numbers.tolist()])
 
     def of_photos(self, photos: Numbers, born: int) -> Versions:
         """Return the rows of some photos."""

@@ -15,6 +15,7 @@ from manifind.cluster.packing import Numbers, Unpacked, content_number, number_o
 from manifind.errors import Damaged
 from manifind.index.catalogue import ImageRecord, SkippedRecord
 from manifind.index.generation import Generation, MadeOnce
+from manifind.index.kept import KeptFeatures
 from manifind.index.manifest import Manifest
 from manifind.layout import Layout, aggregate
 from manifind.manifold import Manifold
@@ -99,6 +100,7 @@ def shortlist_generation(
     manifest: Manifest,
     chance: float,
     whole: bool = False,
+    local: KeptFeatures | None = None,
 ) -> Generation:
     """Return the generation of some photos of a collection.
 
@@ -112,6 +114,8 @@ def shortlist_generation(
         Of the collection's generation.
     whole : bool
         Make the photos' global descriptors too.
+    local : KeptFeatures, optional
+        What hands out their local features.
     """
     order = np.argsort(photos)
     own = photos[order]
@@ -128,7 +132,7 @@ def shortlist_generation(
     )
     catalogue = ShortlistCatalogue(own, unpacked)
     made = MadeOnce(chance=chance)
-    return Generation(number, stamp, manifest, catalogue, manifold, unpacked.boxes, None, {}, made=made)
+    return Generation(number, stamp, manifest, catalogue, manifold, unpacked.boxes, None, {}, local, made=made)
 
 
 def affinity(photos: Numbers, starts: npt.NDArray[np.int64], unpacked: Unpacked) -> sp.csr_array:

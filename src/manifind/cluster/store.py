@@ -39,6 +39,8 @@ class Row(NamedTuple):
     vectors: FloatArray
     """(r, d): the descriptors that the photo is found by."""
     packed: bytes
+    beside: bytes = b""
+    """What is fetched apart from the packed row, of the few photos of a shortlist that are looked at closely."""
 
 
 class Versions(NamedTuple):
@@ -99,6 +101,9 @@ class Store(Protocol):
 
     def fetch(self, numbers: Numbers) -> list[bytes | None]:
         """Return packed rows in the order of their numbers; None where one is not there."""
+
+    def fetch_beside(self, numbers: Numbers) -> list[bytes | None]:
+        """Return what lies beside packed rows, in the order of their numbers; None where nothing does."""
 
     def of_photos(self, photos: Numbers, born: int) -> Versions:
         """Return the rows of some photos born in generation `born` or before."""

@@ -42,7 +42,8 @@ def find_neighbours(
         return False
     kernels.set_threads(threads)
     every = np.memmap(vectors, np.float32, "r", shape=shape)
-    rows = np.concatenate([every[start:end] for start, end in spans])
+    parts = [every[start:end] for start, end in spans]
+    rows = np.concatenate(parts) if len(parts) > 1 else parts[0]  # one alone is mapped, and not held
     own = np.concatenate([np.arange(start, end) for start, end in spans])
     ids, similarities = nearest_others(backend().rows(rows), min(k, len(rows) - 1))
     lists = np.stack([own[ids].astype(np.int32), similarities.view(np.int32)])

@@ -6,6 +6,7 @@ that is lost costs the tasks it had begun, and a driver that is lost costs nothi
 """
 
 import hashlib
+import math
 import os
 from collections import Counter
 from collections.abc import Sequence
@@ -52,13 +53,24 @@ class DaskWorkers:
     def __init__(self, client: Any) -> None:
         self._client = client
 
-    def threads(self) -> int:
-        """Return how many threads a task may use: the cores of a machine are shared by the tasks it runs at once."""
-        cores: Counter[str] = Counter()
+    def machines(self) -> "Counter[str]":
+        """Return how many tasks each machine runs at once."""
+        running: Counter[str] = Counter()
         for one in self._workers().values():
-            cores[one["host"]] += one["nthreads"]
-        busiest = max(cores.values(), default=1)
-        return max(1, (os.cpu_count() or 1) // busiest)
+            running[one["host"]] += one["nthreads"]
+        return running
+
+    def threads(self, tasks: int) -> list[int]:
+        """Return how many threads each of some tasks may use, in the order in which they are handed out.
+
+        The cores of a machine, of which there are taken to be as many as here, are shared by the tasks that it runs at
+        once. The last tasks are too few for all workers, and have more cores each.
+        """
+        running = self.machines()
+        places, cores = sum(running.values()), os.cpu_count() or 1
+        last = tasks % places
+        alone = max(1, cores // math.ceil(last / len(running))) if last else 0
+        return [max(1, cores // max(running.values()))] * (tasks - last) + [alone] * last
 
     def _workers(self) -> dict[str, Any]:
         found: dict[str, Any] = self._client.scheduler_info(n_workers=-1)["workers"]
@@ -95,7 +107,8 @@ class DaskWorkers:
         folder = work / "shards"
         disk.make_own_folder(folder)
         describer = recipe.describer
-        made_by = tasks.Describing(describer, recipe.backbone, describer.settings, self.threads())
+        threads = max(1, (os.cpu_count() or 1) // max(self.machines().values()))
+        made_by = tasks.Describing(describer, recipe.backbone, describer.settings, threads)
         shards = [found[start : start + PHOTOS] for start in range(0, len(found), PHOTOS)]
         files = [folder / f"{_name(recipe.fingerprint, shard)}.shard" for shard in shards]
         calls = [
@@ -178,21 +191,21 @@ class DaskRows:
         n, d = self.shape
         if isinstance(self._vectors, np.memmap):
             self._vectors.flush()
-        q = planes.order_for(n, 4 * d, self._by.memory())
-        folder = self._file.parent / f"tiles-{self._digest()}-{k}-{q}"
+        folder, q = self._begun(f"tiles-{self._digest()}-{k}-")
         disk.make_own_folder(folder)
         starts, lines = planes.blocks(n, q).tolist(), planes.lines(q)
-        threads, shape, total = self._by.threads(), (n, d), 2 * len(lines)
+        shape, total = (n, d), 2 * len(lines)
         tiles = [str(folder / f"tile-{number}.npy") for number in range(len(lines))]
         spans = [[(starts[point], starts[point + 1]) for point in line] for line in lines]
+        missing = [(own, tile) for own, tile in zip(spans, tiles, strict=True) if not Path(tile).exists()]
         found = [
             (tasks.find_neighbours, str(self._file), shape, own, k, threads, tile)
-            for own, tile in zip(spans, tiles, strict=True)
-            if not Path(tile).exists()
+            for (own, tile), threads in zip(missing, self._by.threads(len(missing)), strict=True)
         ]
         for done, _ in enumerate(self._by.run(found), len(lines) - len(found) + 1):
             _report(progress, done, total, n)
-        merged = [str(folder / f"block-{point}.npy") for point in range(len(lines))]
+        # The lists of one task alone are the lists.
+        merged = [str(folder / f"block-{point}.npy") for point in range(len(lines))] if q else tiles
         calls = []
         for point, file in enumerate(merged):
             parts = []
@@ -210,6 +223,16 @@ class DaskRows:
             own_rows = slice(starts[point], starts[point + 1])
             ids[own_rows], similarities[own_rows] = tasks.read_lists(Path(file))
         return ids, similarities
+
+    def _begun(self, name: str) -> tuple[Path, int]:
+        """Return the folder of the tiles and the order of their plane: that of a run before, where its tasks fit."""
+        (n, d), memory = self.shape, self._by.memory()
+        for folder in sorted(self._file.parent.glob(f"{name}*")):
+            before = int(folder.name.removeprefix(name))
+            if planes.rows_of_task(n, before) * 4 * d <= memory:
+                return folder, before
+        q = planes.order_for(n, 4 * d, memory, len(self._by.machines()))
+        return self._file.parent / f"{name}{q}", q
 
     def _digest(self) -> str:
         """Return what tells these vectors from others."""

@@ -80,7 +80,8 @@ class Data:
         if isinstance(estimator, HammingQueryExpansion):
             return list(estimator.search_many([(files[i], queries[i].box) for i in places]))
         if isinstance(estimator, IndexSearch):
-            return list(estimator.search_many([(files[i], self._query_regions[i]) for i in places]))
+            asked = [(files[i], queries[i].box, self._query_regions[i]) for i in places]
+            return list(estimator.search_many(asked))
         wholes = self.queries.whole.vectors if self.whole and self.queries.whole is not None else None
         found: list[Ranking] = estimator.search_many(
             [self._query_regions[i] for i in places],

@@ -8,12 +8,16 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from manifind.describe import content_hash
+from manifind.checks import choice
+from manifind.describe import content_hash, read_photo
 from manifind.evaluate.protocol import name_finder
-from manifind.index import Answer, Generation, Index, QueryRegions, View, rank
+from manifind.index import Answer, Generation, Index, QueryRegions, View, rank, whole_box
 from manifind.index.catalogue import Catalogue
+from manifind.index.features import kind_of, query_features
+from manifind.index.refine import BY_DEFAULT, NONE, REFINEMENTS, refined_answer
+from manifind.index.verify import first_photos, verified_answer
 from manifind.ranking import Ranking
-from manifind.types import FloatArray
+from manifind.types import Box, FloatArray
 
 
 @dataclass(frozen=True)
@@ -32,10 +36,16 @@ class IndexSearch:
     ----------
     method : {"regional", "global", "match", "plain"}
         As in `Index.search`; only "regional" draws a line.
+    verify : int, optional
+        How many of the first photos geometry looks at; by default as many as `Index.search` lets it.
+    refine : {"verified", "none"}
+        As in `Index.search`.
     """
 
-    def __init__(self, *, method: str = "regional") -> None:
+    def __init__(self, *, method: str = "regional", verify: int | None = None, refine: str = BY_DEFAULT) -> None:
         self.method = method
+        self.verify = verify
+        self.refine = choice(refine, REFINEMENTS, "refine")
 
     def fit(self, index: Index, names: Sequence[str]) -> Self:
         """Take an index, and the names of the images in the order that rankings are to number them by.
@@ -48,17 +58,26 @@ class IndexSearch:
         self._state = index.state if (places >= 0).all() else _without(index, places < 0)
         return self
 
-    def search_many(self, queries: Sequence[tuple[Path, FloatArray]]) -> list[AnsweredRanking]:
-        """Rank the images for each query: the photo that it was cut out of, and its descriptors."""
-        found = []
-        for photo, vectors in queries:
-            seen = View(vectors, np.zeros((len(vectors), 4), np.float32))  # nobody asks where the query's regions are
-            (search,) = rank(self._state, [QueryRegions.of([seen])], None, self.method)
-            itself = self._state.catalogue.of_content(content_hash(photo))
-            answer = Answer(search, own=() if itself is None else [itself.number])
-            ranking = search.ranking
-            found.append(AnsweredRanking(self._places[ranking.images], ranking.scores, likely=answer.likely))
-        return found
+    def search_many(self, queries: Sequence[tuple[Path, Box | None, FloatArray]]) -> list[AnsweredRanking]:
+        """Rank the images for each query: the photo that it was cut out of, its box there, and its descriptors."""
+        return [self._ranked(*query) for query in queries]
+
+    def _ranked(self, photo: Path, box: Box | None, vectors: FloatArray) -> AnsweredRanking:
+        seen = View(vectors, np.zeros((len(vectors), 4), np.float32))  # nobody asks where the query's regions are
+        (search,) = rank(self._state, [QueryRegions.of([seen])], None, self.method)
+        itself = self._state.catalogue.of_content(content_hash(photo))
+        answer = Answer(search, own=() if itself is None else [itself.number])
+        first = first_photos(self._state, self.method, self.verify)
+        if first:
+            answer = self._verified(answer, photo, box, first)
+        return AnsweredRanking(self._places[answer._images], answer.scores, likely=answer.likely)
+
+    def _verified(self, answer: Answer, photo: Path, box: Box | None, first: int) -> Answer:
+        pixels = read_photo(photo).pixels
+        part = None if box is None else whole_box(box, *pixels.shape[1::-1])
+        sought = [(query_features(pixels, part, kind=kind_of(self._state)), part)]
+        looked_at = verified_answer(answer, sought, first=first)
+        return looked_at if self.refine == NONE else refined_answer(looked_at, sought, first=first)
 
 
 def _without(index: Index, left_out: npt.NDArray[np.bool_]) -> Generation:
@@ -70,4 +89,5 @@ def _without(index: Index, left_out: npt.NDArray[np.bool_]) -> Generation:
     image_of = np.repeat(np.arange(len(kept)), counts[~left_out])
     manifold = now.manifold.update(now.manifold.vectors_[rows], image_of, rows)
     catalogue = Catalogue.of([replace(one, number=number) for number, one in enumerate(kept)], ())
-    return replace(now, manifold=manifold, catalogue=catalogue, boxes=np.asarray(now.boxes)[rows])
+    local = None if now.local is None else now.local.some(np.flatnonzero(~left_out).tolist())
+    return replace(now, manifold=manifold, catalogue=catalogue, boxes=np.asarray(now.boxes)[rows], local=local)

@@ -254,5 +254,6 @@ def _key(data: Data, choice: Choice) -> dict[str, Any]:
     code = checksum_of_code(*ROOMS)
     key = {"descriptors": data.checksum, "method": choice.key, "code": code, "layout": LAYOUT}
     if data.index is not None and choice.method.wants == "index":
-        key |= {"index": repr(data.index.manifold), "index code": checksum_of_code("index", "describe")}
+        index = data.index
+        key |= {"index": index.state.stamp, "index code": checksum_of_code("index", "describe", "geometry")}
     return key

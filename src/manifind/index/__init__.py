@@ -1,6 +1,6 @@
 """A collection of photos kept on disk, brought up to date, searched."""
 
-from manifind.index.answer import Answer, Hit
+from manifind.index.answer import Answer, Hit, Match, Outline
 from manifind.index.batch import Asked, Outcome
 from manifind.index.build import Changes
 from manifind.index.check import Problem
@@ -28,9 +28,11 @@ __all__ = [
     "Hit",
     "Index",
     "Link",
+    "Match",
     "MatchingPoints",
     "Member",
     "Outcome",
+    "Outline",
     "Place",
     "Problem",
     "QueryRegions",

@@ -6,7 +6,7 @@ its photos, and somebody looks at twenty.
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import overload
+from typing import Protocol, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +19,17 @@ Outline = tuple[tuple[float, float], tuple[float, float], tuple[float, float], t
 """Four corners, x and y, in pixels of the upright photo."""
 
 
-@dataclass(frozen=True)
-class Hit:
-    """A photo that was found."""
+class HasLine(Protocol):
+    """An answer that says how far to believe in it."""
+
+    @property
+    def likely(self) -> int | None:
+        """How many of the first are believed to show the object; None where the method does not know."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Match:
+    """What is told of a photo that was found, by an index or by a service."""
 
     rank: int
     key: str
@@ -32,9 +40,6 @@ class Hit:
     """The regions with the largest shares of the score, best first; only regional diffusion knows them."""
     also_at: tuple[str, ...]
     """The keys of files in the collection that are byte for byte the same."""
-    image: int
-    """The photo's number in the index."""
-    _answer: "Answer" = field(repr=False, compare=False)
     verified: bool | None = None
     """Whether geometry confirms that the photo shows the object; None where it was not asked."""
     outline: Outline | None = None
@@ -45,15 +50,25 @@ class Hit:
     """The outlines of the object's further instances in the photo."""
     refined: bool = False
     """Whether only the second pass reached the photo, whose query the first verified photos had joined."""
+    _answer: HasLine = field(repr=False, compare=False)
 
     @property
     def likely(self) -> bool | None:
         """Whether the photo stands above the line; None where the method knows of none."""
         return None if self._answer.likely is None else self.rank <= self._answer.likely
 
+
+@dataclass(frozen=True, kw_only=True)
+class Hit(Match):
+    """A photo that an index found, with what explaining it takes."""
+
+    image: int
+    """The photo's number in the index."""
+    _answer: "Answer" = field(repr=False, compare=False)
+
     @property
     def search(self) -> Search:
-        """The search that found it, which is what explaining it takes."""
+        """The search that found it."""
         return self._answer.search
 
 

@@ -5,19 +5,19 @@ same name are one query of several views. A photo that cannot be read costs its 
 """
 
 import csv
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
-
 from manifind.describe import Unreadable
 from manifind.errors import InvalidInput
+from manifind.geometry import Features
 from manifind.index.answer import Answer
+from manifind.index.features import kind_of, query_features
 from manifind.index.query import QueryRegions, View, rank, view, whole_box
-from manifind.index.verify import verified_answer
+from manifind.index.refine import NONE, refined_answers
+from manifind.index.verify import VerifiedAnswer, verified_answer
 from manifind.types import Box, StageProgress
 
 if TYPE_CHECKING:
@@ -103,6 +103,7 @@ def batch(
     top: int | None = 20,
     method: str = "regional",
     verify: int = 0,
+    refine: str = NONE,
     progress: StageProgress | None = None,
 ) -> list[Outcome]:
     """Answer queries, those of regional diffusion with one pass over the graph; in the order in which they were asked.
@@ -122,20 +123,45 @@ def batch(
         report("queries", place + 1, len(queries))
     looked_at = None if top is None else max(top, verify)
     searches = dict(zip(described, rank(state, list(described.values()), looked_at, method), strict=True))
-    outcomes = []
-    for place, asked in enumerate(queries):
-        if place in problems:
-            outcomes.append(Outcome(asked, None, problems[place]))
-            continue
-        own = [record.number for photo, _ in asked.views if (record := index.find(photo)) is not None]
-        answer = Answer(searches[place], own=own)
-        if verify:
-            answer = verified_answer(answer, _parts(index, asked.views), first=verify, top=top)
-            report("geometry", place + 1, len(queries))
-        outcomes.append(Outcome(asked, answer.reached()))
-    return outcomes
+    answers: dict[int, Answer] = {}
+    for place, search in searches.items():
+        own = [record.number for photo, _ in queries[place].views if (record := index.find(photo)) is not None]
+        answers[place] = Answer(search, own=own)
+    if verify:
+        answers |= _verified(index, queries, answers, verify, top, refine, report)
+    return [
+        Outcome(asked, None, problems[place]) if place in problems else Outcome(asked, answers[place].reached())
+        for place, asked in enumerate(queries)
+    ]
 
 
-def _parts(index: "Index", views: Views) -> list[tuple[npt.NDArray[np.uint8], Box | None]]:
-    read = [(index.pixels(photo), box) for photo, box in views]
-    return [(pixels, None if box is None else whole_box(box, *pixels.shape[1::-1])) for pixels, box in read]
+def _verified(
+    index: "Index",
+    queries: Sequence[Asked],
+    answers: Mapping[int, Answer],
+    first: int,
+    top: int | None,
+    refine: str,
+    report: StageProgress,
+) -> dict[int, VerifiedAnswer]:
+    """Let geometry look at answers, and where wanted let verified photos teach all queries, in one more pass."""
+    looked_at: dict[int, VerifiedAnswer] = {}
+    sought = {}
+    for done, (place, answer) in enumerate(answers.items(), 1):
+        sought[place] = _sought(index, queries[place].views, kind_of(answer.search.generation))
+        looked_at[place] = verified_answer(answer, sought[place], first=first)
+        report("geometry", done, len(answers))
+    if refine == NONE:
+        return {place: answer.cut(top) for place, answer in looked_at.items()}
+    refined = refined_answers(list(looked_at.values()), list(sought.values()), first=first, top=top)
+    return dict(zip(looked_at, refined, strict=True))
+
+
+def _sought(index: "Index", views: Views, kind: str) -> list[tuple[Features, Box | None]]:
+    """Return the features of what is looked for."""
+    found: list[tuple[Features, Box | None]] = []
+    for photo, box in views:
+        pixels = index.pixels(photo)
+        part = None if box is None else whole_box(box, *pixels.shape[1::-1])
+        found.append((query_features(pixels, part, kind=kind), part))
+    return found

@@ -27,6 +27,7 @@ from manifind.index.journal import NO_FEATURES, Journal
 from manifind.index.kept import Keeping, KeptFeatures
 from manifind.index.manifest import FORMAT, KIND, Manifest
 from manifind.index.recipe import Recipe
+from manifind.index.supplement import features_of, supplement, supplement_journal, without_features
 from manifind.index.unfinished import note
 from manifind.index.wanted import Wanted
 from manifind.index.workers import Workers
@@ -55,6 +56,8 @@ class Changes:
     skipped: int
     unreadable: tuple[str, ...] = ()
     """The keys of photos that could be read before, are still there, and cannot be read now."""
+    supplemented: int = 0
+    """Described before, and given the local features that the index did not keep then."""
 
 
 class Regions(NamedTuple):
@@ -111,13 +114,20 @@ def build(
             learning.whiten(recipe, raw, journal, images, report)
         manifest = recipe.manifest
         catalogue = Catalogue.of(images, skipped)
+        unreadable: list[str] = []
+        supplemented = 0
         if known is None or not _same(known, catalogue, manifest):
             if known is not None:
                 _verify(writer.path)
                 known.check_ids()
             regions = _assembled(images, journal, known, writer.work)
             if recipe.geometry is not None:
-                regions = regions._replace(local=_local(images, journal, known, recipe.geometry, writer.work))
+                late = without_features(images, known, recipe)
+                extra = open_journals.enter_context(supplement_journal(writer, recipe)) if late else None
+                if extra is not None:
+                    unreadable = supplement(late, recipe, extra, report, **reading_limits(memory))
+                    supplemented = len(late) - len(unreadable)
+                regions = regions._replace(local=_local(images, journal, known, extra, recipe.geometry, writer.work))
             manifold = _manifold(writer, recipe, regions, known, scratch, report, workers)
             _write(writer, recipe, catalogue, regions, manifold)
         used = {image.sha256 for image in images}
@@ -127,7 +137,8 @@ def build(
         else:
             for name in (VECTORS, SINGLE, LOCAL):
                 disk.remove(writer.work / name)
-    return _changes(images, skipped, before, known)
+    changes = _changes(images, skipped, before, known)
+    return replace(changes, unreadable=(*changes.unreadable, *unreadable), supplemented=supplemented)
 
 
 def _journal(writer: store.Writer, recipe: Recipe, name: str) -> Journal:
@@ -235,11 +246,12 @@ def _write(
 ) -> None:
     files = {CATALOGUE: catalogue.to_bytes()}
     if manifold is None:
-        # Names or times changed, and no region: all but the catalogue stays.
+        # Names or times changed, and no region: all but the catalogue stays, and features may join it.
         present = store.read_manifest(writer.path, KIND, FORMAT)
         kept = {name: listed for name, listed in present["files"].items() if name != CATALOGUE}
-        manifest = replace(recipe.manifest, built=Manifest.of(present["fields"]).built)
-        writer.write(FORMAT, manifest.fields, {}, files, keep=kept)
+        manifest, said = recipe.manifest, Manifest.of(present["fields"])
+        new = regions.local.arrays if regions.local is not None and said.geometry is None else {}
+        writer.write(FORMAT, replace(manifest, built=said.built).fields, new, files, keep=kept)
         return
     if len(regions.boxes) > WHOLE_UP_TO and kernels.compiled():
         manifold.prepare("local")
@@ -290,15 +302,22 @@ def _assembled(images: list[ImageRecord], journal: Journal, before: Generation |
 
 
 def _local(
-    images: list[ImageRecord], journal: Journal, before: Generation | None, keeping: Keeping, folder: Path
+    images: list[ImageRecord],
+    journal: Journal,
+    before: Generation | None,
+    late: Journal | None,
+    keeping: Keeping,
+    folder: Path,
 ) -> KeptFeatures:
-    """Lay out the local features of all photos in order, in a file of the folder."""
+    """Lay out the local features of all photos in order, in a file of the folder; `late` has those made afterwards."""
     spans: list[tuple[Packed, int, int]] = []
     new = journal.local()
     for image in images:
         old = None if before is None else before.catalogue.of_content(image.sha256)
         if before is not None and before.local is not None and old is not None:
             spans.append((before.local.rows, *before.local.span(old.number)))
+        elif late is not None and old is not None:
+            spans.append(features_of(image, late))
         else:
             entry = journal.get(image.sha256)
             assert entry is not None  # noqa: S101 (it is in one of the two)

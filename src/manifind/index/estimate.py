@@ -94,7 +94,8 @@ def admitted(
     long = len(chosen.new) >= LONG
     expected = estimate(recipe, chosen, known, timed=long and announce is not None)
     free = shutil.disk_usage(path).free
-    if chosen.new and expected.disk > free:
+    supplemented = known is not None and known.local is None and recipe.geometry is not None
+    if (chosen.new or supplemented) and expected.disk > free:
         raise OSError(
             errno.ENOSPC,
             f"{size(expected.disk)} are needed for {expected.regions:,} regions and {size(free)} are free; free some "
@@ -147,7 +148,8 @@ def estimate(recipe: Recipe, chosen: Plan, known: Generation | None, *, timed: b
     raw = 0 if recipe.learning is None else new * (2 * channels + 16)
     journals = 1 if recipe.learning is None else 2
     scratch = raw + n * 2 * d + new * (2 * d + 16) + (4 * n * d if whole else 0)
-    scratch += (photos + journals * len(chosen.new)) * kept
+    late = len(chosen.known) if known is not None and known.local is None else 0
+    scratch += (photos + journals * len(chosen.new) + late) * kept
     method = choose(n, checked.k) if checked.graph == AUTO else checked.graph
     seconds = 0.0
     if timed:

@@ -137,10 +137,10 @@ def described(
             if isinstance(photo, Unreadable):
                 # What an extra or more memory could read is tried again, and what may have been torn while it was read.
                 passing = "install" in photo.reason or photo.reason.startswith((TOO_MUCH_MEMORY, NO_MEMORY, CHANGED))
-                lasting = _as_listed(one, gone=False) and not passing
+                lasting = as_listed(one, gone=False) and not passing
                 known = _passed_over(one, photo.reason, hashes[one.key])
                 skipped.append(known if lasting else SkippedRecord(one.key, photo.reason))
-            elif not _as_listed(one):
+            elif not as_listed(one):
                 skipped.append(SkippedRecord(one.key, CHANGED))
             else:
                 digest = hashes[one.key]
@@ -155,7 +155,7 @@ def _passed_over(one: Found, reason: str, digest: str) -> SkippedRecord:
     return SkippedRecord(one.key, reason, digest, one.size, one.mtime_ns)
 
 
-def _as_listed(one: Found, *, gone: bool = True) -> bool:
+def as_listed(one: Found, *, gone: bool = True) -> bool:
     """Whether a file is still the one that was listed and hashed; what to say of one that is gone is given."""
     try:
         status = one.path.stat()

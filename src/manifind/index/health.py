@@ -8,6 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from manifind.graph import Neighbours
+from manifind.index.kept import KeptFeatures
 from manifind.index.manifest import LEARNT, NONE, OWN, SHIPPED, WhiteningOrigin
 from manifind.index.parameters import CHOSEN
 
@@ -116,6 +117,17 @@ def chosen_in_words(parameters: Mapping[str, Any], photos: int | None) -> str:
     if photos is None:
         return f"The parameters were given: {values}."
     return f"Of {values}, what was not given was chosen for {photos:,} photos."
+
+
+def geometry_in_words(local: KeptFeatures | None, photos: int) -> str:
+    """Say what is kept of the photos' local features, and how an index that keeps none gets them."""
+    if local is None:
+        return (
+            "No local features are kept, so that results are not verified by geometry; "
+            "manifind index PHOTOS --geometry adds them, and describes no photo again."
+        )
+    each = len(local.rows) / max(1, photos)
+    return f"Local features are kept, {each:.0f} a photo ({local.keeping.kind}): results are verified by geometry."
 
 
 def percent(share: float) -> str:

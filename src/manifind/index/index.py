@@ -3,6 +3,7 @@
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,8 +21,9 @@ from manifind.describe import (
     load_describer,
     read_photo,
 )
-from manifind.describe.backbone import DEFAULT, whole_path
+from manifind.describe.backbone import whole_path
 from manifind.errors import InvalidInput, MissingExtra
+from manifind.geometry import Features
 from manifind.index.answer import Answer, Hit
 from manifind.index.batch import Asked, Outcome, batch
 from manifind.index.build import Changes, build
@@ -31,9 +33,10 @@ from manifind.index.describing import described_by
 from manifind.index.elsewhere import is_address, opened, refused
 from manifind.index.estimate import Announce
 from manifind.index.explain import Chain, Link, confirmed, explained
+from manifind.index.features import features_of, kept_or_file, kind_of, part_of, photo_features, query_features
 from manifind.index.generation import Generation, State
 from manifind.index.info import info
-from manifind.index.kept import KEEPING
+from manifind.index.kept import KEEPING, Keeping
 from manifind.index.manifest import (
     FILES,
     FORMAT,
@@ -47,21 +50,21 @@ from manifind.index.parameters import RECIPES, given_parameters
 from manifind.index.points import MatchingPoints
 from manifind.index.query import METHODS, QueryRegions, rank, view, whole_box
 from manifind.index.recipe import Recipe
+from manifind.index.refine import BY_DEFAULT, REFINEMENTS, refined_answer
 from manifind.index.refine import NONE as NONE_JOINS
-from manifind.index.refine import REFINEMENTS, refined_answer
 from manifind.index.repair import repair
 from manifind.index.repeats import Repeats, repeats
 from manifind.index.sets import FoundSets
 from manifind.index.teach import teach
 from manifind.index.teaching import Taught
 from manifind.index.unfinished import check_finished
-from manifind.index.verify import FIRST, kind_of, photo_features, query_features, verified_answer
+from manifind.index.verify import first_photos, verified_answer
 from manifind.index.wanted import Wanted, all_of, everything, more, several, without
 from manifind.index.workers import workers
 from manifind.kernels import CPU
 from manifind.manifold import Manifold
 from manifind.storage import store
-from manifind.types import FloatArray, StageProgress
+from manifind.types import Box, FloatArray, StageProgress
 
 Source = str | os.PathLike[str] | bytes | npt.NDArray[np.uint8]
 """A photo: its path, the key of one in the collection, its bytes, or its pixels (h, w, 3)."""
@@ -175,7 +178,8 @@ class Index:
         photos
             The folder of photos.
         backbone
-            A network that comes with manifind, by name, an ONNX file, or a retrieval checkpoint.
+            A network that comes with manifind, by name (mobilenet_v2_int8 by default, and mobilenet_v2), an ONNX file,
+            or a retrieval checkpoint.
         recipe : {"default", "paper"}
             What is taken for all that follows and is not given: manifind's own choices, or those of the paper (one
             zoom, MAC, a finished whitening where there is one for it, k = query_k = 200).
@@ -212,13 +216,13 @@ class Index:
         _check_free(target)
         means = None if means is None else whole_number(means, "means")
         preset = dict(RECIPES[choice(recipe, RECIPES, "recipe")])
-        asked = {"whiten": whiten, "zooms": zooms, "pooling": pooling}
+        asked = {"backbone": backbone, "whiten": whiten, "zooms": zooms, "pooling": pooling}
         described: dict[str, Any] = {name: preset[name] if value is None else value for name, value in asked.items()}
         given = given_parameters({**{name: preset[name] for name in preset if name not in asked}, **parameters})
         Manifold(**given).check_params()
         store.check_target(target, KIND)
         wanted = all_of(root)
-        source = DEFAULT if backbone is None else str(backbone)
+        source = str(described.pop("backbone"))
         if describer is None:
             made, origin, learning = described_by(source, **described, long_side=long_side)
         else:
@@ -285,7 +289,7 @@ class Index:
         top: int | None = 20,
         method: str = "regional",
         verify: int | None = None,
-        refine: str = NONE_JOINS,
+        refine: str = BY_DEFAULT,
     ) -> Answer:
         """Find the photos that contain what is in the box.
 
@@ -313,7 +317,7 @@ class Index:
         choice(method, METHODS, "method")
         choice(refine, REFINEMENTS, "refine")
         now = self._now
-        verify = self._looked_at(now, method, verify)
+        verify = first_photos(now, method, verify)
         describer = self._describer_of(now)
         asked, apart = (
             [(self.pixels(photo), part) for photo, part in given] for given in ([(image, box), *also], not_this)
@@ -328,17 +332,11 @@ class Index:
             return answer
         boxes = [None if part is None else whole_box(part, *pixels.shape[1::-1]) for pixels, part in asked]
         parts = [(pixels, part) for (pixels, _), part in zip(asked, boxes, strict=True)]
-        if refine == NONE_JOINS:
-            return verified_answer(answer, parts, first=verify, top=top)
         kind = kind_of(search.generation)
         sought = [(query_features(pixels, part, kind=kind), part) for pixels, part in parts]
+        if refine == NONE_JOINS:
+            return verified_answer(answer, sought, first=verify, top=top)
         return refined_answer(verified_answer(answer, sought, first=verify), sought, first=verify, top=top)
-
-    def _looked_at(self, now: State, method: str, verify: int | None) -> int:
-        """Return how many of the first photos geometry looks at."""
-        if verify is None:
-            return FIRST if now.local is not None and method == "regional" else 0
-        return whole_number(verify, "verify", least=0)
 
     def search_many(
         self,
@@ -347,6 +345,7 @@ class Index:
         top: int | None = 20,
         method: str = "regional",
         verify: int | None = None,
+        refine: str = BY_DEFAULT,
         progress: StageProgress | None = None,
     ) -> list[Outcome]:
         """Answer many queries with one pass over the graph; a photo that cannot be read costs its own query alone.
@@ -355,14 +354,15 @@ class Index:
         ----------
         queries : sequence of Asked
             Each with a name and its photos and boxes; `manifind.index.batch.read_queries` reads them from a file.
-        top, method, verify
+        top, method, verify, refine
             As for `search`.
         progress : callable, optional
             Called with the stage ("queries", "geometry"), how much of it is done, and how much there is.
         """
         choice(method, METHODS, "method")
-        first = self._looked_at(self._now, method, verify)
-        return batch(self, queries, top=top, method=method, verify=first, progress=progress)
+        choice(refine, REFINEMENTS, "refine")
+        first = first_photos(self._now, method, verify)
+        return batch(self, queries, top=top, method=method, verify=first, refine=refine, progress=progress)
 
     def explain(self, hit: Hit) -> Chain:
         """Return the chain of photos that led from the query to this one.
@@ -373,7 +373,9 @@ class Index:
         return explained(hit.search, hit.image)
 
     def confirm(self, chain: Chain, image: Source, box: Sequence[float] | None = None) -> Chain:
-        """Return a chain whose links say whether geometry joins their photos, which are read from their files.
+        """Return a chain whose links say whether geometry joins their photos.
+
+        Photos whose features the index keeps are not read from their files.
 
         Parameters
         ----------
@@ -386,7 +388,7 @@ class Index:
         def joined(link: Link) -> MatchingPoints | None:
             source, part = (image, box) if link.source.key is None else (link.source.key, link.source.box)
             try:
-                return self.matching_points(source, self.photo(link.target.key or "").pixels, part)
+                return self.matching_points(source, link.target.key or "", part)
             except (Unreadable, MissingExtra):
                 return None
 
@@ -402,16 +404,31 @@ class Index:
         box : (x0, y0, x1, y1), optional
             The object in the first; all of it by default.
         """
+        now = self._now
+        kind = kind_of(now)
+        query, part = self._part(now, image, box)
+        found = None if now.local is None else self.find(other, now)
+        photo = None if found is None else features_of(kept_or_file(now, found))
+        return MatchingPoints.of(query, photo or photo_features(self.pixels(other), kind=kind), part)
+
+    def _part(self, now: State, image: Source, box: Sequence[float] | None) -> tuple[Features, Box | None]:
+        """Return the features of what is looked for, and its box: those that the index keeps, where they are enough."""
+        record = None if now.local is None else self.find(image, now)
+        if record is not None:
+            part = None if box is None else whole_box(box, record.width, record.height)
+            known = part_of(now, record, part)
+            if known is not None:
+                return known, part
         pixels = self.pixels(image)
         part = None if box is None else whole_box(box, *pixels.shape[1::-1])
-        return MatchingPoints.of(query_features(pixels, part), photo_features(self.pixels(other)), part)
+        return query_features(pixels, part, kind=kind_of(now)), part
 
     def repeats(
         self,
         *,
         top: int | None = 30,
         least: int = 3,
-        verify: bool = False,
+        verify: bool | None = None,
         progress: StageProgress | None = None,
     ) -> Repeats:
         """Find what occurs in several photos, without any query; the surest and largest objects first.
@@ -425,9 +442,9 @@ class Index:
             How many objects to return; None for all.
         least : int
             In how many photos an object occurs at least.
-        verify : bool
-            Compare the photos of each object by geometry; objects that it confirms come first. Their files are read,
-            which takes a tenth of a second each.
+        verify : bool, optional
+            Compare the photos of each object by geometry; objects that it confirms come first. By default where the
+            index keeps local features; else the photos' files are read, which takes a tenth of a second each.
         progress : callable, optional
             Called with the stage ("regions", "geometry"), how much of it is done, and how much there is.
         """
@@ -520,6 +537,7 @@ class Index:
         self,
         photos: str | os.PathLike[str] | None = None,
         *,
+        geometry: bool = False,
         memory: int | None = None,
         progress: StageProgress | None = None,
         announce: Announce | None = None,
@@ -534,6 +552,9 @@ class Index:
         ----------
         photos
             The folder, where it is another one now.
+        geometry : bool
+            Keep local features from now on: an index that has none gets those of all its photos, whose files are read
+            and not described again.
         memory, progress, announce, client
             As for `create`.
         """
@@ -541,6 +562,7 @@ class Index:
         return self._change(
             lambda now: everything(now, root),
             root=root,
+            keeping=KEEPING if geometry else None,
             memory=memory,
             progress=progress,
             announce=announce,
@@ -622,12 +644,16 @@ class Index:
         *,
         root: Path | None = None,
         anew: bool = False,
+        keeping: Keeping | None = None,
         memory: int | None = None,
         progress: StageProgress | None = None,
         announce: Announce | None = None,
         client: Any = None,
     ) -> Changes:
-        """Move the index, as it is once nobody else can write, to the photos wanted; `anew` with a new whitening."""
+        """Move the index, as it is once nobody else can write, to the photos wanted.
+
+        `anew` learns a new whitening; `keeping` is what is kept of photos from now on, where nothing was so far.
+        """
         if not isinstance(self._now, Generation):
             raise refused(self.where, "changed")
         with store.writing(self.path, KIND, FILES) as writer:
@@ -635,13 +661,17 @@ class Index:
             now = self._here
             photos = wanted(now)
             recipe = Recipe.of(now.manifest, self.describer, root, device=self.device)
+            first = keeping is not None and recipe.geometry is None
+            if (anew or first) and photos.unread:
+                what = "a whitening is learnt from" if anew else "local features are made of"
+                raise InvalidInput(
+                    f"{photos.unread[0].key} lies in a folder that cannot be listed; {what} all photos: make it "
+                    "readable."
+                )
             if anew:
-                if photos.unread:
-                    raise InvalidInput(
-                        f"{photos.unread[0].key} lies in a folder that cannot be listed; a whitening is learnt from "
-                        "all photos: make it readable."
-                    )
                 recipe = recipe.to_learn()
+            if first:
+                recipe = replace(recipe, geometry=keeping)
             changes = build(
                 writer,
                 recipe,

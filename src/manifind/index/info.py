@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from manifind.index.generation import CATALOGUE, Generation
-from manifind.index.health import chosen_in_words, health, whitening_in_words
+from manifind.index.health import chosen_in_words, geometry_in_words, health, whitening_in_words
 from manifind.index.learning import SAMPLE, spread
 
 
@@ -40,9 +40,11 @@ def info(path: Path, now: Generation) -> dict[str, Any]:
             "for_photos": manifest.chosen_for,
             "words": chosen_in_words(manifest.parameters, manifest.chosen_for),
         },
-        "geometry": None
-        if now.local is None
-        else {**now.local.keeping.fields, "features_a_photo": round(len(now.local.rows) / photos, 1)},
+        "geometry": {
+            "kind": None if now.local is None else now.local.keeping.kind,
+            "features_a_photo": 0.0 if now.local is None else round(len(now.local.rows) / photos, 1),
+            "words": geometry_in_words(now.local, photos),
+        },
         "graph": {**manifold.graph_._asdict(), "words": manifold.graph_.words()},
         "health": facts.as_dict(),
         "skipped": [{"key": one.key, "reason": one.reason} for one in now.catalogue.skipped],

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from manifind.errors import Damaged, MissingExtra
 from manifind.geometry import ROW, Features, extract, pack, unpack
 from manifind.geometry.packing import Packed
+from manifind.index.catalogue import ImageRecord
 
 ARRAYS = ("features", "feature_starts")
 """What the two arrays of an index are called."""
@@ -98,6 +99,12 @@ class KeptFeatures:
         """Return features that lie in `rows` in order, so many of each photo."""
         return cls(keeping, rows, np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
 
+    def some(self, images: Sequence[int]) -> "KeptFeatures":
+        """Return the features of some photos, in this order, in memory."""
+        parts = [self.rows[slice(*self.span(image))] for image in images]
+        rows = np.concatenate(parts) if parts else self.rows[:0]
+        return self.laid_out(self.keeping, [len(part) for part in parts], rows)
+
     @property
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """What an index writes."""
@@ -110,7 +117,11 @@ class KeptFeatures:
             raise Damaged(f"feature_starts leads photo {image} to no features; repair the index.")
         return first, end
 
-    def of_photo(self, image: int, width: int, height: int) -> Kept:
-        """Return the features of the photo of this number, which has this size."""
-        first, end = self.span(image)
-        return Kept(np.asarray(self.rows[first:end]), width, height, self.keeping.kind)
+    def of_photo(self, photo: ImageRecord) -> Kept:
+        """Return the features of a photo of the catalogue."""
+        first, end = self.span(photo.number)
+        return Kept(np.asarray(self.rows[first:end]), photo.width, photo.height, self.keeping.kind)
+
+    def of_photos(self, photos: Sequence[ImageRecord]) -> list[Kept]:
+        """Return the features of several photos."""
+        return [self.of_photo(photo) for photo in photos]

@@ -40,9 +40,10 @@ GLOBAL = {"k": 50, "query_k": 10, "alpha": 0.5}
 
 
 RECIPES: dict[str, dict[str, Any]] = {
-    "default": {"whiten": AUTO, "zooms": ZOOMS, "pooling": None},
+    "default": {"backbone": "mobilenet_v2_int8", "whiten": AUTO, "zooms": ZOOMS, "pooling": None},
     # Iscen et al., CVPR 2017: R-MAC at one size, a finished whitening where there is one for it, k and query_k 200.
     "paper": {
+        "backbone": "mobilenet_v2",
         "whiten": "shipped",
         "zooms": ONE_ZOOM,
         "pooling": "mac",

@@ -20,15 +20,21 @@ from manifind.types import Box, FloatArray
 VERIFIED, NONE = "verified", "none"
 REFINEMENTS = (VERIFIED, NONE)
 """What may join a query: the regions of verified photos, or nothing."""
+BY_DEFAULT = NONE
+"""What joins a query unless it is said otherwise, where geometry looks at the answer."""
 LEAST = 10
 """Points that must match before a photo teaches the query."""
 REGIONS = 2
 """Regions of a photo that join the query."""
 
 
+Sought = tuple[npt.NDArray[np.uint8] | Features, Box | None]
+"""A photo of the query or its features, and what is looked for in it."""
+
+
 def refined_answer(
     answer: VerifiedAnswer,
-    views: Sequence[tuple[npt.NDArray[np.uint8] | Features, Box | None]],
+    views: Sequence[Sought],
     *,
     first: int = FIRST,
     top: int | None = None,
@@ -38,17 +44,40 @@ def refined_answer(
 
     Parameters are those of `verified_answer`. Photos that were looked at are not looked at again.
     """
-    search = answer.search
-    lesson = lessons(answer)
-    if lesson is None or search.method != "regional":
-        return answer
-    wanted = None if top is None else max(top, first) + len(answer._left_out)
-    (again,) = rank(search.generation, [search.query.taught(lesson)], wanted, search.method)
-    found = Answer(again, own=answer._own, left_out=answer._left_out)
-    known = dict(answer.looked_at)
-    unknown = [image for image in found._images[:first].tolist() if image not in known]
-    known.update(looked_at(search.generation, unknown, views, until=until))
-    return VerifiedAnswer(found, known, top, before=answer)
+    return refined_answers([answer], [views], first=first, top=top, until=until)[0]
+
+
+def refined_answers(
+    answers: Sequence[VerifiedAnswer],
+    views: Sequence[Sequence[Sought]],
+    *,
+    first: int = FIRST,
+    top: int | None = None,
+    until: float | None = None,
+) -> list[VerifiedAnswer]:
+    """Let verified photos join many queries of one state of the index, and solve once more for all of them together."""
+    refined = [answer.cut(top) for answer in answers]
+    taught = {
+        place: answer.search.query.taught(lesson)
+        for place, answer in enumerate(answers)
+        if answer.method == "regional" and (lesson := lessons(answer)) is not None
+    }
+    if not taught:
+        return refined
+    left_out = max(len(answers[place]._left_out) for place in taught)
+    wanted = None if top is None else max(top, first) + left_out
+    # Of a collection that lies elsewhere, each query is answered on a part of its own.
+    states = {id(answers[place].search.generation): answers[place].search.generation for place in taught}
+    for name, now in states.items():
+        places = [place for place in taught if id(answers[place].search.generation) == name]
+        for place, again in zip(places, rank(now, [taught[place] for place in places], wanted), strict=True):
+            answer = answers[place]
+            found = Answer(again, own=answer._own, left_out=answer._left_out)
+            known = dict(answer.looked_at)
+            unknown = [image for image in found._images[:first].tolist() if image not in known]
+            known.update(looked_at(now, unknown, views[place], until=until))
+            refined[place] = VerifiedAnswer(found, known, top, before=answer)
+    return refined
 
 
 def lessons(answer: VerifiedAnswer) -> View | None:

@@ -1,8 +1,8 @@
 """What occurs in several photos of an index, without any query; near-duplicates and bursts apart.
 
-`manifind.repeats` finds groups of regions in the graph. Here they become photos with boxes, and geometry looks at them
-where it is asked to: the strongest photo of a group is compared with the others, and a group of which enough are
-confirmed goes before those of which none is.
+`manifind.repeats` finds groups of regions in the graph. Here they become photos with boxes, and geometry looks at them:
+the strongest photo of a group is compared with the others, by the local features that the index keeps or else by their
+files, and a group of which enough are confirmed goes before those of which none is.
 """
 
 from collections.abc import Sequence
@@ -12,9 +12,11 @@ import numpy as np
 
 from manifind.checks import whole_number
 from manifind.describe import Unreadable, key_to_path, read_photo
+from manifind.geometry import Features
+from manifind.index.features import kind_of, part_of, query_features
 from manifind.index.generation import Generation
 from manifind.index.query import box_of
-from manifind.index.verify import checked
+from manifind.index.verify import looked_at
 from manifind.repeats import Group, find_groups, near_duplicates
 from manifind.types import Box, StageProgress
 
@@ -81,10 +83,11 @@ def repeats(
     *,
     top: int | None = 30,
     least: int = 3,
-    verify: bool = False,
+    verify: bool | None = None,
     progress: StageProgress | None = None,
 ) -> Repeats:
     """Find what occurs in several photos: see `Index.repeats`."""
+    verify = now.local is not None if verify is None else verify
     report = progress or (lambda *_: None)
     top = None if top is None else whole_number(top, "top")
     now.check_ids()
@@ -101,14 +104,19 @@ def repeats(
         least=least,
     )
     report("regions", 2, 2)
-    objects = [_repeat(now, group) for group in groups[:top]]
+    objects = tuple(_repeat(now, group) for group in groups[:top])
     if verify:
-        looked_at = []
-        for done, one in enumerate(objects, 1):
-            looked_at.append(_verified(now, one))
-            report("geometry", done, len(objects))
-        objects = sorted(looked_at, key=lambda one: one.confirmed is not True)
-    return Repeats(tuple(objects), len(groups), _sets(now, same.tolist()))
+        objects = confirmed_first(now, objects, report)
+    return Repeats(objects, len(groups), _sets(now, same.tolist()))
+
+
+def confirmed_first(now: Generation, objects: Sequence[Repeat], report: StageProgress) -> tuple[Repeat, ...]:
+    """Look at objects by geometry, and return those first that it confirms; else in the order given."""
+    seen = []
+    for done, one in enumerate(objects, 1):
+        seen.append(_verified(now, one))
+        report("geometry", done, len(objects))
+    return tuple(sorted(seen, key=lambda one: one.confirmed is not True))
 
 
 def _repeat(now: Generation, group: Group) -> Repeat:
@@ -123,15 +131,17 @@ def _repeat(now: Generation, group: Group) -> Repeat:
 def _verified(now: Generation, one: Repeat) -> Repeat:
     """Look with geometry for what the first photo shows in the next ones."""
     first, others = one.sightings[0], one.sightings[1 : 1 + LOOKED_AT]
-    root = now.manifest.root
+    sought: Features | None
     try:
-        photo = read_photo(key_to_path(root, first.key))
+        photo = read_photo(key_to_path(now.manifest.root, first.key))
+        sought = query_features(photo.pixels, first.box, kind=kind_of(now))
     except Unreadable:
+        sought = part_of(now, now.catalogue[first.image], first.box)
+    if sought is None:
         return one
-    says = checked(photo.pixels, first.box, [key_to_path(root, other.key) for other in others])
+    says = looked_at(now, [other.image for other in others], [(sought, first.box)])
     seen = [
-        replace(other, verified=check.verified, box=check.box or other.box)
-        for other, check in zip(others, says, strict=True)
+        replace(other, verified=says[other.image].verified, box=says[other.image].box or other.box) for other in others
     ]
     return replace(one, sightings=(first, *seen, *one.sightings[1 + LOOKED_AT :]))
 

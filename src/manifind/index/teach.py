@@ -5,20 +5,19 @@ from functools import lru_cache
 
 import numpy as np
 
-from manifind.describe import Whitening, key_to_path, read_photo
+from manifind.describe import Whitening
 from manifind.describe.moments import PRIOR
 from manifind.describe.whitening import unit_rows
-from manifind.errors import InvalidInput, Unreadable
-from manifind.geometry import KINDS, Features
+from manifind.errors import InvalidInput
 from manifind.index.build import VECTORS, Regions, rebuild
 from manifind.index.catalogue import Catalogue
+from manifind.index.features import features_of, kept_or_file, kind_of
 from manifind.index.generation import Generation
 from manifind.index.learning import SAMPLE, spread
 from manifind.index.manifest import LEARNT, WhiteningOrigin
 from manifind.index.pairs import PhotoPair, likely_pairs, verified_pairs
 from manifind.index.recipe import Recipe
 from manifind.index.teaching import Taught, taught
-from manifind.index.verify import kind_of, photo_features
 from manifind.storage import disk, store
 from manifind.types import FloatArray, StageProgress
 
@@ -51,12 +50,12 @@ def teach(writer: store.Writer, recipe: Recipe, now: Generation, report: StagePr
 def pairs_of(now: Generation, report: StageProgress) -> list[PhotoPair]:
     """Return the pairs of photos of an index that geometry joins, with the regions that match."""
     now.check_ids()
-    layout = now.manifold.layout_
+    layout, kind = now.manifold.layout_, kind_of(now)
     image_of = np.repeat(np.arange(len(layout.images)), layout.counts)
     return list(
         verified_pairs(
             likely_pairs(now.manifold.S_, image_of),
-            lru_cache(AT_HAND)(lambda image: _features(now, image)),
+            lru_cache(AT_HAND)(lambda image: features_of(kept_or_file(now, now.catalogue[image]), kind=kind)),
             lambda image: np.asarray(now.boxes[now.regions_of(image)], np.float32),
             lambda done, total: report("pairs", done, total),
         )
@@ -68,18 +67,6 @@ def composed(before: Whitening | None, project: FloatArray, pooling: str) -> Whi
     if before is None:
         return Whitening(np.zeros(len(project), np.float32), project, pooling)
     return Whitening(before.mean, (before.project.astype(np.float64) @ project).astype(np.float32), pooling)
-
-
-def _features(now: Generation, image: int) -> Features | None:
-    """Return the features that the index keeps of a photo, or those of its file; None where it cannot be read."""
-    record, kind = now.catalogue[image], kind_of(now)
-    if now.local is not None:
-        return now.local.of_photo(image, record.width, record.height).features()
-    try:
-        read = read_photo(key_to_path(now.manifest.root, record.key), long_side=KINDS[kind].long_side)
-    except Unreadable:
-        return None
-    return photo_features(read.pixels, kind=kind).resized(read.width, read.height)
 
 
 def _write(writer: store.Writer, recipe: Recipe, now: Generation, learnt: Taught, report: StageProgress) -> None:

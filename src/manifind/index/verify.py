@@ -24,10 +24,10 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
-from manifind.describe import key_to_path, read_photo
-from manifind.errors import Unreadable
-from manifind.geometry import KINDS, Features, Instance, Verdict, extract, verify
+from manifind.checks import whole_number
+from manifind.geometry import Features, Instance, Verdict, verify
 from manifind.index.answer import Answer, Hit, Outline
+from manifind.index.features import features_of, kept_or_files, kind_of, query_features
 from manifind.index.generation import Generation, State
 from manifind.index.kept import KEEPING, Kept
 from manifind.kernels.threads import thread_count
@@ -35,12 +35,21 @@ from manifind.types import Box
 
 FIRST = 50
 """How many photos of an answer are looked at."""
-QUERY_FEATURES = 700
 AS_WELL_AS = 0.9
 """How much of the mean score of verified photos another photo must reach to stand above the line; chosen on planted
 scenes."""
 UNVERIFIED, UNTEXTURED = 0.48, 0.6
 """How similar a region must be to one of the query's where geometry verified nothing; chosen on Holidays."""
+
+
+def first_photos(now: State, method: str, asked: int | None = None) -> int:
+    """Return how many of the first photos geometry looks at: as many as were asked for, or as is usual.
+
+    That is `FIRST` by regional diffusion where the index keeps local features, and none elsewhere.
+    """
+    if asked is None:
+        return FIRST if now.local is not None and method == "regional" else 0
+    return whole_number(asked, "verify", least=0)
 
 
 @dataclass(frozen=True)
@@ -93,27 +102,11 @@ def checked(
             return list(pool.map(look, photos))
 
 
-def query_features(pixels: npt.NDArray[np.uint8], box: Box | None, *, kind: str = KEEPING.kind) -> Features:
-    """Return the features of what is looked for."""
-    return extract(pixels, box, kind=kind, most=QUERY_FEATURES)
-
-
-def photo_features(pixels: npt.NDArray[np.uint8], *, kind: str = KEEPING.kind) -> Features:
-    """Return the features of a photo that is looked at."""
-    return extract(pixels, kind=kind, most=KEEPING.most)
-
-
 def _look(query: Features, box: Box | None, kind: str, until: float | None, photo: Kept | Path) -> Checked:
     if until is not None and time.monotonic() > until:
         raise TimeoutError("photos were not looked at in time.")
-    if isinstance(photo, Kept):
-        return _checked(verify(query, photo.features(), box))
-    try:
-        read = read_photo(photo, long_side=KINDS[kind].long_side)
-    except Unreadable:
-        return Checked(None)
-    features = photo_features(read.pixels, kind=kind).resized(read.width, read.height)
-    return _checked(verify(query, features, box))
+    features = features_of(photo, kind=kind)
+    return Checked(None) if features is None else _checked(verify(query, features, box))
 
 
 def _checked(verdict: Verdict) -> Checked:
@@ -182,10 +175,16 @@ class VerifiedAnswer(Answer):
 
     def reached(self) -> "VerifiedAnswer":
         """Return the same answer without the photos that no score reached."""
+        return self._some(self._scores > 0)
+
+    def cut(self, top: int | None) -> "VerifiedAnswer":
+        """Return the first hits of the same answer; None for all."""
+        return self._some(np.arange(len(self)) < (len(self) if top is None else top))
+
+    def _some(self, kept: npt.NDArray[np.bool_]) -> "VerifiedAnswer":
         left = copy(self)
-        reached = self._scores > 0
-        left._images, left._scores, left._hits = self._images[reached], self._scores[reached], {}
-        left.verified = int(reached[: self.verified].sum())
+        left._images, left._scores, left._hits = self._images[kept], self._scores[kept], {}
+        left.verified = int(kept[: self.verified].sum())
         return left
 
     @property
@@ -248,20 +247,8 @@ def looked_at(
     until: float | None = None,
 ) -> dict[int, Checked]:
     """Return what geometry says of photos of an index, by their numbers: the surest of several views counts."""
-    photos = [_kept_or_file(now, image) for image in images]
+    photos = kept_or_files(now, [now.catalogue[image] for image in images])
     kind = kind_of(now)
     by_view = [checked(query, box, photos, kind=kind, until=until) for query, box in views]
     surest = [max(some, key=lambda one: one.inliers) for some in zip(*by_view, strict=True)]
     return dict(zip(images, surest, strict=True))
-
-
-def kind_of(now: State) -> str:
-    """Return the kind of local feature by which photos of an index are verified."""
-    return KEEPING.kind if now.local is None else now.local.keeping.kind
-
-
-def _kept_or_file(now: Generation, image: int) -> Kept | Path:
-    record = now.catalogue[image]
-    if now.local is None:
-        return key_to_path(now.manifest.root, record.key)
-    return now.local.of_photo(image, record.width, record.height)

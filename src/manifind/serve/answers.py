@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 from manifind.index import Answer, Generation, QueryRegions, Search, explained
 from manifind.index.catalogue import ImageRecord
 from manifind.index.generation import State
+from manifind.index.verify import first_photos
 from manifind.pages.answers import answer_data, links_data, regions_data
-from manifind.serve.geometry import Sought, first_photos
+from manifind.serve.geometry import Sought
 from manifind.serve.problems import Problem
 from manifind.serve.schemas import SearchRequest
 
@@ -33,7 +34,7 @@ class Job(NamedTuple):
     @property
     def first(self) -> int:
         """How many photos geometry looks at."""
-        return first_photos(self.now, self.request) if self.sought else 0
+        return first_photos(self.now, self.request.method, self.request.verify) if self.sought else 0
 
     @property
     def top(self) -> int | None:
@@ -43,13 +44,7 @@ class Job(NamedTuple):
 
 def answer_of(answer: Answer, job: Job, record_of: Callable[[Generation, int], ImageRecord]) -> dict[str, Any]:
     """Return an answer as it is told, all but the times."""
-    request = job.request
-    query = {
-        "views": [one.model_dump() for one in request.views],
-        "not_this": [one.model_dump() for one in request.not_this],
-        "vectors": 0 if request.vectors is None else len(request.vectors),
-    }
-    told = answer_data(query, answer)
+    told = answer_data(query_data(job.request), answer)
     for one, hit in zip(told["results"], answer, strict=True):
         one.update(shown(record_of(answer.search.generation, hit.image)), where=hit.box)
     found = answer.evidence
@@ -57,8 +52,22 @@ def answer_of(answer: Answer, job: Job, record_of: Callable[[Generation, int], I
         **told,
         "verified": answer.verified,
         "generation": answer.generation,
-        "evidence": None if found is None else {**asdict(found), "likely": answer.likely},
+        "evidence": None if found is None else {**asdict(found), "likely": answer.likely, "best": _best(told, job)},
     }
+
+
+def query_data(request: SearchRequest) -> dict[str, Any]:
+    """Return what was asked for, as an answer repeats it."""
+    return {
+        "views": [one.model_dump() for one in request.views],
+        "not_this": [one.model_dump() for one in request.not_this],
+        "vectors": 0 if request.vectors is None else len(request.vectors),
+    }
+
+
+def _best(told: dict[str, Any], job: Job) -> float:
+    """Return the best score of a photo that the query was not taken from; zero where there is none."""
+    return max((float(one["score"]) for one in told["results"] if one["key"] not in job.own), default=0.0)
 
 
 def found_by(search: Search, job: Job, top: int | None = None) -> Answer:

@@ -1,7 +1,7 @@
 """The service as an ASGI application: routes, and what they answer when something is wrong."""
 
 import logging
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from functools import cache
 from importlib.resources import files
@@ -19,6 +19,9 @@ from manifind.errors import Damaged, InvalidInput, ManifindError, Unreadable
 from manifind.index import Index
 from manifind.pages.answers import as_csv
 from manifind.serve import keeping, looking, repeating
+from manifind.serve.answering import Answering, file_of
+from manifind.serve.collections import Collections
+from manifind.serve.common import Common
 from manifind.serve.guard import Guard
 from manifind.serve.problems import Problem, first_sentence, sentence_response
 from manifind.serve.schemas import (
@@ -30,6 +33,7 @@ from manifind.serve.schemas import (
     SHORT_VIEW,
     UPLOAD,
     VERIFY,
+    CollectionsAnswer,
     ExplainAnswer,
     ExplainRequest,
     FoldersAnswer,
@@ -102,16 +106,33 @@ ShortBox = Annotated[
 ]
 
 
-def create_app(index: Index, settings: Settings | None = None) -> FastAPI:
-    """Return the service of an index."""
+def create_app(
+    index: Index | Sequence[Index], settings: Settings | None = None, common: Common | None = None
+) -> FastAPI:
+    """Return the service of an index, or of several.
+
+    Parameters
+    ----------
+    index : Index or sequence of Index
+    settings : Settings, optional
+    common : Common, optional
+        What a service before this one leaves to it: uploads, above all. Whoever made it stops it.
+    """
     settings = settings or Settings()
-    service = Service(index, settings)
+    shared = common or Common(settings)
+    service: Answering
+    if isinstance(index, Index):
+        service = Service(index, shared)
+    else:
+        service = Service(index[0], shared) if len(index) == 1 else Collections(index, shared)
 
     @asynccontextmanager
     async def alive(_: FastAPI) -> AsyncIterator[None]:
         await service.start()
         yield
         await service.stop()
+        if common is None:
+            shared.stop()
 
     app = FastAPI(
         title="manifind",
@@ -132,7 +153,7 @@ def create_app(index: Index, settings: Settings | None = None) -> FastAPI:
     _watching(app, service)
     _page(app)
     tell_problems(app)
-    app.add_middleware(Guard, settings=settings, metrics=service.metrics)
+    app.add_middleware(Guard, settings=settings, metrics=shared.metrics)
     if settings.origins:
         app.add_middleware(
             CORSMiddleware,
@@ -143,7 +164,7 @@ def create_app(index: Index, settings: Settings | None = None) -> FastAPI:
     return app
 
 
-def _searching(app: FastAPI, service: Service) -> None:
+def _searching(app: FastAPI, service: Answering) -> None:
     def asked(
         q: Annotated[list[ShortView], Query(max_length=64, description=SHORT_VIEW)] = [],  # noqa: B006 (copied)
         n: Annotated[list[ShortView], Query(alias="not", max_length=64, description=SHORT_VIEW)] = [],  # noqa: B006
@@ -184,7 +205,7 @@ def _searching(app: FastAPI, service: Service) -> None:
         part = _corners(box)
 
         async def taken_and_searched() -> dict[str, Any]:
-            upload = await service.take(data)
+            upload = await service.common.rendering.take(data)
             view = _checked(ViewRequest, upload=upload.name, box=part)
             return await service.search(SearchRequest(views=[view], method=method, top=top, verify=verify))
 
@@ -199,8 +220,8 @@ def _searching(app: FastAPI, service: Service) -> None:
     @app.get("/api/search.zip", tags=["search"], response_class=Response, responses=_body("application/zip"))
     async def search_as_archive(http: Request, request: Asked) -> Response:
         """Answer a search as an archive of the photos themselves."""
-        now = service.now
-        pieces = service.archive(now, (await answered(http, request))["results"])
+        results = (await answered(http, request))["results"]
+        pieces = service.common.archive([one["key"] for one in results], file_of(service), as_csv(results))
         return StreamingResponse(pieces, media_type="application/zip", headers=_attached("photos.zip"))
 
     @app.post("/api/explain", response_model=ExplainAnswer, tags=["search"])
@@ -216,17 +237,17 @@ def _searching(app: FastAPI, service: Service) -> None:
     @app.post("/api/uploads", response_model=UploadAnswer, tags=["search"], openapi_extra=PHOTO_BODY)
     async def upload(http: Request) -> Response:
         """Take in a photo to search with; it is kept in memory, never on disk, until newer ones need the room."""
-        taken = await _while_connected(service, http, service.take(await _photo_body(http)))
+        taken = await _while_connected(service, http, service.common.rendering.take(await _photo_body(http)))
         return JSONResponse({"upload": taken.name, "width": taken.width, "height": taken.height})
 
     @app.get("/api/uploads/{upload}", response_model=UploadAnswer, tags=["search"])
     async def uploaded(upload: str) -> Response:
         """Say whether an upload is still kept."""
-        kept = service.pictures.upload(upload[:64])
+        kept = service.common.pictures.upload(upload[:64])
         return JSONResponse({"upload": kept.name, "width": kept.width, "height": kept.height})
 
 
-def _browsing(app: FastAPI, service: Service) -> None:
+def _browsing(app: FastAPI, service: Answering) -> None:
     @app.get("/api/photos", response_model=PhotosAnswer, tags=["browse"])
     async def photos(
         http: Request,
@@ -267,11 +288,19 @@ def _browsing(app: FastAPI, service: Service) -> None:
         return Response(data, media_type="image/jpeg", headers=headers)
 
 
-def _watching(app: FastAPI, service: Service) -> None:
+def _watching(app: FastAPI, service: Answering) -> None:
     @app.get("/api/info", tags=["service"], response_model=dict[str, Any])
     async def info(http: Request) -> Response:
         """Tell counts, parameters and the health of the graph."""
         return JSONResponse(await _while_connected(service, http, service.info()))
+
+    @app.get("/api/collections", tags=["service"], response_model=CollectionsAnswer)
+    async def collections() -> Response:
+        """List the collections of the service; where there are several, their names begin all keys and folders."""
+        told = [
+            {"name": one.name, "photos": len(one.now.catalogue), "generation": one.now.number} for one in service.homes
+        ]
+        return JSONResponse({"collections": told, "several": len(told) > 1})
 
     @app.get("/api/health", tags=["service"], response_model=HealthAnswer)
     async def health() -> Response:
@@ -281,7 +310,7 @@ def _watching(app: FastAPI, service: Service) -> None:
     @app.get("/api/ready", tags=["service"], response_model=HealthAnswer)
     async def ready() -> Response:
         """Say whether the network is loaded and queries can be answered."""
-        service.served.check()
+        service.check()
         if not service.ready:
             raise Problem(503, "The service is still loading; try again in a second.", {"Retry-After": "1"})
         return JSONResponse({"status": "ok"})
@@ -289,7 +318,7 @@ def _watching(app: FastAPI, service: Service) -> None:
     @app.get("/metrics", tags=["service"], response_class=Response, responses=_body("text/plain"))
     async def metrics() -> Response:
         """Tell Prometheus latencies by stage, batch sizes and the queue."""
-        return Response(service.metrics.text(), media_type="text/plain; version=0.0.4")
+        return Response(service.common.metrics.text(), media_type="text/plain; version=0.0.4")
 
 
 @cache
@@ -393,12 +422,12 @@ async def _photo_body(http: Request) -> bytes:
     return data
 
 
-async def _while_connected(service: Service, http: Request, work: Awaitable[T]) -> T:
+async def _while_connected(service: Answering, http: Request, work: Awaitable[T]) -> T:
     async def left() -> None:
         while (await http.receive())["type"] != "http.disconnect":
             pass
 
-    return await service.within_limits(work, left())
+    return await service.common.within_limits(work, left())
 
 
 def _body(kind: str) -> dict[int | str, dict[str, Any]]:

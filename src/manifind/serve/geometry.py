@@ -15,14 +15,14 @@ from typing import Any, TypeVar
 from manifind.errors import MissingExtra
 from manifind.geometry import Features
 from manifind.index import MatchingPoints, whole_box
+from manifind.index.features import kind_of, photo_features, query_features
 from manifind.index.generation import State
-from manifind.index.verify import FIRST, kind_of, photo_features, query_features
 from manifind.pages.answers import points_data
 from manifind.serve.memory import RecentlyUsed
 from manifind.serve.metrics import Metrics
 from manifind.serve.problems import Problem
 from manifind.serve.rendering import Rendering
-from manifind.serve.schemas import SearchRequest, ViewRequest
+from manifind.serve.schemas import ViewRequest
 from manifind.serve.settings import Settings
 from manifind.serve.stages import Stage
 from manifind.types import Box
@@ -35,13 +35,6 @@ FEATURES_BYTES = 64_000_000
 """What features of queries may take, kept for when the same box is asked for again."""
 PHOTOS_A_SECOND = 4.0
 """Photos whose features are extracted, and answers that are verified, until it was measured."""
-
-
-def first_photos(now: State, request: SearchRequest) -> int:
-    """Return how many photos of an answer geometry looks at: by default what `Index.search` does."""
-    if request.verify is not None:
-        return request.verify
-    return FIRST if now.local is not None and request.method == "regional" else 0
 
 
 class Geometry:
@@ -64,14 +57,14 @@ class Geometry:
 
     async def query(self, now: State, view: ViewRequest) -> Sought:
         """Return the features of what a view shows, and its box; of a whole photo, those that the index keeps."""
-        if view.key is not None and view.box is None and now.local is not None:
+        kind = kind_of(now)
+        if view.key is not None and view.box is None and view.lies_in is None and now.local is not None:
             return await self.photo(now, view.key), None
-        name = self._rendering.named(now, view), None if view.box is None else tuple(view.box)
+        name = kind, self._rendering.named(now, view), None if view.box is None else tuple(view.box)
         known = self._features.get(name)
         if known is None:
             photo = await self._rendering.photo(now, view)
             box = None if view.box is None else whole_box(view.box, photo.width, photo.height)
-            kind = kind_of(now)
             known = await self._extracted(lambda: query_features(photo.pixels, box, kind=kind)), box
             self._features.put(name, known, known[0].descriptors.nbytes + known[0].points.nbytes)
         return known
@@ -79,8 +72,9 @@ class Geometry:
     async def photo(self, now: State, key: str) -> Features:
         """Return the features of a photo of the collection: those that the index keeps, or else those of its file."""
         if now.local is not None:
-            record = self._rendering.record(now, key)
-            return now.local.of_photo(record.number, record.width, record.height).features()
+            local, record = now.local, self._rendering.record(now, key)
+            # In a thread: the features may lie in a store, on another machine.
+            return await asyncio.to_thread(lambda: local.of_photo(record).features())
         pixels = (await self._rendering.photo(now, ViewRequest(key=key))).pixels
         return await self._extracted(lambda: photo_features(pixels))
 

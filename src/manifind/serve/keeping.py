@@ -10,14 +10,14 @@ from fastapi import FastAPI, Query
 from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from manifind.errors import InvalidInput
-from manifind.index.sets import LONGEST_NAME, VERDICTS, FoundSet, FoundSets
+from manifind.index.sets import LONGEST_NAME, VERDICTS, FoundSet
 from manifind.pages.answers import hit_data
 from manifind.pages.sets import set_csv, set_data, shown, sidecars
+from manifind.serve.answering import Answering, file_of
 from manifind.serve.answers import shown as shown_photo
 from manifind.serve.problems import Problem
 from manifind.serve.schemas import LONGEST_KEY, Box, Method, Strict, ViewRequest
-from manifind.serve.service import Service
+from manifind.serve.sets import GatheredSets
 
 T = TypeVar("T")
 Name = Annotated[str, Query(max_length=LONGEST_NAME)]
@@ -100,61 +100,65 @@ class NewsAnswer(BaseModel):
     news: list[dict[str, Any]]
 
 
-def routes(app: FastAPI, service: Service) -> None:
+def routes(app: FastAPI, service: Answering) -> None:
     """Add what keeps and tells of sets."""
     one_at_a_time = asyncio.Lock()
+    sets = GatheredSets(service)
 
-    async def on(work: Callable[[FoundSets], T]) -> T:
+    async def on(work: Callable[[], T]) -> T:
         async with one_at_a_time:
-            return await asyncio.to_thread(lambda: work(service.served.index.sets))
+            return await asyncio.to_thread(work)
 
     @app.get("/api/sets", response_model=SetsAnswer, tags=["sets"])
     async def every() -> Response:
         """List the sets of found photos."""
-        found = await on(lambda sets: [_summary(one) for one in sets])
+        found = await on(lambda: [_summary(one) for one in sets])
         return JSONResponse({"sets": found, "writable": service.settings.keep_sets})
 
     @app.get("/api/set", response_model=SetAnswer, tags=["sets"])
     async def one(name: Name) -> Response:
         """Show a set with its photos."""
-        return JSONResponse(await on(lambda sets: _told(service, _there(sets, name))))
+        return JSONResponse(await on(lambda: _told(service, sets[name])))
 
     @app.post("/api/set", response_model=SetAnswer, tags=["sets"])
     async def change(asked: SetChange) -> Response:
         """Add photos to a set, take some out, keep a search with it, rename or delete it."""
         if not service.settings.keep_sets:
             raise Problem(403, "This service keeps no sets; serve on this machine alone, or with a token.")
-        return JSONResponse(await on(lambda sets: _changed(service, sets, asked)))
+        return JSONResponse(await on(lambda: _changed(service, sets, asked)))
 
     @app.get("/api/set/news", response_model=NewsAnswer, tags=["sets"])
     async def news(name: Name) -> Response:
         """Tell what the search of a set finds above the line and had not found before."""
 
-        def found(sets: FoundSets) -> list[dict[str, Any]]:
-            service.served.check()
-            now = service.now
-            hits = sets.news(_there(sets, name).name)
-            return [{**hit_data(hit), **shown_photo(now.catalogue[hit.image]), "where": hit.box} for hit in hits]
+        def found() -> list[dict[str, Any]]:
+            told = []
+            for home, hit in sets.news(name):
+                photo = shown_photo(home.now.catalogue[hit.image])
+                key = service.outward(home, hit.key)
+                told.append({**hit_data(hit), **photo, "key": key, "where": hit.box})
+            return told
 
         return JSONResponse({"name": name, "news": await on(found)})
 
     @app.get("/api/set.csv", tags=["sets"], response_class=Response, responses=_body("text/csv"))
     async def table(name: Name) -> Response:
         """Hand out a set as a table."""
-        text = await on(lambda sets: set_csv(_there(sets, name)))
+        text = await on(lambda: set_csv(sets[name]))
         return Response(text, media_type="text/csv", headers=_attached("set.csv"))
 
     @app.get("/api/set.zip", tags=["sets"], response_class=Response, responses=_body("application/zip"))
     async def archive(name: Name) -> Response:
         """Hand out the photos of a set that show the object."""
-        found, text = await on(lambda sets: ((kept := _there(sets, name)), set_csv(kept)))
-        pieces = service.archive_of(service.now, [photo.key for photo in shown(found)], text)
+        found = await on(lambda: sets[name])
+        keys = [photo.key for photo in shown(found)]
+        pieces = service.common.archive(keys, file_of(service), set_csv(found))
         return StreamingResponse(pieces, media_type="application/zip", headers=_attached("set.zip"))
 
     @app.get("/api/set.xmp.zip", tags=["sets"], response_class=Response, responses=_body("application/zip"))
     async def keywords(name: Name) -> Response:
         """Hand out XMP sidecars with the name of the set, for programs that manage photos."""
-        found = await on(lambda sets: _there(sets, name))
+        found = await on(lambda: sets[name])
         buffer = io.BytesIO()
         with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
             for key, content in sidecars(found):
@@ -162,18 +166,11 @@ def routes(app: FastAPI, service: Service) -> None:
         return Response(buffer.getvalue(), media_type="application/zip", headers=_attached("sidecars.zip"))
 
 
-def _there(sets: FoundSets, name: str) -> FoundSet:
-    try:
-        return sets[name]
-    except InvalidInput as error:
-        raise Problem(404, str(error)) from None
-
-
-def _changed(service: Service, sets: FoundSets, asked: SetChange) -> dict[str, Any]:
+def _changed(service: Answering, sets: GatheredSets, asked: SetChange) -> dict[str, Any]:
     if asked.delete:
-        kept = _there(sets, asked.name)
+        kept = _told(service, sets[asked.name])
         sets.delete(asked.name)
-        return _told(service, kept)
+        return kept
     if asked.search is not None:
         uploads = any(view.key is None for view in (*asked.search.views, *asked.search.not_this))
         if uploads:
@@ -181,16 +178,14 @@ def _changed(service: Service, sets: FoundSets, asked: SetChange) -> dict[str, A
         views, not_this = (
             [(view.key or "", view.box) for view in some] for some in (asked.search.views, asked.search.not_this)
         )
-        for key, _ in (*views, *not_this):  # a path would be read when the search is asked again
-            service.pictures.record(service.now, key)
-        seen = asked.search.seen
-        sets.keep_search(asked.name, views, not_this=not_this, method=asked.search.method, seen=seen)
+        sets.keep_search(asked.name, views, not_this, asked.search.method, asked.search.seen)
     if asked.add or asked.search is None:
-        sets.add(asked.name, [(one.key, one.box) for one in asked.add], verdict=asked.verdict)
+        sets.add(asked.name, [(one.key, one.box) for one in asked.add], asked.verdict)
     if asked.take:
         sets.take(asked.name, asked.take)
-    name = asked.name if asked.rename is None else sets.rename(asked.name, asked.rename).name
-    return _told(service, sets[name])
+    if asked.rename is not None:
+        sets.rename(asked.name, asked.rename)
+    return _told(service, sets[asked.rename or asked.name])
 
 
 def _summary(one: FoundSet) -> dict[str, Any]:
@@ -198,13 +193,13 @@ def _summary(one: FoundSet) -> dict[str, Any]:
     return {"name": one.name, "made": one.made, **counts, "search": one.search is not None}
 
 
-def _told(service: Service, one: FoundSet) -> dict[str, Any]:
-    catalogue = service.now.catalogue
+def _told(service: Answering, one: FoundSet) -> dict[str, Any]:
     told = set_data(one)
     for photo, member in zip(told["photos"], one.members, strict=True):
-        record = catalogue.of_content(member.sha256)
+        home, _ = service.home(member.key)
+        record = home.now.catalogue.of_content(member.sha256)
         gone = {"width": None, "height": None, "version": None}
-        photo.update(gone if record is None else shown_photo(record))
+        photo.update(gone if record is None else {**shown_photo(record), "key": member.key})
     return told
 
 

@@ -13,6 +13,7 @@ from manifind.describe.photos import HEAD_BYTES, photo_format
 from manifind.describe.taken import taken
 from manifind.index.catalogue import ImageRecord
 from manifind.index.generation import State
+from manifind.serve.answering import Answering
 from manifind.serve.schemas import LONGEST_KEY
 from manifind.serve.service import Service
 
@@ -43,21 +44,24 @@ class FactsAnswer(BaseModel):
     shown: bool = Field(description="Whether browsers can show the file as it is.")
 
 
-def routes(app: FastAPI, service: Service) -> None:
+def routes(app: FastAPI, service: Answering) -> None:
     """Add what tells of a photo's file and hands it out."""
 
     @app.get("/api/photo/facts", response_model=FactsAnswer, tags=["browse"])
     async def facts(key: Key) -> Response:
         """Tell what the file of a photo says of it: when it was taken, by which camera, where else it lies."""
-        now = service.now
-        record = service.pictures.record(now, key)
-        return JSONResponse(await asyncio.to_thread(_facts, service, now, record))
+        home, own = service.home(key)
+        now = home.now
+        record = home.pictures.record(now, own)
+        told = await asyncio.to_thread(_facts, home, now, record)
+        also_at = [service.outward(home, one) for one in told["also_at"]]
+        return JSONResponse({**told, "key": service.outward(home, told["key"]), "also_at": also_at})
 
     @app.get("/api/original", tags=["browse"], response_class=Response, responses=ORIGINAL)
     async def original(key: Key) -> Response:
         """Hand out the file of a photo as it is."""
-        now = service.now
-        file, kind = await asyncio.to_thread(_file, service, now, key)
+        home, own = service.home(key)
+        file, kind = await asyncio.to_thread(_file, home, home.now, own)
         where = "inline" if kind in SHOWN else "attachment"
         name = "".join(c if c.isalnum() or c in " ._-()" else "_" for c in key.rpartition("/")[2]) or "photo"
         return FileResponse(

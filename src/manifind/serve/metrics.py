@@ -41,7 +41,9 @@ class Metrics:
         self.unverified = Counter(
             "manifind_unverified_total", "Answers that geometry had no time for.", registry=self.registry
         )
-        self.generation = Gauge("manifind_generation", "The index's generation that is served.", registry=self.registry)
+        self.generation = Gauge(
+            "manifind_generation", "The index's generation that is served.", ["collection"], registry=self.registry
+        )
         self.event_loop = Info("manifind_event_loop", "What the service runs on.", registry=self.registry)
 
     @contextmanager

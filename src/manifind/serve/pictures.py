@@ -5,7 +5,7 @@ import io
 import stat
 import time
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -43,6 +43,7 @@ class Upload:
     """An uploaded photo, as it came."""
 
     name: str
+    sha256: str
     data: bytes
     width: int
     height: int
@@ -108,6 +109,7 @@ class Pictures:
         """Read the photo of a view; the upright whole."""
         if view.upload is not None:
             return self.decoded(self.upload(view.upload).data, long_side)
+        now = view.lies_in or now
         record = self.record(now, view.key or "")
         try:
             return read_photo(self.file(now, record), long_side=long_side)
@@ -137,8 +139,8 @@ class Pictures:
         """Return what names the content of a view's photo, and how many pixels it has."""
         if view.upload is not None:
             upload = self.upload(view.upload)
-            return upload.name, upload.width * upload.height
-        record = self.record(now, view.key or "")
+            return upload.sha256, upload.width * upload.height
+        record = self.record(view.lies_in or now, view.key or "")
         return record.sha256, record.width * record.height
 
     def name(self, now: State, view: ViewRequest, side: int) -> tuple[str, int]:
@@ -147,15 +149,18 @@ class Pictures:
         box = None if view.box is None else tuple(round(corner, 1) for corner in view.box)
         return hashlib.sha256(f"{self.content(now, view)[0]} {box} {side}".encode()).hexdigest()[:32], side
 
-    def archive(self, now: State, keys: Iterable[str], table: str) -> Iterator[bytes]:
-        """Return the photos themselves as a zip, in rank order, with a table of the results; piece by piece."""
+    def archive(self, keys: Sequence[str], file_of: Callable[[str], Path], table: str) -> Iterator[bytes]:
+        """Return the photos themselves as a zip, in rank order, with a table of the results; piece by piece.
+
+        `file_of` finds the file of a key.
+        """
         sink = _Sink()
         missing: list[str] = []
         with zipfile.ZipFile(sink, "w", zipfile.ZIP_STORED) as archive:
             archive.writestr("results.csv", table)
             for rank, key in enumerate(keys, 1):
                 try:
-                    file = self.photo_file(now, key)
+                    file = file_of(key)
                     entry = _entry(rank, key, file.stat().st_mtime)
                     with file.open("rb") as source, archive.open(entry, "w", force_zip64=True) as into:
                         while chunk := source.read(CHUNK):
@@ -190,13 +195,13 @@ class _Sink(io.RawIOBase):
 
 
 def look(data: bytes) -> tuple[str, int]:
-    """Return the name of an upload, and how many pixels its header announces."""
-    name = hashlib.sha256(data).hexdigest()[:32]
+    """Return the checksum of an upload, and how many pixels its header announces."""
+    sha256 = hashlib.sha256(data).hexdigest()
     try:
         with Image.open(io.BytesIO(data)) as image:
-            return name, image.width * image.height
+            return sha256, image.width * image.height
     except Exception:  # whatever it is, decoding will say; until then its length must do
-        return name, PIXELS_A_BYTE * len(data)
+        return sha256, PIXELS_A_BYTE * len(data)
 
 
 def encoded(pixels: npt.NDArray[np.uint8], side: int) -> bytes:

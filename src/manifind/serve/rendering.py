@@ -29,6 +29,9 @@ REDUCED = 8
 SHARE = 0.35
 """The part of the time limit that what is let in may wait: describing and searching come after it."""
 
+NAME = 32
+"""Characters of the checksum of an upload by which it is asked for."""
+
 PACE = 3e7
 """Pixels a second, until it was measured."""
 
@@ -102,7 +105,8 @@ class Rendering:
 
     async def take(self, data: bytes) -> Upload:
         """Take in an uploaded photo: decoded once, to see whether it is one."""
-        name, pixels = await self.draw.do(len(data) / REDUCED + LEAST, lambda: look(data))
+        sha256, pixels = await self.draw.do(len(data) / REDUCED + LEAST, lambda: look(data))
+        name = sha256[:NAME]
         kept = self._pictures.kept(name)
         if kept is not None:
             return kept
@@ -110,11 +114,11 @@ class Rendering:
         def checked() -> Photo:
             with self._metrics.stage("read"):
                 photo = self._pictures.decoded(data)
-            self._photos.put(name, photo, photo.pixels.nbytes)
+            self._photos.put(sha256, photo, photo.pixels.nbytes)
             return photo
 
-        photo = await self._decoding.of(name, lambda: self.decode.do(pixels + LEAST, checked))
-        return self._pictures.keep(Upload(name, data, photo.width, photo.height))
+        photo = await self._decoding.of(sha256, lambda: self.decode.do(pixels + LEAST, checked))
+        return self._pictures.keep(Upload(name, sha256, data, photo.width, photo.height))
 
     def stop(self) -> None:
         """Draw no more."""

@@ -1,6 +1,7 @@
 """What occurs in several photos: found once for each state of the index, then at hand."""
 
 import asyncio
+from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Query
@@ -9,10 +10,14 @@ from starlette.responses import JSONResponse, Response
 
 from manifind.index import Generation
 from manifind.index.elsewhere import refused
-from manifind.index.repeats import repeats
+from manifind.index.repeats import Repeats, confirmed_first, repeats
 from manifind.pages.repeats import repeats_data
+from manifind.serve.answering import Answering
 from manifind.serve.schemas import Box
 from manifind.serve.service import Service
+
+LOOKED_AT_CLOSELY = 60
+"""Objects that geometry looks at, the surest, where the index keeps local features."""
 
 
 class SightingAnswer(BaseModel):
@@ -46,21 +51,49 @@ class RepeatsAnswer(BaseModel):
     generation: int
 
 
-def routes(app: FastAPI, service: Service) -> None:
+def routes(app: FastAPI, service: Answering) -> None:
     """Add what tells of what repeats."""
     one_at_a_time = asyncio.Lock()
 
     @app.get("/api/repeats", response_model=RepeatsAnswer, tags=["browse"])
     async def found(top: Annotated[int, Query(ge=1, le=1000)] = 30) -> Response:
-        """Tell what occurs in several photos, without any query; geometry is not asked."""
-        now = service.now
-
-        def look() -> dict[str, Any]:
-            service.served.check()
-            if not isinstance(now, Generation):
-                raise refused(now.where, "read as a whole")
-            return service.once(now, "repeats", lambda: repeats_data(repeats(now, top=None)))
-
+        """Tell what occurs in several photos, without any query; geometry confirms where features are kept."""
         async with one_at_a_time:
-            told = await asyncio.to_thread(look)
-        return JSONResponse({**told, "objects": told["objects"][:top], "generation": now.number})
+            told = [await asyncio.to_thread(_repeated, service, home) for home in service.homes]
+        objects = [one for each in told for one in each["objects"]]
+        if len(told) > 1:  # those of each collection are in order
+            objects.sort(key=lambda one: (one["confirmed"] is not True, -one["score"]))
+        return JSONResponse(
+            {
+                "found": sum(each["found"] for each in told),
+                "objects": [{**one, "rank": rank} for rank, one in enumerate(objects[:top], 1)],
+                "near_duplicates": [keys for each in told for keys in each["near_duplicates"]],
+                "generation": sum(home.now.number for home in service.homes),
+            }
+        )
+
+
+def _found(now: Generation) -> Repeats:
+    found = repeats(now, top=None, verify=False)
+    if now.local is None:
+        return found
+    first, rest = found.objects[:LOOKED_AT_CLOSELY], found.objects[LOOKED_AT_CLOSELY:]
+    return replace(found, objects=(*confirmed_first(now, first, lambda *_: None), *rest))
+
+
+def _repeated(service: Answering, home: Service) -> dict[str, Any]:
+    """Return what repeats in a collection, in keys that clients know."""
+    home.check()
+    now = home.now
+    if not isinstance(now, Generation):
+        raise refused(now.where, "read as a whole")
+    told = home.once(now, "repeats", lambda: repeats_data(_found(now)))
+
+    def outward(seen: dict[str, Any]) -> dict[str, Any]:
+        return {**seen, "key": service.outward(home, seen["key"])}
+
+    return {
+        **told,
+        "objects": [{**one, "sightings": [outward(seen) for seen in one["sightings"]]} for one in told["objects"]],
+        "near_duplicates": [[service.outward(home, key) for key in keys] for keys in told["near_duplicates"]],
+    }

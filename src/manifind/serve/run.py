@@ -5,7 +5,7 @@ import ipaddress
 import logging
 import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +27,7 @@ BACKLOG = 2048
 
 
 def serve(
-    index: Index | Path | None,
+    index: Index | Sequence[Index] | Path | None,
     *,
     host: str = "127.0.0.1",
     port: int = 8765,
@@ -40,9 +40,9 @@ def serve(
 
     Parameters
     ----------
-    index : Index, Path or None
-        An index; or a folder of photos, whose index is made first while the page shows how far it is; or None, and the
-        page asks for a folder.
+    index : Index, sequence of Index, Path or None
+        An index, or several that are searched together; or a folder of photos, whose index is made while the page
+        shows how far it is and searches what is there so far; or None, and the page asks for a folder.
     host, port
         Where to listen; port 0 takes any that is free.
     open_to_all : bool
@@ -71,7 +71,11 @@ def serve(
     address = f"http://{shown}:{listening.getsockname()[1]}/"
     if settings.token is not None:
         address += f"?token={quote(settings.token, safe='')}"
-    app = create_app(index, settings) if isinstance(index, Index) else Starting(settings, index, device=device)
+    app: ASGIApp
+    if index is None or isinstance(index, Path):
+        app = Starting(settings, index, device=device)
+    else:
+        app = create_app(index, settings)
     config = configured(app, settings)
 
     class Server(uvicorn.Server):

@@ -2,7 +2,9 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
+
+from manifind.index.generation import State
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Box = Annotated[
@@ -48,6 +50,18 @@ class ViewRequest(Strict):
     key: str | None = Field(default=None, max_length=LONGEST_KEY)
     upload: str | None = Field(default=None, pattern=UPLOAD)
     box: Box | None = None
+    _lies_in: State | None = PrivateAttr(None)
+
+    @property
+    def lies_in(self) -> State | None:
+        """The state of the collection that the key belongs to, where that is another one than is searched."""
+        return self._lies_in
+
+    def seen_from_elsewhere(self, state: State) -> Self:
+        """Return the same photo, of a collection in this state, for the search of another collection."""
+        view = self.model_copy()
+        view._lies_in = state
+        return view
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Self:
@@ -164,6 +178,7 @@ class EvidenceAnswer(BaseModel):
     similarity: float = Field(description="The largest similarity of a region of the query to one that was found.")
     chance: float = Field(description="The similarity that regions with nothing in common reach.")
     score: float = Field(description="The score at the line.")
+    best: float = Field(description="The best score of a photo that the query was not taken from.")
 
 
 class SearchAnswer(BaseModel):
@@ -259,6 +274,21 @@ class UploadAnswer(BaseModel):
     upload: str
     width: int
     height: int
+
+
+class CollectionAnswer(BaseModel):
+    """A collection of the service."""
+
+    name: str
+    photos: int
+    generation: int
+
+
+class CollectionsAnswer(BaseModel):
+    """The collections of the service."""
+
+    collections: list[CollectionAnswer]
+    several: bool = Field(description="Whether keys and folders begin with the name of their collection.")
 
 
 class HealthAnswer(BaseModel):

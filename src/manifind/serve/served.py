@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Hashable
+from pathlib import PurePosixPath
 from typing import NoReturn
 
 import numpy as np
@@ -28,6 +29,8 @@ class Served:
 
     def __init__(self, index: Index, metrics: Metrics) -> None:
         self.index = index
+        self.name = PurePosixPath(index.where).name
+        """What the index is called."""
         self._metrics = metrics
         self._files = watched(index)
         self._tried: Hashable = None
@@ -82,7 +85,7 @@ class Served:
             index.reload()
         chance_similarity(index.state)
         self._files, self.index, self._edited, self._tried = watched(index), index, None, None
-        self._metrics.generation.set(self.now.number)
+        self._metrics.generation.labels(self.name).set(self.now.number)
         if self.now.number <= before.number:
             log.warning(
                 "%s is another index now, or was opened again; its generation is %d", index.where, self.now.number

@@ -4,9 +4,9 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Sequence
 from contextlib import asynccontextmanager, suppress
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,22 +19,17 @@ from manifind.index.catalogue import ImageRecord
 from manifind.index.evidence import chance_similarity
 from manifind.index.generation import State
 from manifind.index.refine import refined_answer
-from manifind.index.verify import verified_answer
+from manifind.index.verify import first_photos, verified_answer
 from manifind.manifold import batch_size
-from manifind.pages.answers import as_csv
 from manifind.serve.answers import Job, answer_of, explanation, found_by, shown
 from manifind.serve.batcher import Batcher
+from manifind.serve.common import Common
 from manifind.serve.dated import Dated
-from manifind.serve.geometry import Geometry, Sought, first_photos
+from manifind.serve.geometry import Sought
 from manifind.serve.memory import RecentlyUsed
-from manifind.serve.metrics import Metrics
-from manifind.serve.pictures import Pictures, Upload
 from manifind.serve.problems import Problem, busy
-from manifind.serve.rendering import Rendering
 from manifind.serve.schemas import ExplainRequest, GeometryRequest, SearchRequest, ViewRequest
 from manifind.serve.served import Served
-from manifind.serve.settings import Settings
-from manifind.serve.stages import Stage
 
 log = logging.getLogger("manifind.serve")
 T = TypeVar("T")
@@ -44,9 +39,6 @@ RECORDS = 20_000
 
 WELL_WITHIN = 0.7
 """The part of the time limit that what is let in may take to be answered."""
-
-DESCRIBED_WITHIN = 0.35
-"""The part of it that describing may take."""
 
 FEWEST_WAITING = 4
 """Searches that are let in however slow the machine is."""
@@ -63,26 +55,28 @@ class _Moved(Exception):
 
 
 class Service:
-    """An index, answered for many at once."""
+    """An index, answered for many at once.
 
-    def __init__(self, index: Index, settings: Settings) -> None:
-        self.settings = settings
-        self.metrics = Metrics()
+    Parameters
+    ----------
+    index : Index
+    common : Common
+        What it shares with the other collections of the same service.
+    """
+
+    def __init__(self, index: Index, common: Common) -> None:
+        self.common = common
+        self.settings, self.metrics = common.settings, common.metrics
+        self.pictures, self.rendering, self.geometry = common.pictures, common.rendering, common.geometry
+        self._describing, self._browsing = common.describing, common.browsing
         self.served = Served(index, self.metrics)
-        self.pictures = Pictures(settings)
-        self.rendering = Rendering(self.pictures, settings, self.metrics)
-        self.geometry = Geometry(self.rendering, settings, self.metrics)
         self.dated = Dated(self.once)
         self.ready = False
         self._described: RecentlyUsed[View] = RecentlyUsed(DESCRIBED_BYTES)
-        self._describing, self._browsing = (
-            Stage(name, threads, seconds=DESCRIBED_WITHIN * settings.time_limit, pace=pace, metrics=self.metrics)
-            for name, threads, pace in (("describe", settings.describe_threads, 4.0), ("browse", 1, 20.0))
-        )
         self._records: RecentlyUsed[ImageRecord] = RecentlyUsed(RECORDS)
         self._checked: Describer | None = None
         self._fingerprint = ""
-        self._under_way = self._archives = 0
+        self._under_way = 0
         self._pace = 0.0
         """Seconds that a query takes of late, in the company that it has."""
         self._tasks: list[asyncio.Task[None]] = []
@@ -103,19 +97,39 @@ class Service:
         ]
 
     async def stop(self) -> None:
-        """Stop answering."""
+        """Stop answering; what is shared goes on."""
         for task in self._tasks:
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
         await self._batcher.stop()
-        for stage in (self._describing, self._browsing, self.rendering, self.geometry):
-            stage.stop()
 
     @property
     def now(self) -> State:
         """The state of the index that new requests are answered from."""
         return self.served.now
+
+    @property
+    def name(self) -> str:
+        """What the collection is called."""
+        return self.served.name
+
+    def check(self) -> None:
+        """Raise `Problem` where the files of the index are not those that were opened."""
+        self.served.check()
+
+    @property
+    def homes(self) -> "Sequence[Service]":
+        """The services of all collections: this one alone."""
+        return (self,)
+
+    def home(self, key: str) -> "tuple[Service, str]":
+        """Return the service of the collection that a key belongs to, and the key there."""
+        return self, key
+
+    def outward(self, home: "Service", key: str) -> str:  # noqa: ARG002 (there is one collection)
+        """Return the key by which clients know a photo of a collection."""
+        return key
 
     # -- searching ----------------------------------------------------------------------------------------------------
 
@@ -227,7 +241,7 @@ class Service:
 
     async def _sought(self, now: State, request: SearchRequest) -> tuple[Sought, ...]:
         """Return what geometry looks for; nothing where it is not asked."""
-        if not first_photos(now, request):
+        if not first_photos(now, request.method, request.verify):
             return ()
         try:
             return await self.geometry.sought(now, request.views)
@@ -236,13 +250,9 @@ class Service:
 
     async def _view(self, now: State, one: ViewRequest) -> View:
         """Describe one view, unless it is known."""
-        if one.key is not None:
-            record = self.pictures.record(now, one.key)
-            if one.box is None:
-                return stored_view(now, record)
-            name = record.sha256
-        else:
-            name = self.pictures.upload(one.upload or "").name
+        if one.key is not None and one.box is None and one.lies_in is None:
+            return stored_view(now, self.pictures.record(now, one.key))
+        name = self.rendering.named(now, one)
         cached = now.manifest.describer.sha256, name, None if one.box is None else tuple(one.box)
         known = self._described.get(cached)
         if known is not None:
@@ -269,7 +279,10 @@ class Service:
 
     def _key(self, now: State, one: ViewRequest) -> str | None:
         """Return the key of the photo that a view is of, if it is in the collection."""
-        record = None if one.key is None else now.catalogue.photo_of(one.key)
+        if one.key is not None and one.lies_in is None:
+            record = now.catalogue.photo_of(one.key)
+        else:
+            record = now.catalogue.of_content(self.pictures.content(now, one)[0])
         return None if record is None else record.key
 
     def _solve(self, jobs: Sequence[Job]) -> list[dict[str, Any] | Search | Exception]:
@@ -346,7 +359,8 @@ class Service:
         learnt = facts["whitening"]
         name = PurePosixPath(learnt["from"]).name
         facts["whitening"] = {**learnt, "from": name, "words": learnt["words"].replace(learnt["from"], name)}
-        facts["name"] = PurePosixPath(str(facts.pop("path", self.served.index.path))).name
+        facts.pop("path", None)
+        facts["name"] = self.name
         return facts
 
     # -- pictures -----------------------------------------------------------------------------------------------------
@@ -355,27 +369,9 @@ class Service:
         """Return a photo or a part of it as a JPEG, and a name of its content."""
         return await self.rendering.jpeg(self.now, one, side)
 
-    async def take(self, data: bytes) -> Upload:
-        """Take in an uploaded photo."""
-        return await self.rendering.take(data)
-
-    def archive(self, now: State, results: list[dict[str, Any]]) -> Iterator[bytes]:
-        """Return the photos of results as an archive, piece by piece; 503 where as many are sent as may be."""
-        return self.archive_of(now, [one["key"] for one in results], as_csv(results))
-
-    def archive_of(self, now: State, keys: Sequence[str], table: str) -> Iterator[bytes]:
-        """Return photos as an archive with a table, piece by piece; 503 where as many are sent as may be."""
-        if self._archives >= self.settings.archives:
-            self.metrics.shed.labels("archive").inc()
-            raise busy()
-        return self._counted(self.pictures.archive(now, keys, table))
-
-    def _counted(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
-        self._archives += 1
-        try:
-            yield from pieces
-        finally:
-            self._archives -= 1
+    def file(self, key: str) -> Path:
+        """Return the file of a photo, which is one still."""
+        return self.pictures.photo_file(self.now, key)
 
     # -- keeping up ---------------------------------------------------------------------------------------------------
 
@@ -394,7 +390,7 @@ class Service:
         except ManifindError as error:
             log.warning("queries by photo will fail: %s", error)
         self.ready = True
-        self.metrics.generation.set(self.now.number)
+        self.metrics.generation.labels(self.name).set(self.now.number)
 
     def once(self, now: State, what: Hashable, find: Callable[[], T]) -> T:
         """Return what was found out about a state of the index, found out now if it is not known."""
@@ -403,26 +399,6 @@ class Service:
             found = find()
             self._known.put((now.stamp, what), found, 1)
         return found
-
-    async def within_limits(self, work: Awaitable[T], left: Awaitable[None]) -> T:
-        """Do some work until it is done, its time is up, or the client has left."""
-        task, gone = asyncio.ensure_future(work), asyncio.ensure_future(left)
-        try:
-            await asyncio.wait({task, gone}, timeout=self.settings.time_limit, return_when=asyncio.FIRST_COMPLETED)
-            if task.done():
-                return task.result()
-            why = "left" if gone.done() else "time"
-            self.metrics.given_up.labels(why).inc()
-            if why == "left":
-                raise Problem(499, "The client has left.")
-            raise Problem(
-                504, f"The search took longer than {self.settings.time_limit:g} seconds and was given up; ask for less."
-            )
-        finally:
-            for one in (task, gone):
-                one.cancel()
-                with suppress(asyncio.CancelledError, Exception):
-                    await one
 
 
 def _given(now: State, vectors: list[list[float]]) -> View:

@@ -54,6 +54,7 @@ export const set = (name) => json(`/api/set?${new URLSearchParams({ name })}`);
 export const news = (name) => json(`/api/set/news?${new URLSearchParams({ name })}`);
 export const changeSet = (change) => json("/api/set", sent(change));
 export const setDownload = (kind, name) => `/api/set.${kind}?${new URLSearchParams({ name })}`;
+export const collections = () => json("/api/collections");
 export const info = () => json("/api/info");
 export const folders = () => json("/api/folders");
 

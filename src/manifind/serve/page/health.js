@@ -19,26 +19,31 @@ export async function showHealth(main) {
   main.replaceChildren(section);
   try {
     const facts = await api.info();
-    const { skipped = [] } = facts;
-    section.append(...[
-      facts.photos_folder_is_there ? null : h("p", { class: "note" }, "The folder of the photos is not there: searches still rank, but show no photo. Is its disk connected?"),
-      h("ul", { class: "lead" }, [facts.graph.words, ...facts.health.words, facts.whitening.words].map((words) => h("li", {}, words))),
-      h("dl", {}, Object.entries(NAMES).filter(([name]) => facts[name] !== undefined).flatMap(([name, label]) => [
-        h("dt", {}, label), h("dd", {}, shown(name, facts[name]))])),
-      h("h2", {}, "How it was made"),
-      h("dl", {}, h("dt", {}, "Network"), h("dd", {}, `${facts.describer.name}, ${facts.describer.dimension} dimensions`)),
-      h("details", {},
-        h("summary", {}, "For engineers"),
-        h("dl", {}, Object.entries(facts.manifold).flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, String(value))]))),
-      h("h2", {}, skipped.length ? `Passed over: ${counted(skipped.length, "file")}` : "No file was passed over"),
-      skipped.length
-        ? h("table", {}, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "File"), h("th", { scope: "col" }, "Why"))),
-          h("tbody", {}, skipped.slice(0, 500).map((one) => h("tr", {}, h("td", {}, one.key), h("td", {}, one.reason)))))
-        : null,
-    ].filter(Boolean));
+    if (!facts.collections) section.append(...about(facts));
+    for (const one of facts.collections ?? []) section.append(h("h2", { class: "which" }, one.name), ...about(one));
   } catch (error) {
     complain(error.message);
   }
+}
+
+function about(facts) {
+  const { skipped = [] } = facts;
+  return [
+    facts.photos_folder_is_there ? null : h("p", { class: "note" }, "The folder of the photos is not there: searches still rank, but show no photo. Is its disk connected?"),
+    h("ul", { class: "lead" }, [facts.graph.words, ...facts.health.words, facts.whitening.words].map((words) => h("li", {}, words))),
+    h("dl", {}, Object.entries(NAMES).filter(([name]) => facts[name] !== undefined).flatMap(([name, label]) => [
+      h("dt", {}, label), h("dd", {}, shown(name, facts[name]))])),
+    h("h2", {}, "How it was made"),
+    h("dl", {}, h("dt", {}, "Network"), h("dd", {}, `${facts.describer.name}, ${facts.describer.dimension} dimensions`)),
+    h("details", {},
+      h("summary", {}, "For engineers"),
+      h("dl", {}, Object.entries(facts.manifold).flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, String(value))]))),
+    h("h2", {}, skipped.length ? `Passed over: ${counted(skipped.length, "file")}` : "No file was passed over"),
+    skipped.length
+      ? h("table", {}, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "File"), h("th", { scope: "col" }, "Why"))),
+        h("tbody", {}, skipped.slice(0, 500).map((one) => h("tr", {}, h("td", {}, one.key), h("td", {}, one.reason)))))
+      : null,
+  ].filter(Boolean);
 }
 
 function shown(name, value) {

@@ -2,6 +2,7 @@
 
 import * as api from "./api.js";
 import { Browse } from "./browse.js";
+import { collections } from "./collections.js";
 import { Detail } from "./detail.js";
 import { byId, complain, counted, h, say } from "./dom.js";
 import { showHealth } from "./health.js";
@@ -132,9 +133,10 @@ class Page {
 
   async greet() {
     try {
-      const facts = await api.info();
-      byId("collection").replaceChildren(
-        h("span", {}, facts.name.replace(/\.manifind$/, "")), ` · ${counted(facts.photos, "photo")}`);
+      const { collections: all, several } = await collections();
+      const name = several ? counted(all.length, "collection") : all[0].name.replace(/\.manifind$/, "");
+      const photos = all.reduce((sum, one) => sum + one.photos, 0);
+      byId("collection").replaceChildren(h("span", {}, name), ` · ${counted(photos, "photo")}`);
     } catch (error) {
       complain(error.message);
     }

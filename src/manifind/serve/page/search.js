@@ -3,6 +3,7 @@
 import * as api from "./api.js";
 import { BoxEditor } from "./boxes.js";
 import { copies } from "./copies.js";
+import { chooser } from "./collections.js";
 import { complain, counted, h, say } from "./dom.js";
 import { marks, photo } from "./photo.js";
 import { Ticks } from "./ticks.js";
@@ -256,7 +257,7 @@ export class Search {
     const gallery = h("ol", { class: "gallery" });
     this.ticks.begin(answer, likely);
     const cards = results.map((one) => this.card(one, one.rank > likely));
-    const parts = [this.bar(state, answer), filters(this.page, state)];
+    const parts = [this.bar(state, answer), chooser(this.page, state), filters(this.page, state)];
     if (!results.length || likely === 0) {
       parts.push(this.emptiness(results, evidence, gallery, cards));
       say("Nothing in this collection matches.");
@@ -383,6 +384,6 @@ function line(evidence, nothing, sure) {
           ? h("p", {}, "Above it stand the photos in which points of the query were found again under one map, and those whose score is " +
             "near theirs: the object seen from another side is reached from photo to photo, where no map leads.")
           : h("p", {}, `Scores fall steeply behind the photos that show the object. Below here they are under ${evidence.score.toFixed(4)}, ` +
-          "a tenth of the mean of the best five. On photos whose contents are known, this line is right more often than " +
+          "half of what the best photo scores. On photos whose contents are known, this line is right more often than " +
           "not, but it is a measured habit of the scores, not a proof: look at a few below it.")));
 }
