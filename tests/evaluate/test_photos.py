@@ -189,7 +189,16 @@ def test_a_truth_may_name_the_copy_of_a_photo(photos: Path, tmp_path: Path) -> N
     folder = tmp_path / "photos"
     shutil.copytree(photos, folder)
     shutil.copy(folder / "first-1.png", folder / "z-copy.png")
-    made = Index.create(tmp_path / "m.manifind", folder, whiten="shipped", zooms=(1.0,), k=20, query_k=20, alpha=0.99)
+    made = Index.create(
+        tmp_path / "m.manifind",
+        folder,
+        backbone="mobilenet_v2",
+        whiten="shipped",
+        zooms=(1.0,),
+        k=20,
+        query_k=20,
+        alpha=0.99,
+    )
     assert made.catalogue.photo_of("z-copy.png") == made.catalogue.of_key("first-1.png")
     truths = {"copy": "z-copy.png;first-2.png", "photo": "first-1.png;first-2.png"}
     found = []
