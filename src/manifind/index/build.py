@@ -21,6 +21,7 @@ from manifind.geometry import ROW
 from manifind.geometry.packing import Packed
 from manifind.index import learning
 from manifind.index.catalogue import REMOVED, SAME, Catalogue, ImageRecord, SkippedRecord
+from manifind.index.device import describing
 from manifind.index.estimate import Announce, admitted, reading_limits
 from manifind.index.gather import described, described_here, plan
 from manifind.index.generation import CATALOGUE, Generation
@@ -147,6 +148,8 @@ def build(
                 regions = regions._replace(local=_local(images, journal, known, extra, recipe.geometry, writer.work))
             manifold = _manifold(writer, recipe, regions, known, scratch, report, workers)
             _write(writer, recipe, catalogue, regions, manifold)
+        if workers is not None:
+            workers.finished()
         used = {image.sha256 for image in images}
         # Photos that an interrupted run described stay for the next, unless this one looked at all there are.
         if not wanted.unread or used.issuperset(journal.contents()):
@@ -180,16 +183,18 @@ def _described(
     """
     chosen = plan(wanted, journal, None if known is None else known.catalogue, report, recipe.frames)
     recipe = recipe.for_photos(len(chosen.known) + len(chosen.new))
-    scratch = admitted(writer.path, recipe, chosen, known, memory, announce)
-    note(writer.work, recipe.root, len(chosen.known) + len(chosen.new))
-    # Means are taken of whitened vectors.
-    means = recipe.means if recipe.learning is None else None
-    found = [one for one, _ in chosen.new]
-    if workers is None:
-        outcomes = described_here(found, recipe.describer, means, recipe.geometry, **reading_limits(memory))
-    else:
-        outcomes = workers.described(found, recipe, means, writer.work)
-    images, skipped = described(chosen, outcomes, journal, report, growing)
+    device = recipe.parameters.get("device", kernels.CPU) if workers is None else kernels.CPU
+    with describing(recipe.describer, len(chosen.new), device) as describer:
+        scratch = admitted(writer.path, replace(recipe, describer=describer), chosen, known, memory, announce)
+        note(writer.work, recipe.root, len(chosen.known) + len(chosen.new))
+        # Means are taken of whitened vectors.
+        means = recipe.means if recipe.learning is None else None
+        found = [one for one, _ in chosen.new]
+        if workers is None:
+            outcomes = described_here(found, describer, means, recipe.geometry, **reading_limits(memory))
+        else:
+            outcomes = workers.described(found, recipe, means, writer.work)
+        images, skipped = described(chosen, outcomes, journal, report, growing)
     if not images:
         disk.remove_folder(writer.work)
         reasons = "; ".join(f"{one.key}: {one.reason}" for one in skipped[:3]) or "it is empty"
@@ -198,11 +203,18 @@ def _described(
 
 
 def rebuild(
-    writer: store.Writer, recipe: Recipe, regions: Regions, catalogue: Catalogue, report: StageProgress
+    writer: store.Writer,
+    recipe: Recipe,
+    regions: Regions,
+    catalogue: Catalogue,
+    report: StageProgress,
+    accept: Callable[[Manifold], bool] = lambda _: True,
 ) -> None:
-    """Make the graph anew from descriptions that are whole."""
+    """Make the graph anew from descriptions that are whole, and write it if it is accepted."""
     disk.make_own_folder(writer.work)
-    _write(writer, recipe, catalogue, regions, _fitted(writer, recipe.manifold(), regions, report))
+    manifold = _fitted(writer, recipe.manifold(), regions, report)
+    if accept(manifold):
+        _write(writer, recipe, catalogue, regions, manifold)
     disk.remove_folder(writer.work)
 
 

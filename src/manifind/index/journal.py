@@ -156,7 +156,10 @@ class Journal:
             yield line, sha256, entry
 
     def _part(self, name: str, first: int, count: int, row_bytes: int) -> Any:
-        return os.pread(self._descriptors[name], count * row_bytes, first * row_bytes)
+        os.lseek(
+            self._descriptors[name], first * row_bytes, os.SEEK_SET
+        )  # what is written goes to the end all the same
+        return os.read(self._descriptors[name], count * row_bytes)
 
 
 def _checksum(parts: Iterable[bytes]) -> int:
