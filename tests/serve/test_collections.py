@@ -199,3 +199,10 @@ def test_verified_photos_come_first_then_those_above_the_line_then_by_score() ->
     assert told["evidence"]["similarity"] == 0.9
     by_date = merged(request.model_copy(update={"sort": "date"}), [one, two])
     assert [found["key"] for found in by_date["results"]] == ["01", "02", "03", "04", "05"]
+
+
+def test_where_geometry_had_no_time_for_one_collection_it_is_no_worse_for_that() -> None:
+    looked_at = answer(("01", 0.5, True, True), ("02", 0.1, True, True), similarity=0.6)
+    not_looked_at = {**answer(("03", 0.5, False, True), ("04", 0.4, False, True), similarity=0.7), "verified": None}
+    told = merged(SearchRequest(views=[ViewRequest(key="a/x")]), [looked_at, not_looked_at])
+    assert [found["key"] for found in told["results"]] == ["03", "01", "04", "02"]

@@ -44,6 +44,8 @@ pytestmark = pytest.mark.skipif(
     CHROMIUM is None, reason="no Chromium is found: install it (apt install chromium) or set MANIFIND_CHROMIUM"
 )
 
+expect.set_options(timeout=20_000)  # on a busy machine too
+
 BOX = (20, 12, 148, 140)
 SEARCH = "/?q=k:first-0.png@20,12,148,140"
 FIRST = {f"first-{i}.png" for i in range(6)}
@@ -60,7 +62,7 @@ def browser() -> Iterator[Browser]:
 def opened(browser: Browser, address: str, **settings: Any) -> Page:
     context = browser.new_context(base_url=address, **{"viewport": {"width": 1280, "height": 860}, **settings})
     page = context.new_page()
-    page.set_default_timeout(15_000)
+    page.set_default_timeout(20_000)
     faults: list[str] = []
     asked: list[str] = []
     page.on("pageerror", lambda error: faults.append(str(error)))
