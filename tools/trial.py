@@ -96,7 +96,8 @@ def descriptors() -> None:
 def evaluation() -> None:
     """Measure on the photos, by a truth of one's own."""
     positives = [f"thing1-{view}.png" for view in range(1, SCENES)]
-    Path("truth.json").write_text(json.dumps([{"query": "thing1-0.png", "positives": positives}]))
+    query = {"image": "thing1-0.png", "box": [10, 5, 100, 95], "positives": positives}
+    Path("truth.json").write_text(json.dumps({"name": "things", "queries": [query]}))
     table = command("evaluate", "photos.manifind", "--truth", "truth.json", "--json", "--no-cache")
     figures = {row["title"]: row["mAP_trapezoid"] for row in json.loads(table)["results"]}
     print("evaluate:", ", ".join(f"{title} {figure:.1f}" for title, figure in figures.items()))

@@ -42,6 +42,12 @@ from manifind.pages.text import visible
 @click.option("--memory", type=BYTES, help="Memory that the build may take.")
 @DEVICE
 @click.option("--scheduler", metavar="ADDRESS", help="Let Dask's workers do the work, tcp://host:8786 say.")
+@click.option(
+    "--shards",
+    metavar="FOLDER",
+    help="With --scheduler: what workers write goes through this folder, or object store (s3://bucket/folder), and not "
+    "through the index's own.",
+)
 @click.option("--relearn", is_flag=True, help="Learn the whitening again, and describe all photos with it.")
 @click.option("--repair", is_flag=True, help="Rebuild what is damaged from what is whole.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -64,6 +70,7 @@ def index(
     memory: int | None,
     device: str,
     scheduler: str | None,
+    shards: str | None,
     relearn: bool,
     repair: bool,
     as_json: bool,
@@ -89,7 +96,7 @@ def index(
         with devices_named(hidden=silent), progress_bars(hidden=as_json) as progress:
             announce = None if as_json else lambda expected: err.print(str(expected))
             options: dict[str, Any] = {"memory": memory, "progress": progress, "announce": announce}
-            options["client"] = scheduler
+            options["client"] = _workers(scheduler, shards)
             if repair:
                 done = Index.repair(target, folder, memory=memory, progress=progress)
             if not (target / "manifest.json").exists():
@@ -137,3 +144,14 @@ def show_unreadable(keys: tuple[str, ...]) -> None:
         more = f", and {len(keys) - 10} more" if len(keys) > 10 else ""
         shown = ", ".join(visible(key) for key in keys[:10])
         out.print(f"{len(keys)} could be read before and cannot be now: {shown}{more}")
+
+
+def _workers(scheduler: str | None, shards: str | None) -> Any:
+    """Return who does the work: nobody, a scheduler by its address, or its workers with a folder for their files."""
+    if shards is None:
+        return scheduler
+    if scheduler is None:
+        raise InvalidInput("--shards is where Dask's workers write; give their --scheduler too.")
+    from manifind.cluster.workers import workers
+
+    return workers(scheduler, shards=shards)

@@ -16,10 +16,9 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from manifind.cluster.packing import Numbers
-from manifind.cluster.written import write
+from manifind.cluster.shards import Plain, Shards
 from manifind.kernels import kernel
 from manifind.storage import disk
-from manifind.storage.arrays import read_array
 from manifind.types import FloatArray
 
 Pairs = tuple[Numbers, FloatArray]
@@ -29,44 +28,44 @@ Pairs = tuple[Numbers, FloatArray]
 class Lists(NamedTuple):
     """Neighbour lists in two files, of which the first k of each count."""
 
-    ids: str
-    similarities: str
-    n: int
-    width: int
+    ids: Plain
+    similarities: Plain
     k: int
+
+    @property
+    def n(self) -> int:
+        """How many regions there are."""
+        return self.ids.shape[0]
 
     def of(self, start: int, end: int) -> tuple[Numbers, Numbers, FloatArray]:
         """Return all pairs of regions that some regions list: who, whom, and how similar they are."""
-        shape = (self.n, self.width)
-        ids = np.memmap(self.ids, np.int32, "r", shape=shape)[start:end, : self.k]
-        similarities = np.memmap(self.similarities, np.float32, "r", shape=shape)[start:end, : self.k]
+        ids, similarities = (file.rows(start, end)[:, : self.k] for file in (self.ids, self.similarities))
         own = np.broadcast_to(np.arange(start, end)[:, None], ids.shape)
         kept = (ids >= 0) & (ids != own) & (similarities > 0)
         return own[kept], ids[kept].astype(np.int64), np.asarray(similarities[kept])
 
 
-def turned_round(lists: Lists, start: int, end: int, file: str) -> bool:
+def turned_round(lists: Lists, start: int, end: int, shards: Shards, name: str) -> bool:
     """Write who of a block lists whom, in the order of those who are listed; say whether it was done."""
-    if Path(file).exists():
+    if shards.exists(name):
         return False
     who, whom, similarities = lists.of(start, end)
     order = np.argsort(whom, kind="stable")
-    write(
-        Path(file), disk.npy(np.stack([whom[order], who[order], similarities[order].view(np.int32)]).astype(np.int32))
-    )
+    turned = np.stack([whom[order], who[order], similarities[order].view(np.int32)])
+    shards.write(name, disk.npy(turned.astype(np.int32)))
     return True
 
 
-def joined(lists: Lists, start: int, end: int, turned: Sequence[str], gamma: float, file: str) -> bool:
+def joined(lists: Lists, start: int, end: int, turned: Sequence[str], gamma: float, shards: Shards, name: str) -> bool:
     """Write the affinities of a block of regions, row by row with ascending columns, and the sums of the rows."""
-    if Path(file).exists():
+    if shards.exists(name):
         return False
     n = lists.n
     who, whom, similarities = lists.of(start, end)
     listing = _least((who - start) * n + whom, similarities)
     keys, found = [np.empty(0, np.int64)], [np.empty(0, np.float32)]
     for one in turned:
-        there = read_array(Path(one))
+        there = shards.array(one)
         first, last = np.searchsorted(there[0], [start, end])
         part = there[:, first:last].astype(np.int32)
         keys.append((part[0].astype(np.int64) - start) * n + part[1])
@@ -84,7 +83,7 @@ def joined(lists: Lists, start: int, end: int, turned: Sequence[str], gamma: flo
         np.bincount(rows, weights=values, minlength=end - start),
     ):
         np.save(content, array)
-    write(Path(file), [content.getvalue()])
+    shards.write(name, [content.getvalue()])
     return True
 
 
@@ -98,17 +97,17 @@ def _least(keys: Numbers, similarities: FloatArray) -> Pairs:
     return keys[first], np.minimum.reduceat(similarities[order], first)
 
 
-def normalised(files: Sequence[str], n: int, folder: Path) -> tuple[sp.csr_array, FloatArray]:
+def normalised(shards: Shards, names: Sequence[str], n: int, folder: Path) -> tuple[sp.csr_array, FloatArray]:
     """Return S and the degrees from what `joined` wrote of all blocks; the entries lie in files of the folder."""
-    counts, degrees = (np.concatenate([_part(file)[place] for file in files]) for place in (0, 3))
+    counts, degrees = (np.concatenate([_part(shards, name)[place] for name in names]) for place in (0, 3))
     ends = np.concatenate([[0], np.cumsum(counts)])
     total = int(ends[-1])
     columns = disk.scratch(folder / "columns", np.int32, (total,)) if total else np.empty(0, np.int32)
     values = disk.scratch(folder / "values", np.float32, (total,)) if total else np.empty(0, np.float32)
     scale = np.divide(1, np.sqrt(degrees), out=np.zeros(n), where=degrees > 0)
     row = 0
-    for file in files:
-        own_counts, own_columns, own_values, _ = _part(file)
+    for name in names:
+        own_counts, own_columns, own_values, _ = _part(shards, name)
         rows = slice(row, row + len(own_counts))
         entries = slice(int(ends[row]), int(ends[row + len(own_counts)]))
         columns[entries] = own_columns
@@ -120,6 +119,6 @@ def normalised(files: Sequence[str], n: int, folder: Path) -> tuple[sp.csr_array
     return S, degrees.astype(np.float32)
 
 
-def _part(file: str) -> list[npt.NDArray[Any]]:
-    with Path(file).open("rb") as stream:
-        return [np.load(stream, allow_pickle=False) for _ in range(4)]
+def _part(shards: Shards, name: str) -> list[npt.NDArray[Any]]:
+    stream = io.BytesIO(shards.read(name))
+    return [np.load(stream, allow_pickle=False) for _ in range(4)]

@@ -17,13 +17,13 @@ import numpy as np
 
 from manifind.cluster import tasks
 from manifind.cluster.rows import DaskRows, DescendingRows
+from manifind.cluster.shards import Shards
 from manifind.cluster.store import Unavailable
 from manifind.describe import Found, Unreadable
 from manifind.errors import MissingExtra
 from manifind.index.gather import Described, Outcomes
 from manifind.index.recipe import Recipe
 from manifind.kernels import Rows, compiled
-from manifind.storage import disk
 from manifind.types import FloatArray
 
 PHOTOS = 32
@@ -34,8 +34,20 @@ DESCENT, DESCENT_BYTES = 5, 4_000
 """What NN-Descent takes of a row: bytes a dimension, with the row itself, and beside them for lists."""
 
 
-def workers(client: Any, *, seconds: float = 20) -> "DaskWorkers":
-    """Return the workers of a client of Dask, or of the scheduler at an address if it answers within some seconds."""
+def workers(client: Any, *, shards: str | None = None, seconds: float = 20) -> "DaskWorkers":
+    """Return the workers of a client of Dask, or of the scheduler at an address if it answers within some seconds.
+
+    Parameters
+    ----------
+    client : distributed.Client, str or DaskWorkers
+    shards : str, optional
+        A folder that all workers see, or an object store by its address of fsspec (``s3://bucket/folder``), through
+        which they exchange files with the driver; by default the index's own folder. It is for one index at a time.
+    seconds : float
+        How long to wait for the scheduler.
+    """
+    if isinstance(client, DaskWorkers):
+        return client
     try:
         from distributed import Client
     except ImportError as error:
@@ -43,9 +55,9 @@ def workers(client: Any, *, seconds: float = 20) -> "DaskWorkers":
             "distributed is not installed; pip install 'manifind[cluster]' installs it with what else a cluster takes."
         ) from error
     if not isinstance(client, str):
-        return DaskWorkers(client)
+        return DaskWorkers(client, shards)
     try:
-        return DaskWorkers(Client(client, timeout=seconds, set_as_default=False))
+        return DaskWorkers(Client(client, timeout=seconds, set_as_default=False), shards, own=True)
     except (OSError, ValueError) as error:
         raise Unavailable(f"no scheduler of Dask answers at {client}; start one with `dask scheduler`.") from error
 
@@ -53,8 +65,25 @@ def workers(client: Any, *, seconds: float = 20) -> "DaskWorkers":
 class DaskWorkers:
     """Workers that a client of Dask reaches."""
 
-    def __init__(self, client: Any) -> None:
-        self._client = client
+    def __init__(self, client: Any, shards: str | None = None, *, own: bool = False) -> None:
+        self._client, self._own = client, own
+        self._shards = None if shards is None else Shards(str(shards))
+
+    def close(self) -> None:
+        """Let go of the connection to a scheduler, where it was made here."""
+        if self._own:
+            self._client.close()
+
+    def _exchange(self, work: Path) -> Shards:
+        """Return where files are exchanged for an index that is made in a folder."""
+        return Shards(str(work)) if self._shards is None else self._shards
+
+    def finished(self) -> None:
+        """Remove what was exchanged elsewhere than in the index's own folder."""
+        if self._shards is not None:
+            for name in self._shards.names():
+                if name.startswith(("described", "tiles-", "descent-")):
+                    self._shards.within(name).clear()
 
     def machines(self) -> "Counter[str]":
         """Return how many tasks each machine runs at once."""
@@ -107,13 +136,13 @@ class DaskWorkers:
 
     def described(self, found: Sequence[Found], recipe: Recipe, means: int | None, work: Path) -> Outcomes:
         """Yield what becomes of photos, in their order, as workers describe them."""
-        folder = work / "shards"
-        disk.make_own_folder(folder)
+        exchange = self._exchange(work).within("described-shards")
+        exchange.make()
         describer = recipe.describer
         threads = max(1, (os.cpu_count() or 1) // max(self.machines().values()))
         made_by = tasks.Describing(describer, recipe.backbone, describer.settings, threads)
         shards = [found[start : start + PHOTOS] for start in range(0, len(found), PHOTOS)]
-        files = [folder / f"{_name(recipe.fingerprint, shard)}.shard" for shard in shards]
+        names = [f"{_name(recipe.fingerprint, shard)}.shard" for shard in shards]
         calls = [
             (
                 tasks.describe,
@@ -121,19 +150,20 @@ class DaskWorkers:
                 made_by,
                 means,
                 recipe.geometry,
-                str(file),
+                exchange,
+                name,
             )
-            for shard, file in zip(shards, files, strict=True)
+            for shard, name in zip(shards, names, strict=True)
         ]
-        missing = [place for place, file in enumerate(files) if not file.exists()]
-        done = set(range(len(files))) - set(missing)
+        missing = [place for place, name in enumerate(names) if not exchange.exists(name)]
+        done = set(range(len(names))) - set(missing)
         finished = self.run([calls[place] for place in missing])
-        for place, (shard, file) in enumerate(zip(shards, files, strict=True)):
+        for place, (shard, name) in enumerate(zip(shards, names, strict=True)):
             while place not in done:
                 done.add(missing[next(finished)])
-            yield from _taken(shard, file)
-            disk.remove(file)
-        disk.remove_folder(folder)
+            yield from _taken(shard, exchange, name)
+            exchange.remove(name)
+        exchange.clear()
 
     # -- comparing ----------------------------------------------------------------------------------------------------
 
@@ -141,11 +171,11 @@ class DaskWorkers:
         """Return vectors that lie in a file, as rows that workers compare with each other."""
         n, d = vectors.shape
         fits = n * (DESCENT * d + DESCENT_BYTES) <= self.memory() / SHARE
-        return (DescendingRows if fits and compiled() else DaskRows)(self, vectors, file)
+        return (DescendingRows if fits and compiled() else DaskRows)(self, vectors, file, self._exchange(file.parent))
 
 
-def _taken(shard: Sequence[Found], file: Path) -> Outcomes:
-    said, vectors, boxes, local = tasks.read_described(file)
+def _taken(shard: Sequence[Found], exchange: Shards, name: str) -> Outcomes:
+    said, vectors, boxes, local = tasks.read_described(exchange, name)
     row = feature = 0
     for one, became in zip(shard, said, strict=True):
         if len(became) == 1:

@@ -63,7 +63,7 @@ from manifind.index.teaching import Taught
 from manifind.index.unfinished import check_finished
 from manifind.index.verify import first_photos, verified_answer
 from manifind.index.wanted import Wanted, all_of, everything, more, several, without
-from manifind.index.workers import workers
+from manifind.index.workers import working
 from manifind.kernels import CPU
 from manifind.manifold import Manifold
 from manifind.storage import store
@@ -216,7 +216,8 @@ class Index:
             Called with an `Estimate` before a long build.
         client : distributed.Client or str, optional
             A client of Dask, or the address of its scheduler: its workers describe the photos and compare the regions,
-            to the same result. They must see the photos and the index's folder under the same paths.
+            to the same result. They must see the photos and the index's folder under the same paths;
+            `manifind.cluster.workers.workers` makes workers that exchange files elsewhere.
         growing : callable, optional
             Called after each photo that was described with a `SoFar`, which can write an index of those there are.
         **parameters
@@ -241,9 +242,8 @@ class Index:
         own = whole_path(source) if describer is None else None
         keeping = KEEPING if geometry or (geometry is None and KEEPING.available()) else None
         made_by = Recipe(root, made, given, means, own, origin, learning=learning, geometry=keeping, frames=frames)
-        with store.writing(target, KIND, FILES) as writer:
+        with store.writing(target, KIND, FILES) as writer, working(client) as by:
             _check_free(target)  # somebody may have been faster
-            by = None if client is None else workers(client)
             build(
                 writer,
                 made_by,
@@ -676,7 +676,7 @@ class Index:
         """
         if not isinstance(self._now, Generation):
             raise refused(self.where, "changed")
-        with store.writing(self.path, KIND, FILES) as writer:
+        with store.writing(self.path, KIND, FILES) as writer, working(client) as by:
             self.reload()
             now = self._here
             photos = wanted(now)
@@ -701,7 +701,7 @@ class Index:
                 memory=memory,
                 progress=progress,
                 announce=announce,
-                workers=None if client is None else workers(client),
+                workers=by,
             )
         self.reload()
         return changes

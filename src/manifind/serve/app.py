@@ -172,7 +172,7 @@ def _searching(app: FastAPI, service: Answering) -> None:
         method: Method = "regional",
         top: Top = 60,
         verify: Verify = None,
-        refine: Refine = False,
+        refine: Refine = True,
         folder: Annotated[str | None, Query(max_length=LONGEST_KEY)] = None,
         since: Annotated[str | None, Query(pattern=DATE)] = None,
         until: Annotated[str | None, Query(pattern=DATE)] = None,
