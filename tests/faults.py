@@ -9,7 +9,7 @@ from typing import Any
 
 from manifind.storage import disk
 
-POINTS = ("open", "write", "pwrite", "fsync", "ftruncate", "replace", "unlink", "mkdir", "rmdir", "posix_fallocate")
+POINTS = ("open", "write", "fsync", "ftruncate", "replace", "unlink", "mkdir", "rmdir", "posix_fallocate")
 """What reaches the disk."""
 
 FAULTS = ("kill", "torn", "ENOSPC", "EIO", "interrupt")
@@ -53,7 +53,7 @@ class FaultyOs:
         """A full disk still lets go of files, and opens those that are there."""
         if self.fault == "EIO":
             return True
-        return name in ("write", "pwrite", "fsync", "mkdir", "posix_fallocate") or (
+        return name in ("write", "fsync", "mkdir", "posix_fallocate") or (
             name == "open" and bool(arguments[1] & os.O_EXCL)
         )
 

@@ -1,9 +1,7 @@
-"""What the README says holds."""
+"""What the README says holds; its blocks of code are run by tests/docs."""
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,15 +10,6 @@ import pytest
 @pytest.fixture(scope="module")
 def readme(repository: Path) -> str:
     return (repository / "README.md").read_text()
-
-
-def test_the_python_in_the_readme_works_when_pasted(readme: str, tmp_path: Path) -> None:
-    (program,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
-    assert len([line for line in program.splitlines() if line.strip()]) <= 12
-    run = subprocess.run(  # noqa: S603
-        [sys.executable, "-W", "error", "-c", program], cwd=tmp_path, check=True, capture_output=True, text=True
-    )
-    assert run.stdout.strip()
 
 
 def test_every_file_that_the_readme_and_the_documents_name_exists(readme: str, repository: Path) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -70,7 +71,7 @@ def gmp_weights(vectors: Vectors, layout: Layout, lam: float = 1.0, *, memory: i
     precision = np.float32 if lam >= LEAST_IN_SINGLE else np.float64
     for _, table in layout.equal_counts(lambda m: 12 * m * d + 24 * m * m, min(memory, IN_CACHE)):
         m = table.shape[1]
-        phi = vectors[table].astype(precision, copy=False)
+        phi: npt.NDArray[np.floating[Any]] = vectors[table].astype(precision, copy=False)
         system = (phi @ phi.transpose(0, 2, 1)).astype(np.float64, copy=False) + lam * np.eye(m)
         try:
             weights[table] = np.linalg.solve(system, np.ones((len(table), m, 1)))[..., 0]
@@ -103,7 +104,7 @@ def pooling_weights(
 
 def pooled(scores: FloatArray, pool: Pool) -> FloatArray:
     """Return the scores of images, (images, b), from those of their regions, (regions, b): eq. 13 for every image."""
-    starts, weights = pool
+    starts, weights = pool.starts, pool.own_weights
     columns = np.arange(len(weights), dtype=np.int32)
     P = sp.csr_array((weights, columns, starts.astype(np.int32)), shape=(len(starts) - 1, len(weights)))
     return np.asarray(P @ scores)

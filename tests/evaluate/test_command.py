@@ -194,6 +194,7 @@ def test_everything_is_written_to_a_folder(laid: Laid, tmp_path: Path) -> None:
     text = (tmp_path / "out" / "report.md").read_text()
     assert f"{found['results'][0]['mAP_trapezoid']:.2f}" in text
     assert "figure-k.png" in text
+    assert text.startswith("# How good manifind is on planted\n")
 
 
 def at(found: Any, figure: str, line: str, x: int, column: str = "planted") -> float:

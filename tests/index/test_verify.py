@@ -144,7 +144,7 @@ def test_where_nothing_is_verified_only_what_resembles_the_query_clearly_is_like
     assert answer.likely
     for verified, limit in ((False, "UNVERIFIED"), (None, "UNTEXTURED")):
         looked = {hit.image: Checked(verified) for hit in answer[:5]}
-        monkeypatch.setattr(verifying, limit, evidence.similarity - 0.01)
+        monkeypatch.setattr(verifying, limit, evidence.similarity / evidence.chance - 0.01)
         assert VerifiedAnswer(answer, looked).likely == answer.likely
-        monkeypatch.setattr(verifying, limit, evidence.similarity + 0.01)
+        monkeypatch.setattr(verifying, limit, evidence.similarity / evidence.chance + 0.01)
         assert VerifiedAnswer(answer, looked).likely == 0

@@ -86,7 +86,7 @@ def test_a_photo_that_both_have_is_no_evidence_for_itself(asked: httpx.Client, i
     truth = index.search(other.root / "again.png", BOX, verify=0).evidence
     assert truth is not None
     assert told["evidence"]["similarity"] == pytest.approx(truth.similarity, abs=0.02)
-    assert told["results"][0]["key"] == "photos/first-0.png"
+    assert told["results"][0]["key"].startswith("photos/first-")
 
 
 def test_what_is_found_is_explained_and_shown_by_its_key(asked: httpx.Client) -> None:

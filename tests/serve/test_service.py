@@ -453,3 +453,18 @@ def test_the_page_asks_nobody_else(repository: Path) -> None:
     for file in (repository / "src" / "manifind" / "serve" / "page").iterdir():
         hosts = set(re.findall(r"(?:https?:)?//[\w.-]+\.\w+", file.read_text()))
         assert hosts <= {"http://www.w3.org"}
+
+
+def test_copies_of_jpeg_files_carry_the_name_of_the_set(client: httpx.Client, index: Index) -> None:
+    keys = ["more/none-000.jpg", "first-0.png"]
+    index.sets.add("roofs & gables", keys)
+    try:
+        answer = client.get("/api/set.zip", params={"name": "roofs & gables", "keywords": "true"})
+        with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
+            copy, other = (archive.read(name) for name in sorted(archive.namelist(), reverse=True)[1:])
+        original = (index.root / keys[0]).read_bytes()
+        assert b"<rdf:li>roofs &amp; gables</rdf:li>" in Image.open(io.BytesIO(copy)).info["xmp"]
+        assert Image.open(io.BytesIO(copy)).tobytes() == Image.open(io.BytesIO(original)).tobytes()
+        assert other == (index.root / keys[1]).read_bytes()
+    finally:
+        index.sets.delete("roofs & gables")

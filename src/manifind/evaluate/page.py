@@ -15,6 +15,7 @@ from manifind.evaluate.writing import (
     cost_cells,
     curve_cells,
     difference_cells,
+    heading,
     legend,
     line_cells,
     method_cells,
@@ -37,8 +38,7 @@ def drawings(found: Evaluation) -> dict[str, bytes]:
 
 def report(found: Evaluation, pictures: dict[str, bytes], find: Find | None = None) -> str:
     """Return the page; `find` gives the file of a photo by its name, where there are photos."""
-    title = "How good manifind is on " + ", ".join(data.protocol.name for data in found.data)
-    return page(title, legend(found), _sections(found, pictures, find))
+    return page(heading(found), legend(found), _sections(found, pictures, find))
 
 
 def _sections(found: Evaluation, pictures: dict[str, bytes], find: Find | None) -> Iterator[tuple[str, str]]:

@@ -33,6 +33,11 @@ COSTS = {
 }
 
 
+def heading(found: Evaluation) -> str:
+    """Say what the evaluation is of."""
+    return "How good manifind is on " + ", ".join(data.protocol.name for data in found.data)
+
+
 def legend(found: Evaluation) -> str:
     """Say what the figures of the table are."""
     queries = ", ".join(f"{len(data.protocol.queries)} of {data.protocol.name}" for data in found.data)
@@ -203,7 +208,12 @@ def _aligned(header: list[str], rows: list[list[str]]) -> str:
 
 def as_markdown(found: Evaluation) -> str:
     """Return the tables, the curves and the published figures in Markdown."""
-    parts = [legend(found), *(f"**{sentence}**" for sentence in found.warnings()), _markdown(*method_cells(found))]
+    parts = [
+        f"# {heading(found)}",
+        legend(found),
+        *(f"**{sentence}**" for sentence in found.warnings()),
+        _markdown(*method_cells(found)),
+    ]
     for curve in found.curves:
         settings = "\n".join(f"- {line}: {words}" for line, words in fixed_parameters(curve).items())
         drawn = f"![{curve.title}](figure-{curve.name}.png)"

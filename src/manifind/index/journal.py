@@ -22,6 +22,8 @@ from manifind.storage import disk
 from manifind.types import FloatArray
 
 HEADER, PHOTOS, VECTORS, BOXES, LOCAL = "header.json", "photos.jsonl", "vectors.f16", "boxes.f32", "local.u8"
+FILES = (HEADER, PHOTOS, VECTORS, BOXES, LOCAL)
+"""Of a journal. Whoever copies them in this order has all regions of the photos that he has."""
 NO_FEATURES = np.empty((0, ROW), np.uint8)
 
 HalfArray = npt.NDArray[np.float16]
@@ -154,7 +156,10 @@ class Journal:
             yield line, sha256, entry
 
     def _part(self, name: str, first: int, count: int, row_bytes: int) -> Any:
-        return os.pread(self._descriptors[name], count * row_bytes, first * row_bytes)
+        os.lseek(
+            self._descriptors[name], first * row_bytes, os.SEEK_SET
+        )  # what is written goes to the end all the same
+        return os.read(self._descriptors[name], count * row_bytes)
 
 
 def _checksum(parts: Iterable[bytes]) -> int:

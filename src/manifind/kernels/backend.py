@@ -22,7 +22,7 @@ from manifind.checks import choice
 from manifind.errors import ManifindError
 from manifind.types import FloatArray, IntArray, Progress, Vectors
 
-log = logging.getLogger("manifind")
+log = logging.getLogger("manifind.device")
 
 SCRATCH = 2**28
 """Bytes of scratch that a search may take, unless it is told otherwise."""
@@ -132,6 +132,13 @@ class Pool(NamedTuple):
     """Where each image's regions start, and at the end where the last one's end."""
     weights: FloatArray
     """What each region weighs in the sum."""
+    rows: IntArray | None = None
+    """Where in `weights` the regions are; None where they are all of them, in order."""
+
+    @property
+    def own_weights(self) -> FloatArray:
+        """What each of the regions weighs, in order."""
+        return self.weights if self.rows is None else np.take(self.weights, self.rows, mode="clip")
 
 
 @runtime_checkable
@@ -154,16 +161,9 @@ class Pooling(Protocol):
         """
 
 
-class Backend(Protocol):
-    """Everything that one device does."""
-
-    name: str
-
-    def rows(self, vectors: Vectors) -> Rows:
-        """Return descriptors, (n, d) C-contiguous, as this device searches them; their values must not change."""
-
-    def system(self, S: sp.csr_array, degrees: FloatArray | None = None) -> System:
-        """Return a matrix as this device solves on it; the degrees of the affinity are needed to restrict it."""
+@runtime_checkable
+class Joining(Protocol):
+    """What makes a graph of neighbour lists: a device, or rows whose lists lie elsewhere."""
 
     def affinity(
         self, ids: IntArray, similarities: FloatArray, gamma: float, *, slack: float, normalised: bool
@@ -181,6 +181,18 @@ class Backend(Protocol):
         normalised : bool
             Return S in place of the affinity.
         """
+
+
+class Backend(Joining, Protocol):
+    """Everything that one device does."""
+
+    name: str
+
+    def rows(self, vectors: Vectors) -> Rows:
+        """Return descriptors, (n, d) C-contiguous, as this device searches them; their values must not change."""
+
+    def system(self, S: sp.csr_array, degrees: FloatArray | None = None) -> System:
+        """Return a matrix as this device solves on it; the degrees of the affinity are needed to restrict it."""
 
 
 CPU, CUDA, AUTO = "cpu", "cuda", "auto"

@@ -65,4 +65,5 @@ def _alone_after_a_fork() -> None:
 
 
 _from_environment()
-os.register_at_fork(after_in_child=_alone_after_a_fork)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_alone_after_a_fork)

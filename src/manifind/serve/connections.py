@@ -8,7 +8,6 @@ turns out to be a request, or a part of one. An answer must be read in time.
 
 import asyncio
 import json
-import resource
 from typing import Any
 
 from uvicorn.config import Config
@@ -31,11 +30,21 @@ except ImportError:  # on other Pythons than CPython: h11 bounds heads itself, a
     HttpToolsProtocol = None  # type: ignore[assignment, misc]
 
 
+def _open_files() -> int:
+    """Return how many files this process may have open; where nothing bounds it, more than anybody opens."""
+    try:
+        import resource
+    except ImportError:
+        return 2**31
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return 2**31 if soft == resource.RLIM_INFINITY else soft
+
+
 def protocol(settings: Settings) -> type[asyncio.Protocol]:
     """Return what speaks HTTP on each connection of a service."""
     if HttpToolsProtocol is None:
         return AutoHTTPProtocol
-    most = max(1, min(settings.connections, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - FILES))
+    most = max(1, min(settings.connections, _open_files() - FILES))
 
     class Connection(HttpToolsProtocol):
         """HTTP on one connection, within limits."""

@@ -6,9 +6,12 @@ module's ``os``.
 A folder may come from anybody, with links under the names that are ours. Nothing here follows a link that stands where
 a file or a folder of ours is to be: a file is made anew and never opened for writing through a name that was there, and
 what is removed is the link. A file that has a second name elsewhere is left alone for the same reason.
+
+What a system lacks is asked of ``os``, never guessed from its name. Without ``O_NOFOLLOW`` links are looked for before
+a file is opened; without descriptors of folders, folders are walked by name, and their names are flushed by the system
+when it pleases. Windows keeps a file that somebody has open: such a file stays, and the next writer removes it.
 """
 
-import fcntl
 import hashlib
 import io
 import os
@@ -22,9 +25,13 @@ import numpy as np
 import numpy.typing as npt
 
 from manifind.errors import InvalidInput
+from manifind.storage import locking
 
 CHUNK = 2**24
 """Bytes handed to the system at a time."""
+
+IN_USE = (5, 32, 145)
+"""What Windows says of a file that is open or mapped somewhere, and of a folder that still has one."""
 
 Bytes = bytes | memoryview
 
@@ -38,7 +45,7 @@ class Written(NamedTuple):
 
 def write(file: Path, chunks: Iterable[Bytes]) -> Written:
     """Write a new file and wait until it is on the disk; checksummed on the way, so that it is not read again."""
-    descriptor = _new(file, os.O_WRONLY)
+    descriptor = _new(file, "O_WRONLY")
     try:
         digest, size = hashlib.sha256(), 0
         for chunk in chunks:
@@ -66,7 +73,7 @@ def scratch(file: Path, kind: npt.DTypeLike, shape: tuple[int, ...]) -> npt.NDAr
     """
     dtype = np.dtype(kind)
     size = dtype.itemsize * int(np.prod(shape, dtype=np.int64))
-    descriptor = _new(file, os.O_RDWR)
+    descriptor = _new(file, "O_RDWR")
     try:
         _allocate(descriptor, max(1, size))
         with os.fdopen(os.dup(descriptor), "r+b") as stream:
@@ -87,7 +94,7 @@ def _allocate(descriptor: int, size: int) -> None:
 
 def appended(file: Path) -> int:
     """Open a file of ours for reading and appending, made if it is not there, and return its descriptor."""
-    return _own(file, os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644))
+    return _opened(file, "O_APPEND")
 
 
 def truncate(descriptor: int, size: int) -> None:
@@ -102,19 +109,33 @@ def replace(new: Path, old: Path) -> None:
 
 def remove(file: Path) -> None:
     """Remove a file, if it is there; of a link, the link."""
-    with suppress(FileNotFoundError):
+    with suppress(FileNotFoundError), _unless_in_use():
         os.unlink(file)
 
 
 def remove_folder(folder: Path) -> None:
     """Remove a folder with all that is in it, if it is there; a link that stands for it is refused."""
     if _is_folder(folder):
-        _remove_below(folder)
-        os.rmdir(folder)
+        with _unless_in_use():
+            _remove_below(folder)
+            os.rmdir(folder)
+
+
+@contextmanager
+def _unless_in_use() -> Iterator[None]:
+    """Let what Windows refuses stay; any other refusal is an error, as everywhere."""
+    try:
+        yield
+    except OSError as error:
+        if getattr(error, "winerror", None) not in IN_USE:
+            raise
 
 
 def _remove_below(folder: Path) -> None:
     """Remove what is in a folder, by way of the folder itself: its name may come to mean another meanwhile."""
+    if os.open not in os.supports_dir_fd:
+        _empty_by_name(folder)
+        return
     inside = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         _empty(inside)
@@ -135,6 +156,15 @@ def _empty(inside: int) -> None:
             os.unlink(name, dir_fd=inside)
 
 
+def _empty_by_name(folder: Path) -> None:
+    for name in os.listdir(folder):
+        if stat.S_ISDIR(os.lstat(folder / name).st_mode):
+            _empty_by_name(folder / name)
+            os.rmdir(folder / name)
+        else:
+            os.unlink(folder / name)
+
+
 def make_folder(folder: Path) -> None:
     """Make a folder, and those above it, unless it is there."""
     if not folder.is_dir():
@@ -150,7 +180,9 @@ def make_own_folder(folder: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until the names in a folder are on the disk."""
+    """Wait until the names in a folder are on the disk, where the system lets one wait for that."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -176,26 +208,36 @@ def npy(array: npt.NDArray[Any]) -> Iterator[Bytes]:
 def lock(file: Path, what: Path) -> Iterator[None]:
     """Hold the lock `file`, which dies with the process; `InvalidInput` names the process that has it."""
     try:
-        descriptor = _own(file, os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644))
+        descriptor = _opened(file)
     except OSError:
         _refuse_link(file)
         raise
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not locking.hold(descriptor):
             holder = os.read(descriptor, 32).decode(errors="replace").strip() or "unknown"
-            raise InvalidInput(f"{what} is being written by process {holder}; wait for it, or stop it.") from None
+            raise InvalidInput(f"{what} is being written by process {holder}; wait for it, or stop it.")
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        os.write(descriptor, str(os.getpid()).encode())
         yield
     finally:
         os.close(descriptor)
 
 
-def _new(file: Path, how: int) -> int:
+def _flags(*names: str) -> int:
+    """Return flags for ``os.open``, those that the system has; bytes are never changed to somebody's line ends."""
+    return sum(getattr(os, name, 0) for name in ("O_BINARY", *names))
+
+
+def _opened(file: Path, *how: str) -> int:
+    """Open a file of ours for reading and writing, made if it is not there; a link is refused."""
+    if not hasattr(os, "O_NOFOLLOW"):
+        _refuse_link(file)
+    return _own(file, os.open(file, _flags("O_RDWR", "O_CREAT", "O_NOFOLLOW", "O_NONBLOCK", *how), 0o644))
+
+
+def _new(file: Path, how: str) -> int:
     """Open a file that was not there; what stands in its place, a link or what an earlier writer left, is removed."""
-    flags = how | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    flags = _flags(how, "O_CREAT", "O_EXCL", "O_NOFOLLOW")
     try:
         return os.open(file, flags, 0o644)
     except FileExistsError:

@@ -1,0 +1,140 @@
+"""Try an installed manifind as a stranger would: photos, descriptors and commands, in an empty folder.
+
+    python trial.py [--core | --no-core]
+
+Needs what a default install brings and nothing else. Prints what it found and how large the install is; fails where
+something that must hold does not.
+"""
+
+import json
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+import manifind
+
+THINGS, SCENES, VIEWS = 4, 6, 5
+
+
+def texture(seed: int, height: int, width: int, grain: int) -> npt.NDArray[np.uint8]:
+    """Return patches of colour that no other seed has."""
+    rng = np.random.default_rng(seed)
+    small = rng.integers(0, 256, (height // grain + 1, width // grain + 1, 3), dtype=np.uint8)
+    return np.asarray(Image.fromarray(small).resize((width, height), Image.Resampling.BICUBIC))
+
+
+def make_photos(folder: Path) -> None:
+    """Write scenes with one of a few things in each, and scenes with none."""
+    folder.mkdir()
+    for number in range(THINGS + 1):
+        for view in range(SCENES):
+            photo = texture(100 * number + view, 240, 320, 24).copy()
+            if number:
+                side, x, y = 90 + 12 * view, 10 + 20 * view, 5 + 8 * view
+                thing = Image.fromarray(texture(9000 + number, 160, 160, 12)).resize((side, side))
+                photo[y : y + side, x : x + side] = np.asarray(thing)
+            Image.fromarray(photo).save(folder / f"{'nothing' if not number else f'thing{number}'}-{view}.png")
+
+
+def command(*words: str, code: int = 0) -> str:
+    """Run a command of manifind and return what it prints."""
+    program = [sys.executable, "-m", "manifind.cli", *words]
+    done = subprocess.run(program, capture_output=True, text=True, check=False)  # noqa: S603
+    if done.returncode != code:
+        raise SystemExit(f"manifind {' '.join(words)} exits with {done.returncode}:\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def photos() -> None:
+    """Make an index, find a thing by a box in one photo, change the folder, and check."""
+    make_photos(Path("photos"))
+    command("index", "photos")
+    query = ("photos.manifind", "photos/thing2-0.png", "--box", "10,5,100,95")
+    answer = json.loads(command("search", *query, "--json", "--top", str(SCENES)))
+    found = [hit["key"] for hit in answer["results"]]
+    right = sum(key.startswith("thing2") for key in found)
+    print(f"search: {right} of the first {SCENES} are right ({', '.join(found)})")
+    if right < SCENES - 1:
+        raise SystemExit("a thing is not found in photos that plainly show it.")
+    if not any(hit["verified"] for hit in answer["results"]):
+        raise SystemExit("geometry verifies nothing.")
+    Path("photos/thing2-5.png").unlink()
+    command("index", "photos")
+    command("check", "photos.manifind")
+    facts = json.loads(command("info", "photos.manifind", "--json"))
+    if facts["photos"] != (THINGS + 1) * SCENES - 1:
+        raise SystemExit(f"the index has {facts['photos']} photos.")
+
+
+def descriptors() -> None:
+    """Search descriptors, save, and load: f is compared with the dense solution."""
+    rng = np.random.default_rng(0)
+    centres = rng.standard_normal((20, 24))
+    rows = np.repeat(centres, 10, axis=0) + 0.6 * rng.standard_normal((200, 24))
+    rows = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+    manifold = manifind.Manifold(k=10, query_k=5, max_iter=200, tol=1e-10).fit(rows)
+    ranking = manifold.search(rows[:1], top=10)
+    similarities = np.maximum(rows @ rows[0], 0).astype(np.float64) ** 3
+    y = np.where(similarities >= np.sort(similarities)[-5], similarities, 0)
+    dense = np.linalg.solve(np.eye(200) - 0.99 * manifold.S_.toarray().astype(np.float64), 0.01 * y)
+    if not np.allclose(ranking.scores, np.sort(dense)[::-1][:10], rtol=1e-4):
+        raise SystemExit("the scores are not the solution of (I - αS) f = (1 - α) y.")
+    manifold.save("rows.manifold")
+    again = manifind.Manifold.load("rows.manifold").search(rows[:1], top=10)
+    if again.images.tolist() != ranking.images.tolist():
+        raise SystemExit("a loaded manifold ranks otherwise.")
+    print("descriptors: the scores are those of the dense solution")
+
+
+def evaluation() -> None:
+    """Measure on the photos, by a truth of one's own."""
+    positives = [f"thing1-{view}.png" for view in range(1, SCENES)]
+    query = {"image": "thing1-0.png", "box": [10, 5, 100, 95], "positives": positives}
+    Path("truth.json").write_text(json.dumps({"name": "things", "queries": [query]}))
+    table = command("evaluate", "photos.manifind", "--truth", "truth.json", "--json", "--no-cache")
+    figures = {row["title"]: row["mAP_trapezoid"] for row in json.loads(table)["results"]}
+    print("evaluate:", ", ".join(f"{title} {figure:.1f}" for title, figure in figures.items()))
+
+
+def size() -> str:
+    """Return how large the install is, packages that make environments left out."""
+    ours = [one for one in metadata.distributions() if one.metadata["Name"] not in ("pip", "setuptools", "wheel")]
+    count = 0
+    for distribution in ours:
+        files = (Path(str(distribution.locate_file(file))) for file in distribution.files or ())
+        count += sum(file.stat().st_size for file in files if file.is_file() and file.suffix != ".pyc")
+    return f"{len(ours)} packages, {count / 1e6:.0f} MB"
+
+
+def main(words: list[str]) -> None:
+    """Try everything, in a folder that is gone afterwards."""
+    installed = Path(manifind.__file__)
+    if not installed.is_relative_to(sysconfig.get_path("platlib")) and not installed.is_relative_to(
+        sysconfig.get_path("purelib")
+    ):
+        raise SystemExit(f"manifind is imported from {installed}, which is no install.")
+    core = json.loads(command("info", "--system", "--json"))["core"]
+    if ("--core" in words and not core) or ("--no-core" in words and core):
+        raise SystemExit(f"the compiled core is {core!r}.")
+    print(command("--version").strip(), "with" if core else "without", "the compiled core:", size())
+    with tempfile.TemporaryDirectory() as folder:
+        import os
+
+        os.chdir(folder)
+        try:
+            photos()
+            descriptors()
+            evaluation()
+        finally:
+            os.chdir(installed.parent)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
