@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import torch
 
-from manifind.kernels.cuda import gradient, launch
+from manifind.kernels.cuda import gradient, launch, rows
 from manifind.kernels.cuda import matrix as matrices
 from manifind.kernels.cuda.matrix import Matrix
 from manifind.kernels.cuda.neighbours import Side
@@ -97,13 +97,21 @@ def compare_alone(kind: torch.dtype) -> None:
     matrix = matrix_of((S / scale[:, None] / scale).astype(np.float32))
     y = torch.rand(n, 1, dtype=kind)
     for right, iterations, enough in ((y, 6, 1e-12), (y, 60, 1e-3), (0 * y, 5, 1e-6), (y, 0, 1e-6)):
-        alone = gradient.descended(matrix, right, 0.9, iterations, enough, 1)
+        alone = gradient.descended(matrix, right, 0.9, iterations, enough)
         in_torch = gradient._InTorch(matrix, right, 0.9, enough)
         for _ in range(iterations):
             in_torch.iterate()
         np.testing.assert_allclose(alone.scores.numpy(), in_torch.x.numpy(), atol=1e-5)
         assert alone.iterations.tolist() == in_torch.iterations.tolist()
         np.testing.assert_allclose(alone.residuals.numpy(), in_torch.residuals.numpy(), atol=1e-5)
+
+
+def compare_some(kind: torch.dtype) -> None:
+    """Products of queries with some rows are those of NumPy."""
+    queries, vectors = torch.randn(5, 40), torch.randn(90, 40).to(kind)
+    some = torch.arange(0, 90, 7, dtype=torch.int32)
+    made = rows.products_with(queries, vectors, some)
+    np.testing.assert_allclose(made.numpy(), queries.numpy() @ vectors.float().numpy()[some.numpy()].T, atol=1e-5)
 
 
 def compare_parts() -> None:
@@ -130,6 +138,7 @@ if __name__ == "__main__":
     torch.manual_seed(0)
     torch.set_num_threads(1)
     gradient.PROGRAMS = 1
+    gradient.TOGETHER = gradient.Together(programs=1)
     for exact in (True, False):
         compare_tiles(exact)
     for width in (1, 3):
@@ -138,4 +147,6 @@ if __name__ == "__main__":
             compare_descents(width, precision)
     for precision in (torch.float32, torch.float64):
         compare_alone(precision)
+    for held in (torch.float32, torch.float16):
+        compare_some(held)
     compare_parts()

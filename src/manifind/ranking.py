@@ -104,7 +104,7 @@ def pooling_weights(
 
 def pooled(scores: FloatArray, pool: Pool) -> FloatArray:
     """Return the scores of images, (images, b), from those of their regions, (regions, b): eq. 13 for every image."""
-    starts, weights = pool
+    starts, weights = pool.starts, pool.own_weights
     columns = np.arange(len(weights), dtype=np.int32)
     P = sp.csr_array((weights, columns, starts.astype(np.int32)), shape=(len(starts) - 1, len(weights)))
     return np.asarray(P @ scores)

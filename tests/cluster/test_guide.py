@@ -28,10 +28,8 @@ def test_every_command_of_the_guide_is_run_by_the_demonstration(repository: Path
     ran = script
     for name, value in meant.items():
         ran = ran.replace(name, value)
-    commands = [
-        line for block in re.findall(r"^```sh cluster\n(.*?)^```$", guide, re.M | re.S) for line in block.split("\n")
-    ]
-    commands = [command for command in commands if command]
+    blocks = re.findall(r"^```sh cluster\n(.*?)^```$", guide, re.M | re.S)
+    commands = [line for block in blocks for line in block.splitlines()]
     assert len(commands) >= 8
     for command in commands:
         assert command in ran, command

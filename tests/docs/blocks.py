@@ -15,6 +15,7 @@ A fence says by its second word how its block is taken:
 """
 
 import ast
+import copy
 import re
 import shlex
 import tomllib
@@ -120,16 +121,15 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 def parsed(block: Block, words: list[str]) -> None:
     """Let the command itself read the words, without running it; files need not be there."""
-    context = click.Context(main)
-    main.parse_args(context, words[1:])
+    context = main.make_context("manifind", words[1:], resilient_parsing=False)
     rest = [*context._protected_args, *context.args]
-    command = main.get_command(context, rest[0])
-    assert command is not None, f"{block.name}: manifind has no command {rest[0]}"
-    with click.Context(command, parent=context, info_name=rest[0]) as own:
-        for parameter in command.params:
-            if isinstance(parameter.type, click.Path):
-                parameter.type.exists = False
-        command.parse_args(own, rest[1:])
+    found = main.get_command(context, rest[0])
+    assert found is not None, f"{block.name}: manifind has no command {rest[0]}"
+    command = copy.deepcopy(found)
+    for parameter in command.params:
+        if isinstance(parameter.type, click.Path):
+            parameter.type.exists = False
+    command.make_context(rest[0], rest[1:], parent=context)
 
 
 def known_script(block: Block, words: list[str]) -> None:

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
@@ -13,6 +14,7 @@ from manifind.index.catalogue import REMOVED
 from tests.films import film, shades
 from tests.index.conftest import scene
 from tests.index.small import save_photo, small_describer
+from tests.index.test_repeats import BEHIND, before
 
 OPTIONS = {"describer": small_describer(), "k": 12, "query_k": 10, "geometry": False}
 
@@ -91,6 +93,23 @@ def test_a_broken_film_is_one_line_and_is_not_tried_again(made: Index, monkeypat
     generation = made.generation
     made.sync()
     assert made.generation == generation
+
+
+def test_the_frames_of_a_film_are_one_photo_among_what_repeats(tmp_path: Path) -> None:
+    """A thing is in every frame of a film and in two photos: in three photos, not in five."""
+    behind = iter(BEHIND)
+    shots = [np.asarray(before(next(behind), 1, (20 + 120 * i, 100))) for i in range(3)]
+    film(tmp_path / "photos" / "walk.avi", [shot for shot in shots for _ in range(10)])
+    for i in range(2):
+        before(next(behind), 1, (100, 50 + 100 * i)).save(tmp_path / "photos" / f"thing-{i}.png")
+    for i in range(6):
+        before(next(behind), None).save(tmp_path / "photos" / f"none-{i}.png")
+    made = Index.create(
+        tmp_path / "i.manifind", tmp_path / "photos", frames=1, backbone="mobilenet_v2", whiten="shipped", zooms=(1.0,)
+    )
+    things = {f"walk.avi#00:0{second}.0" for second in range(3)} | {"thing-0.png", "thing-1.png"}
+    assert {seen.key for seen in made.repeats(least=3).objects[0].sightings} == things
+    assert made.repeats(least=4).objects == ()
 
 
 def test_an_index_without_frames_passes_films_over(made: Index, tmp_path: Path) -> None:

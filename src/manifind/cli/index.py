@@ -15,6 +15,8 @@ from manifind.graph import AUTO, GRAPHS
 from manifind.index import Index
 from manifind.index.parameters import RECIPES
 from manifind.index.unfinished import index_of
+from manifind.kernels import AUTO as AUTO_DEVICE
+from manifind.kernels.cuda import gpu_here
 from manifind.pages.text import visible
 
 
@@ -89,7 +91,9 @@ def index(
         settled: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         changes: dict[str, Any] | None = None
         done: str | None = None
-        with devices_named(hidden=as_json), progress_bars(hidden=as_json) as progress:
+        # Of devices there is something to say where there are two.
+        silent = as_json or (device == AUTO_DEVICE and not gpu_here())
+        with devices_named(hidden=silent), progress_bars(hidden=as_json) as progress:
             announce = None if as_json else lambda expected: err.print(str(expected))
             options: dict[str, Any] = {"memory": memory, "progress": progress, "announce": announce}
             options["client"] = _workers(scheduler, shards)

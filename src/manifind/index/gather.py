@@ -23,6 +23,8 @@ from manifind.describe import (
     content_hash,
     describe_ahead,
 )
+from manifind.describe.ahead import begin_ahead
+from manifind.describe.backbone import available_cores
 from manifind.describe.films import file_of
 from manifind.describe.photos import NO_MEMORY, TOO_MUCH_MEMORY
 from manifind.geometry.packing import Packed
@@ -30,6 +32,7 @@ from manifind.index.catalogue import REMOVED, SAME, ImageRecord, Photos, Skipped
 from manifind.index.films import frames_of
 from manifind.index.journal import NO_FEATURES, Journal
 from manifind.index.kept import Keeping, keep
+from manifind.index.readers import Readers
 from manifind.index.wanted import Wanted
 from manifind.types import FloatArray, StageProgress
 
@@ -130,6 +133,9 @@ def described_here(
     found: Sequence[Found], describer: Describer, means: int | None, keeping: Keeping | None, **limits: int
 ) -> Outcomes:
     """Describe photos in this process; `limits` are `describe_ahead`'s."""
+    if describer.apart:
+        yield from _described_apart(found, describer, means, keeping, **limits)
+        return
     side_by_side, threads = describer.for_threads()
     limits = {**limits, "threads": threads, "long_side": describer.long_side}
     work = partial(seen, describer=side_by_side, keeping=keeping)
@@ -140,6 +146,25 @@ def described_here(
                 yield one, photo
             else:
                 yield one, outcome(photo, regions, means)
+
+
+def _described_apart(
+    found: Sequence[Found], describer: Describer, means: int | None, keeping: Keeping | None, **limits: int
+) -> Outcomes:
+    """Describe photos where the cores of the processor are free: these read photos, in processes of their own."""
+    memory = {"memory": limits.pop("memory")} if "memory" in limits else {}
+    reading = Readers(describer.seen_size, keeping, long_side=describer.long_side, **limits)
+    begin = lambda photo: describer.begin(photo.pixels)  # noqa: E731
+    with (
+        reading as readers,
+        closing(begin_ahead(found, readers.read, begin, threads=available_cores(), **memory)) as photos,
+    ):
+        for one, photo, regions in photos:
+            if isinstance(photo, Unreadable) or regions is None:
+                assert isinstance(photo, Unreadable)  # noqa: S101 (every other is described)
+                yield one, photo
+            else:
+                yield one, outcome(photo, (regions, photo.local), means)
 
 
 def described(

@@ -120,7 +120,7 @@ def create_app(
         What a service before this one leaves to it: uploads, above all. Whoever made it stops it.
     """
     settings = settings or Settings()
-    shared = common or Common(settings)
+    shared = common or Common(settings, 1 if isinstance(index, Index) else len(index))
     service: Answering
     if isinstance(index, Index):
         service = Service(index, shared)
@@ -172,7 +172,7 @@ def _searching(app: FastAPI, service: Answering) -> None:
         method: Method = "regional",
         top: Top = 60,
         verify: Verify = None,
-        refine: Refine = False,
+        refine: Refine = True,
         folder: Annotated[str | None, Query(max_length=LONGEST_KEY)] = None,
         since: Annotated[str | None, Query(pattern=DATE)] = None,
         until: Annotated[str | None, Query(pattern=DATE)] = None,

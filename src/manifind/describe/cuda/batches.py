@@ -43,6 +43,10 @@ class Batches(Generic[Job, Answer]):
 
     def answer(self, job: Job) -> Answer:
         """Wait for the answer to a job."""
+        return self.submit(job).result()
+
+    def submit(self, job: Job) -> Future[Answer]:
+        """Return what will hold the answer to a job."""
         future: Future[Answer] = Future()
         with self._arrived:
             if self._closed:
@@ -52,7 +56,7 @@ class Batches(Generic[Job, Answer]):
                 self._begun.append(threading.Thread(target=self._run, name="describe-batches", daemon=True))
                 self._begun[-1].start()
             self._arrived.notify()
-        return future.result()
+        return future
 
     def close(self) -> None:
         """Do what waits, and end the threads."""

@@ -1,7 +1,7 @@
 """Triton kernels on pictures that lie one after the other as rows: pixels of three bytes, or cells of many channels.
 
-A table (pictures, 3) says where each picture starts, and its height and width; `of` is the picture of each row that is
-made.
+A table (pictures, 4) says where each picture starts, its height and width, and nothing, so that each of its rows starts
+where the GPU reads at once; `of` is the picture of each row that is made.
 """
 
 import triton
@@ -15,9 +15,9 @@ BITS, ONE, HALF = tl.constexpr(22), tl.constexpr(2**22), tl.constexpr(2**21)
 def number(table, of, BLOCK: tl.constexpr):
     """Write the number of a picture to each of its rows, from the start of the first picture on."""
     picture = tl.program_id(0)
-    rows = tl.load(table + 3 * picture + 1) * tl.load(table + 3 * picture + 2)
+    rows = tl.load(table + 4 * picture + 1) * tl.load(table + 4 * picture + 2)
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    begin = tl.load(table + 3 * picture) - tl.load(table)
+    begin = tl.load(table + 4 * picture) - tl.load(table)
     tl.store(of + begin + at, tl.zeros((BLOCK,), tl.int32) + picture, mask=at < rows)
 
 
@@ -25,8 +25,8 @@ def number(table, of, BLOCK: tl.constexpr):
 def _where(of, table, row, there):
     """Return the picture of rows, and their line and place in it."""
     picture = tl.load(of + row, mask=there, other=0)
-    at = row - tl.load(table + 3 * picture, mask=there, other=0)
-    width = tl.load(table + 3 * picture + 2, mask=there, other=1)
+    at = row - tl.load(table + 4 * picture, mask=there, other=0)
+    width = tl.load(table + 4 * picture + 2, mask=there, other=1)
     return picture, at // width, at % width
 
 
@@ -50,14 +50,14 @@ def resample(source, target, of, sources, targets, rows, first, DOWN: tl.constex
     there = row < rows
     picture = tl.load(of + row, mask=there, other=0)
     row += first
-    at = row - tl.load(targets + 3 * picture, mask=there, other=0)
-    width = tl.load(targets + 3 * picture + 2, mask=there, other=1)
+    at = row - tl.load(targets + 4 * picture, mask=there, other=0)
+    width = tl.load(targets + 4 * picture + 2, mask=there, other=1)
     line, place = at // width, at % width
-    begin = tl.load(sources + 3 * picture, mask=there, other=0)
-    across = tl.load(sources + 3 * picture + 2, mask=there, other=1)
+    begin = tl.load(sources + 4 * picture, mask=there, other=0)
+    across = tl.load(sources + 4 * picture + 2, mask=there, other=1)
     if DOWN:
-        size = tl.load(sources + 3 * picture + 1, mask=there, other=1)
-        wanted = tl.load(targets + 3 * picture + 1, mask=there, other=1)
+        size = tl.load(sources + 4 * picture + 1, mask=there, other=1)
+        wanted = tl.load(targets + 4 * picture + 1, mask=there, other=1)
         out, base, stride = line, begin + place, across
     else:
         size, wanted, out = across, width, place
@@ -96,9 +96,9 @@ def first(
     row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     there = row < rows
     picture, line, place = _where(of, outs, row, there)
-    begin = tl.load(ins + 3 * picture, mask=there, other=0)
-    height = tl.load(ins + 3 * picture + 1, mask=there, other=0)
-    width = tl.load(ins + 3 * picture + 2, mask=there, other=0)
+    begin = tl.load(ins + 4 * picture, mask=there, other=0)
+    height = tl.load(ins + 4 * picture + 1, mask=there, other=0)
+    width = tl.load(ins + 4 * picture + 2, mask=there, other=0)
     channel = tl.arange(0, WIDE)
     held = channel < CHANNELS
     total = tl.zeros((BLOCK, WIDE), tl.float32)
@@ -128,9 +128,9 @@ def filtered(
     row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     there = row < rows
     picture, line, place = _where(of, outs, row, there)
-    begin = tl.load(ins + 3 * picture, mask=there, other=0)
-    height = tl.load(ins + 3 * picture + 1, mask=there, other=0)
-    width = tl.load(ins + 3 * picture + 2, mask=there, other=0)
+    begin = tl.load(ins + 4 * picture, mask=there, other=0)
+    height = tl.load(ins + 4 * picture + 1, mask=there, other=0)
+    width = tl.load(ins + 4 * picture + 2, mask=there, other=0)
     channel = tl.program_id(1) * WIDE + tl.arange(0, WIDE)
     held = channel < channels
     total = tl.zeros((BLOCK, WIDE), tl.float32)
@@ -156,9 +156,9 @@ def pool(
 ):  # fmt: skip
     """Pool the clipped cells of a box: the largest where `MOST`, else the mean of powers, whose root is still to take.
 
-    A box is seven numbers: where its picture starts, the picture's width, x0, y0, x1, y1, and nothing.
+    A box is eight numbers: where its picture starts, the picture's width, x0, y0, x1, y1, and nothing.
     """
-    box = boxes + 7 * tl.program_id(0)
+    box = boxes + 8 * tl.program_id(0)
     begin, width = tl.load(box), tl.load(box + 1)
     x0, y0, x1, y1 = tl.load(box + 2), tl.load(box + 3), tl.load(box + 4), tl.load(box + 5)
     across = x1 - x0

@@ -1,7 +1,7 @@
 """Photo -> regions on a GPU: resizing, the network at every zoom, pooling and whitening, for many photos at once."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import lru_cache, partial
 from operator import attrgetter
@@ -55,6 +55,7 @@ class CudaDescriber(Describer):
     It gives what the describer that it was made of gives, but for rounding, and has the same fingerprint.
     """
 
+    apart = True
     _engine: "Engine"
 
     @classmethod
@@ -89,13 +90,17 @@ class CudaDescriber(Describer):
 
     def describe(self, photo: Photo, *, scale: float | None = None) -> Regions:
         """Describe one upright RGB photo, (h, w, 3) uint8."""
-        photo = checked_photo(photo)
-        job, boxes = self._job(photo, scale)
-        return Regions(self._engine.described(job, whitened=True), boxes)
+        return self.begin(photo, scale=scale)()
+
+    def begin(self, photo: Photo, *, scale: float | None = None) -> Callable[[], Regions]:
+        """Begin to describe a photo, and return what waits for its regions."""
+        job, boxes = self._job(checked_photo(photo), scale)
+        described = self._engine.begin(job, whitened=True)
+        return lambda: Regions(described(), boxes)
 
     def unwhitened(self, photo: Photo) -> FloatArray:
         """Return the (r, C) unit vectors of a photo's regions before whitening."""
-        return self._engine.described(self._job(checked_photo(photo), None)[0], whitened=False)
+        return self._engine.begin(self._job(checked_photo(photo), None)[0], whitened=False)()
 
     def _job(self, photo: Photo, scale: float | None) -> tuple[Job, FloatArray]:
         """Return what there is to do for a photo, and its regions in pixels."""
@@ -128,14 +133,19 @@ class Engine:
         }
         self._of_thread = threading.local()
 
-    def described(self, job: Job, *, whitened: bool) -> FloatArray:
-        """Return the vectors of a photo's regions, when its turn has come."""
-        vectors = self._batches[whitened].answer(job)
-        if not np.isfinite(vectors).all():
-            raise InvalidInput(
-                f"backbone {self.spec.name} gave NaN or infinite responses; check the scaling of its input."
-            )
-        return vectors
+    def begin(self, job: Job, *, whitened: bool) -> Callable[[], FloatArray]:
+        """Let a photo wait for its turn, and return what waits for the vectors of its regions."""
+        future = self._batches[whitened].submit(job)
+
+        def described() -> FloatArray:
+            vectors = future.result()
+            if not np.isfinite(vectors).all():
+                raise InvalidInput(
+                    f"backbone {self.spec.name} gave NaN or infinite responses; check the scaling of its input."
+                )
+            return vectors
+
+        return described
 
     def close(self) -> None:
         """End the threads, and give back memory that is free on the device."""
@@ -222,7 +232,7 @@ class Engine:
         """Return the vectors of boxes on each map, (boxes, channels) float32."""
         from manifind.describe.cuda import cells
 
-        table = np.zeros((sum(map(len, boxes)), 7), np.int32)
+        table = np.zeros((sum(map(len, boxes)), 8), np.int32)
         counts = [len(own) for own in boxes]
         table[:, 0] = np.repeat(pictures.starts, counts)
         table[:, 1] = np.repeat(pictures.sizes[:, 1], counts)

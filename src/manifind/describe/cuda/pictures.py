@@ -26,7 +26,7 @@ class Pictures:
     starts: Starts
     """Where each starts."""
     table: Tensor
-    """(pictures, 3) int32 on the device: start, height, width."""
+    """(pictures, 4) int32 on the device: start, height, width, and nothing."""
 
     @cached_property
     def rows(self) -> int:
@@ -59,7 +59,7 @@ def laid_out(sizes: list[Sizes], firsts: list[Starts | int], device: Any) -> lis
     for own, first in zip(sizes, firsts, strict=True):
         areas = own.prod(axis=1)
         starts.append(np.cumsum(areas) - areas + first if isinstance(first, int) else first)
-    tables = [np.column_stack([start, own]) for start, own in zip(starts, sizes, strict=True)]
+    tables = [np.column_stack([start, own, 0 * start]) for start, own in zip(starts, sizes, strict=True)]
     held = to_device(torch.from_numpy(np.concatenate(tables).astype(np.int32)), device)
     ends = np.cumsum([len(own) for own in sizes]).tolist()
     return [

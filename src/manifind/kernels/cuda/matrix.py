@@ -16,6 +16,8 @@ SORTED = 2**26
 """Entries that are sorted at a time."""
 AT_ONCE = 2**24
 """Entries times columns that are multiplied at a time without a kernel for it."""
+PLACED = 1024
+"""Rows that a program puts in their places."""
 SPARE = 2**25
 """Entries for which room is made without asking whether there are as many."""
 HOPS = 3
@@ -84,7 +86,7 @@ def restricted_by_kernels(matrix: Matrix, rows: Tensor, degrees: Tensor, longest
 
     size, device = len(rows), rows.device
     place = torch.full((len(matrix.starts) - 1,), -1, dtype=torch.int32, device=device)
-    place[rows] = torch.arange(size, dtype=torch.int32, device=device)
+    sparse.place_of[(-(-size // PLACED),)](rows, place, size, BLOCK=PLACED, num_warps=4)
     roots = degrees.double().sqrt_()
     counts = torch.empty(size, dtype=matrix.starts.dtype, device=device)
     sums = torch.empty(size, dtype=torch.float64, device=device)
@@ -92,10 +94,9 @@ def restricted_by_kernels(matrix: Matrix, rows: Tensor, degrees: Tensor, longest
     sparse.count_kept[grid](*matrix, roots, rows, place, counts, sums, size, ROWS=ROWS, ENTRIES=ENTRIES, num_warps=1)
     starts = torch.zeros(size + 1, dtype=matrix.starts.dtype, device=device)
     torch.cumsum(counts, dim=0, dtype=starts.dtype, out=starts[1:])
-    scales = torch.where(sums > 0, sums.rsqrt(), 0.0)
     entries = torch.empty(_room(starts, size * longest), dtype=torch.int64, device=device)
     sparse.write_kept[grid](
-        *matrix, roots, rows, place, starts[1:], scales, entries, size,
+        *matrix, roots, rows, place, starts[1:], sums, entries, size,
         ROWS=ROWS, ENTRIES=ENTRIES, num_warps=1,
     )  # fmt: skip
     return Matrix(starts, entries), sums.float()

@@ -61,7 +61,11 @@ class Best:
             at = self._own.long() - first
             inside = ((at >= 0) & (at < len(vectors))).nonzero()[:, 0]
             products[inside, at[inside]] = -torch.inf
-        scores, ids = products.float().topk(min(self._k, len(vectors)), dim=1)
+        self.take(products.float(), first)
+
+    def take(self, products: Tensor, first: int) -> None:
+        """Take the products with successive rows, the first of which has the id `first`."""
+        scores, ids = products.topk(min(self._k, products.shape[1]), dim=1)
         ids = (ids + first).int()
         if not self.ids.shape[1]:
             self.scores, self.ids = scores, ids

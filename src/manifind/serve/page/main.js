@@ -87,7 +87,7 @@ class Page {
     const views = add ? [...this.state.views] : [];
     if (!views.some((view) => sameSource(view, source))) views.push({ ...source, box: null });
     this.search.active = views.findIndex((view) => sameSource(view, source));
-    this.go({ tab: "search", views, not: add ? this.state.not : [], refine: add && this.state.refine, why: null, add: false, folder: "", contains: "" });
+    this.go({ tab: "search", views, not: add ? this.state.not : [], refine: !add || this.state.refine, why: null, add: false, folder: "", contains: "" });
   }
 
   async upload(file, add = false) {
