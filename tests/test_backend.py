@@ -205,6 +205,19 @@ def test_images_have_the_pooled_scores_of_their_regions(by: Backend, rng: np.ran
         np.testing.assert_allclose(solution.scores[image], expected, atol=1e-6)
 
 
+def test_a_part_pools_by_the_weights_of_its_own_regions(by: Backend, rng: np.random.Generator) -> None:
+    rows = np.array([0, 1, 2, 7, 8, 20, 21, 22, 33], np.int32)
+    part = by.system(symmetric(40, rng), rng.random(40).astype(np.float32) + 1).restrict(rows)
+    if not isinstance(part, Pooling):
+        pytest.skip("this system leaves pooling to its caller")
+    starts, weights = np.array([0, 3, 5, 9]), rng.random(40).astype(np.float32)
+    seeds = [Seed(np.array([1, 6], np.int32), np.array([0.5, 1], np.float32))]
+    truth = part.solve_images(seeds, Pool(starts, weights[rows]), 0.9, 15, 1e-6).scores
+    for chosen in (rows, rows.copy()):
+        made = part.solve_images(seeds, Pool(starts, weights, chosen), 0.9, 15, 1e-6).scores
+        np.testing.assert_allclose(made, truth, atol=1e-7)
+
+
 def test_each_column_stops_by_itself(by: Backend, rng: np.random.Generator) -> None:
     S = symmetric(40, rng)
     isolated, linked = np.zeros(40, np.float32), rng.random(40).astype(np.float32)

@@ -596,19 +596,22 @@ def test_descent_takes_rows_of_half_precision(level: str, rng: np.random.Generat
     np.testing.assert_array_equal(half[1], single[1])
 
 
+@pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize("size", [100, 4000])
-@pytest.mark.parametrize("noise", [0.001, 0.005, 0.02])
-def test_descent_tells_frames_of_a_video_apart(level: str, size: int, noise: float, rng: np.random.Generator) -> None:
-    """Rows that differ by less than eight bits show."""
+@pytest.mark.parametrize("noise", [0.001, 0.02])
+def test_descent_tells_frames_of_a_video_apart(level: str, size: int, noise: float, seed: int) -> None:
+    """Rows that differ by less than eight bits show, whatever the rows and whatever the search draws."""
     n, k = 4000, 30
+    rng = np.random.default_rng(seed)
     scenes = np.repeat(unit(rng.normal(size=(n // size, 128))), size, axis=0)
     vectors = unit(scenes + noise * rng.normal(size=(n, 128)))[rng.permutation(n)]
-    ids, similarities = descended(vectors, k)
+    ids, similarities = descended(vectors, k, seed=seed)
     check_lists(vectors, ids, similarities)
-    products = vectors @ vectors.T
-    np.fill_diagonal(products, -1)
+    sample = rng.choice(n, 400, replace=False)
+    products = vectors[sample] @ vectors.T
+    products[np.arange(len(sample)), sample] = -1
     least = np.partition(products, -k, axis=1)[:, [-k]]
-    assert (similarities >= least - 1e-7).mean() > 0.95
+    assert (similarities[sample] >= least - 1e-7).mean() > 0.98
 
 
 @pytest.mark.parametrize("copies", [8, 5000])

@@ -79,3 +79,10 @@ def test_the_score_of_an_image_with_one_region_is_that_of_the_region(rng: np.ran
     vectors, query = unit(rng.normal(size=(20, 6))), unit(rng.normal(size=(1, 6)))
     ranking = Manifold(k=5, query_k=3, pooling="gmp").fit(vectors).search(query)
     np.testing.assert_array_equal(ranking.scores, ranking.regions[ranking.images])
+
+
+def test_a_part_is_pooled_by_the_weights_of_its_own_regions(rng: np.random.Generator) -> None:
+    rows, starts = np.array([1, 2, 7, 8, 9], np.int32), np.array([0, 2, 5])
+    weights, scores = rng.random(12).astype(np.float32), rng.random((5, 2)).astype(np.float32)
+    expected = [weights[[1, 2]] @ scores[:2], weights[[7, 8, 9]] @ scores[2:]]
+    np.testing.assert_allclose(pooled(scores, Pool(starts, weights, rows)), expected, rtol=1e-6)

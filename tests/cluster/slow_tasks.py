@@ -4,7 +4,7 @@ import time
 from functools import partial
 from typing import Any
 
-from manifind.cluster import tasks, workers
+from manifind.cluster import rows, tasks
 
 
 def _slow(seconds: float, *given: Any) -> bool:
@@ -21,4 +21,4 @@ def slowly(seconds: float) -> None:
         def __getattr__(self, name: str) -> Any:
             return partial(_slow, seconds) if name == "find_neighbours" and seconds else getattr(tasks, name)
 
-    setattr(workers, "tasks", Slow())  # noqa: B010 (mypy would take it for the module)
+    setattr(rows, "tasks", Slow())  # noqa: B010 (mypy would take it for the module)

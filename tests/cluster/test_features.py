@@ -49,14 +49,17 @@ def test_a_collection_verifies_and_outlines_as_the_index_does_without_any_file(
     query = scene(99, 1)
     right = verifying.search(query, BOX)
     assert sum(hit.verified is True for hit in right) == 4
+    joins = verifying.search(query, BOX, refine="verified")
     joined = verifying.matching_points("0.png", "1.png", (20, 30, 148, 158))
     assert joined.inliers > 5
     for file in scenes.iterdir():
         file.unlink()
     far = opened(store, address, describer, shortlist=1000)
     found = far.search(query, BOX)
+    refined = far.search(query, BOX, refine="verified")
     assert [said(hit) for hit in found] == [said(hit) for hit in right]
     assert found.likely == right.likely
+    assert [said(hit) for hit in refined] == [said(hit) for hit in joins]
     assert far.matching_points("0.png", "1.png", (20, 30, 148, 158)).inliers == joined.inliers
 
 
@@ -87,7 +90,7 @@ def test_features_are_handed_out_by_key_and_go_with_their_photo(
 
 
 @pytest.mark.parametrize("address", ["folder"], indirect=True)
-def test_a_collection_without_features_is_answered_by_scores(
+def test_features_that_an_index_gets_later_are_published_then(
     store: Store, address: str, scenes: Path, describer: Describer
 ) -> None:
     plain = Index.create(
@@ -97,6 +100,10 @@ def test_a_collection_without_features_is_answered_by_scores(
     far = opened(store, address, describer)
     assert far.state.local is None
     assert {hit.verified for hit in far.search(scene(99, 1), BOX)} == {None}
+    plain.sync(geometry=True)
+    assert publish(plain, store, grace=0).changed == len(plain)
+    far.reload()
+    assert sum(hit.verified is True for hit in far.search(scene(99, 1), BOX)) == 4
 
 
 def test_features_that_were_cut_short_are_damaged() -> None:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from manifind.cluster.folder import FolderStore
 from manifind.cluster.packing import row_number
 from manifind.cluster.store import ONE_STEP, Address, Row, Store, Versions, store_at
 from manifind.errors import InvalidInput
@@ -55,6 +56,22 @@ def test_what_lies_beside_rows_comes_back_apart_from_them(store: Store, rows: li
     assert [len(one.beside) for one in wanted] == [50, 0, 100]
     fetched = store.fetch_beside(np.array([one.number for one in wanted] + [12345], np.int64))
     assert fetched == [rows[7].beside, None, rows[20].beside, None]
+
+
+@pytest.mark.parametrize("address", ["folder"], indirect=True)
+def test_a_folder_that_was_written_before_anything_lay_beside_rows_is_read(store: FolderStore, rows: list[Row]) -> None:
+    (facts,) = store.folder.glob("facts-*.npy")
+    kept = np.load(facts)
+    bare = [row._replace(beside=b"") for row in rows]
+    ends = np.cumsum([len(row.packed) for row in bare])
+    np.save(facts, np.concatenate([kept[:, :4], ends[:, None]], axis=1))
+    np.save(
+        store.folder / facts.name.replace("facts", "rows"), np.frombuffer(b"".join(row.packed for row in bare), "u1")
+    )
+    again = FolderStore(store.folder)
+    numbers = np.array([row.number for row in rows], np.int64)
+    assert again.fetch(numbers) == [row.packed for row in bare]
+    assert again.fetch_beside(numbers) == [None] * len(rows)
 
 
 @every_store

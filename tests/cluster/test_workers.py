@@ -7,16 +7,21 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
-from manifind.cluster import planes, tasks
+from manifind import Manifold, kernels
+from manifind.cli import main
+from manifind.cluster import planes, rows, tasks
+from manifind.cluster.shards import Plain, Shards
 from manifind.cluster.workers import DaskWorkers, workers
 from manifind.describe import Describer
 from manifind.errors import ManifindError
-from manifind.graph import exact_neighbours
+from manifind.graph import exact_neighbours, nn_descent_neighbours
 from manifind.index import Index
 from tests.cluster.dask_cluster import REPOSITORY, DaskCluster
 
@@ -27,6 +32,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaskCluster]:
         yield running
 
 
+@pytest.fixture
+def by(cluster: DaskCluster) -> Iterator[DaskWorkers]:
+    with closing(workers(cluster.address)) as running:
+        yield running
+
+
 def arrays(index: Index) -> dict[str, np.ndarray]:
     return {**index.manifold.to_arrays()[1], "boxes": index.boxes}
 
@@ -34,8 +45,9 @@ def arrays(index: Index) -> dict[str, np.ndarray]:
 def vectors(n: int, d: int = 24) -> np.ndarray:
     rng = np.random.default_rng(3)
     made = rng.standard_normal((n, d)).astype(np.float32)
-    made[50:90] = made[50]  # more equals than a list is long
-    made[200:204] = made[7]
+    if n > 204:
+        made[50:90] = made[50]  # more equals than a list is long
+        made[200:204] = made[7]
     return np.asarray(made / np.linalg.norm(made, axis=1, keepdims=True), np.float32)
 
 
@@ -54,26 +66,80 @@ def test_an_index_by_workers_is_that_of_one_process(
         np.testing.assert_array_equal(arrays(there)[name], array, err_msg=name)
 
 
+def test_an_index_whose_files_are_exchanged_through_an_object_store_is_the_same_and_leaves_nothing_there(
+    cluster: DaskCluster, photos: Path, describer: Describer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "JOINED_HERE", 0)
+    monkeypatch.setattr(planes, "ORDERS", (2,))
+    given = {"describer": describer, "k": 20, "query_k": 20}
+    here = Index.create(tmp_path / "here.manifind", photos, **given)  # type: ignore[arg-type]
+    exchanged: list[str] = []
+    write = Shards.write
+
+    def noted(self: Shards, name: str, chunks: list[bytes]) -> None:
+        exchanged.append(self.where)
+        write(self, name, chunks)
+
+    monkeypatch.setattr(Shards, "write", noted)
+    with closing(workers(cluster.address, shards=f"file://{tmp_path}/bucket")) as by:
+        there = Index.create(tmp_path / "there.manifind", photos, **given, client=by)  # type: ignore[arg-type]
+    for name, array in arrays(here).items():
+        np.testing.assert_array_equal(arrays(there)[name], array, err_msg=name)
+    assert len(exchanged) == 3, "vectors and lists were brought there"
+    assert all(where.startswith("file://") for where in exchanged)
+    assert list((tmp_path / "bucket").iterdir()) == []
+
+
 @pytest.mark.parametrize("order", [0, 1, 2])
 def test_lists_of_tiles_are_those_of_all_pairs_to_the_bit_duplicates_and_all(
-    cluster: DaskCluster, tmp_path: Path, order: int, monkeypatch: pytest.MonkeyPatch
+    by: DaskWorkers, tmp_path: Path, order: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(planes, "ORDERS", (order,))
     X = vectors(900)
     X.tofile(tmp_path / "all.f32")
-    by = workers(cluster.address)
     found = exact_neighbours(by.rows(X, tmp_path / "all.f32"), 30, reserve=5)
     right = exact_neighbours(X, 30, reserve=5)
     np.testing.assert_array_equal(found.ids, right.ids)
     np.testing.assert_array_equal(found.similarities, right.similarities)
 
 
+@pytest.mark.parametrize("n", [900, 13])
+def test_the_affinity_of_tasks_is_that_of_one_process_to_the_bit_duplicates_and_all(
+    by: DaskWorkers, tmp_path: Path, n: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "JOINED_HERE", 0)
+    X = vectors(n)
+    X.tofile(tmp_path / "all.f32")
+    here = Manifold(k=10, reserve=3).fit(X)
+    there = Manifold(k=10, reserve=3).fit(X, rows=by.rows(X, tmp_path / "all.f32"))
+    for mine, its in zip(
+        (there.S_.indptr, there.S_.indices, there.S_.data, there.degrees_),
+        (here.S_.indptr, here.S_.indices, here.S_.data, here.degrees_),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(mine, its)
+    assert len(list(tmp_path.glob("tiles-*/joined-*"))) >= 2
+
+
+def test_nn_descent_by_a_worker_finds_what_it_finds_here(by: DaskWorkers, tmp_path: Path) -> None:
+    if not kernels.compiled():
+        pytest.skip("NN-Descent is in the compiled core, which is not there")
+    X = vectors(900)
+    X.tofile(tmp_path / "all.f32")
+    found = nn_descent_neighbours(by.rows(X, tmp_path / "all.f32"), 12)
+    right = nn_descent_neighbours(X, 12)
+    np.testing.assert_array_equal(found.ids, right.ids)
+    np.testing.assert_array_equal(found.similarities, right.similarities)
+    assert list(tmp_path.glob("descent-*/lists.npy"))
+
+
 def test_no_task_holds_more_than_its_blocks(tmp_path: Path) -> None:
     X = vectors(700)
     X.tofile(tmp_path / "all.f32")
     spans = [(0, 100), (300, 400)]
-    tasks.find_neighbours(str(tmp_path / "all.f32"), X.shape, spans, 10, 1, str(tmp_path / "tile.npy"))
-    ids, _ = tasks.read_lists(tmp_path / "tile.npy")
+    shards = Shards(str(tmp_path))
+    tasks.find_neighbours(Plain(shards, "all.f32", "<f4", (700, 24)), spans, 10, 1, shards, "tile.npy")
+    ids, _ = tasks.read_lists(shards, "tile.npy")
     assert ids.shape == (200, 10)
     assert set(np.unique(ids)) <= {*range(100), *range(300, 400)}
 
@@ -145,12 +211,21 @@ def test_a_scheduler_that_is_not_there_is_named_in_a_sentence() -> None:
         workers("tcp://127.0.0.1:9", seconds=1)
 
 
-def test_the_cores_of_a_machine_are_shared_by_its_workers(cluster: DaskCluster) -> None:
-    by = workers(cluster.address)
-    assert isinstance(by, DaskWorkers)
+def test_the_cores_of_a_machine_are_shared_by_its_workers(by: DaskWorkers) -> None:
     cores = os.cpu_count() or 1
     assert by.machines() == {"127.0.0.2": 1, "127.0.0.3": 1}
     assert by.threads(5) == [cores] * 5, "each has a machine of its own"
     by.machines = lambda: Counter({"a": 2})  # type: ignore[method-assign]
     assert by.threads(3) == [max(1, cores // 2)] * 2 + [cores], "the last is alone on the machine"
     assert by.memory() == int(0.25 * 2 * 2**30)
+
+
+def test_a_folder_for_workers_without_a_scheduler_is_refused(photos: Path) -> None:
+    told = CliRunner().invoke(main, ["index", str(photos), "--shards", "s3://bucket/folder"])
+    assert told.exit_code == 2
+    assert "--scheduler" in told.stderr
+
+
+def test_an_object_store_that_fsspec_does_not_know_is_named_in_a_sentence() -> None:
+    with pytest.raises(ManifindError, match="nowhere://bucket/folder cannot be reached"):
+        Shards("nowhere://bucket/folder").exists("a")

@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 
 from manifind.index import QueryRegions, Search, View, evidence
-from manifind.index.evidence import LEAST_BY_CHANCE, MOST_BY_CHANCE, PART_OF_THE_BEST, chance_similarity
+from manifind.index.evidence import (
+    AT_MOST,
+    LEAST_BY_CHANCE,
+    MOST_BY_CHANCE,
+    PART_OF_THE_BEST,
+    STANDS_OUT,
+    chance_similarity,
+)
 from manifind.index.generation import MadeOnce
 from manifind.layout import Layout
 from manifind.ranking import Ranking
@@ -65,13 +72,23 @@ def test_nothing_is_likely_where_nothing_is_alike() -> None:
     assert shown.likely == 0
 
 
+@pytest.mark.parametrize(("times", "likely"), [(0.9, 0), (1.1, 1)])
+def test_a_photo_that_stands_out_is_likely_whatever_it_resembles(times: float, likely: int) -> None:
+    stranger = unit(np.random.default_rng(9).normal(size=(4, 64)).astype(np.float32))
+    scores = [times * STANDS_OUT, 1.2, 1.1, 1.05, *([1.0] * 16)]
+    shown = evidence(found(collection(), stranger, list(range(20)), scores))
+    assert shown is not None
+    assert (shown.likely, shown.stands_out) == (likely, bool(likely))
+
+
 def test_chance_is_measured_between_photos_and_bounded() -> None:
-    for d in (20, 38, 64):
+    for d in (20, 370, 390, 3000):
         now = collection(d=d)
         X = now.manifold.vectors_
         apart = np.repeat(np.arange(200), 3)
         measured = np.quantile((X @ X.T)[apart[:, None] != apart], 1 - 1 / 300)
-        assert chance_similarity(now) == pytest.approx(np.clip(measured, LEAST_BY_CHANCE, MOST_BY_CHANCE), abs=0.005)
+        expected = np.clip(AT_MOST * measured, LEAST_BY_CHANCE, MOST_BY_CHANCE)
+        assert chance_similarity(now) == pytest.approx(expected, abs=0.01)
     assert chance_similarity(collection(images=30, shared=30)) == MOST_BY_CHANCE
 
 

@@ -1,11 +1,14 @@
 """Verified photos teach the query: which regions join it, what the second pass finds, and how it is told."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
 from manifind.errors import InvalidInput
-from manifind.index import Index
-from manifind.index.refine import lessons, overlaps, refined_answer
+from manifind.index import Index, refine
+from manifind.index.refine import answer_in_time, lessons, overlaps, refined_answer
 from manifind.index.verify import VerifiedAnswer, verified_answer
 from tests.index.conftest import Pixels, scene
 from tests.index.test_verify import BOX, where
@@ -45,13 +48,14 @@ def test_what_only_the_second_pass_reached_is_marked(query: Pixels, two: Verifie
     assert {hit.key for hit in again if hit.refined} == {hit.key for hit in again[:4]} - {hit.key for hit in two[:2]}
 
 
-def test_a_search_refines_when_told_to(index: Index, query: Pixels) -> None:
-    answer = index.search(query, BOX, top=6, refine="verified")
+def test_a_search_refines_unless_told_not_to(index: Index, query: Pixels) -> None:
+    answer = index.search(query, BOX, top=6)
     assert answer.refined
     assert len(answer) == 6
     assert sorted(hit.key for hit in answer[:4]) == [f"first-{i}.png" for i in range(4)]
     assert index.explain(answer[3]).keys[-1] == answer[3].key
     assert not index.search(query, BOX, top=6, refine="none").refined
+    assert not index.search(query, BOX, top=6, verify=0).refined
     with pytest.raises(InvalidInput, match="refine"):
         index.search(query, BOX, refine="always")
 
@@ -59,3 +63,54 @@ def test_a_search_refines_when_told_to(index: Index, query: Pixels) -> None:
 def test_without_a_verified_photo_nothing_is_refined(index: Index) -> None:
     even = np.full((240, 320, 3), 120, np.uint8)
     assert not index.search(even, refine="verified").refined
+
+
+def test_an_answer_that_nothing_teaches_is_as_long_as_was_asked(index: Index) -> None:
+    even = np.full((240, 320, 3), 120, np.uint8)
+    assert len(index.search(even, top=3)) == 3
+
+
+def test_chains_begin_at_the_query_whatever_joined_it(index: Index, query: Pixels) -> None:
+    once, again = (index.search(query, BOX, top=None, refine=how) for how in ("none", "verified"))
+    assert again.refined
+    for hit in again[:6]:
+        first = once.of_image(hit.image)
+        assert first is not None
+        assert index.explain(hit) == index.explain(first)
+        assert index.explain(hit).links[0].source.key is None
+
+
+def test_what_the_query_resembles_is_said_by_the_query_as_it_was_given(index: Index, query: Pixels) -> None:
+    once, again = (index.search(query, BOX, top=None, refine=how).evidence for how in ("none", "verified"))
+    assert once is not None
+    assert again is not None
+    assert again.similarity == once.similarity < 0.99
+    assert again.score != once.score
+
+
+def test_the_querys_own_photo_stays_first(index: Index) -> None:
+    answer = index.search("first-2.png")
+    assert answer.refined
+    assert answer[0].key == "first-2.png"
+
+
+@pytest.mark.parametrize("late", ["before the second pass", "in it"])
+def test_a_second_pass_that_would_be_late_is_left_out(
+    index: Index, query: Pixels, monkeypatch: pytest.MonkeyPatch, late: str
+) -> None:
+    answer = index.search(query, BOX, top=None, verify=0)
+    now = [100.0]
+
+    def looked_at(*given: Any, **more: Any) -> VerifiedAnswer:
+        now[0] += 1.1 if late == "before the second pass" else 0.9
+        return verified_answer(*given, first=more["first"])
+
+    def too_long(*_: object, **__: object) -> VerifiedAnswer:
+        assert late == "in it"
+        raise TimeoutError
+
+    monkeypatch.setattr(refine, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(refine, "verified_answer", looked_at)
+    monkeypatch.setattr(refine, "refined_answer", too_long)
+    found = answer_in_time(answer, [(query, BOX)], top=6, until=102.0)
+    assert (found.verified, found.refined, len(found)) == (4, False, 6)

@@ -17,7 +17,8 @@ from manifind.index import Index, teach, teaching
 from manifind.index.generation import Generation
 from manifind.index.pairs import PhotoPair
 from manifind.index.teach import composed
-from manifind.index.teaching import Taught, kept_apart, reciprocal_ranks, taught
+from manifind.index.teaching import Taught, diffused_rank, kept_apart, reciprocal_ranks, taught
+from manifind.manifold import Manifold
 from tests.index.small import save_photo, small_describer, small_photo
 
 FOUND = np.zeros((1, 2), np.intp)
@@ -55,6 +56,42 @@ def test_a_gain_within_its_error_is_not_believed() -> None:
     assert not learnt.helps
     assert replace(learnt, after=0.54).helps
     assert not replace(learnt, after=0.4).helps
+
+
+def test_what_lets_diffusion_lose_is_refused() -> None:
+    learnt = Taught(np.eye(2, dtype=np.float32), 1, 1, 1, 1, 0.5, 0.6, 0.03)
+    assert replace(learnt, diffused=(0.8, 0.8)).helps
+    assert not replace(learnt, diffused=(0.8, 0.79)).helps
+
+
+def test_photos_are_ranked_by_diffusion_among_those_of_other_things() -> None:
+    vectors, pairs = collection(nuisance=0.1, things=30)
+    manifold = Manifold(k=5, query_k=5, alpha=0.3).fit(vectors, np.arange(len(vectors)))
+    assert diffused_rank(manifold, pairs, len(vectors)) == 1
+    crossed = [PhotoPair(pair.a, (pair.b + 2) % len(vectors), FOUND) for pair in pairs[::2]]
+    ranks = []
+    for pair in crossed:
+        for image, other in ((pair.a, pair.b), (pair.b, pair.a)):
+            images = manifold.search(vectors[[image]], None).images.tolist()
+            ranks.append(1 / (1 + sum(one not in (image, other) for one in images[: images.index(other)])))
+    assert diffused_rank(manifold, crossed, len(vectors)) == pytest.approx(np.mean(ranks))
+    assert np.mean(ranks) < 0.5
+
+
+def test_a_graph_by_which_photos_find_each_other_later_is_not_written(
+    index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learnt(monkeypatch, after=0.6)
+    exams = (PhotoPair(0, 5, FOUND),)
+    plain = vars(teach)["taught"]
+    monkeypatch.setattr(teach, "taught", lambda *given: replace(plain(*given), exams=exams))
+    said = iter([0.9, 0.8, 0.8, 0.9])
+    monkeypatch.setattr(teach, "diffused_rank", lambda *_: next(said))
+    refused = index.learn()
+    assert (refused.diffused, refused.helps, index.generation) == ((0.9, 0.8), False, 1)
+    assert sorted(file.name for file in index.path.iterdir() if file.name == ".part") == []
+    taken = index.learn()
+    assert (taken.diffused, taken.helps, index.generation) == ((0.8, 0.9), True, 2)
 
 
 def test_too_few_pairs_are_said_to_be_too_few() -> None:
@@ -157,7 +194,7 @@ def test_what_does_not_help_changes_nothing(index: Index, monkeypatch: pytest.Mo
 def test_an_interruption_leaves_the_index_as_it_was(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     learnt(monkeypatch, after=0.6)
 
-    def interrupted(*_: object) -> None:
+    def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(teach, "rebuild", interrupted)
@@ -192,7 +229,7 @@ def test_the_command_finds_the_pairs_by_geometry_and_says_what_they_taught(
                 part = whole.crop((x + 30 * view, 100 + 20 * view, x + 250 + 30 * view, 300 + 20 * view))
                 part.save(tmp_path / "photos" / f"{name[:-4]}-{x}-{view}.png")
     target = tmp_path / "photos.manifind"
-    Index.create(target, tmp_path / "photos", whiten="shipped", zooms=(1.0,), k=20, query_k=20)
+    Index.create(target, tmp_path / "photos", backbone="mobilenet_v2", whiten="shipped", zooms=(1.0,), k=20, query_k=20)
     ended = CliRunner().invoke(main, ["learn", str(target), "--json"], catch_exceptions=False)
     told = json.loads(ended.stdout)
     # Three photographs have a pair on either side, and the two of the motorcycle up to six together.

@@ -56,7 +56,15 @@ def test_the_line_holds_the_verified_photos(found: VerifiedAnswer) -> None:
 
 def test_files_say_what_kept_features_say(photos: Path, query: Pixels, found: VerifiedAnswer, tmp_path: Path) -> None:
     plain = Index.create(
-        tmp_path / "plain", photos, geometry=False, whiten="shipped", zooms=(1.0,), k=20, query_k=20, alpha=0.99
+        tmp_path / "plain",
+        photos,
+        geometry=False,
+        backbone="mobilenet_v2",
+        whiten="shipped",
+        zooms=(1.0,),
+        k=20,
+        query_k=20,
+        alpha=0.99,
     )
     assert plain.state.local is None
     assert plain.info()["geometry"]["kind"] is None
@@ -144,7 +152,7 @@ def test_where_nothing_is_verified_only_what_resembles_the_query_clearly_is_like
     assert answer.likely
     for verified, limit in ((False, "UNVERIFIED"), (None, "UNTEXTURED")):
         looked = {hit.image: Checked(verified) for hit in answer[:5]}
-        monkeypatch.setattr(verifying, limit, evidence.similarity - 0.01)
+        monkeypatch.setattr(verifying, limit, evidence.similarity / evidence.chance - 0.01)
         assert VerifiedAnswer(answer, looked).likely == answer.likely
-        monkeypatch.setattr(verifying, limit, evidence.similarity + 0.01)
+        monkeypatch.setattr(verifying, limit, evidence.similarity / evidence.chance + 0.01)
         assert VerifiedAnswer(answer, looked).likely == 0

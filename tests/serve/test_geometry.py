@@ -55,15 +55,16 @@ def test_the_address_and_an_upload_verify_too(client: httpx.Client, photos: Any)
     assert table.count(",yes,yes,") == address["verified"]
 
 
-def test_verified_photos_teach_the_query_when_they_are_asked_to(client: httpx.Client, index: Index) -> None:
-    told = client.post("/api/search", json={"views": [VIEW], "top": 20, "refine": True}).json()
-    answer = index.search("first-0.png", BOX, top=20, refine="verified").reached()
+def test_verified_photos_teach_the_query_unless_that_is_not_wanted(client: httpx.Client, index: Index) -> None:
+    told = client.post("/api/search", json={"views": [VIEW], "top": 20}).json()
+    answer = index.search("first-0.png", BOX, top=20).reached()
     assert [(one["key"], one["refined"]) for one in told["results"]] == [(hit.key, hit.refined) for hit in answer]
     np.testing.assert_allclose([one["score"] for one in told["results"]], answer.scores, rtol=1e-3)
-    once = client.post("/api/search", json={"views": [VIEW], "top": 20}).json()
+    once = client.post("/api/search", json={"views": [VIEW], "top": 20, "refine": False}).json()
     assert [one["score"] for one in once["results"]] != [one["score"] for one in told["results"]]
-    address = "/api/search?q=k:first-0.png@20,12,148,140&top=20&refine=true"
+    address = "/api/search?q=k:first-0.png@20,12,148,140&top=20"
     assert client.get(address).json()["results"] == told["results"]
+    assert client.get(f"{address}&refine=false").json()["results"] == once["results"]
 
 
 def test_descriptors_of_the_clients_own_have_nothing_to_verify(client: httpx.Client, index: Index) -> None:

@@ -75,9 +75,9 @@ def test_results_are_ticked_named_kept_judged_and_exported(
     assert {photo.key: photo.verdict for photo in made.sets["object 1923.4"].members} == {
         key: "no" if key == likely[0] else "yes" for key in likely if key != likely[1]
     }
-    for kind, name in (("CSV", "set.csv"), ("Keywords", "sidecars.zip"), ("Photos", "set.zip")):
+    for kind, name in (("CSV", "set.csv"), ("Sidecars (XMP)", "sidecars.zip"), ("Photos (zip)", "set.zip")):
         with page.expect_download() as download:
-            page.get_by_role("link", name=kind).click()
+            page.get_by_role("link", name=kind, exact=True).click()
         download.value.save_as(tmp_path / name)
     rows = list(csv.DictReader(io.StringIO((tmp_path / "set.csv").read_text())))
     assert [row["verdict"] for row in rows].count("no") == 1

@@ -113,17 +113,21 @@ def test_hops_that_geometry_joins_look_strong_and_others_weak(page: Page, reposi
     expect(page.locator(".arrow.strong").first).to_have_attribute("title", "154 points match")
 
 
-def test_verified_photos_teach_the_query_at_a_click(page: Page) -> None:
+def test_verified_photos_teach_the_query_until_a_click(page: Page) -> None:
     page.goto(SEARCH)
-    shown(page)
-    scores = page.locator(".card .score").all_inner_texts()
-    page.get_by_role("button", name="Let the verified photos teach the query").click()
-    expect(page.get_by_role("button", name="Verified photos teach the query")).to_have_attribute("aria-pressed", "true")
-    assert "refine=1" in page.url
     assert set(shown(page)[:6]) == {f"first-{i}.png" for i in range(6)}
-    assert page.locator(".card .score").all_inner_texts() != scores
-    page.get_by_role("button", name="Verified photos teach the query").click()
+    scores = page.locator(".card .score").all_inner_texts()
+    teach = page.get_by_role("button", name="Verified photos teach the query")
+    expect(teach).to_have_attribute("aria-pressed", "true")
+    assert "refine" not in page.url
+    teach.click()
     expect(page.get_by_role("button", name="Let the verified photos teach the query")).to_be_visible()
+    assert "refine=0" in page.url
+    shown(page)
+    assert page.locator(".card .score").all_inner_texts() != scores
+    page.get_by_role("button", name="Let the verified photos teach the query").click()
+    expect(teach).to_have_attribute("aria-pressed", "true")
+    shown(page)
     assert page.locator(".card .score").all_inner_texts() == scores
 
 

@@ -102,6 +102,67 @@ def test_a_folder_that_was_given_is_made_at_once_and_how_far_it_is_is_told(folde
         assert httpx.get(f"{address}/api/start").status_code == 404
 
 
+class Gated(SmallBackbone):
+    """Describes so many photos of the collection, and waits before the next; queries pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open, self.photos, self.most = threading.Condition(), 0, 15
+
+    def features(self, photo: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
+        if threading.current_thread().name.startswith("read-ahead"):
+            with self.open:
+                self.photos += 1
+                assert self.open.wait_for(lambda: self.photos <= self.most, 30)
+        return super().features(photo)
+
+    def let(self, most: int) -> None:
+        with self.open:
+            self.most = most
+            self.open.notify_all()
+
+
+def test_what_is_there_so_far_is_searched_while_the_rest_is_described(
+    browser: Browser, tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seed in range(30):
+        save_photo(tmp_path / "pictures" / f"{seed:02}.png", seed)
+    monkeypatch.setattr("manifind.serve.growing.LEAST_WAIT", 0.0)
+    gate = Gated()
+    with (
+        begun(Settings(), tmp_path / "pictures", {**OPTIONS, "describer": Describer(gate)}) as address,
+        httpx.Client(base_url=address, timeout=30) as client,
+    ):
+        until_ready(address)
+        told = client.get("/api/building").json()["building"]
+        assert (told["stage"], told["total"]) == ("photos", 30)
+        page = opened(browser, address)
+        page.goto("/?q=k:03.png")
+        expect(page.locator("#growth")).to_contain_text("of 30 photos")
+        expect(page.locator("#growth-searched")).to_contain_text("that are there so far")
+        assert 2 <= page.locator(".card").count() <= 15
+        kept(page, "growing", repository)
+        assert 12 <= client.get("/api/info").json()["photos"] <= 15
+        upload = client.post("/api/uploads", content=(tmp_path / "pictures" / "29.png").read_bytes()).json()["upload"]
+        sets = client.post("/api/set", json={"name": "early", "add": [{"key": "03.png"}]})
+        assert "still being made" in sets.json()["error"]
+        assert not client.get("/api/sets").json()["writable"]
+        gate.let(1000)
+        deadline = time.monotonic() + 30
+        while client.get("/api/building").json()["building"] is not None:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert client.get("/api/info").json()["photos"] == 30
+        found = client.post("/api/search", json={"views": [{"upload": upload}]}).json()["results"]
+        assert found[0]["key"] == "29.png"  # it was uploaded before the collection had it
+        expect(page.locator("#growth")).to_be_hidden()
+        expect(page.locator("#collection")).to_contain_text("30 photos")
+        assert client.post("/api/set", json={"name": "late", "add": [{"key": "29.png"}]}).status_code == 200
+        leave(page, address)
+    assert Index.open(tmp_path / "pictures.manifind").sets.names() == ["late"]
+    assert not list(tmp_path.glob(".*"))
+
+
 def test_whoever_stops_it_loses_nothing_that_was_described(folder: Path) -> None:
     class Slow(SmallBackbone):
         """Takes its time."""

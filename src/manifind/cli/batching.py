@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from manifind.checks import is_there
 from manifind.cli.terminal import NOTHING_FOUND, err, out, progress_bars, write_page
+from manifind.describe.films import is_photo_there
 from manifind.index import Index, Outcome
 from manifind.index.batch import read_queries
 from manifind.pages.batch import batch_csv, batch_data, batch_page
@@ -17,7 +17,7 @@ from manifind.pages.text import visible
 
 def search_batch(opened: Index, queries: Path, *, as_json: bool, as_csv: bool, html: Path | None, **asked: Any) -> None:
     """Answer the queries of a file, print what was found, and write a page where one is wanted."""
-    given = read_queries(queries, lambda photo: opened.find(photo) is not None or is_there(photo))
+    given = read_queries(queries, lambda photo: opened.find(photo) is not None or is_photo_there(photo))
     with progress_bars(hidden=as_json or as_csv) as progress:
         outcomes = opened.search_many(given, progress=progress, **asked)
     if html is not None:

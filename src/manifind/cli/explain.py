@@ -85,7 +85,7 @@ def show_chain(hit: Hit, chain: Chain) -> None:
 def _points(index: Index, image: str, box: tuple[float, ...] | None, key: str) -> MatchingPoints | None:
     """Return the points that match in the query and the result; None, and a sentence, where they cannot be had."""
     try:
-        return index.matching_points(image, index.photo(key).pixels, box)
+        return index.matching_points(image, key, box)
     except (Unreadable, MissingExtra) as error:
         err.print(f"without geometry: {error}")
         return None

@@ -8,13 +8,15 @@ import click
 
 from manifind.cli.describing import SCALES
 from manifind.cli.parameters import BYTES, DEVICE
-from manifind.cli.terminal import err, out, plain_errors, progress_bars, show_skipped
+from manifind.cli.terminal import devices_named, err, out, plain_errors, progress_bars, show_skipped
 from manifind.describe import POOLINGS
 from manifind.errors import InvalidInput
 from manifind.graph import AUTO, GRAPHS
 from manifind.index import Index
 from manifind.index.parameters import RECIPES
 from manifind.index.unfinished import index_of
+from manifind.kernels import AUTO as AUTO_DEVICE
+from manifind.kernels.cuda import gpu_here
 from manifind.pages.text import visible
 
 
@@ -36,9 +38,16 @@ from manifind.pages.text import visible
     help="Keep local features, by which results are verified (the default where they can be made); adds them to an "
     "index that has none.",
 )
+@click.option("--frames", type=float, metavar="SECONDS", help="Take films too, a frame every so many seconds; 2, say.")
 @click.option("--memory", type=BYTES, help="Memory that the build may take.")
 @DEVICE
 @click.option("--scheduler", metavar="ADDRESS", help="Let Dask's workers do the work, tcp://host:8786 say.")
+@click.option(
+    "--shards",
+    metavar="FOLDER",
+    help="With --scheduler: what workers write goes through this folder, or object store (s3://bucket/folder), and not "
+    "through the index's own.",
+)
 @click.option("--relearn", is_flag=True, help="Learn the whitening again, and describe all photos with it.")
 @click.option("--repair", is_flag=True, help="Rebuild what is damaged from what is whole.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -57,9 +66,11 @@ def index(
     graph: str | None,
     means: int | None,
     geometry: bool | None,
+    frames: float | None,
     memory: int | None,
     device: str,
     scheduler: str | None,
+    shards: str | None,
     relearn: bool,
     repair: bool,
     as_json: bool,
@@ -76,14 +87,16 @@ def index(
             "zooms": scales,
             "long_side": long_side,
         }
-        given |= {"k": k, "graph": graph, "means": means, "geometry": geometry}
+        given |= {"k": k, "graph": graph, "means": means, "geometry": geometry, "frames": frames}
         settled: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         changes: dict[str, Any] | None = None
         done: str | None = None
-        with progress_bars(hidden=as_json) as progress:
+        # Of devices there is something to say where there are two.
+        silent = as_json or (device == AUTO_DEVICE and not gpu_here())
+        with devices_named(hidden=silent), progress_bars(hidden=as_json) as progress:
             announce = None if as_json else lambda expected: err.print(str(expected))
             options: dict[str, Any] = {"memory": memory, "progress": progress, "announce": announce}
-            options["client"] = scheduler
+            options["client"] = _workers(scheduler, shards)
             if repair:
                 done = Index.repair(target, folder, memory=memory, progress=progress)
             if not (target / "manifest.json").exists():
@@ -131,3 +144,14 @@ def show_unreadable(keys: tuple[str, ...]) -> None:
         more = f", and {len(keys) - 10} more" if len(keys) > 10 else ""
         shown = ", ".join(visible(key) for key in keys[:10])
         out.print(f"{len(keys)} could be read before and cannot be now: {shown}{more}")
+
+
+def _workers(scheduler: str | None, shards: str | None) -> Any:
+    """Return who does the work: nobody, a scheduler by its address, or its workers with a folder for their files."""
+    if shards is None:
+        return scheduler
+    if scheduler is None:
+        raise InvalidInput("--shards is where Dask's workers write; give their --scheduler too.")
+    from manifind.cluster.workers import workers
+
+    return workers(scheduler, shards=shards)

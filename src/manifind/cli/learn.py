@@ -28,7 +28,7 @@ def learn(debug: bool, index_path: Path, device: str, as_json: bool) -> None:
             learnt = opened.learn(progress=progress)
         names = ("pairs", "regions", "apart", "things", "before", "after", "error", "helps")
         if as_json:
-            told = {name: getattr(learnt, name) for name in names}
+            told = {name: getattr(learnt, name) for name in (*names, "diffused")}
             click.echo(json.dumps({**told, "generation": opened.generation}, indent=2))
         else:
             out.print(
@@ -39,6 +39,9 @@ def learn(debug: bool, index_path: Path, device: str, as_json: bool) -> None:
                 f"Mean reciprocal rank of those: {100 * learnt.before:.1f} before, {100 * learnt.after:.1f} after "
                 f"(± {100 * learnt.error:.1f})."
             )
+            if learnt.diffused is not None:
+                before, after = learnt.diffused
+                out.print(f"By diffusion, of their photos: {100 * before:.1f} before, {100 * after:.1f} after.")
             out.print(
                 f"It helps: {index_path} is described so from generation {opened.generation} on."
                 if learnt.helps

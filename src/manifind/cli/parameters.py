@@ -5,7 +5,7 @@ from typing import Any, ClassVar, NoReturn
 
 import click
 
-from manifind.checks import is_there
+from manifind.describe.films import is_photo_there
 from manifind.index.elsewhere import is_address
 from manifind.kernels import AUTO, DEVICES
 
@@ -43,7 +43,7 @@ class AlsoType(click.ParamType[tuple[str, tuple[float, ...] | None]]):
         if isinstance(value, tuple):
             return value
         image, at, box = str(value).rpartition("@")
-        if not at or is_there(str(value)):
+        if not at or is_photo_there(str(value)):
             return str(value), None
         return image, BOX.convert(box, param, ctx)
 

@@ -118,16 +118,25 @@ def show_hits(answer: Answer) -> None:
     keys = [visible(hit.key) for hit in answer]
     widest = max(map(len, keys), default=0)
     sure = any(hit.verified for hit in answer)
-    column = f"{'verified':<10}  " if sure else ""
+    said = [_checked(hit) for hit in answer]
+    wide = max(map(len, ["verified", *said]))
+    column = f"{'verified':<{wide}}  " if sure else ""
     if answer:
         out.print(f"{'rank':>4}  {'score':>8}  {'photo':<{widest}}  {column}where")
-    for key, hit in zip(keys, answer, strict=True):
+    for key, hit, words in zip(keys, answer, said, strict=True):
         if answer.likely == hit.rank - 1:
             out.print(f"── {BELOW if answer.likely else NEAREST} ".ljust(widest + 40, "─"))
-        checked = f"{f'{hit.inliers} points' if hit.verified else '':<10}  " if sure else ""
+        checked = f"{words:<{wide}}  " if sure else ""
         out.print(f"{hit.rank:4}  {hit.score:8.4f}  {key:<{widest}}  {checked}{_where(hit)}".rstrip())
         for copy in hit.also_at:
             out.print(f"{'':14}  {visible(copy)} is the same file")
+
+
+def _checked(hit: Hit) -> str:
+    """Say how many points confirm a photo, and whether only the second pass reached it."""
+    if not hit.verified:
+        return ""
+    return f"{hit.inliers} points" + (", by way of others" if hit.refined else "")
 
 
 def _where(hit: Hit) -> str:

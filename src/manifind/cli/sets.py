@@ -1,14 +1,17 @@
 """`manifind sets`."""
 
+import io
 import json
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import click
+from PIL import Image
 
 from manifind.cli.terminal import check_formats, err, out, plain_errors
-from manifind.describe import key_to_path
+from manifind.describe import Unreadable, key_to_path
+from manifind.describe.films import frame_of
 from manifind.errors import InvalidInput
 from manifind.index import Index
 from manifind.index.sets import VERDICTS, FoundSet, FoundSets
@@ -105,19 +108,34 @@ def write_zip(opened: Index, one: FoundSet, file: Path, *, keywords: bool) -> No
     """Write the photos of a set to an archive."""
     if file.is_dir() or not file.resolve().parent.is_dir():
         raise InvalidInput(f"{file} is a folder or lies in none; give the name of a file to write, found.zip say.")
-    missing = []
+    missing, bare = [], []
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         archive.writestr("set.csv", set_csv(one))
         for photo in shown(one):
             try:
-                content = key_to_path(opened.root, photo.key).read_bytes()
-            except OSError:
+                name, content = _content(opened, photo.key)
+            except (OSError, Unreadable):
                 missing.append(photo.key)
                 continue
-            archive.writestr(archived(photo.key), (with_keywords(content, [one.name]) if keywords else None) or content)
+            marked = with_keywords(content, [one.name]) if keywords else content
+            if marked is None:
+                bare.append(photo.key)
+            archive.writestr(archived(name), marked or content)
     err.print(f"wrote {file}")
+    for key in bare:
+        err.print(f"{visible(key)} is no JPEG that can take keywords, and is written without; --xmp writes a sidecar.")
     for key in missing:
         err.print(f"{visible(key)} has no file any more, and is left out.")
+
+
+def _content(opened: Index, key: str) -> tuple[str, bytes]:
+    """Return the name and the bytes of a photo's file; of a film's frame, those of a JPEG."""
+    path = key_to_path(opened.root, key)
+    if frame_of(path) is None:
+        return key, path.read_bytes()
+    buffer = io.BytesIO()
+    Image.fromarray(opened.photo(key).pixels).save(buffer, "JPEG", quality=92)
+    return f"{key}.jpg", buffer.getvalue()
 
 
 def write_sidecars(one: FoundSet, folder: Path) -> None:

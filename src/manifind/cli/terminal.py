@@ -4,6 +4,7 @@ Exit codes: 0 done, 1 nothing found or a check that failed, 2 the user's words a
 is one sentence on standard error; the traceback comes with ``--debug``.
 """
 
+import logging
 import sqlite3
 import sys
 from collections.abc import Iterator
@@ -68,6 +69,29 @@ def progress_bars(*, hidden: bool) -> Iterator[StageProgress]:
             bars.update(tasks[stage], completed=done, total=total, rate=f"{speed:.1f}/s" if speed else "")
 
         yield progress
+
+
+@contextmanager
+def devices_named(*, hidden: bool) -> Iterator[None]:
+    """Print what the log says of the devices that do the work, each sentence once."""
+    log, said = logging.getLogger("manifind.device"), set[str]()
+
+    class Printed(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            sentence = record.getMessage()
+            if sentence not in said:
+                said.add(sentence)
+                err.print(sentence)
+
+    handler, level = Printed(), log.level
+    if not hidden:
+        log.addHandler(handler)
+        log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
 
 
 @contextmanager

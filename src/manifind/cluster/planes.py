@@ -19,7 +19,7 @@ import numpy as np
 from manifind.cluster.packing import Numbers
 from manifind.errors import InvalidInput
 
-ORDERS = (0, 1, 2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71)
+ORDERS: tuple[int, ...] = (0, 1, 2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71)
 LIST = 9_000
 """Pairs of rows that are compared in the time that it takes to keep the list of one row: ``benchmarks/scale.py``."""
 FEW_PAIRS = 10**11

@@ -1,8 +1,7 @@
-"""What a worker does: functions of paths and numbers, each of which writes one file when it is done.
+"""What a worker does: functions of names and numbers, each of which writes one file when it is done.
 
-A task that is done again, because its worker was lost or the driver was, finds the file and leaves it. Files are
-written under another name first, so that a file that is there is whole. Workers see the folder under the same path as
-the driver does.
+A task that is done again, because its worker was lost or the driver was, finds the file and leaves it. A file that is
+there is whole (`shards`).
 """
 
 import io
@@ -16,42 +15,55 @@ import numpy as np
 import numpy.typing as npt
 
 from manifind import kernels
+from manifind.cluster.shards import Plain, Shards
 from manifind.describe import Describer, Found, Unreadable, Whitening, load_describer, read_photo
 from manifind.geometry.packing import Packed
 from manifind.graph.neighbours import nearest_others
 from manifind.index.gather import outcome, seen
 from manifind.index.journal import NO_FEATURES
 from manifind.index.kept import Keeping
-from manifind.kernels import backend
+from manifind.kernels import Descending, backend
 from manifind.storage import disk
-from manifind.storage.arrays import read_array
 from manifind.types import FloatArray, IntArray
 
 LARGEST = 2**31 - 1
 
 
 def find_neighbours(
-    vectors: str, shape: tuple[int, int], spans: Sequence[tuple[int, int]], k: int, threads: int, file: str
+    vectors: Plain, spans: Sequence[tuple[int, int]], k: int, threads: int, shards: Shards, name: str
 ) -> bool:
     """Find the `k` nearest rows among some spans of a file of vectors, for each of their rows; say whether it was done.
 
     The file gets the lists of all rows one after the other, ids and similarities; fewer than k where there are fewer
     other rows.
     """
-    if Path(file).exists():
+    if shards.exists(name):
         return False
     kernels.set_threads(threads)
-    every = np.memmap(vectors, np.float32, "r", shape=shape)
-    parts = [every[start:end] for start, end in spans]
+    parts = [vectors.rows(start, end) for start, end in spans]
     rows = np.concatenate(parts) if len(parts) > 1 else parts[0]  # one alone is mapped, and not held
     own = np.concatenate([np.arange(start, end) for start, end in spans])
     ids, similarities = nearest_others(backend().rows(rows), min(k, len(rows) - 1))
     lists = np.stack([own[ids].astype(np.int32), similarities.view(np.int32)])
-    _write(Path(file), disk.npy(lists))
+    shards.write(name, disk.npy(lists))
     return True
 
 
-def merge_neighbours(files: Sequence[tuple[str, int]], start: int, size: int, k: int, file: str) -> bool:
+def descend(vectors: Plain, k: int, seed: int, threads: int, shards: Shards, name: str) -> bool:
+    """Find nearly the `k` nearest other rows of each row of a file of vectors by NN-Descent."""
+    if shards.exists(name):
+        return False
+    kernels.set_threads(threads)
+    rows = backend().rows(vectors.rows(0, vectors.shape[0]))
+    assert isinstance(rows, Descending)  # noqa: S101 (whoever hands this out has the same core)
+    ids, similarities = rows.descend(k, seed=seed)
+    shards.write(name, disk.npy(np.stack([ids, similarities.view(np.int32)])))
+    return True
+
+
+def merge_neighbours(
+    files: Sequence[tuple[str, int]], start: int, size: int, k: int, shards: Shards, name: str
+) -> bool:
     """Merge the lists that several tasks found for one block of rows: best first, of equals the lowest id first.
 
     Parameters
@@ -60,14 +72,14 @@ def merge_neighbours(files: Sequence[tuple[str, int]], start: int, size: int, k:
         Of `find_neighbours`, each with the place in it where the block begins.
     start, size, k
         The first row of the block, how many it has, and neighbours to keep.
-    file
-        To write.
+    shards, name
+        Where all these files are, and the one to write.
     """
-    if Path(file).exists():
+    if shards.exists(name):
         return False
     keys = []
     for place, (one, at) in enumerate(files):
-        found = read_array(Path(one))[:, at : at + size]
+        found = shards.array(one)[:, at : at + size]
         ids, bits = found[0].astype(np.int64), found[1].astype(np.int64)
         # One number for both: the larger the better, and of equally similar rows the lower id is the larger number.
         key = (np.where(bits >= 0, bits, bits ^ 0x7FFFFFFF) << 32) | (LARGEST - ids)
@@ -80,13 +92,13 @@ def merge_neighbours(files: Sequence[tuple[str, int]], start: int, size: int, k:
     best = -np.sort(-best, axis=1)
     ids, bits = LARGEST - (best & LARGEST), best >> 32
     merged = np.stack([ids, np.where(bits >= 0, bits, bits ^ 0x7FFFFFFF)]).astype(np.int32)
-    _write(Path(file), disk.npy(merged))
+    shards.write(name, disk.npy(merged))
     return True
 
 
-def read_lists(file: Path) -> tuple[IntArray, FloatArray]:
+def read_lists(shards: Shards, name: str) -> tuple[IntArray, FloatArray]:
     """Return the lists that `merge_neighbours` wrote."""
-    found = read_array(file)
+    found = shards.array(name)
     return found[0], np.ascontiguousarray(found[1]).view(np.float32)
 
 
@@ -95,10 +107,11 @@ def describe(
     made_by: "Describing",
     means: int | None,
     keeping: Keeping | None,
-    file: str,
+    shards: Shards,
+    name: str,
 ) -> bool:
     """Describe photos into a file: for each its size, regions and boxes, or why it cannot be read."""
-    if Path(file).exists():
+    if shards.exists(name):
         return False
     describer = made_by.describer()
     said: list[Any] = []
@@ -122,15 +135,15 @@ def describe(
     np.save(content, np.concatenate([np.empty((0, d), np.float32), *vectors]).astype(np.float16))
     np.save(content, np.concatenate([np.empty((0, 4), np.float32), *boxes]).astype(np.float32))
     np.save(content, np.concatenate([NO_FEATURES, *local]))
-    _write(Path(file), [json.dumps(said).encode(), b"\n", content.getvalue()])
+    shards.write(name, [json.dumps(said).encode(), b"\n", content.getvalue()])
     return True
 
 
-def read_described(file: Path) -> tuple[list[Any], npt.NDArray[np.float16], FloatArray, Packed]:
+def read_described(shards: Shards, name: str) -> tuple[list[Any], npt.NDArray[np.float16], FloatArray, Packed]:
     """Return what `describe` wrote: a line a photo, and the regions of those that could be read."""
-    with file.open("rb") as stream:
-        said = json.loads(stream.readline())
-        vectors, boxes, local = (np.load(stream, allow_pickle=False) for _ in range(3))
+    stream = io.BytesIO(shards.read(name))
+    said = json.loads(stream.readline())
+    vectors, boxes, local = (np.load(stream, allow_pickle=False) for _ in range(3))
     return said, vectors, boxes, local
 
 
@@ -165,12 +178,3 @@ class Describing:
 def _loaded(made_by: Describing) -> Describer:
     whitening = None if made_by._whitening is None else Whitening(*made_by._whitening)
     return load_describer(made_by._backbone or "", whitening=whitening, **made_by._settings)
-
-
-def _write(file: Path, chunks: Any) -> None:
-    """Write a file that is there when it is whole, whoever else writes the same at the same time."""
-    from secrets import token_hex
-
-    draft = file.with_name(f".{file.name}.{token_hex(4)}")
-    disk.write(draft, chunks)
-    disk.replace(draft, file)

@@ -9,30 +9,45 @@ import hashlib
 import math
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from manifind.cluster import planes, tasks
+from manifind.cluster import tasks
+from manifind.cluster.rows import DaskRows, DescendingRows
+from manifind.cluster.shards import Shards
 from manifind.cluster.store import Unavailable
 from manifind.describe import Found, Unreadable
 from manifind.errors import MissingExtra
 from manifind.index.gather import Described, Outcomes
 from manifind.index.recipe import Recipe
-from manifind.kernels import SCRATCH, Rows, backend
-from manifind.storage import disk
-from manifind.types import FloatArray, IntArray, Progress
+from manifind.kernels import Rows, compiled
+from manifind.types import FloatArray
 
 PHOTOS = 32
 """Photos that a task describes."""
 SHARE = 0.25
 """The part of a worker's memory that the rows of a task may take; comparing them takes as much again, and lists."""
+DESCENT, DESCENT_BYTES = 5, 4_000
+"""What NN-Descent takes of a row: bytes a dimension, with the row itself, and beside them for lists."""
 
 
-def workers(client: Any, *, seconds: float = 20) -> "DaskWorkers":
-    """Return the workers of a client of Dask, or of the scheduler at an address if it answers within some seconds."""
+def workers(client: Any, *, shards: str | None = None, seconds: float = 20) -> "DaskWorkers":
+    """Return the workers of a client of Dask, or of the scheduler at an address if it answers within some seconds.
+
+    Parameters
+    ----------
+    client : distributed.Client, str or DaskWorkers
+    shards : str, optional
+        A folder that all workers see, or an object store by its address of fsspec (``s3://bucket/folder``), through
+        which they exchange files with the driver; by default the index's own folder. It is for one index at a time.
+    seconds : float
+        How long to wait for the scheduler.
+    """
+    if isinstance(client, DaskWorkers):
+        return client
     try:
         from distributed import Client
     except ImportError as error:
@@ -40,9 +55,9 @@ def workers(client: Any, *, seconds: float = 20) -> "DaskWorkers":
             "distributed is not installed; pip install 'manifind[cluster]' installs it with what else a cluster takes."
         ) from error
     if not isinstance(client, str):
-        return DaskWorkers(client)
+        return DaskWorkers(client, shards)
     try:
-        return DaskWorkers(Client(client, timeout=seconds, set_as_default=False))
+        return DaskWorkers(Client(client, timeout=seconds, set_as_default=False), shards, own=True)
     except (OSError, ValueError) as error:
         raise Unavailable(f"no scheduler of Dask answers at {client}; start one with `dask scheduler`.") from error
 
@@ -50,8 +65,25 @@ def workers(client: Any, *, seconds: float = 20) -> "DaskWorkers":
 class DaskWorkers:
     """Workers that a client of Dask reaches."""
 
-    def __init__(self, client: Any) -> None:
-        self._client = client
+    def __init__(self, client: Any, shards: str | None = None, *, own: bool = False) -> None:
+        self._client, self._own = client, own
+        self._shards = None if shards is None else Shards(str(shards))
+
+    def close(self) -> None:
+        """Let go of the connection to a scheduler, where it was made here."""
+        if self._own:
+            self._client.close()
+
+    def _exchange(self, work: Path) -> Shards:
+        """Return where files are exchanged for an index that is made in a folder."""
+        return Shards(str(work)) if self._shards is None else self._shards
+
+    def finished(self) -> None:
+        """Remove what was exchanged elsewhere than in the index's own folder."""
+        if self._shards is not None:
+            for name in self._shards.names():
+                if name.startswith(("described", "tiles-", "descent-")):
+                    self._shards.within(name).clear()
 
     def machines(self) -> "Counter[str]":
         """Return how many tasks each machine runs at once."""
@@ -85,7 +117,7 @@ class DaskWorkers:
         given = [limit for limit in limits if limit]
         return int(SHARE * min(given)) if given else 2**30
 
-    def run(self, calls: Sequence[tuple[Any, ...]]) -> Any:
+    def run(self, calls: Sequence[tuple[Any, ...]]) -> Iterator[int]:
         """Hand out tasks, each a function with its arguments, and yield their places as they are done."""
         from distributed import as_completed
         from distributed.scheduler import KilledWorker
@@ -104,13 +136,13 @@ class DaskWorkers:
 
     def described(self, found: Sequence[Found], recipe: Recipe, means: int | None, work: Path) -> Outcomes:
         """Yield what becomes of photos, in their order, as workers describe them."""
-        folder = work / "shards"
-        disk.make_own_folder(folder)
+        exchange = self._exchange(work).within("described-shards")
+        exchange.make()
         describer = recipe.describer
         threads = max(1, (os.cpu_count() or 1) // max(self.machines().values()))
         made_by = tasks.Describing(describer, recipe.backbone, describer.settings, threads)
         shards = [found[start : start + PHOTOS] for start in range(0, len(found), PHOTOS)]
-        files = [folder / f"{_name(recipe.fingerprint, shard)}.shard" for shard in shards]
+        names = [f"{_name(recipe.fingerprint, shard)}.shard" for shard in shards]
         calls = [
             (
                 tasks.describe,
@@ -118,29 +150,32 @@ class DaskWorkers:
                 made_by,
                 means,
                 recipe.geometry,
-                str(file),
+                exchange,
+                name,
             )
-            for shard, file in zip(shards, files, strict=True)
+            for shard, name in zip(shards, names, strict=True)
         ]
-        missing = [place for place, file in enumerate(files) if not file.exists()]
-        done = set(range(len(files))) - set(missing)
+        missing = [place for place, name in enumerate(names) if not exchange.exists(name)]
+        done = set(range(len(names))) - set(missing)
         finished = self.run([calls[place] for place in missing])
-        for place, (shard, file) in enumerate(zip(shards, files, strict=True)):
+        for place, (shard, name) in enumerate(zip(shards, names, strict=True)):
             while place not in done:
                 done.add(missing[next(finished)])
-            yield from _taken(shard, file)
-            disk.remove(file)
-        disk.remove_folder(folder)
+            yield from _taken(shard, exchange, name)
+            exchange.remove(name)
+        exchange.clear()
 
     # -- comparing ----------------------------------------------------------------------------------------------------
 
     def rows(self, vectors: FloatArray, file: Path) -> Rows:
         """Return vectors that lie in a file, as rows that workers compare with each other."""
-        return DaskRows(self, vectors, file)
+        n, d = vectors.shape
+        fits = n * (DESCENT * d + DESCENT_BYTES) <= self.memory() / SHARE
+        return (DescendingRows if fits and compiled() else DaskRows)(self, vectors, file, self._exchange(file.parent))
 
 
-def _taken(shard: Sequence[Found], file: Path) -> Outcomes:
-    said, vectors, boxes, local = tasks.read_described(file)
+def _taken(shard: Sequence[Found], exchange: Shards, name: str) -> Outcomes:
+    said, vectors, boxes, local = tasks.read_described(exchange, name)
     row = feature = 0
     for one, became in zip(shard, said, strict=True):
         if len(became) == 1:
@@ -155,93 +190,3 @@ def _taken(shard: Sequence[Found], file: Path) -> Outcomes:
 def _name(fingerprint: str, shard: Sequence[Found]) -> str:
     said = repr((fingerprint, [(one.key, one.size, one.mtime_ns) for one in shard]))
     return hashlib.sha256(said.encode("utf-8", "surrogateescape")).hexdigest()[:32]
-
-
-class DaskRows:
-    """Vectors in a file: searched here, and compared with each other by workers."""
-
-    def __init__(self, by: DaskWorkers, vectors: FloatArray, file: Path) -> None:
-        self._by, self._vectors, self._file = by, vectors, file
-        self._here: Rows = backend().rows(vectors)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """How many rows there are, and of how many dimensions."""
-        n, d = self._vectors.shape
-        return n, d
-
-    def take(self, rows: "np.ndarray[Any, np.dtype[np.integer[Any]]]") -> FloatArray:
-        """Return some rows."""
-        return self._here.take(rows)
-
-    def nearest(
-        self, queries: FloatArray, k: int, *, among: IntArray | None = None, memory: int = SCRATCH
-    ) -> tuple[IntArray, FloatArray]:
-        """Find the `k` most similar rows of each query, here."""
-        return self._here.nearest(queries, k, among=among, memory=memory)
-
-    def nearest_others(
-        self,
-        k: int,
-        *,
-        memory: int = SCRATCH,  # noqa: ARG002 (workers have their own)
-        progress: Progress | None = None,
-    ) -> tuple[IntArray, FloatArray]:
-        """Find the `k` most similar other rows of each row: every pair of blocks meets in one task of a worker."""
-        n, d = self.shape
-        if isinstance(self._vectors, np.memmap):
-            self._vectors.flush()
-        folder, q = self._begun(f"tiles-{self._digest()}-{k}-")
-        disk.make_own_folder(folder)
-        starts, lines = planes.blocks(n, q).tolist(), planes.lines(q)
-        shape, total = (n, d), 2 * len(lines)
-        tiles = [str(folder / f"tile-{number}.npy") for number in range(len(lines))]
-        spans = [[(starts[point], starts[point + 1]) for point in line] for line in lines]
-        missing = [(own, tile) for own, tile in zip(spans, tiles, strict=True) if not Path(tile).exists()]
-        found = [
-            (tasks.find_neighbours, str(self._file), shape, own, k, threads, tile)
-            for (own, tile), threads in zip(missing, self._by.threads(len(missing)), strict=True)
-        ]
-        for done, _ in enumerate(self._by.run(found), len(lines) - len(found) + 1):
-            _report(progress, done, total, n)
-        # The lists of one task alone are the lists.
-        merged = [str(folder / f"block-{point}.npy") for point in range(len(lines))] if q else tiles
-        calls = []
-        for point, file in enumerate(merged):
-            parts = []
-            for line, own, tile in zip(lines, spans, tiles, strict=True):
-                if point in line:
-                    before = own[: line.index(point)]
-                    parts.append((tile, sum(end - start for start, end in before)))
-            size = starts[point + 1] - starts[point]
-            calls.append((tasks.merge_neighbours, parts, starts[point], size, k, file))
-        calls = [call for call in calls if not Path(call[-1]).exists()]
-        for done, _ in enumerate(self._by.run(calls), total - len(calls) + 1):
-            _report(progress, done, total, n)
-        ids, similarities = np.empty((n, k), np.int32), np.empty((n, k), np.float32)
-        for point, file in enumerate(merged):
-            own_rows = slice(starts[point], starts[point + 1])
-            ids[own_rows], similarities[own_rows] = tasks.read_lists(Path(file))
-        return ids, similarities
-
-    def _begun(self, name: str) -> tuple[Path, int]:
-        """Return the folder of the tiles and the order of their plane: that of a run before, where its tasks fit."""
-        (n, d), memory = self.shape, self._by.memory()
-        for folder in sorted(self._file.parent.glob(f"{name}*")):
-            before = int(folder.name.removeprefix(name))
-            if planes.rows_of_task(n, before) * 4 * d <= memory:
-                return folder, before
-        q = planes.order_for(n, 4 * d, memory, len(self._by.machines()))
-        return self._file.parent / f"{name}{q}", q
-
-    def _digest(self) -> str:
-        """Return what tells these vectors from others."""
-        digest = hashlib.blake2b(digest_size=12)
-        for start in range(0, len(self._vectors), 2**14):
-            digest.update(np.ascontiguousarray(self._vectors[start : start + 2**14]).data)
-        return digest.hexdigest()
-
-
-def _report(progress: Progress | None, done: int, total: int, n: int) -> None:
-    if progress is not None:
-        progress(done * n // total, n)

@@ -16,12 +16,13 @@ import numpy.typing as npt
 from manifind.checks import whole_number
 from manifind.describe.budget import Budget
 from manifind.describe.folder import Found
-from manifind.describe.limits import MAX_BYTES, MAX_PIXELS
+from manifind.describe.limits import MAX_BYTES, MAX_PIXELS, Admit
 from manifind.describe.photos import Photo, read_photo
 from manifind.errors import Unreadable
 
 ByteArray = npt.NDArray[np.uint8]
 Described = TypeVar("Described")
+Read = TypeVar("Read", bound=Photo)
 Outcome = TypeVar("Outcome")
 
 MEMORY = 2**28
@@ -102,6 +103,49 @@ def describe_ahead(
     with closing(_ahead(iter(found), threads, 2 * threads, work, budget)) as outcomes:
         for one, (photo, described) in outcomes:
             yield one, photo, described
+
+
+def begin_ahead(
+    found: Iterable[Found],
+    read: Callable[[Found, Admit], Read],
+    begin: Callable[[Read], Callable[[], Described]],
+    *,
+    threads: int,
+    memory: int = MEMORY,
+) -> Generator[tuple[Found, Read | Unreadable, Described | None], None, None]:
+    """Read photos in several threads and begin to describe each, and yield each described, in the order given.
+
+    For work that is done elsewhere, on many photos at once: nobody waits for it but who takes the photos.
+
+    Parameters
+    ----------
+    found, memory
+        As for `read_ahead`.
+    read : callable
+        Called with a file, and with what it must call with the bytes that reading will take before it takes them.
+        Returns what was read, which has `pixels`, or raises `Unreadable`.
+    begin : callable
+        Called with what was read; returns what waits for the description.
+    threads : int
+        How many photos are read at once.
+    """
+    threads = whole_number(threads, "threads")
+    budget = Budget(whole_number(memory, "memory"))
+
+    def work(one: Found, ticket: int) -> tuple[Read | Unreadable, Callable[[], Described] | None]:
+        kept = 0
+        try:
+            photo = read(one, lambda needed: budget.admit(ticket, needed))
+            kept = photo.pixels.nbytes
+        except Unreadable as error:
+            return Unreadable(error.reason, error.name), None
+        finally:
+            budget.keep(ticket, kept)
+        return photo, begin(photo)
+
+    with closing(_ahead(iter(found), threads, 4 * threads, work, budget)) as outcomes:
+        for one, (photo, finish) in outcomes:
+            yield one, photo, None if finish is None else finish()
 
 
 def _reader(

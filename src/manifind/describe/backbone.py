@@ -131,7 +131,7 @@ class OnnxBackbone:
         sha256 = checksum_of(path)
         if spec is not None and spec.sha256 not in ("", sha256):
             raise Damaged(f"{path} is not the network it was (SHA-256 {sha256}, not {spec.sha256}); restore the file.")
-        self._path = path
+        self.path = path
         self._threads = threads
         self._session = load_session(path, threads)
         self._input, self._dtype = _photo_input(self._session, path)
@@ -149,7 +149,7 @@ class OnnxBackbone:
 
     def for_threads(self) -> "OnnxBackbone":
         """Return the same network, for several threads at once: each runs it alone."""
-        return self if self._threads == 1 else OnnxBackbone(self._path, self.spec, threads=1)
+        return self if self._threads == 1 else OnnxBackbone(self.path, self.spec, threads=1)
 
     def _run(self, batch: FloatArray) -> npt.NDArray[Any]:
         try:
@@ -157,7 +157,7 @@ class OnnxBackbone:
         except Exception as error:  # onnxruntime has a class of its own for each kind, all below Exception
             size = " by ".join(map(str, batch.shape[:1:-1]))
             raise InvalidInput(
-                f"{self._path} does not run on a photo of {size} pixels ({first_line(error)}); "
+                f"{self.path} does not run on a photo of {size} pixels ({first_line(error)}); "
                 "export it with free height and width."
             ) from error
         return np.asarray(made[0])

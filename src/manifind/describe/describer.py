@@ -9,7 +9,7 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -80,6 +80,9 @@ class Describer:
         The photo is seen at these parts of the size that `long_side` gives it. Each region is pooled from every map by
         the same box, and the mean of its unit vectors stands for it. The first decides which regions there are.
     """
+
+    apart = False
+    """Whether the work is done elsewhere than on the processor, which is then free to read photos."""
 
     def __init__(
         self,
@@ -160,6 +163,10 @@ class Describer:
         pooled, boxes = self._pooled(photo, scale)
         vectors = unit_rows(pooled)
         return Regions(vectors if self.whitening is None else self.whitening.apply(vectors), boxes)
+
+    def begin(self, photo: Photo) -> Callable[[], Regions]:
+        """Begin to describe a photo, and return what waits for its regions; here they are made when it is called."""
+        return lambda: self.describe(photo)
 
     def unwhitened(self, photo: Photo) -> FloatArray:
         """Return the (r, C) unit vectors of a photo's regions before whitening: what a whitening is learnt from."""

@@ -24,6 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from manifind.describe.films import film_format
 from manifind.describe.photos import HEAD_BYTES, access_reason, photo_format
 from manifind.errors import InvalidInput
 
@@ -46,6 +47,8 @@ class Found:
     """In bytes."""
     mtime_ns: int
     """When it was last changed, in nanoseconds since 1970."""
+    film: bool = False
+    """Whether it is a film, whose frames are meant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +59,11 @@ class Skipped:
     reason: str
 
 
-def list_photos(root: str | os.PathLike[str]) -> Iterator[Found | Skipped]:
-    """List the photos below a folder as they are found, sorted by key, with what had to be left out and why."""
+def list_photos(root: str | os.PathLike[str], *, films: bool = False) -> Iterator[Found | Skipped]:
+    """List the photos below a folder as they are found, sorted by key, with what had to be left out and why.
+
+    Films are listed too if they are asked for.
+    """
     folder = Path(root)
     if not folder.is_dir():
         raise InvalidInput(
@@ -67,7 +73,7 @@ def list_photos(root: str | os.PathLike[str]) -> Iterator[Found | Skipped]:
         os.scandir(folder).close()
     except OSError as error:
         raise InvalidInput(f"root {os.fspath(root)!r} cannot be listed: {access_reason(error)}.") from error
-    return _list(folder)
+    return _list(folder, films)
 
 
 def key_of(root: str | os.PathLike[str], path: str | os.PathLike[str]) -> str:
@@ -127,7 +133,7 @@ class _Entry:
         return stat.S_ISDIR(self.status.st_mode)
 
 
-def _list(root: Path) -> Iterator[Found | Skipped]:
+def _list(root: Path, films: bool) -> Iterator[Found | Skipped]:
     places = _places(root)
     # The folders on the way down, each with what is left of it: a path may be deeper than Python's recursion.
     descent = [iter(_entries(root, ""))]
@@ -138,7 +144,7 @@ def _list(root: Path) -> Iterator[Found | Skipped]:
         elif isinstance(entry, Skipped):
             yield entry
         elif not entry.is_folder:
-            yield from _sniffed(entry)
+            yield from _sniffed(entry, films)
         elif (identity := _identity(entry.status)) in places:  # else it was made since, for the next time
             place = places[identity]
             if place == entry.key:
@@ -166,7 +172,7 @@ def _entries(folder: Path, key: str) -> list[_Entry | Skipped]:
     return sorted(entries, key=lambda e: e.key + "/" if isinstance(e, _Entry) and e.is_folder else e.key)
 
 
-def _sniffed(entry: _Entry) -> Iterator[Found | Skipped]:
+def _sniffed(entry: _Entry, films: bool) -> Iterator[Found | Skipped]:
     """Yield a file if it begins like a photo, or why that cannot be told, or nothing."""
     if not stat.S_ISREG(entry.status.st_mode):
         return
@@ -178,6 +184,8 @@ def _sniffed(entry: _Entry) -> Iterator[Found | Skipped]:
         return
     if photo_format(head) is not None:
         yield Found(entry.key, entry.path, entry.status.st_size, entry.status.st_mtime_ns)
+    elif films and film_format(head, entry.path.name) is not None:
+        yield Found(entry.key, entry.path, entry.status.st_size, entry.status.st_mtime_ns, film=True)
     elif entry.key.lower().endswith(PHOTO_NAMES):
         yield Skipped(entry.key, "not a photo" if head else "empty file")
 

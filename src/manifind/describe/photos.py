@@ -48,7 +48,7 @@ from PIL.TiffImagePlugin import TiffImageFile
 from PIL.WebPImagePlugin import WebPImageFile
 
 from manifind.checks import whole_number
-from manifind.describe import colour, limits
+from manifind.describe import colour, films, limits
 from manifind.describe.limits import MAX_BYTES, MAX_PIXELS, Admit
 from manifind.describe.raw import preview
 from manifind.errors import InvalidInput, Unreadable
@@ -121,7 +121,7 @@ def read_photo(
     Parameters
     ----------
     source : path, bytes or binary file
-        The photo's file or its contents.
+        The photo's file or its contents; or a frame of a film, ``film.mp4#00:12.4``.
     max_pixels : int
         A photo with more is refused before it is decoded, as is a file too long to hold a photo within it. Pillow's
         own limit (twice `PIL.Image.MAX_IMAGE_PIXELS`) holds besides for WebP, GIF and TIFF.
@@ -139,6 +139,8 @@ def read_photo(
     name = _name(source)
     # A file as long as 16-bit RGBA uncompressed, and room for the rest.
     longest = min(8 * max_pixels + 2**26, max_bytes)
+    if isinstance(source, str | os.PathLike) and (frame := films.frame_of(source)) is not None:
+        return _frame(*frame, max_pixels, admit)
     try:
         data = _contents(source, longest)
         with quietly():
@@ -152,6 +154,18 @@ def read_photo(
         raise Unreadable(NO_MEMORY, name) from None  # what is held on to here is not held on to there
     except Exception as error:  # what hostile bytes make a decoder raise is anybody's guess
         raise Unreadable(_reason(error), name) from error
+
+
+def _frame(film: Path, tenths: int, max_pixels: int, admit: Admit | None) -> Photo:
+    """Read a frame of a film: whole, since ffmpeg has decoded it whole."""
+    try:
+        pixels = films.frame(film, tenths, max_pixels)
+    except OSError as error:
+        raise Unreadable(access_reason(error), _name(film)) from error
+    if admit is not None:
+        admit(pixels.nbytes)
+    height, width, _ = pixels.shape
+    return Photo(pixels, width, height)
 
 
 def photo_format(head: bytes) -> str | None:

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from manifind.checks import UNIT_TOLERANCE, real_number
 from manifind.errors import InvalidInput
 from manifind.graph.neighbours import NOBODY, Neighbours
-from manifind.kernels import Backend, backend
+from manifind.kernels import Joining, backend
 from manifind.types import FloatArray
 
 SLACK = 2 * UNIT_TOLERANCE
@@ -35,17 +35,17 @@ def mutual_affinity(neighbours: Neighbours, gamma: float = 3.0) -> sp.csr_array:
 
 
 def normalised_affinity(
-    neighbours: Neighbours, gamma: float = 3.0, *, by: Backend | None = None
+    neighbours: Neighbours, gamma: float = 3.0, *, by: Joining | None = None
 ) -> tuple[sp.csr_array, FloatArray]:
     """Return what `normalise` makes of `mutual_affinity`, S and the degrees, without A in between.
 
-    `by` is the backend that does it, the default one unless given.
+    `by` is the backend or the rows that do it, the default backend unless given.
     """
     return _affinity(neighbours, gamma, by or backend(), normalised=True)
 
 
 def _affinity(
-    neighbours: Neighbours, gamma: float, by: Backend, *, normalised: bool
+    neighbours: Neighbours, gamma: float, by: Joining, *, normalised: bool
 ) -> tuple[sp.csr_array, FloatArray]:
     ids, similarities = neighbours
     if ids.ndim != 2 or ids.shape != similarities.shape:

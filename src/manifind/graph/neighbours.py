@@ -23,11 +23,11 @@ from manifind.kernels import SCRATCH, Descending, Rows, SelfComparing, as_rows
 from manifind.types import FloatArray, IntArray, Progress, Vectors
 
 BLOCK = 4096
-"""Rows searched at a time: faiss multiplies blocks of this many, so that more of them gain nothing."""
+"""How many rows are searched at a time. faiss multiplies blocks of this many, so that more would gain nothing."""
 
 
 NOBODY = -1
-"""Stands after the last neighbour of a list that has fewer than others, with a similarity of −∞."""
+"""The id that fills up a list with fewer neighbours than others have. Its similarity is −∞."""
 
 
 class Neighbours(NamedTuple):

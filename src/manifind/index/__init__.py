@@ -13,6 +13,7 @@ from manifind.index.points import MatchingPoints
 from manifind.index.query import METHODS, QueryRegions, RegionShare, Search, View, rank, stored_view, view, whole_box
 from manifind.index.repeats import Repeat, Repeats, Sighting
 from manifind.index.sets import FoundSet, FoundSets, Member
+from manifind.index.so_far import SoFar
 
 __all__ = [
     "METHODS",
@@ -41,6 +42,7 @@ __all__ = [
     "Repeats",
     "Search",
     "Sighting",
+    "SoFar",
     "Source",
     "View",
     "evidence",

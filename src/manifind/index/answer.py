@@ -68,8 +68,8 @@ class Hit(Match):
 
     @property
     def search(self) -> Search:
-        """The search that found it."""
-        return self._answer.search
+        """The search that explains it: the query's as it was given, before verified photos joined it."""
+        return self._answer.asked
 
 
 class Answer(Sequence[Hit]):
@@ -112,6 +112,11 @@ class Answer(Sequence[Hit]):
         """How many of the first hits are verified; None where geometry was not asked."""
         self.refined = False
         """Whether verified photos joined the query, which was then answered once more."""
+
+    @property
+    def asked(self) -> Search:
+        """The search for the query as it was given."""
+        return self.search
 
     @property
     def method(self) -> str:

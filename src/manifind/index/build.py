@@ -5,6 +5,7 @@ and all of it is written beside what is there. What becomes visible is the finis
 """
 
 import warnings
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from manifind.geometry import ROW
 from manifind.geometry.packing import Packed
 from manifind.index import learning
 from manifind.index.catalogue import REMOVED, SAME, Catalogue, ImageRecord, SkippedRecord
+from manifind.index.device import describing
 from manifind.index.estimate import Announce, admitted, reading_limits
 from manifind.index.gather import described, described_here, plan
 from manifind.index.generation import CATALOGUE, Generation
@@ -41,6 +43,9 @@ ROWS = 2**14
 JOURNAL, RAW, VECTORS, SINGLE, LOCAL = "described", "raw", "all.f16", "all.f32", "all.u8"
 """What the writer's folder holds: photos described so far, the same before whitening where that is learnt, the vectors
 of all in order, half and single, and their local features."""
+
+
+Growing = Callable[[Recipe, Path, list[ImageRecord]], None]
 
 
 @dataclass(frozen=True)
@@ -83,6 +88,7 @@ def build(
     progress: StageProgress | None = None,
     announce: Announce | None = None,
     workers: Workers | None = None,
+    growing: Growing | None = None,
 ) -> Changes:
     """Bring the index to the photos wanted.
 
@@ -100,13 +106,25 @@ def build(
         Called as the work goes on, and once before it with what it will take.
     workers : Workers, optional
         Who describes photos and compares regions in place of this process.
+    growing : callable, optional
+        Called after each photo that was described with the recipe, the journal's folder and all photos so far.
     """
     report = progress or (lambda *_: None)
+    asked = recipe
     with ExitStack() as open_journals:
         name = JOURNAL if recipe.learning is None else RAW
         journal = open_journals.enter_context(_journal(writer, recipe, name))
         recipe, images, skipped, scratch = _described(
-            writer, recipe, journal, wanted, known, memory, report, announce, workers
+            writer,
+            recipe,
+            journal,
+            wanted,
+            known,
+            memory,
+            report,
+            announce,
+            workers,
+            None if growing is None else lambda images: growing(asked, writer.work / name, images),
         )
         if recipe.learning is not None:
             raw, recipe = journal, learning.settled(recipe, journal, images, report)
@@ -130,6 +148,8 @@ def build(
                 regions = regions._replace(local=_local(images, journal, known, extra, recipe.geometry, writer.work))
             manifold = _manifold(writer, recipe, regions, known, scratch, report, workers)
             _write(writer, recipe, catalogue, regions, manifold)
+        if workers is not None:
+            workers.finished()
         used = {image.sha256 for image in images}
         # Photos that an interrupted run described stay for the next, unless this one looked at all there are.
         if not wanted.unread or used.issuperset(journal.contents()):
@@ -155,23 +175,26 @@ def _described(
     report: StageProgress,
     announce: Announce | None,
     workers: Workers | None,
+    growing: Callable[[list[ImageRecord]], None] | None,
 ) -> tuple[Recipe, list[ImageRecord], list[SkippedRecord], int]:
     """Describe into a journal what is not known.
 
     Return the recipe with all its parameters, the photos, what was passed over, and the scratch that the graph may use.
     """
-    chosen = plan(wanted, journal, None if known is None else known.catalogue, report)
+    chosen = plan(wanted, journal, None if known is None else known.catalogue, report, recipe.frames)
     recipe = recipe.for_photos(len(chosen.known) + len(chosen.new))
-    scratch = admitted(writer.path, recipe, chosen, known, memory, announce)
-    note(writer.work, recipe.root, len(chosen.known) + len(chosen.new))
-    # Means are taken of whitened vectors.
-    means = recipe.means if recipe.learning is None else None
-    found = [one for one, _ in chosen.new]
-    if workers is None:
-        outcomes = described_here(found, recipe.describer, means, recipe.geometry, **reading_limits(memory))
-    else:
-        outcomes = workers.described(found, recipe, means, writer.work)
-    images, skipped = described(chosen, outcomes, journal, report)
+    device = recipe.parameters.get("device", kernels.CPU) if workers is None else kernels.CPU
+    with describing(recipe.describer, len(chosen.new), device) as describer:
+        scratch = admitted(writer.path, replace(recipe, describer=describer), chosen, known, memory, announce)
+        note(writer.work, recipe.root, len(chosen.known) + len(chosen.new))
+        # Means are taken of whitened vectors.
+        means = recipe.means if recipe.learning is None else None
+        found = [one for one, _ in chosen.new]
+        if workers is None:
+            outcomes = described_here(found, describer, means, recipe.geometry, **reading_limits(memory))
+        else:
+            outcomes = workers.described(found, recipe, means, writer.work)
+        images, skipped = described(chosen, outcomes, journal, report, growing)
     if not images:
         disk.remove_folder(writer.work)
         reasons = "; ".join(f"{one.key}: {one.reason}" for one in skipped[:3]) or "it is empty"
@@ -180,11 +203,18 @@ def _described(
 
 
 def rebuild(
-    writer: store.Writer, recipe: Recipe, regions: Regions, catalogue: Catalogue, report: StageProgress
+    writer: store.Writer,
+    recipe: Recipe,
+    regions: Regions,
+    catalogue: Catalogue,
+    report: StageProgress,
+    accept: Callable[[Manifold], bool] = lambda _: True,
 ) -> None:
-    """Make the graph anew from descriptions that are whole."""
+    """Make the graph anew from descriptions that are whole, and write it if it is accepted."""
     disk.make_own_folder(writer.work)
-    _write(writer, recipe, catalogue, regions, _fitted(writer, recipe.manifold(), regions, report))
+    manifold = _fitted(writer, recipe.manifold(), regions, report)
+    if accept(manifold):
+        _write(writer, recipe, catalogue, regions, manifold)
     disk.remove_folder(writer.work)
 
 

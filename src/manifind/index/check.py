@@ -13,6 +13,7 @@ import scipy.sparse as sp
 
 from manifind.checks import UNIT_TOLERANCE
 from manifind.describe import key_to_path
+from manifind.describe.films import file_of
 from manifind.errors import Damaged, InvalidInput, OtherFormat
 from manifind.graph import NOBODY, Neighbours
 from manifind.index.generation import CATALOGUE, Generation
@@ -202,7 +203,7 @@ def _photos(now: Generation, report: StageProgress) -> Iterator[Problem]:
     wrong = []
     for done, image in enumerate(images, 1):
         try:
-            status = key_to_path(root, image.key).stat()
+            status = file_of(key_to_path(root, image.key)).stat()
             if (status.st_size, status.st_mtime_ns) != (image.bytes, image.mtime_ns):
                 wrong.append(Problem(image.key, "the photo has changed since", BY_SYNC))
         except (OSError, InvalidInput):

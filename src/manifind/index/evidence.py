@@ -3,11 +3,13 @@
 Diffusion gives every photo a score, so that a ranking has no end of its own. Two measured properties say how far to
 trust one (``benchmarks/evidence.py`` prints how well each does):
 
-- **Does anything match?** Two regions of different photos resemble each other to some degree by chance: `chance` is the
-  similarity that one pair in three hundred of this collection exceeds. It is not less than `LEAST_BY_CHANCE`, which
-  noise, even colour and photos of other collections stay below, and not more than `MOST_BY_CHANCE`, since in a
-  collection of one thing alone most pairs are no chance. Where no region of the query resembles any region of the best
-  photos more than that, nothing matches.
+- **Does anything match?** Two regions of different photos resemble each other to some degree by chance. What one pair
+  in three hundred of this collection exceeds says how much; the most similar of all pairs that a stranger makes with
+  the collection stays below `AT_MOST` times as much: `chance`. It is not less than `LEAST_BY_CHANCE`, which strangers
+  stay below in collections of several thousand photos, and not more than `MOST_BY_CHANCE`, since in a collection of one
+  thing alone most pairs are no chance. Where no region of the query resembles any region of the best photos more than
+  that, nothing matches, unless one photo stands out: a stranger's scores fall slowly, so that a best score of
+  `STANDS_OUT` times the fifth is none of theirs.
 - **Down to where?** Scores fall steeply behind the photos that show the object. The line is where they fall below half
   of the best.
 
@@ -30,10 +32,13 @@ LOOKED_AT = 10
 """The best photos among which a region must resemble one of the query's."""
 
 ONE_IN = 300
-LEAST_BY_CHANCE = 0.43
-"""What no query of noise, of even colour or of another collection reached, of 180 on planted scenes."""
-MOST_BY_CHANCE = 0.45
-"""What photos of unlike collections reach in one case of twenty or less, described by the network that comes along."""
+AT_MOST = 3.0
+"""How many times the similarity that one pair in so many exceeds a stranger's regions reach; chosen on Holidays."""
+LEAST_BY_CHANCE, MOST_BY_CHANCE = 0.40, 0.45
+"""Bounds of what chance gives; the lower was chosen with strangers to Oxford5k."""
+STANDS_OUT, BEHIND = 20.0, 4
+"""How many times the score of the photo so many places behind it the best must have to stand out; chosen on Holidays,
+where strangers had 15 at most."""
 
 SAMPLE = 400, 40_000
 """Regions compared, and regions that they are compared with, to learn what chance gives."""
@@ -51,6 +56,8 @@ class Evidence:
     """The similarity that regions which have nothing in common reach."""
     score: float
     """The score at the line."""
+    stands_out: bool = False
+    """Whether the best photo scores so far above the next ones that no stranger's does."""
 
 
 def evidence(search: Search, own: Collection[int] = ()) -> Evidence | None:
@@ -68,10 +75,11 @@ def evidence(search: Search, own: Collection[int] = ()) -> Evidence | None:
         rows = search.generation.regions_of(int(image))
         found: FloatArray = search.query.vectors @ np.asarray(search.generation.manifold.vectors_[rows], np.float32).T
         similarity = max(similarity, float(found.max()))
-    if similarity <= chance:
+    apart = len(others) > 2 * BEHIND and scores[others[0]] >= STANDS_OUT * scores[others[BEHIND]]
+    if similarity <= chance and not apart:
         return Evidence(_leading(images, own), similarity, chance, 0.0)
     line = PART_OF_THE_BEST * float(scores[others[0]])
-    return Evidence(int((scores >= line).sum()), similarity, chance, line)
+    return Evidence(int((scores >= line).sum()), similarity, chance, line, bool(apart))
 
 
 def chance_similarity(now: State) -> float:
@@ -88,7 +96,7 @@ def chance_similarity(now: State) -> float:
         )
         pairs = similarities[image_of[rows][:, None] != image_of[columns]]
         least_likely = float(np.quantile(pairs, 1 - 1 / ONE_IN)) if len(pairs) else 1.0
-        now.made.chance = min(max(least_likely, LEAST_BY_CHANCE), MOST_BY_CHANCE)
+        now.made.chance = min(max(AT_MOST * least_likely, LEAST_BY_CHANCE), MOST_BY_CHANCE)
         return now.made.chance
 
 

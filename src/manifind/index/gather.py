@@ -4,7 +4,7 @@ A photo whose size and time are as they were is the same; else its content decid
 earlier run that was interrupted, is not described again, wherever the file has gone and whatever it is called now.
 """
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,11 +23,16 @@ from manifind.describe import (
     content_hash,
     describe_ahead,
 )
+from manifind.describe.ahead import begin_ahead
+from manifind.describe.backbone import available_cores
+from manifind.describe.films import file_of
 from manifind.describe.photos import NO_MEMORY, TOO_MUCH_MEMORY
 from manifind.geometry.packing import Packed
-from manifind.index.catalogue import SAME, ImageRecord, Photos, SkippedRecord
+from manifind.index.catalogue import REMOVED, SAME, ImageRecord, Photos, SkippedRecord
+from manifind.index.films import frames_of
 from manifind.index.journal import NO_FEATURES, Journal
 from manifind.index.kept import Keeping, keep
+from manifind.index.readers import Readers
 from manifind.index.wanted import Wanted
 from manifind.types import FloatArray, StageProgress
 
@@ -45,20 +50,20 @@ class Plan:
     skipped: list[SkippedRecord]
 
 
-def plan(wanted: Wanted, journal: Journal, before: Photos | None, report: StageProgress) -> Plan:
-    """Look at the files, and find out which of them are to be described."""
+def plan(
+    wanted: Wanted, journal: Journal, before: Photos | None, report: StageProgress, frames: float | None = None
+) -> Plan:
+    """Look at the files, and find out which of them are to be described; of films, a frame every `frames` seconds."""
     known, new, skipped = list(wanted.unread), [], list(wanted.skipped)
     first_of = {image.sha256: image.key for image in known}
-    for done, one in enumerate(wanted.found, 1):
+    for one, content in _looked_at(wanted, before, report, frames, skipped):
         try:
             old = None if before is None else before.of_key(one.key) or before.skipped_of(one.key)
             same = old is not None and (old.bytes, old.mtime_ns) == (one.size, one.mtime_ns)
-            digest = (old.sha256 if old is not None and same else None) or content_hash(one.path)
+            digest = content or (old.sha256 if old is not None and same else None) or content_hash(one.path)
         except Unreadable as error:
             skipped.append(SkippedRecord(one.key, error.reason))
             continue
-        finally:
-            report("files", done, len(wanted.found))
         if digest in first_of:
             skipped.append(_passed_over(one, f"{SAME}{first_of[digest]}", digest))
             continue
@@ -72,6 +77,24 @@ def plan(wanted: Wanted, journal: Journal, before: Photos | None, report: StageP
         else:
             known.append(_record(one, digest, described.width, described.height))
     return Plan(known, new, skipped)
+
+
+def _looked_at(
+    wanted: Wanted, before: Photos | None, report: StageProgress, frames: float | None, skipped: list[SkippedRecord]
+) -> Iterator[tuple[Found, str | None]]:
+    """Yield the photos wanted, those of films with their contents; what is passed over is added to `skipped`."""
+    for done, one in enumerate(wanted.found, 1):
+        if frames is None or not one.film:
+            yield one, None
+        elif isinstance(found := frames_of(one, frames, before, wanted.removed), SkippedRecord):
+            skipped.append(found)
+        else:
+            for frame, content in found:
+                if frame.key in wanted.removed:
+                    skipped.append(SkippedRecord(frame.key, REMOVED))
+                else:
+                    yield frame, content
+        report("files", done, len(wanted.found))
 
 
 class Described(NamedTuple):
@@ -110,6 +133,9 @@ def described_here(
     found: Sequence[Found], describer: Describer, means: int | None, keeping: Keeping | None, **limits: int
 ) -> Outcomes:
     """Describe photos in this process; `limits` are `describe_ahead`'s."""
+    if describer.apart:
+        yield from _described_apart(found, describer, means, keeping, **limits)
+        return
     side_by_side, threads = describer.for_threads()
     limits = {**limits, "threads": threads, "long_side": describer.long_side}
     work = partial(seen, describer=side_by_side, keeping=keeping)
@@ -122,12 +148,36 @@ def described_here(
                 yield one, outcome(photo, regions, means)
 
 
+def _described_apart(
+    found: Sequence[Found], describer: Describer, means: int | None, keeping: Keeping | None, **limits: int
+) -> Outcomes:
+    """Describe photos where the cores of the processor are free: these read photos, in processes of their own."""
+    memory = {"memory": limits.pop("memory")} if "memory" in limits else {}
+    reading = Readers(describer.seen_size, keeping, long_side=describer.long_side, **limits)
+    begin = lambda photo: describer.begin(photo.pixels)  # noqa: E731
+    with (
+        reading as readers,
+        closing(begin_ahead(found, readers.read, begin, threads=available_cores(), **memory)) as photos,
+    ):
+        for one, photo, regions in photos:
+            if isinstance(photo, Unreadable) or regions is None:
+                assert isinstance(photo, Unreadable)  # noqa: S101 (every other is described)
+                yield one, photo
+            else:
+                yield one, outcome(photo, (regions, photo.local), means)
+
+
 def described(
-    chosen: Plan, outcomes: Outcomes, journal: Journal, report: StageProgress
+    chosen: Plan,
+    outcomes: Outcomes,
+    journal: Journal,
+    report: StageProgress,
+    growing: Callable[[list[ImageRecord]], None] | None = None,
 ) -> tuple[list[ImageRecord], list[SkippedRecord]]:
     """Take what became of the new photos of a plan into the journal.
 
-    Return all photos, numbered in the order of their keys, and what is passed over.
+    Return all photos, numbered in the order of their keys, and what is passed over. `growing` is called after each new
+    photo with all that are described; the list goes on to grow.
     """
     images, skipped = list(chosen.known), list(chosen.skipped)
     hashes = {one.key: digest for one, digest in chosen.new}
@@ -146,6 +196,8 @@ def described(
                 digest = hashes[one.key]
                 journal.append(digest, *photo)
                 images.append(_record(one, digest, photo.width, photo.height))
+                if growing is not None:
+                    growing(images)
             report("photos", done, len(chosen.new))
     return _numbered(images), sorted(skipped, key=lambda one: one.key)
 
@@ -158,7 +210,7 @@ def _passed_over(one: Found, reason: str, digest: str) -> SkippedRecord:
 def as_listed(one: Found, *, gone: bool = True) -> bool:
     """Whether a file is still the one that was listed and hashed; what to say of one that is gone is given."""
     try:
-        status = one.path.stat()
+        status = file_of(one.path).stat()
     except OSError:
         return gone  # what was read was read
     return (status.st_size, status.st_mtime_ns) == (one.size, one.mtime_ns)

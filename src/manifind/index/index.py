@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from manifind.checks import choice, is_there, whole_number
+from manifind.checks import choice, whole_number
 from manifind.describe import (
     Describer,
     Photo,
@@ -22,6 +22,7 @@ from manifind.describe import (
     read_photo,
 )
 from manifind.describe.backbone import whole_path
+from manifind.describe.films import is_photo_there
 from manifind.errors import InvalidInput, MissingExtra
 from manifind.geometry import Features
 from manifind.index.answer import Answer, Hit
@@ -34,6 +35,7 @@ from manifind.index.elsewhere import is_address, opened, refused
 from manifind.index.estimate import Announce
 from manifind.index.explain import Chain, Link, confirmed, explained
 from manifind.index.features import features_of, kept_or_file, kind_of, part_of, photo_features, query_features
+from manifind.index.films import checked_frames
 from manifind.index.generation import Generation, State
 from manifind.index.info import info
 from manifind.index.kept import KEEPING, Keeping
@@ -55,12 +57,13 @@ from manifind.index.refine import NONE as NONE_JOINS
 from manifind.index.repair import repair
 from manifind.index.repeats import Repeats, repeats
 from manifind.index.sets import FoundSets
+from manifind.index.so_far import SoFar
 from manifind.index.teach import teach
 from manifind.index.teaching import Taught
 from manifind.index.unfinished import check_finished
 from manifind.index.verify import first_photos, verified_answer
 from manifind.index.wanted import Wanted, all_of, everything, more, several, without
-from manifind.index.workers import workers
+from manifind.index.workers import working
 from manifind.kernels import CPU
 from manifind.manifold import Manifold
 from manifind.storage import store
@@ -163,10 +166,12 @@ class Index:
         describer: Describer | None = None,
         means: int | None = None,
         geometry: bool | None = None,
+        frames: float | None = None,
         memory: int | None = None,
         progress: StageProgress | None = None,
         announce: Announce | None = None,
         client: Any = None,
+        growing: Callable[[SoFar], None] | None = None,
         **parameters: Any,
     ) -> Self:
         """Make an index of the photos below a folder.
@@ -199,6 +204,9 @@ class Index:
         geometry : bool, optional
             Keep local features of the photos, 19 kB each at most, by which `search` checks that a photo shows this very
             object and where. By default they are kept where they can be made.
+        frames : float, optional
+            Take films too, a frame every so many seconds (2, or 0.5 say): its key is ``film.mp4#00:12.4``. They are
+            read by ffmpeg, see `manifind.describe.films`.
         memory : int, optional
             Bytes that the build may take; refused, with what it needs, where that is too little.
         progress : callable, optional
@@ -208,7 +216,10 @@ class Index:
             Called with an `Estimate` before a long build.
         client : distributed.Client or str, optional
             A client of Dask, or the address of its scheduler: its workers describe the photos and compare the regions,
-            to the same result. They must see the photos and the index's folder under the same paths.
+            to the same result. They must see the photos and the index's folder under the same paths;
+            `manifind.cluster.workers.workers` makes workers that exchange files elsewhere.
+        growing : callable, optional
+            Called after each photo that was described with a `SoFar`, which can write an index of those there are.
         **parameters
             Of `Manifold`. `k`, `query_k` and `alpha` are chosen by the number of photos unless they are given.
         """
@@ -221,7 +232,8 @@ class Index:
         given = given_parameters({**{name: preset[name] for name in preset if name not in asked}, **parameters})
         Manifold(**given).check_params()
         store.check_target(target, KIND)
-        wanted = all_of(root)
+        frames = None if frames is None else checked_frames(frames)
+        wanted = all_of(root, films=frames is not None)
         source = str(described.pop("backbone"))
         if describer is None:
             made, origin, learning = described_by(source, **described, long_side=long_side)
@@ -229,11 +241,19 @@ class Index:
             made, origin, learning = describer, WhiteningOrigin(OWN), None
         own = whole_path(source) if describer is None else None
         keeping = KEEPING if geometry or (geometry is None and KEEPING.available()) else None
-        made_by = Recipe(root, made, given, means, own, origin, learning=learning, geometry=keeping)
-        with store.writing(target, KIND, FILES) as writer:
+        made_by = Recipe(root, made, given, means, own, origin, learning=learning, geometry=keeping, frames=frames)
+        with store.writing(target, KIND, FILES) as writer, working(client) as by:
             _check_free(target)  # somebody may have been faster
-            by = None if client is None else workers(client)
-            build(writer, made_by, wanted, memory=memory, progress=progress, announce=announce, workers=by)
+            build(
+                writer,
+                made_by,
+                wanted,
+                memory=memory,
+                progress=progress,
+                announce=announce,
+                workers=by,
+                growing=None if growing is None else lambda *made: growing(SoFar(*made)),
+            )
         device = parameters.get("device", CPU)
         return cls(target, Generation.read(target, device=device), made, device=device)
 
@@ -474,7 +494,7 @@ class Index:
             return now.catalogue.of_content(hashlib.sha256(image).hexdigest())
         if isinstance(image, np.ndarray):
             return None
-        if not is_there(image):
+        if not is_photo_there(image):
             return now.catalogue.photo_of(os.fspath(image))
         for path in (Path(os.path.normpath(Path(image).absolute())), Path(image).resolve()):
             if path.is_relative_to(now.manifest.root):
@@ -491,7 +511,7 @@ class Index:
             return read_photo(image)
         if not isinstance(image, str | os.PathLike):
             raise InvalidInput(f"image is a {type(image).__name__}; give a path, a key, bytes or pixels.")
-        if is_there(image):
+        if is_photo_there(image):
             return read_photo(image)
         if self.catalogue.photo_of(os.fspath(image)) is None:
             raise InvalidInput(f"{image} is neither a file nor a key of the collection; give the path of a photo.")
@@ -656,7 +676,7 @@ class Index:
         """
         if not isinstance(self._now, Generation):
             raise refused(self.where, "changed")
-        with store.writing(self.path, KIND, FILES) as writer:
+        with store.writing(self.path, KIND, FILES) as writer, working(client) as by:
             self.reload()
             now = self._here
             photos = wanted(now)
@@ -681,7 +701,7 @@ class Index:
                 memory=memory,
                 progress=progress,
                 announce=announce,
-                workers=None if client is None else workers(client),
+                workers=by,
             )
         self.reload()
         return changes

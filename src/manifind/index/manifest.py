@@ -114,6 +114,8 @@ class Manifest:
     """For how many photos parameters were chosen, where they were."""
     geometry: Keeping | None = None
     """What is kept of the photos' local features; None for nothing."""
+    frames: float | None = None
+    """Seconds between two frames of a film that are taken for photos; None for no films."""
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Self:
@@ -148,12 +150,13 @@ class Manifest:
             None if built is None else Built.of(built),
             chosen_for,
             _keeping(_mapping(fields, "geometry")) if fields.get("geometry") is not None else None,
+            _positive(fields.get("frames"), "frames"),
         )
 
     @property
     def fields(self) -> dict[str, Any]:
         """What the file says of it."""
-        said = {
+        said: dict[str, Any] = {
             "made_by": self.made_by,
             "backbone": self.backbone,
             "whitening": self.whitening.fields,
@@ -167,6 +170,8 @@ class Manifest:
             said["chosen_for"] = self.chosen_for
         if self.geometry is not None:
             said["geometry"] = self.geometry.fields
+        if self.frames is not None:
+            said["frames"] = self.frames
         return said if self.built is None else {**said, BUILT: self.built._asdict()}
 
     def asks_for_the_same(self, other: "Manifest") -> bool:

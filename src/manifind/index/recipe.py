@@ -50,6 +50,8 @@ class Recipe:
     """For how many photos parameters were chosen, where they were."""
     geometry: Keeping | None = None
     """What is kept of the photos' local features; None for nothing."""
+    frames: float | None = None
+    """Seconds between two frames of a film that are taken for photos; None for no films."""
 
     @classmethod
     def of(cls, manifest: Manifest, describer: Describer, root: Path | None = None, *, device: str = CPU) -> Self:
@@ -64,6 +66,7 @@ class Recipe:
             manifest.made_by,
             chosen_for=manifest.chosen_for,
             geometry=manifest.geometry,
+            frames=manifest.frames,
         )
 
     def for_photos(self, photos: int) -> Self:
@@ -102,6 +105,7 @@ class Recipe:
             settled_parameters(self.manifold()),
             chosen_for=self.chosen_for,
             geometry=self.geometry,
+            frames=self.frames,
         )
 
     @property

@@ -5,6 +5,7 @@ the mapped outline join the query's regions, and the system is solved once more.
 may teach (`LEAST`), two regions each: a wrong photo would teach its own surroundings.
 """
 
+import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,19 +15,22 @@ from manifind.geometry import Features
 from manifind.index.answer import Answer
 from manifind.index.generation import Generation
 from manifind.index.query import View, rank
-from manifind.index.verify import FIRST, VerifiedAnswer, looked_at
+from manifind.index.verify import FIRST, VerifiedAnswer, looked_at, verified_answer
 from manifind.types import Box, FloatArray
 
 VERIFIED, NONE = "verified", "none"
 REFINEMENTS = (VERIFIED, NONE)
 """What may join a query: the regions of verified photos, or nothing."""
-BY_DEFAULT = NONE
+BY_DEFAULT = VERIFIED
 """What joins a query unless it is said otherwise, where geometry looks at the answer."""
+AGAIN = 2
+"""How many times as many photos geometry looks at after the second pass: a query that was taught is worth it."""
 LEAST = 10
 """Points that must match before a photo teaches the query."""
 REGIONS = 2
 """Regions of a photo that join the query."""
-
+TIME_LEFT = 0.5
+"""The part of the time for geometry that must be left for a second pass to be worth beginning."""
 
 Sought = tuple[npt.NDArray[np.uint8] | Features, Box | None]
 """A photo of the query or its features, and what is looked for in it."""
@@ -42,7 +46,8 @@ def refined_answer(
 ) -> VerifiedAnswer:
     """Let verified photos join the query and answer it once more; the same answer where none may.
 
-    Parameters are those of `verified_answer`. Photos that were looked at are not looked at again.
+    Parameters are those of `verified_answer`. Of the second answer `AGAIN` times as many photos are looked at; those
+    that were looked at before are not looked at again.
     """
     return refined_answers([answer], [views], first=first, top=top, until=until)[0]
 
@@ -65,7 +70,8 @@ def refined_answers(
     if not taught:
         return refined
     left_out = max(len(answers[place]._left_out) for place in taught)
-    wanted = None if top is None else max(top, first) + left_out
+    more = AGAIN * first
+    wanted = None if top is None else max(top, more) + left_out
     # Of a collection that lies elsewhere, each query is answered on a part of its own.
     states = {id(answers[place].search.generation): answers[place].search.generation for place in taught}
     for name, now in states.items():
@@ -74,19 +80,46 @@ def refined_answers(
             answer = answers[place]
             found = Answer(again, own=answer._own, left_out=answer._left_out)
             known = dict(answer.looked_at)
-            unknown = [image for image in found._images[:first].tolist() if image not in known]
+            unknown = [image for image in found._images[:more].tolist() if image not in known]
             known.update(looked_at(now, unknown, views[place], until=until))
             refined[place] = VerifiedAnswer(found, known, top, before=answer)
     return refined
 
 
+def answer_in_time(
+    answer: Answer,
+    views: Sequence[Sought],
+    *,
+    first: int = FIRST,
+    top: int | None = None,
+    refine: str = BY_DEFAULT,
+    until: float,
+) -> VerifiedAnswer:
+    """Verify an answer until a moment by `time.monotonic`, and refine it if enough of the time is left.
+
+    `TimeoutError` is raised where not even the first photos are looked at in time; where the second pass takes too
+    long, the first one's answer stands.
+    """
+    begun = time.monotonic()
+    once = verified_answer(answer, views, first=first, until=until)
+    if refine == NONE or until - time.monotonic() < TIME_LEFT * (until - begun):
+        return once.cut(top)
+    try:
+        return refined_answer(once, views, first=first, top=top, until=until)
+    except TimeoutError:
+        return once.cut(top)
+
+
 def lessons(answer: VerifiedAnswer) -> View | None:
-    """Return the regions that verified photos teach, the query's own photos left out; None where none does."""
+    """Return the regions that verified photos teach; None where none does.
+
+    The query's own photo may teach too: a photo is answered the same whether the index knows that it has it or not.
+    """
     now = answer.search.generation
     rows = [
         region
         for image, check in answer.looked_at.items()
-        if check.box is not None and check.inliers >= LEAST and image not in answer._own
+        if check.box is not None and check.inliers >= LEAST
         for region in fitting(now, image, check.box)
     ]
     if not rows:

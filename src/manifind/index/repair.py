@@ -55,7 +55,9 @@ def repair(
             rebuild(writer, recipe, _regions(whole, said.geometry), Catalogue.open(whole[CATALOGUE]), report)
             return "the graph was built anew from the descriptions"
         removed = removed_by_hand(Catalogue.open(whole[CATALOGUE]).skipped) if CATALOGUE in whole else []
-        changes = build(writer, recipe, all_of(root, removed), memory=memory, progress=progress)
+        changes = build(
+            writer, recipe, all_of(root, removed, films=said.frames is not None), memory=memory, progress=progress
+        )
         learnt = "the whitening was learnt and " if lost else ""
         return f"{learnt}{changes.described} photos were described again"
 

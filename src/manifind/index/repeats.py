@@ -2,23 +2,27 @@
 
 `manifind.repeats` finds groups of regions in the graph. Here they become photos with boxes, and geometry looks at them:
 the strongest photo of a group is compared with the others, by the local features that the index keeps or else by their
-files, and a group of which enough are confirmed goes before those of which none is.
+files, and a group of which enough are confirmed goes before those of which none is. The frames of a film count as one
+photo.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import scipy.sparse as sp
+from scipy.sparse.csgraph import connected_components
 
 from manifind.checks import whole_number
 from manifind.describe import Unreadable, key_to_path, read_photo
+from manifind.describe.films import apart
 from manifind.geometry import Features
 from manifind.index.features import kind_of, part_of, query_features
 from manifind.index.generation import Generation
 from manifind.index.query import box_of
 from manifind.index.verify import looked_at
 from manifind.repeats import Group, find_groups, near_duplicates
-from manifind.types import Box, StageProgress
+from manifind.types import Box, IntArray, StageProgress
 
 LOOKED_AT = 12
 """Photos of a group that geometry looks at, besides the first."""
@@ -100,7 +104,7 @@ def repeats(
         manifold.vectors_,
         now.boxes,
         manifold.layout_,
-        same=same,
+        same=_films_as_one(now, same),
         least=least,
     )
     report("regions", 2, 2)
@@ -144,6 +148,20 @@ def _verified(now: Generation, one: Repeat) -> Repeat:
         replace(other, verified=says[other.image].verified, box=says[other.image].box or other.box) for other in others
     ]
     return replace(one, sightings=(first, *seen, *one.sightings[1 + LOOKED_AT :]))
+
+
+def _films_as_one(now: Generation, same: IntArray) -> IntArray:
+    """Let all frames of a film count as one photo, together with what is the same as one of them."""
+    films = [(place, frame[0]) for place, one in enumerate(now.catalogue.images) if (frame := apart(one.key))]
+    if not films:
+        return same
+    numbers = {
+        film: number for number, film in enumerate(dict.fromkeys(film for _, film in films), int(same.max()) + 1)
+    }
+    ends = same[[place for place, _ in films]], np.array([numbers[film] for _, film in films])
+    size = int(same.max()) + 1 + len(numbers)
+    tied = sp.coo_array((np.ones(len(films)), ends), shape=(size, size))
+    return np.asarray(connected_components(tied, directed=False)[1][same], np.int32)
 
 
 def _sets(now: Generation, same: Sequence[int]) -> tuple[tuple[str, ...], ...]:

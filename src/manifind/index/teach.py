@@ -17,7 +17,8 @@ from manifind.index.learning import SAMPLE, spread
 from manifind.index.manifest import LEARNT, WhiteningOrigin
 from manifind.index.pairs import PhotoPair, likely_pairs, verified_pairs
 from manifind.index.recipe import Recipe
-from manifind.index.teaching import Taught, taught
+from manifind.index.teaching import Taught, diffused_rank, taught
+from manifind.manifold import Manifold
 from manifind.storage import disk, store
 from manifind.types import FloatArray, StageProgress
 
@@ -42,9 +43,7 @@ def teach(writer: store.Writer, recipe: Recipe, now: Generation, report: StagePr
     if recipe.means is not None:
         raise InvalidInput("the index keeps means of regions, which match no region; make it without means to learn.")
     learnt = taught(now.manifold.vectors_, now.manifold.layout_.starts, pairs_of(now, report))
-    if learnt.helps:
-        _write(writer, recipe, now, learnt, report)
-    return learnt
+    return _written(writer, recipe, now, learnt, report) if learnt.helps else learnt
 
 
 def pairs_of(now: Generation, report: StageProgress) -> list[PhotoPair]:
@@ -69,7 +68,8 @@ def composed(before: Whitening | None, project: FloatArray, pooling: str) -> Whi
     return Whitening(before.mean, (before.project.astype(np.float64) @ project).astype(np.float32), pooling)
 
 
-def _write(writer: store.Writer, recipe: Recipe, now: Generation, learnt: Taught, report: StageProgress) -> None:
+def _written(writer: store.Writer, recipe: Recipe, now: Generation, learnt: Taught, report: StageProgress) -> Taught:
+    """Make the new graph, let diffusion judge by it, and write it where it helps; return what was learnt, judged."""
     describer = recipe.describer
     whitening = composed(describer.whitening, learnt.project, describer.pooled_by)
     old = now.manifold.vectors_
@@ -92,6 +92,15 @@ def _write(writer: store.Writer, recipe: Recipe, now: Generation, learnt: Taught
         regions = Regions(vectors, np.asarray(now.boxes), image_of, np.full(len(vectors), -1, np.int32), now.local)
         taught_by = replace(recipe, describer=describer.with_whitening(whitening), whitening=origin)
         catalogue = Catalogue.of(now.catalogue.images, now.catalogue.skipped)
-        rebuild(writer, taught_by, regions, catalogue, report)
+
+        def helps(manifold: Manifold) -> bool:
+            nonlocal learnt
+            if learnt.exams:
+                before, after = (diffused_rank(one, learnt.exams, len(catalogue)) for one in (now.manifold, manifold))
+                learnt = replace(learnt, diffused=(before, after))
+            return learnt.helps
+
+        rebuild(writer, taught_by, regions, catalogue, report, accept=helps)
+        return learnt
     finally:
         disk.remove(writer.work / VECTORS)

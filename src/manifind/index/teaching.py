@@ -8,6 +8,10 @@ no photo is described again, and queries are described by the one map as photos 
 Whether that helps is asked of pairs that taught nothing. Photos that pairs join, directly or by way of others, show one
 thing; some of the things are kept apart. For each pair of their regions, the reciprocal rank says how near the one is
 to the other among all regions of other things: 1 where it comes first, 1/2 where one of something else is nearer.
+
+People are answered by diffusion, which follows by itself what varies from photo to photo, and may lose where regions
+gain. So the photos of these pairs look for each other by diffusion too, on the graph before and on the new one: what
+lets them find each other later than before is refused.
 """
 
 from collections.abc import Sequence
@@ -19,6 +23,7 @@ import numpy.typing as npt
 from manifind.describe.whitening import learn_supervised, unit_rows
 from manifind.errors import InvalidInput
 from manifind.index.pairs import PhotoPair, things
+from manifind.manifold import Manifold
 from manifind.types import FloatArray, IntArray
 
 APART = 1 / 3
@@ -31,6 +36,8 @@ SHRINKAGE = 0.7
 """How much of the covariance of differences is replaced by its mean variance in every direction: chosen on Holidays."""
 SAMPLE = 2_000, 100_000
 """Pairs of regions that are looked at to judge, and regions among which the one is to find the other, at most."""
+ASKED = 100
+"""Photos that are looked for by diffusion to judge, at most."""
 BLOCK = 256
 
 Vectors = npt.NDArray[np.floating]
@@ -57,11 +64,16 @@ class Taught:
     """The same with the new descriptions."""
     error: float
     """The standard error of the difference."""
+    exams: tuple[PhotoPair, ...] = ()
+    """The pairs of photos that were kept apart."""
+    diffused: tuple[float, float] | None = None
+    """How well the photos of these find each other by diffusion, before and after; None where it was not asked."""
 
     @property
     def helps(self) -> bool:
-        """Whether the gain is more than chance gives."""
-        return self.after - self.before > self.error
+        """Whether the gain is more than chance gives, and diffusion loses nothing."""
+        gains = self.after - self.before > self.error
+        return gains and (self.diffused is None or self.diffused[1] >= self.diffused[0])
 
 
 def taught(
@@ -109,6 +121,7 @@ def taught(
         float(before.mean()),
         float(after.mean()),
         error,
+        tuple(exams),
     )
 
 
@@ -148,6 +161,25 @@ def reciprocal_ranks(
         nearer &= thing_of[among] != thing_of[first][:, None]
         ranks[start : start + BLOCK] = 1 + nearer.sum(axis=1)
     return 1 / ranks
+
+
+def diffused_rank(manifold: Manifold, pairs: Sequence[PhotoPair], photos: int) -> float:
+    """Return how well photos of pairs find each other by diffusion: the mean reciprocal rank, each thing the same.
+
+    A photo's rank is among those that show something else. At most `ASKED` photos are looked for.
+    """
+    shown = things(pairs, photos)
+    asked = np.array([(pair.a, pair.b) for pair in pairs] + [(pair.b, pair.a) for pair in pairs], np.int64)
+    asked = asked[:: max(1, len(asked) // ASKED)]
+    starts, vectors = manifold.layout_.starts, manifold.vectors_
+    queries = [np.asarray(vectors[starts[image] : starts[image + 1]], np.float32) for image in asked[:, 0]]
+    values = np.empty(len(asked))
+    for place, ranking in enumerate(manifold.search_many(queries, None)):
+        image, other = asked[place]
+        found = int(np.flatnonzero(ranking.images == other)[0])
+        before = shown[ranking.images[:found]] != shown[image]
+        values[place] = 1 / (1 + before.sum())
+    return float(_by_thing(values, shown[asked[:, 0]]).mean())
 
 
 def _by_thing(values: npt.NDArray[np.float64], thing: IntArray) -> npt.NDArray[np.float64]:

@@ -8,8 +8,8 @@ which they were found, with outline, tight box and the number of matching points
 The line of such an answer rests on geometry. Verified photos stand above it, and so does what scored at least
 `AS_WELL_AS` of what verified photos scored in the mean: a photo from another side, which no map connects with the
 query, is reached by diffusion alone. Where nothing was verified, the line is that of the scores, but only if a region
-of the query resembles one of the best photos clearly more than strangers do: `UNVERIFIED`, and `UNTEXTURED` where the
-query has no points that geometry could have matched.
+of the query resembles one of the best photos clearly more than strangers do (`UNVERIFIED`, and `UNTEXTURED` where the
+query has no points that geometry could have matched), or if the best photo stands out (`manifind.index.evidence`).
 """
 
 import time
@@ -27,9 +27,11 @@ from threadpoolctl import threadpool_limits
 from manifind.checks import whole_number
 from manifind.geometry import Features, Instance, Verdict, verify
 from manifind.index.answer import Answer, Hit, Outline
+from manifind.index.evidence import Evidence
 from manifind.index.features import features_of, kept_or_files, kind_of, query_features
 from manifind.index.generation import Generation, State
 from manifind.index.kept import KEEPING, Kept
+from manifind.index.query import Search
 from manifind.kernels.threads import thread_count
 from manifind.types import Box
 
@@ -38,8 +40,9 @@ FIRST = 50
 AS_WELL_AS = 0.9
 """How much of the mean score of verified photos another photo must reach to stand above the line; chosen on planted
 scenes."""
-UNVERIFIED, UNTEXTURED = 0.48, 0.6
-"""How similar a region must be to one of the query's where geometry verified nothing; chosen on Holidays."""
+UNVERIFIED, UNTEXTURED = 1.2, 1.45
+"""How similar a region must be to one of the query's where geometry verified nothing, in parts of what chance gives;
+chosen on Holidays."""
 
 
 def first_photos(now: State, method: str, asked: int | None = None) -> int:
@@ -147,21 +150,39 @@ class VerifiedAnswer(Answer):
         self._looked_at = looked_at
         images = answer._images
         verified = np.array([self._says(image) is True for image in images.tolist()], bool)
-        order = np.argsort(~verified, kind="stable")[:top]
+        # What the query was taken from comes first, whatever has joined the query.
+        own = np.isin(images, list(answer._own))
+        order = np.lexsort((~own, ~verified))[:top]
         self._images, self._scores = images[order], answer._scores[order]
         self.verified: int = int(verified[order].sum())
         self.refined = before is not None
         self._known = frozenset(looked_at if before is None else before.looked_at)
+        self._given = None if before is None else before.evidence
+        self._asked = answer.search if before is None else before.search
         # Regions that joined the query resemble themselves: what scores say is said by the query as it was given.
         self._scored: int | None = self._by_scores(answer) if before is None else before._scored
 
     def _by_scores(self, answer: Answer) -> int | None:
         """Return how many hits are likely by what they score, where geometry verified none."""
-        if answer.evidence is None:
+        found = answer.evidence
+        if found is None:
             return None
         textured = any(check.verified is False for check in self._looked_at.values())
-        needed = UNVERIFIED if textured else UNTEXTURED
-        return answer.likely if answer.evidence.similarity > needed else self._only_own()
+        needed = (UNVERIFIED if textured else UNTEXTURED) * found.chance
+        return answer.likely if found.similarity > needed or found.stands_out else self._only_own()
+
+    @property
+    def asked(self) -> Search:
+        """The search for the query as it was given."""
+        return self._asked
+
+    @property
+    def evidence(self) -> Evidence | None:
+        """What speaks for the photos; what the query resembles is said by the query as it was given."""
+        found = super().evidence
+        if found is None or self._given is None:
+            return found
+        return replace(found, similarity=self._given.similarity, stands_out=self._given.stands_out)
 
     @property
     def likely(self) -> int | None:

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from manifind.describe import Found, Skipped, key_of, list_photos
+from manifind.describe.films import apart, film_format
+from manifind.describe.photos import HEAD_BYTES, photo_format
 from manifind.errors import InvalidInput
 from manifind.index.catalogue import REMOVED, ImageRecord, SkippedRecord
 from manifind.index.generation import Generation
@@ -22,15 +24,17 @@ class Wanted:
     """What is passed over without a look, and why."""
     unread: list[ImageRecord]
     """Photos of the index that stay as they are, without a look at their files."""
+    removed: frozenset[str] = frozenset()
+    """The keys of what was removed by hand: frames of films that are to be found are not taken for it."""
 
 
-def all_of(root: Path, removed: Iterable[str] = ()) -> Wanted:
-    """Want the photos below a folder, but those that were removed by hand."""
+def all_of(root: Path, removed: Iterable[str] = (), *, films: bool = False) -> Wanted:
+    """Want the photos below a folder, but those that were removed by hand; and the frames of `films` if they are."""
     if not root.is_dir():
         raise InvalidInput(f"{root} is not a folder; give the folder that holds the photos.")
-    by_hand = set(removed)
+    by_hand = frozenset(removed)
     found, skipped = [], []
-    for one in list_photos(root):
+    for one in list_photos(root, films=films):
         if isinstance(one, Skipped):
             skipped.append(SkippedRecord(one.key, one.reason))
         elif one.key in by_hand:
@@ -39,14 +43,14 @@ def all_of(root: Path, removed: Iterable[str] = ()) -> Wanted:
             found.append(one)
     if not found and not skipped:
         raise InvalidInput(f"{root} has no photos; give a folder with at least one.")
-    return Wanted(found, skipped, [])
+    return Wanted(found, skipped, [], by_hand)
 
 
 def everything(now: Generation, root: Path | None = None) -> Wanted:
     """Want the photos of the index's folder as they are now, or of another that has become it."""
     folder = _root(now) if root is None else root
     try:
-        wanted = all_of(folder, removed_by_hand(now.catalogue.skipped))
+        wanted = all_of(folder, removed_by_hand(now.catalogue.skipped), films=now.manifest.frames is not None)
         # A folder that cannot be listed at the moment is not one whose photos are gone.
         closed = tuple(f"{one.key}/" for one in wanted.skipped)
         unread = [image for image in now.catalogue.images if image.key.startswith(closed)] if closed else []
@@ -61,13 +65,14 @@ def more(now: Generation, paths: Sequence[Path]) -> Wanted:
     found: dict[str, Found] = {}
     skipped = {one.key: one for one in now.catalogue.skipped}
     for path in paths:
-        for one in _below(root, path):
+        for one in _below(root, path, films=now.manifest.frames is not None):
             skipped.pop(one.key, None)
             if isinstance(one, Found):
                 found[one.key] = one
             else:
                 skipped[one.key] = SkippedRecord(one.key, one.reason)
-    unread = [image for image in now.catalogue.images if image.key not in found and image.key not in skipped]
+    skipped = {key: one for key, one in skipped.items() if _whole(key) not in found}
+    unread = [image for image in now.catalogue.images if _whole(image.key) not in found and image.key not in skipped]
     return Wanted([found[key] for key in sorted(found)], list(skipped.values()), unread)
 
 
@@ -103,7 +108,13 @@ def _root(now: Generation) -> Path:
     return root
 
 
-def _below(root: Path, path: Path) -> Iterator[Found | Skipped]:
+def _whole(key: str) -> str:
+    """Return the key of the file that a photo is in: that of its film if it is a frame."""
+    frame = apart(key)
+    return key if frame is None else frame[0]
+
+
+def _below(root: Path, path: Path, *, films: bool) -> Iterator[Found | Skipped]:
     """List a photo, or the photos of a folder, below the root; a path may be taken from there."""
     full = Path(os.path.normpath(path.absolute() if path.is_absolute() or path.exists() else root / path))
     if not full.is_relative_to(root) and (root / path).exists():
@@ -116,8 +127,11 @@ def _below(root: Path, path: Path) -> Iterator[Found | Skipped]:
     if any(part.startswith(".") for part in full.relative_to(root).parts):
         raise InvalidInput(f"{path} is hidden, or lies in a hidden folder, and those are passed over; rename it.")
     if full.is_dir():
-        for one in list_photos(full):
+        for one in list_photos(full, films=films):
             yield replace(one, key=f"{key}/{one.key}" if key else one.key)
     else:
         status = full.stat()
-        yield Found(key, full, status.st_size, status.st_mtime_ns)
+        with full.open("rb") as file:
+            head = file.read(HEAD_BYTES)
+        film = films and photo_format(head) is None and film_format(head, full.name) is not None
+        yield Found(key, full, status.st_size, status.st_mtime_ns, film)

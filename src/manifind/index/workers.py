@@ -5,7 +5,8 @@ when a client is given.
 """
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -28,8 +29,22 @@ class Workers(Protocol):
     def rows(self, vectors: FloatArray, file: Path) -> Rows:
         """Return vectors that lie in a file, as rows that workers compare with each other."""
 
+    def finished(self) -> None:
+        """Remove what was kept elsewhere than in the index's folder: the index is written."""
 
-def workers(client: Any) -> Workers:
-    """Return the workers of a client of Dask, or of the scheduler at an address."""
+    def close(self) -> None:
+        """Let go of a connection that was made here."""
+
+
+@contextmanager
+def working(client: Any) -> Iterator[Workers | None]:
+    """Give the workers of a client of Dask, or of the scheduler at an address; nobody where there is no client."""
+    if client is None:
+        yield None
+        return
     made: Workers = importlib.import_module(ROOM).workers(client)
-    return made
+    try:
+        yield made
+    finally:
+        if made is not client:
+            made.close()

@@ -371,11 +371,12 @@ class Manifold:
         top : int, optional
             Images to return; all by default. Images that no score reached are last, at zero.
         engine : {"auto", "cg", "iteration", "local", "offline", "spectral"}
-            By default the best at equal quality: "cg", or "local" for few queries on more than 200,000 regions once
-            `prepare` has divided the graph for it. Conjugate gradient; the iteration of eq. 3; conjugate gradient with
-            the query's neighbourhood in detail and the rest in parts, whose cost hardly grows with the collection
-            (`Ranking.reached` says how many regions the neighbourhood has); or one that does most of the work off line
-            and less exactly, on the whole collection only.
+            "auto" is the fastest of equal quality: "cg", or "local" for few queries on more than 200,000 regions once
+            `prepare` has divided the graph. "cg" is conjugate gradient on the whole graph. "iteration" is the iteration
+            of eq. 3. "local" is conjugate gradient with the query's neighbourhood in detail and the rest of the graph
+            in parts: its cost hardly grows with the collection, and `Ranking.reached` says how many regions the
+            neighbourhood has. "offline" and "spectral" do most of the work off line. They are less exact, and search
+            the whole collection only.
         shortlist : int or array of image numbers, optional
             Diffuse only on the regions of these images (Sec. 4.4): the given ones, or as many as given that are the
             most similar by global descriptor. The others are not in the ranking.

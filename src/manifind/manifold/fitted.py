@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from manifind.diffusion import ENGINES, Ground, Prepared, Setting, prepare
 from manifind.diffusion.engines import Engine
 from manifind.graph import UNKNOWN, Built, Neighbours, normalise, normalised_affinity
-from manifind.kernels import Backend, Pool, Rows, System, backend
+from manifind.kernels import Backend, Joining, Pool, Rows, System, backend
 from manifind.layout import Layout
 from manifind.manifold.parameters import Parameters
 from manifind.manifold.saved import check_arrays, check_ids, of_engines
@@ -74,7 +74,8 @@ class Fitted:
     ) -> Self:
         """Return the state of a collection whose neighbour lists were found."""
         neighbours = lists.first(min(parameters.k, len(vectors) - 1))
-        S, degrees = normalised_affinity(neighbours, parameters.gamma, by=backend)
+        by = rows if isinstance(rows, Joining) else backend
+        S, degrees = normalised_affinity(neighbours, parameters.gamma, by=by)
         return cls(
             parameters, backend, vectors, layout, lists, built, S, degrees, weights, global_vectors, True, _rows=rows
         )

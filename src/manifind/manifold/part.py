@@ -40,7 +40,7 @@ class Part:
         regions = layout.regions_of(places)
         starts = np.zeros(len(places) + 1, np.int64)
         np.cumsum(layout.starts[places + 1] - layout.starts[places], out=starts[1:])
-        pool = Pool(starts, np.take(fitted.weights, regions, mode="clip"))
+        pool = Pool(starts, fitted.weights, regions)
         return cls(fitted.rows, regions, layout.images[places], pool, fitted.system.restrict(regions))
 
     @property

@@ -20,7 +20,7 @@ from manifind.pages.text import cell, visible
 from manifind.types import Box
 
 BEFORE = "rank", "key", "score", "x0", "y0", "x1", "y1", "share"
-COLUMNS = (*BEFORE, "likely", "verified", "inliers", "outline", "also_at")
+COLUMNS = (*BEFORE, "likely", "verified", "inliers", "refined", "outline", "also_at")
 """Of the table: the box is the one round the object, the share that of its best region, the outline four corners."""
 
 # -- plain data -------------------------------------------------------------------------------------------------------
@@ -102,10 +102,11 @@ def table_rows(results: Iterable[Mapping[str, Any]]) -> Iterator[list[Any]]:
         box = one["box"] or [""] * 4
         share = one["regions"][0]["share"] if one["regions"] else ""
         flags = ["" if one[name] is None else "yes" if one[name] else "no" for name in ("likely", "verified")]
+        later = ("yes" if one["refined"] else "no") if one["verified"] else ""
         inliers = "" if one["inliers"] is None else one["inliers"]
         outline = " ".join(f"{x + 0.0:g},{y + 0.0:g}" for x, y in one["outline"] or ())  # never -0
         also = cell("; ".join(one["also_at"]))
-        yield [one["rank"], cell(one["key"]), one["score"], *box, share, *flags, inliers, outline, also]
+        yield [one["rank"], cell(one["key"]), one["score"], *box, share, *flags, inliers, later, outline, also]
 
 
 def as_csv(results: Iterable[Mapping[str, Any]]) -> str:

@@ -75,7 +75,7 @@ class Answering(Protocol):
         """Return a photo or a part of it as a JPEG, and a name of its content."""
 
 
-def file_of(answering: Answering) -> Callable[[str], Path]:
+def finder(answering: Answering) -> Callable[[str], Path]:
     """Return what finds the file of a photo by the key that clients know."""
 
     def find(key: str) -> Path:

@@ -19,7 +19,7 @@ from manifind.errors import Damaged, InvalidInput, ManifindError, Unreadable
 from manifind.index import Index
 from manifind.pages.answers import as_csv
 from manifind.serve import keeping, looking, repeating
-from manifind.serve.answering import Answering, file_of
+from manifind.serve.answering import Answering, finder
 from manifind.serve.collections import Collections
 from manifind.serve.common import Common
 from manifind.serve.guard import Guard
@@ -33,6 +33,7 @@ from manifind.serve.schemas import (
     SHORT_VIEW,
     UPLOAD,
     VERIFY,
+    BuildingAnswer,
     CollectionsAnswer,
     ExplainAnswer,
     ExplainRequest,
@@ -119,7 +120,7 @@ def create_app(
         What a service before this one leaves to it: uploads, above all. Whoever made it stops it.
     """
     settings = settings or Settings()
-    shared = common or Common(settings)
+    shared = common or Common(settings, 1 if isinstance(index, Index) else len(index))
     service: Answering
     if isinstance(index, Index):
         service = Service(index, shared)
@@ -171,7 +172,7 @@ def _searching(app: FastAPI, service: Answering) -> None:
         method: Method = "regional",
         top: Top = 60,
         verify: Verify = None,
-        refine: Refine = False,
+        refine: Refine = True,
         folder: Annotated[str | None, Query(max_length=LONGEST_KEY)] = None,
         since: Annotated[str | None, Query(pattern=DATE)] = None,
         until: Annotated[str | None, Query(pattern=DATE)] = None,
@@ -221,7 +222,7 @@ def _searching(app: FastAPI, service: Answering) -> None:
     async def search_as_archive(http: Request, request: Asked) -> Response:
         """Answer a search as an archive of the photos themselves."""
         results = (await answered(http, request))["results"]
-        pieces = service.common.archive([one["key"] for one in results], file_of(service), as_csv(results))
+        pieces = service.common.archive([one["key"] for one in results], finder(service), as_csv(results))
         return StreamingResponse(pieces, media_type="application/zip", headers=_attached("photos.zip"))
 
     @app.post("/api/explain", response_model=ExplainAnswer, tags=["search"])
@@ -301,6 +302,11 @@ def _watching(app: FastAPI, service: Answering) -> None:
             {"name": one.name, "photos": len(one.now.catalogue), "generation": one.now.number} for one in service.homes
         ]
         return JSONResponse({"collections": told, "several": len(told) > 1})
+
+    @app.get("/api/building", tags=["service"], response_model=BuildingAnswer)
+    async def building() -> Response:
+        """Tell how far the index is, while it is made and what is there so far is searched."""
+        return JSONResponse(service.common.building())
 
     @app.get("/api/health", tags=["service"], response_model=HealthAnswer)
     async def health() -> Response:

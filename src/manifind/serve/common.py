@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from manifind.serve.geometry import Geometry
 from manifind.serve.metrics import Metrics
-from manifind.serve.pictures import Pictures
+from manifind.serve.pictures import Change, Pictures
 from manifind.serve.problems import Problem, busy
 from manifind.serve.rendering import Rendering
 from manifind.serve.settings import Settings
@@ -21,26 +21,37 @@ DESCRIBED_WITHIN = 0.35
 
 
 class Common:
-    """Made once for a service, however many collections it has; whoever made it stops it."""
+    """Made once for a service, however many collections it has; whoever made it stops it.
 
-    def __init__(self, settings: Settings) -> None:
+    Parameters
+    ----------
+    settings : Settings
+    collections : int
+        How many there are: an answer of each is verified, one after the other, and has as much time.
+    """
+
+    def __init__(self, settings: Settings, collections: int = 1) -> None:
         self.settings = settings
         self.metrics = Metrics()
         self.pictures = Pictures(settings)
         self.rendering = Rendering(self.pictures, settings, self.metrics)
-        self.geometry = Geometry(self.rendering, settings, self.metrics)
+        self.geometry = Geometry(self.rendering, settings, self.metrics, answers=collections)
         self.describing, self.browsing = (
             Stage(name, threads, seconds=DESCRIBED_WITHIN * settings.time_limit, pace=pace, metrics=self.metrics)
             for name, threads, pace in (("describe", settings.describe_threads, 4.0), ("browse", 1, 20.0))
         )
+        self.building: Callable[[], dict[str, Any]] = lambda: {"building": None, "error": None}
+        """Tells how far the index is that is being made, while it is searched as far as it is."""
         self._archives = 0
 
-    def archive(self, keys: Sequence[str], file_of: Callable[[str], Path], table: str) -> Iterator[bytes]:
+    def archive(
+        self, keys: Sequence[str], find: Callable[[str], Path], table: str, change: Change | None = None
+    ) -> Iterator[bytes]:
         """Return photos as an archive with a table, piece by piece; 503 where as many are sent as may be."""
         if self._archives >= self.settings.archives:
             self.metrics.shed.labels("archive").inc()
             raise busy()
-        return self._counted(self.pictures.archive(keys, file_of, table))
+        return self._counted(self.pictures.archive(keys, find, table, change))
 
     def _counted(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
         self._archives += 1

@@ -12,8 +12,8 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from manifind.index.sets import LONGEST_NAME, VERDICTS, FoundSet
 from manifind.pages.answers import hit_data
-from manifind.pages.sets import set_csv, set_data, shown, sidecars
-from manifind.serve.answering import Answering, file_of
+from manifind.pages.sets import set_csv, set_data, shown, sidecars, with_keywords
+from manifind.serve.answering import Answering, finder
 from manifind.serve.answers import shown as shown_photo
 from manifind.serve.problems import Problem
 from manifind.serve.schemas import LONGEST_KEY, Box, Method, Strict, ViewRequest
@@ -22,6 +22,7 @@ from manifind.serve.sets import GatheredSets
 T = TypeVar("T")
 Name = Annotated[str, Query(max_length=LONGEST_NAME)]
 Key = Annotated[str, Field(max_length=LONGEST_KEY)]
+KEYWORDS = "Write the name of the set into the copies of JPEG files, as a keyword."
 MOST = 2000
 """Photos that one change may name."""
 
@@ -113,7 +114,8 @@ def routes(app: FastAPI, service: Answering) -> None:
     async def every() -> Response:
         """List the sets of found photos."""
         found = await on(lambda: [_summary(one) for one in sets])
-        return JSONResponse({"sets": found, "writable": service.settings.keep_sets})
+        lasting = all(home.served.lasting for home in service.homes)
+        return JSONResponse({"sets": found, "writable": service.settings.keep_sets and lasting})
 
     @app.get("/api/set", response_model=SetAnswer, tags=["sets"])
     async def one(name: Name) -> Response:
@@ -125,6 +127,8 @@ def routes(app: FastAPI, service: Answering) -> None:
         """Add photos to a set, take some out, keep a search with it, rename or delete it."""
         if not service.settings.keep_sets:
             raise Problem(403, "This service keeps no sets; serve on this machine alone, or with a token.")
+        if not all(home.served.lasting for home in service.homes):
+            raise Problem(422, "The index is still being made; keep sets once it is finished.")
         return JSONResponse(await on(lambda: _changed(service, sets, asked)))
 
     @app.get("/api/set/news", response_model=NewsAnswer, tags=["sets"])
@@ -148,11 +152,12 @@ def routes(app: FastAPI, service: Answering) -> None:
         return Response(text, media_type="text/csv", headers=_attached("set.csv"))
 
     @app.get("/api/set.zip", tags=["sets"], response_class=Response, responses=_body("application/zip"))
-    async def archive(name: Name) -> Response:
+    async def archive(name: Name, keywords: Annotated[bool, Query(description=KEYWORDS)] = False) -> Response:
         """Hand out the photos of a set that show the object."""
         found = await on(lambda: sets[name])
         keys = [photo.key for photo in shown(found)]
-        pieces = service.common.archive(keys, file_of(service), set_csv(found))
+        change = (lambda data: with_keywords(data, [found.name])) if keywords else None
+        pieces = service.common.archive(keys, finder(service), set_csv(found), change)
         return StreamingResponse(pieces, media_type="application/zip", headers=_attached("set.zip"))
 
     @app.get("/api/set.xmp.zip", tags=["sets"], response_class=Response, responses=_body("application/zip"))

@@ -9,6 +9,7 @@ from fastapi import FastAPI, Query
 from pydantic import BaseModel, Field
 from starlette.responses import FileResponse, JSONResponse, Response
 
+from manifind.describe.films import file_of, film_format
 from manifind.describe.photos import HEAD_BYTES, photo_format
 from manifind.describe.taken import taken
 from manifind.index.catalogue import ImageRecord
@@ -24,6 +25,8 @@ SHOWN = {
     "WEBP": "image/webp",
     "AVIF": "image/avif",
     "BMP": "image/bmp",
+    "mov": "video/mp4",
+    "matroska": "video/webm",
 }
 """What browsers show, by format; whatever else is handed out to be kept."""
 
@@ -59,11 +62,11 @@ def routes(app: FastAPI, service: Answering) -> None:
 
     @app.get("/api/original", tags=["browse"], response_class=Response, responses=ORIGINAL)
     async def original(key: Key) -> Response:
-        """Hand out the file of a photo as it is."""
+        """Hand out the file of a photo as it is; of a frame, the film."""
         home, own = service.home(key)
         file, kind = await asyncio.to_thread(_file, home, home.now, own)
         where = "inline" if kind in SHOWN else "attachment"
-        name = "".join(c if c.isalnum() or c in " ._-()" else "_" for c in key.rpartition("/")[2]) or "photo"
+        name = "".join(c if c.isalnum() or c in " ._-()" else "_" for c in file.name) or "photo"
         return FileResponse(
             file,
             media_type=SHOWN.get(kind, "application/octet-stream"),
@@ -79,9 +82,11 @@ ORIGINAL: dict[int | str, dict[str, Any]] = {
 
 
 def _file(service: Service, now: State, key: str) -> tuple[Path, str]:
-    file = service.pictures.photo_file(now, key)
+    """Return the file of a photo, that of its film if it is a frame, and what it is."""
+    file = file_of(service.pictures.photo_file(now, key))
     with file.open("rb") as source:
-        return file, photo_format(source.read(HEAD_BYTES)) or ""
+        head = source.read(HEAD_BYTES)
+    return file, photo_format(head) or film_format(head, file.name) or ""
 
 
 def _facts(service: Service, now: State, record: ImageRecord) -> dict[str, Any]:

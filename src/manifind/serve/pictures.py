@@ -8,12 +8,14 @@ import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
 from manifind.describe import Photo, Unreadable, key_to_path, read_photo
+from manifind.describe.films import at_time, file_of, film_format, frame_of
 from manifind.describe.photos import HEAD_BYTES, photo_format
 from manifind.errors import InvalidInput
 from manifind.index.catalogue import ImageRecord
@@ -34,6 +36,9 @@ CHUNK = 2**18
 EARLIEST, LATEST = 315_619_200, 4_354_732_800
 """What an archive can date: 1980 to 2107."""
 LONGEST_PART = 120
+LARGEST_CHANGED = 100_000_000
+"""Bytes of a file that is read whole to be changed on its way out."""
+Change = Callable[[bytes], bytes | None]
 LOOKED_AT = 20_000
 """Photos whose files are looked at to see whether they are links."""
 
@@ -82,16 +87,17 @@ class Pictures:
         return record
 
     def file(self, now: State, record: ImageRecord) -> Path:
-        """Return the file of a photo, which must lie in the collection's folder, links resolved."""
+        """Return the file of a photo, or the path of a film's frame; it must lie in the collection, links resolved."""
         root = now.manifest.root
         try:
             path = key_to_path(root, record.key)
-            real = path.resolve(strict=True)
+            frame = frame_of(path)
+            real = (path if frame is None else frame[0]).resolve(strict=True)
         except (InvalidInput, OSError):
             raise Problem(404, f"{record.key!a} has no file any more; bring the index up to date.") from None
         if not (self._settings.follow_links or real.is_relative_to(root.resolve())):
             raise Problem(403, f"{record.key!a} is a link out of the collection; serve with --follow-links.")
-        return real
+        return real if frame is None else Path(at_time(str(real), frame[1]))
 
     def links_out(self, now: State) -> tuple[int, int]:
         """Return how many photos are links out of the collection's folder, of how many that were looked at."""
@@ -124,14 +130,16 @@ class Pictures:
             raise Problem(422, f"The uploaded file cannot be read: {error.reason}.") from None
 
     def photo_file(self, now: State, key: str) -> Path:
-        """Return the file of a photo that is still one: what was put in its place since is not handed out."""
-        file = self.file(now, self.record(now, key))
+        """Return the file of a photo, or the path of a frame, that is still one: nothing put in its place since."""
+        path = self.file(now, self.record(now, key))
+        file = file_of(path)
         if not stat.S_ISREG(file.stat().st_mode):
             raise Problem(404, "not a regular file.")
         with file.open("rb") as source:
-            if photo_format(source.read(HEAD_BYTES)) is None:
-                raise Problem(404, "not a photo.")
-        return file
+            head = source.read(HEAD_BYTES)
+        if photo_format(head) is None and (file == path or film_format(head, file.name) is None):
+            raise Problem(404, "not a photo.")
+        return path
 
     # -- as a page shows it -------------------------------------------------------------------------------------------
 
@@ -149,10 +157,13 @@ class Pictures:
         box = None if view.box is None else tuple(round(corner, 1) for corner in view.box)
         return hashlib.sha256(f"{self.content(now, view)[0]} {box} {side}".encode()).hexdigest()[:32], side
 
-    def archive(self, keys: Sequence[str], file_of: Callable[[str], Path], table: str) -> Iterator[bytes]:
+    def archive(
+        self, keys: Sequence[str], find: Callable[[str], Path], table: str, change: Change | None = None
+    ) -> Iterator[bytes]:
         """Return the photos themselves as a zip, in rank order, with a table of the results; piece by piece.
 
-        `file_of` finds the file of a key.
+        `find` returns the path of a key; the frame of a film is handed out as a JPEG. `change` is given the bytes of
+        each file, and returns others or None for no change.
         """
         sink = _Sink()
         missing: list[str] = []
@@ -160,13 +171,14 @@ class Pictures:
             archive.writestr("results.csv", table)
             for rank, key in enumerate(keys, 1):
                 try:
-                    file = file_of(key)
-                    entry = _entry(rank, key, file.stat().st_mtime)
-                    with file.open("rb") as source, archive.open(entry, "w", force_zip64=True) as into:
+                    path = find(key)
+                    file = file_of(path)
+                    entry = _entry(rank, key if file == path else f"{key}.jpg", file.stat().st_mtime)
+                    with _opened(path, file, change) as source, archive.open(entry, "w", force_zip64=True) as into:
                         while chunk := source.read(CHUNK):
                             into.write(chunk)
                             yield sink.taken()
-                except (Problem, OSError) as error:
+                except (Problem, Unreadable, OSError) as error:
                     missing.append(f"{visible(key)}: {error}")
                 yield sink.taken()
             if missing:
@@ -211,6 +223,18 @@ def encoded(pixels: npt.NDArray[np.uint8], side: int) -> bytes:
     buffer = io.BytesIO()
     image.save(buffer, "JPEG", quality=QUALITY)
     return buffer.getvalue()
+
+
+def _opened(path: Path, file: Path, change: Change | None) -> BinaryIO:
+    """Open the file of a photo; of a frame, a JPEG of it."""
+    if file != path:
+        pixels = read_photo(path).pixels
+        data = encoded(pixels, max(pixels.shape))
+    elif change is None or file.stat().st_size > LARGEST_CHANGED:
+        return file.open("rb")
+    else:
+        data = file.read_bytes()
+    return io.BytesIO((None if change is None else change(data)) or data)
 
 
 def _entry(rank: int, key: str, changed: float) -> zipfile.ZipInfo:

@@ -97,7 +97,7 @@ class SearchRequest(Strict):
     method: Method = "regional"
     top: int = Field(default=60, ge=1, le=1000)
     verify: int | None = Field(default=None, ge=0, le=200, description=VERIFY)
-    refine: bool = Field(default=False, description=REFINE)
+    refine: bool = Field(default=True, description=REFINE)
     folder: str | None = Field(default=None, max_length=LONGEST_KEY, description="Only photos below this folder.")
     since: str | None = Field(
         default=None, pattern=DATE, description="Only photos taken then or later: 2019, 2019-07 …"
@@ -178,6 +178,7 @@ class EvidenceAnswer(BaseModel):
     similarity: float = Field(description="The largest similarity of a region of the query to one that was found.")
     chance: float = Field(description="The similarity that regions with nothing in common reach.")
     score: float = Field(description="The score at the line.")
+    stands_out: bool = Field(description="Whether the best photo scores so far above the next that no stranger's does.")
     best: float = Field(description="The best score of a photo that the query was not taken from.")
 
 
@@ -289,6 +290,23 @@ class CollectionsAnswer(BaseModel):
 
     collections: list[CollectionAnswer]
     several: bool = Field(description="Whether keys and folders begin with the name of their collection.")
+
+
+class BuildingProgress(BaseModel):
+    """How far an index is that is being made."""
+
+    folder: str
+    stage: str = Field(description='"files", "photos", "whitening" or "graph".')
+    done: int
+    total: int
+    seconds_left: float | None = Field(description="Of this stage.")
+
+
+class BuildingAnswer(BaseModel):
+    """The index that is being made, if there is one."""
+
+    building: BuildingProgress | None
+    error: str | None = Field(description="Why it could not be made.")
 
 
 class HealthAnswer(BaseModel):

@@ -33,6 +33,8 @@ class Served:
         """What the index is called."""
         self._metrics = metrics
         self._files = watched(index)
+        self.lasting = True
+        """Whether the index stays where it is: sets can be kept in it."""
         self._tried: Hashable = None
         """What was there when reloading failed: it is not tried again before something changes."""
         self._edited: str | None = None
@@ -51,6 +53,13 @@ class Served:
     def _refuse(self, name: str) -> NoReturn:
         sentence = f"The index cannot be searched: {name} was changed in place; see what manifind check says of it."
         raise Problem(503, sentence, {"Retry-After": "5"})
+
+    def move_to(self, index: Index, *, lasting: bool) -> None:
+        """Answer new requests from another index of the same photos; `lasting` if it is where it will stay."""
+        chance_similarity(index.state)
+        self._files, self.index, self._edited, self._tried = watched(index), index, None, None
+        self.lasting = lasting
+        self._metrics.generation.labels(self.name).set(self.now.number)
 
     async def follow(self, seconds: float) -> None:
         """Look every so often at what is on disk, and move to it."""

@@ -18,8 +18,8 @@ from manifind.index import Index, QueryRegions, Search, View, rank, stored_view,
 from manifind.index.catalogue import ImageRecord
 from manifind.index.evidence import chance_similarity
 from manifind.index.generation import State
-from manifind.index.refine import refined_answer
-from manifind.index.verify import first_photos, verified_answer
+from manifind.index.refine import NONE, VERIFIED, answer_in_time
+from manifind.index.verify import first_photos
 from manifind.manifold import batch_size
 from manifind.serve.answers import Job, answer_of, explanation, found_by, shown
 from manifind.serve.batcher import Batcher
@@ -158,10 +158,8 @@ class Service:
             self.served.check()
             found = found_by(search, job, max(job.request.top, job.first))
             limits: dict[str, Any] = {"first": job.first, "top": job.request.top, "until": until}
-            if not job.request.refine:
-                return answer_of(verified_answer(found, job.sought, **limits), job, self._record)
-            once = verified_answer(found, job.sought, first=job.first, until=until)
-            return answer_of(refined_answer(once, job.sought, **limits).reached(), job, self._record)
+            limits["refine"] = VERIFIED if job.request.refine else NONE
+            return answer_of(answer_in_time(found, job.sought, **limits).reached(), job, self._record)
 
         told = await self.geometry.in_time(looked_at)
         if told is None:

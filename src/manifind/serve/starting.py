@@ -1,14 +1,14 @@
-"""Before there is an index: a page that asks for a folder and shows its index grow, then gives way to the service.
+"""Before there is an index: a page that asks for a folder, then a service that searches what is there so far.
 
 The index is made in a thread of its own. Whoever stops the program stops it after the photo at hand, and what was
-described is kept. Folders of this machine are listed only where the service answers nobody else.
+described is kept. As soon as a few photos are described they are searched; later indexes of more photos, and at last
+the index itself, take the place of the first, and uploads stay. Folders of this machine are listed only where the
+service answers nobody else.
 """
 
 import asyncio
 import logging
 import os
-import threading
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,8 +23,9 @@ from manifind.errors import InvalidInput, ManifindError
 from manifind.index import Index
 from manifind.index.unfinished import index_of
 from manifind.serve.app import create_app, page_file, tell_problems
+from manifind.serve.common import Common
+from manifind.serve.growing import Building, Stopped
 from manifind.serve.guard import Guard
-from manifind.serve.metrics import Metrics
 from manifind.serve.problems import Problem
 from manifind.serve.schemas import LONGEST_KEY, Strict
 from manifind.serve.settings import Settings
@@ -36,59 +37,14 @@ SNIFFED = 200
 """Files of a folder that are looked at to see whether there are photos in it."""
 
 
-class _Stopped(Exception):
-    """The program ends while an index is made."""
-
-
 class StartRequest(Strict):
     """The folder to make an index of."""
 
     folder: str = Field(max_length=LONGEST_KEY)
 
 
-class Building:
-    """An index that is being made."""
-
-    def __init__(self, folder: Path, device: str, options: dict[str, Any] | None = None) -> None:
-        self.folder, self.target = folder.resolve(), index_of(folder)
-        self._device = device
-        self._options = options or {}
-        self._stop = threading.Event()
-        self._stage, self._done, self._total = "files", 0, 0
-        self._began = time.monotonic()
-
-    def run(self) -> Index:
-        """Make the index, or open it where it is there."""
-        if (self.target / "manifest.json").exists():
-            return Index.open(self.target, device=self._device)
-        return Index.create(self.target, self.folder, device=self._device, progress=self._progress, **self._options)
-
-    def stop(self) -> None:
-        """End after the photo at hand."""
-        self._stop.set()
-
-    def _progress(self, stage: str, done: int, total: int) -> None:
-        if self._stop.is_set():
-            raise _Stopped
-        if stage != self._stage:
-            self._began = time.monotonic()
-        self._stage, self._done, self._total = stage, done, total
-
-    def told(self) -> dict[str, Any]:
-        """Return how far it is, and how long the stage at hand will take."""
-        passed = time.monotonic() - self._began
-        left = None if self._done < 2 else round(passed / self._done * (self._total - self._done), 1)
-        return {
-            "folder": str(self.folder),
-            "stage": self._stage,
-            "done": self._done,
-            "total": self._total,
-            "seconds_left": left,
-        }
-
-
 class Starting:
-    """An ASGI application: the page that asks for a folder, then the service of its index.
+    """An ASGI application: the page that asks for a folder, then the service of its index, as far as it is made.
 
     Parameters
     ----------
@@ -109,7 +65,9 @@ class Starting:
         device: str = "cpu",
         options: dict[str, Any] | None = None,
     ) -> None:
-        self._settings, self._device, self._options = settings, device, options
+        self._settings, self._device, self._options = settings, device, options or {}
+        self._common = Common(settings)
+        self._common.building = self._status
         self._asking = self._made_asking()
         self._service: FastAPI | None = None
         self._building: Building | None = None
@@ -137,22 +95,37 @@ class Starting:
                 await self._task
         if self._service is not None:
             await self._service.state.service.stop()
+        self._common.stop()
         await send({"type": "lifespan.shutdown.complete"})
 
     def _begin(self, folder: Path) -> None:
         if self._task is not None and not self._task.done():
             raise Problem(422, "An index is being made already; wait for it.")
         self._error = None
-        self._building = Building(folder, self._device, self._options)
+        loop = asyncio.get_running_loop()
+
+        def searchable(index: Index) -> None:
+            asyncio.run_coroutine_threadsafe(self._serve(index, lasting=False), loop).result()
+
+        self._building = Building(folder, self._device, self._options, searchable)
         self._task = asyncio.ensure_future(self._make(self._building))
+
+    async def _serve(self, index: Index, *, lasting: bool) -> None:
+        """Answer from this index from now on."""
+        if self._service is not None:
+            served = self._service.state.service.served
+            await asyncio.to_thread(served.move_to, index, lasting=lasting)
+            return
+        service = create_app(index, self._settings, self._common)
+        service.state.service.served.lasting = lasting
+        await service.state.service.start()
+        self._service = service
 
     async def _make(self, building: Building) -> None:
         try:
-            index = await asyncio.to_thread(building.run)
-            service = create_app(index, self._settings)
-            await service.state.service.start()
-            self._service = service
-        except _Stopped:
+            await self._serve(await asyncio.to_thread(building.run), lasting=True)
+            self._building = None
+        except Stopped:
             log.warning(
                 "stopped; what was described of %s is kept, and the same command goes on from there", building.folder
             )
@@ -165,7 +138,7 @@ class Starting:
     def _made_asking(self) -> FastAPI:
         app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
         tell_problems(app)
-        app.add_middleware(Guard, settings=self._settings, metrics=Metrics())
+        app.add_middleware(Guard, settings=self._settings, metrics=self._common.metrics)
 
         @app.get("/")
         async def page() -> Response:
@@ -181,8 +154,7 @@ class Starting:
 
         @app.get("/api/start")
         async def status() -> Response:
-            told = None if self._building is None else self._building.told()
-            return JSONResponse({"building": told, "error": self._error, "picks": self._picks})
+            return JSONResponse({**self._status(), "picks": self._picks})
 
         @app.post("/api/start")
         async def start(asked: StartRequest) -> Response:
@@ -199,6 +171,10 @@ class Starting:
             return JSONResponse(await asyncio.to_thread(_listed, Path(path) if path else Path.home()))
 
         return app
+
+    def _status(self) -> dict[str, Any]:
+        """Return how far the index is, and why it could not be made if it could not."""
+        return {"building": None if self._building is None else self._building.told(), "error": self._error}
 
     @property
     def _picks(self) -> bool:

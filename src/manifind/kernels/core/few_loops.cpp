@@ -38,27 +38,44 @@ inline void store_columns(const __m256i (&rows)[GROUP], int16_t* out, int64_t st
         }
 }
 
-void estimate(int words, int groups, const Side& a, const Side& b, float unit, int16_t* direct, int16_t* mirrored,
-              int64_t stride) {
-    for (int group = 0; group < groups; ++group) {
-        float sums[GROUP][PARTS * LANES];
-        products<OfInt8, GROUP>(words, a.words + int64_t(group) * words * GROUP, b.words, sums);
-#pragma GCC unroll 1
+constexpr int STRIP = PARTS * LANES;
+
+void estimate(int words, const Side& a, const Side& b, float unit, int16_t* tile) {
+    for (int first = 0; first < STRIP; first += GROUP) {
+        float sums[GROUP][STRIP];
+        products<OfInt8, GROUP>(words, a.words + int64_t(first) * words, b.words, sums);
         for (int part = 0; part < PARTS; ++part) {
             const Ints bias = *reinterpret_cast<const LooseInts*>(b.biases + part * LANES);
             const Floats scale = load(b.scales + part * LANES) * unit;
-            __m256i rows[GROUP];
 #pragma GCC unroll 8
             for (int i = 0; i < GROUP; ++i) {
-                const int row = group * GROUP + i;
                 const Floats score =
-                    OfInt8::score(load(sums[i] + part * LANES), bias, a.scales[row], scale, Floats{});
-                rows[i] = _mm512_cvtsepi32_epi16(_mm512_cvtps_epi32((__m512)score));
-                _mm256_storeu_si256(reinterpret_cast<__m256i*>(direct + row * stride + part * LANES), rows[i]);
+                    OfInt8::score(load(sums[i] + part * LANES), bias, a.scales[first + i], scale, Floats{});
+                _mm256_storeu_si256(reinterpret_cast<__m256i*>(tile + (first + i) * STRIP + part * LANES),
+                                    _mm512_cvtsepi32_epi16(_mm512_cvtps_epi32((__m512)score)));
             }
-            store_columns(rows, mirrored + part * LANES * stride + group * GROUP, stride);
         }
     }
+}
+
+inline __m256i sixteen(const int16_t* at) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)); }
+
+void unfold(const int16_t* tile, bool columns, int16_t* out, int64_t stride) {
+    if (columns) {
+        for (int row = 0; row < STRIP; row += GROUP)
+            for (int column = 0; column < STRIP; column += 16) {
+                __m256i rows[GROUP];
+#pragma GCC unroll 8
+                for (int i = 0; i < GROUP; ++i) rows[i] = sixteen(tile + (row + i) * STRIP + column);
+                store_columns(rows, out + column * stride + row, stride);
+            }
+        return;
+    }
+    for (int row = 0; row < STRIP; ++row)
+#pragma GCC unroll 8
+        for (int column = 0; column < STRIP; column += 16)
+            _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + row * stride + column),
+                                sixteen(tile + row * STRIP + column));
 }
 
 inline __m512i load(const int16_t* at) { return _mm512_loadu_si512(at); }
@@ -89,23 +106,6 @@ void mark(const int16_t* estimates, int64_t stride, int rows, int64_t n, const i
     }
 }
 
-// The products of x with some of eight rows, those whose bits are set, in the order of the bits.
-inline void some_dots(const float* x, const float* own, int64_t d, int64_t stride, uint32_t bits, float* products) {
-    const float* rows[GROUP];
-    int some = 0;
-    for (; bits; bits &= bits - 1) rows[some++] = own + __builtin_ctz(bits) * stride;
-    switch (some) {
-        case 1: return dots_of<1>(x, rows, d, products);
-        case 2: return dots_of<2>(x, rows, d, products);
-        case 3: return dots_of<3>(x, rows, d, products);
-        case 4: return dots_of<4>(x, rows, d, products);
-        case 5: return dots_of<5>(x, rows, d, products);
-        case 6: return dots_of<6>(x, rows, d, products);
-        case 7: return dots_of<7>(x, rows, d, products);
-        default: dots_of<4>(x, rows, d, products), dots_of<4>(x, rows + 4, d, products + 4);
-    }
-}
-
 // Eight bytes of eight bits: bit c of byte r becomes bit r of byte c.
 inline uint64_t transposed(uint64_t bits) {
     uint64_t swap = (bits ^ (bits >> 7)) & 0x00aa00aa00aa00aau;
@@ -116,54 +116,133 @@ inline uint64_t transposed(uint64_t bits) {
     return bits ^ swap ^ (swap << 28);
 }
 
-// Adds to a list if `wanted` is 1 and not if it is 0. Where the list is ours alone, the entry is written either way.
-template <bool SHARED>
-inline void add_to(int32_t* next, uint32_t wanted, int32_t id, float score, int32_t* ids, float* scores) {
-    int32_t at;
-    if constexpr (SHARED) {
-        if (!wanted) return;
-        at = __atomic_fetch_add(next, 1, __ATOMIC_RELAXED);
-    } else {
-        at = *next;
-        *next += int32_t(wanted);
-    }
-    ids[at] = id;
-    scores[at] = score;
+// How many bits of each byte are set.
+inline uint64_t counts_of(uint64_t bits) {
+    bits -= (bits >> 1) & 0x5555555555555555u;
+    bits = (bits & 0x3333333333333333u) + ((bits >> 2) & 0x3333333333333333u);
+    return (bits + (bits >> 4)) & 0x0f0f0f0f0f0f0f0fu;
 }
 
+constexpr int64_t MOST_OTHERS = MOST_GROUPS * GROUP;
+
+// The marks between a group of eight rows and others.
+struct Marked {
+    // Of each other row: which of the eight mark it, which of the eight it marks, and either.
+    uint8_t theirs[MOST_OTHERS], ours[MOST_OTHERS], either[MOST_OTHERS];
+    // The other rows that are to be scored with so many of the eight. Sorted that way, the processor can foresee the loops.
+    uint16_t sorted[GROUP + 1][MOST_OTHERS];
+    int32_t counts[GROUP + 1];
+};
+
+// Places in the lists of a row, where others write too or not: `taken` of them are taken.
 template <bool SHARED>
-void score_marked(const float* own, const float* others, int64_t d, int64_t stride, const uint8_t* marks,
-                  int64_t marks_stride, int64_t g, int64_t begin, int64_t end, int32_t* next, int32_t* ids,
-                  float* scores) {
-    for (int64_t other = begin; other < end; ++other) {
-        uint64_t theirs, ours;  // byte j, bit i: whether row i of the group marks row j of the other, and the reverse
-        __builtin_memcpy(&theirs, marks + g * marks_stride + other * GROUP, 8);
-        __builtin_memcpy(&ours, marks + other * marks_stride + g * GROUP, 8);
-        ours = transposed(ours);
-        uint64_t either = theirs | ours;
-        if (other == g) either &= 0x7f3f1f0f07030100u;  // each pair once: i before j
-        while (either) {
-            const int at = __builtin_ctzll(either) & ~7;
-            uint32_t bits = uint32_t(either >> at) & 0xff;
-            either &= ~(uint64_t(0xff) << at);
-            const int64_t j = other * GROUP + at / 8;
-            float products[GROUP];
-            some_dots(others + (j - begin * GROUP) * stride, own, d, stride, bits, products);
-            for (int c = 0; bits; bits &= bits - 1, ++c) {
-                const int r = __builtin_ctz(bits);
-                const int64_t i = g * GROUP + r;
-                add_to<SHARED>(next + i, uint32_t(theirs >> (at + r)) & 1, int32_t(j), products[c], ids, scores);
-                add_to<SHARED>(next + j, uint32_t(ours >> (at + r)) & 1, int32_t(i), products[c], ids, scores);
+inline int32_t take(int32_t* next, int32_t taken) {
+    if constexpr (SHARED) return taken ? __atomic_fetch_add(next, taken, __ATOMIC_RELAXED) : 0;
+    const int32_t at = *next;
+    *next += taken;
+    return at;
+}
+
+// Writes an entry if `wanted` is 1 and not if it is 0; where the list is ours alone, it is written either way.
+template <bool SHARED>
+inline void write(uint64_t* at, uint32_t wanted, int32_t id, float score) {
+    if (SHARED && !wanted) return;
+    Bits bits;
+    bits.value = score;
+    *at = uint64_t(uint32_t(id)) << 32 | bits.word;
+}
+
+void unzip(const uint64_t* entries, int64_t count, int32_t* ids, float* scores) {
+    for (int64_t c = 0; c < count; ++c) {
+        Bits bits;
+        bits.word = uint32_t(entries[c]);
+        ids[c] = int32_t(entries[c] >> 32);
+        scores[c] = bits.value;
+    }
+}
+
+// The products of each of the others that are to meet R of the eight rows with those, and then the lists: products wait
+// less where lists are not written in between.
+template <int R, bool SHARED>
+void score_sorted(const Marked& m, const float* rows, int64_t d, int64_t stride, int32_t first, int32_t first_other,
+                  int32_t* next, uint64_t* lists) {
+    constexpr int32_t AT_ONCE = 64;
+    const float* own = rows + first * stride;
+    for (int32_t begin = 0; begin < m.counts[R]; begin += AT_ONCE) {
+        const int32_t count = m.counts[R] - begin < AT_ONCE ? m.counts[R] - begin : AT_ONCE;
+        const uint16_t* places = m.sorted[R] + begin;
+        float products[AT_ONCE][R];
+        for (int32_t c = 0; c < count; ++c) {
+            const float* other = rows + (first_other + places[c]) * stride;
+            uint32_t bits = m.either[places[c]];
+            const float* some[R];
+#pragma GCC unroll 8
+            for (int r = 0; r < R; ++r, bits &= bits - 1) some[r] = own + __builtin_ctz(bits) * stride;
+            if constexpr (R == GROUP) {  // more sums than that would not stay in registers
+                dots_of<GROUP / 2>(other, some, d, products[c]);
+                dots_of<GROUP / 2>(other, some + GROUP / 2, d, products[c] + GROUP / 2);
+            } else {
+                dots_of<R>(other, some, d, products[c]);
+            }
+        }
+        for (int32_t c = 0; c < count; ++c) {
+            const int32_t j = first_other + places[c];
+            const uint32_t theirs = m.theirs[places[c]], ours = m.ours[places[c]];
+            uint32_t bits = m.either[places[c]];
+            int32_t to = take<SHARED>(next + j, __builtin_popcount(ours));
+#pragma GCC unroll 8
+            for (int r = 0; r < R; ++r, bits &= bits - 1) {
+                const int at = __builtin_ctz(bits);
+                const uint32_t by_own = theirs >> at & 1, by_other = ours >> at & 1;
+                write<SHARED>(lists + take<SHARED>(next + first + at, int32_t(by_own)), by_own, j, products[c][r]);
+                write<SHARED>(lists + to, by_other, first + at, products[c][r]);
+                to += int32_t(by_other);
             }
         }
     }
 }
 
-void score_marked_any(const float* own, const float* others, int64_t d, int64_t stride, const uint8_t* marks,
-                      int64_t marks_stride, int64_t g, int64_t begin, int64_t end, bool shared, int32_t* next,
-                      int32_t* ids, float* scores) {
+template <bool SHARED>
+void score_marked(const float* rows, int64_t d, int64_t stride, const uint8_t* marks, int64_t marks_stride, int64_t g,
+                  int64_t begin, int64_t end, int32_t* next, uint64_t* lists) {
+    Marked m;
+    for (int r = 0; r <= GROUP; ++r) m.counts[r] = 0;
+    for (int64_t other = begin; other < end; ++other) {
+        uint64_t theirs, ours;  // byte j, bit i: whether row i of the group marks row j of the other, and the reverse
+        __builtin_memcpy(&theirs, marks + g * marks_stride + other * GROUP, 8);
+        __builtin_memcpy(&ours, marks + other * marks_stride + g * GROUP, 8);
+        ours = transposed(ours);
+        const uint64_t once = other == g ? 0x7f3f1f0f07030100u : ~uint64_t(0);  // each pair once: i before j
+        theirs &= once;
+        ours &= once;
+        const uint64_t either = theirs | ours;
+        if (!either) continue;
+        const int64_t at = (other - begin) * GROUP;
+        __builtin_memcpy(m.theirs + at, &theirs, 8);
+        __builtin_memcpy(m.ours + at, &ours, 8);
+        __builtin_memcpy(m.either + at, &either, 8);
+        const uint64_t counts = counts_of(either);
+#pragma GCC unroll 8
+        for (int j = 0; j < GROUP; ++j) {
+            const int bits = int(counts >> (8 * j)) & 0xff;
+            m.sorted[bits][m.counts[bits]++] = uint16_t(at + j);
+        }
+    }
+    const int32_t first = int32_t(g * GROUP), first_other = int32_t(begin * GROUP);
+    score_sorted<1, SHARED>(m, rows, d, stride, first, first_other, next, lists);
+    score_sorted<2, SHARED>(m, rows, d, stride, first, first_other, next, lists);
+    score_sorted<3, SHARED>(m, rows, d, stride, first, first_other, next, lists);
+    score_sorted<4, SHARED>(m, rows, d, stride, first, first_other, next, lists);
+    score_sorted<5, SHARED>(m, rows, d, stride, first, first_other, next, lists);
+    score_sorted<6, SHARED>(m, rows, d, stride, first, first_other, next, lists);
+    score_sorted<7, SHARED>(m, rows, d, stride, first, first_other, next, lists);
+    score_sorted<8, SHARED>(m, rows, d, stride, first, first_other, next, lists);
+}
+
+void score_marked_any(const float* rows, int64_t d, int64_t stride, const uint8_t* marks, int64_t marks_stride,
+                      int64_t g, int64_t begin, int64_t end, bool shared, int32_t* next, uint64_t* lists) {
     const auto work = shared ? score_marked<true> : score_marked<false>;
-    work(own, others, d, stride, marks, marks_stride, g, begin, end, next, ids, scores);
+    work(rows, d, stride, marks, marks_stride, g, begin, end, next, lists);
 }
 
 void fill_up(float* scores, int64_t count) {
@@ -270,6 +349,28 @@ int64_t rank_parts(float* scores, int32_t* ids, int64_t count, int64_t k, int32_
     return rank_all(scores, ids, count, k, best_ids, best_scores);
 }
 
+// Of equal scores one was written where the first of them belongs: writes all of them there, by id, and returns how many
+// they are; or writes none and returns 0, where they are many.
+int64_t write_equals(const float* scores, const int32_t* ids, int64_t count, int64_t k, int64_t place, int32_t* best_ids,
+                     float* best_scores) {
+    const float score = best_scores[place];
+    constexpr int64_t MANY = 64;
+    int32_t equal[MANY];
+    int64_t some = 0;
+    for (int64_t c = 0; c < count; ++c) {
+        if (scores[c] != score) continue;
+        if (some == MANY) return 0;
+        int64_t at = some++;
+        for (; at > 0 && equal[at - 1] > ids[c]; --at) equal[at] = equal[at - 1];
+        equal[at] = ids[c];
+    }
+    for (int64_t e = 0; e < some && place + e < k; ++e) {
+        best_ids[place + e] = equal[e];
+        best_scores[place + e] = score;
+    }
+    return some;
+}
+
 bool rank(const float* scores, const int32_t* ids, int64_t count, int64_t k, int32_t* best_ids, float* best_scores) {
     constexpr int32_t NOBODY = -1;
     float own[MOST_RANKED + FILLING];
@@ -277,14 +378,19 @@ bool rank(const float* scores, const int32_t* ids, int64_t count, int64_t k, int
     for (int64_t c = 0; c < count; ++c) own[c] = scores[c];
     for (int64_t c = 0; c < count; ++c) own_ids[c] = ids[c];
     for (int64_t c = 0; c < k; ++c) best_ids[c] = NOBODY;
-    bool all = rank_parts(own, own_ids, count, k, best_ids, best_scores) == k;
-    for (int64_t c = 0; c < k; ++c) all &= best_ids[c] != NOBODY;
-    return all;
+    bool equals = rank_parts(own, own_ids, count, k, best_ids, best_scores) != k;  // where the last ones are
+    for (int64_t c = 0; c < k; ++c) equals |= best_ids[c] == NOBODY;
+    for (int64_t c = 0, some; equals && c < k; c += some) {
+        const bool alone = c + 1 < k && best_ids[c + 1] != NOBODY;
+        some = alone ? 1 : write_equals(scores, ids, count, k, c, best_ids, best_scores);
+        if (!some) return false;
+    }
+    return true;
 }
 
 }  // namespace
 
-const FewLoops few_loops = {estimate, count, mark, score_marked_any, thin_out, rank};
+const FewLoops few_loops = {estimate, unfold, count, mark, score_marked_any, unzip, thin_out, rank};
 
 }  // namespace manifind
 

@@ -564,9 +564,42 @@ int64_t reaching(const float* lower, int64_t n, float length, float error, const
     return found;
 }
 
+#if defined(__AVX2__)
+// Eight rows of eight floats: value j of row i to out[j · stride + i].
+inline void store_turned(const float* rows, int64_t d, float* out, int64_t stride) {
+    __m256 a[8], b[8];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) a[i] = _mm256_loadu_ps(rows + i * d);
+#pragma GCC unroll 4
+    for (int i = 0; i < 8; i += 2) {
+        b[i] = _mm256_unpacklo_ps(a[i], a[i + 1]);
+        b[i + 1] = _mm256_unpackhi_ps(a[i], a[i + 1]);
+    }
+#pragma GCC unroll 2
+    for (int i = 0; i < 8; i += 4) {  // four rows, two values of each half
+        a[i] = _mm256_shuffle_ps(b[i], b[i + 2], 0x44);
+        a[i + 1] = _mm256_shuffle_ps(b[i], b[i + 2], 0xee);
+        a[i + 2] = _mm256_shuffle_ps(b[i + 1], b[i + 3], 0x44);
+        a[i + 3] = _mm256_shuffle_ps(b[i + 1], b[i + 3], 0xee);
+    }
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) {
+        _mm256_storeu_ps(out + j * stride, _mm256_permute2f128_ps(a[j], a[4 + j], 0x20));
+        _mm256_storeu_ps(out + (4 + j) * stride, _mm256_permute2f128_ps(a[j], a[4 + j], 0x31));
+    }
+}
+#endif
+
 void pack(Packing packing, const float* rows, int64_t d, int count, int height, int words, const float* scales,
           uint32_t* panel, int32_t* biases) {
-    for (int r = 0; r < height; ++r) {
+    int packed = 0;  // rows that are packed already, in eights
+#if defined(__AVX2__)
+    if (packing == Packing::float32 && words == d && d % 8 == 0)
+        for (; packed + 8 <= count; packed += 8)
+            for (int64_t w = 0; w < d; w += 8)
+                store_turned(rows + packed * d + w, d, reinterpret_cast<float*>(panel) + w * height + packed, height);
+#endif
+    for (int r = packed; r < height; ++r) {
         const float* from = rows + r * d;
         if (r >= count) {
             for (int w = 0; w < words; ++w) panel[w * height + r] = 0;

@@ -93,6 +93,16 @@ Block Packed::from(int64_t row) const {
 
 // -- rows that are the same -------------------------------------------------------------------------------------------
 
+// Whether more than `many` may have one hash. Hashes are counted by their last bits, which takes less time than sorting.
+static bool may_have_more(const std::vector<std::pair<uint64_t, int32_t>>& hashes, int64_t many) {
+    size_t kinds = 1;
+    while (kinds < hashes.size()) kinds *= 2;
+    std::vector<int32_t> counts(kinds);
+    int32_t most = 0;
+    for (const auto& [hash, row] : hashes) most = std::max(most, ++counts[hash & (kinds - 1)]);
+    return most > many;
+}
+
 Equals::Equals(const Rows& vectors, int64_t many, int threads) {
     constexpr int64_t ROWS = 1024;
     const int64_t n = vectors.n, bytes = vectors.d * (vectors.half ? 2 : 4);
@@ -114,14 +124,15 @@ Equals::Equals(const Rows& vectors, int64_t many, int threads) {
             hashes[i] = {((sums[0] * ODD ^ sums[1]) * ODD ^ sums[2]) * ODD ^ sums[3], int32_t(i)};
         }
     });
+    first.resize(n);
+    std::iota(first.begin(), first.end(), 0);
+    if (!may_have_more(hashes, many)) return;
     std::sort(hashes.begin(), hashes.end());
     int64_t most = 0;
     for (int64_t i = 0, begin = 0; i < n; ++i) {
         if (hashes[i].first != hashes[begin].first) begin = i;
         most = std::max(most, i - begin + 1);
     }
-    first.resize(n);
-    std::iota(first.begin(), first.end(), 0);
     if (most <= many) return;
     // Of one hash, those that are the same as an earlier one join it.
     std::vector<int32_t> joins(first);

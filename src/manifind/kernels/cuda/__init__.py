@@ -15,12 +15,17 @@ DRIVERS = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg")
 """One of these is there where a GPU is; asking the driver itself takes torch, which takes seconds to import."""
 
 
+def gpu_here() -> bool:
+    """Return whether this machine has a GPU, whatever may keep it from being used."""
+    return any(Path(one).exists() for one in DRIVERS)
+
+
 def lacking() -> ManifindError | None:
     """Return why this backend cannot work here, as the error to raise, or None."""
     install = "pip install 'manifind[torch]'"
     if importlib.util.find_spec("torch") is None:
         return MissingExtra(f"device 'cuda' needs torch; {install}.")
-    if not any(Path(one).exists() for one in DRIVERS):
+    if not gpu_here():
         return InvalidInput("device is 'cuda' but there is no NVIDIA GPU here; use device='cpu'.")
     import torch
 

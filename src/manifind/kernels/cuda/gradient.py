@@ -28,6 +28,27 @@ UPDATED = 2048
 """Entries of vectors that a program updates."""
 HALVES = 16
 """Columns from which p is gathered in half precision: fewer are held up by looking up where entries are."""
+SOON = 2**19
+"""Regions up to which a system is soon multiplied: one column is then solved for by one kernel (`together`)."""
+
+
+class Together(NamedTuple):
+    """How that kernel is started; all its programs must be on the device at the same time."""
+
+    programs: int = 4
+    """On each multiprocessor."""
+    warps: int = 8
+    rows: int = 32
+    """Rows that a program multiplies together."""
+    entries: int = 8
+    times: int = 2
+    registers: int = 64
+    """Of each thread; a multiprocessor has 65,536."""
+
+
+TOGETHER = Together()
+RUN = 2048
+"""Rows whose vectors such a program updates together, at most."""
 
 
 class Solved(NamedTuple):
@@ -40,12 +61,38 @@ class Solved(NamedTuple):
 
 def conjugate_gradient(matrix: Matrix, y: Tensor, alpha: float, max_iter: int, tol: float) -> Solved:
     """Solve for the columns of y, (n, b), from f = 0 until `max_iter` or a relative residual of `tol` (Sec. 4.3)."""
+    if y.is_cuda and y.shape[1] == 1 and 0 < len(y) <= SOON:
+        return descended(matrix, y, alpha, max_iter, max(tol, FLOOR))
     state = (_OnGpu if y.is_cuda else _InTorch)(matrix, y, alpha, max(tol, FLOOR))
     for iteration in range(max_iter):
         if iteration % LOOK == LOOK - 1 and not bool(state.live.any()):
             break
         state.iterate()
     return Solved(state.x, state.iterations, state.residuals.float())
+
+
+def descended(matrix: Matrix, y: Tensor, alpha: float, max_iter: int, enough: float) -> Solved:
+    """Solve for one column in one kernel."""
+    import triton.language as tl
+
+    from manifind.kernels.cuda import together
+
+    n, device = len(y), y.device
+    own = -(-n // (TOGETHER.programs * multiprocessors(device)))
+    own = -(-own // TOGETHER.rows) * TOGETHER.rows
+    programs = -(-n // own)
+    x, r, p, q = torch.empty((4, n, 1), dtype=y.dtype, device=device)
+    sums = torch.empty((3, programs), dtype=torch.float64, device=device)
+    arrived, iterations = torch.zeros((2, 1), dtype=torch.int32, device=device)
+    residuals = torch.empty(1, dtype=torch.float64, device=device)
+    all_there = {"launch_cooperative_grid": True, "maxnreg": TOGETHER.registers} if y.is_cuda else {}
+    together.descend[(programs,)](
+        *matrix, y, x, r, p, q, sums, arrived, iterations, residuals, alpha, n, own, max_iter, enough,
+        ROWS=TOGETHER.rows, ENTRIES=TOGETHER.entries, TIMES=TOGETHER.times,
+        BLOCK=min(RUN, width_of(own)), CHUNK=width_of(programs),
+        KIND=tl.float64 if y.dtype == torch.float64 else tl.float32, num_warps=TOGETHER.warps, **all_there,
+    )  # fmt: skip
+    return Solved(x, iterations, residuals.float())
 
 
 class _Columns:

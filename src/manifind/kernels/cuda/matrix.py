@@ -16,6 +16,10 @@ SORTED = 2**26
 """Entries that are sorted at a time."""
 AT_ONCE = 2**24
 """Entries times columns that are multiplied at a time without a kernel for it."""
+PLACED = 1024
+"""Rows that a program puts in their places."""
+SPARE = 2**25
+"""Entries for which room is made without asking whether there are as many."""
 HOPS = 3
 """How far the regions that lie together reach."""
 
@@ -62,20 +66,27 @@ def part(matrix: Matrix, rows: Tensor) -> Matrix:
     return Matrix.of(starts, columns[keep], matrix.values[entries[keep]])
 
 
-def restricted(matrix: Matrix, rows: Tensor, degrees: Tensor) -> tuple[Matrix, Tensor]:
-    """Return some rows and columns of the affinity behind S, normalised anew, and their degrees (Sec. 4.4)."""
+def restricted(matrix: Matrix, rows: Tensor, degrees: Tensor, longest: int) -> tuple[Matrix, Tensor]:
+    """Return some rows and columns of the affinity behind S, normalised anew, and their degrees (Sec. 4.4).
+
+    `longest` is how many entries a row has at most.
+    """
     if rows.is_cuda:
-        return restricted_by_kernels(matrix, rows, degrees)
-    return normalised_anew(part(matrix, rows), degrees[rows])
+        return restricted_by_kernels(matrix, rows, degrees, longest)
+    return normalised_anew(part(matrix, rows.long()), degrees[rows])
 
 
-def restricted_by_kernels(matrix: Matrix, rows: Tensor, degrees: Tensor) -> tuple[Matrix, Tensor]:
-    """Do what `restricted` says in two passes over the entries of these rows."""
+def restricted_by_kernels(matrix: Matrix, rows: Tensor, degrees: Tensor, longest: int) -> tuple[Matrix, Tensor]:
+    """Do what `restricted` says in two passes over the entries of these rows.
+
+    How many entries are left is known to the device alone: asking would wait for it. So there is room for as many as
+    there may be, where that is little, and what is beyond the end of the last row means nothing.
+    """
     from manifind.kernels.cuda import sparse
 
     size, device = len(rows), rows.device
     place = torch.full((len(matrix.starts) - 1,), -1, dtype=torch.int32, device=device)
-    place[rows] = torch.arange(size, dtype=torch.int32, device=device)
+    sparse.place_of[(-(-size // PLACED),)](rows, place, size, BLOCK=PLACED, num_warps=4)
     roots = degrees.double().sqrt_()
     counts = torch.empty(size, dtype=matrix.starts.dtype, device=device)
     sums = torch.empty(size, dtype=torch.float64, device=device)
@@ -83,14 +94,17 @@ def restricted_by_kernels(matrix: Matrix, rows: Tensor, degrees: Tensor) -> tupl
     sparse.count_kept[grid](*matrix, roots, rows, place, counts, sums, size, ROWS=ROWS, ENTRIES=ENTRIES, num_warps=1)
     starts = torch.zeros(size + 1, dtype=matrix.starts.dtype, device=device)
     torch.cumsum(counts, dim=0, dtype=starts.dtype, out=starts[1:])
-    scales = torch.where(sums > 0, sums.rsqrt(), 0.0)
-    total = int(starts[-1])
-    entries = torch.empty(total, dtype=torch.int64, device=device)
+    entries = torch.empty(_room(starts, size * longest), dtype=torch.int64, device=device)
     sparse.write_kept[grid](
-        *matrix, roots, rows, place, starts[1:], scales, entries, size,
+        *matrix, roots, rows, place, starts[1:], sums, entries, size,
         ROWS=ROWS, ENTRIES=ENTRIES, num_warps=1,
     )  # fmt: skip
     return Matrix(starts, entries), sums.float()
+
+
+def _room(starts: Tensor, most: int) -> int:
+    """Return for how many entries there must be room, of which there are at most so many."""
+    return most if most <= SPARE else int(starts[-1])
 
 
 def sorted_by_column(matrix: Matrix) -> Matrix:

@@ -61,8 +61,16 @@ class Best:
             at = self._own.long() - first
             inside = ((at >= 0) & (at < len(vectors))).nonzero()[:, 0]
             products[inside, at[inside]] = -torch.inf
-        scores, ids = products.float().topk(min(self._k, len(vectors)), dim=1)
-        scores, ids = torch.cat([self.scores, scores], dim=1), torch.cat([self.ids, (ids + first).int()], dim=1)
+        self.take(products.float(), first)
+
+    def take(self, products: Tensor, first: int) -> None:
+        """Take the products with successive rows, the first of which has the id `first`."""
+        scores, ids = products.topk(min(self._k, products.shape[1]), dim=1)
+        ids = (ids + first).int()
+        if not self.ids.shape[1]:
+            self.scores, self.ids = scores, ids
+            return
+        scores, ids = torch.cat([self.scores, scores], dim=1), torch.cat([self.ids, ids], dim=1)
         self.scores, order = scores.topk(min(self._k, scores.shape[1]), dim=1)
         self.ids = ids.gather(1, order)
 

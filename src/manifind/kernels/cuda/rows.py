@@ -14,11 +14,18 @@ import torch
 from manifind.kernels.array_rows import ArrayRows
 from manifind.kernels.backend import SCRATCH
 from manifind.kernels.cuda import neighbours
+from manifind.kernels.cuda.matrix import width_of
 from manifind.kernels.cuda.transfer import Tensor, to_device, to_host
 from manifind.types import FloatArray, IntArray, Progress, Vectors
 
 SHARE = 0.4
 """Share of the device's free memory that rows may take for themselves, half as much again once they are packed."""
+
+
+FEW = 64
+"""Queries whose products with some of the rows are taken without copying these rows."""
+BLOCK, STEP = 64, 32
+"""Rows and dimensions that are multiplied together then."""
 
 
 class Block(NamedTuple):
@@ -79,22 +86,26 @@ class TorchRows(ArrayRows):
         if not m or not k:
             return ids, scores
         held = to_device(np.ascontiguousarray(queries, np.float32), self.device)
-        wanted = None if among is None else to_device(among, self.device, dtype=np.int64)
+        wanted = None if among is None else to_device(among, self.device)
         step = max(1, min(m, memory // (16 * k)))
         width = max(2 * k, memory // (4 * (step + d)))
+        few, broad = m <= FEW and held.is_cuda, max(2 * k, memory // (4 * m))
         for start in range(0, m, step):
             best = neighbours.Best(held[start : start + step], k)
             for block in self.blocks():
-                if wanted is None:
+                if wanted is None or among is None:
                     for begin in range(0, len(block.vectors), width):
                         best.meet(block.vectors[begin : begin + width], block.first + begin)
                     continue
-                low, high = torch.searchsorted(
-                    wanted, torch.tensor([block.first, block.first + len(block.vectors)], device=wanted.device)
-                ).tolist()
-                for begin in range(low, high, width):
-                    rows = wanted[begin : min(high, begin + width)] - block.first
-                    best.meet(block.vectors[rows], begin)
+                ends = np.array([block.first, block.first + len(block.vectors)], among.dtype)
+                low, high = np.searchsorted(among, ends).tolist()
+                rows = wanted[low:high] - block.first if block.first else wanted[low:high]
+                if few:
+                    for begin in range(0, len(rows), broad):
+                        best.take(products_with(held, block.vectors, rows[begin : begin + broad]), low + begin)
+                    continue
+                for begin in range(0, len(rows), width):
+                    best.meet(block.vectors[rows[begin : begin + width]], low + begin)
             ids[start : start + step], scores[start : start + step] = to_host(best.ids), to_host(best.scores)
         return ids, scores
 
@@ -117,3 +128,15 @@ class TorchRows(ArrayRows):
         if torch.device(self.device).type == "cpu":
             return 2**62
         return int(SHARE * torch.cuda.mem_get_info(self.device)[0])
+
+
+def products_with(queries: Tensor, vectors: Tensor, rows: Tensor) -> Tensor:
+    """Return the products of few queries with some rows of `vectors`, (m, rows), by a kernel."""
+    from manifind.kernels.cuda import dots
+
+    (m, d), count = queries.shape, len(rows)
+    made = torch.empty((m, count), device=queries.device)
+    dots.products_with[(-(-count // BLOCK),)](
+        queries, vectors, rows, made, m, count, d, M=max(16, width_of(m)), BLOCK=BLOCK, STEP=STEP, num_warps=4
+    )
+    return made

@@ -165,6 +165,14 @@ def turn(
 
 
 @triton.jit
+def place_of(rows, place, size, BLOCK: tl.constexpr):
+    """Write where each row is among those kept."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    there = at < size
+    tl.store(place + tl.load(rows + at, mask=there, other=0), at, mask=there)
+
+
+@triton.jit
 def count_kept(starts, entries, roots, rows, place, counts, sums, size, ROWS: tl.constexpr, ENTRIES: tl.constexpr):
     """Count the entries of each kept row in kept columns, and add up their affinity."""
     kept = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -191,8 +199,14 @@ def count_kept(starts, entries, roots, rows, place, counts, sums, size, ROWS: tl
 
 
 @triton.jit
+def _scale(sums):
+    """Return one over the root of a row's affinity, and zero where it has none."""
+    return tl.where(sums > 0, 1.0 / tl.sqrt(tl.where(sums > 0, sums, 1.0)), 0.0)
+
+
+@triton.jit
 def write_kept(
-    starts, entries, roots, rows, place, ends, scales, kept_entries, size,
+    starts, entries, roots, rows, place, ends, sums, kept_entries, size,
     ROWS: tl.constexpr, ENTRIES: tl.constexpr,
 ):  # fmt: skip
     """Write the entries of each kept row in kept columns, normalised anew; `ends` is where each row's end."""
@@ -203,7 +217,7 @@ def write_kept(
     end = tl.load(starts + row + 1, mask=there, other=0)
     longest = tl.max(end - at, axis=0)
     out = tl.load(ends + kept - 1, mask=there & (kept > 0), other=0)
-    own = tl.load(roots + row, mask=there, other=0.0) * tl.load(scales + kept, mask=there, other=0.0)
+    own = tl.load(roots + row, mask=there, other=0.0) * _scale(tl.load(sums + kept, mask=there, other=0.0))
     at = at[:, None] + tl.arange(0, ENTRIES)[None, :]
     done = longest * 0
     while done < longest:
@@ -212,7 +226,7 @@ def write_kept(
         becomes = tl.load(place + column, mask=inside, other=-1)
         keeps = becomes >= 0
         value = value.to(tl.float64) * own[:, None]
-        value *= tl.load(roots + column, mask=keeps, other=0.0) * tl.load(scales + becomes, mask=keeps, other=0.0)
+        value *= tl.load(roots + column, mask=keeps, other=0.0) * _scale(tl.load(sums + becomes, mask=keeps, other=0.0))
         nth = tl.cumsum(keeps.to(tl.int32), axis=1)
         to = out[:, None] + nth - 1
         tl.store(kept_entries + to, _as_entry(becomes, value.to(tl.float32)), mask=keeps)

@@ -7,7 +7,7 @@ gathers is in a cache. A part of another matrix keeps the order that it comes in
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,15 +31,27 @@ Entries = tuple[IntArray, FloatArray]
 """Regions, and the values of a column there."""
 
 
+class PartOf(NamedTuple):
+    """What a system is a part of."""
+
+    whole: "TorchSystem"
+    rows: IntArray
+    kept: Tensor
+    """The same rows on the device."""
+
+
 class TorchSystem:
     """A symmetric matrix on a torch device, with its ordered copy once it was solved on."""
 
-    def __init__(self, matrix: Matrix, degrees: Tensor | None, *, once: bool = False) -> None:
-        self.matrix, self.degrees, self._once = matrix, degrees, once
+    def __init__(
+        self, matrix: Matrix, degrees: Tensor | None, *, part: "PartOf | None" = None, longest: int | None = None
+    ) -> None:
+        self.matrix, self.degrees, self._part, self._longest = matrix, degrees, part, longest
         self.ordered: tuple[Matrix, Tensor] | None = None
         """The matrix in order, and the order of its regions; a copy."""
         self._ordering = threading.Lock()
         self._pool: tuple[Pool, Tensor, Tensor] | None = None
+        self._weights: tuple[FloatArray, Tensor] | None = None
 
     @classmethod
     def of(cls, S: sp.csr_array, degrees: FloatArray | None, device: Any) -> "TorchSystem":
@@ -53,7 +65,8 @@ class TorchSystem:
 
     def __repr__(self) -> str:
         has = ", in order" if self.ordered is not None else ""
-        return f"<system of {self.size:,} regions, {len(self.matrix.entries):,} entries, on {self.device}{has}>"
+        entries = int(self.matrix.starts[-1])
+        return f"<system of {self.size:,} regions, {entries:,} entries, on {self.device}{has}>"
 
     @property
     def device(self) -> Any:
@@ -64,6 +77,13 @@ class TorchSystem:
     def size(self) -> int:
         """How many regions there are."""
         return len(self.matrix.starts) - 1
+
+    @property
+    def longest(self) -> int:
+        """How many entries a row has at most."""
+        if self._longest is None:
+            self._longest = int(self.matrix.starts.diff().max()) if self.size else 0
+        return self._longest
 
     def multiply(self, x: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
         """Return Sx."""
@@ -116,9 +136,19 @@ class TorchSystem:
     def _pooled_by(self, pool: Pool) -> Callable[[Tensor], Tensor]:
         """Return what pools scores of this system's regions."""
         if self._pool is None or self._pool[0] is not pool:
-            starts, weights = to_device(pool.starts, self.device), to_device(pool.weights, self.device)
+            part, starts = self._part, to_device(pool.starts, self.device)
+            if part is not None and pool.rows is part.rows:
+                weights = part.whole.weights_there(pool.weights)[part.kept]
+            else:
+                weights = to_device(pool.own_weights, self.device)
             self._pool = pool, starts, weights
         return partial(matrices.pooled, *self._pool[1:])
+
+    def weights_there(self, weights: FloatArray) -> Tensor:
+        """Return what regions weigh on the device, where the last array that was asked for stays."""
+        if self._weights is None or self._weights[0] is not weights:
+            self._weights = weights, to_device(weights, self.device, dtype=np.float32)
+        return self._weights[1]
 
     def _solve(
         self,
@@ -134,7 +164,7 @@ class TorchSystem:
         `right` makes the right-hand sides, and `then` what is returned of the scores.
         """
         precise = self.size <= PRECISE
-        matrix, order = (self.matrix, None) if precise or self._once else self.in_order()
+        matrix, order = (self.matrix, None) if precise or self._part is not None else self.in_order()
         width = self._width(columns, 8 if precise else 4)
         parts = [
             Solution(np.empty((self.size, 0), np.float32), np.empty(0, np.int32), np.empty(0, np.float32))
@@ -167,8 +197,9 @@ class TorchSystem:
         """Keep some regions of the affinity, and normalise anew."""
         if self.degrees is None:
             raise ValueError("the system was made without the degrees of its affinity, which restricting takes")
-        kept = to_device(rows, self.device).long()
-        return TorchSystem(*matrices.restricted(self.matrix, kept, self.degrees), once=True)
+        kept = to_device(rows, self.device)
+        part, degrees = matrices.restricted(self.matrix, kept, self.degrees, self.longest)
+        return TorchSystem(part, degrees, part=PartOf(self, rows, kept), longest=self.longest)
 
     def _width(self, columns: int, itemsize: int) -> int:
         """Return how many columns are solved for at once."""

@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-STAGED, SMALL = 2**26, 2**21
-"""Bytes that are copied at a time, and that are not worth a stage."""
+STAGED, SMALL, TINY = 2**26, 2**21, 2**14
+"""Bytes that are copied at a time, that are not worth a stage, and that the driver takes along with its commands."""
 
 Tensor = Any
 """A torch.Tensor; torch has no types where it is not installed."""
@@ -17,6 +17,9 @@ Tensor = Any
 def to_device(array: npt.NDArray[Any], device: Any, *, dtype: Any = None) -> Tensor:
     """Return a copy of an array, which may be a read-only map of a file, on the device."""
     wanted = np.dtype(dtype or array.dtype)
+    if 0 < array.size * wanted.itemsize <= TINY:
+        # A copy, which torch may take: arrays that must not be written to are not for it.
+        return torch.from_numpy(np.array(array, wanted, order="C")).to(device, non_blocking=True)
     made = torch.empty(array.shape, dtype=_kind(wanted), device=device)
     if not array.size:
         return made

@@ -47,13 +47,21 @@ export const upload = (file) =>
 export const uploaded = (name) => json(`/api/uploads/${name}`);
 export const photo = (key) => json(`/api/photo?${new URLSearchParams({ key })}`);
 export const facts = (key) => json(`/api/photo/facts?${new URLSearchParams({ key })}`);
-export const original = (key) => `/api/original?${new URLSearchParams({ key })}`;
+// When a frame of a film is shown, in seconds after the film begins; null for a photo.
+export function moment(key) {
+  const time = /#(?:(\d{1,3}):)?([0-5]\d):([0-5]\d\.\d)$/.exec(key);
+  return time && 3600 * Number(time[1] ?? 0) + 60 * Number(time[2]) + Number(time[3]);
+}
+
+// The file of a photo; of a frame, the film at that moment.
+export const original = (key) => `/api/original?${new URLSearchParams({ key })}${moment(key) === null ? "" : `#t=${moment(key)}`}`;
 export const repeats = (top) => json(`/api/repeats?${new URLSearchParams({ top })}`);
 export const sets = () => json("/api/sets");
 export const set = (name) => json(`/api/set?${new URLSearchParams({ name })}`);
 export const news = (name) => json(`/api/set/news?${new URLSearchParams({ name })}`);
 export const changeSet = (change) => json("/api/set", sent(change));
 export const setDownload = (kind, name) => `/api/set.${kind}?${new URLSearchParams({ name })}`;
+export const building = () => json("/api/building");
 export const collections = () => json("/api/collections");
 export const info = () => json("/api/info");
 export const folders = () => json("/api/folders");

@@ -152,7 +152,7 @@ export class Closer {
   // The original has every pixel; where the browser cannot show it, the picture stays.
   sharpen() {
     if (this.sharper) return;
-    this.sharper = h("img", { src: api.original(this.photo.key), alt: "" });
+    this.sharper = h("img", { src: api.moment(this.photo.key) === null ? api.original(this.photo.key) : api.picture(this.photo, 2048, { version: this.photo.version }), alt: "" });
     this.sharper.decode().then(() => {
       const { naturalWidth, naturalHeight } = this.sharper;
       if (Math.abs(naturalWidth * this.photo.height - naturalHeight * this.photo.width) > naturalWidth + naturalHeight) return;

@@ -7,6 +7,8 @@ let known = null;
 
 export const collections = () => (known ??= api.collections());
 
+export const refreshed = () => (known = api.collections());
+
 export function chooser(page, state) {
   const place = h("div", { class: "choose", hidden: true });
   fill(place, page, state).catch((error) => complain(error.message));

@@ -17,7 +17,7 @@ export function facts(answer) {
   const section = h("section", { class: "file", "aria-label": "The file" },
     h("div", { class: "tools" },
       h("button", { type: "button", onclick: () => new Closer(answer).open() }, "Zoom in"),
-      h("a", { class: "button", href: api.original(answer.key), target: "_blank", rel: "noopener" }, "Open the original"),
+      h("a", { class: "button", href: api.original(answer.key), target: "_blank", rel: "noopener" }, api.moment(answer.key) === null ? "Open the original" : "Open the film"),
       copy),
     list);
   fill(answer, list, copy, section);

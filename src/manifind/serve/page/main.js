@@ -5,6 +5,7 @@ import { Browse } from "./browse.js";
 import { collections } from "./collections.js";
 import { Detail } from "./detail.js";
 import { byId, complain, counted, h, say } from "./dom.js";
+import { watchGrowth } from "./growth.js";
 import { showHealth } from "./health.js";
 import { showRepeats } from "./repeats.js";
 import { Search } from "./search.js";
@@ -24,6 +25,7 @@ class Page {
     this.listenForPhotos();
     this.greet();
     this.show(this.state);
+    watchGrowth(() => this.grown()).catch((error) => complain(error.message));
   }
 
   // Change the state; the address follows, and what was before can be gone back to.
@@ -85,7 +87,7 @@ class Page {
     const views = add ? [...this.state.views] : [];
     if (!views.some((view) => sameSource(view, source))) views.push({ ...source, box: null });
     this.search.active = views.findIndex((view) => sameSource(view, source));
-    this.go({ tab: "search", views, not: add ? this.state.not : [], refine: add && this.state.refine, why: null, add: false, folder: "", contains: "" });
+    this.go({ tab: "search", views, not: add ? this.state.not : [], refine: !add || this.state.refine, why: null, add: false, folder: "", contains: "" });
   }
 
   async upload(file, add = false) {
@@ -129,6 +131,14 @@ class Page {
     const input = byId("file");
     input.dataset.add = add ? "1" : "";
     input.click();
+  }
+
+  // More photos can be searched: what is shown is asked for again.
+  grown() {
+    this.greet();
+    this.known.clear();
+    if (this.state.tab === "search") this.search.again();
+    else this.show(this.state);
   }
 
   async greet() {

@@ -141,7 +141,7 @@ export class Search {
         href: address({ ...this.page.state, tab: "browse", add: true, why: null }) }, "Add from the collection"),
       all.length > 1
         ? h("button", { type: "button", onclick: () => this.dropSource(all[this.active]) }, "Remove this photo")
-        : h("button", { type: "button", onclick: () => this.page.go({ views: [], not: [], why: null, compare: false, refine: false, method: "regional" }) }, "Start over"));
+        : h("button", { type: "button", onclick: () => this.page.go({ views: [], not: [], why: null, compare: false, refine: true, method: "regional" }) }, "Start over"));
   }
 
   async strip(all) {
@@ -183,6 +183,12 @@ export class Search {
   }
 
   // -- asking --------------------------------------------------------------------------------------------------------
+
+  // The collection has changed.
+  again() {
+    this.asked = null;
+    this.show(this.page.main, this.page.state);
+  }
 
   async ask(state) {
     const asked = JSON.stringify([state.views.map(viewText), state.not.map(viewText), state.compare ? "all" : state.method, this.top, within(state), state.sheet]);
@@ -287,7 +293,7 @@ export class Search {
 
   // What verified photos show of the object may join the query, which is then answered once more.
   teaching(state, sure) {
-    if (!sure && !state.refine) return null;
+    if (!sure) return null;
     return h("button", { type: "button", class: "teach", "aria-pressed": String(state.refine),
       title: "What the verified photos show of the object joins the query, which is answered once more",
       onclick: () => this.page.go({ refine: !state.refine }) },
@@ -328,7 +334,7 @@ export class Search {
         this.ticks.box(one),
         h("span", { class: "rank" }, one.rank),
         h("span", { class: "key", title: one.key }, one.key),
-        one.verified ? h("span", { class: "sure", title: one.refined ? "Reached by way of other verified photos" : null }, "✓ verified") : null,
+        one.verified ? h("span", { class: "sure", title: one.refined ? "Only a second pass reached it, whose query verified photos had joined" : null }, one.refined ? "✓ verified, by way of others" : "✓ verified") : null,
         h("span", { class: "score", title: `Score: ${SCORE}` }, one.score.toFixed(3))),
       one.date ? h("p", { class: "quiet date" }, one.date.slice(0, 10)) : null,
       copies(one),

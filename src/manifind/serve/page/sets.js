@@ -45,9 +45,11 @@ async function showOne(page, section, name) {
     h("div", { class: "tools" },
       one.search ? h("a", { class: "button", "data-local": true, href: searchOf(one.search) }, "Search again") : null,
       h("a", { class: "button", href: api.setDownload("zip", name), download: "set.zip" }, "Photos (zip)"),
+      h("a", { class: "button", href: `${api.setDownload("zip", name)}&keywords=true`, download: "set.zip",
+        title: "Copies of the photos; the name of the set is a keyword in the JPEG files, for Lightroom, digiKam and the like" }, "Photos with keywords (zip)"),
       h("a", { class: "button", href: api.setDownload("csv", name), download: "set.csv" }, "CSV"),
       h("a", { class: "button", href: api.setDownload("xmp.zip", name), download: "sidecars.zip",
-        title: "Keywords for digiKam, darktable, Lightroom and the like: unpack them beside the photos" }, "Keywords (XMP)"),
+        title: "Keywords for digiKam and darktable, and for raw files in Lightroom: unpack them beside the photos" }, "Sidecars (XMP)"),
       h("button", { type: "button", onclick: (event) => confirmDelete(event.target, () =>
         api.changeSet({ name, delete: true }).then(() => page.go({ set: null })).catch((error) => complain(error.message))) }, "Delete the set")));
   const fresh = h("div", { class: "news" });

@@ -4,7 +4,7 @@
 //   &q=u:UPLOAD            an uploaded photo
 //   &not=k:KEY@…           what is not meant
 //   &method=global         how to search; &compare=1 for three ways side by side
-//   &refine=1              what verified photos show of the object joins the query
+//   &refine=0              what verified photos show of the object does not join the query
 //   &why=KEY               the result that is looked at closely
 //   &below=FOLDER&since=2019-07&until=2020&sort=date   which photos, and in which order; &sheet=1 for the parts alone
 //   &tab=browse&folder=…&contains=…
@@ -48,8 +48,9 @@ const date = (text) => (/^\d{4}(-\d\d(-\d\d)?)?$/.test(text ?? "") ? text : "");
 
 // What a search is confined to, its order, and whether it is asked once more, as the service takes it.
 export function within({ below, since, until, sort, refine }) {
-  const said = { folder: below, since, until, sort: sort === "date" ? sort : "", refine };
-  return Object.fromEntries(Object.entries(said).filter(([, value]) => value));
+  const said = { folder: below, since, until, sort: sort === "date" ? sort : "" };
+  const given = Object.fromEntries(Object.entries(said).filter(([, value]) => value));
+  return refine ? given : { ...given, refine };
 }
 
 export function readState(address = location.search) {
@@ -62,7 +63,7 @@ export function readState(address = location.search) {
     not: views("not"),
     method: method in METHODS ? method : "regional",
     compare: words.has("compare"),
-    refine: words.has("refine"),
+    refine: words.get("refine") !== "0",
     why: words.get("why"),
     folder: words.get("folder") ?? "",
     contains: words.get("contains") ?? "",
@@ -83,7 +84,7 @@ export function address(state) {
   for (const view of state.not) words.append("not", viewText(view));
   if (state.method !== "regional") words.set("method", state.method);
   if (state.compare) words.set("compare", "1");
-  if (state.refine) words.set("refine", "1");
+  if (!state.refine) words.set("refine", "0");
   if (state.why) words.set("why", state.why);
   if (state.folder) words.set("folder", state.folder);
   if (state.contains) words.set("contains", state.contains);

@@ -1,0 +1,208 @@
+"""Vectors in a file, whose neighbours and affinity are found by workers: the driver holds neither vectors nor lists.
+
+What tasks find lies in files (`shards`), in a folder whose name tells these vectors from others, so that a driver that
+begins again finds what is finished.
+"""
+
+import hashlib
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from manifind.cluster import joining, planes, tasks
+from manifind.cluster.joining import Lists
+from manifind.cluster.shards import Plain, Shards
+from manifind.kernels import SCRATCH, Rows, backend
+from manifind.storage import disk
+from manifind.types import FloatArray, IntArray, Progress
+
+PAIR_BYTES = 48
+"""What a task takes for a pair of a list while it joins lists."""
+JOINED_HERE = 2**34
+"""Bytes for pairs of lists up to which the driver joins them itself, which the compiled core does in moments."""
+
+
+ROWS = 2**14
+"""Rows read at a time."""
+IDS, SIMILARITIES = "lists.i32", "lists.f32"
+"""The files that lists are taken into."""
+
+
+class Found(NamedTuple):
+    """Lists that workers found."""
+
+    shards: Shards
+    ids: IntArray
+    similarities: FloatArray
+
+
+class Running(Protocol):
+    """Who runs tasks: `manifind.cluster.workers.DaskWorkers`."""
+
+    def machines(self) -> "Counter[str]":
+        """Return how many tasks each machine runs at once."""
+
+    def threads(self, tasks: int) -> list[int]:
+        """Return how many threads each of some tasks may use."""
+
+    def memory(self) -> int:
+        """Return the bytes that the rows of one task may take."""
+
+    def run(self, calls: Sequence[tuple[Any, ...]]) -> Iterator[int]:
+        """Hand out tasks, and yield their places as they are done."""
+
+
+class DaskRows:
+    """Vectors in a file: searched here, and compared with each other by workers."""
+
+    def __init__(self, by: Running, vectors: FloatArray, file: Path, shards: Shards) -> None:
+        self._by, self._vectors, self._file, self._shards = by, vectors, file, shards
+        self._here: Rows = backend().rows(vectors)
+        self._found: Found | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """How many rows there are, and of how many dimensions."""
+        n, d = self._vectors.shape
+        return n, d
+
+    def take(self, rows: "np.ndarray[Any, np.dtype[np.integer[Any]]]") -> FloatArray:
+        """Return some rows."""
+        return self._here.take(rows)
+
+    def nearest(
+        self, queries: FloatArray, k: int, *, among: IntArray | None = None, memory: int = SCRATCH
+    ) -> tuple[IntArray, FloatArray]:
+        """Find the `k` most similar rows of each query, here."""
+        return self._here.nearest(queries, k, among=among, memory=memory)
+
+    def nearest_others(
+        self,
+        k: int,
+        *,
+        memory: int = SCRATCH,  # noqa: ARG002 (workers have their own)
+        progress: Progress | None = None,
+    ) -> tuple[IntArray, FloatArray]:
+        """Find the `k` most similar other rows of each row: every pair of blocks meets in one task of a worker."""
+        n = len(self._vectors)
+        shards, q = self._begun(f"tiles-{self._digest()}-{k}-")
+        shards.make()
+        vectors = _seen(self._vectors, self._file, shards)
+        starts, lines = planes.blocks(n, q).tolist(), planes.lines(q)
+        total = 2 * len(lines)
+        tiles = [f"tile-{number}.npy" for number in range(len(lines))]
+        spans = [[(starts[point], starts[point + 1]) for point in line] for line in lines]
+        missing = [(own, tile) for own, tile in zip(spans, tiles, strict=True) if not shards.exists(tile)]
+        found = [
+            (tasks.find_neighbours, vectors, own, k, threads, shards, tile)
+            for (own, tile), threads in zip(missing, self._by.threads(len(missing)), strict=True)
+        ]
+        for done, _ in enumerate(self._by.run(found), len(lines) - len(found) + 1):
+            _report(progress, done, total, n)
+        # The lists of one task alone are the lists.
+        merged = [f"block-{point}.npy" for point in range(len(lines))] if q else tiles
+        calls = []
+        for point, name in enumerate(merged):
+            parts = []
+            for line, own, tile in zip(lines, spans, tiles, strict=True):
+                if point in line:
+                    before = own[: line.index(point)]
+                    parts.append((tile, sum(end - start for start, end in before)))
+            size = starts[point + 1] - starts[point]
+            calls.append((tasks.merge_neighbours, parts, starts[point], size, k, shards, name))
+        calls = [call for call in calls if not shards.exists(call[-1])]
+        for done, _ in enumerate(self._by.run(calls), total - len(calls) + 1):
+            _report(progress, done, total, n)
+        return self._taken(shards, merged, k)
+
+    def _taken(self, shards: Shards, names: Sequence[str], k: int) -> tuple[IntArray, FloatArray]:
+        """Lay the lists of blocks one after the other into files beside the vectors: they may not fit in here."""
+        n, at = len(self._vectors), 0
+        ids = disk.scratch(self._file.with_name(IDS), np.int32, (n, k))
+        similarities = disk.scratch(self._file.with_name(SIMILARITIES), np.float32, (n, k))
+        for name in names:
+            own, found = tasks.read_lists(shards, name)
+            ids[at : at + len(own)], similarities[at : at + len(own)] = own, found
+            at += len(own)
+        self._found = Found(shards, ids, similarities)
+        return ids, similarities
+
+    def affinity(
+        self, ids: IntArray, similarities: FloatArray, gamma: float, *, slack: float, normalised: bool
+    ) -> tuple[sp.csr_array, FloatArray]:
+        """Return S of the lists that were found here, by tasks of workers where the lists are long."""
+        n, k = ids.shape
+        if not normalised or self._found is None or n * k * PAIR_BYTES <= JOINED_HERE:
+            return backend().affinity(ids, similarities, gamma, slack=slack, normalised=normalised)
+        shards = self._found.shards
+        lists = Lists(
+            _seen(self._found.ids, self._file.with_name(IDS), shards),
+            _seen(self._found.similarities, self._file.with_name(SIMILARITIES), shards),
+            k,
+        )
+        parts = max(sum(self._by.machines().values()), math.ceil(n * k * PAIR_BYTES / self._by.memory()))
+        spans = list(itertools.pairwise(np.linspace(0, n, min(n, parts) + 1).astype(np.int64).tolist()))
+        turned, joined = (
+            [f"{what}-{k}-{gamma}-{part}-of-{len(spans)}.npy" for part in range(len(spans))]
+            for what in ("turned", "joined")
+        )
+        steps: Any = ((joining.turned_round, turned, ()), (joining.joined, joined, (turned, gamma)))
+        for work, names, given in steps:
+            calls = [(work, lists, *span, *given, shards, name) for span, name in zip(spans, names, strict=True)]
+            for _ in self._by.run([call for call in calls if not shards.exists(call[-1])]):
+                pass
+        return joining.normalised(shards, joined, n, self._file.parent)
+
+    def _begun(self, name: str) -> tuple[Shards, int]:
+        """Return where the tiles are and the order of their plane: that of a run before, where its tasks fit."""
+        (n, d), memory = self.shape, self._by.memory()
+        for there in self._shards.names():
+            if there.startswith(name) and planes.rows_of_task(n, int(there.removeprefix(name))) * 4 * d <= memory:
+                return self._shards.within(there), int(there.removeprefix(name))
+        q = planes.order_for(n, 4 * d, memory, len(self._by.machines()))
+        return self._shards.within(f"{name}{q}"), q
+
+    def _digest(self) -> str:
+        """Return what tells these vectors from others."""
+        digest = hashlib.blake2b(digest_size=12)
+        for start in range(0, len(self._vectors), ROWS):
+            digest.update(np.ascontiguousarray(self._vectors[start : start + ROWS]).data)
+        return digest.hexdigest()
+
+
+class DescendingRows(DaskRows):
+    """The same, where one worker has room for NN-Descent, which is not divided."""
+
+    def descend(self, k: int, *, seed: int = 0, progress: Progress | None = None) -> tuple[IntArray, FloatArray]:
+        """Find nearly the `k` most similar other rows of each row, by one task with all cores of its machine."""
+        shards, name = self._shards.within(f"descent-{self._digest()}-{k}-{seed}"), "lists.npy"
+        shards.make()
+        (threads,) = self._by.threads(1)
+        vectors = _seen(self._vectors, self._file, shards)
+        for _ in self._by.run([(tasks.descend, vectors, k, seed, threads, shards, name)]):
+            _report(progress, 1, 1, len(self._vectors))
+        return self._taken(shards, [name], k)
+
+
+def _seen(array: npt.NDArray[Any], file: Path, shards: Shards) -> Plain:
+    """Return an array that lies in a file as workers see it: there, or brought to an object store."""
+    if isinstance(array, np.memmap):
+        array.flush()  # what was changed in it is there for all to see
+    kind, shape = array.dtype.str, (array.shape[0], array.shape[1])
+    if shards.folder is not None:
+        return Plain(Shards(str(file.parent)), file.name, kind, shape)
+    blocks = (array[start : start + ROWS] for start in range(0, len(array), ROWS))
+    shards.write(file.name, (np.ascontiguousarray(block).tobytes() for block in blocks))
+    return Plain(shards, file.name, kind, shape)
+
+
+def _report(progress: Progress | None, done: int, total: int, n: int) -> None:
+    if progress is not None:
+        progress(done * n // total, n)

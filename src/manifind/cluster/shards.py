@@ -1,0 +1,133 @@
+"""Where the driver and its workers exchange files: a folder that all of them see, or an object store.
+
+An object store is given by an address of fsspec (``s3://bucket/folder``, ``gs://…``, ``file:///folder``), for which its
+own package must be installed (s3fs, gcsfs). A file is there when it is whole, whoever else writes the same at the same
+time: in a folder it gets its name last, and object stores do so by themselves.
+"""
+
+import importlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from secrets import token_hex
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from manifind.cluster.store import Unavailable
+from manifind.errors import MissingExtra
+from manifind.storage import disk
+from manifind.storage.arrays import NotAnArray, read_array
+
+
+@dataclass(frozen=True)
+class Shards:
+    """The files of one folder, which travels to workers by its name."""
+
+    where: str
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder where it is one that is seen here, and not in an object store."""
+        return None if "://" in self.where else Path(self.where)
+
+    def within(self, name: str) -> "Shards":
+        """Return the files of a folder below; it is made when something is written."""
+        return Shards(f"{self.where.rstrip('/')}/{name}")
+
+    def exists(self, name: str) -> bool:
+        """Say whether a file is there."""
+        if self.folder is not None:
+            return (self.folder / name).exists()
+        system, root = _system(self.where)
+        return bool(system.exists(f"{root}/{name}"))
+
+    def names(self) -> list[str]:
+        """Return the names of all files and folders."""
+        if self.folder is not None:
+            return sorted(one.name for one in self.folder.iterdir()) if self.folder.is_dir() else []
+        system, root = _system(self.where)
+        if not system.exists(root):
+            return []
+        return sorted(one.rstrip("/").rpartition("/")[2] for one in system.ls(root, detail=False, refresh=True))
+
+    def write(self, name: str, chunks: Iterable[disk.Bytes]) -> None:
+        """Write a file."""
+        if self.folder is not None:
+            draft = self.folder / f".{name}.{token_hex(4)}"
+            disk.write(draft, chunks)
+            disk.replace(draft, self.folder / name)
+            return
+        system, root = _system(self.where)
+        system.makedirs(root, exist_ok=True)
+        with system.open(f"{root}/{name}", "wb") as stream:
+            for chunk in chunks:
+                stream.write(chunk)
+
+    def read(self, name: str, start: int = 0, end: int | None = None) -> bytes:
+        """Read a file, or a part of it."""
+        if self.folder is not None:
+            with (self.folder / name).open("rb") as stream:
+                stream.seek(start)
+                return stream.read(-1 if end is None else end - start)
+        system, root = _system(self.where)
+        content: bytes = system.cat_file(f"{root}/{name}", start=start, end=end)
+        return content
+
+    def array(self, name: str) -> npt.NDArray[Any]:
+        """Return the array of an ``.npy`` file: mapped where it lies in a folder."""
+        try:
+            return read_array(Path(self.where) / name, None if self.folder is not None else self.read(name))
+        except NotAnArray as error:
+            raise Unavailable(f"{name} of {self.where} is no array ({error}); remove it and begin again.") from error
+
+    def remove(self, name: str) -> None:
+        """Remove a file."""
+        if self.folder is not None:
+            disk.remove(self.folder / name)
+            return
+        system, root = _system(self.where)
+        system.rm_file(f"{root}/{name}")
+
+    def make(self) -> None:
+        """Make the folder, where it is one."""
+        if self.folder is not None:
+            disk.make_own_folder(self.folder)
+
+    def clear(self) -> None:
+        """Remove the folder with all that is in it."""
+        if self.folder is not None:
+            disk.remove_folder(self.folder)
+            return
+        system, root = _system(self.where)
+        if system.exists(root):
+            system.rm(root, recursive=True)
+
+
+class Plain(NamedTuple):
+    """Rows of plain numbers in one file."""
+
+    shards: Shards
+    name: str
+    kind: str
+    shape: tuple[int, int]
+
+    def rows(self, start: int, end: int) -> npt.NDArray[Any]:
+        """Return some rows: mapped where the file lies in a folder."""
+        if self.shards.folder is not None:
+            mapped: npt.NDArray[Any] = np.memmap(self.shards.folder / self.name, self.kind, "r", shape=self.shape)
+            return mapped[start:end]
+        size = self.shape[1] * np.dtype(self.kind).itemsize
+        return np.frombuffer(self.shards.read(self.name, start * size, end * size), self.kind).reshape(
+            -1, self.shape[1]
+        )
+
+
+def _system(where: str) -> tuple[Any, str]:
+    """Return what fsspec reads and writes with, and the folder as it knows it."""
+    try:
+        system, root = importlib.import_module("fsspec.core").url_to_fs(where)
+    except (ImportError, ValueError) as error:
+        raise MissingExtra(f"{where} cannot be reached ({error}); install what fsspec needs for it.") from error
+    return system, str(root).rstrip("/")

@@ -1,0 +1,275 @@
+"""Photo -> regions on a GPU: resizing, the network at every zoom, pooling and whitening, for many photos at once."""
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from functools import lru_cache, partial
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from manifind.describe.backbone import OnnxBackbone, Photo, available_cores, checked_photo
+from manifind.describe.cuda.batches import Batches
+from manifind.describe.cuda.layers import read_layers
+from manifind.describe.cuda.network import Maps, Network
+from manifind.describe.cuda.pictures import Pictures, Sizes, Starts, Tensor, laid_out, to_device
+from manifind.describe.describer import Describer, Regions
+from manifind.describe.regions import on_another_map, region_grid, to_pixels
+from manifind.describe.whitening import Whitening
+from manifind.errors import InvalidInput
+from manifind.types import FloatArray, IntArray
+
+PIXELS = 2**24
+"""Pixels, at all zooms together, that are seen at once."""
+STREAMS = 2
+"""Batches that are on their way at once: while one is seen, the next goes to the device."""
+BLOCK = 256
+"""Pixels that a program resizes."""
+CELLS, CHANNELS = 8, 128
+"""Cells and channels that a program pools together."""
+POOLINGS = ("gem", "mac", "spoc")
+
+
+class Job(NamedTuple):
+    """A photo to be described."""
+
+    pixels: Tensor
+    """(height · width, 3) uint8, where the copy engine reaches it."""
+    size: tuple[int, int]
+    seen: tuple[tuple[int, int], ...]
+    """The size at which the network sees it, then its size at each zoom."""
+    boxes: tuple[IntArray, ...]
+    """On the map of each zoom, in cells."""
+
+    @property
+    def area(self) -> int:
+        """Pixels that the network sees."""
+        return sum(height * width for height, width in self.seen[1:])
+
+
+class CudaDescriber(Describer):
+    """A describer whose work is done on a GPU, for several threads at once.
+
+    It gives what the describer that it was made of gives, but for rounding, and has the same fingerprint.
+    """
+
+    apart = True
+    _engine: "Engine"
+
+    @classmethod
+    def of(cls, describer: Describer, device: str = "cuda") -> "CudaDescriber":
+        """Return the same on a GPU; `InvalidInput` says what of it cannot be done there."""
+        backbone = describer.backbone
+        if not isinstance(backbone, OnnxBackbone):
+            raise InvalidInput(f"backbone {backbone.spec.name} is not in an ONNX file")
+        if describer.pooling not in POOLINGS:
+            raise InvalidInput(f"pooling {describer.pooling} is none of {', '.join(POOLINGS)}")
+        try:
+            layers = read_layers(backbone.path, backbone.spec.output)
+        except InvalidInput as error:
+            raise InvalidInput(f"of backbone {backbone.spec.name}, {error}") from error
+        made = cls(backbone, describer.whitening, **describer.settings)
+        made._engine = Engine(Network(layers, backbone.spec, torch.device(device)), made)
+        return made
+
+    def with_whitening(self, whitening: Whitening | None) -> "CudaDescriber":
+        """Return a describer that differs from this one in its whitening alone."""
+        made = CudaDescriber(self.backbone, whitening, **self.settings)
+        made._engine = Engine(self._engine.network, made)
+        return made
+
+    def for_threads(self) -> tuple[Describer, int]:
+        """Return this describer, and for how many threads: those that decode, and those that wait for the GPU."""
+        return self, 3 * available_cores() + 16
+
+    def close(self) -> None:
+        """Give back what is held on the device; nothing can be described afterwards."""
+        self._engine.close()
+
+    def describe(self, photo: Photo, *, scale: float | None = None) -> Regions:
+        """Describe one upright RGB photo, (h, w, 3) uint8."""
+        return self.begin(photo, scale=scale)()
+
+    def begin(self, photo: Photo, *, scale: float | None = None) -> Callable[[], Regions]:
+        """Begin to describe a photo, and return what waits for its regions."""
+        job, boxes = self._job(checked_photo(photo), scale)
+        described = self._engine.begin(job, whitened=True)
+        return lambda: Regions(described(), boxes)
+
+    def unwhitened(self, photo: Photo) -> FloatArray:
+        """Return the (r, C) unit vectors of a photo's regions before whitening."""
+        return self._engine.begin(self._job(checked_photo(photo), None)[0], whitened=False)()
+
+    def _job(self, photo: Photo, scale: float | None) -> tuple[Job, FloatArray]:
+        """Return what there is to do for a photo, and its regions in pixels."""
+        size = photo.shape[0], photo.shape[1]
+        height, width = self.seen_size(*size, scale=scale)
+        zoomed = tuple((self._side(height * zoom), self._side(width * zoom)) for zoom in self.zooms)
+        network = self._engine.network
+        maps = [tuple(network.levels(np.array([one]))[-1][0].tolist()) for one in zoomed]
+        cells = _grid(*maps[0], self.scales, self.overlap)
+        boxes = tuple(on_another_map(cells, maps[0], own) for own in maps)
+        pixels = _reachable(photo, self._engine.network.device)
+        return Job(pixels, size, ((height, width), *zoomed), boxes), to_pixels(cells, maps[0], size)
+
+
+class Engine:
+    """Describes what has gathered, on one device."""
+
+    def __init__(self, network: Network, describer: Describer) -> None:
+        self.network, self.spec = network, describer.backbone.spec
+        self.pooling, self.p = describer.pooling, describer.p
+        self.whitening: tuple[Tensor, Tensor] | None = None
+        if describer.whitening is not None:
+            mean, project = describer.whitening.mean, describer.whitening.project
+            self.whitening = torch.from_numpy(mean).to(network.device), torch.from_numpy(project).to(network.device)
+        self._batches = {
+            whitened: Batches[Job, FloatArray](
+                partial(self._described, whitened=whitened), attrgetter("area"), largest=PIXELS, threads=STREAMS
+            )
+            for whitened in (True, False)
+        }
+        self._of_thread = threading.local()
+
+    def begin(self, job: Job, *, whitened: bool) -> Callable[[], FloatArray]:
+        """Let a photo wait for its turn, and return what waits for the vectors of its regions."""
+        future = self._batches[whitened].submit(job)
+
+        def described() -> FloatArray:
+            vectors = future.result()
+            if not np.isfinite(vectors).all():
+                raise InvalidInput(
+                    f"backbone {self.spec.name} gave NaN or infinite responses; check the scaling of its input."
+                )
+            return vectors
+
+        return described
+
+    def close(self) -> None:
+        """End the threads, and give back memory that is free on the device."""
+        for batches in self._batches.values():
+            batches.close()
+        if self.network.device.type != "cpu":
+            torch.cuda.empty_cache()
+
+    def _described(self, jobs: Sequence[Job], *, whitened: bool) -> list[FloatArray]:
+        try:
+            with torch.inference_mode(), self._stream():
+                vectors = self.vectors(jobs, whitened=whitened).cpu().numpy()
+        except torch.cuda.OutOfMemoryError:
+            if len(jobs) == 1:
+                raise
+            half = len(jobs) // 2
+            return [one for some in (jobs[:half], jobs[half:]) for one in self._described(some, whitened=whitened)]
+        ends = np.cumsum([len(job.boxes[0]) for job in jobs])
+        return [vectors[end - len(job.boxes[0]) : end].copy() for job, end in zip(jobs, ends, strict=True)]
+
+    def _stream(self) -> Any:
+        """Return what puts the work of this thread beside that of others."""
+        device = self.network.device
+        if device.type == "cpu":
+            return nullcontext()
+        if not hasattr(self._of_thread, "stream"):
+            self._of_thread.stream = torch.cuda.Stream(device)
+        return torch.cuda.stream(self._of_thread.stream)
+
+    def vectors(self, jobs: Sequence[Job], *, whitened: bool) -> Tensor:
+        """Return the descriptors of the regions of all photos, one photo after the other, on the device."""
+        pixels, seen = self._seen(jobs)
+        levels = laid_out(*self._levels(seen), self.network.device)
+        maps = self.network.run(pixels, levels)
+        zooms = len(jobs[0].boxes)
+        pooled = self._pooled(maps, levels[-1], [job.boxes[zoom] for zoom in range(zooms) for job in jobs])
+        units = _unit(pooled).view(zooms, -1, pooled.shape[1])
+        vectors = units[0] if zooms == 1 else _unit(units.sum(dim=0))
+        if not whitened or self.whitening is None:
+            return vectors
+        mean, project = self.whitening
+        return _unit((vectors - mean) @ project)
+
+    def _seen(self, jobs: Sequence[Job]) -> tuple[Tensor, "Seen"]:
+        """Resize photos to what the network sees of them, all zooms of the first size first; and say where it lies."""
+        from manifind.describe.cuda import cells
+
+        device = self.network.device
+        sizes = np.array([[job.size, *job.seen] for job in jobs]).transpose(1, 0, 2)
+        given = torch.empty((int(sizes[0].prod(axis=1).sum()), 3), dtype=torch.uint8, device=device)
+        for part, job in zip(given.split([len(job.pixels) for job in jobs]), jobs, strict=True):
+            part.copy_(job.pixels, non_blocking=True)
+        steps = [(0, 1)]  # from which of `sizes` to which
+        steps += [(1, zoom) for zoom in range(2, len(sizes)) if (sizes[zoom] != sizes[1]).any()]
+        begins = np.cumsum([0, *(int(sizes[to].prod(axis=1).sum()) for _, to in steps)]).tolist()
+        layouts: list[Sizes] = [sizes[0]]
+        firsts: list[Starts | int] = [0]
+        for (start, end), begin in zip(steps, begins, strict=False):
+            layouts += [np.column_stack([sizes[start][:, 0], sizes[end][:, 1]]), sizes[end]]
+            firsts += [0, begin]
+        source, *made = laid_out(layouts, firsts, device)
+        pixels = torch.empty((begins[-1], 3), dtype=torch.uint8, device=device)
+        where: dict[int, Pictures] = {}
+
+        def resample(one: Tensor, own: Pictures, other: Tensor, target: Pictures, *, down: bool) -> None:
+            cells.resample[(-(-target.rows // BLOCK),)](
+                one, other, target.of, own.table, target.table, target.rows, int(target.starts[0]),
+                DOWN=down, BLOCK=BLOCK, num_warps=4,
+            )  # fmt: skip
+
+        for (start, end), across, down in zip(steps, made[::2], made[1::2], strict=True):
+            between = torch.empty((across.rows, 3), dtype=torch.uint8, device=device)
+            resample(given if start == 0 else pixels, where.get(start, source), between, across, down=False)
+            resample(between, across, pixels, down, down=True)
+            where[end] = down
+        zooms = [where.get(zoom, where[1]) for zoom in range(2, len(sizes))]
+        return pixels, Seen(np.concatenate([one.sizes for one in zooms]), np.concatenate([one.starts for one in zooms]))
+
+    def _levels(self, seen: "Seen") -> tuple[list[Sizes], list[Starts | int]]:
+        sizes = self.network.levels(seen.sizes)
+        return sizes, [seen.starts, *([0] * (len(sizes) - 1))]
+
+    def _pooled(self, maps: Maps, pictures: Pictures, boxes: Sequence[IntArray]) -> Tensor:
+        """Return the vectors of boxes on each map, (boxes, channels) float32."""
+        from manifind.describe.cuda import cells
+
+        table = np.zeros((sum(map(len, boxes)), 8), np.int32)
+        counts = [len(own) for own in boxes]
+        table[:, 0] = np.repeat(pictures.starts, counts)
+        table[:, 1] = np.repeat(pictures.sizes[:, 1], counts)
+        table[:, 2:6] = np.concatenate(boxes)
+        channels = maps.cells.shape[1]
+        device = maps.cells.device
+        pooled = torch.empty((len(table), channels), device=device)
+        p = self.p if self.pooling == "gem" else 1.0
+        cells.pool[(len(table), -(-channels // CHANNELS))](
+            maps.cells, pooled, to_device(torch.from_numpy(table), device), *maps.clip, p, channels,
+            MOST=self.pooling == "mac", POSITIVE=self.pooling == "gem", CUBE=self.pooling == "gem" and p == 3,
+            BLOCK=CELLS, WIDE=CHANNELS, num_warps=4,
+        )  # fmt: skip
+        return pooled.pow_(1 / p) if p != 1 else pooled
+
+
+class Seen(NamedTuple):
+    """What the network sees: the pictures of the first zoom, then those of the next."""
+
+    sizes: Sizes
+    starts: Starts
+
+
+def _unit(vectors: Tensor) -> Tensor:
+    """Return the rows at unit norm; one of zeros gets all entries equal."""
+    norms = vectors.norm(dim=1, keepdim=True)
+    silent = norms == 0
+    return torch.where(silent, vectors.shape[1] ** -0.5, vectors / torch.where(silent, 1.0, norms))
+
+
+def _reachable(photo: Photo, device: Any) -> Tensor:
+    """Return the pixels, (height · width, 3), where the copy engine reaches them."""
+    pixels = torch.empty((photo.shape[0] * photo.shape[1], 3), dtype=torch.uint8, pin_memory=device.type != "cpu")
+    pixels.numpy()[...] = photo.reshape(-1, 3)
+    return pixels
+
+
+@lru_cache(maxsize=1024)
+def _grid(height: int, width: int, scales: int, overlap: float) -> IntArray:
+    return region_grid(height, width, scales=scales, overlap=overlap)

@@ -1,0 +1,132 @@
+"""A chain of layers, run on pictures of any sizes together: kernels on a GPU, and torch alone elsewhere.
+
+On a GPU what a layer gives is rounded to half precision. The filters of single channels stay in float32, weights and
+sums: they cancel out on even areas, and rounding would be all that is left there.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from manifind.describe.backbone import BackboneSpec
+from manifind.describe.cuda.layers import FILTER, FIRST, PRODUCT, Layer
+from manifind.describe.cuda.pictures import Pictures, Sizes, Tensor, few_lengths, halved
+
+INFINITE = (-np.inf, np.inf)
+CELLS, CHANNELS = 64, 32
+"""Cells and channels of a program that filters."""
+CELLS_OF_FIRST = 64
+
+
+class Maps(NamedTuple):
+    """What a network made of pictures."""
+
+    cells: Tensor
+    """(rows and more, channels), not yet clipped."""
+    clip: tuple[float, float]
+    """What they are still to be clipped to."""
+
+
+class Network:
+    """Layers with their numbers on a device.
+
+    Parameters
+    ----------
+    layers : sequence of Layer
+    spec : BackboneSpec
+        How the network wants its input scaled.
+    device : torch.device
+    kind : torch.dtype
+        What the output of a layer is rounded to.
+    """
+
+    def __init__(self, layers: Sequence[Layer], spec: BackboneSpec, device: Any, kind: Any = torch.float16) -> None:
+        self.layers, self.device, self.kind = list(layers), device, kind
+        mean, std = (np.array(values)[:: 1 if spec.colour_order == "rgb" else -1] for values in (spec.mean, spec.std))
+        self.scaling = torch.tensor([*mean, *(1 / std)], dtype=torch.float32, device=device)
+        self._weights = [self._on_device(layer, spec) for layer in layers]
+        added = {layer.added for layer in layers}
+        self._lazily = [
+            number not in added and (number == len(layers) - 1 or layers[number + 1].kind == FILTER)
+            for number in range(len(layers))
+        ]
+        """Whether a layer's clipping is left to whoever reads what it gives."""
+        self._kept = [number in added for number in range(len(layers))]
+
+    def _on_device(self, layer: Layer, spec: BackboneSpec) -> tuple[Tensor, Tensor]:
+        weight, bias = torch.from_numpy(layer.weight), torch.from_numpy(layer.bias)
+        if layer.kind == PRODUCT:
+            return weight.T.contiguous().to(self.device, self.kind), bias.to(self.device, self.kind)
+        if layer.kind == FIRST and spec.colour_order == "bgr":
+            weight = weight.flip(1)
+        # The place and the colour first, the channel last.
+        return weight.permute(2, 3, 1, 0).contiguous().to(self.device), bias.to(self.device)
+
+    def levels(self, sizes: Sizes) -> list[Sizes]:
+        """Return the sizes of pictures before the first layer, and after every one that makes them smaller."""
+        found = [sizes]
+        for layer in self.layers:
+            if layer.stride > 1:
+                found.append(halved(found[-1], layer.stride))
+        return found
+
+    def run(self, pixels: Tensor, levels: Sequence[Pictures]) -> Maps:
+        """Return the maps of pictures of uint8 pixels (rows, 3); `levels` are laid out as `levels` says."""
+        from manifind.describe.cuda import cells
+
+        given: list[Tensor] = []
+        made, clip, level = pixels, INFINITE, 0
+        for number, (layer, (weight, bias)) in enumerate(zip(self.layers, self._weights, strict=True)):
+            before = levels[level]
+            level += layer.stride > 1
+            after = levels[level]
+            own = layer.clip or INFINITE
+            if layer.kind == PRODUCT:
+                made = torch.addmm(bias, made, weight)
+                if layer.added is not None:
+                    made += given[layer.added]
+                clip = own
+                if layer.clip and not self._lazily[number]:
+                    made, clip = made.clamp_(*own), INFINITE
+            else:
+                rows, channels = after.rows, len(layer.weight)
+                # What is beyond the last row means nothing, and is never read back.
+                out = torch.empty((few_lengths(rows), channels), dtype=self.kind, device=made.device)
+                if layer.kind == FIRST:
+                    cells.first[(-(-rows // CELLS_OF_FIRST),)](
+                        made, out, after.of, after.table, before.table, weight, bias, self.scaling, *own, rows,
+                        CHANNELS=channels, WIDE=1 << (channels - 1).bit_length(), STRIDE=layer.stride,
+                        BLOCK=CELLS_OF_FIRST, num_warps=4,
+                    )  # fmt: skip
+                else:
+                    cells.filtered[(-(-rows // CELLS), -(-channels // CHANNELS))](
+                        made, out, after.of, after.table, before.table, weight, bias, *clip, *own, rows, channels,
+                        STRIDE=layer.stride, BLOCK=CELLS, WIDE=CHANNELS, num_warps=4,
+                    )  # fmt: skip
+                made, clip = out, INFINITE
+            given.append(made if self._kept[number] else None)
+        return Maps(made, clip)
+
+
+def in_torch(layers: Sequence[Layer], spec: BackboneSpec, photo: Tensor, kind: Any = torch.float32) -> Tensor:
+    """Return the map (channels, height, width) of one photo (height, width, 3) by torch's own convolutions.
+
+    Products and what layers give are rounded to `kind`: the plain twin of `Network`.
+    """
+    convolve = torch.nn.functional.conv2d
+    colours = photo.flip(2) if spec.colour_order == "bgr" else photo
+    made = ((colours.float() - torch.tensor(spec.mean)) / torch.tensor(spec.std)).permute(2, 0, 1)[None]
+    given: list[Tensor] = []
+    for layer in layers:
+        weight, bias = torch.from_numpy(layer.weight), torch.from_numpy(layer.bias)
+        if layer.kind == PRODUCT:
+            weight, bias = weight[:, :, None, None].to(kind).float(), bias.to(kind).float()
+        groups = len(weight) if layer.kind == FILTER else 1
+        made = convolve(made, weight, bias, layer.stride, padding=int(layer.kind != PRODUCT), groups=groups)
+        if layer.added is not None:
+            made = made.to(kind).float() + given[layer.added]
+        made = made.clamp(*(layer.clip or INFINITE)).to(kind).float()
+        given.append(made)
+    return made[0]

@@ -1,0 +1,122 @@
+"""All of conjugate gradient in one Triton kernel, for one column of a system that is soon multiplied.
+
+Starting a kernel takes longer than an iteration on a few hundred thousand regions. Here the programs are started once,
+all of them at the same time, each for its own run of rows, and wait for each other twice an iteration. What one writes
+and others read goes past the first cache, which is not shared.
+
+What the residual's square will be is known before the step: |r − tq|² = |r|² − 2t rᵀq + t²|q|², so that one wait serves
+the length of the step and the turn after it.
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _wait_for_all(arrived, goal):
+    """Wait until every program has come here; `goal` is how many arrivals that makes since the start."""
+    tl.debug_barrier()
+    tl.atomic_add(arrived, 1, sem="release", scope="gpu")
+    # One thread of each program asks: a plain load would be made by all, and they would be in each other's way.
+    while tl.atomic_add(arrived, 0, sem="acquire", scope="gpu") < goal:
+        pass
+    tl.debug_barrier()
+
+
+@triton.jit
+def _added_up(sums, count, CHUNK: tl.constexpr):
+    """Return the sum of what the programs left, the same in each of them."""
+    total = tl.zeros((CHUNK,), tl.float64)
+    for start in range(0, count, CHUNK):
+        at = start + tl.arange(0, CHUNK)
+        total += tl.load(sums + at, mask=at < count, other=0.0, cache_modifier=".cg")
+    return tl.sum(total, axis=0)
+
+
+@triton.jit
+def descend(
+    starts, entries, y, x, r, p, q, sums, arrived, iterations, residuals,
+    alpha, n, own, max_iter, enough,
+    ROWS: tl.constexpr, ENTRIES: tl.constexpr, TIMES: tl.constexpr, BLOCK: tl.constexpr, CHUNK: tl.constexpr,
+    KIND: tl.constexpr,
+):  # fmt: skip
+    """Solve (I − αS)x = (1 − α)y from x = 0; each program has `own` rows, and room for three sums."""
+    program, programs = tl.program_id(0), tl.num_programs(0)
+    begin = program * own
+    end = tl.minimum(begin + own, n)
+    along_p, along_r, squares = sums, sums + programs, sums + 2 * programs
+    total = tl.zeros((BLOCK,), tl.float64)
+    for start in range(begin, end, BLOCK):
+        rows = start + tl.arange(0, BLOCK)
+        there = rows < end
+        right = (tl.load(y + rows, mask=there, other=0.0).to(KIND) * (1 - alpha)).to(KIND)
+        tl.store(r + rows, right, mask=there)
+        tl.store(p + rows, right, mask=there)
+        tl.store(x + rows, tl.zeros((BLOCK,), KIND), mask=there)
+        total += right.to(tl.float64) * right.to(tl.float64)
+    tl.store(squares + program, tl.sum(total, axis=0))
+    goal = programs
+    _wait_for_all(arrived, goal)
+    rr = _added_up(squares, programs, CHUNK)
+    norm = tl.sqrt(rr)
+    relative = tl.where(norm > 0, 1.0, 0.0).to(tl.float64)
+    # Nobody writes new sums before all have read these.
+    goal += programs
+    _wait_for_all(arrived, goal)
+    iteration = program * 0
+    while (iteration < max_iter) & (relative > enough):
+        pq = tl.zeros((ROWS,), tl.float64)
+        rq = tl.zeros((ROWS,), tl.float64)
+        qq = tl.zeros((ROWS,), tl.float64)
+        for start in range(begin, end, ROWS):
+            rows = start + tl.arange(0, ROWS)
+            there = rows < end
+            at = tl.load(starts + rows, mask=there, other=0)
+            last = tl.load(starts + rows + 1, mask=there, other=0)
+            longest = tl.max(last - at, axis=0)
+            product = tl.zeros((ROWS, ENTRIES), KIND)
+            place = at[:, None] + tl.arange(0, ENTRIES)[None, :]
+            done = longest * 0
+            while done < longest:
+                for _ in tl.static_range(TIMES):
+                    inside = place < last[:, None]
+                    entry = tl.load(entries + place, mask=inside, other=0)
+                    value = (entry >> 32).to(tl.int32).to(tl.float32, bitcast=True)
+                    met = tl.load(p + entry.to(tl.int32), mask=inside, other=0.0, cache_modifier=".cg")
+                    product += value.to(KIND) * met
+                    place += ENTRIES
+                done += ENTRIES * TIMES
+            here = tl.load(p + rows, mask=there, other=0.0, cache_modifier=".cg")
+            residual = tl.load(r + rows, mask=there, other=0.0).to(tl.float64)
+            along = here - (alpha * tl.sum(product, axis=1)).to(KIND)
+            tl.store(q + rows, along, mask=there)
+            along = along.to(tl.float64)
+            pq += here.to(tl.float64) * along
+            rq += residual * along
+            qq += along * along
+        tl.store(along_p + program, tl.sum(pq, axis=0))
+        tl.store(along_r + program, tl.sum(rq, axis=0))
+        tl.store(squares + program, tl.sum(qq, axis=0))
+        goal += programs
+        _wait_for_all(arrived, goal)
+        curvature = _added_up(along_p, programs, CHUNK)
+        far = tl.where(curvature > 0, rr / tl.where(curvature > 0, curvature, 1.0), 0.0)
+        now = rr - 2 * far * _added_up(along_r, programs, CHUNK) + far * far * _added_up(squares, programs, CHUNK)
+        now = tl.maximum(now, 0.0)
+        relative = tl.sqrt(now) / norm
+        step, turn = far.to(KIND), (now / rr).to(KIND)
+        rr = now
+        for start in range(begin, end, BLOCK):
+            rows = start + tl.arange(0, BLOCK)
+            there = rows < end
+            here = tl.load(p + rows, mask=there, other=0.0, cache_modifier=".cg")
+            left = tl.load(r + rows, mask=there, other=0.0) - step * tl.load(q + rows, mask=there, other=0.0)
+            tl.store(r + rows, left, mask=there)
+            tl.store(x + rows, tl.load(x + rows, mask=there, other=0.0) + step * here, mask=there)
+            tl.store(p + rows, left + turn * here, mask=there)
+        goal += programs
+        _wait_for_all(arrived, goal)
+        iteration += 1
+    if program == 0:
+        tl.store(iterations, iteration)
+        tl.store(residuals, relative)

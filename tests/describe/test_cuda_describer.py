@@ -1,0 +1,204 @@
+"""Describing on a GPU: by torch on the processor and in Triton's interpreter where there is none."""
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from manifind.describe import ZOOMS, Describer, load_backbone, load_describer
+from manifind.describe.backbone import NETWORKS, Photo
+from manifind.describe.cuda import on_gpu
+from manifind.describe.cuda.batches import Batches
+from manifind.describe.cuda.layers import FILTER, PRODUCT, Layer, read_layers
+from manifind.errors import InvalidInput
+from manifind.index import device
+from manifind.kernels.cuda import lacking
+from manifind.types import FloatArray
+
+REASON = lacking()
+on_a_gpu = pytest.mark.skipif(REASON is not None, reason=str(REASON))
+
+
+def photo(height: int, width: int, seed: int = 0) -> Photo:
+    """Blots of several sizes."""
+    rng, made = np.random.default_rng(seed), np.zeros((height, width, 3), np.float32)
+    for side in (4, 16, 64):
+        blots = rng.integers(0, 256, (height // side + 2, width // side + 2, 3)).astype(np.uint8)
+        made += np.asarray(Image.fromarray(blots).resize((width, height), Image.Resampling.BICUBIC))
+    return (made / 3).astype(np.uint8)
+
+
+def sky(height: int, width: int) -> Photo:
+    shade = np.linspace(0, 30, height)[:, None, None]
+    made: Photo = (np.array([90, 140, 220]) + shade + np.zeros((1, width, 1))).astype(np.uint8)
+    return made
+
+
+@pytest.fixture(scope="module")
+def layers() -> list[Layer]:
+    return read_layers(NETWORKS / "mobilenet_v2.onnx", "features")
+
+
+def test_the_shipped_network_is_a_chain_of_known_layers(layers: list[Layer]) -> None:
+    """Sandler et al., 2018, table 2: 17 blocks, 10 of them with their input added, and a stride of 32 in all."""
+    assert [layer.kind for layer in layers].count(FILTER) == 17
+    assert [layer.kind for layer in layers].count(PRODUCT) == 34
+    assert sum(layer.added is not None for layer in layers) == 10
+    assert np.prod([layer.stride for layer in layers]) == 32
+    assert len(layers[-1].weight) == 1280
+
+
+def test_a_network_with_other_steps_is_refused_by_the_step(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"its step .* is none of those that the GPU runs"):
+        read_layers(NETWORKS / "mobilenet_v2_int8.onnx", "features")
+    with pytest.raises(InvalidInput, match="has no output 'classes'"):
+        read_layers(NETWORKS / "mobilenet_v2.onnx", "classes")
+
+
+class Rounded:
+    """The shipped network by torch's own convolutions, rounded to halves where the GPU rounds, or not at all."""
+
+    def __init__(self, layers: list[Layer], *, halves: bool) -> None:
+        self.spec, self._layers, self._halves = load_backbone(threads=1).spec, layers, halves
+
+    def features(self, photo: Photo) -> FloatArray:
+        torch = pytest.importorskip("torch", reason="torch is not installed")
+        from manifind.describe.cuda.network import in_torch
+
+        kind = torch.float16 if self._halves else torch.float32
+        made: FloatArray = in_torch(self._layers, self.spec, torch.tensor(photo), kind).numpy()
+        return made
+
+
+@pytest.mark.parametrize(("halves", "far", "far_of_sky"), [(False, 1e-6, 1e-6), (True, 1e-4, 1e-3)])
+def test_by_torch_descriptors_are_those_of_onnxruntime(
+    layers: list[Layer], halves: bool, far: float, far_of_sky: float
+) -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    by_onnxruntime = load_describer(threads=1, zooms=list(ZOOMS), long_side=320)
+    by_torch = Describer(Rounded(layers, halves=halves), by_onnxruntime.whitening, **by_onnxruntime.settings)
+    for one, most in ((photo(333, 250), far), (sky(200, 311), far_of_sky)):
+        cosines = (by_torch.describe(one).vectors * by_onnxruntime.describe(one).vectors).sum(axis=1)
+        assert cosines.min() > 1 - most
+
+
+def test_the_kernels_do_in_the_interpreter_what_torch_pillow_and_numpy_do() -> None:
+    """A process of its own: Triton decides when it is imported whether it interprets."""
+    pytest.importorskip("torch", reason="torch is not installed")
+    pytest.importorskip("triton", reason="Triton is not installed")
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.describe.interpreted_describing"],
+        env={**os.environ, "TRITON_INTERPRET": "1"}, cwd=Path(__file__).parents[2],
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+@on_a_gpu
+@pytest.mark.parametrize("zooms", [(1.0,), ZOOMS])
+def test_on_a_gpu_descriptors_are_those_of_onnxruntime(zooms: Sequence[float]) -> None:
+    """Photos of many sizes, larger and smaller than what the network sees, brought by many threads."""
+    here = load_describer(zooms=list(zooms))
+    there = on_gpu(here)
+    assert there.fingerprint() == here.fingerprint()
+    sizes = [(768, 1024), (1500, 900), (333, 500), (90, 120), (3000, 40), (224, 224), (577, 769)]
+    photos = [photo(*size, seed) for seed, size in enumerate(sizes)] + [sky(400, 600)]
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            found = list(pool.map(there.describe, photos))
+            again = there.describe(photos[0])
+            bare = there.unwhitened(photos[1])
+        part = there.describe(photos[2][:200], scale=1.5)
+    finally:
+        there.close()
+    for one, made in zip(photos, found, strict=True):
+        truth = here.describe(one)
+        np.testing.assert_array_equal(made.boxes, truth.boxes)
+        assert (made.vectors * truth.vectors).sum(axis=1).min() > 0.999
+    np.testing.assert_allclose(again.vectors, found[0].vectors, atol=2e-3)
+    assert (bare * here.unwhitened(photos[1])).sum(axis=1).min() > 0.9999
+    assert (part.vectors * here.describe(photos[2][:200], scale=1.5).vectors).sum(axis=1).min() > 0.9999
+
+
+def test_jobs_that_wait_are_done_together_and_a_large_one_alone() -> None:
+    done: list[list[int]] = []
+    go = threading.Event()
+
+    def work(jobs: Sequence[int]) -> list[int]:
+        go.wait(10)
+        done.append(list(jobs))
+        return [2 * job for job in jobs]
+
+    batches = Batches(work, lambda job: job, largest=10, threads=1)
+    with ThreadPoolExecutor(8) as pool:
+        first = pool.submit(batches.answer, 1)
+        time.sleep(0.05)  # it is on its way, alone
+        others = [pool.submit(batches.answer, job) for job in (50, 4, 5, 3)]
+        while len(batches._waiting) < 4:
+            time.sleep(0.01)
+        go.set()
+        assert [one.result(10) for one in (first, *others)] == [2, 100, 8, 10, 6]
+    batches.close()
+    assert sorted(job for some in done for job in some) == [1, 3, 4, 5, 50]
+    assert [50] in done
+    assert all(sum(some) <= 10 for some in done if some != [50])
+    assert len(done) < 5
+    with pytest.raises(RuntimeError, match="closed"):
+        batches.answer(1)
+
+
+def test_who_waits_hears_of_an_error_and_the_next_batch_is_done() -> None:
+    def work(jobs: Sequence[int]) -> list[int]:
+        if 0 in jobs:
+            raise ZeroDivisionError
+        return list(jobs)
+
+    batches = Batches(work, lambda _: 1, largest=1, threads=2)
+    with pytest.raises(ZeroDivisionError):
+        batches.answer(0)
+    assert batches.answer(7) == 7
+    batches.close()
+
+
+def test_it_is_said_where_photos_are_described(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(device, "backend", lambda name: SimpleNamespace(name="cuda"))
+    describer = load_describer(threads=1, pooling="crow")
+    pytest.importorskip("torch", reason="torch is not installed")
+    with caplog.at_level(logging.INFO, "manifind"):
+        with device.describing(describer, 1000, "cuda") as one:
+            assert one is describer
+        with device.describing(load_describer(threads=1), 3, "auto") as other:
+            assert type(other) is Describer
+        with device.describing(describer, 1000, "cpu"):
+            pass
+    assert caplog.messages == [
+        "photos are described on the processor, because pooling crow is none of gem, mac, spoc",
+        "photos are described on the processor: 3 are too few to start the GPU for",
+    ]
+
+
+def test_what_describes_on_the_gpu_is_given_back(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    closed: list[bool] = []
+    made: Any = SimpleNamespace(close=lambda: closed.append(True))
+    monkeypatch.setattr(device, "backend", lambda name: SimpleNamespace(name="cuda"))
+    monkeypatch.setattr(device, "on_gpu", lambda describer: made)
+    with caplog.at_level(logging.INFO, "manifind"), device.describing(load_describer(threads=1), 64, "cuda") as one:
+        assert one is made
+        assert not closed
+    assert closed == [True]
+    assert caplog.messages == ["photos are described on the GPU"]

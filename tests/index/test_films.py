@@ -1,0 +1,140 @@
+"""Films in an index: frames that are photos like others, described once."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from manifind.cli import main
+from manifind.errors import InvalidInput
+from manifind.index import Index
+from manifind.index.catalogue import REMOVED
+from tests.films import film, shades
+from tests.index.conftest import scene
+from tests.index.small import save_photo, small_describer
+from tests.index.test_repeats import BEHIND, before
+
+OPTIONS = {"describer": small_describer(), "k": 12, "query_k": 10, "geometry": False}
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Index:
+    """Two photos, and a film of three seconds that begins light and ends lighter."""
+    for seed in range(2):
+        save_photo(tmp_path / "photos" / f"{seed}.png", seed)
+    film(tmp_path / "photos" / "trips" / "walk.avi", shades(30))
+    return Index.create(tmp_path / "photos.manifind", tmp_path / "photos", frames=1, **OPTIONS)  # type: ignore[arg-type]
+
+
+def keys(index: Index) -> list[str]:
+    return [record.key for record in index.catalogue.images]
+
+
+WALK = [f"trips/walk.avi#00:0{second}.0" for second in range(3)]
+
+
+def test_a_film_is_a_photo_every_so_many_seconds(made: Index) -> None:
+    assert keys(made) == ["0.png", "1.png", *WALK]
+    assert made.photo(WALK[1]).pixels.mean() == pytest.approx(40, abs=3)
+    assert made.search(WALK[2], top=1)[0].key == WALK[2]
+    assert made.search(made.root / WALK[2], top=1)[0].key == WALK[2]  # its path serves as well
+    found = made.find(made.root / WALK[0])
+    assert found is not None
+    assert (found.key, found.width, found.height) == (WALK[0], 64, 48)
+    assert made.check() == []
+
+
+def test_a_film_that_is_as_it_was_is_not_looked_at_again(made: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    def looked(*_: object) -> None:
+        raise AssertionError("the film was looked at.")
+
+    with monkeypatch.context() as patched:
+        for name in ("length", "frame", "_run"):
+            patched.setattr(f"manifind.describe.films.{name}", looked)
+        patched.setattr("manifind.index.films.length", looked)
+        save_photo(made.root / "2.png", 2)
+        assert (made.sync().described, len(made)) == (1, 6)
+    (made.root / "trips").rename(made.root / "travel")
+    changes = made.sync()
+    assert (changes.described, changes.moved, changes.removed) == (0, 3, 0)
+    assert keys(made)[-3:] == [key.replace("trips", "travel") for key in WALK]
+    film(made.root / "travel" / "walk.avi", shades(60)[30:])  # another film of the same name
+    assert made.sync().described == 3
+    (made.root / "travel" / "walk.avi").unlink()
+    assert made.sync().removed == 3
+
+
+def test_a_copy_of_a_film_and_frames_that_were_removed(made: Index) -> None:
+    (made.root / "copy.avi").write_bytes((made.root / "trips/walk.avi").read_bytes())
+    made.remove([WALK[1]])
+    made.sync()
+    assert keys(made) == ["0.png", "1.png", "copy.avi#00:00.0", "copy.avi#00:01.0", "copy.avi#00:02.0"]
+    assert made.search("copy.avi#00:02.0", top=1)[0].also_at == (WALK[2],)
+    assert [one.key for one in made.catalogue.skipped if one.reason == REMOVED] == [WALK[1]]
+    (made.root / "copy.avi").unlink()
+    made.sync()
+    assert keys(made) == ["0.png", "1.png", WALK[0], WALK[2]]
+    made.add(["trips/walk.avi"])
+    assert keys(made) == ["0.png", "1.png", *WALK]
+
+
+def test_a_broken_film_is_one_line_and_is_not_tried_again(made: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    (made.root / "cut.avi").write_bytes((made.root / "trips/walk.avi").read_bytes()[:300])
+    made.sync()
+    (line,) = made.catalogue.skipped
+    assert (line.key, line.reason) == ("cut.avi", "a film that is damaged, or of a kind that ffmpeg does not read")
+    monkeypatch.setattr("manifind.index.films.length", None)  # it would be called
+    generation = made.generation
+    made.sync()
+    assert made.generation == generation
+
+
+def test_the_frames_of_a_film_are_one_photo_among_what_repeats(tmp_path: Path) -> None:
+    """A thing is in every frame of a film and in two photos: in three photos, not in five."""
+    behind = iter(BEHIND)
+    shots = [np.asarray(before(next(behind), 1, (20 + 120 * i, 100))) for i in range(3)]
+    film(tmp_path / "photos" / "walk.avi", [shot for shot in shots for _ in range(10)])
+    for i in range(2):
+        before(next(behind), 1, (100, 50 + 100 * i)).save(tmp_path / "photos" / f"thing-{i}.png")
+    for i in range(6):
+        before(next(behind), None).save(tmp_path / "photos" / f"none-{i}.png")
+    made = Index.create(
+        tmp_path / "i.manifind", tmp_path / "photos", frames=1, backbone="mobilenet_v2", whiten="shipped", zooms=(1.0,)
+    )
+    things = {f"walk.avi#00:0{second}.0" for second in range(3)} | {"thing-0.png", "thing-1.png"}
+    assert {seen.key for seen in made.repeats(least=3).objects[0].sightings} == things
+    assert made.repeats(least=4).objects == ()
+
+
+def test_an_index_without_frames_passes_films_over(made: Index, tmp_path: Path) -> None:
+    plain = Index.create(tmp_path / "plain.manifind", made.root, **OPTIONS)  # type: ignore[arg-type]
+    assert keys(plain) == ["0.png", "1.png"]
+    with pytest.raises(InvalidInput, match="give seconds in tenths"):
+        Index.create(tmp_path / "odd.manifind", made.root, frames=0.25, **OPTIONS)  # type: ignore[arg-type]
+
+
+def test_the_command_indexes_searches_and_exports_frames(tmp_path: Path) -> None:
+    film(tmp_path / "photos" / "walk.avi", [scene(1, None)] * 10 + [scene(2, 1)] * 10, fps=10)
+    for i in range(3):
+        (tmp_path / "photos" / f"{i}.png").parent.mkdir(exist_ok=True)
+    told = run("index", tmp_path / "photos", "--frames", 1, "--whiten", "shipped", "--scales", 1)
+    assert told.exit_code == 0, told.stderr
+    assert "2 photos" in told.stdout
+    index = tmp_path / "photos.manifind"
+    found = json.loads(run("search", index, tmp_path / "photos" / "walk.avi#00:01.0", "--json").stdout)
+    assert found["results"][0]["key"] == "walk.avi#00:01.0"
+    page = tmp_path / "report.html"
+    assert run("search", index, "walk.avi#00:01.0", "--html", page, "--keep", "walks").exit_code == 0
+    assert page.read_text().count("data:image/jpeg") >= 2
+    run("sets", index, "walks", "--yes", "walk.avi#00:00.0", "--zip", tmp_path / "set.zip", "--xmp", tmp_path / "xmp")
+    assert [file.name for file in (tmp_path / "xmp").iterdir()] == ["walk.avi.xmp"]
+    import zipfile
+
+    assert {"walk.avi_00_00.0.jpg", "walk.avi_00_01.0.jpg"} <= set(zipfile.ZipFile(tmp_path / "set.zip").namelist())
+    assert run("index", tmp_path / "photos", "--frames", 2).exit_code == 2  # settled when it was made

@@ -1,0 +1,99 @@
+"""Photos read by other processes are those that this one reads, and a process that dies takes one photo with it."""
+
+import os
+import signal
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from manifind.describe import Describer, Found, Unreadable, list_photos, read_photo
+from manifind.index import Index, device, readers
+from manifind.index.kept import KEEPING, keep
+from manifind.index.readers import CRASHED, Readers
+from tests.index.conftest import scene
+from tests.index.small import small_describer
+
+
+def found(folder: Path) -> dict[str, Found]:
+    return {one.key: one for one in list_photos(folder) if isinstance(one, Found)}
+
+
+def seen_size(height: int, width: int) -> tuple[int, int]:
+    return height // 4, width // 4
+
+
+def test_other_processes_read_what_this_one_reads(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files, asked = found(photos), list[int]()
+    with Readers(seen_size, KEEPING, long_side=768) as reading:
+        made = reading.read(files["first-1.png"], asked.append)
+        here = read_photo(photos / "first-1.png")
+        np.testing.assert_array_equal(made.pixels, here.pixels)
+        assert (made.width, made.height) == (320, 240)
+        np.testing.assert_array_equal(made.local, keep(here.pixels).rows)
+        assert len(asked) == 1
+        assert asked[0] >= here.pixels.nbytes
+        with pytest.raises(Unreadable) as there:
+            reading.read(files["broken.jpg"], asked.append)
+        with pytest.raises(Unreadable) as at_home:
+            read_photo(photos / "broken.jpg")
+        assert there.value.reason == at_home.value.reason
+        monkeypatch.setattr(readers, "LARGE", 1000)
+        assert reading.read(files["second-0.png"], asked.append).pixels.shape == (60, 80, 3)
+        (process,) = reading._processes
+        # It dies while it is asked how much it may take: that photo is lost, and the next has another process.
+        with pytest.raises(Unreadable, match=CRASHED):
+            reading.read(files["first-0.png"], lambda _: os.kill(process.pid, signal.SIGKILL))
+        assert reading.read(files["first-0.png"], asked.append).width == 320
+        with pytest.raises(KeyboardInterrupt):
+            reading.read(files["first-0.png"], interrupt)
+        assert reading.read(files["first-0.png"], asked.append).width == 320
+    assert all(one.poll() is not None for one in reading._processes)
+
+
+def interrupt(_: int) -> None:
+    raise KeyboardInterrupt
+
+
+class Apart(Describer):
+    """A describer that works elsewhere than on the processor, as far as an index can tell."""
+
+    apart = True
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+@pytest.mark.parametrize("geometry", [True, False])
+def test_an_index_is_the_same_whoever_reads_and_describes(
+    geometry: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    for number in range(5):
+        Image.fromarray(scene(number, 1 + number % 2)).save(photos / f"{number}.png")
+    (photos / "broken.jpg").write_bytes(b"\xff\xd8\xff\xe0" + bytes(300))
+    describer = small_describer()
+    here = Index.create(tmp_path / "here", photos, describer=describer, geometry=geometry, k=5)
+    monkeypatch.setattr(device, "backend", lambda name: SimpleNamespace(name="cuda"))
+    monkeypatch.setattr(device, "FEWEST", 1)
+    used: list[Describer] = []
+
+    def on_gpu(given: Describer) -> Apart:
+        used.append(Apart(given.backbone, given.whitening, **given.settings))
+        return used[-1]  # type: ignore[return-value]
+
+    monkeypatch.setattr(device, "on_gpu", on_gpu)
+    there = Index.create(tmp_path / "there", photos, describer=describer, geometry=geometry, k=5, device="auto")
+    assert len(used) == 1
+    np.testing.assert_array_equal(here._here.manifold.vectors_, there._here.manifold.vectors_)
+    np.testing.assert_array_equal(here._here.boxes, there._here.boxes)
+    if geometry:
+        assert here._here.local is not None
+        assert there._here.local is not None
+        np.testing.assert_array_equal(here._here.local.rows, there._here.local.rows)
+    assert here.info()["skipped"] == there.info()["skipped"]
+    (photos / "4.png").rename(photos / "moved.png")
+    assert there.sync().moved == 1  # described by neither
