@@ -1,11 +1,11 @@
-"""What one GPU does at the paper's largest size: neighbours of 2.2 M regions, S, diffusion, truncated search.
+"""What one GPU does: neighbours of 2.2 M regions, the paper's largest set, S, diffusion, truncated search; photos.
 
     python benchmarks/gpu.py
     python benchmarks/gpu.py --regions 1000000 --dimensions 2048
 
 It makes its own data, planted manifolds and noise, from a fresh seed; checks lists against float32 and scores against
 SciPy; and prints one table with the floor (bytes or operations at the rates that were measured first) and plain PyTorch
-beside each time. Needs ``manifind[torch]`` and a GPU.
+beside each time, and how fast photos are described (``gpu_photos.py``). Needs ``manifind[torch]`` and a GPU.
 """
 
 import argparse
@@ -20,10 +20,13 @@ import numpy.typing as npt
 import scipy.sparse as sp
 import torch
 
+import gpu_photos
+from gpu_photos import Row, printed
 from manifind import Manifold
 from manifind.diffusion.seeding import Seed, dense
 from manifind.graph.affinity import SLACK
 from manifind.kernels import backend
+from manifind.kernels.cuda import matrix as matrices
 from manifind.kernels.cuda.gradient import conjugate_gradient
 from manifind.layout import Layout, aggregate
 
@@ -33,8 +36,6 @@ SHARE = 40
 """Plain PyTorch is timed on one row of so many."""
 
 Array = npt.NDArray[Any]
-Row = tuple[str, float, float, float | None, str]
-"""What was done, its time, the floor, PyTorch's time, and a note."""
 
 
 def planted(n: int, d: int, seed: int) -> Any:
@@ -130,7 +131,7 @@ def main() -> None:
     measured = rates()
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, seed {given.seed}")
     print(", ".join(f"{name} {rate / 1e12:.3g} T/s" for name, rate in measured.items()), flush=True)
-    table: list[Row] = []
+    print(gpu_photos.HEAD)
     X = planted(n, d, given.seed)
     torch.cuda.empty_cache()
     device: Any = backend("cuda")
@@ -148,20 +149,21 @@ def main() -> None:
     share, off = recall(X, ids, scores, k, 10_000, given.seed)
     plain = plain_neighbours(torch.from_numpy(X).cuda(), k)
     floor = 2 * n * n * d / measured["eight bits"]
-    table.append(
-        (f"neighbours, {n:,} × {d}, k = {k}", found - begun, floor, plain, f"recall {share:.7f}, off {off:.1e}")
-    )
-    table.append(("  … and S ready for queries", ready - begun, floor, None, f"{S.nnz / n:.1f} edges a region"))
+    note = f"recall {share:.7f}, off {off:.1e}"
+    printed((f"neighbours, {n:,} × {d}, k = {k}", found - begun, floor, plain, note))
+    printed(("  … and S ready for queries", ready - begun, floor, None, f"{S.nnz / n:.1f} edges a region"))
     if not given.only_neighbours:
         # The paper's graph of this size has some 75 edges a region: half of these lists leave about as many.
         S, degrees = device.affinity(ids[:, : k // 2], scores[:, : k // 2], 3.0, slack=SLACK, normalised=True)
         del system
-        table += diffusion(device.system(S, degrees), S, measured["copy"], given.seed)
-        table += truncated(X, S, degrees, ids, scores, k // 2)
-    print(f"{'':44}{'time':>12}{'floor':>12}{'PyTorch':>12}")
-    for name, taken, least, torchs, note in table:
-        by_torch = "" if torchs is None else f"{torchs * 1e3:,.2f} ms"
-        print(f"{name:44}{taken * 1e3:9,.2f} ms{least * 1e3:9,.2f} ms{by_torch:>12}  {note}")
+        for row in diffusion(device.system(S, degrees), S, measured["copy"], given.seed):
+            printed(row)
+        for row in truncated(X, S, degrees, ids, scores, k // 2, measured["copy"]):
+            printed(row)
+        del X, S, ids, scores
+        torch.cuda.empty_cache()
+        for row in gpu_photos.rows(measured["copy"], measured["half"], given.seed):
+            printed(row)
 
 
 def diffusion(system: Any, S: sp.csr_array, copy: float, seed: int) -> list[Row]:
@@ -207,6 +209,7 @@ def truncated(
     ids: Array,
     scores: Array,
     k: int,
+    copy: float,
 ) -> list[Row]:
     """Time a search on a shortlist of 10,000 images, from descriptors to ranking."""
     n = len(X)
@@ -227,12 +230,54 @@ def truncated(
     manifold = Manifold.from_arrays({"k": k, "query_k": 50, "device": "cuda"}, arrays)
     query = X[:REGIONS_OF_IMAGE]
     taken = seconds(lambda: manifold.search(query, 100, shortlist=10_000), 9)
-    first = manifold.search(query, 100, shortlist=10_000).images[0]
+    ranking = manifold.search(query, 100, shortlist=10_000)
+    by_torch, images, size, entries = plain_truncated(manifold, query)
+    # The descriptors of the part and its rows of S are read once, and 20 times what is left of these and the vectors.
+    rows = 10_000 * REGIONS_OF_IMAGE
+    moved = rows * X.shape[1] * 4 + 8 * S.nnz * rows // n + 20 * (8 * entries + 11 * 4 * rows)
+    same = len(set(images) & set(ranking.images.tolist()))
     whole = seconds(lambda: manifold.search(query, 100), 5)
     return [
-        ("search of 10,000 images, end to end", taken, 0.0, None, f"first is {first}"),
-        (f"search of all {len(layout.images):,} images", whole, 0.0, None, ""),
+        ("search of 10,000 images, end to end", taken, moved / copy, by_torch, f"{same} of 100 as by PyTorch"),
+        (f"search of all {len(layout.images):,} images", whole, 0.0, None, f"{size:,} regions were in the shortlist"),
     ]
+
+
+def plain_truncated(manifold: Manifold, query: Array) -> tuple[float, list[int], int, int]:
+    """Time the same search by PyTorch alone, all of the collection on the device.
+
+    Return also the images that it finds, and the regions and entries of the part.
+    """
+    state: Any = manifold._fitted
+    vectors = next(iter(state.rows.blocks())).vectors
+    globals_ = torch.from_numpy(state.global_vectors).cuda()
+    starts, system = torch.from_numpy(state.layout.starts).cuda(), state.system
+    weights, held = torch.from_numpy(state.weights).cuda(), torch.from_numpy(query).cuda()
+    size = entries = 0
+
+    def work() -> list[int]:
+        nonlocal size, entries
+        chosen = (globals_ @ held.sum(dim=0)).topk(10_000).indices.sort().values
+        rows = (starts[chosen][:, None] + torch.arange(REGIONS_OF_IMAGE, device="cuda")).view(-1)
+        part, _ = matrices.normalised_anew(matrices.part(system.matrix, rows), system.degrees[rows])
+        size, entries = len(rows), len(part.columns)
+        found = (held @ vectors[rows].T).topk(50, dim=1)
+        sums = torch.zeros(size, device="cuda").index_add_(0, found.indices.view(-1), found.values.view(-1) ** 3)
+        kept = sums.topk(50)
+        r = torch.zeros(size, device="cuda").index_copy_(0, kept.indices, 0.01 * kept.values)
+        matrix = torch.sparse_csr_tensor(part.starts, part.columns.contiguous(), part.values.contiguous(), (size, size))
+        x, p, rr = torch.zeros_like(r), r.clone(), r @ r
+        for _ in range(20):
+            q = p - 0.99 * (matrix @ p)
+            step = rr / (p @ q)
+            x, r = x + step * p, r - step * q
+            now = r @ r
+            p, rr = r + now / rr * p, now
+        scores = (x * weights[rows]).view(-1, REGIONS_OF_IMAGE).sum(dim=1)
+        images: list[int] = chosen[scores.topk(100).indices].tolist()
+        return images
+
+    return seconds(work, 5), work(), size, entries
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """Where the photos of an index are described: on the GPU where one does the work, if it can, else on the processor."""
 
 import logging
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -14,9 +13,6 @@ log = logging.getLogger("manifind.device")
 
 FEWEST = 64
 """Photos from which starting the GPU, which takes seconds, is worth it."""
-
-TURN = 1e-4
-"""Seconds after which a thread lets another go on, while the GPU describes."""
 
 
 @contextmanager
@@ -40,11 +36,7 @@ def describing(describer: Describer, photos: int, device: str = CPU) -> Iterator
         yield describer
         return
     log.info("photos are described on the GPU")
-    # Many threads do little each: who starts the GPU's work must not hold up those who bring photos.
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(TURN)
     try:
         yield made
     finally:
-        sys.setswitchinterval(before)
         made.close()

@@ -25,6 +25,9 @@ PIPE = 2**20
 LARGE = 2**22
 """Bytes of pixels from which they are made smaller before they are sent."""
 
+HELD = {"MALLOC_MMAP_THRESHOLD_": str(2**25), "MALLOC_TRIM_THRESHOLD_": str(2**28)}
+"""What tells the C library to hold on to the memory of one photo for the next: the system takes long to give it."""
+
 SeenSize = Callable[[int, int], tuple[int, int]]
 
 
@@ -121,7 +124,7 @@ def _begun() -> "subprocess.Popen[bytes]":
         [sys.executable, "-P", "-m", "manifind.index.reading"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        env={**os.environ, **HELD, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )
     assert process.stdout is not None  # noqa: S101 (it is a pipe)
     if hasattr(fcntl, "F_SETPIPE_SZ"):

@@ -16,7 +16,7 @@ from manifind.serve.answering import Answering
 from manifind.serve.schemas import Box
 from manifind.serve.service import Service
 
-LOOKED_AT_CLOSELY = 60
+LOOKED_AT_CLOSELY = 30
 """Objects that geometry looks at, the surest, where the index keeps local features."""
 
 

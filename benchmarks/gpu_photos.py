@@ -1,0 +1,181 @@
+"""How fast one GPU describes photos at three zooms: from pixels, and from files that the processor decodes meanwhile.
+
+    python benchmarks/gpu_photos.py
+
+``gpu.py`` prints the same lines in its table. Photos are blots of all sizes, made from a fresh seed; descriptors are
+compared with onnxruntime's in the same run. Needs ``manifind[torch]`` and a GPU.
+"""
+
+import io
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from PIL import Image
+
+from manifind.describe import ZOOMS, Describer, Found, list_photos, load_describer
+from manifind.describe.backbone import available_cores
+from manifind.describe.cuda.layers import FILTER, PRODUCT, Layer
+from manifind.index.device import describing
+from manifind.index.gather import described_here
+from manifind.index.kept import KEEPING
+
+SMALL, LARGE = (768, 1024), (3000, 4000)
+BATCH = 20
+STARTED = 200
+"""Photos that are described before time is taken: the processes that read have started by then."""
+MEMORY = 2**31
+"""For photos that are read ahead."""
+
+Row = tuple[str, float, float, float | None, str]
+"""What was done, its time, the floor, PyTorch's time, and a note."""
+Pixels = npt.NDArray[np.uint8]
+
+
+def blots(height: int, width: int, generator: Any) -> Pixels:
+    """Make a picture of blots of all sizes, the larger the stronger, as photos are."""
+    made = torch.zeros(1, 3, height, width, device="cuda")
+    for side in (1, 2, 4, 8, 16, 32, 64, 128):
+        some = torch.randn(1, 3, -(-height // side), -(-width // side), device="cuda", generator=generator)
+        made += side**0.7 * torch.nn.functional.interpolate(some, (height, width), mode="nearest")
+    made -= made.min()
+    made *= 255 / made.max()
+    pixels: Pixels = made[0].permute(1, 2, 0).byte().cpu().numpy()
+    return pixels
+
+
+@contextmanager
+def files(pictures: list[Pixels], count: int) -> Iterator[list[Found]]:
+    """Give JPEG files of pictures in turn, links to the same few."""
+    with tempfile.TemporaryDirectory() as folder:
+        for number, picture in enumerate(pictures):
+            content = io.BytesIO()
+            Image.fromarray(picture).save(content, "JPEG", quality=90)
+            (Path(folder) / f"{number}.jpg").write_bytes(content.getvalue())
+        for number in range(len(pictures), count):
+            os.link(Path(folder) / f"{number % len(pictures)}.jpg", Path(folder) / f"{number}.jpg")
+        yield [one for one in list_photos(folder) if isinstance(one, Found)]
+
+
+def from_files(pictures: list[Pixels], count: int, describer: Describer, *, local: bool) -> tuple[float, float]:
+    """Return the seconds a photo, once all has started and with the start."""
+    with files(pictures, count) as found:
+        begun = started = time.perf_counter()
+        outcomes = described_here(found, describer, None, KEEPING if local else None, memory=MEMORY)
+        for number, _ in enumerate(outcomes, 1):
+            if number == STARTED:
+                started = time.perf_counter()
+        done = time.perf_counter()
+    return (done - started) / (count - STARTED), (done - begun) / count
+
+
+def floor(layers: list[Layer], sizes: list[tuple[int, int]], copy: float, half: float) -> float:
+    """Return the least time for a photo: what layers give written and read once, or their products."""
+    moved = operations = 0
+    for size in sizes:
+        height, width = size
+        moved += 2 * 3 * height * width
+        for layer in layers:
+            height, width = (-(-side // layer.stride) for side in (height, width))
+            cells, channels = height * width, len(layer.weight)
+            moved += 2 * 2 * cells * channels
+            operations += 2 * cells * layer.weight.size
+    return max(moved / copy, operations / half)
+
+
+def by_torch(layers: list[Layer], sizes: list[tuple[int, int]]) -> float:
+    """Return the seconds a photo of the network alone by torch's convolutions, in half precision, channels last."""
+    convolve, weights = torch.nn.functional.conv2d, []
+    for layer in layers:
+        weight = layer.weight[:, :, None, None] if layer.kind == PRODUCT else layer.weight
+        last = torch.from_numpy(weight).cuda().half().contiguous(memory_format=torch.channels_last)
+        weights.append((last, torch.from_numpy(layer.bias).cuda().half()))
+    shape = {"device": "cuda", "dtype": torch.half}
+    inputs = [torch.rand(BATCH, 3, *size, **shape).contiguous(memory_format=torch.channels_last) for size in sizes]
+
+    def run() -> None:
+        for made in inputs:
+            given: list[Any] = []
+            for layer, (weight, bias) in zip(layers, weights, strict=True):
+                groups = len(weight) if layer.kind == FILTER else 1
+                made = convolve(made, weight, bias, layer.stride, int(layer.kind != PRODUCT), groups=groups)
+                made = made if layer.added is None else made + given[layer.added]
+                made = made if layer.clip is None else made.clamp_(*layer.clip)
+                given.append(made)
+
+    with torch.inference_mode():
+        for _ in range(3):
+            run()
+        torch.cuda.synchronize()
+        begun = time.perf_counter()
+        for _ in range(5):
+            run()
+        torch.cuda.synchronize()
+    return (time.perf_counter() - begun) / 5 / BATCH
+
+
+def rows(copy: float, half: float, seed: int) -> Iterator[Row]:
+    """Describe photos, and yield the lines of the table; `copy` and `half` are what the GPU does a second."""
+    generator = torch.Generator("cuda").manual_seed(seed)
+    small = [blots(*SMALL, generator) for _ in range(8)]
+    large = [blots(*LARGE, generator) for _ in range(3)]
+    here = load_describer(zooms=list(ZOOMS))
+    cores = f"{available_cores()} cores read"
+
+    with describing(here, 10**6, "cuda") as there:
+        for picture in small:
+            there.describe(picture)
+        worst = min(
+            float((there.describe(one).vectors * here.describe(one).vectors).sum(axis=1).min()) for one in small[:4]
+        )
+        engine: Any = there._engine  # type: ignore[attr-defined]
+        job: Any = there._job  # type: ignore[attr-defined]
+        jobs = [job(small[number % len(small)], None)[0] for number in range(BATCH)]
+        layers, sizes = engine.network.layers, list(jobs[0].seen[1:])
+        least, plain = floor(layers, sizes, copy, half), by_torch(layers, sizes)
+        torch.cuda.empty_cache()
+        with torch.inference_mode():
+            for _ in range(3):
+                engine.vectors(jobs, whitened=True)
+            torch.cuda.synchronize()
+            begun = time.perf_counter()
+            for _ in range(10):
+                engine.vectors(jobs, whitened=True)
+            torch.cuda.synchronize()
+            taken = (time.perf_counter() - begun) / 10 / BATCH
+        note = f"{1 / taken:,.0f} photos a second, cosine with onnxruntime ≥ {worst:.6f}"
+        yield "describing 1024 × 768, three zooms, on device", taken, least, plain, note
+        for name, pictures, count in (("1024 × 768", small, 4000), ("4000 × 3000", large, 800)):
+            for local in (False, True)[: 1 + KEEPING.available()]:
+                taken, whole = from_files(pictures, count // (1 + local), there, local=local)
+                what = "      … and find local features" if local else f"  … JPEG files of {name}, {cores}"
+                yield what, taken, 0.0, None, f"{1 / taken:,.0f} photos a second; with the start {1 / whole:,.0f}"
+
+
+HEAD = f"{'':60}{'time':>12}{'floor':>12}{'PyTorch':>12}"
+
+
+def printed(row: Row) -> None:
+    """Print a line of a table."""
+    name, taken, least, torchs, note = row
+    by = "" if torchs is None else f"{torchs * 1e3:,.2f} ms"
+    at_least = f"{least * 1e3:,.2f} ms" if least else ""
+    print(f"{name:60}{taken * 1e3:9,.2f} ms{at_least:>12}{by:>12}  {note}", flush=True)
+
+
+if __name__ == "__main__":
+    import secrets
+
+    from gpu import rates
+
+    measured = rates()
+    print(HEAD)
+    for one in rows(measured["copy"], measured["half"], secrets.randbits(32)):
+        printed(one)
