@@ -60,7 +60,7 @@ class Cache:
         self._say = say
 
     def get(self, key: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]] | None:
-        """Return the fields and arrays kept for a key; None if there are none, or not whole."""
+        """Return the fields and arrays that were kept for a key; None where there are none, or damaged ones."""
         entry = self._entry(key)
         if entry is None or not entry.exists():
             return None
@@ -75,7 +75,10 @@ class Cache:
         return stored.fields, stored.arrays
 
     def put(self, key: Mapping[str, Any], fields: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Keep fields and arrays for a key; a folder that cannot be written is said once and not tried again."""
+        """Keep fields and arrays for a key.
+
+        Where the folder cannot be written, `say` is told once, and nothing more is kept.
+        """
         entry = self._entry(key)
         if entry is None:
             return
