@@ -190,6 +190,15 @@ def test_it_is_said_where_photos_are_described(
     ]
 
 
+def test_where_a_gpu_describes_its_network_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "backend", lambda name: SimpleNamespace(name="cuda"))
+    assert device.network_for("mobilenet_v2_int8", 1000, "auto") == "mobilenet_v2"
+    assert device.network_for("mobilenet_v2_int8", 1000, "cpu") == "mobilenet_v2_int8"
+    assert device.network_for("mobilenet_v2_int8", 10, "cuda") == "mobilenet_v2_int8"
+    monkeypatch.setattr(device, "backend", lambda name: SimpleNamespace(name="cpu"))
+    assert device.network_for("mobilenet_v2_int8", 1000, "auto") == "mobilenet_v2_int8"
+
+
 def test_what_describes_on_the_gpu_is_given_back(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

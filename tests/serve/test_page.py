@@ -438,7 +438,7 @@ def test_nothing_in_a_name_stays_unseen(browser: Browser, tmp_path: Path, reposi
     for number, name in enumerate(names):
         planted(6000 + number, 1, (30 * number, 10)).save(folder / name)
     index = Index.create(
-        tmp_path / "x.manifind", folder, backbone="mobilenet_v2", whiten="shipped", zooms=(1.0,), k=5, query_k=5
+        tmp_path / "x.manifind", folder, backbone="mobilenet_v2", whiten="shipped", zooms=(1.0,), k=30, query_k=20
     )
     with running(index) as address:
         page = opened(browser, address)

@@ -81,7 +81,7 @@ def exact_neighbours(
 def nearest_others(
     rows: Rows, k: int, *, memory: int = SCRATCH, progress: Progress | None = None
 ) -> tuple[IntArray, FloatArray]:
-    """Find the `k` nearest other rows of each row as fast as the rows can, whatever duplicates there are."""
+    """Find the `k` nearest other rows of each row, by the fastest way that the rows offer; equals are left as found."""
     if isinstance(rows, SelfComparing) and k:
         return rows.nearest_others(k, memory=memory, progress=progress)
     return _by_blocks(rows, k, memory, progress)

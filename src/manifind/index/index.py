@@ -31,6 +31,7 @@ from manifind.index.build import Changes, build
 from manifind.index.catalogue import ImageRecord, Photos
 from manifind.index.check import Problem, check
 from manifind.index.describing import described_by
+from manifind.index.device import network_for
 from manifind.index.elsewhere import is_address, opened, refused
 from manifind.index.estimate import Announce
 from manifind.index.explain import Chain, Link, confirmed, explained
@@ -183,8 +184,8 @@ class Index:
         photos
             The folder of photos.
         backbone
-            A network that comes with manifind, by name (mobilenet_v2_int8 by default, and mobilenet_v2), an ONNX file,
-            or a retrieval checkpoint.
+            A network that comes with manifind, by name (mobilenet_v2_int8 by default, and mobilenet_v2, the default
+            where a GPU describes the photos), an ONNX file, or a retrieval checkpoint.
         recipe : {"default", "paper"}
             What is taken for all that follows and is not given: manifind's own choices, or those of the paper (one
             zoom, MAC, a finished whitening where there is one for it, k = query_k = 200).
@@ -235,6 +236,8 @@ class Index:
         frames = None if frames is None else checked_frames(frames)
         wanted = all_of(root, films=frames is not None)
         source = str(described.pop("backbone"))
+        if backbone is None and client is None:
+            source = network_for(source, len(wanted.found), parameters.get("device", CPU))
         if describer is None:
             made, origin, learning = described_by(source, **described, long_side=long_side)
         else:
