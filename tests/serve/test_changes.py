@@ -22,7 +22,7 @@ from tests.serve.conftest import background
 from tests.serve.running import running
 from tests.serve.test_service import wait_for
 
-QUICK: dict[str, Any] = {"whiten": "shipped", "zooms": (1.0,), "k": 5, "query_k": 5}
+QUICK: dict[str, Any] = {"whiten": "shipped", "zooms": (1.0,), "k": 30, "query_k": 200}
 """How an index is made in little time."""
 
 
