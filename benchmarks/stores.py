@@ -54,7 +54,8 @@ def exact_shortlists(index: Index, queries: list[FloatArray], size: int, descrip
     """Return the photos that a store with exact search would choose, by number in the index."""
     manifold = index.manifold
     spans = [slice(a, b) for a, b in zip(manifold.layout_.starts[:-1], manifold.layout_.starts[1:], strict=True)]
-    means = [found_by(np.asarray(manifold.vectors_[span], np.float32), descriptors) for span in spans]
+    # Copies, as publishing makes them: means of the same rows elsewhere in memory may settle otherwise.
+    means = [found_by(np.array(manifold.vectors_[span], np.float32), descriptors) for span in spans]
     vectors, of = np.concatenate(means), np.repeat(np.arange(len(means)), [len(one) for one in means])
     chosen = []
     for one in queries:

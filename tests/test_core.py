@@ -302,7 +302,7 @@ def any_lists(n: int, width: int, kind: str, rng: np.random.Generator) -> Neighb
 @pytest.mark.parametrize("kind", ["sound", "anything", "short", "equal"])
 @given(
     n=st.integers(1, 60),
-    width=st.integers(0, 12),
+    width=st.integers(0, 40),
     gamma=st.sampled_from([1.0, 2.0, 3.0, 4.5]),
     threads=st.integers(1, 3),
     seed=seeds,

@@ -79,13 +79,17 @@ IMPORTED = """
 import sys
 from tests import elsewhere
 elsewhere.pretend()
-import os
+sys.modules["manifind.kernels._core"] = None  # there is no compiler either
+import importlib, os
 from manifind import kernels
+from manifind.cli import COMMANDS
 from manifind.describe.backbone import available_cores
 from manifind.kernels.threads import thread_count
 from manifind.serve.connections import _open_files, protocol
 from manifind.serve.settings import Settings
-import manifind.cli.serve, manifind.cli.index, manifind.index, manifind.evaluate, manifind.pages
+for name in COMMANDS:
+    importlib.import_module(f"manifind.cli.{name}")
+assert not kernels.compiled()
 assert thread_count() == available_cores() == os.cpu_count()
 assert _open_files() > 10**6
 protocol(Settings())

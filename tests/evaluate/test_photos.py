@@ -15,7 +15,6 @@ from manifind import Index, InvalidInput, Manifold
 from manifind.cli import main
 from manifind.cli.describing import describer_of, settings_of
 from manifind.describe import Describer, load_describer, read_photo
-from manifind.describe.backbone import DEFAULT
 from manifind.evaluate import Protocol, QueryPhoto, Task, average_precision
 from manifind.evaluate import command as evaluation
 from manifind.evaluate.cache import Cache, checksum_of_code
@@ -124,7 +123,7 @@ def test_a_folder_is_described_as_an_index_of_it_would_be(photos: Path, tmp_path
     given = dict(zip(words[::2], words[1::2], strict=True))
     scales = given.get("--scales")
     settings = settings_of(scales=None if scales is None else (float(scales),))
-    found = evaluation.run(asked, partial(describer_of, DEFAULT, given.get("--whiten"), **settings))
+    found = evaluation.run(asked, partial(describer_of, None, given.get("--whiten"), **settings))
     with Index.open(tmp_path / "m.manifind") as index:
         names = [one.key for one in index.catalogue.images]
         regional = found.evaluation.data[0].images.regional
@@ -189,7 +188,16 @@ def test_a_truth_may_name_the_copy_of_a_photo(photos: Path, tmp_path: Path) -> N
     folder = tmp_path / "photos"
     shutil.copytree(photos, folder)
     shutil.copy(folder / "first-1.png", folder / "z-copy.png")
-    made = Index.create(tmp_path / "m.manifind", folder, whiten="shipped", zooms=(1.0,), k=20, query_k=20, alpha=0.99)
+    made = Index.create(
+        tmp_path / "m.manifind",
+        folder,
+        backbone="mobilenet_v2",
+        whiten="shipped",
+        zooms=(1.0,),
+        k=20,
+        query_k=20,
+        alpha=0.99,
+    )
     assert made.catalogue.photo_of("z-copy.png") == made.catalogue.of_key("first-1.png")
     truths = {"copy": "z-copy.png;first-2.png", "photo": "first-1.png;first-2.png"}
     found = []

@@ -87,3 +87,14 @@ def test_what_a_map_stretches_at_a_corner_is_what_small_steps_there_show(
         here = mapped(to, [corner])[0]
         steps = (mapped(to, corner + 1e-4 * np.eye(2)) - here) / 1e-4
         np.testing.assert_allclose(np.linalg.svd(steps, compute_uv=False), [most, least], rtol=1e-2)
+
+
+def test_a_rounded_box_touches_its_sides_and_not_its_corners() -> None:
+    box = (10.0, 20.0, 110.0, 60.0)
+    points = maps.rounded(box)
+    np.testing.assert_allclose([*points.min(axis=0), *points.max(axis=0)], box, atol=1e-9)
+    # |x / a|⁴ + |y / b|⁴ = 1
+    np.testing.assert_allclose((((points - [60, 40]) / [50, 20]) ** 4).sum(axis=1), 1, atol=1e-9)
+    turned = points @ np.array([[1, 1], [-1, 1]]) / np.sqrt(2)
+    corners = maps.corners(box) @ np.array([[1, 1], [-1, 1]]) / np.sqrt(2)
+    assert (np.ptp(turned, axis=0) < np.ptp(corners, axis=0)).all()

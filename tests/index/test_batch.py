@@ -63,7 +63,9 @@ def test_the_command_reads_a_list_and_prints_json_csv_and_a_page(index: Index, l
     assert [line.split()[0] for line in done.stdout.splitlines()] == ["query", "roof", "flower", "=bad"]
     assert "1 of 3 queries could not be answered" in done.stderr
     page = (tmp_path / "page.html").read_text()
-    assert page.count("<h2>") == 3
+    assert page.count("<h2>") == 1 + 3  # all in short, then each
+    for number in (1, 2, 3):
+        assert page.count(f'href="#query-{number}"') == page.count(f'id="query-{number}"') == 1
     assert page.count('class="query"') == 3  # views
     told = json.loads(run("search", index.path, "--queries", listed, "--json", "--top", 5).stdout)["queries"]
     assert [one["name"] for one in told] == ["roof", "flower", "=bad"]

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from PIL import Image
 from manifind.cli import main
 from manifind.demo import scenes
 from manifind.index import Index
+from manifind.index.repeats import confirmed_first, repeats
 from tests.geometry.photographs import UNRELATED
 
 
@@ -82,6 +84,11 @@ def test_geometry_confirms_what_is_the_very_same_thing(made: Index) -> None:
         assert (one.verified or 0) >= 2
     assert not any(one.confirmed for one in found.objects[2:])
     assert stages[-1] == ("geometry", len(found.objects), len(found.objects))
+
+
+def test_geometry_gives_up_in_time_and_leaves_the_rest_as_it_is(made: Index) -> None:
+    found = repeats(made.state, top=None, verify=False)  # type: ignore[arg-type]
+    assert confirmed_first(made.state, found.objects, print, until=time.monotonic() - 1) == found.objects  # type: ignore[arg-type]
 
 
 def test_the_command_prints_a_table_json_csv_and_a_page(made: Index, tmp_path: Path) -> None:

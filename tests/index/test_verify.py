@@ -56,7 +56,15 @@ def test_the_line_holds_the_verified_photos(found: VerifiedAnswer) -> None:
 
 def test_files_say_what_kept_features_say(photos: Path, query: Pixels, found: VerifiedAnswer, tmp_path: Path) -> None:
     plain = Index.create(
-        tmp_path / "plain", photos, geometry=False, whiten="shipped", zooms=(1.0,), k=20, query_k=20, alpha=0.99
+        tmp_path / "plain",
+        photos,
+        geometry=False,
+        backbone="mobilenet_v2",
+        whiten="shipped",
+        zooms=(1.0,),
+        k=20,
+        query_k=20,
+        alpha=0.99,
     )
     assert plain.state.local is None
     assert plain.info()["geometry"]["kind"] is None

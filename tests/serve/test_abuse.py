@@ -103,7 +103,7 @@ def test_a_link_out_of_the_collection_is_not_followed(
     background(7).save(outside / "secret.png")
     (folder / "link.png").symlink_to(outside / "secret.png")
     (folder / "inside.png").symlink_to(folder / "in-0.png")
-    index = Index.create(tmp_path / "x.manifind", folder, k=5, query_k=5)
+    index = Index.create(tmp_path / "x.manifind", folder, whiten="shipped", zooms=(1.0,), k=5, query_k=5)
     keys = {image.key for image in index.catalogue.images}
     assert "link.png" in keys
     view = {"key": "link.png", "box": [10, 10, 200, 200]}
@@ -123,7 +123,7 @@ def test_a_file_that_is_gone_or_no_photo_any_more_says_so(tmp_path: Path) -> Non
     folder.mkdir()
     for i in range(4):
         background(i).save(folder / f"{i}.png")
-    index = Index.create(tmp_path / "x.manifind", folder, k=5, query_k=5)
+    index = Index.create(tmp_path / "x.manifind", folder, whiten="shipped", zooms=(1.0,), k=5, query_k=5)
     (folder / "0.png").unlink()
     (folder / "1.png").write_text("#!/bin/sh")
     (folder / "2.png").unlink()

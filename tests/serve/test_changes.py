@@ -11,6 +11,7 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -20,6 +21,9 @@ from manifind.serve import Settings
 from tests.serve.conftest import background
 from tests.serve.running import running
 from tests.serve.test_service import wait_for
+
+QUICK: dict[str, Any] = {"whiten": "shipped", "zooms": (1.0,), "k": 5, "query_k": 5}
+"""How an index is made in little time."""
 
 
 def collection(folder: Path, names: list[str], first: int = 0) -> Path:
@@ -40,7 +44,7 @@ def test_an_index_made_anew_in_its_place_answers_with_its_own_names(tmp_path: Pa
     old = collection(tmp_path / "old", [f"old-{i}.png" for i in range(8)])
     new = collection(tmp_path / "new", [f"new-{i}.png" for i in range(8)], first=50)
     place = tmp_path / "x.manifind"
-    index = Index.create(place, old, k=5, query_k=5)
+    index = Index.create(place, old, **QUICK)
     settings = Settings(reload_seconds=0.05)
     with running(index, settings) as address, httpx.Client(base_url=address, timeout=30) as client:
         before = {f"old-{i}.png" for i in range(8)}
@@ -48,7 +52,7 @@ def test_an_index_made_anew_in_its_place_answers_with_its_own_names(tmp_path: Pa
         assert client.get("/api/photos").json()["photos"][0]["key"] == "old-0.png"
         assert client.get("/api/info").json()["photos"] == 8
         shutil.rmtree(place)
-        Index.create(place, new, k=5, query_k=5)
+        Index.create(place, new, **QUICK)
         wait_for(lambda: client.get("/api/photo", params={"key": "new-0.png"}).status_code == 200)
         after = {f"new-{i}.png" for i in range(8)}
         for key in after:
@@ -78,7 +82,7 @@ def served(place: Path) -> Iterator[tuple[httpx.Client, "subprocess.Popen[str]"]
 def test_a_service_whose_files_were_cut_says_so_and_reloads(tmp_path: Path) -> None:
     photos = collection(tmp_path / "photos", [f"{i}.png" for i in range(12)])
     place = tmp_path / "x.manifind"
-    Index.create(place, photos, k=5, query_k=5)
+    Index.create(place, photos, **QUICK)
     with served(place) as (client, service):
         right = keys(client, "3.png")
         for damage in ("cut", "overwritten"):
@@ -111,7 +115,7 @@ TURNED = "photo\u202egnp.exe.png"
 @pytest.fixture
 def oddly_named(tmp_path: Path) -> Iterator[httpx.Client]:
     names = [FORMULA, "+1.png", "-2.png", "@sum.png", "\tx.png", "plain.png", TURNED, "a\u200bb.png"]
-    index = Index.create(tmp_path / "x.manifind", collection(tmp_path / "photos", names), k=5, query_k=5)
+    index = Index.create(tmp_path / "x.manifind", collection(tmp_path / "photos", names), **QUICK)
     with running(index) as address, httpx.Client(base_url=address, timeout=30) as client:
         yield client
 

@@ -33,7 +33,9 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Index:
         background(700 + i).save(root / f"none-{i}.jpg", quality=90)
     planted(1000, 1, PLACES[0]).save(root / "again.png")  # first-0.png of the other collection, byte for byte
     path = root.parent / "other.manifind"
-    return Index.create(path, root, whiten="shipped", zooms=(1.0,), k=30, query_k=20, alpha=0.9)
+    return Index.create(
+        path, root, backbone="mobilenet_v2", whiten="shipped", zooms=(1.0,), k=30, query_k=20, alpha=0.9
+    )
 
 
 @pytest.fixture(scope="module")
@@ -199,3 +201,10 @@ def test_verified_photos_come_first_then_those_above_the_line_then_by_score() ->
     assert told["evidence"]["similarity"] == 0.9
     by_date = merged(request.model_copy(update={"sort": "date"}), [one, two])
     assert [found["key"] for found in by_date["results"]] == ["01", "02", "03", "04", "05"]
+
+
+def test_where_geometry_had_no_time_for_one_collection_it_is_no_worse_for_that() -> None:
+    looked_at = answer(("01", 0.5, True, True), ("02", 0.1, True, True), similarity=0.6)
+    not_looked_at = {**answer(("03", 0.5, False, True), ("04", 0.4, False, True), similarity=0.7), "verified": None}
+    told = merged(SearchRequest(views=[ViewRequest(key="a/x")]), [looked_at, not_looked_at])
+    assert [found["key"] for found in told["results"]] == ["03", "01", "04", "02"]

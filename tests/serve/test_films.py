@@ -28,7 +28,15 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     for i in range(4):
         Image.fromarray(scene(10 + i, 1 + i % 2)).save(root / f"{i}.png")
     index = Index.create(
-        root.parent / "photos.manifind", root, frames=1, whiten="shipped", zooms=(1.0,), k=20, query_k=10, alpha=0.9
+        root.parent / "photos.manifind",
+        root,
+        frames=1,
+        backbone="mobilenet_v2",
+        whiten="shipped",
+        zooms=(1.0,),
+        k=20,
+        query_k=10,
+        alpha=0.9,
     )
     with running(index) as where:
         yield where

@@ -44,6 +44,8 @@ pytestmark = pytest.mark.skipif(
     CHROMIUM is None, reason="no Chromium is found: install it (apt install chromium) or set MANIFIND_CHROMIUM"
 )
 
+expect.set_options(timeout=20_000)  # on a busy machine too
+
 BOX = (20, 12, 148, 140)
 SEARCH = "/?q=k:first-0.png@20,12,148,140"
 FIRST = {f"first-{i}.png" for i in range(6)}
@@ -60,7 +62,7 @@ def browser() -> Iterator[Browser]:
 def opened(browser: Browser, address: str, **settings: Any) -> Page:
     context = browser.new_context(base_url=address, **{"viewport": {"width": 1280, "height": 860}, **settings})
     page = context.new_page()
-    page.set_default_timeout(15_000)
+    page.set_default_timeout(20_000)
     faults: list[str] = []
     asked: list[str] = []
     page.on("pageerror", lambda error: faults.append(str(error)))
@@ -391,7 +393,9 @@ def test_a_picture_that_does_not_come_says_why(browser: Browser, tmp_path: Path,
     for number in range(5):
         planted(6100 + number, 1, (30 * number, 10)).save(elsewhere / f"{number}.png")
         (folder / f"{number}.png").symlink_to(elsewhere / f"{number}.png")
-    index = Index.create(tmp_path / "x.manifind", folder, whiten="shipped", zooms=(1.0,), k=5, query_k=5)
+    index = Index.create(
+        tmp_path / "x.manifind", folder, backbone="mobilenet_v2", whiten="shipped", zooms=(1.0,), k=5, query_k=5
+    )
     with running(index) as address:
         page = opened(browser, address)
         for path, tile in (("/?q=k:0.png&q=k:1.png", ".card"), ("/?tab=browse", ".cell"), ("/", ".pick")):
@@ -433,7 +437,9 @@ def test_nothing_in_a_name_stays_unseen(browser: Browser, tmp_path: Path, reposi
     names = (turned, unseen, "شب‌ها.png", "plain.png")
     for number, name in enumerate(names):
         planted(6000 + number, 1, (30 * number, 10)).save(folder / name)
-    index = Index.create(tmp_path / "x.manifind", folder, whiten="shipped", zooms=(1.0,), k=5, query_k=5)
+    index = Index.create(
+        tmp_path / "x.manifind", folder, backbone="mobilenet_v2", whiten="shipped", zooms=(1.0,), k=30, query_k=20
+    )
     with running(index) as address:
         page = opened(browser, address)
         page.goto(f"/?{urlencode([('q', f'k:{name}') for name in names])}")

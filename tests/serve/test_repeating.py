@@ -21,6 +21,7 @@ def test_the_page_shows_what_repeats_and_searches_for_it(page: Page, repository:
     page.wait_for_function("() => document.querySelector('.crops img').complete")
     kept(page, "repeats", repository)
     things = page.locator(".objects > li", has=page.locator("[title='first-2.png']"))
+    expect(things.first.locator(".sure")).to_have_text("✓ confirmed")
     things.first.get_by_role("link", name="Search for object").click()
     assert set(shown(page)[:6]) == FIRST
     page.go_back()
@@ -30,7 +31,14 @@ def test_the_page_shows_what_repeats_and_searches_for_it(page: Page, repository:
 def test_the_service_tells_the_surest_first_and_no_more_than_asked(client: httpx.Client) -> None:
     told = client.get("/api/repeats", params={"top": 2}).json()
     assert len(told["objects"]) == 2 <= told["found"]
-    assert told["objects"][0]["score"] >= told["objects"][1]["score"]
+    every = client.get("/api/repeats", params={"top": 1000}).json()["objects"]
+    assert every[:2] == told["objects"]
+    confirmed = [one["confirmed"] is True for one in every]
+    assert confirmed == sorted(confirmed, reverse=True)
+    things = [one for one in every if one["sightings"][0]["key"].startswith(("first-", "second-"))]
+    assert any(one["confirmed"] and one["verified"] >= 2 for one in things)
+    for some in (every[: sum(confirmed)], every[sum(confirmed) : 30]):
+        assert [one["score"] for one in some] == sorted((one["score"] for one in some), reverse=True)
     assert client.get("/api/repeats", params={"top": 0}).status_code == 422
 
 

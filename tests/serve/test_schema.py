@@ -33,7 +33,7 @@ def test_the_service_keeps_to_its_description(mode: GenerationMode, address: str
         def keeps(case: Any) -> None:
             nonlocal tried
             tried += 1
-            case.call_and_validate(checks=CHECKS)
+            case.call_and_validate(checks=CHECKS, timeout=60)
 
         # Where there is nothing to say, nothing forbidden can be said.
         with suppress(Unsatisfiable) if mode == GenerationMode.NEGATIVE else nullcontext():

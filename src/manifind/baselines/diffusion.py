@@ -13,7 +13,7 @@ from manifind.ranking import Ranking
 from manifind.types import FloatArray
 
 ON_LINE = {"query_k", "alpha", "max_iter", "tol", "seeding", "engine", "shortlist"}
-"""Parameters that hold from the next search; the others made the graph."""
+"""The parameters of a search. All others are parameters of the graph."""
 
 
 def _off_line(engine: Any) -> bool:
@@ -65,7 +65,7 @@ class RegionalDiffusion(ImageScorer):
         return {**named, **own, **self.parameters}
 
     def serves(self, parameters: dict[str, Any]) -> bool:
-        """Whether what was fitted serves these parameters; they are taken on if so."""
+        """Say whether what was fitted can be used with these parameters, and if so, use them from now on."""
         own = self.get_params()
         changed = {name for name in {*own, *parameters} if own.get(name) != parameters.get(name)}
         if not changed <= ON_LINE or _off_line(parameters.get("engine")):

@@ -29,7 +29,8 @@ class Collection:
     layout: Layout
     given_whole: FloatArray | None = None
     find: Find | None = None
-    """Finds neighbours in place of the baseline's own search, for those who share lists between baselines."""
+    """A function that finds neighbours in place of the baseline's own search, so that several baselines can share
+    lists."""
     progress: Progress | None = None
 
     @cached_property
@@ -76,11 +77,14 @@ class ImageScorer(ABC):
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     def serves(self, parameters: dict[str, Any]) -> bool:
-        """Whether what was fitted serves these parameters; they are taken on if so."""
+        """Say whether what was fitted can be used with these parameters, and if so, use them from now on."""
         return parameters == self.get_params()
 
     def costs(self) -> dict[str, float]:
-        """Return what fitting took and what is kept, by names that end in the unit; nothing where little is."""
+        """Return what fitting cost and how much is kept, by names that end in the unit.
+
+        A baseline that keeps little returns nothing.
+        """
         return {}
 
     def __repr__(self) -> str:

@@ -13,7 +13,7 @@ from manifind.ranking import Ranking, best_first, pooled
 from manifind.types import FloatArray
 
 SOLVED = np.float32(1e-13)
-"""Part of its squared residual at which a column is left alone: float32 can do no more."""
+"""A column is left alone once its squared residual has fallen by this factor: float32 can do no more."""
 
 
 class UnnormalisedDiffusion(RegionalDiffusion):

@@ -110,8 +110,8 @@ def index(
                         raise InvalidInput("--geometry is for a run of its own; leave out --relearn and --repair.")
                 if settled:
                     raise InvalidInput(
-                        f"{target} exists, and {', '.join(settled)} are settled when an index is made; choose another "
-                        "-o."
+                        f"{target} exists, and what you gave ({', '.join(settled)}) is settled when an index is made; "
+                        "leave it out to bring the index up to date, or choose another -o to make one with it."
                     )
                 made = Index.open(target, device=device)
                 moved = folder != made.root

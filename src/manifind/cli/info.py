@@ -17,7 +17,7 @@ from manifind.version import VERSION
 
 
 @click.command()
-@click.argument("index_path", metavar="INDEX", type=INDEX, required=False)
+@click.argument("index_path", metavar="[INDEX]", type=INDEX, required=False)
 @click.option("--system", "of_system", is_flag=True, help="Show what manifind itself runs on instead.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj

@@ -23,21 +23,22 @@ from manifind.types import FloatArray, IntArray, Progress
 
 AUTO = "auto"
 WHOLE_UP_TO, LOCAL_UP_TO = 200_000, 8
-"""Regions up to which the whole graph is solved for by default; queries up to which the neighbourhood of each is."""
+"""By default the whole graph is solved for where it has up to the first number of regions. On larger graphs that were
+divided, up to the second number of queries at a time are solved by the local engine."""
 
 
 class Setting(NamedTuple):
-    """What is solved, and how far."""
+    """The parameters of a solution."""
 
     alpha: float = 0.99
     max_iter: int = 20
-    """Products with S to spend at most."""
+    """The most products with S that the solver may spend."""
     tol: float = 1e-6
-    """The relative residual that is enough."""
+    """The relative residual at which the solver stops."""
 
 
 class Ground(NamedTuple):
-    """What an engine prepares itself on: a whole graph."""
+    """The whole graph of a collection, from which an engine prepares what it needs."""
 
     system: System
     S: sp.csr_array
@@ -52,12 +53,12 @@ class Prepared(NamedTuple):
     engine: str
     size: int
     alpha: float | None
-    """The α that it holds for; None is any."""
+    """The α for which it was prepared; None means that it serves any α."""
     state: Any
     """What the engine's `solve` takes."""
 
     def serves(self, alpha: float) -> bool:
-        """Whether it holds for this α."""
+        """Whether it can be used with this α."""
         return self.alpha in (None, alpha)
 
 
@@ -207,8 +208,8 @@ def diffuse(
     alpha, max_iter, tol
         The diffusion parameter, the most products with S to spend, and the relative residual that is enough.
     engine : {"cg", "iteration", "local"}
-        Conjugate gradient (Sec. 4.3), the iteration of eq. 3, or conjugate gradient with the neighbourhood of y in full
-        detail and the rest in parts.
+        "cg" is conjugate gradient (Sec. 4.3). "iteration" is the iteration of eq. 3. "local" is conjugate gradient with
+        the neighbourhood of y in full detail and the rest of the graph in parts.
 
     Returns
     -------

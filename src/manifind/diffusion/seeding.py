@@ -15,17 +15,19 @@ from manifind.kernels import kernel
 from manifind.types import FloatArray, IntArray
 
 SEEDINGS = ("paper", "released", "append")
-"""Spellings of y that `Manifold` knows; the last has no seed, see `manifind.diffusion.append`."""
+"""The ways to put a query on the graph that `Manifold` knows. "append" makes no seed (see
+`manifind.diffusion.append`)."""
 
 AGAINST = 0.25
-"""How much what is not meant counts against what is meant; ``benchmarks/evidence.py`` has what it was chosen by."""
+"""The weight of what a query does not mean, against that of what it means. It was chosen by
+``benchmarks/evidence.py``."""
 
 
 class Seed(NamedTuple):
     """The non-zero entries of y."""
 
     regions: IntArray
-    """Ascending."""
+    """The regions where y is not zero, ascending."""
     values: FloatArray
 
     def positive(self) -> "Seed":

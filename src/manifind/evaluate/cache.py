@@ -16,7 +16,7 @@ from typing import Any
 import numpy.typing as npt
 
 from manifind.errors import Damaged, InvalidInput
-from manifind.kernels import _core
+from manifind.kernels.cpu.core import core
 from manifind.storage import store
 
 KIND, FORMAT = "evaluated ranking", 1
@@ -31,11 +31,11 @@ def usual_folder() -> Path:
 
 @cache
 def checksum_of_code(*rooms: str, root: Path = PACKAGE) -> str:
-    """Return the SHA-256 of rooms of the house: every module by name and content, and the compiled core.
+    """Return the SHA-256 of rooms of the house: every module by name and content, and the compiled core, if any.
 
     What code computed is worth keeping until the code changes, which it often does without a new version.
     """
-    digest = hashlib.sha256(Path(_core.__file__).read_bytes())
+    digest = hashlib.sha256(b"" if core is None else Path(core.__file__).read_bytes())
     for room in sorted(rooms):
         below = root / room
         for file in sorted(below.rglob("*.py")) if below.is_dir() else [below]:
@@ -60,7 +60,7 @@ class Cache:
         self._say = say
 
     def get(self, key: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]] | None:
-        """Return the fields and arrays kept for a key; None if there are none, or not whole."""
+        """Return the fields and arrays that were kept for a key; None where there are none, or damaged ones."""
         entry = self._entry(key)
         if entry is None or not entry.exists():
             return None
@@ -75,7 +75,10 @@ class Cache:
         return stored.fields, stored.arrays
 
     def put(self, key: Mapping[str, Any], fields: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Keep fields and arrays for a key; a folder that cannot be written is said once and not tried again."""
+        """Keep fields and arrays for a key.
+
+        Where the folder cannot be written, `say` is told once, and nothing more is kept.
+        """
         entry = self._entry(key)
         if entry is None:
             return

@@ -44,7 +44,7 @@ class Descriptors:
         return int(self.of[-1]) + 1 if len(self.of) else 0
 
     def rows_of(self, numbers: Sequence[int] | npt.NDArray[np.integer]) -> "Descriptors":
-        """Return those of some images, in the order given, numbered anew from 0."""
+        """Return the descriptors of some images, in the order given, numbered anew from 0."""
         places = np.asarray(numbers, np.int64)
         if len(places) == self.count and (places == np.arange(self.count)).all():
             return self
@@ -55,19 +55,19 @@ class Descriptors:
         )
 
     def apart(self) -> list[FloatArray]:
-        """Return the rows of each, a list."""
+        """Return a list with the rows of each image or query."""
         ends = np.cumsum(np.bincount(self.of, minlength=self.count))[:-1]
         return np.split(self.vectors, ends)
 
     def followed_by(self, others: "Descriptors") -> "Descriptors":
-        """Return both, the others' numbers after these."""
+        """Return these descriptors followed by the others, whose numbers come after these."""
         return Descriptors(
             np.concatenate([self.vectors, others.vectors]),
             np.concatenate([self.of, others.of + np.int32(self.count)]),
         )
 
     def checksum(self) -> str:
-        """Return the SHA-256 of everything."""
+        """Return the SHA-256 of the descriptors and of their numbers."""
         digest = hashlib.sha256(repr(self.vectors.shape).encode())
         digest.update(np.ascontiguousarray(self.vectors).data)
         digest.update(np.ascontiguousarray(self.of).data)
@@ -79,14 +79,14 @@ class Described:
     """A collection's images, or queries: by regions, by global descriptors, or both."""
 
     what: str
-    """Where it came from, for errors and reports."""
+    """Where the descriptors came from, for errors and reports."""
     regional: Descriptors | None
     whole: Descriptors | None
     names: tuple[str, ...] | None = None
 
     @property
     def any(self) -> Descriptors:
-        """Return whichever there is."""
+        """Return the descriptors of regions, or the global descriptors where there are no others."""
         found = self.regional or self.whole
         assert found is not None  # noqa: S101 (one of them is there, see `described`)
         return found
@@ -106,7 +106,7 @@ class Described:
         )
 
     def followed_by(self, others: "Described") -> "Described":
-        """Return both, for distractors."""
+        """Return these images followed by others, which are distractors."""
         if (self.regional is None) != (others.regional is None) or (self.whole is None) != (others.whole is None):
             raise InvalidInput(
                 f"{self.what} and {others.what} do not have the same kinds of descriptors; give both alike."
@@ -232,12 +232,12 @@ def read_queries(path: Path) -> Described:
 
 
 def is_descriptors(path: Path) -> bool:
-    """Whether a path is of descriptors, not a folder of photos."""
+    """Whether a path leads to descriptors, and not to a folder of photos."""
     return path.is_file() or (path / "vectors.npy").is_file() or (path / "global_vectors.npy").is_file()
 
 
 def is_index(path: Path) -> bool:
-    """Whether a path is of an index."""
+    """Whether a path leads to an index."""
     return (path / "manifest.json").is_file()
 
 

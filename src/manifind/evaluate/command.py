@@ -52,7 +52,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of it, and where the photos are."""
+    """What an evaluation measured, and where the photos are."""
 
     evaluation: Evaluation
     pictures: dict[str, bytes]

@@ -26,9 +26,10 @@ SHORTLISTS = (50, 100, 250, 500, 1000, 2500, 5000, 10_000)
 SIZES = tuple(round(0.1 * i, 1) for i in range(11))
 """Bounds of the relative sizes of objects that Figure 6 tells apart."""
 EXAMPLES, SHOWN = 5, 12
-"""Queries that gained most, and images shown of each, as many as in the paper's Figure 7."""
+"""How many of the queries that gained most are shown, and how many images of each: as many as in the paper's Figure
+7."""
 USUAL_TASK = "Medium"
-"""What is drawn of Revisited unless another level is named."""
+"""The level of Revisited that is drawn unless another is named."""
 REGIONAL = "regional-diffusion-paper"
 
 Given = Mapping[str, Any]
@@ -45,7 +46,7 @@ class Point:
     x: float
     mAP: float  # noqa: N815 (the field's word)
     query_seconds: float
-    """Of one query alone, all stages."""
+    """The seconds that one query alone takes, over all stages."""
     residual: float
     parameters: dict[str, Any]
 
@@ -59,7 +60,7 @@ class Curve:
     axis: str
     points: tuple[Point, ...]
     levels: tuple[tuple[str, str, float], ...]
-    """Lines that do not depend on what is varied, dashed: a column, a name and mAP."""
+    """The dashed lines, which do not depend on what is varied: for each a column, a name and its mAP."""
     log: bool = True
 
 
@@ -173,7 +174,7 @@ class FigureRequest:
 
     @classmethod
     def of(cls, text: str) -> "FigureRequest":
-        """Return what was asked for."""
+        """Read the request off its words."""
         name, given = named_parameters(text)
         if name not in FIGURES:
             raise InvalidInput(f"figure is {name!r}; choose one of all, {', '.join(FIGURES)}.")
@@ -181,7 +182,7 @@ class FigureRequest:
         return cls(name, given, task)
 
     def missing(self, data: Sequence[Data]) -> str:
-        """Say what it needs and no data has; nothing if it can be drawn."""
+        """Say what the figure needs and no data has. The sentence is empty where the figure can be drawn."""
         if not any(one.regional for one in data):
             return "descriptors of regions"
         if self.name == "sizes" and not any(_object_sizes(one) for one in data):
@@ -191,7 +192,7 @@ class FigureRequest:
         return ""
 
     def choices(self, data: Data) -> list[Choice]:
-        """Return what is to be run on some data."""
+        """Return the methods that must be run on some data."""
         if not data.regional:
             return []
         if self.name not in CURVES:

@@ -19,7 +19,8 @@ from manifind.ranking import Ranking
 from manifind.types import FloatArray, Progress
 
 FAR = 0.1
-"""A query whose own photo is not among this part of the collection, nearest first, does not look like it."""
+"""A query should find its own photo within this share of the collection, nearest first. If it does not, the descriptors
+are likely in another order than the ground truth."""
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,9 @@ from manifind.version import VERSION
 
 ALL_FIGURES = "all"
 SURE = 0.05
-"""A difference with a larger p than this is not told from chance."""
+"""A difference with a p above this cannot be told from chance."""
 HARDLY_ANY = 0.05
-"""Share of queries with the first image right below which something is wrong with the ground truth."""
+"""Where the first image is right for a smaller share of queries than this, the ground truth is likely wrong."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,11 @@ class Evaluation:
     data: tuple[Data, ...]
     choices: tuple[Choice, ...]
     runs: tuple[Mapping[str, Run], ...]
-    """For each data what came of each `Choice.key`."""
+    """For each data the runs, by `Choice.key`."""
     curves: tuple[Curve, ...] = ()
     sizes: BySize | None = None
     gains: tuple[Gain, ...] = ()
-    """Of the first data that has regions."""
+    """The queries that gained most, on the first data that has regions."""
     descriptors: str | None = None
     """What the descriptors are, by the name that published figures know them by."""
 
@@ -81,7 +81,7 @@ class Evaluation:
             )
 
     def warnings(self) -> list[str]:
-        """Return what looks wrong: the first image is hardly ever right, by no method."""
+        """Return a sentence for each column in which every method gets the first image of nearly all queries wrong."""
         found = []
         for name, place, task in self.columns():
             first = [run.figures(task)["mP@1"] for choice in self.choices if (run := self.runs[place].get(choice.key))]

@@ -163,7 +163,10 @@ class Photos:
         """
         missing = [query.image for query in protocol.queries if self._find(query.image) is None]
         if missing:
-            raise InvalidInput(f"{protocol.name} has queries whose photos are not in {self.root}: {some(missing)}.")
+            raise InvalidInput(
+                f"{protocol.name} has queries whose photos are not in {self.root}: {some(missing)}; put them there, or "
+                "name them by their path below it."
+            )
         stage, count = f"queries, {protocol.name}", len(protocol.queries)
         seen: list[Raw] = []
         outside: list[str] = []

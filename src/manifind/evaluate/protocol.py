@@ -17,10 +17,10 @@ from manifind.ranking import Ranking
 from manifind.types import Box
 
 Images = npt.NDArray[np.int64]
-"""Numbers of images, places in `Protocol.images`."""
+"""Numbers of images, which are places in `Protocol.images`."""
 
 FEW, LONGEST = 3, 200
-"""Offenders that an error names, and characters that it shows of each."""
+"""How many offenders an error names, and how many characters it shows of each."""
 
 
 @dataclass(frozen=True)
@@ -230,7 +230,7 @@ def some(names: Sequence[str]) -> str:
 
 
 def twice(names: Iterable[str]) -> list[str]:
-    """Return the names that come more than once."""
+    """Return the names that occur more than once."""
     seen: set[str] = set()
     repeated: dict[str, None] = {}
     for name in names:
@@ -335,7 +335,7 @@ def _wrong_boxes(protocol: Protocol) -> list[str]:
 
 
 def _fits(box: Box, size: tuple[float, float] | None) -> bool:
-    """Whether a box has an area and, but for the last pixel of rounding, lies within its photo."""
+    """Whether a box has an area and lies within its photo, give or take one pixel of rounding."""
     x0, y0, x1, y1 = box
     if not (np.isfinite(box).all() and x0 < x1 and y0 < y1):
         return False

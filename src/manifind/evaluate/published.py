@@ -20,7 +20,7 @@ PAPER = "Iscen et al., CVPR 2017"
 
 @dataclass(frozen=True)
 class Published:
-    """A row of somebody's table."""
+    """A row of a published table."""
 
     method: str | None
     """What was computed, as ``--method`` takes it; None where it is not one of the methods here."""
@@ -40,7 +40,7 @@ class Published:
         return None if self.method is None else parse(self.method).key
 
     def why_not_comparable(self, descriptors: str | None, definition: str) -> str:
-        """Return why a run of the same method cannot be held against this one; nothing if it can."""
+        """Return why a run of the same method cannot be compared with this row; nothing where it can."""
         if self.method is None:
             return "the method is not one of these"
         if self.measure == "seconds":
@@ -65,7 +65,7 @@ def known_descriptors() -> dict[str, str]:
 
 
 def check_descriptors(name: str | None) -> None:
-    """Raise `InvalidInput` for a name that no published figure goes by."""
+    """Raise `InvalidInput` for descriptors that no published figure names."""
     if name is not None and name not in known_descriptors():
         raise InvalidInput(f"descriptors are {name!r}; published figures are of {', '.join(known_descriptors())}.")
 

@@ -24,11 +24,11 @@ from manifind.types import FloatArray, Progress, StageProgress
 AT = (1, 5, 10)
 """Ranks at which the mean precision is given, as in the Revisited protocol."""
 ALONE = 5
-"""Queries that are searched for one by one, to time a single search."""
+"""How many queries are searched one by one, to time a single search."""
 LAYOUT = 2
-"""Of what is kept of a run."""
+"""The number of the layout in which runs are kept."""
 ROOMS = ("baselines", "manifold", "ranking.py", "compact.py", "diffusion", "graph", "kernels", "layout.py")
-"""The code that rankings depend on."""
+"""The rooms whose code rankings depend on."""
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,11 @@ class Run:
     """``fit_seconds`` off line, without the neighbours that methods share, ``batch_seconds`` of a query with all in one
     batch, ``single_seconds`` of one alone, the ``residual`` of a solver, and what the method itself says of costs."""
     kept: bool
-    """Whether it was taken from an earlier run."""
+    """Whether the rankings were kept from an earlier run."""
     lines: tuple[int, ...] | None = None
     """How many images of each query the method believes in; None where it draws no line."""
     _measured: dict[tuple[str, str], Any] = field(default_factory=dict, repr=False, compare=False)
-    """What was measured, by task and measure: every table and file asks for it again."""
+    """What was measured so far, by task and measure. It is kept because every table and file asks for it again."""
 
     def _each(self, task: Task, measure: Callable[..., float]) -> npt.NDArray[np.float64]:
         """Return a measure of each query; NaN for one without positives in this task."""
@@ -185,7 +185,10 @@ class Runner:
     def _searched(
         self, data: Data, choice: Choice, last: Any, lists: "_Lists"
     ) -> tuple[Any, list[Ranking], dict[str, float]]:
-        """Return the fitted estimator, its rankings, and its costs; the last one serves again where it can."""
+        """Return the fitted estimator, its rankings, and its costs.
+
+        The estimator of the method before is used again where it serves this method too.
+        """
         parameters = dict(choice.parameters)
         serves = type(last) is choice.method.make and hasattr(last, "serves") and last.serves(parameters)
         stage = f"{choice.method.name}, {data.protocol.name}"

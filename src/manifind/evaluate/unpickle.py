@@ -21,19 +21,20 @@ import numpy.typing as npt
 from manifind.errors import InvalidInput
 
 LARGEST = 2**26
-"""Bytes of a ground truth at most; those that are published have less than a megabyte."""
+"""The most bytes that a ground truth may have. Those that are published have less than a megabyte."""
 MOST_OPCODES = 2**22
 MOST_ENTRIES, MOST_CHARACTERS = 2**22, 2**26
-"""Entries of everything together, and characters and numbers; what is referred to twice counts twice."""
+"""The most entries that all lists may have together, and the most characters and numbers. What is referred to twice
+counts twice."""
 DEEPEST = 16
 SIDES = 4
-"""Dimensions of an array at most."""
+"""The most dimensions that an array may have."""
 DTYPE = re.compile(r"b1|[iu][1248]|f[248]")
 MARK = object()
 
 
 class _Refused(Exception):
-    """The file has what is not read; the message says what."""
+    """The file holds something that is not read; the message says what it is."""
 
 
 class _Name(NamedTuple):
@@ -44,7 +45,7 @@ class _Name(NamedTuple):
 
 @dataclass(eq=False)
 class _Unbuilt:
-    """What waits for its state; `places` are where it is remembered meanwhile."""
+    """An object that waits for its state. `places` are the places where the machine remembers it meanwhile."""
 
     places: list[int] = field(default_factory=list, init=False)
 
@@ -118,7 +119,7 @@ CALLS: dict[str, Callable[..., Any]] = {
     "_codecs.encode": lambda text, _encoding="latin1": _raw(text),
     "builtins.bytes": lambda: b"",
 }
-"""What is called in place of what a file names, and can do nothing else."""
+"""The functions that are called in place of those that a file names. They can do nothing else than build plain data."""
 NAMES = {"numpy.ndarray", *CALLS}
 CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 EMPTY: dict[str, Callable[[], Any]] = {"EMPTY_LIST": list, "EMPTY_DICT": dict, "EMPTY_TUPLE": tuple}

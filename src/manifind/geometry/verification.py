@@ -60,7 +60,7 @@ class Instance:
     outline: npt.NDArray[np.float64]
     """(4, 2): the corners of the query's box, clockwise from its upper left; parts may lie outside the photo."""
     box: Box
-    """Round the outline, within the photo."""
+    """Round the object, within the photo: round the outline, whose corners count less where the query has a box."""
     inliers: int
     """Matching points at places of their own."""
     pairs: Pairs
@@ -147,11 +147,13 @@ def _instance(query: Features, photo: Features, pairs: Pairs, box: Box, limits: 
     agreement = find_map(matches, box, tolerances, least=limits.inliers)
     if agreement is None or agreement.distinct < limits.inliers:
         return None
-    if box != (0, 0, query.width, query.height) and not _on_object(matches.a[agreement.inliers], box):
+    part = box != (0, 0, query.width, query.height)
+    if part and not _on_object(matches.a[agreement.inliers], box):
         return None
     outline = maps.apply(agreement.map, maps.corners(box))
+    around = maps.apply(agreement.map, maps.rounded(box)) if part else outline
     size = np.array([photo.width, photo.height], np.float64)
-    (x0, y0), (x1, y1) = np.clip(outline.min(axis=0), 0, size), np.clip(outline.max(axis=0), 0, size)
+    (x0, y0), (x1, y1) = np.clip(around.min(axis=0), 0, size), np.clip(around.max(axis=0), 0, size)
     if x0 >= x1 or y0 >= y1:
         return None
     tight = float(x0), float(y0), float(x1), float(y1)

@@ -26,46 +26,50 @@ AUTO, EXACT, DESCENT, GIVEN, UNKNOWN = "auto", "exact", "nn-descent", "given", "
 # -- what each is expected to take: all that `choose` knows of the machine ---------------------------------------------
 
 EXACT_UP_TO = 200_000
-"""Regions up to which all pairs are compared whatever it takes: minutes, on any machine."""
+"""Up to this many regions all pairs are compared, which takes minutes on any machine."""
 
 MULTIPLICATIONS = {True: 2.3e11, False: 4.6e10}
-"""A second and thread of `exact_neighbours`, with the compiled core and without (AMD EPYC with AVX-512; d = 512)."""
+"""How many multiplications `exact_neighbours` does in a second on one thread, with the compiled core (True) and without
+it (False). Both were measured at d = 512 on an AMD EPYC with AVX-512."""
 
 DESCENT_SECONDS = 2e-8, 0.6
-"""NN-Descent on one thread takes the first · d · n · k to the second, in the compiled core: 11 s for 106,887 regions of
-512 dimensions at k = 50 (the same machine)."""
+"""Two numbers a and b: on one thread of the compiled core, NN-Descent takes a · d · n · k^b seconds. That is 11 s for
+106,887 regions of 512 dimensions at k = 50, on the same machine."""
 
 SPEEDUP = {EXACT: 1.0, DESCENT: 0.9}
-"""t threads are t to this power as fast as one; assumed."""
+"""An exponent e: t threads are assumed to be t^e times as fast as one."""
 
 EXPECTED_RECALL = {EXACT: 1.0, DESCENT: 0.995}
-"""On Oxford5k's regions NN-Descent found 99.6 to 99.8 % (k = 50 and 200)."""
+"""The recall that each way is expected to reach. On Oxford5k's regions NN-Descent found 99.6 to 99.8 % (k = 50 and
+200)."""
 
 # ----------------------------------------------------------------------------------------------------------------------
 
 SAMPLE = 300
-"""Regions whose lists are compared with exact search: one pass over the vectors for all of them."""
+"""How many lists `measured` compares with exact search, which takes one pass over the vectors for all of them."""
 
 TIE = 1e-6
-"""Similarities nearer than this are equal: products are rounded in another order elsewhere."""
+"""Similarities that differ by less than this count as equal, because products are rounded in different orders."""
 
 POOR = 0.9
-"""Recall below which something is wrong, and said."""
+"""A recall below this is logged as a warning."""
 
 
 class Built(NamedTuple):
     """How the neighbour lists of a graph were found, and which part of the true neighbours they have."""
 
     method: str
-    """"exact", "nn-descent", "given" to `fit`, or "unknown" where it was saved before this was."""
+    """One of "exact", "nn-descent", "given" (to `fit`), and "unknown", for a graph that was saved before this was
+    recorded."""
     expected_recall: float | None
-    """Before they were found; None where nothing was known."""
+    """The recall that was expected before the lists were found; None where nothing was known."""
     recall: float | None
-    """1 by construction where all pairs were compared, else measured when they were found; None where it was not."""
+    """The share of true neighbours that the lists have. It is 1 where all pairs were compared. Otherwise it was
+    measured when the lists were found; None means that it was not."""
     sample: int
-    """Regions that it was measured on; 0 where it was not."""
+    """On how many regions the recall was measured; 0 where it was not."""
     updated: bool = False
-    """Whether the collection changed since it was measured. Lists of all pairs stay complete."""
+    """Whether the collection changed since the recall was measured. Lists from comparing all pairs stay complete."""
 
     @classmethod
     def by(cls, method: str) -> Self:
@@ -87,11 +91,11 @@ class Built(NamedTuple):
         return built
 
     def after_update(self) -> Self:
-        """Return what holds of the lists once some were repaired."""
+        """Return what is known of the lists after some of them were repaired."""
         return self if self.method == EXACT else self._replace(updated=True)
 
     def words(self) -> str:
-        """Say it in a sentence."""
+        """Say in a sentence how the neighbours were found."""
         if self.method == EXACT:
             return "Neighbours were found by comparing all pairs: none is missing."
         if self.method == UNKNOWN:
@@ -115,9 +119,9 @@ def choose(n: int, k: int, threads: int | None = None, *, compiled: bool | None 
     ----------
     n, k : int
     threads : int, optional
-        Those that there are, by default.
+        How many threads will search; by default as many as a call may use now.
     compiled : bool, optional
-        Whether there is the compiled core; looked up by default.
+        Whether the compiled core will search; by default whether it is there.
     """
     compiled = kernels.compiled() if compiled is None else compiled
     if n <= EXACT_UP_TO or not compiled:

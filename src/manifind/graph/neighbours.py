@@ -23,11 +23,11 @@ from manifind.kernels import SCRATCH, Descending, Rows, SelfComparing, as_rows
 from manifind.types import FloatArray, IntArray, Progress, Vectors
 
 BLOCK = 4096
-"""Rows searched at a time: faiss multiplies blocks of this many, so that more of them gain nothing."""
+"""How many rows are searched at a time. faiss multiplies blocks of this many, so that more would gain nothing."""
 
 
 NOBODY = -1
-"""Stands after the last neighbour of a list that has fewer than others, with a similarity of −∞."""
+"""The id that fills up a list with fewer neighbours than others have. Its similarity is −∞."""
 
 
 class Neighbours(NamedTuple):
@@ -81,7 +81,7 @@ def exact_neighbours(
 def nearest_others(
     rows: Rows, k: int, *, memory: int = SCRATCH, progress: Progress | None = None
 ) -> tuple[IntArray, FloatArray]:
-    """Find the `k` nearest other rows of each row as fast as the rows can, whatever duplicates there are."""
+    """Find the `k` nearest other rows of each row, by the fastest way that the rows offer; equals are left as found."""
     if isinstance(rows, SelfComparing) and k:
         return rows.nearest_others(k, memory=memory, progress=progress)
     return _by_blocks(rows, k, memory, progress)

@@ -20,7 +20,7 @@ Outline = tuple[tuple[float, float], tuple[float, float], tuple[float, float], t
 
 
 class HasLine(Protocol):
-    """An answer that says how far to believe in it."""
+    """An answer that says how many of its first photos it believes in."""
 
     @property
     def likely(self) -> int | None:
@@ -29,7 +29,7 @@ class HasLine(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Match:
-    """What is told of a photo that was found, by an index or by a service."""
+    """What an index or a service says of a photo that was found."""
 
     rank: int
     key: str
@@ -49,18 +49,19 @@ class Match:
     others: tuple[Outline, ...] = ()
     """The outlines of the object's further instances in the photo."""
     refined: bool = False
-    """Whether only the second pass reached the photo, whose query the first verified photos had joined."""
+    """Whether only the second pass reached the photo. In the second pass the photos verified in the first one join the
+    query."""
     _answer: HasLine = field(repr=False, compare=False)
 
     @property
     def likely(self) -> bool | None:
-        """Whether the photo stands above the line; None where the method knows of none."""
+        """Whether the photo stands above the line; None where the method draws no line."""
         return None if self._answer.likely is None else self.rank <= self._answer.likely
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hit(Match):
-    """A photo that an index found, with what explaining it takes."""
+    """A photo that an index found, with what it takes to explain why."""
 
     image: int
     """The photo's number in the index."""
@@ -135,7 +136,10 @@ class Answer(Sequence[Hit]):
 
     @property
     def evidence(self) -> Evidence | None:
-        """What speaks for the photos, of the whole ranking; None for methods that do not know. Weighed once."""
+        """What speaks for each photo of the ranking; None for methods that do not know.
+
+        It is computed when it is first asked for, and kept.
+        """
         if not self._weighed:
             self._evidence = evidence(self.search, self._own | self._left_out)
             self._weighed = True

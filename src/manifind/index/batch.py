@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 CORNERS = ("x0", "y0", "x1", "y1")
 LARGEST = 10_000_000
-"""Bytes of a list: what is longer is something else."""
+"""The most bytes that a list may have. A longer file is not a list of queries."""
 
 Views = Sequence[tuple["Source", Sequence[float] | None]]
 

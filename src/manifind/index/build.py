@@ -38,7 +38,7 @@ from manifind.storage import disk, store
 from manifind.types import FloatArray, IntArray, Progress, StageProgress
 
 ROWS = 2**14
-"""Rows copied at a time."""
+"""How many rows are copied at a time."""
 
 JOURNAL, RAW, VECTORS, SINGLE, LOCAL = "described", "raw", "all.f16", "all.f32", "all.u8"
 """What the writer's folder holds: photos described so far, the same before whitening where that is learnt, the vectors
@@ -53,16 +53,16 @@ class Changes:
     """What bringing an index up to date did, in photos."""
 
     described: int
-    """New, or of new content."""
+    """How many photos were described, because they are new or their content is."""
     kept: int
     moved: int
-    """Of known content, under a new name."""
+    """How many photos of known content have a new name."""
     removed: int
     skipped: int
     unreadable: tuple[str, ...] = ()
     """The keys of photos that could be read before, are still there, and cannot be read now."""
     supplemented: int = 0
-    """Described before, and given the local features that the index did not keep then."""
+    """How many photos that had been described before were given local features, which the index did not keep then."""
 
 
 class Regions(NamedTuple):
@@ -72,7 +72,7 @@ class Regions(NamedTuple):
     boxes: FloatArray
     image_of: IntArray
     origin: IntArray
-    """Where each was in the generation before; -1 where it is new."""
+    """Which region each one was in the generation before; -1 where it is new."""
     local: KeptFeatures | None = None
     """The local features of the photos, where they are kept."""
 

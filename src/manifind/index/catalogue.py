@@ -40,10 +40,10 @@ STEPS_A_BYTE = 4
 """Steps of SQLite's machine that a look-up may take for each byte of the file: listing all photos takes one in five."""
 
 SAME = "the same content as "
-"""How the reason begins why a copy is passed over."""
+"""The words with which the reason begins, where a file is passed over because it is a copy."""
 
 REMOVED = "removed from the index; add it to have it back"
-"""Why a photo that is in the folder and was removed by hand is passed over."""
+"""The reason why a photo that lies in the folder is passed over, where the user removed it from the index."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Photos(Protocol):
         """Return the keys of the files that have that content besides the photo, in order."""
 
     def close(self) -> None:
-        """Let go of what is held."""
+        """Close files and connections."""
 
     def __getitem__(self, number: int) -> ImageRecord: ...
 
@@ -156,7 +156,7 @@ class Catalogue:
             raise Damaged(f"{file} cannot be read ({error}); repair the index or make it again.") from error
 
     def to_bytes(self) -> bytes:
-        """Return the file."""
+        """Return the catalogue as the bytes of a SQLite file."""
         return self._connection.serialize()
 
     def close(self) -> None:
@@ -240,7 +240,7 @@ class Catalogue:
             raise self._damaged(str(error)) from error
 
     def _may_go_on(self) -> bool:
-        """Count steps; anything but zero ends the look-up."""
+        """Count the steps of SQLite; a return value other than zero ends the look-up."""
         self._steps += STEPS_AT_A_TIME
         return self._most_steps is not None and self._steps > self._most_steps
 

@@ -23,7 +23,7 @@ from manifind.storage import store
 from manifind.types import StageProgress
 
 DESCRIPTIONS = (CATALOGUE, "vectors.npy", "boxes.npy", "images.npy", "starts.npy")
-"""Files that the others can be made from; these come from the photos alone."""
+"""The files that are made from the photos alone. All other files can be made from these."""
 WHITENING = ("whitening_mean.npy", "whitening_project.npy")
 LOCAL = ("features.npy", "feature_starts.npy")
 
@@ -35,7 +35,7 @@ BY_HAND = "make the index again"
 
 ROWS = 2**14
 MOST_SHOWN = 20
-"""Photos named at most, of those with the same thing wrong."""
+"""How many photos are named at most, of those that share a problem."""
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ class Elsewhere(Protocol):
 
     @property
     def number(self) -> int:
-        """The generation."""
+        """The number of the generation."""
 
     @property
     def where(self) -> str:
@@ -45,7 +45,7 @@ class Elsewhere(Protocol):
 
     @property
     def stamp(self) -> str:
-        """No other generation has the same."""
+        """A stamp that no other generation has."""
 
     @property
     def manifest(self) -> Manifest:
@@ -57,7 +57,7 @@ class Elsewhere(Protocol):
 
     @property
     def whitening(self) -> Whitening | None:
-        """That of the describer, where it was learnt."""
+        """The whitening of the describer, where it was learnt."""
 
     @property
     def local(self) -> "KeptFeatures | None":
@@ -65,7 +65,7 @@ class Elsewhere(Protocol):
 
     @property
     def made(self) -> "MadeOnce":
-        """What is made of it when it is first needed."""
+        """What was made from this state when it was first needed, kept for later."""
 
     @property
     def regions(self) -> int:
@@ -73,7 +73,7 @@ class Elsewhere(Protocol):
 
     @property
     def dimension(self) -> int:
-        """Of its descriptors."""
+        """The number of dimensions of its descriptors."""
 
     def rank(self, queries: "Sequence[QueryRegions]", top: int | None, method: str) -> "list[Search]":
         """Answer queries, each on a generation of its own."""

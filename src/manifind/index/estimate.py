@@ -34,13 +34,13 @@ from manifind.manifold import LARGEST_CHANGE
 from manifind.types import FloatArray
 
 LONG = 200
-"""Photos to describe from which a build is long enough to be announced."""
+"""With this many photos to describe, a build takes long enough to be announced."""
 
 TRIED = 2048, 6144
-"""Regions of the two graphs that are built to see how long a large one takes."""
+"""How many regions the two graphs have that are built to see how long a large one takes."""
 
 DIVISION = 60
-"""Bytes a region of a divided graph, on disk."""
+"""How many bytes on disk a region of a divided graph takes."""
 
 MUTUAL = 0.5
 """Share of neighbours that are mutual, at most, in collections that were seen (0.44 on Oxford5k at k = 100)."""
@@ -49,10 +49,10 @@ TEMPORARY = {True: 1.25, False: 3}
 """How many times the graph is in memory while mutual neighbours are picked out, with the compiled core and without."""
 
 BARE = 2**28
-"""Bytes that Python, its libraries and a network take."""
+"""How many bytes Python, its libraries and a network take."""
 
 PROGRAM = BARE + MEMORY
-"""The same, with the photos being read."""
+"""How many bytes they take together with the photos that are being read."""
 
 LEAST_SCRATCH = 2**24
 

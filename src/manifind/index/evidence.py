@@ -3,12 +3,13 @@
 Diffusion gives every photo a score, so that a ranking has no end of its own. Two measured properties say how far to
 trust one (``benchmarks/evidence.py`` prints how well each does):
 
-- **Does anything match?** Two regions of different photos resemble each other to some degree by chance. The similarity
-  that one pair in three hundred of this collection exceeds says how much, whatever the network and its dimensions; the
-  most similar of all pairs that a stranger makes with the collection stays below `AT_MOST` times as much: `chance`. It
-  is bounded, since in a collection of one thing alone most pairs are no chance. Where no region of the query resembles
-  any region of the best photos more than that, nothing matches, unless one photo stands out: a stranger's scores fall
-  slowly, so that a best score of `STANDS_OUT` times the fifth is none of theirs.
+- **Does anything match?** Two regions of different photos resemble each other to some degree by chance. What one pair
+  in three hundred of this collection exceeds says how much; the most similar of all pairs that a stranger makes with
+  the collection stays below `AT_MOST` times as much: `chance`. It is not less than `LEAST_BY_CHANCE`, which strangers
+  stay below in collections of several thousand photos, and not more than `MOST_BY_CHANCE`, since in a collection of one
+  thing alone most pairs are no chance. Where no region of the query resembles any region of the best photos more than
+  that, nothing matches, unless one photo stands out: a stranger's scores fall slowly, so that a best score of
+  `STANDS_OUT` times the fifth is none of theirs.
 - **Down to where?** Scores fall steeply behind the photos that show the object. The line is where they fall below half
   of the best.
 
@@ -33,8 +34,8 @@ LOOKED_AT = 10
 ONE_IN = 300
 AT_MOST = 3.0
 """How many times the similarity that one pair in so many exceeds a stranger's regions reach; chosen on Holidays."""
-LEAST_BY_CHANCE, MOST_BY_CHANCE = 0.25, 0.45
-"""Bounds of what chance gives."""
+LEAST_BY_CHANCE, MOST_BY_CHANCE = 0.40, 0.45
+"""Bounds of what chance gives; the lower was chosen with strangers to Oxford5k."""
 STANDS_OUT, BEHIND = 20.0, 4
 """How many times the score of the photo so many places behind it the best must have to stand out; chosen on Holidays,
 where strangers had 15 at most."""

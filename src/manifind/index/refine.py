@@ -111,12 +111,15 @@ def answer_in_time(
 
 
 def lessons(answer: VerifiedAnswer) -> View | None:
-    """Return the regions that verified photos teach, the query's own photos left out; None where none does."""
+    """Return the regions that verified photos teach; None where none does.
+
+    The query's own photo may teach too: a photo is answered the same whether the index knows that it has it or not.
+    """
     now = answer.search.generation
     rows = [
         region
         for image, check in answer.looked_at.items()
-        if check.box is not None and check.inliers >= LEAST and image not in answer._own
+        if check.box is not None and check.inliers >= LEAST
         for region in fitting(now, image, check.box)
     ]
     if not rows:

@@ -114,11 +114,19 @@ def repeats(
     return Repeats(objects, len(groups), _sets(now, same.tolist()))
 
 
-def confirmed_first(now: Generation, objects: Sequence[Repeat], report: StageProgress) -> tuple[Repeat, ...]:
-    """Look at objects by geometry, and return those first that it confirms; else in the order given."""
-    seen = []
+def confirmed_first(
+    now: Generation, objects: Sequence[Repeat], report: StageProgress, *, until: float | None = None
+) -> tuple[Repeat, ...]:
+    """Look at objects by geometry, and return those first that it confirms; else in the order given.
+
+    `until` is the moment by `time.monotonic` at which the others are left as they are.
+    """
+    seen = list(objects)
     for done, one in enumerate(objects, 1):
-        seen.append(_verified(now, one))
+        try:
+            seen[done - 1] = _verified(now, one, until)
+        except TimeoutError:
+            break
         report("geometry", done, len(objects))
     return tuple(sorted(seen, key=lambda one: one.confirmed is not True))
 
@@ -132,7 +140,7 @@ def _repeat(now: Generation, group: Group) -> Repeat:
     return Repeat(round(group.score, 4), tuple(sightings))
 
 
-def _verified(now: Generation, one: Repeat) -> Repeat:
+def _verified(now: Generation, one: Repeat, until: float | None) -> Repeat:
     """Look with geometry for what the first photo shows in the next ones."""
     first, others = one.sightings[0], one.sightings[1 : 1 + LOOKED_AT]
     sought: Features | None
@@ -143,7 +151,7 @@ def _verified(now: Generation, one: Repeat) -> Repeat:
         sought = part_of(now, now.catalogue[first.image], first.box)
     if sought is None:
         return one
-    says = looked_at(now, [other.image for other in others], [(sought, first.box)])
+    says = looked_at(now, [other.image for other in others], [(sought, first.box)], until=until)
     seen = [
         replace(other, verified=says[other.image].verified, box=says[other.image].box or other.box) for other in others
     ]

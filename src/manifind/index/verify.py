@@ -40,7 +40,7 @@ FIRST = 50
 AS_WELL_AS = 0.9
 """How much of the mean score of verified photos another photo must reach to stand above the line; chosen on planted
 scenes."""
-UNVERIFIED, UNTEXTURED = 1.15, 1.45
+UNVERIFIED, UNTEXTURED = 1.2, 1.45
 """How similar a region must be to one of the query's where geometry verified nothing, in parts of what chance gives;
 chosen on Holidays."""
 

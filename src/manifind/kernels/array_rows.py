@@ -1,4 +1,4 @@
-"""Rows that lie in an array of this process: what every device's rows begin with."""
+"""Rows that lie in an array of this process. The rows of every device are built on this class."""
 
 import numpy as np
 import numpy.typing as npt
@@ -7,7 +7,7 @@ from manifind.types import FloatArray, Vectors
 
 
 class ArrayRows:
-    """Descriptors of regions in an array, (n, d); a device adds how they are searched."""
+    """Descriptors of regions in an array, (n, d). Each device adds its own way to search them."""
 
     def __init__(self, vectors: Vectors) -> None:
         self.vectors: Vectors = vectors if vectors.flags.c_contiguous else vectors.copy()
@@ -17,7 +17,7 @@ class ArrayRows:
         return f"<{n:,} rows of {d} dimensions, {self.vectors.dtype}, {self._held()}>"
 
     def _held(self) -> str:
-        """Say what is held beside the array."""
+        """Say in words what is held beside the array."""
         raise NotImplementedError
 
     @property

@@ -25,22 +25,23 @@ from manifind.types import FloatArray, IntArray, Progress, Vectors
 log = logging.getLogger("manifind.device")
 
 SCRATCH = 2**28
-"""Bytes of scratch that a search may take, unless it is told otherwise."""
+"""How many bytes of scratch a search may take, unless its `memory` says otherwise."""
 
 
 class Solution(NamedTuple):
-    """Scores and what a solver reached, by column."""
+    """What a solver returns: the scores, and how far it came with each column."""
 
     scores: FloatArray
     """f, (n, b) float32."""
     iterations: IntArray
-    """Products with S that were spent, (b,)."""
+    """How many products with S each column took, (b,)."""
     residuals: FloatArray
-    """Relative residual ‖b − (I − αS) f‖ / ‖b‖, with b = (1 − α) y, that was reached, (b,)."""
+    """The relative residual ‖b − (I − αS) f‖ / ‖b‖ that each column reached, where b = (1 − α) y, (b,)."""
     regions: IntArray | None = None
-    """Regions that were solved for one by one, (b,); None is all."""
+    """How many regions of each column were solved for one by one, (b,); None means that all of them were."""
     column: Callable[[int], FloatArray] | None = None
-    """Brings the scores of all regions of a column, (n,), where `scores` are those of images (`Pooling`)."""
+    """A function that returns the scores of all regions of a column, (n,). It is there where `scores` are those of
+    images (`Pooling`)."""
 
     def of_regions(self, column: int) -> FloatArray:
         """Return the scores of all regions of a column, (n,)."""
@@ -53,7 +54,7 @@ class Rows(Protocol):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """N and d."""
+        """The number of regions, n, and the number of dimensions, d."""
 
     def take(self, rows: npt.NDArray[np.integer]) -> FloatArray:
         """Return the descriptors of some regions, (r, d) float32, in a new array."""
@@ -99,7 +100,7 @@ class System(Protocol):
 
     @property
     def size(self) -> int:
-        """N."""
+        """The number of regions, n."""
 
     def multiply(self, x: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
         """Return Sx for the columns of x, (n, b), in the precision of x."""
@@ -117,19 +118,19 @@ class System(Protocol):
 
 @runtime_checkable
 class Seeded(Protocol):
-    """A system that takes right-hand sides by their few entries, and makes the columns where it solves."""
+    """A system that takes each right-hand side as its few non-zero entries, and fills the columns on its own device."""
 
     def solve_seeds(
         self, seeds: Sequence[tuple[IntArray, FloatArray]], alpha: float, max_iter: int, tol: float
     ) -> Solution:
-        """Solve as `System.solve` does, for columns given by the regions and the values of their entries."""
+        """Solve as `System.solve` does. A column is given by the regions of its non-zero entries, and their values."""
 
 
 class Pool(NamedTuple):
     """How the scores of regions, which lie image by image, become scores of images (eq. 13)."""
 
     starts: npt.NDArray[np.int64]
-    """Where each image's regions start, and at the end where the last one's end."""
+    """Where the regions of each image start. The last entry is where the regions of the last image end."""
     weights: FloatArray
     """What each region weighs in the sum."""
     rows: IntArray | None = None
@@ -157,7 +158,7 @@ class Pooling(Protocol):
     ) -> Solution:
         """Solve as `Seeded.solve_seeds` does, and return the scores of images, (images, b).
 
-        `keep` holds on to the scores of regions, where they are, for `Solution.column`.
+        With `keep` the scores of regions stay on the device, so that `Solution.column` can return them.
         """
 
 
@@ -184,15 +185,21 @@ class Joining(Protocol):
 
 
 class Backend(Joining, Protocol):
-    """Everything that one device does."""
+    """What one device can do: hold descriptors, solve systems, and build affinities."""
 
     name: str
 
     def rows(self, vectors: Vectors) -> Rows:
-        """Return descriptors, (n, d) C-contiguous, as this device searches them; their values must not change."""
+        """Return descriptors, (n, d) and C-contiguous, as this device searches them.
+
+        The array is not copied at once, so its values must not change afterwards.
+        """
 
     def system(self, S: sp.csr_array, degrees: FloatArray | None = None) -> System:
-        """Return a matrix as this device solves on it; the degrees of the affinity are needed to restrict it."""
+        """Return a matrix as this device solves on it.
+
+        `degrees` are the row sums of the affinity that S was made from; `System.restrict` needs them.
+        """
 
 
 CPU, CUDA, AUTO = "cpu", "cuda", "auto"
@@ -203,7 +210,10 @@ DEVICES = (AUTO, *BACKENDS)
 
 
 def backend(device: str = CPU) -> Backend:
-    """Return what does the work on a device; "auto" is the GPU where one can be used, and the log says what it is."""
+    """Return the backend of a device.
+
+    "auto" means the GPU where one can be used, and the processor otherwise. The log says which of the two was chosen.
+    """
     name = choice(device, DEVICES, "device")
     if name == AUTO:
         name = _chosen()
@@ -221,7 +231,7 @@ def _chosen() -> str:
 
 
 def as_rows(vectors: Vectors | Rows) -> Rows:
-    """Return rows as they are, and an array as rows of the default backend."""
+    """Return an array as rows of the default backend; rows are returned as they are."""
     if isinstance(vectors, np.ndarray):
         return backend().rows(vectors)
     return vectors

@@ -11,14 +11,15 @@ from manifind.types import FloatArray, IntArray
 
 
 class LocalFeatures(NamedTuple):
-    """The points of a photo, none of them described yet."""
+    """The points of a photo. They are described when `describe` is called."""
 
     points: FloatArray
-    """(m, 2)"""
+    """(m, 2): the x and the y of each point."""
     sizes: FloatArray
     strengths: FloatArray
     describe: Callable[[npt.NDArray[np.intp]], tuple[IntArray, FloatArray, FloatArray]]
-    """Takes places of points; returns for each feature of these which point it is of, its angle and its descriptor."""
+    """A function that describes some points, given by their places. It returns three arrays with an entry for each
+    feature: the place of its point, its angle, and its descriptor. A point may have several features."""
 
 
 def local_features(

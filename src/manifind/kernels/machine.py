@@ -1,4 +1,4 @@
-"""What the kernels run on."""
+"""Which instructions, libraries and threads the kernels run on."""
 
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -16,7 +16,7 @@ def compiled() -> bool:
 
 
 def machine() -> dict[str, Any]:
-    """Return what the kernels run on, for people to read."""
+    """Return the instructions, libraries and threads that the kernels use, for people to read."""
     from threadpoolctl import threadpool_info
 
     return {

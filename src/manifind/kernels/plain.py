@@ -9,14 +9,14 @@ from manifind.types import FloatArray, IntArray
 
 
 def nearest(queries: FloatArray, vectors: FloatArray, k: int) -> tuple[IntArray, FloatArray]:
-    """All inner products, sorted."""
+    """Take all inner products, and sort them."""
     products = queries @ vectors.T
     ids = np.argsort(-products, axis=1, kind="stable")[:, :k].astype(np.int32)
     return ids, np.take_along_axis(products, ids, axis=1)
 
 
 def nearest_others(vectors: FloatArray, k: int) -> tuple[IntArray, FloatArray]:
-    """All inner products but those of rows with themselves, sorted."""
+    """Take all inner products but those of rows with themselves, and sort them."""
     products = vectors @ vectors.T
     np.fill_diagonal(products, -np.inf)
     ids = np.argsort(-products, axis=1, kind="stable")[:, :k].astype(np.int32)
@@ -24,7 +24,10 @@ def nearest_others(vectors: FloatArray, k: int) -> tuple[IntArray, FloatArray]:
 
 
 def affinity(ids: IntArray, similarities: FloatArray, gamma: float) -> sp.csr_array:
-    """One pair at a time: an edge where each is in the other's list, of the lesser affinity (eq. 1, 5, 6)."""
+    """Go through the pairs one by one: two regions that list each other share an edge (eq. 1, 5, 6).
+
+    The edge has the lesser of the two affinities.
+    """
     n = len(ids)
     lists = [
         {int(j): float(s) for j, s in zip(*row, strict=True) if j >= 0} for row in zip(ids, similarities, strict=True)
@@ -38,14 +41,14 @@ def affinity(ids: IntArray, similarities: FloatArray, gamma: float) -> sp.csr_ar
 
 
 def normalise(A: sp.csr_array) -> sp.csr_array:
-    """D^−1/2 A D^−1/2 (eq. 2); a region without edges has a zero row."""
+    """Return D^−1/2 A D^−1/2 (eq. 2), in which a region without edges has a zero row."""
     degrees = A.sum(axis=1)
     scale = np.array([0.0 if degree == 0 else degree**-0.5 for degree in degrees])
     return sp.csr_array(sp.diags_array(scale) @ A @ sp.diags_array(scale))
 
 
 def conjugate_gradient(S: sp.csr_array, y: FloatArray, alpha: float, max_iter: int, tol: float) -> Solution:
-    """SciPy's solver in float64, one column at a time."""
+    """Solve by SciPy's conjugate gradient in float64, one column at a time."""
     n, columns = y.shape
     system = LinearOperator((n, n), matvec=lambda f: f - alpha * (S @ f), dtype=np.float64)
     scores = np.zeros((n, columns), np.float32)
@@ -61,7 +64,7 @@ def conjugate_gradient(S: sp.csr_array, y: FloatArray, alpha: float, max_iter: i
 
 
 def iterate(S: sp.csr_array, y: FloatArray, alpha: float, max_iter: int, tol: float) -> Solution:
-    """Eq. 3 in float64, one column at a time."""
+    """Iterate eq. 3 in float64, one column at a time."""
     scores = np.zeros(y.shape, np.float32)
     iterations = np.zeros(y.shape[1], np.int32)
     residuals = np.zeros(y.shape[1], np.float32)

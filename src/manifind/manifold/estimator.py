@@ -52,9 +52,9 @@ from manifind.types import FloatArray, IntArray, Progress, Vectors
 
 FORMAT = 1
 BUILT = "built"
-"""Stands beside the parameters for how the graph was built, in what is saved."""
+"""The name under which a saved manifold says how its graph was built, beside the names of the parameters."""
 LARGEST_CHANGE = 0.25
-"""Share of new regions up to which `Manifold.update` repairs the lists; comparing all pairs is simpler beyond."""
+"""Up to this share of new regions `Manifold.update` repairs the lists. Beyond it, comparing all pairs is simpler."""
 
 
 class Manifold:
@@ -293,7 +293,10 @@ class Manifold:
         return self._state
 
     def _attribute(self, name: str) -> Any:
-        """Return a part of the fitted state; there is none before `fit`, as of scikit-learn's estimators."""
+        """Return a part of the fitted state.
+
+        Before `fit` there is no such attribute, as in the estimators of scikit-learn.
+        """
         if self._state is None:
             raise AttributeError(f"this Manifold has no {name}_ yet; call fit first.")
         return getattr(self._state, name)
@@ -371,11 +374,12 @@ class Manifold:
         top : int, optional
             Images to return; all by default. Images that no score reached are last, at zero.
         engine : {"auto", "cg", "iteration", "local", "offline", "spectral"}
-            By default the best at equal quality: "cg", or "local" for few queries on more than 200,000 regions once
-            `prepare` has divided the graph for it. Conjugate gradient; the iteration of eq. 3; conjugate gradient with
-            the query's neighbourhood in detail and the rest in parts, whose cost hardly grows with the collection
-            (`Ranking.reached` says how many regions the neighbourhood has); or one that does most of the work off line
-            and less exactly, on the whole collection only.
+            "auto" is the fastest of equal quality: "cg", or "local" for few queries on more than 200,000 regions once
+            `prepare` has divided the graph. "cg" is conjugate gradient on the whole graph. "iteration" is the iteration
+            of eq. 3. "local" is conjugate gradient with the query's neighbourhood in detail and the rest of the graph
+            in parts: its cost hardly grows with the collection, and `Ranking.reached` says how many regions the
+            neighbourhood has. "offline" and "spectral" do most of the work off line. They are less exact, and search
+            the whole collection only.
         shortlist : int or array of image numbers, optional
             Diffuse only on the regions of these images (Sec. 4.4): the given ones, or as many as given that are the
             most similar by global descriptor. The others are not in the ranking.
@@ -468,12 +472,16 @@ class Manifold:
         return self
 
     def is_ready(self, engine: str) -> bool:
-        """Whether a search by this engine can begin at once: it prepares nothing, or `prepare` did, or a saved file."""
+        """Whether a search by this engine can begin at once.
+
+        It can where the engine prepares nothing, where `prepare` was called, or where what it needs was loaded from a
+        file.
+        """
         choice(engine, ENGINES, "engine")
         return ENGINES[engine].prepare is None or self._fitted.has(engine)
 
     def _effective(self) -> Parameters:
-        """Return the parameters in force: the graph's as they were at fit, the query's as they are now."""
+        """Return the parameters in force: the graph's as they were at `fit`, the query's as they are now."""
         fitted = self._fitted
         fitted.check()
         return replace(self.check_params(), **{name: getattr(fitted.parameters, name) for name in OF_THE_GRAPH})

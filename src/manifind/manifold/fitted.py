@@ -20,7 +20,7 @@ from manifind.manifold.saved import check_arrays, check_ids, of_engines
 from manifind.types import FloatArray, Progress, Vectors
 
 SIZE = 1000
-"""The size that an engine prepares itself with unless told otherwise."""
+"""The `size` of `Manifold.prepare` where none is given."""
 
 
 @dataclass(eq=False)
@@ -32,23 +32,24 @@ class Fitted:
     """
 
     parameters: Parameters
-    """Those of the fit."""
+    """The parameters that the manifold was fitted with."""
     backend: Backend
     vectors: Vectors
     layout: Layout
     lists: Neighbours
-    """Neighbours with their reserve."""
+    """The neighbour lists, with the reserve that `update` draws on."""
     built: Built
     S: sp.csr_array
     degrees: FloatArray
     weights: FloatArray
     global_vectors: FloatArray
     sound: bool
-    """Whether the ids of the graph are known to lead somewhere; what came from a disk is looked at once."""
+    """Whether the ids of the graph are known to be in range. What came from a disk is looked at once."""
     prepared: dict[str, Prepared] = field(default_factory=dict)
-    """What engines made of the graph off line, by name."""
+    """What engines prepared off line, by the name of the engine."""
     saved: dict[str, Mapping[str, npt.NDArray[Any]]] = field(default_factory=dict)
-    """What engines had made when the manifold was saved, by name; it becomes `prepared` when it is first used."""
+    """What engines had prepared when the manifold was saved, by the name of the engine. It becomes `prepared` when it
+    is first used."""
     _rows: Rows | None = None
     _global_rows: Rows | None = None
     _system: System | None = None
@@ -174,7 +175,7 @@ class Fitted:
             return made.state
 
     def has(self, engine: str) -> bool:
-        """Whether a search by this engine can begin at once."""
+        """Whether a search by this engine can begin at once, without preparing anything."""
         return engine in self.prepared or (engine in self.saved and hasattr(self.system, "divide"))
 
     def to_arrays(self) -> dict[str, npt.NDArray[Any]]:

@@ -23,17 +23,17 @@ class Part:
     """Some images of a collection, their regions, and how region scores become scores of them."""
 
     rows: Rows
-    """Of the whole collection."""
+    """The descriptors of the whole collection."""
     regions: IntArray | None
-    """Which of its rows are regions of this part, ascending; None is all. The system and scores go by place in this
-    list."""
+    """Which regions of the collection are in this part, ascending; None means all of them. The system and the scores
+    count regions by their place in this list."""
     images: IntArray
     pool: Pool
     system: System
 
     @classmethod
     def of(cls, fitted: Fitted, places: Places | None) -> Self:
-        """Take the images at `places`, ascending, or all."""
+        """Take the images at `places`, which ascend; None takes all images."""
         layout = fitted.layout
         if places is None:
             return cls(fitted.rows, None, layout.images, fitted.pool, fitted.system)
@@ -49,7 +49,7 @@ class Part:
         return int(self.pool.starts[-1])
 
     def nearest(self, queries: FloatArray, k: int) -> Neighbours:
-        """Return the nearest regions of this part, at most all of them."""
+        """Return the `k` nearest regions of this part, or all of them where there are fewer."""
         return Neighbours(*self.rows.nearest(queries, min(k, self.size), among=self.regions))
 
     def over_all_regions(self, scores: FloatArray) -> FloatArray:

@@ -21,7 +21,7 @@ from manifind.ranking import Ranking, best_first, pooled
 from manifind.types import FloatArray, IntArray
 
 BATCH_BYTES = 2**28
-"""What the right-hand sides and the scores of one batch may take together."""
+"""How many bytes the right-hand sides and the scores of one batch may take together."""
 LARGEST_BATCH = 64
 
 
@@ -35,11 +35,12 @@ class Request:
     """A query as a manifold answers it."""
 
     regions: FloatArray
-    """(m, d)."""
+    """The descriptors of the query's regions, (m, d)."""
     against: FloatArray | None = None
-    """Regions of what is not meant."""
+    """The descriptors of the regions that the query does not mean."""
     rows: IntArray | None = None
-    """Which regions of the collection those of the query are, -1 for none. Their neighbours are in the graph."""
+    """For each region of the query its number in the collection, or -1 where it is not in the collection. The
+    neighbours of regions of the collection are in the graph already."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +50,10 @@ class Manner:
     parameters: Parameters
     engine: Engine
     top: int | None = None
-    """Images to return; all by default."""
+    """How many images to return; None returns all of them."""
     keep_regions: bool = False
-    """Hold the scores of all regions, n a query, rather than search again when a ranking is asked for them."""
+    """Whether to hold the scores of all n regions of each query. Otherwise a ranking that is asked for them searches
+    again."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,7 @@ class Searcher:
         )
 
     def _seeded(self, requests: Sequence[Request], part: Part) -> tuple[Solution, list[Seed]]:
-        """Solve the paper's way: y is what the queries' neighbours make it."""
+        """Solve the paper's way: y has its entries at the neighbours of the query's regions."""
         parameters, engine = self.manner.parameters, self.manner.engine
         against = [request.against for request in requests if request.against is not None]
         blocks = [request.regions for request in requests] + against
@@ -183,7 +185,11 @@ class Searcher:
         return _joined([one._replace(scores=one.scores[: part.size]) for one in solutions]), [None] * len(requests)
 
     def _warn_unless_converged(self, solution: Solution) -> None:
-        """Warn of an iteration cut short; conjugate gradient is meant to be, and its ranking says how far it came."""
+        """Warn where `max_iter` ended the iteration of eq. 3 before it converged.
+
+        Conjugate gradient is meant to be ended by `max_iter`: its ranking says how far it came, and there is no
+        warning.
+        """
         worst, parameters = float(solution.residuals.max()), self.manner.parameters
         if self.manner.engine.name == "iteration" and worst > parameters.tol:
             warnings.warn(

@@ -39,14 +39,21 @@ def batch_csv(outcomes: Sequence[Outcome]) -> str:
 
 
 def batch_page(index: Index, outcomes: Sequence[Outcome]) -> str:
-    """Return one page: each query with its photos, and what was found of it."""
-    sections = []
-    for one in outcomes:
-        if one.answer is None:
-            sections.append((one.asked.name, f"<p>{escaped(one.problem or '')}</p>"))
-            continue
-        asked = gallery([query_picture(index, photo, box) for photo, box in one.asked.views])
-        found = gallery([hit_picture(index, hit) for hit in one.answer], BELOW if one.answer.likely else NEAREST)
-        words = escaped(found_words(one.answer))
-        sections.append((one.asked.name, f"<div class=small>{asked}</div><p>{words}</p>{found if one.answer else ''}"))
-    return page("What manifind found", f"{len(outcomes)} queries among {len(index)} photos of {index.root}", sections)
+    """Return one page: what was found in short, then each query with its photos and those that were found."""
+    sections, lines = [], []
+    for number, one in enumerate(outcomes, 1):
+        words = escaped(one.problem or "" if one.answer is None else found_words(one.answer))
+        lines.append(
+            f'<li><a href="#query-{number}">{escaped(one.asked.name)}</a> <span class=faint>{words}</span></li>'
+        )
+        content = f'<div id="query-{number}"></div>'
+        if one.answer is not None:
+            asked = gallery([query_picture(index, photo, box) for photo, box in one.asked.views])
+            content += f"<div class=small>{asked}</div>"
+        content += f"<p>{words}</p>"
+        if one.answer:
+            content += gallery([hit_picture(index, hit) for hit in one.answer], BELOW if one.answer.likely else NEAREST)
+        sections.append((one.asked.name, content))
+    short = [] if len(outcomes) < 2 else [("In short", f"<ol>{''.join(lines)}</ol>")]
+    asked_of = f"{len(outcomes)} queries among {len(index)} photos of {index.root}"
+    return page("What manifind found", asked_of, [*short, *sections])

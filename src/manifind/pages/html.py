@@ -28,6 +28,7 @@ body { font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans",
   color: var(--ink); margin: 2rem auto; padding: 0 1rem; max-width: 80rem; }
 h1, h2 { font-family: var(--serif); font-weight: 600; line-height: 1.2; text-wrap: balance; }
 h1 { font-size: 1.7rem; margin: 0; } h2 { font-size: 1.15rem; margin: 2rem 0 .8rem; } p { margin: .3rem 0; }
+a { color: var(--accent); }
 .row { display: flex; flex-wrap: wrap; gap: 1rem .8rem; align-items: flex-start; }
 figure { margin: 0; flex: var(--aspect, 1.33) 1 calc(var(--aspect, 1.33) * 11.4rem);
   max-width: calc(var(--aspect, 1.33) * 17rem); min-width: 7.4rem; }

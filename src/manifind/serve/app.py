@@ -120,7 +120,7 @@ def create_app(
         What a service before this one leaves to it: uploads, above all. Whoever made it stops it.
     """
     settings = settings or Settings()
-    shared = common or Common(settings)
+    shared = common or Common(settings, 1 if isinstance(index, Index) else len(index))
     service: Answering
     if isinstance(index, Index):
         service = Service(index, shared)

@@ -21,14 +21,21 @@ DESCRIBED_WITHIN = 0.35
 
 
 class Common:
-    """Made once for a service, however many collections it has; whoever made it stops it."""
+    """Made once for a service, however many collections it has; whoever made it stops it.
 
-    def __init__(self, settings: Settings) -> None:
+    Parameters
+    ----------
+    settings : Settings
+    collections : int
+        How many there are: an answer of each is verified, one after the other, and has as much time.
+    """
+
+    def __init__(self, settings: Settings, collections: int = 1) -> None:
         self.settings = settings
         self.metrics = Metrics()
         self.pictures = Pictures(settings)
         self.rendering = Rendering(self.pictures, settings, self.metrics)
-        self.geometry = Geometry(self.rendering, settings, self.metrics)
+        self.geometry = Geometry(self.rendering, settings, self.metrics, answers=collections)
         self.describing, self.browsing = (
             Stage(name, threads, seconds=DESCRIBED_WITHIN * settings.time_limit, pace=pace, metrics=self.metrics)
             for name, threads, pace in (("describe", settings.describe_threads, 4.0), ("browse", 1, 20.0))

@@ -38,21 +38,24 @@ PHOTOS_A_SECOND = 4.0
 
 
 class Geometry:
-    """Extracts features in threads of its own, and verifies one answer at a time with all of them."""
+    """Extracts features in threads of its own, and verifies one answer at a time with all of them.
 
-    def __init__(self, rendering: Rendering, settings: Settings, metrics: Metrics) -> None:
+    A search has `answers` of them, one for each collection, that wait for each other.
+    """
+
+    def __init__(self, rendering: Rendering, settings: Settings, metrics: Metrics, *, answers: int = 1) -> None:
         self._rendering = rendering
         self._metrics = metrics
-        self._seconds = settings.verify_seconds
+        self._seconds = settings.verify_seconds * answers
         self._extract = Stage(
             "extract",
             settings.describe_threads,
-            seconds=settings.verify_seconds,
+            seconds=self._seconds,
             pace=PHOTOS_A_SECOND,
             metrics=metrics,
         )
         # Verifying shares the photos of one answer out to threads of its own.
-        self._verify = Stage("verify", 1, seconds=settings.verify_seconds, pace=PHOTOS_A_SECOND, metrics=metrics)
+        self._verify = Stage("verify", 1, seconds=self._seconds, pace=PHOTOS_A_SECOND, metrics=metrics)
         self._features: RecentlyUsed[Sought] = RecentlyUsed(FEATURES_BYTES)
 
     async def query(self, now: State, view: ViewRequest) -> Sought:

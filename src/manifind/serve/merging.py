@@ -5,7 +5,8 @@ many others are like it. Three things mean the same in every collection: that ge
 stands above its collection's line, and the largest similarity of a part of the query to a part of a photo that was
 found. So verified photos come first, then the others above their line, then the rest. Within each of the three, photos
 are merged by their score as a part of the best that their collection has, times that similarity; a photo never goes
-before one that its own collection ranked higher. By methods that know no line, scores are compared as they are.
+before one that its own collection ranked higher. Where geometry had no time for one of the collections, verified
+photos do not go before the others above the line. By methods that know no line, scores are compared as they are.
 
 ``benchmarks/collections_merged.py`` prints how well that does beside one index of all photos.
 """
@@ -23,8 +24,12 @@ def merged(request: SearchRequest, answers: Sequence[dict[str, Any]]) -> dict[st
     """Return one answer in place of several, each of a collection of its own, whose keys say which."""
     if len(answers) == 1:
         return {**answers[0], "query": query_data(request)}
+    all_looked_at = all(answer["verified"] is not None for answer in answers)
     rankings = [
-        [(_comparable(one, answer["evidence"]), one) for one in sorted(answer["results"], key=lambda one: one["rank"])]
+        [
+            (_comparable(one, answer["evidence"], all_looked_at), one)
+            for one in sorted(answer["results"], key=lambda one: one["rank"])
+        ]
         for answer in answers
     ]
     ordered = list(in_turn(rankings))[: request.top]
@@ -45,9 +50,10 @@ def merged(request: SearchRequest, answers: Sequence[dict[str, Any]]) -> dict[st
     }
 
 
-def _comparable(one: dict[str, Any], evidence: dict[str, Any] | None) -> tuple[int, float]:
+def _comparable(one: dict[str, Any], evidence: dict[str, Any] | None, all_looked_at: bool) -> tuple[int, float]:
     """Return what photos of different collections are compared by, less for the better."""
-    first = 0 if one["verified"] else 1 if one["likely"] else 2
+    # Where geometry had no time for a collection, that its photos are not verified says nothing.
+    first = 0 if one["verified"] and all_looked_at else 1 if one["likely"] else 2
     scale = 1.0 if evidence is None else evidence["similarity"] / max(evidence["best"], 1e-30)
     return first, -scale * one["score"]
 

@@ -1,6 +1,7 @@
 """What occurs in several photos: found once for each state of the index, then at hand."""
 
 import asyncio
+import time
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -16,7 +17,9 @@ from manifind.serve.answering import Answering
 from manifind.serve.schemas import Box
 from manifind.serve.service import Service
 
-LOOKED_AT_CLOSELY = 60
+LONGEST = 3
+"""How many times as long as a search's answer this one may wait for geometry: it is found once."""
+LOOKED_AT_CLOSELY = 30
 """Objects that geometry looks at, the surest, where the index keeps local features."""
 
 
@@ -73,12 +76,12 @@ def routes(app: FastAPI, service: Answering) -> None:
         )
 
 
-def _found(now: Generation) -> Repeats:
+def _found(now: Generation, until: float) -> Repeats:
     found = repeats(now, top=None, verify=False)
     if now.local is None:
         return found
     first, rest = found.objects[:LOOKED_AT_CLOSELY], found.objects[LOOKED_AT_CLOSELY:]
-    return replace(found, objects=(*confirmed_first(now, first, lambda *_: None), *rest))
+    return replace(found, objects=(*confirmed_first(now, first, lambda *_: None, until=until), *rest))
 
 
 def _repeated(service: Answering, home: Service) -> dict[str, Any]:
@@ -87,7 +90,8 @@ def _repeated(service: Answering, home: Service) -> dict[str, Any]:
     now = home.now
     if not isinstance(now, Generation):
         raise refused(now.where, "read as a whole")
-    told = home.once(now, "repeats", lambda: repeats_data(_found(now)))
+    until = time.monotonic() + LONGEST * home.settings.verify_seconds
+    told = home.once(now, "repeats", lambda: repeats_data(_found(now, until)))
 
     def outward(seen: dict[str, Any]) -> dict[str, Any]:
         return {**seen, "key": service.outward(home, seen["key"])}

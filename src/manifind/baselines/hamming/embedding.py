@@ -16,7 +16,7 @@ from manifind.types import FloatArray, IntArray
 
 BITS = 64
 POINTS_A_WORD = 20
-"""Training descriptors for each word at least; fewer leave no median."""
+"""The least number of training descriptors for each word: fewer give no median."""
 K_MEANS_ROUNDS = 10
 
 Signatures = npt.NDArray[np.uint64]
@@ -25,7 +25,7 @@ _BITS_SET = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(a
 
 
 class Embedding(NamedTuple):
-    """A vocabulary with what it takes to make signatures."""
+    """A vocabulary of visual words, with the directions and medians that signatures are made by."""
 
     centroids: FloatArray
     """(words, d)."""

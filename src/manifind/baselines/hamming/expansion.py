@@ -26,7 +26,7 @@ SAMPLED = 40
 """Descriptors sampled for each word to learn the vocabulary."""
 
 PAIRS = 2**21
-"""Features of a query and of the collection that are compared at a time."""
+"""How many pairs of a query's and the collection's features are compared at a time."""
 
 
 class Query(NamedTuple):

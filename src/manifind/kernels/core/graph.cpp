@@ -46,11 +46,6 @@ void close_gaps(const std::vector<int64_t>& room, std::vector<int64_t>& starts, 
     values.shrink(starts[n]);
 }
 
-struct Neighbour {
-    int32_t id;
-    float similarity;
-};
-
 // The least similarity of each list, less the slack; ids are looked at on the way.
 std::vector<float> lowest(const Lists& lists, float slack, int threads) {
     std::vector<float> limits(lists.n);
@@ -72,19 +67,10 @@ std::vector<float> lowest(const Lists& lists, float slack, int threads) {
     return limits;
 }
 
-// Writes those of a list whose own lists can have the row too: at a lesser similarity than the last there, they cannot.
-// About half are left of an exact graph, hardly more than are mutual. No branch, for none could be foretold.
+// Those of a list whose own lists can have the row too.
 int64_t possible(const Lists& lists, const std::vector<float>& limits, int64_t i, Neighbour* out) {
-    const int32_t* ids = lists.ids + i * lists.ids_stride;
-    const float* similarities = lists.similarities + i * lists.similarities_stride;
-    int64_t count = 0;
-    for (int64_t e = 0; e < lists.width; ++e) {
-        const int32_t id = ids[e];
-        const float similarity = similarities[e];
-        out[count] = {id, similarity};
-        count += (id >= 0) & (id != i) & (similarity > 0) & (similarity >= limits[id < 0 ? 0 : id]);
-    }
-    return count;
+    return loops().possible(lists.ids + i * lists.ids_stride, lists.similarities + i * lists.similarities_stride,
+                            lists.width, limits.data(), int32_t(i), out);
 }
 
 // The similarities of a list by id, in a table that stays in the nearest cache. Ids are in the low half of a slot, each
@@ -136,7 +122,7 @@ std::vector<int64_t> turn_round(const Lists& lists, const std::vector<float>& li
     std::vector<std::vector<int64_t>> cursors(parts);
     const auto each_list = [&](auto work) {
         parallel(parts, threads, [&](int64_t part, int) {
-            std::vector<Neighbour> list(lists.width + 1);
+            std::vector<Neighbour> list(lists.width + MORE_NEIGHBOURS);
             cursors[part].resize(n);
             for (int64_t i = n * part / parts; i < n * (part + 1) / parts; ++i)
                 work(cursors[part].data(), int32_t(i), list.data(), possible(lists, limits, i, list.data()));
@@ -185,7 +171,7 @@ Affinity mutual_affinity(const Lists& lists, float gamma, float slack, bool norm
     starts.assign(n + 1, 0);
     std::vector<double> degrees(n);
     by_rows(n, threads, [&](int64_t begin, int64_t end) {
-        std::vector<Neighbour> list(lists.width + 1);
+        std::vector<Neighbour> list(lists.width + MORE_NEIGHBOURS);
         Table table(lists.width);
         int64_t to = listed[begin];
         for (int64_t i = begin; i < end; ++i) {

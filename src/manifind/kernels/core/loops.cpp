@@ -564,9 +564,42 @@ int64_t reaching(const float* lower, int64_t n, float length, float error, const
     return found;
 }
 
+#if defined(__AVX2__)
+// Eight rows of eight floats: value j of row i to out[j · stride + i].
+inline void store_turned(const float* rows, int64_t d, float* out, int64_t stride) {
+    __m256 a[8], b[8];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) a[i] = _mm256_loadu_ps(rows + i * d);
+#pragma GCC unroll 4
+    for (int i = 0; i < 8; i += 2) {
+        b[i] = _mm256_unpacklo_ps(a[i], a[i + 1]);
+        b[i + 1] = _mm256_unpackhi_ps(a[i], a[i + 1]);
+    }
+#pragma GCC unroll 2
+    for (int i = 0; i < 8; i += 4) {  // four rows, two values of each half
+        a[i] = _mm256_shuffle_ps(b[i], b[i + 2], 0x44);
+        a[i + 1] = _mm256_shuffle_ps(b[i], b[i + 2], 0xee);
+        a[i + 2] = _mm256_shuffle_ps(b[i + 1], b[i + 3], 0x44);
+        a[i + 3] = _mm256_shuffle_ps(b[i + 1], b[i + 3], 0xee);
+    }
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) {
+        _mm256_storeu_ps(out + j * stride, _mm256_permute2f128_ps(a[j], a[4 + j], 0x20));
+        _mm256_storeu_ps(out + (4 + j) * stride, _mm256_permute2f128_ps(a[j], a[4 + j], 0x31));
+    }
+}
+#endif
+
 void pack(Packing packing, const float* rows, int64_t d, int count, int height, int words, const float* scales,
           uint32_t* panel, int32_t* biases) {
-    for (int r = 0; r < height; ++r) {
+    int packed = 0;  // rows that are packed already, in eights
+#if defined(__AVX2__)
+    if (packing == Packing::float32 && words == d && d % 8 == 0)
+        for (; packed + 8 <= count; packed += 8)
+            for (int64_t w = 0; w < d; w += 8)
+                store_turned(rows + packed * d + w, d, reinterpret_cast<float*>(panel) + w * height + packed, height);
+#endif
+    for (int r = packed; r < height; ++r) {
         const float* from = rows + r * d;
         if (r >= count) {
             for (int w = 0; w < words; ++w) panel[w * height + r] = 0;
@@ -782,13 +815,44 @@ void blend(const float* const* before, const float* const* after, const float* w
     }
 }
 
+int64_t possible(const int32_t* ids, const float* similarities, int64_t width, const float* limits, int32_t own,
+                 Neighbour* out) {
+    int64_t count = 0, e = 0;
+#if defined(__AVX512F__)
+    // Of sixteen, id and similarity side by side.
+    const __m512i first = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    const __m512i second = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+    for (; e + 16 <= width; e += 16) {
+        const __m512i some = _mm512_loadu_si512(ids + e);
+        const __m512 near = _mm512_loadu_ps(similarities + e);
+        __mmask16 kept = _mm512_cmpge_epi32_mask(some, _mm512_setzero_si512());
+        kept = _mm512_mask_cmpneq_epi32_mask(kept, some, _mm512_set1_epi32(own));
+        kept = _mm512_mask_cmp_ps_mask(kept, near, _mm512_setzero_ps(), _CMP_GT_OQ);
+        const __m512 least = _mm512_mask_i32gather_ps(_mm512_setzero_ps(), kept, some, limits, 4);
+        kept = _mm512_mask_cmp_ps_mask(kept, near, least, _CMP_GE_OQ);
+        const __m512i kept_ids = _mm512_maskz_compress_epi32(kept, some);
+        const __m512i kept_near = _mm512_castps_si512(_mm512_maskz_compress_ps(kept, near));
+        _mm512_storeu_si512(out + count, _mm512_permutex2var_epi32(kept_ids, first, kept_near));
+        _mm512_storeu_si512(out + count + 8, _mm512_permutex2var_epi32(kept_ids, second, kept_near));
+        count += __builtin_popcount(kept);
+    }
+#endif
+    for (; e < width; ++e) {  // without a branch, for none could be foretold
+        const int32_t id = ids[e];
+        const float similarity = similarities[e];
+        out[count] = {id, similarity};
+        count += (id >= 0) & (id != own) & (similarity > 0) & (similarity >= limits[id < 0 ? 0 : id]);
+    }
+    return count;
+}
+
 }  // namespace
 
 extern const Loops JOIN(loops_, MANIFIND_LEVEL);
 const Loops JOIN(loops_, MANIFIND_LEVEL) = {
     NAME(MANIFIND_LEVEL), LOW_PRECISION != 0, PANELS * PANEL, multiply_any, advance, multiply_one, advance_one,
     product_small, dots_small, advance_small, multiply_double_any, descend_double, turn_double, scan_any, lower_bounds_any,
-    level_of, reaching, pack, widen, dots, compress, pack_bytes, blend,
+    level_of, reaching, pack, widen, dots, compress, pack_bytes, blend, possible,
 #if LOW_PRECISION
     &few_loops,
 #else

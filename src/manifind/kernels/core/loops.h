@@ -63,6 +63,13 @@ struct Hit {
     float score;
 };
 
+struct Neighbour {
+    int32_t id;
+    float similarity;
+};
+
+constexpr int64_t MORE_NEIGHBOURS = 16;  // that `possible` needs room for
+
 struct FewLoops;
 
 struct Loops {
@@ -130,6 +137,12 @@ struct Loops {
     // weights[0] · before[0] + Σ weights[k] · (before[k] + after[k]) for k = 1 … radius, of lines of n floats.
     void (*blend)(const float* const* before, const float* const* after, const float* weights, int radius, int64_t n,
                   float* out);
+
+    // Writes those of a list of row `own` whose own lists can have the row too, and returns how many they are. A pair that is
+    // less similar than limits[id], the last of the other's list, cannot be there. About half are left of an exact graph,
+    // hardly more than are mutual. A negative id is nobody.
+    int64_t (*possible)(const int32_t* ids, const float* similarities, int64_t width, const float* limits, int32_t own,
+                        Neighbour* out);
 
     const FewLoops* few;  // null where there are no products of int8 (few_loops.h)
 };

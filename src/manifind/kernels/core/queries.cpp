@@ -23,6 +23,14 @@ struct Bounded {
     int32_t id;
 };
 
+// A little more than the length that is found, for that is rounded.
+float length_of(const float* row, int64_t d) {
+    const int32_t first = 0;
+    float squared;
+    loops().dots(row, {row, 1, d, false}, &first, 1, &squared);
+    return std::sqrt(squared) * 1.0001f;
+}
+
 constexpr auto better_bounded = [](const Bounded& a, const Bounded& b) {
     return a.least > b.least || (a.least == b.least && a.id < b.id);
 };
@@ -98,8 +106,11 @@ void Compressed::compress(const Rows& vectors, const int64_t* rows, int count, S
             float* own = row.data() + r * d;
             from[r] = bytes.data() + r * width;
             l.widen(vectors, rows[panel + r], own);
-            l.compress(own, d, width, bytes.data() + r * width, &to.scales[at + r], &to.biases[at + r],
-                       &to.errors[at + r], &to.lengths[at + r]);
+            if (packing_ == Packing::int8)
+                l.compress(own, d, width, bytes.data() + r * width, &to.scales[at + r], &to.biases[at + r],
+                           &to.errors[at + r], &to.lengths[at + r]);
+            else
+                to.lengths[at + r] = length_of(own, d);
             if (!(to.lengths[at + r] <= LONGEST))
                 throw std::invalid_argument("vectors has values that are not finite, or huge");
         }

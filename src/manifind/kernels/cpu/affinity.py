@@ -8,11 +8,11 @@ from manifind.kernels.kernel import kernel
 from manifind.types import FloatArray, IntArray
 
 ROWS = 2**14
-"""Rows handled at a time where a temporary of all the lists would be large."""
+"""How many rows are handled at a time where a temporary array of all lists would be large."""
 
 
 def mutual_affinity(ids: IntArray, similarities: FloatArray, gamma: float, slack: float) -> sp.csr_array:
-    """Intersect the two triangles of the lists."""
+    """Build the affinity from the pairs that are in both triangles of the lists: above the diagonal and below it."""
     n = len(ids)
     above = _triangle(ids, similarities, gamma, slack, upper=True)
     below = _triangle(ids, similarities, gamma, slack, upper=False)

@@ -65,7 +65,7 @@ class Compiled:
 
 
 class CompiledRows(ArrayRows):
-    """Descriptors of regions, with their compressed twin once they were searched."""
+    """Descriptors of regions. A copy in eight bits is made when they are first searched."""
 
     def __init__(self, vectors: Vectors) -> None:
         super().__init__(vectors)
@@ -76,7 +76,7 @@ class CompiledRows(ArrayRows):
         return "compressed to eight bits" if self.compressed is not None else "not searched yet"
 
     def compress(self) -> "_core.CompressedRows":
-        """Make the compressed twin now, n · d bytes, which the first search otherwise does."""
+        """Make the copy in eight bits now, which takes n · d bytes. Otherwise the first search makes it."""
         with self._compressing:
             if self.compressed is None:
                 try:
@@ -130,7 +130,7 @@ def _stepped(
     scores: FloatArray,
     progress: Progress | None,
 ) -> tuple[IntArray, FloatArray]:
-    """Let a search fill the lists that it was given, a step at a time, so that an interrupt is heard."""
+    """Let a search fill its lists step by step, so that Ctrl-C is heard between two steps."""
     done, n = 0, len(ids)
     while done < n:
         done = search.step()
@@ -140,10 +140,10 @@ def _stepped(
 
 
 class CompiledSystem:
-    """A symmetric matrix as the core takes it, with its ordered and its divided copy once they were made."""
+    """A symmetric matrix as the core takes it, and the ordered and the divided copy of it that solutions make."""
 
     kept = True
-    """Whether it serves many solutions, so that putting it in order pays."""
+    """Whether the system serves many solutions. Only then is it worth putting its matrix in order."""
 
     def __init__(self, S: sp.csr_array, degrees: FloatArray | None = None) -> None:
         self.S = S
@@ -152,9 +152,9 @@ class CompiledSystem:
         self._arrays = S.indptr.astype(np.int64, copy=False), S.indices.astype(np.int32, copy=False), values
         self.matrix: _core.Matrix = core.Matrix(*self._arrays)
         self.ordered: tuple[_core.Matrix, IntArray] | None = None
-        """The matrix in breadth-first order, and the order of its regions; a copy."""
+        """A copy of the matrix in breadth-first order, and the order of its regions."""
         self.divided: Divided | None = None
-        """What solutions near y alone run on."""
+        """The graph divided into parts, which ``engine="local"`` solves on."""
         self._making = threading.RLock()  # dividing a graph solves on it
 
     def __repr__(self) -> str:
@@ -189,7 +189,7 @@ class CompiledSystem:
         return solution
 
     def in_order(self) -> tuple["_core.Matrix", IntArray]:
-        """Put the matrix in breadth-first order now, a copy of 8 bytes an entry."""
+        """Put the matrix in breadth-first order now. The copy takes 8 bytes an entry."""
         with self._making:
             if self.ordered is None:
                 order = np.empty(self.size, np.int32)
@@ -198,7 +198,7 @@ class CompiledSystem:
             return self.ordered
 
     def divide(self, division: Division | None = None) -> Divided:
-        """Divide the graph now, or take a division that was saved; a copy of 8 bytes an entry."""
+        """Divide the graph now, or take a division that was saved. The copy takes 8 bytes an entry."""
         with self._making:
             if self.divided is None:
                 made = divided(self.S, self.matrix, self.solve) if division is None else division
@@ -217,7 +217,7 @@ class CompiledSystem:
 
 
 class Restricted(CompiledSystem):
-    """The system of some regions of another: a query's, solved once."""
+    """The system of some regions of another system. One query is solved on it, once."""
 
     kept = False
 

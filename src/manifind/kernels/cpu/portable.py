@@ -109,7 +109,7 @@ class ScipySystem:
 
 
 class _LoweredThreshold:
-    """While anybody is inside, faiss multiplies matrices however few the queries; afterwards it is as it was."""
+    """While any thread is inside, faiss multiplies matrices however few the queries are; then its own limit is back."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

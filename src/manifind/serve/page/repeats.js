@@ -47,6 +47,7 @@ function object(one) {
   return h("li", {},
     h("div", { class: "object-head" },
       h("h2", {}, `In ${counted(one.photos, "photo")}`),
+      one.confirmed ? h("span", { class: "sure", title: `Points of the first photo were found again in ${counted(one.verified, "other")} under one map` }, "✓ confirmed") : null,
       h("a", { class: "button", "data-local": true, href: searchFor([{ key: first.key, box: first.box }]),
         "aria-label": `Search for object ${one.rank}, in ${one.photos} photos` }, "Search for it")),
     h("ul", { class: "crops" },
