@@ -111,7 +111,14 @@ def compare_some(kind: torch.dtype) -> None:
     queries, vectors = torch.randn(5, 40), torch.randn(90, 40).to(kind)
     some = torch.arange(0, 90, 7, dtype=torch.int32)
     made = rows.products_with(queries, vectors, some)
-    np.testing.assert_allclose(made.numpy(), queries.numpy() @ vectors.float().numpy()[some.numpy()].T, atol=1e-5)
+    truth = queries.numpy() @ vectors.float().numpy()[some.numpy()].T
+    np.testing.assert_allclose(made.numpy(), truth, atol=1e-5)
+    rows._has_kernels = lambda _: True  # type: ignore[assignment]
+    for most, memory in ((2**20, 2**20), (40 * 40 * 4, 2**20), (2**20, 200)):  # at once, block by block, by turns
+        held = rows.TorchRows(vectors.numpy(), "cpu", most=most)
+        ids, similarities = held.nearest(queries.numpy(), 3, among=some.numpy(), memory=memory)
+        np.testing.assert_allclose(similarities, -np.sort(-truth, axis=1)[:, :3], atol=1e-5)
+        np.testing.assert_allclose(np.take_along_axis(truth, ids.astype(np.int64), 1), similarities, atol=1e-5)
 
 
 def compare_parts() -> None:

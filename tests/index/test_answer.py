@@ -110,7 +110,7 @@ def test_data_and_table_say_the_same(index: Index, photos: Path) -> None:
 def test_what_a_method_does_not_know_is_empty_in_the_table(index: Index) -> None:
     hit = index.search("first-0.png", method="plain")[0]
     _, row = table_rows([hit_data(hit)])
-    assert row[3:] == [""] * 10
+    assert row[3:] == [""] * 11
     region = RegionShare((0, 0, 1, 1), 0.5)
     told = {**hit_data(hit), "verified": False, "regions": [{"box": region.box, "share": region.share}]}
     _, row = table_rows([told])

@@ -65,16 +65,16 @@ class Estimate:
     """What a build is expected to take."""
 
     photos: int
-    """To describe."""
+    """How many photos are to be described."""
     regions: int
-    """In all."""
+    """How many regions there will be in all."""
     seconds: float
     disk: int
-    """Bytes while it runs, beyond what is there now."""
+    """How many bytes of disk the build takes while it runs, beyond what is there now."""
     finished: int
-    """Bytes on disk of the finished index."""
+    """How many bytes the finished index has on disk."""
     memory: int
-    """Bytes of memory at its height."""
+    """The most bytes of memory that the build takes."""
 
     def __str__(self) -> str:
         return (

@@ -29,7 +29,7 @@ from manifind.types import FloatArray, IntArray
 
 PART_OF_THE_BEST = 0.5
 LOOKED_AT = 10
-"""The best photos among which a region must resemble one of the query's."""
+"""Among how many of the best photos there must be a region that resembles one of the query's."""
 
 ONE_IN = 300
 AT_MOST = 3.0
@@ -41,7 +41,7 @@ STANDS_OUT, BEHIND = 20.0, 4
 where strangers had 15 at most."""
 
 SAMPLE = 400, 40_000
-"""Regions compared, and regions that they are compared with, to learn what chance gives."""
+"""How many regions are compared, and with how many others, to learn how similar regions are by chance."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Evidence:
 
 
 def evidence(search: Search, own: Collection[int] = ()) -> Evidence | None:
-    """Say where the evidence of a ranking by regional diffusion ends; None for other methods, which know none.
+    """Say where the evidence of a ranking by regional diffusion ends; return None for other methods.
 
     `own` are the photos of the collection that the query was taken from.
     """

@@ -22,7 +22,7 @@ from manifind.index.query import Search, box_of
 from manifind.types import Box, FloatArray, IntArray
 
 REACHED = 20_000
-"""The best regions by score among which paths are looked for, besides the seed and the target."""
+"""Paths are looked for among this many of the best regions by score, the seed and the target."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Place:
     key: str | None
     box: Box
     view: int = 0
-    """Which photo of the query."""
+    """Which of the query's photos the region is in."""
 
 
 @dataclass(frozen=True)
@@ -42,14 +42,14 @@ class Link:
     source: Place
     target: Place
     similarity: float
-    """Inner product of their descriptors."""
+    """The inner product of their descriptors."""
     flow: float
-    """α s_ij: which part of the source's score the target gets; for the first link what the query seeded, in parts of
-    the largest seed."""
+    """The share α s_ij of the source's score that flows to the target. For the first link it is the value that the
+    query seeded, divided by the largest seed."""
     verified: bool | None = None
     """Whether geometry finds the source in the target's photo; None where it was not asked or cannot say."""
     inliers: int | None = None
-    """How many points match, where it does."""
+    """How many points match, where geometry finds the source."""
 
     @property
     def within(self) -> bool:
@@ -75,9 +75,10 @@ class Chained(NamedTuple):
     """A chain of regions from a seed to the target, and how much flows along it."""
 
     regions: IntArray
-    """The first is a seed, the last one of the targets; one alone where a seed is a target."""
+    """The regions of the chain. The first is a seed and the last is one of the targets; there is only one where a seed
+    is a target."""
     flows: FloatArray
-    """α s_ij of each link, one fewer than there are regions."""
+    """The α s_ij of each link. There is one link fewer than there are regions."""
 
 
 def explained(search: Search, image: int) -> Chain:

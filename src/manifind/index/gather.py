@@ -44,7 +44,7 @@ class Plan:
     """What is known of the photos that an index is to hold, before any is described."""
 
     known: list[ImageRecord]
-    """Photos that are described already; their numbers are to come."""
+    """The photos that are described already. They are numbered later."""
     new: list[tuple[Found, str]]
     """Files to describe, with their content hashes."""
     skipped: list[SkippedRecord]
@@ -208,7 +208,10 @@ def _passed_over(one: Found, reason: str, digest: str) -> SkippedRecord:
 
 
 def as_listed(one: Found, *, gone: bool = True) -> bool:
-    """Whether a file is still the one that was listed and hashed; what to say of one that is gone is given."""
+    """Whether a file is still the one that was listed and hashed.
+
+    `gone` is the answer for a file that is no longer there.
+    """
     try:
         status = file_of(one.path).stat()
     except OSError:
@@ -217,7 +220,7 @@ def as_listed(one: Found, *, gone: bool = True) -> bool:
 
 
 def reduced(regions: Regions, means: int | None) -> Regions:
-    """Let a mixture's means stand for the regions; a mean is shown where the region most like it is."""
+    """Put the means of a mixture in place of the regions. The box of a mean is that of the region most like it."""
     if means is None:
         return regions
     fewer = compact(regions.vectors, np.zeros(len(regions.vectors), np.int32), regions_per_image=means)

@@ -24,7 +24,7 @@ from manifind.types import FloatArray
 
 CATALOGUE = "images.sqlite"
 LOOKED_AT_AGAIN = 20_000_000
-"""Entries of S up to which its ids are compared with their range before every search."""
+"""Where S has no more entries than this, its ids are compared with their range before every search."""
 
 
 @dataclass(eq=False)
@@ -32,14 +32,14 @@ class MadeOnce:
     """What is made of a generation when it is first needed, and stays with it: the one part of it that changes."""
 
     describer: Describer | None = None
-    """What describes queries."""
+    """The describer of queries."""
     chance: float | None = None
     """The similarity that regions of different photos hardly exceed by chance."""
     methods: dict[str, Manifold | NearestImages | RegionMatch] = field(default_factory=dict)
-    """What answers by a method besides regional diffusion."""
+    """The objects that answer by other methods than regional diffusion."""
     lists_checked: bool = False
     lock: threading.RLock = field(default_factory=threading.RLock)
-    """Whoever makes one of these holds it, so that nothing is made twice."""
+    """The lock that is held while one of these is made, so that nothing is made twice."""
 
 
 @dataclass(frozen=True)
@@ -48,14 +48,14 @@ class Generation:
 
     number: int
     stamp: str
-    """No other generation has the same."""
+    """A stamp that no other generation has."""
     manifest: Manifest
     catalogue: Photos
     manifold: Manifold
     boxes: FloatArray
     whitening: Whitening | None
     sizes: dict[str, int]
-    """Bytes of each file."""
+    """The size of each file in bytes."""
     local: KeptFeatures | None = None
     """The local features of the photos, where the index keeps them."""
     made: MadeOnce = field(default_factory=MadeOnce, repr=False, compare=False)
@@ -116,7 +116,7 @@ class Generation:
 
     @property
     def dimension(self) -> int:
-        """Of its descriptors."""
+        """The number of dimensions of its descriptors."""
         return int(self.manifold.vectors_.shape[1])
 
     def check_ids(self) -> None:

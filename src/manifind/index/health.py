@@ -24,20 +24,20 @@ FITS = 0.85
 
 @dataclass(frozen=True)
 class Health:
-    """Of the graph of a collection's regions."""
+    """How well the graph of a collection's regions hangs together."""
 
     regions: int
     isolated_regions: int
-    """Without any mutual neighbour: diffusion cannot reach them."""
+    """How many regions have no mutual neighbour. Diffusion cannot reach them."""
     largest_component: int
-    """Regions that can be reached from each other, in the largest part that can."""
+    """How many regions the largest connected component has."""
     components: int
-    """Such parts of two regions or more."""
+    """How many connected components of two or more regions there are."""
     mean_mutual_degree: float
     hubs: int
-    """Regions that are in more than `HUB` times as many lists as the average."""
+    """How many regions are in more than `HUB` times as many lists as the average."""
     most_listed: int
-    """How many lists the most frequent of them is in."""
+    """How many lists the region that is in most lists is in."""
 
     def words(self) -> list[str]:
         """Say what the figures mean."""

@@ -23,7 +23,7 @@ from manifind.types import FloatArray
 
 HEADER, PHOTOS, VECTORS, BOXES, LOCAL = "header.json", "photos.jsonl", "vectors.f16", "boxes.f32", "local.u8"
 FILES = (HEADER, PHOTOS, VECTORS, BOXES, LOCAL)
-"""Of a journal. Whoever copies them in this order has all regions of the photos that he has."""
+"""The names of the files of a journal. Who copies them in this order gets all regions of every photo that he gets."""
 NO_FEATURES = np.empty((0, ROW), np.uint8)
 
 HalfArray = npt.NDArray[np.float16]

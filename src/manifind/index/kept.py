@@ -17,9 +17,9 @@ from manifind.geometry.packing import Packed
 from manifind.index.catalogue import ImageRecord
 
 ARRAYS = ("features", "feature_starts")
-"""What the two arrays of an index are called."""
+"""The names of the two arrays in an index."""
 MOST = 500
-"""Features that are kept of a photo."""
+"""How many features of a photo are kept."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Keeping:
 
     kind: str = "sift"
     most: int = MOST
-    """Features of a photo, at most."""
+    """The most features that are kept of a photo."""
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -37,7 +37,7 @@ class Keeping:
 
     @property
     def bytes(self) -> int:
-        """What a photo takes, at most."""
+        """The most bytes that the features of a photo take."""
         return ROW * self.most
 
     def available(self) -> bool:
@@ -57,13 +57,13 @@ class Kept(NamedTuple):
     """The features of one photo as an index keeps them."""
 
     rows: Packed
-    """(m, 38)"""
+    """The packed features, (m, 38)."""
     width: int
     height: int
     kind: str = KEEPING.kind
 
     def features(self) -> Features:
-        """Return them in pixels of the photo."""
+        """Return the features, with their points in pixels of the photo."""
         return unpack(self.rows, max(1, self.width), max(1, self.height), self.kind)
 
 
@@ -79,9 +79,9 @@ class KeptFeatures:
 
     keeping: Keeping
     rows: Packed
-    """(n, 38)"""
+    """The packed features of all photos, (n, 38)."""
     starts: npt.NDArray[np.int64]
-    """Where the features of each photo start, and at the end where the last ones end."""
+    """Where the features of each photo start. The last entry is where those of the last photo end."""
 
     @classmethod
     def of(cls, keeping: Keeping, arrays: Mapping[str, npt.NDArray[Any]], photos: int) -> "KeptFeatures":

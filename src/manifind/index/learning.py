@@ -20,7 +20,7 @@ from manifind.index.recipe import Recipe
 from manifind.types import StageProgress
 
 ROWS = 2**13
-"""Rows whose moments are taken at a time."""
+"""How many rows the moments are taken of at a time."""
 
 PHOTOS = 64
 """Photos that are whitened at a time: a product of so many rows is ten times as fast as one for each photo."""

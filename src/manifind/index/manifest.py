@@ -30,7 +30,7 @@ FILES = (
     "features.npy",
     "feature_starts.npy",
 )
-"""What an index may have besides the arrays of its manifold."""
+"""The files that an index may have besides the arrays of its manifold."""
 
 OF_THE_MACHINE = ("memory", "device")
 """Parameters of a manifold that are a matter of the machine and not of the index."""
@@ -68,11 +68,11 @@ class Fingerprint:
 
     name: str
     sha256: str
-    """Descriptors are comparable only where these are equal."""
+    """The checksum of all facts. Descriptors can be compared only where these checksums are equal."""
     whitening: str | None
     """The whitening's checksum."""
     facts: Mapping[str, Any]
-    """Everything, these included."""
+    """All facts by name, the two above among them."""
 
     @classmethod
     def of(cls, describer: Describer) -> Self:
@@ -107,11 +107,11 @@ class Manifest:
     means: int | None
     """Means of the mixture that stands for a photo's regions; None for the regions themselves."""
     parameters: Mapping[str, Any]
-    """Of the manifold."""
+    """The parameters of the manifold."""
     built: Built | None = None
     """How the graph was built; None where that was not kept yet."""
     chosen_for: int | None = None
-    """For how many photos parameters were chosen, where they were."""
+    """The number of photos for which parameters were chosen; None where none were chosen."""
     geometry: Keeping | None = None
     """What is kept of the photos' local features; None for nothing."""
     frames: float | None = None

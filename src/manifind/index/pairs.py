@@ -24,13 +24,13 @@ from manifind.types import FloatArray, Progress
 Rows = npt.NDArray[np.int64]
 
 PHOTOS = 2_000
-"""Photos for which others of the same thing are looked for, spread over the collection."""
+"""For how many photos, spread over the collection, others of the same thing are looked for."""
 EACH = 5
-"""Others that geometry looks at for each of them."""
+"""How many other photos geometry looks at for each of them."""
 OVERLAP = 0.5
-"""How much of the two together a region and the place that a map gives it must share."""
+"""The least overlap (intersection over union) of a region and the place where the map puts its match."""
 POINTS = 3
-"""Matching points that must lie in both regions."""
+"""How many matching points must lie in both regions."""
 
 
 class PhotoPair(NamedTuple):

@@ -19,10 +19,10 @@ CHOSEN = ("k", "query_k", "alpha")
 
 @dataclass(frozen=True)
 class Setting:
-    """What is right for so many photos."""
+    """The parameters for collections of a certain number of photos."""
 
     below: float
-    """Number of photos from which the next is."""
+    """The setting serves collections of fewer photos than this; larger ones take the next setting."""
     k: int
     query_k: int
     alpha: float
@@ -54,7 +54,7 @@ RECIPES: dict[str, dict[str, Any]] = {
         "max_iter": 20,
     },
 }
-"""All choices in one word; whatever else is given goes before."""
+"""Recipes, each a set of choices under one name. A parameter that is given explicitly takes precedence."""
 
 
 def given_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def given_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def chosen_parameters(given: dict[str, Any], photos: int) -> dict[str, Any]:
-    """Return the parameters given, with what is right for so many photos in place of those that are not."""
+    """Return the parameters that were given, and for all others those chosen for so many photos."""
     setting = next(one for one in SETTINGS if photos < one.below)
     chosen = {**{name: getattr(setting, name) for name in CHOSEN}, **given}
     # Enough neighbours in reserve for a fifth of the photos to go unnoticed.

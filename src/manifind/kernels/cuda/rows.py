@@ -89,9 +89,10 @@ class TorchRows(ArrayRows):
         wanted = None if among is None else to_device(among, self.device)
         step = max(1, min(m, memory // (16 * k)))
         width = max(2 * k, memory // (4 * (step + d)))
-        few, broad = m <= FEW and held.is_cuda, max(2 * k, memory // (4 * m))
+        few, broad = m <= FEW and _has_kernels(held), max(2 * k, memory // (4 * m))
         for start in range(0, m, step):
-            best = neighbours.Best(held[start : start + step], k)
+            some = held[start : start + step]
+            best = neighbours.Best(some, k)
             for block in self.blocks():
                 if wanted is None or among is None:
                     for begin in range(0, len(block.vectors), width):
@@ -102,7 +103,7 @@ class TorchRows(ArrayRows):
                 rows = wanted[low:high] - block.first if block.first else wanted[low:high]
                 if few:
                     for begin in range(0, len(rows), broad):
-                        best.take(products_with(held, block.vectors, rows[begin : begin + broad]), low + begin)
+                        best.take(products_with(some, block.vectors, rows[begin : begin + broad]), low + begin)
                     continue
                 for begin in range(0, len(rows), width):
                     best.meet(block.vectors[rows[begin : begin + width]], low + begin)
@@ -128,6 +129,11 @@ class TorchRows(ArrayRows):
         if torch.device(self.device).type == "cpu":
             return 2**62
         return int(SHARE * torch.cuda.mem_get_info(self.device)[0])
+
+
+def _has_kernels(tensor: Tensor) -> bool:
+    """Return whether kernels run where a tensor is."""
+    return bool(tensor.is_cuda)
 
 
 def products_with(queries: Tensor, vectors: Tensor, rows: Tensor) -> Tensor:
