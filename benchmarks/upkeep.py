@@ -68,7 +68,13 @@ def agreement(index: Index, fresh: Index) -> float:
 
 
 def measure(base: Path, vectors: FloatArray, layout: Layout, k: int, share: float) -> dict[str, Any]:
-    describer = load_describer()
+    describer = load_describer("mobilenet_v2")
+    description: dict[str, Any] = {
+        "backbone": "mobilenet_v2",
+        "whiten": "shipped",
+        "zooms": (1.0,),
+        "geometry": False,
+    }
     photos = base / "photos"
     photos.mkdir()
     total = len(layout.images)
@@ -77,11 +83,11 @@ def measure(base: Path, vectors: FloatArray, layout: Layout, k: int, share: floa
 
     def create(path: Path, known: dict[int, str]) -> Index:
         lay_in(path, describer, known, vectors, layout)
-        return Index.create(path, photos, k=k, whiten="shipped", zooms=(1.0,), geometry=False)
+        return Index.create(path, photos, k=k, **description)
 
     path = base / "i.manifind"
     lay_in(path, describer, hashes, vectors, layout)
-    full, index = timed(lambda: Index.create(path, photos, k=k, whiten="shipped", zooms=(1.0,), geometry=False))
+    full, index = timed(lambda: Index.create(path, photos, k=k, **description))
     nothing, _ = timed(index.sync)
     size = index.info()["bytes"]
     opening, _ = timed(lambda: Index.open(path))

@@ -466,7 +466,17 @@ def test_photos_are_described_once_and_shown_in_the_page(photos: Path, tmp_path:
     methods = ("nearest", "global-diffusion:k=3,query_k=2", "regional-diffusion:k=10,query_k=5")
     words: list[object] = [word for method in methods for word in ("--method", method)]
     words += ["--figure", "sizes:k=10,query_k=5", "--figure", "gains:k=10,query_k=5"]
-    words += ["--whiten", "shipped", "--scales", "1", "--json", "--cache", tmp_path / "kept"]
+    words += [
+        "--backbone",
+        "mobilenet_v2",
+        "--whiten",
+        "shipped",
+        "--scales",
+        "1",
+        "--json",
+        "--cache",
+        tmp_path / "kept",
+    ]
     page = tmp_path / "page.html"
     truth = truth_of_photos(tmp_path)
     found = printed(run(photos, "--truth", truth, *words, "--html", page))

@@ -50,7 +50,7 @@ def files(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Everything that the page shows as a file, written to a folder; what Python makes is made."""
     folder = tmp_path_factory.mktemp("docs")
     text = (repository / "docs" / "evaluate.md").read_text()
-    for language, name, content in re.findall(r"^```(\w+) (\S+)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
+    for language, name, content in re.findall(r"^```(?!sh )(\w+) (\S+)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
         if language == "python":
             subprocess.run([sys.executable, "-c", content], cwd=folder, check=True)  # noqa: S603 (our own page)
         else:

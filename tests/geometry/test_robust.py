@@ -32,7 +32,7 @@ def planted(to: Map, degrees: float, scale: float, right: int, wrong: int, *, fr
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.floats(-180, 180), st.floats(0.3, 3), st.floats(-0.3, 0.3), st.integers(14, 60), st.integers(0, 150))
+@given(st.floats(-180, 180), st.floats(0.3, 3), st.floats(-0.3, 0.3), st.integers(25, 60), st.integers(0, 150))
 def test_the_planted_map_is_found_among_false_pairs(
     degrees: float, scale: float, shear: float, right: int, wrong: int
 ) -> None:

@@ -1,6 +1,6 @@
 """Photos read, and their local features found, by other processes (`manifind.index.reading`)."""
 
-import fcntl
+import importlib
 import json
 import os
 import subprocess
@@ -127,7 +127,8 @@ def _begun() -> "subprocess.Popen[bytes]":
         env={**os.environ, **HELD, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )
     assert process.stdout is not None  # noqa: S101 (it is a pipe)
-    if hasattr(fcntl, "F_SETPIPE_SZ"):
+    if sys.platform == "linux":
+        fcntl = importlib.import_module("fcntl")
         fcntl.fcntl(process.stdout.fileno(), fcntl.F_SETPIPE_SZ, PIPE)
     return process
 
