@@ -53,7 +53,7 @@ class Ranking:
         return len(self.images)
 
 
-LEAST_IN_SINGLE = 0.1
+LEAST_IN_SINGLE = 1.0
 """The least λ for which products of regions are taken in float32. The system is always solved in float64."""
 IN_CACHE = 2**21
 """Bytes of regions that are weighed at a time: they stay in the cache of a core."""

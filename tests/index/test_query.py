@@ -61,7 +61,7 @@ def test_a_chain_never_begins_at_what_is_not_meant(index: Index, photos: Path) -
 
 
 def test_shares_of_all_regions_add_up_to_one(index: Index, photos: Path) -> None:
-    hit = index.search(photos / "first-0.png", FIRST)[0]
+    hit = index.search(photos / "first-0.png", FIRST, refine="none")[0]
     shares = hit.search.shares(hit.image, most=None)
     assert sum(share.share for share in shares) == pytest.approx(1)
     assert tuple(shares[:5]) == hit.regions

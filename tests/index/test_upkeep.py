@@ -197,14 +197,30 @@ TestUpkeep = Upkeep.TestCase
 def test_a_second_run_does_only_what_changed(made: Index, folder: Path, describer: Counting) -> None:
     describer.described = 0
     generation = made.generation
-    assert vars(made.sync()) == {"described": 0, "kept": 8, "moved": 0, "removed": 0, "skipped": 0, "unreadable": ()}
+    assert vars(made.sync()) == {
+        "described": 0,
+        "kept": 8,
+        "moved": 0,
+        "removed": 0,
+        "skipped": 0,
+        "unreadable": (),
+        "supplemented": 0,
+    }
     assert made.generation == generation
     (folder / "1.png").rename(folder / "9.png")
     (folder / "2.png").touch()
     (folder / "3.png").unlink()
     save_photo(folder / "4.png", 44)
     save_photo(folder / "5-new.png", 55)
-    assert vars(made.sync()) == {"described": 2, "kept": 5, "moved": 1, "removed": 1, "skipped": 0, "unreadable": ()}
+    assert vars(made.sync()) == {
+        "described": 2,
+        "kept": 5,
+        "moved": 1,
+        "removed": 1,
+        "skipped": 0,
+        "unreadable": (),
+        "supplemented": 0,
+    }
     assert describer.described == 2
     assert made.generation == generation + 1
 
@@ -242,6 +258,7 @@ def test_what_was_removed_by_hand_stays_removed_until_it_is_added(made: Index, f
         "removed": 1,
         "skipped": 1,
         "unreadable": (),
+        "supplemented": 0,
     }
     made.sync()
     assert made.catalogue.of_key("3.png") is None
