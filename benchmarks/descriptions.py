@@ -111,7 +111,8 @@ def part(groups: list[list[int]], size: int, seed: int, others: list[int]) -> li
         if sum(map(len, drawn)) < size:
             most = max(3, size // 25) if others else len(group)
             drawn.append(sorted(chance.sample(group, min(most, len(group)))))
-    return drawn + [[other] for other in chance.sample(others, min(size - sum(map(len, drawn)), len(others)))]
+    missing = max(0, size - sum(map(len, drawn)))
+    return drawn + [[other] for other in chance.sample(others, min(missing, len(others)))]
 
 
 def grouped(names: list[str], oxford: bool) -> tuple[list[list[int]], list[int]]:
