@@ -22,6 +22,7 @@ from manifind.evaluate.index_search import IndexSearch
 from manifind.evaluate.photos import Photos, regions_and_whole
 from manifind.index import view
 from manifind.index.refine import BY_DEFAULT, REFINEMENTS
+from tests.described import PLAINLY
 from tests.index.conftest import index, photos
 from tests.index.small import small_describer, small_photo
 
@@ -191,9 +192,7 @@ def test_a_truth_may_name_the_copy_of_a_photo(photos: Path, tmp_path: Path) -> N
     made = Index.create(
         tmp_path / "m.manifind",
         folder,
-        backbone="mobilenet_v2",
-        whiten="shipped",
-        zooms=(1.0,),
+        **PLAINLY,
         k=20,
         query_k=20,
         alpha=0.99,

@@ -8,6 +8,7 @@ from PIL import Image
 from sklearn.datasets import load_sample_image
 
 from manifind.index import Index
+from tests.described import PLAINLY
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -54,6 +55,4 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def index(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Index:
     """An index as they were made before whitenings were learnt: twelve photos have little to teach."""
     path = tmp_path_factory.mktemp("made") / "photos.manifind"
-    return Index.create(
-        path, photos, backbone="mobilenet_v2", whiten="shipped", zooms=(1.0,), k=20, query_k=20, alpha=0.99
-    )
+    return Index.create(path, photos, **PLAINLY, k=20, query_k=20, alpha=0.99)

@@ -11,6 +11,7 @@ from manifind.cli import main
 from manifind.errors import InvalidInput
 from manifind.index import Index
 from manifind.index.catalogue import REMOVED
+from tests.described import PLAINLY
 from tests.films import film, shades
 from tests.index.conftest import scene
 from tests.index.small import save_photo, small_describer
@@ -104,9 +105,7 @@ def test_the_frames_of_a_film_are_one_photo_among_what_repeats(tmp_path: Path) -
         before(next(behind), 1, (100, 50 + 100 * i)).save(tmp_path / "photos" / f"thing-{i}.png")
     for i in range(6):
         before(next(behind), None).save(tmp_path / "photos" / f"none-{i}.png")
-    made = Index.create(
-        tmp_path / "i.manifind", tmp_path / "photos", frames=1, backbone="mobilenet_v2", whiten="shipped", zooms=(1.0,)
-    )
+    made = Index.create(tmp_path / "i.manifind", tmp_path / "photos", frames=1, **PLAINLY)
     things = {f"walk.avi#00:0{second}.0" for second in range(3)} | {"thing-0.png", "thing-1.png"}
     assert {seen.key for seen in made.repeats(least=3).objects[0].sightings} == things
     assert made.repeats(least=4).objects == ()

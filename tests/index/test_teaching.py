@@ -19,6 +19,7 @@ from manifind.index.pairs import PhotoPair
 from manifind.index.teach import composed
 from manifind.index.teaching import Taught, diffused_rank, kept_apart, reciprocal_ranks, taught
 from manifind.manifold import Manifold
+from tests.described import PLAINLY
 from tests.index.small import save_photo, small_describer, small_photo
 
 FOUND = np.zeros((1, 2), np.intp)
@@ -229,7 +230,7 @@ def test_the_command_finds_the_pairs_by_geometry_and_says_what_they_taught(
                 part = whole.crop((x + 30 * view, 100 + 20 * view, x + 250 + 30 * view, 300 + 20 * view))
                 part.save(tmp_path / "photos" / f"{name[:-4]}-{x}-{view}.png")
     target = tmp_path / "photos.manifind"
-    Index.create(target, tmp_path / "photos", backbone="mobilenet_v2", whiten="shipped", zooms=(1.0,), k=20, query_k=20)
+    Index.create(target, tmp_path / "photos", **PLAINLY, k=20, query_k=20)
     ended = CliRunner().invoke(main, ["learn", str(target), "--json"], catch_exceptions=False)
     told = json.loads(ended.stdout)
     # Three photographs have a pair on either side, and the two of the motorcycle up to six together.

@@ -8,6 +8,7 @@ from manifind.index import Index
 from manifind.index import verify as verifying
 from manifind.index.kept import Kept, keep
 from manifind.index.verify import Checked, VerifiedAnswer, checked, verified_answer
+from tests.described import PLAINLY
 from tests.index.conftest import Pixels, scene, texture
 
 BOX = (40.0, 60.0, 168.0, 188.0)
@@ -60,9 +61,7 @@ def test_files_say_what_kept_features_say(photos: Path, query: Pixels, found: Ve
         tmp_path / "plain",
         photos,
         geometry=False,
-        backbone="mobilenet_v2",
-        whiten="shipped",
-        zooms=(1.0,),
+        **PLAINLY,
         k=20,
         query_k=20,
         alpha=0.99,

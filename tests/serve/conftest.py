@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from manifind.index import Index
+from tests.described import PLAINLY
 from tests.index.conftest import thing
 from tests.serve.running import running
 
@@ -61,9 +62,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def index(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Index:
     """An index as they were made before whitenings were learnt: its photos are parts of six."""
     path = tmp_path_factory.mktemp("made") / "photos.manifind"
-    return Index.create(
-        path, photos, backbone="mobilenet_v2", whiten="shipped", zooms=(1.0,), k=30, query_k=20, alpha=0.9
-    )
+    return Index.create(path, photos, **PLAINLY, k=30, query_k=20, alpha=0.9)
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ from playwright.sync_api import Browser, expect
 from manifind import Client, Index
 from manifind.serve.merging import merged
 from manifind.serve.schemas import SearchRequest, ViewRequest
+from tests.described import PLAINLY
 from tests.serve.conftest import PLACES, background, planted
 from tests.serve.running import running
 from tests.serve.test_page import BOX, browser, kept, leave, opened, pytestmark, shown
@@ -33,9 +34,7 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Index:
         background(700 + i).save(root / f"none-{i}.jpg", quality=90)
     planted(1000, 1, PLACES[0]).save(root / "again.png")  # first-0.png of the other collection, byte for byte
     path = root.parent / "other.manifind"
-    return Index.create(
-        path, root, backbone="mobilenet_v2", whiten="shipped", zooms=(1.0,), k=30, query_k=20, alpha=0.9
-    )
+    return Index.create(path, root, **PLAINLY, k=30, query_k=20, alpha=0.9)
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ from PIL import Image
 from playwright.sync_api import Browser, expect
 
 from manifind.index import Index
+from tests.described import PLAINLY
 from tests.films import film
 from tests.index.conftest import scene
 from tests.serve.running import running
@@ -31,9 +32,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         root.parent / "photos.manifind",
         root,
         frames=1,
-        backbone="mobilenet_v2",
-        whiten="shipped",
-        zooms=(1.0,),
+        **PLAINLY,
         k=20,
         query_k=10,
         alpha=0.9,

@@ -24,6 +24,7 @@ from playwright.sync_api import Browser, Locator, Page, Route, expect, sync_play
 from manifind.index import Index
 from manifind.pages.text import visible
 from manifind.serve import Settings
+from tests.described import PLAINLY
 from tests.serve.conftest import planted
 from tests.serve.running import running
 
@@ -393,9 +394,7 @@ def test_a_picture_that_does_not_come_says_why(browser: Browser, tmp_path: Path,
     for number in range(5):
         planted(6100 + number, 1, (30 * number, 10)).save(elsewhere / f"{number}.png")
         (folder / f"{number}.png").symlink_to(elsewhere / f"{number}.png")
-    index = Index.create(
-        tmp_path / "x.manifind", folder, backbone="mobilenet_v2", whiten="shipped", zooms=(1.0,), k=5, query_k=5
-    )
+    index = Index.create(tmp_path / "x.manifind", folder, **PLAINLY, k=5, query_k=5)
     with running(index) as address:
         page = opened(browser, address)
         for path, tile in (("/?q=k:0.png&q=k:1.png", ".card"), ("/?tab=browse", ".cell"), ("/", ".pick")):
@@ -437,9 +436,7 @@ def test_nothing_in_a_name_stays_unseen(browser: Browser, tmp_path: Path, reposi
     names = (turned, unseen, "شب‌ها.png", "plain.png")
     for number, name in enumerate(names):
         planted(6000 + number, 1, (30 * number, 10)).save(folder / name)
-    index = Index.create(
-        tmp_path / "x.manifind", folder, backbone="mobilenet_v2", whiten="shipped", zooms=(1.0,), k=30, query_k=20
-    )
+    index = Index.create(tmp_path / "x.manifind", folder, **PLAINLY, k=30, query_k=20)
     with running(index) as address:
         page = opened(browser, address)
         page.goto(f"/?{urlencode([('q', f'k:{name}') for name in names])}")

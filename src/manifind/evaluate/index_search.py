@@ -11,9 +11,9 @@ import numpy.typing as npt
 from manifind.checks import choice
 from manifind.describe import content_hash, read_photo
 from manifind.evaluate.protocol import name_finder
-from manifind.index import Answer, Generation, Index, QueryRegions, View, rank, whole_box
+from manifind.index import Answer, Generation, Index, QueryRegions, View, rank
 from manifind.index.catalogue import Catalogue
-from manifind.index.features import kind_of, query_features
+from manifind.index.features import kind_of, sought_in
 from manifind.index.refine import BY_DEFAULT, NONE, REFINEMENTS, refined_answer
 from manifind.index.verify import first_photos, verified_answer
 from manifind.ranking import Ranking
@@ -73,9 +73,7 @@ class IndexSearch:
         return AnsweredRanking(self._places[answer._images], answer.scores, likely=answer.likely)
 
     def _verified(self, answer: Answer, photo: Path, box: Box | None, first: int) -> Answer:
-        pixels = read_photo(photo).pixels
-        part = None if box is None else whole_box(box, *pixels.shape[1::-1])
-        sought = [(query_features(pixels, part, kind=kind_of(self._state)), part)]
+        sought = [sought_in(read_photo(photo).pixels, box, kind=kind_of(self._state))]
         looked_at = verified_answer(answer, sought, first=first)
         return looked_at if self.refine == NONE else refined_answer(looked_at, sought, first=first)
 

@@ -14,8 +14,8 @@ from manifind.describe import Unreadable
 from manifind.errors import InvalidInput
 from manifind.geometry import Features
 from manifind.index.answer import Answer
-from manifind.index.features import kind_of, query_features
-from manifind.index.query import QueryRegions, View, rank, view, whole_box
+from manifind.index.features import kind_of, sought_in
+from manifind.index.query import QueryRegions, View, rank, view
 from manifind.index.refine import NONE, refined_answers
 from manifind.index.verify import VerifiedAnswer, verified_answer
 from manifind.types import Box, StageProgress
@@ -159,9 +159,4 @@ def _verified(
 
 def _sought(index: "Index", views: Views, kind: str) -> list[tuple[Features, Box | None]]:
     """Return the features of what is looked for."""
-    found: list[tuple[Features, Box | None]] = []
-    for photo, box in views:
-        pixels = index.pixels(photo)
-        part = None if box is None else whole_box(box, *pixels.shape[1::-1])
-        found.append((query_features(pixels, part, kind=kind), part))
-    return found
+    return [sought_in(index.pixels(photo), box, kind=kind) for photo, box in views]

@@ -29,7 +29,7 @@ from manifind.index.journal import NO_FEATURES, Journal
 from manifind.index.kept import Keeping, KeptFeatures
 from manifind.index.manifest import FORMAT, KIND, Manifest
 from manifind.index.recipe import Recipe
-from manifind.index.supplement import features_of, supplement, supplement_journal, without_features
+from manifind.index.supplement import span_of, supplement, supplement_journal, without_features
 from manifind.index.unfinished import note
 from manifind.index.wanted import Wanted
 from manifind.index.workers import Workers
@@ -347,7 +347,7 @@ def _local(
         if before is not None and before.local is not None and old is not None:
             spans.append((before.local.rows, *before.local.span(old.number)))
         elif late is not None and old is not None:
-            spans.append(features_of(image, late))
+            spans.append(span_of(image, late))
         else:
             entry = journal.get(image.sha256)
             assert entry is not None  # noqa: S101 (it is in one of the two)

@@ -17,6 +17,7 @@ from manifind.geometry.verification import TEXTURE
 from manifind.index.catalogue import ImageRecord
 from manifind.index.generation import State
 from manifind.index.kept import KEEPING, Kept
+from manifind.index.query import whole_box
 from manifind.types import Box
 
 QUERY_FEATURES = 700
@@ -25,6 +26,14 @@ QUERY_FEATURES = 700
 def query_features(pixels: npt.NDArray[np.uint8], box: Box | None, *, kind: str = KEEPING.kind) -> Features:
     """Return the features of what is looked for."""
     return extract(pixels, box, kind=kind, most=QUERY_FEATURES)
+
+
+def sought_in(
+    pixels: npt.NDArray[np.uint8], box: Sequence[float] | None, *, kind: str = KEEPING.kind
+) -> tuple[Features, Box | None]:
+    """Return the features of what is looked for in a photo, and its box in whole pixels; None is all of it."""
+    part = None if box is None else whole_box(box, *pixels.shape[1::-1])
+    return query_features(pixels, part, kind=kind), part
 
 
 def photo_features(pixels: npt.NDArray[np.uint8], *, kind: str = KEEPING.kind) -> Features:

@@ -35,7 +35,7 @@ from manifind.index.device import network_for
 from manifind.index.elsewhere import is_address, opened, refused
 from manifind.index.estimate import Announce
 from manifind.index.explain import Chain, Link, confirmed, explained
-from manifind.index.features import features_of, kept_or_file, kind_of, part_of, photo_features, query_features
+from manifind.index.features import features_of, kept_or_file, kind_of, part_of, photo_features, sought_in
 from manifind.index.films import checked_frames
 from manifind.index.generation import Generation, State
 from manifind.index.info import info
@@ -353,10 +353,8 @@ class Index:
         answer = Answer(search, own=own)
         if not verify:
             return answer
-        boxes = [None if part is None else whole_box(part, *pixels.shape[1::-1]) for pixels, part in asked]
-        parts = [(pixels, part) for (pixels, _), part in zip(asked, boxes, strict=True)]
         kind = kind_of(search.generation)
-        sought = [(query_features(pixels, part, kind=kind), part) for pixels, part in parts]
+        sought = [sought_in(pixels, part, kind=kind) for pixels, part in asked]
         if refine == NONE_JOINS:
             return verified_answer(answer, sought, first=verify, top=top)
         return refined_answer(verified_answer(answer, sought, first=verify), sought, first=verify, top=top)
@@ -442,9 +440,7 @@ class Index:
             known = part_of(now, record, part)
             if known is not None:
                 return known, part
-        pixels = self.pixels(image)
-        part = None if box is None else whole_box(box, *pixels.shape[1::-1])
-        return query_features(pixels, part, kind=kind_of(now)), part
+        return sought_in(self.pixels(image), box, kind=kind_of(now))
 
     def repeats(
         self,

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 
@@ -98,7 +98,7 @@ class Readers:
     def _read(self, process: "subprocess.Popen[bytes]", one: Found, admit: Admit) -> ReadPhoto:
         source: Any = process.stdout
         sink: Any = process.stdin
-        _say(sink, {"path": os.fsencode(one.path).hex(), **self._asked})
+        say(sink, {"path": os.fsencode(one.path).hex(), **self._asked})
         told = _heard(source)
         if "needs" in told:
             admit(told["needs"])
@@ -109,7 +109,7 @@ class Readers:
             raise Unreadable(told["unreadable"], os.fspath(one.path))
         height, width = told["shape"]
         size = self._seen_size(height, width) if 3 * height * width > LARGE else (height, width)
-        _say(sink, {"size": size})
+        say(sink, {"size": size})
         local = np.empty((told["features"], ROW), np.uint8)
         pixels = np.empty((*size, 3), np.uint8)
         for array in (local, pixels):
@@ -146,7 +146,8 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
         process.wait()
 
 
-def _say(sink: Any, what: dict[str, Any]) -> None:
+def say(sink: BinaryIO, what: dict[str, Any]) -> None:
+    """Write one line of what the two programs tell each other."""
     sink.write(json.dumps(what).encode() + b"\n")
     sink.flush()
 

@@ -29,6 +29,7 @@ from manifind.describe.photos import read_photo
 from manifind.errors import Unreadable
 from manifind.index.journal import NO_FEATURES
 from manifind.index.kept import Keeping, keep
+from manifind.index.readers import say
 from manifind.kernels import set_threads
 
 
@@ -56,12 +57,6 @@ def answer(asked: dict[str, Any], source: BinaryIO, sink: BinaryIO) -> None:
     wanted = json.loads(source.readline())
     sink.write(np.ascontiguousarray(kept).data)
     sink.write(np.ascontiguousarray(resized(photo.pixels, *wanted["size"])).data)
-    sink.flush()
-
-
-def say(sink: BinaryIO, what: dict[str, Any]) -> None:
-    """Write one line."""
-    sink.write(json.dumps(what).encode() + b"\n")
     sink.flush()
 
 

@@ -73,9 +73,11 @@ def refined_answers(
     more = AGAIN * first
     wanted = None if top is None else max(top, more) + left_out
     # Of a collection that lies elsewhere, each query is answered on a part of its own.
-    states = {id(answers[place].search.generation): answers[place].search.generation for place in taught}
-    for name, now in states.items():
-        places = [place for place in taught if id(answers[place].search.generation) == name]
+    together: dict[int, list[int]] = {}
+    for place in taught:
+        together.setdefault(id(answers[place].search.generation), []).append(place)
+    for places in together.values():
+        now = answers[places[0]].search.generation
         for place, again in zip(places, rank(now, [taught[place] for place in places], wanted), strict=True):
             answer = answers[place]
             found = Answer(again, own=answer._own, left_out=answer._left_out)

@@ -67,7 +67,7 @@ def supplement(
     return unreadable
 
 
-def features_of(image: ImageRecord, journal: Journal) -> tuple[Packed, int, int]:
+def span_of(image: ImageRecord, journal: Journal) -> tuple[Packed, int, int]:
     """Return where the features of a photo stand in the journal; none where its file could not be read."""
     entry = journal.get(image.sha256)
     return (NO_FEATURES, 0, 0) if entry is None else (journal.local(), entry.local, entry.local + entry.features)
