@@ -184,7 +184,7 @@ def _described(
     chosen = plan(wanted, journal, None if known is None else known.catalogue, report, recipe.frames)
     recipe = recipe.for_photos(len(chosen.known) + len(chosen.new))
     device = recipe.parameters.get("device", kernels.CPU) if workers is None else kernels.CPU
-    with describing(recipe.describer, len(chosen.new), device) as describer:
+    with describing(recipe.describer, len(chosen.new), device, recipe.geometry) as describer:
         scratch = admitted(writer.path, replace(recipe, describer=describer), chosen, known, memory, announce)
         note(writer.work, recipe.root, len(chosen.known) + len(chosen.new))
         # Means are taken of whitened vectors.
