@@ -138,7 +138,7 @@ def routes(app: FastAPI, service: Answering) -> None:
         def found() -> list[dict[str, Any]]:
             told = []
             for home, hit in sets.news(name):
-                photo = shown_photo(home.now.catalogue[hit.image])
+                photo = shown_photo(hit.search.generation.catalogue[hit.image])
                 key = service.outward(home, hit.key)
                 told.append({**hit_data(hit), **photo, "key": key, "where": hit.box})
             return told
