@@ -23,11 +23,12 @@ from manifind.errors import InvalidInput, ManifindError
 from manifind.index import Index
 from manifind.index.unfinished import SUFFIX, index_of, is_index
 from manifind.kernels import CPU
-from manifind.serve.app import create_app, page_file, tell_problems
+from manifind.serve.app import create_app, tell_problems
 from manifind.serve.common import Common
 from manifind.serve.growing import Building, Stopped
 from manifind.serve.guard import Guard
 from manifind.serve.problems import Problem
+from manifind.serve.routes.page import page_file
 from manifind.serve.schemas import LONGEST_KEY, Strict
 from manifind.serve.settings import Settings
 

@@ -48,7 +48,7 @@ class FactsAnswer(BaseModel):
     shown: bool = Field(description="Whether browsers can show the file as it is.")
 
 
-def routes(app: FastAPI, service: Answering) -> None:
+def add(app: FastAPI, service: Answering) -> None:
     """Add what tells of a photo's file and hands it out."""
 
     @app.get("/api/photo/facts", response_model=FactsAnswer, tags=["browse"])
