@@ -14,7 +14,7 @@ from manifind.errors import InvalidInput
 from manifind.graph import AUTO, GRAPHS
 from manifind.index import Index
 from manifind.index.parameters import RECIPES
-from manifind.index.unfinished import index_of
+from manifind.index.unfinished import index_of, is_index
 from manifind.kernels import AUTO as AUTO_DEVICE
 from manifind.kernels.cuda import gpu_here
 from manifind.pages.text import visible
@@ -99,7 +99,7 @@ def index(
             options["client"] = _workers(scheduler, shards)
             if repair:
                 done = Index.repair(target, folder, memory=memory, progress=progress)
-            if not (target / "manifest.json").exists():
+            if not is_index(target):
                 if relearn:
                     raise InvalidInput(f"{target} is no index yet; --whiten learn makes one that learns its whitening.")
                 made = Index.create(target, photos, device=device, **settled, **options)

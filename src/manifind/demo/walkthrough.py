@@ -26,6 +26,7 @@ from manifind.demo.scenes import OBJECTS, Query, Scene, Scenes, make_scenes
 from manifind.errors import InvalidInput, MissingExtra
 from manifind.evaluate import mean_average_precision
 from manifind.index import Chain, Index, whole_box
+from manifind.index.unfinished import is_index
 from manifind.layout import aggregate_one
 from manifind.manifold import Manifold
 from manifind.pages.answers import chain_pictures, photo_picture, query_picture
@@ -217,7 +218,7 @@ def _prepared(out: Path) -> tuple[Path | None, Path]:
 
 
 def _indexed(path: Path, made: Scenes, progress: StageProgress | None) -> Index:
-    if not (path / "manifest.json").exists():
+    if not is_index(path):
         return Index.create(path, made.folder, progress=progress, **REGIONAL)
     index = Index.open(path)
     given = index.info()["manifold"]

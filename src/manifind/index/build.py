@@ -149,7 +149,7 @@ def build(
             manifold = _manifold(writer, recipe, regions, known, scratch, report, workers)
             _write(writer, recipe, catalogue, regions, manifold)
         if workers is not None:
-            workers.finished()
+            workers.finished(writer.work)
         used = {image.sha256 for image in images}
         # Photos that an interrupted run described stay for the next, unless this one looked at all there are.
         if not wanted.unread or used.issuperset(journal.contents()):
