@@ -157,14 +157,18 @@ def _seen_here(found: Sequence[Found], describer: Describer, keeping: Keeping | 
 def _seen_apart(found: Sequence[Found], describer: Describer, keeping: Keeping | None, **limits: int) -> Looks:
     """Describe photos where the cores of the processor are free: these read photos, in processes of their own."""
     memory = {"memory": limits.pop("memory")} if "memory" in limits else {}
-    reading = Readers(describer.seen_size, keeping, long_side=describer.long_side, **limits)
+    left = describer.beside is not None
+    reading = Readers(describer.seen_size, keeping, left=left, long_side=describer.long_side, **limits)
     begin = lambda photo: describer.begin(photo.pixels)  # noqa: E731
     with (
         reading as readers,
         closing(begin_ahead(found, readers.read, begin, threads=available_cores(), **memory)) as photos,
     ):
         for one, photo, regions in photos:
-            yield one, photo, None if isinstance(photo, Unreadable) or regions is None else (regions, photo.local)
+            if isinstance(photo, Unreadable) or regions is None:
+                yield one, photo, None
+            else:
+                yield one, photo, (regions, regions.beside if photo.local is None else photo.local)
 
 
 def described(

@@ -36,7 +36,10 @@ def from_json(path: Path, names: Sequence[str] | None, *, query_counts: bool = F
         if isinstance(stored, dict) and stored and all(is_entry(entry) for entry in stored.values()):
             return of_entries(title_of(path), stored, needed_names(names, path), str(path))
         if not isinstance(stored, dict) or not isinstance(stored.get("queries"), list):
-            raise InvalidInput(f"{path} has no list of queries; give an object with one.")
+            raise InvalidInput(
+                f"{path} has no list of queries; give "
+                '{"queries": [{"image": "duck.jpg", "positives": ["a.jpg"]}]}, or a CSV file.'
+            )
         if any("easy" in query for query in stored["queries"]):
             return _revisited_json(stored, path)
         return _own(stored, path, names, query_counts=query_counts or bool(stored.get("query_counts")))
