@@ -217,7 +217,8 @@ class Index:
         growing : callable, optional
             Called after each photo that was described with a `SoFar`, which can write an index of those there are.
         **parameters
-            Of `Manifold`. `k`, `query_k` and `alpha` are chosen by the number of photos unless they are given.
+            Of `Manifold`, all but its `pooling`: here that word is for photos. `k`, `query_k` and `alpha` are
+            chosen by the number of photos unless they are given.
         """
         target, root = Path(path), Path(photos)
         _check_free(target)
