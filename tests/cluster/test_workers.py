@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from manifind import Manifold, kernels
 from manifind.cli import main
-from manifind.cluster import planes, rows, tasks
+from manifind.cluster import columns, planes, rows, tasks
 from manifind.cluster.shards import Plain, Shards
 from manifind.cluster.workers import DaskWorkers, workers
 from manifind.describe import Describer
@@ -118,7 +118,7 @@ def test_the_affinity_of_tasks_is_that_of_one_process_to_the_bit_duplicates_and_
         strict=True,
     ):
         np.testing.assert_array_equal(mine, its)
-    assert len(list(tmp_path.glob("tiles-*/joined-*"))) >= 2
+    assert len(list(tmp_path.glob("tiles-*/joined-*/joined-*"))) >= 2
 
 
 def test_nn_descent_by_a_worker_finds_what_it_finds_here(by: DaskWorkers, tmp_path: Path) -> None:
@@ -131,6 +131,61 @@ def test_nn_descent_by_a_worker_finds_what_it_finds_here(by: DaskWorkers, tmp_pa
     np.testing.assert_array_equal(found.ids, right.ids)
     np.testing.assert_array_equal(found.similarities, right.similarities)
     assert list(tmp_path.glob("descent-*/lists.npy"))
+
+
+@pytest.mark.parametrize("size", [8, 60])
+@pytest.mark.parametrize("where", ["folder", "store"])
+def test_off_line_columns_of_tasks_are_those_of_one_process_to_the_bit_and_lie_in_files(
+    cluster: DaskCluster, tmp_path: Path, size: int, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(columns, "MOST", 128)
+    X = vectors(900)
+    (tmp_path / "own").mkdir()
+    X.tofile(tmp_path / "own" / "all.f32")
+    shards = f"file://{tmp_path}/bucket" if where == "store" else None
+    here = Manifold(k=10, query_k=5).fit(X).prepare("offline", size=size)
+    with closing(workers(cluster.address, shards=shards)) as by:
+        there = Manifold(k=10, query_k=5).fit(X, rows=by.rows(X, tmp_path / "own" / "all.f32"))
+        told: list[tuple[int, int]] = []
+        there.prepare("offline", size=size, progress=lambda *done: told.append(done))
+    mine, its = (one.to_arrays()[1] for one in (there, here))
+    for name in ("offline_ids", "offline_values"):
+        np.testing.assert_array_equal(mine[name], its[name])
+        assert isinstance(mine[name], np.memmap)
+    assert len(told) == 8, "each block is a task"
+    assert told[-1] == (900, 900)
+    np.testing.assert_array_equal(
+        there.search(X[:2], engine="offline").scores, here.search(X[:2], engine="offline").scores
+    )
+    left = {one.name for one in (tmp_path / ("bucket" if where == "store" else "own")).iterdir()}
+    assert not any(name.startswith("columns-") for name in left)
+
+
+def test_columns_that_an_earlier_driver_had_are_not_solved_for_again(
+    by: DaskWorkers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(columns, "MOST", 128)
+    X = vectors(900)
+    X.tofile(tmp_path / "all.f32")
+    manifold = Manifold(k=10).fit(X, rows=by.rows(X, tmp_path / "all.f32"))
+
+    class Killed(Exception):
+        pass
+
+    def until(done: int, _: int) -> None:
+        if done >= 300:
+            raise Killed
+
+    with pytest.raises(Killed):
+        manifold.prepare("offline", size=8, progress=until)
+    finished = len(list(tmp_path.glob("columns-*/block-*.npy")))
+    assert finished >= 3
+    monkeypatch.setattr(columns, "MOST", 64)  # what was begun goes on as it was begun
+    told: list[int] = []
+    manifold.prepare("offline", size=8, progress=lambda done, _: told.append(done))
+    assert 0 < len(told) <= 8 - finished, "a worker may have finished one more after its driver was gone"
+    right = Manifold(k=10).fit(X).prepare("offline", size=8).to_arrays()[1]
+    np.testing.assert_array_equal(manifold.to_arrays()[1]["offline_values"], right["offline_values"])
 
 
 def test_no_task_holds_more_than_its_blocks(tmp_path: Path) -> None:

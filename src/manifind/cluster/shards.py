@@ -6,7 +6,7 @@ time: in a folder it gets its name last, and object stores do so by themselves.
 """
 
 import importlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
@@ -19,6 +19,9 @@ from manifind.cluster.store import Unavailable
 from manifind.errors import MissingExtra
 from manifind.storage import disk
 from manifind.storage.arrays import NotAnArray, read_array
+
+ROWS = 2**14
+"""Rows of an array that are written at a time."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +118,8 @@ class Plain(NamedTuple):
 
     def rows(self, start: int, end: int) -> npt.NDArray[Any]:
         """Return some rows: mapped where the file lies in a folder."""
+        if start >= end:
+            return np.empty((0, self.shape[1]), self.kind)
         if self.shards.folder is not None:
             mapped: npt.NDArray[Any] = np.memmap(self.shards.folder / self.name, self.kind, "r", shape=self.shape)
             return mapped[start:end]
@@ -122,6 +127,32 @@ class Plain(NamedTuple):
         return np.frombuffer(self.shards.read(self.name, start * size, end * size), self.kind).reshape(
             -1, self.shape[1]
         )
+
+    @classmethod
+    def brought(cls, array: npt.NDArray[Any], name: str, shards: Shards) -> "Plain":
+        """Write the rows of an array to a file for all to see, unless it is there."""
+        if not shards.exists(name):
+            blocks = (array[start : start + ROWS] for start in range(0, len(array), ROWS))
+            shards.write(name, (np.ascontiguousarray(block).tobytes() for block in blocks))
+        return cls(shards, name, array.dtype.str, (array.shape[0], array.shape[1]))
+
+    @classmethod
+    def seen(cls, array: npt.NDArray[Any], file: Path, shards: Shards) -> "Plain":
+        """Return an array that lies in a file as workers see it: there, or brought to an object store."""
+        if isinstance(array, np.memmap):
+            array.flush()  # what was changed in it is there for all to see
+        if shards.folder is None:
+            return cls.brought(array, file.name, shards)
+        return cls(Shards(str(file.parent)), file.name, array.dtype.str, (array.shape[0], array.shape[1]))
+
+
+def begun(shards: Shards, name: str, fits: Callable[[int], bool]) -> int | None:
+    """Return how work was divided by a driver that began it: the number after `name` in a folder's, where it fits."""
+    for there in shards.names():
+        number = there.removeprefix(name)
+        if there.startswith(name) and number.isdecimal() and fits(int(number)):
+            return int(number)
+    return None
 
 
 def _system(where: str) -> tuple[Any, str]:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from manifind.cluster import tasks
-from manifind.cluster.rows import DaskRows, DescendingRows
+from manifind.cluster.rows import TAKEN, DaskRows, DescendingRows
 from manifind.cluster.shards import Shards
 from manifind.cluster.store import Unavailable
 from manifind.describe import Found, Unreadable
@@ -24,8 +24,11 @@ from manifind.errors import MissingExtra
 from manifind.index.gather import Described, Outcomes
 from manifind.index.recipe import Recipe
 from manifind.kernels import Rows, compiled
+from manifind.storage import disk
 from manifind.types import FloatArray
 
+EXCHANGED = ("described-", "tiles-", "descent-", "columns-")
+"""How the names of folders begin in which files are exchanged."""
 PHOTOS = 32
 """Photos that a task describes."""
 SHARE = 0.25
@@ -78,12 +81,13 @@ class DaskWorkers:
         """Return where files are exchanged for an index that is made in a folder."""
         return Shards(str(work)) if self._shards is None else self._shards
 
-    def finished(self) -> None:
-        """Remove what was exchanged elsewhere than in the index's own folder."""
-        if self._shards is not None:
-            for name in self._shards.names():
-                if name.startswith(("described", "tiles-", "descent-")):
-                    self._shards.within(name).clear()
+    def finished(self, work: Path) -> None:
+        """Remove what was exchanged for an index that is made in a folder, and what was taken in there."""
+        exchange = self._exchange(work)
+        for name in exchange.names():
+            if name.startswith(EXCHANGED):
+                exchange.within(name).clear()
+        disk.remove_folder(work / TAKEN)
 
     def machines(self) -> "Counter[str]":
         """Return how many tasks each machine runs at once."""

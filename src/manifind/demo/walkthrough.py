@@ -22,6 +22,7 @@ from manifind.demo.report import Demo, as_page
 from manifind.demo.scenes import Query, Scenes, make_scenes
 from manifind.errors import InvalidInput, MissingExtra
 from manifind.index import Index, whole_box
+from manifind.index.unfinished import is_index
 from manifind.types import FloatArray, StageProgress
 
 SCENES = 300
@@ -82,7 +83,7 @@ def _prepared(out: Path) -> tuple[Path | None, Path]:
 
 
 def _indexed(path: Path, made: Scenes, progress: StageProgress | None) -> Index:
-    if not (path / "manifest.json").exists():
+    if not is_index(path):
         return Index.create(path, made.folder, progress=progress, **REGIONAL)
     index = Index.open(path)
     given = index.info()["manifold"]

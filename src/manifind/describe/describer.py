@@ -53,6 +53,8 @@ class Regions:
     """(r, d) unit rows."""
     boxes: FloatArray
     """(r, 4): x0, y0, x1, y1 in pixels of the photo as it was given."""
+    beside: Any = None
+    """What the describer made of the photo beside its regions, if anything (`Describer.beside`)."""
 
 
 class Describer:
@@ -83,6 +85,8 @@ class Describer:
 
     apart = False
     """Whether the work is done elsewhere than on the processor, which is then free to read photos."""
+    beside: Callable[..., Sequence[Any]] | None = None
+    """What makes something more of photos, where they lie, than their regions."""
 
     def __init__(
         self,

@@ -236,11 +236,6 @@ def is_descriptors(path: Path) -> bool:
     return path.is_file() or (path / "vectors.npy").is_file() or (path / "global_vectors.npy").is_file()
 
 
-def is_index(path: Path) -> bool:
-    """Whether a path leads to an index."""
-    return (path / "manifest.json").is_file()
-
-
 def read_names(path: Path) -> list[str]:
     """Read names of images: a JSON list, or a line each."""
     try:

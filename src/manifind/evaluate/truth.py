@@ -339,7 +339,10 @@ def from_json(path: Path, names: Sequence[str] | None, *, query_counts: bool = F
             title = _title(path.stem.removeprefix("gnd_").removeprefix("ground_"))
             return _oxford(title, stored, _needed(names, path), str(path))
         if not isinstance(stored, dict) or not isinstance(stored.get("queries"), list):
-            raise InvalidInput(f"{path} has no list of queries; give an object with one.")
+            raise InvalidInput(
+                f"{path} has no list of queries; give "
+                '{"queries": [{"image": "duck.jpg", "positives": ["a.jpg"]}]}, or a CSV file.'
+            )
         if any("easy" in query for query in stored["queries"]):
             return _revisited_json(stored, path)
         return _own(stored, path, names, query_counts=query_counts or bool(stored.get("query_counts")))

@@ -115,6 +115,11 @@ class Answer(Sequence[Hit]):
         """Whether verified photos joined the query, which was then answered once more."""
 
     @property
+    def own(self) -> frozenset[int]:
+        """The numbers of the photos that the query was taken from."""
+        return self._own
+
+    @property
     def asked(self) -> Search:
         """The search for the query as it was given."""
         return self.search

@@ -149,7 +149,7 @@ def build(
             manifold = _manifold(writer, recipe, regions, known, scratch, report, workers)
             _write(writer, recipe, catalogue, regions, manifold)
         if workers is not None:
-            workers.finished()
+            workers.finished(writer.work)
         used = {image.sha256 for image in images}
         # Photos that an interrupted run described stay for the next, unless this one looked at all there are.
         if not wanted.unread or used.issuperset(journal.contents()):
@@ -184,7 +184,7 @@ def _described(
     chosen = plan(wanted, journal, None if known is None else known.catalogue, report, recipe.frames)
     recipe = recipe.for_photos(len(chosen.known) + len(chosen.new))
     device = recipe.parameters.get("device", kernels.CPU) if workers is None else kernels.CPU
-    with describing(recipe.describer, len(chosen.new), device) as describer:
+    with describing(recipe.describer, len(chosen.new), device, recipe.geometry) as describer:
         scratch = admitted(writer.path, replace(recipe, describer=describer), chosen, known, memory, announce)
         note(writer.work, recipe.root, len(chosen.known) + len(chosen.new))
         # Means are taken of whitened vectors.

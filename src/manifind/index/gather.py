@@ -153,7 +153,8 @@ def _described_apart(
 ) -> Outcomes:
     """Describe photos where the cores of the processor are free: these read photos, in processes of their own."""
     memory = {"memory": limits.pop("memory")} if "memory" in limits else {}
-    reading = Readers(describer.seen_size, keeping, long_side=describer.long_side, **limits)
+    left = describer.beside is not None
+    reading = Readers(describer.seen_size, keeping, left=left, long_side=describer.long_side, **limits)
     begin = lambda photo: describer.begin(photo.pixels)  # noqa: E731
     with (
         reading as readers,
@@ -164,7 +165,8 @@ def _described_apart(
                 assert isinstance(photo, Unreadable)  # noqa: S101 (every other is described)
                 yield one, photo
             else:
-                yield one, outcome(photo, (regions, photo.local), means)
+                local = regions.beside if photo.local is None else photo.local
+                yield one, outcome(photo, (regions, local), means)
 
 
 def described(

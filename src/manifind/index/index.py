@@ -58,6 +58,7 @@ from manifind.index.refine import NONE as NONE_JOINS
 from manifind.index.repair import repair
 from manifind.index.repeats import Repeats, repeats
 from manifind.index.sets import FoundSets
+from manifind.index.settled import made_otherwise
 from manifind.index.so_far import SoFar
 from manifind.index.teach import teach
 from manifind.index.teaching import Taught
@@ -144,6 +145,13 @@ class Index:
     def root(self) -> Path:
         """The folder of the photos."""
         return self._now.manifest.root
+
+    def made_otherwise(self, **given: Any) -> dict[str, Any]:
+        """Return those of the given parameters of `create` that the index was made without, with what it has instead.
+
+        They are settled when an index is made; only another index can have others.
+        """
+        return made_otherwise(self._now.manifest, given)
 
     @property
     def sets(self) -> FoundSets:

@@ -29,8 +29,8 @@ class Workers(Protocol):
     def rows(self, vectors: FloatArray, file: Path) -> Rows:
         """Return vectors that lie in a file, as rows that workers compare with each other."""
 
-    def finished(self) -> None:
-        """Remove what was kept elsewhere than in the index's folder: the index is written."""
+    def finished(self, work: Path) -> None:
+        """Remove what was kept in the folder `work` or elsewhere: the index is written."""
 
     def close(self) -> None:
         """Let go of a connection that was made here."""

@@ -449,8 +449,9 @@ class Manifold:
     def prepare(self, engine: str, *, size: int = SIZE, progress: Progress | None = None) -> Self:
         """Do now what an engine needs off line; a search with it otherwise does so when it is first asked.
 
-        It is held beside the graph, and made anew for another graph or, if it depends on it, another α. The division
-        of "local" is saved with the manifold; the others are not.
+        It is held beside the graph, and made anew for another graph or, if it depends on it, another α. What "local"
+        and "offline" prepare is saved with the manifold. Where `fit` was given the rows of Dask's workers
+        (`manifind.cluster.workers`), they solve for the columns of "offline", which then lie in files.
 
         Parameters
         ----------
