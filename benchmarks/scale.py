@@ -35,7 +35,7 @@ PART_INSIDE = 0.5
 """Edges of a shortlist's photos that lead to photos of the shortlist."""
 MUTUAL = 0.45
 """Of the k neighbours of a region, those that are mutual."""
-DESCRIBE_S = 0.167 + 0.064
+DESCRIBE_S = 0.098 + 0.064
 """Seconds of one core to describe a photo from its file on and to find its local features, as measured on photos of
 Oxford5k, which are about 1,024 pixels long (``docs/descriptions.md``, ``docs/geometry.md``)."""
 MACHINES = 50
