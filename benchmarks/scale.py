@@ -35,9 +35,11 @@ PART_INSIDE = 0.5
 """Edges of a shortlist's photos that lead to photos of the shortlist."""
 MUTUAL = 0.45
 """Of the k neighbours of a region, those that are mutual."""
-DESCRIBE_S = 0.167 + 0.064
-"""Seconds of one core to describe a photo from its file on and to find its local features, as measured on photos of
-Oxford5k, which are about 1,024 pixels long (``docs/descriptions.md``, ``docs/geometry.md``)."""
+DESCRIBED = 10.0
+"""Photos of Oxford5k, which are about 1,024 pixels long, that two quiet cores describe in a second from their files on,
+with local features: measured (``docs/descriptions.md``). Without features it is 15.4."""
+DESCRIBED_ON_GPU = 602.0
+"""Photos that an NVIDIA H200 describes in a second from their files on, without features (``docs/gpu.md``)."""
 MACHINES = 50
 """How many compare regions."""
 WORKER_BYTES = 2**34
@@ -146,7 +148,8 @@ def off_line(photos: int, regions: int, d: int, k: int, row_bytes: float, pair: 
         "tasks": 2 * points + photos // 32,
         "task_gb": rows_of_task(n, q) * 4 * d / 1e9,
         "network_tb": (q + 1) * n * (4 * d + 16 * k) / 1e12,
-        "describe_core_hours": photos * DESCRIBE_S / 3600,
+        "describe_core_hours": photos * 2 / DESCRIBED / 3600,
+        "describe_gpu_hours": photos / DESCRIBED_ON_GPU / 3600,
         "compare_core_hours": ((q + 1) ** 2 / points * pair * n**2 / 2 + (q + 1) * n * each) / 3600,
     }
 

@@ -2,15 +2,16 @@
 
 An object store is given by an address of fsspec (``s3://bucket/folder``, ``gs://…``, ``file:///folder``), for which its
 own package must be installed (s3fs, gcsfs). A file is there when it is whole, whoever else writes the same at the same
-time: in a folder it gets its name last, and object stores do so by themselves.
+time: it gets its name last.
 """
 
 import importlib
+import io
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -53,20 +54,21 @@ class Shards:
         system, root = _system(self.where)
         if not system.exists(root):
             return []
-        return sorted(one.rstrip("/").rpartition("/")[2] for one in system.ls(root, detail=False, refresh=True))
+        return sorted(one.rstrip("/").rpartition("/")[2] for one in system.ls(root, detail=False))
 
     def write(self, name: str, chunks: Iterable[disk.Bytes]) -> None:
         """Write a file."""
+        draft = f".{name}.{token_hex(4)}"
         if self.folder is not None:
-            draft = self.folder / f".{name}.{token_hex(4)}"
-            disk.write(draft, chunks)
-            disk.replace(draft, self.folder / name)
+            disk.write(self.folder / draft, chunks)
+            disk.replace(self.folder / draft, self.folder / name)
             return
         system, root = _system(self.where)
         system.makedirs(root, exist_ok=True)
-        with system.open(f"{root}/{name}", "wb") as stream:
+        with system.open(f"{root}/{draft}", "wb") as stream:
             for chunk in chunks:
                 stream.write(chunk)
+        system.mv(f"{root}/{draft}", f"{root}/{name}")
 
     def read(self, name: str, start: int = 0, end: int | None = None) -> bytes:
         """Read a file, or a part of it."""
@@ -84,6 +86,18 @@ class Shards:
             return read_array(Path(self.where) / name, None if self.folder is not None else self.read(name))
         except NotAnArray as error:
             raise Unavailable(f"{name} of {self.where} is no array ({error}); remove it and begin again.") from error
+
+    def write_arrays(self, name: str, arrays: Iterable[npt.NDArray[Any]]) -> None:
+        """Write several arrays into one file."""
+        content = io.BytesIO()
+        for array in arrays:
+            np.save(content, array)
+        self.write(name, [content.getvalue()])
+
+    def arrays(self, name: str, count: int) -> list[npt.NDArray[Any]]:
+        """Return the arrays that `write_arrays` wrote."""
+        stream = io.BytesIO(self.read(name))
+        return [np.load(stream, allow_pickle=False) for _ in range(count)]
 
     def remove(self, name: str) -> None:
         """Remove a file."""
@@ -108,25 +122,26 @@ class Shards:
             system.rm(root, recursive=True)
 
 
-class Plain(NamedTuple):
-    """Rows of plain numbers in one file."""
+@dataclass(frozen=True)
+class Plain:
+    """Rows of plain numbers in one file, read a slice at a time."""
 
     shards: Shards
     name: str
     kind: str
     shape: tuple[int, int]
 
-    def rows(self, start: int, end: int) -> npt.NDArray[Any]:
+    def __getitem__(self, span: slice) -> npt.NDArray[Any]:
         """Return some rows: mapped where the file lies in a folder."""
+        start, end, _ = span.indices(self.shape[0])
         if start >= end:
             return np.empty((0, self.shape[1]), self.kind)
         if self.shards.folder is not None:
             mapped: npt.NDArray[Any] = np.memmap(self.shards.folder / self.name, self.kind, "r", shape=self.shape)
             return mapped[start:end]
         size = self.shape[1] * np.dtype(self.kind).itemsize
-        return np.frombuffer(self.shards.read(self.name, start * size, end * size), self.kind).reshape(
-            -1, self.shape[1]
-        )
+        content = self.shards.read(self.name, start * size, end * size)
+        return np.frombuffer(content, self.kind).reshape(-1, self.shape[1])
 
     @classmethod
     def brought(cls, array: npt.NDArray[Any], name: str, shards: Shards) -> "Plain":
@@ -158,7 +173,8 @@ def begun(shards: Shards, name: str, fits: Callable[[int], bool]) -> int | None:
 def _system(where: str) -> tuple[Any, str]:
     """Return what fsspec reads and writes with, and the folder as it knows it."""
     try:
-        system, root = importlib.import_module("fsspec.core").url_to_fs(where)
+        # Others write there at the same time: what was listed a moment ago says nothing.
+        system, root = importlib.import_module("fsspec.core").url_to_fs(where, use_listings_cache=False)
     except (ImportError, ValueError) as error:
         raise MissingExtra(f"{where} cannot be reached ({error}); install what fsspec needs for it.") from error
     return system, str(root).rstrip("/")

@@ -33,16 +33,19 @@ from manifind.index.supplement import span_of, supplement, supplement_journal, w
 from manifind.index.unfinished import note
 from manifind.index.wanted import Wanted
 from manifind.index.workers import Workers
+from manifind.layout import Layout, aggregate
 from manifind.manifold import BUILT, LARGEST_CHANGE, Manifold
 from manifind.storage import disk, store
 from manifind.types import FloatArray, IntArray, Progress, StageProgress
 
 ROWS = 2**14
 """How many rows are copied at a time."""
+PHOTOS = 2**10
+"""Photos whose regions are summed up at a time."""
 
-JOURNAL, RAW, VECTORS, SINGLE, LOCAL = "described", "raw", "all.f16", "all.f32", "all.u8"
+JOURNAL, RAW, VECTORS, SINGLE, GLOBAL, LOCAL = "described", "raw", "all.f16", "all.f32", "photos.f32", "all.u8"
 """What the writer's folder holds: photos described so far, the same before whitening where that is learnt, the vectors
-of all in order, half and single, and their local features."""
+of all in order, half and single, the photos' global descriptors, and their local features."""
 
 
 Growing = Callable[[Recipe, Path, list[ImageRecord]], None]
@@ -127,9 +130,9 @@ def build(
             None if growing is None else lambda images: growing(asked, writer.work / name, images),
         )
         if recipe.learning is not None:
-            raw, recipe = journal, learning.settled(recipe, journal, images, report)
+            raw, recipe = journal, learning.settled(recipe, journal, images, report, workers)
             journal = open_journals.enter_context(_journal(writer, recipe, JOURNAL))
-            learning.whiten(recipe, raw, journal, images, report)
+            learning.whiten(recipe, raw, journal, images, report, workers)
         manifest = recipe.manifest
         catalogue = Catalogue.of(images, skipped)
         unreadable: list[str] = []
@@ -155,7 +158,7 @@ def build(
         if not wanted.unread or used.issuperset(journal.contents()):
             disk.remove_folder(writer.work)
         else:
-            for name in (VECTORS, SINGLE, LOCAL):
+            for name in (VECTORS, SINGLE, GLOBAL, LOCAL):
                 disk.remove(writer.work / name)
     changes = _changes(images, skipped, before, known)
     return replace(changes, unreadable=(*changes.unreadable, *unreadable), supplemented=supplemented)
@@ -375,7 +378,27 @@ def _fitted(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ManifindWarning)  # a folder of a few photos has fewer regions than k
         rows = None if workers is None else workers.rows(single, writer.work / SINGLE)
-        return manifold.fit(single, regions.image_of, rows=rows, progress=_of_graph(report))
+        globals_ = _global_vectors(single, Layout.of(regions.image_of), writer.work)
+        return manifold.fit(single, regions.image_of, global_vectors=globals_, rows=rows, progress=_of_graph(report))
+
+
+def _global_vectors(vectors: FloatArray, layout: Layout, folder: Path) -> FloatArray | None:
+    """Return the photos' global descriptors in a file of the folder; None where the manifold is to make its own.
+
+    That is where regions are photos, or where those of a photo cancel out, which leaves it without a direction.
+    """
+    photos = len(layout.images)
+    if photos == len(vectors):
+        return None
+    made = disk.scratch(folder / GLOBAL, np.float32, (photos, vectors.shape[1]))
+    for start in range(0, photos, PHOTOS):
+        some = slice(start, min(start + PHOTOS, photos))
+        starts = layout.starts[some.start : some.stop + 1]
+        own = Layout(layout.images[some], starts - starts[0])
+        made[some] = aggregate(vectors[starts[0] : starts[-1]], own)
+        if not made[some].any(axis=1).all():
+            return None
+    return made
 
 
 def _of_graph(report: StageProgress) -> Progress:
