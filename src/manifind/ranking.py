@@ -16,7 +16,7 @@ from manifind.layout import Layout
 from manifind.types import FloatArray, IntArray, Vectors
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Ranking:
     """Images by descending score, with what it took."""
 
@@ -34,9 +34,9 @@ class Ranking:
     reached: int | None = None
     """Regions that were solved for one by one where that is not all of them: ``engine="local"``, whose residual is that
     of these regions and, beyond them, of parts of the graph as a whole."""
-    seed: Seed | None = field(default=None, repr=False, compare=False)
+    seed: Seed | None = field(default=None, repr=False)
     """What the query put on the graph: y, by region of the collection. None where it was not put there by a seed."""
-    _region_scores: Callable[[], FloatArray] | None = field(default=None, repr=False, compare=False)
+    _region_scores: Callable[[], FloatArray] | None = field(default=None, repr=False)
 
     @cached_property
     def regions(self) -> FloatArray:

@@ -24,7 +24,7 @@ from manifind.cluster.workers import DaskWorkers, workers
 from manifind.describe import Describer
 from manifind.errors import ManifindError
 from manifind.graph import exact_neighbours, nn_descent_neighbours
-from manifind.index import Index, build, learning
+from manifind.index import Index, assembling, build, learning
 from manifind.index.generation import Generation
 from manifind.index.manifest import FILES, KIND, LEARNT, WhiteningOrigin
 from manifind.index.recipe import Learning, Recipe
@@ -121,7 +121,8 @@ def test_what_the_driver_holds_does_not_grow_with_the_vectors(
         (learning, "PHOTOS", 8),
         (whitening, "GROUPS", 2),
         (build, "ROWS", 256),
-        (build, "PHOTOS", 16),
+        (assembling, "ROWS", 256),
+        (assembling, "PHOTOS", 16),
         (rows, "ROWS", 256),
         (rows, "JOINED_HERE", 0),
     ):

@@ -209,7 +209,7 @@ def seconds_a_photo(describer: Describer, keeping: Keeping | None = None) -> flo
 
     def work() -> None:
         describer.describe(picture)
-        if keeping is not None:
+        if keeping is not None and describer.beside is None:
             keep(picture, keeping)
 
     work()  # the first is slower

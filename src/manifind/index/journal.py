@@ -10,7 +10,6 @@ import os
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -70,9 +69,7 @@ class Journal:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -163,9 +160,8 @@ class Journal:
             yield line, sha256, entry
 
     def _part(self, name: str, first: int, count: int, row_bytes: int) -> Any:
-        os.lseek(
-            self._descriptors[name], first * row_bytes, os.SEEK_SET
-        )  # what is written goes to the end all the same
+        # What is written goes to the end all the same.
+        os.lseek(self._descriptors[name], first * row_bytes, os.SEEK_SET)
         return os.read(self._descriptors[name], count * row_bytes)
 
 

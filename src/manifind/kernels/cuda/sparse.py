@@ -14,7 +14,7 @@ LARGEST_HALF = tl.constexpr(65504.0)
 
 
 @triton.jit
-def _entry(entries, at, inside):
+def entry_at(entries, at, inside):
     """Return the columns and the values of entries (`matrix.Matrix`)."""
     entry = tl.load(entries + at, mask=inside, other=0)
     return entry.to(tl.int32), (entry >> 32).to(tl.int32).to(tl.float32, bitcast=True)
@@ -46,7 +46,7 @@ def product_of_one(
         while done < longest:
             for _ in tl.static_range(TIMES):
                 inside = at < end[:, None]
-                column, value = _entry(entries, at, inside)
+                column, value = entry_at(entries, at, inside)
                 total += value.to(KIND) * tl.load(source + column, mask=inside, other=0.0).to(KIND)
                 at += ENTRIES
             done += ENTRIES * TIMES
@@ -77,7 +77,7 @@ def product_of_many(
         while at < end:
             some = at + tl.arange(0, ENTRIES)
             inside = some < end
-            column, value = _entry(entries, some, inside)
+            column, value = entry_at(entries, some, inside)
             taken = inside[:, None] if FULL else inside[:, None] & held[None, :]
             x = tl.load(source + column[:, None].to(tl.int64) * b + of[None, :], mask=taken, other=0.0)
             total += value.to(KIND)[:, None] * x.to(KIND)
@@ -187,7 +187,7 @@ def count_kept(starts, entries, roots, rows, place, counts, sums, size, ROWS: tl
     done = longest * 0
     while done < longest:
         inside = at < end[:, None]
-        column, value = _entry(entries, at, inside)
+        column, value = entry_at(entries, at, inside)
         keeps = inside & (tl.load(place + column, mask=inside, other=-1) >= 0)
         total += tl.where(keeps, value, 0.0).to(tl.float64) * tl.load(roots + column, mask=keeps, other=0.0)
         count += keeps.to(tl.int32)
@@ -222,7 +222,7 @@ def write_kept(
     done = longest * 0
     while done < longest:
         inside = at < end[:, None]
-        column, value = _entry(entries, at, inside)
+        column, value = entry_at(entries, at, inside)
         becomes = tl.load(place + column, mask=inside, other=-1)
         keeps = becomes >= 0
         value = value.to(tl.float64) * own[:, None]

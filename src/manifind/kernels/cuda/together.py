@@ -11,6 +11,8 @@ the length of the step and the turn after it.
 import triton
 import triton.language as tl
 
+from manifind.kernels.cuda.sparse import entry_at
+
 
 @triton.jit
 def _wait_for_all(arrived, goal):
@@ -80,9 +82,8 @@ def descend(
             while done < longest:
                 for _ in tl.static_range(TIMES):
                     inside = place < last[:, None]
-                    entry = tl.load(entries + place, mask=inside, other=0)
-                    value = (entry >> 32).to(tl.int32).to(tl.float32, bitcast=True)
-                    met = tl.load(p + entry.to(tl.int32), mask=inside, other=0.0, cache_modifier=".cg")
+                    column, value = entry_at(entries, place, inside)
+                    met = tl.load(p + column, mask=inside, other=0.0, cache_modifier=".cg")
                     product += value.to(KIND) * met
                     place += ENTRIES
                 done += ENTRIES * TIMES
