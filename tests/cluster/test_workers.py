@@ -141,9 +141,16 @@ def test_what_the_driver_holds_does_not_grow_with_the_vectors(
     assert (more - less) / (many - few) < 128, "bytes a region, of which one vector in half precision has 1,024"
 
 
-def test_an_index_whose_files_are_exchanged_through_an_object_store_is_the_same_and_leaves_nothing_there(
-    cluster: DaskCluster, photos: Path, describer: Describer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("where", ["file://{}/elsewhere", "elsewhere"])
+def test_an_index_whose_files_are_exchanged_elsewhere_is_the_same_and_leaves_nothing_there(
+    cluster: DaskCluster,
+    photos: Path,
+    describer: Describer,
+    tmp_path: Path,
+    where: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(rows, "JOINED_HERE", 0)
     monkeypatch.setattr(planes, "ORDERS", (2,))
     given = {"describer": describer, "k": 20, "query_k": 20}
@@ -156,13 +163,13 @@ def test_an_index_whose_files_are_exchanged_through_an_object_store_is_the_same_
         write(self, name, chunks)
 
     monkeypatch.setattr(Shards, "write", noted)
-    with closing(workers(cluster.address, shards=f"file://{tmp_path}/bucket")) as by:
+    with closing(workers(cluster.address, shards=where.format(tmp_path))) as by:
         there = Index.create(tmp_path / "there.manifind", photos, **given, client=by)  # type: ignore[arg-type]
     for name, array in arrays(here).items():
         np.testing.assert_array_equal(arrays(there)[name], array, err_msg=name)
     assert len(exchanged) == 3, "vectors and lists were brought there"
-    assert all(where.startswith("file://") for where in exchanged)
-    assert list((tmp_path / "bucket").iterdir()) == []
+    assert all(f"{tmp_path}/elsewhere" in where for where in exchanged)
+    assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
 @pytest.mark.parametrize("order", [0, 1, 2])

@@ -8,7 +8,7 @@ time: it gets its name last.
 import importlib
 import io
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -30,6 +30,16 @@ class Shards:
     """The files of one folder, which travels to workers by its name."""
 
     where: str
+    apart: bool = False
+    """Whether workers may see nothing else of what the driver sees, so that all they read must be brought here."""
+
+    @classmethod
+    def given(cls, where: str) -> "Shards":
+        """Return the files of a folder, made if it is not there, or of an object store, as somebody named it."""
+        if "://" in where:
+            return cls(where, apart=True)
+        disk.make_folder(Path(where))
+        return cls(str(Path(where).resolve()), apart=True)  # a worker has another working folder
 
     @property
     def folder(self) -> Path | None:
@@ -38,7 +48,7 @@ class Shards:
 
     def within(self, name: str) -> "Shards":
         """Return the files of a folder below; it is made when something is written."""
-        return Shards(f"{self.where.rstrip('/')}/{name}")
+        return replace(self, where=f"{self.where.rstrip('/')}/{name}")
 
     def exists(self, name: str) -> bool:
         """Say whether a file is there."""
@@ -153,10 +163,10 @@ class Plain:
 
     @classmethod
     def seen(cls, array: npt.NDArray[Any], file: Path, shards: Shards) -> "Plain":
-        """Return an array that lies in a file as workers see it: there, or brought to an object store."""
+        """Return an array that lies in a file as workers see it: there, or brought to where they see it."""
         if isinstance(array, np.memmap):
             array.flush()  # what was changed in it is there for all to see
-        if shards.folder is None:
+        if shards.apart:
             return cls.brought(array, file.name, shards)
         return cls(Shards(str(file.parent)), file.name, array.dtype.str, (array.shape[0], array.shape[1]))
 

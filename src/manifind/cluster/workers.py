@@ -74,7 +74,7 @@ class DaskWorkers:
 
     def __init__(self, client: Any, shards: str | None = None, *, own: bool = False) -> None:
         self._client, self._own = client, own
-        self._shards = None if shards is None else Shards(str(shards))
+        self._shards = None if shards is None else Shards.given(str(shards))
 
     def close(self) -> None:
         """Let go of the connection to a scheduler, where it was made here."""
@@ -216,6 +216,7 @@ class DaskWorkers:
     def rows(self, vectors: FloatArray, file: Path) -> Rows:
         """Return vectors that lie in a file, as rows that workers compare with each other."""
         n, d = vectors.shape
+        file = file.resolve()  # a worker has another working folder
         fits = n * (DESCENT * d + DESCENT_BYTES) <= self.memory() / SHARE
         return (DescendingRows if fits and compiled() else DaskRows)(self, vectors, file, self._exchange(file.parent))
 
