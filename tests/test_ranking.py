@@ -1,11 +1,13 @@
 """Pooling and sorting."""
 
+from dataclasses import FrozenInstanceError
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manifind import Manifold
+from manifind import InvalidInput, Manifold
 from manifind.kernels import Pool
 from manifind.layout import Layout, aggregate
 from manifind.ranking import Ranking, best_first, gmp_weights, pooled, pooling_weights
@@ -86,3 +88,45 @@ def test_a_part_is_pooled_by_the_weights_of_its_own_regions(rng: np.random.Gener
     weights, scores = rng.random(12).astype(np.float32), rng.random((5, 2)).astype(np.float32)
     expected = [weights[[1, 2]] @ scores[:2], weights[[7, 8, 9]] @ scores[2:]]
     np.testing.assert_allclose(pooled(scores, Pool(starts, weights, rows)), expected, rtol=1e-6)
+
+
+def test_a_small_lambda_is_not_lost_in_rounding(rng: np.random.Generator) -> None:
+    """Regions that are nearly equal make a system near to singular, whose products single precision would spoil."""
+    near = unit(rng.normal(size=(1, 256)) + 1e-4 * rng.normal(size=(12, 256)))
+    vectors, image_of = np.concatenate([near, unit(rng.normal(size=(2, 256)))]), [0] * 13 + [1]
+    weights = gmp_weights(vectors, Layout.of(np.array(image_of, np.int32)), lam=1e-5)
+    np.testing.assert_allclose(weights, literal.weights(vectors.astype(np.float64), image_of, "gmp", 1e-5), rtol=1e-3)
+
+
+def test_lambda_is_one_unless_given(collection: Collection) -> None:
+    layout = Layout.of(collection.image_of)
+    expected = literal.weights(collection.vectors.astype(np.float64), collection.image_of.tolist(), "gmp", 1.0)
+    np.testing.assert_allclose(gmp_weights(collection.vectors, layout), expected, atol=1e-5)
+    np.testing.assert_allclose(pooling_weights("gmp", collection.vectors, layout), expected, atol=1e-5)
+
+
+def test_a_ranking_prints_its_images_and_not_what_the_query_was(collection: Collection) -> None:
+    ranking = Manifold(k=5).fit(collection.vectors, collection.image_of).search(collection.queries[0], top=3)
+    assert repr(ranking.images) in repr(ranking)
+    assert not any(word in repr(ranking) for word in ("Seed", "seed", "function"))
+
+
+def test_a_ranking_cannot_be_changed_and_says_nothing_of_the_solver_unless_told() -> None:
+    ranking = Ranking(np.array([1], np.int32), np.array([1.0], np.float32))
+    assert (ranking.iterations, ranking.residual, ranking.converged, ranking.reached) == (0, 0.0, True, None)
+    with pytest.raises(FrozenInstanceError):
+        ranking.images = np.array([2], np.int32)  # type: ignore[misc]
+
+
+def test_best_first_of_many_are_the_first_of_all_in_order(rng: np.random.Generator) -> None:
+    """NumPy promises little of what it leaves unsorted, and mostly sorts more than that: many sizes are tried."""
+    for size in rng.integers(20, 2000, 1000):
+        scores, top = rng.normal(size=size).astype(np.float32), int(rng.integers(1, size + 2))
+        scores[size // 2 :: 3] = scores[0]
+        np.testing.assert_array_equal(best_first(scores, top), np.argsort(-scores, kind="stable")[:top])
+
+
+def test_equal_regions_without_lambda_have_no_weights() -> None:
+    vectors = np.array([[1, 0], [1, 0], [0, 1]], np.float32)
+    with pytest.raises(InvalidInput, match="lam is 0, too small for images with equal regions"):
+        gmp_weights(vectors, Layout.of(np.array([0, 0, 1], np.int32)), lam=0.0)

@@ -1,249 +1,184 @@
 """Do the tests bite? Change the code in small ways, one at a time, and see whether a test fails.
 
-    scripts/mutate ranking graph diffusion --sample 20        # twenty changes of each room
-    scripts/mutate geometry --sample 50 --seed 3 --seconds 300
+    scripts/mutate ranking graph --sample 20          # twenty changes of each room
+    scripts/mutate geometry --sample 50 --seconds 300  # what is not done in five minutes is left to the next run
+    scripts/mutate --json                             # every room; the same for a program
 
-The changes are cosmic-ray's, drawn with a seed. Changes of annotations and docstrings alone are none. Each runs the
-tests of its room in a process of its own, which has the changed module in place of the one on disk: no file is touched.
-A change that no test notices is a survivor; it is printed, and is either a test that is missing or a change that makes
-no difference. Results are kept in out/mutants.json: a run that was stopped, or ran out of --seconds, goes on, and
---again tries survivors once more.
+The changes are cosmic-ray's, drawn with a seed, at most one of each place in the code. Changes of annotations and
+docstrings alone are none. A change that no test notices is a survivor. It is shown as a diff, and means one of three
+things: a test is missing, the code is of no use, or the change makes no difference. The last are listed with their
+reasons in tools/no_difference.json. Results are kept in out/mutants: a run that was stopped goes on where it was, and
+--again tries survivors once more. No file of the project is touched.
 """
 
 import argparse
-import ast
-import difflib
-import importlib.abc
-import importlib.machinery
-import importlib.util
 import json
-import os
-import random
+import shutil
 import signal
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-SOURCE = ROOT / "src"
-KEPT = ROOT / "out" / "mutants.json"
+import pytest
+from judging import HERE, KEPT, Judges, collect
+from mutants import ROOT, Mutant, drawn, files_of
+
+EVALUATE = (
+    *("collection", "confidence", "matlab", "measures", "methods"),
+    *("protocol", "published", "truth", "unpickle"),
+)
+INDEX = ("answer", "evidence", "health", "info", "manifest", "pairs", "parameters", "refine", "teaching", "verify")
+INDEX_TESTS = (
+    "answer",
+    "evidence",
+    "manifest",
+    "pairs",
+    "parameters",
+    "query",
+    "refine",
+    "teaching",
+    "verify",
+    "words",
+)
+"""Of rooms that mostly describe photos and write files, the modules that fast tests answer for."""
 
 ROOMS = {
-    "ranking": (["ranking.py"], ["tests/test_ranking.py"]),
+    "ranking": (["ranking.py"], ["tests/test_ranking.py", "tests/test_truth.py", "tests/test_manifold.py"]),
     "graph": (["graph/*.py"], ["tests/test_graph.py", "tests/test_choosing.py", "tests/test_update.py"]),
     "diffusion": (
         ["diffusion/*.py"],
-        ["tests/test_expressions.py", "tests/test_truth.py", "tests/test_prepared_engines.py", "tests/test_local.py"],
+        ["tests/test_truth.py", "tests/test_prepared_engines.py", "tests/test_local.py", "tests/test_manifold.py"],
     ),
     "geometry": (["geometry/*.py"], ["tests/geometry"]),
-    "evaluate": (["evaluate/*.py"], ["tests/evaluate"]),
-    "index": (["index/*.py"], ["tests/index"]),
+    "evaluate": (
+        [f"evaluate/{name}.py" for name in EVALUATE],
+        [f"tests/evaluate/test_{name}.py" for name in ("collection", "measures", "methods", "truth")],
+    ),
+    "index": ([f"index/{name}.py" for name in INDEX], [f"tests/index/test_{name}.py" for name in INDEX_TESTS]),
 }
 """The files of each room, below the package, and the tests that answer for them."""
 
-SKIPPED = ("RemoveDecorator", "VariableInserter", "VariableReplacer")
-"""Operators that need arguments, or whose changes mostly do not import."""
+LEFT_OUT = ("tests/geometry/test_emblems.py", "tests/geometry/test_planted.py")
+"""Tests that are not asked: they take minutes."""
 
-LOADED = ("numpy", "scipy.sparse.linalg", "scipy.spatial", "PIL.Image", "sklearn.datasets", "faiss")
-"""Imported once, before processes part."""
-
-
-class Mutant:
-    """One change of one file."""
-
-    def __init__(self, file: Path, operator: str, occurrence: int, code: str) -> None:
-        self.file, self.operator, self.occurrence, self.code = file, operator, occurrence, code
-
-    @property
-    def name(self) -> str:
-        """How it is known from run to run: the change itself, wherever it stands."""
-        return f"{self.file.relative_to(SOURCE)} {self.operator} {self.change()}"
-
-    @property
-    def module(self) -> str:
-        """The module that it changes."""
-        parts = self.file.relative_to(SOURCE).with_suffix("").parts
-        return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-    def change(self) -> str:
-        """Return the lines that differ."""
-        before, after = self.file.read_text(encoding="utf-8").splitlines(), self.code.splitlines()
-        lines = [
-            line for line in difflib.unified_diff(before, after, n=0, lineterm="") if line[:3] not in ("---", "+++")
-        ]
-        return "\n".join(line if line.startswith("@@") else line.strip() for line in lines)
+NO_DIFFERENCE = Path(__file__).with_name("no_difference.json")
+"""Why survivors make no difference, by how their names begin: a line, or one change of it."""
+NOTICED, ADDED, SURVIVED, UNRUN = "noticed by", "noticed by the new", "survived", "run by no test"
 
 
-def places(file: Path) -> list[tuple[Path, str, int]]:
-    """Return where a file can be changed, and how: the operator and which of its places."""
-    from cosmic_ray.ast import ast_nodes, get_ast
-    from cosmic_ray.plugins import get_operator, operator_names
+def tried(room: str, given: argparse.Namespace, until: float, items: list[pytest.Item]) -> dict[str, Any]:
+    """Try changes of a room, as far as they are not known and there is time; return what came of them."""
+    files = files_of(ROOMS[room][0])
+    sample, places = drawn(files, given.sample, given.seed)
+    kept = KEPT / f"{room}-verdicts.json"
+    known: dict[str, str] = json.loads(kept.read_text()) if kept.exists() else {}
+    reasons: dict[str, str] = json.loads(NO_DIFFERENCE.read_text()) if NO_DIFFERENCE.exists() else {}
 
-    nodes = list(ast_nodes(get_ast(file.read_text(encoding="utf-8"))))
-    found = []
-    for name in operator_names():
-        if not any(skipped in name for skipped in SKIPPED):
-            operator = get_operator(name)()
-            count = sum(1 for node in nodes for _ in operator.mutation_positions(node))
-            found += [(file, name, occurrence) for occurrence in range(count)]
-    return found
+    def excused(name: str) -> bool:
+        return not known.get(name, NOTICED).startswith(NOTICED) and any(name.startswith(start) for start in reasons)
 
+    def settled(name: str) -> bool:
+        return name in known and (not given.again or known[name].startswith(NOTICED) or excused(name))
 
-def mutant_at(file: Path, operator: str, occurrence: int) -> Mutant | None:
-    """Return the change of a place; None where it changes nothing that the program does."""
-    from cosmic_ray.mutating import mutate_code
-    from cosmic_ray.plugins import get_operator
-
-    code = file.read_text(encoding="utf-8")
-    changed = mutate_code(code, get_operator(operator)(), occurrence)
-    if changed is None or meant(changed) in (meant(code), None):
-        return None
-    return Mutant(file, operator.removeprefix("core/"), occurrence, changed)
-
-
-def meant(code: str) -> str | None:
-    """Return a program without its annotations and docstrings, or None where it is no program."""
-    try:
-        tree = ast.parse(code)
-    except SyntaxError:
-        return None
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef):
-            node.returns = None
-            for argument in [*node.args.args, *node.args.kwonlyargs, *node.args.posonlyargs]:
-                argument.annotation = None
-        if isinstance(node, ast.AnnAssign):
-            node.annotation = ast.Constant(None)
-        body = getattr(node, "body", None)
-        if isinstance(body, list):
-            node.body = [one for one in body if not (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant))]  # type: ignore[attr-defined]
-    return ast.dump(tree)
-
-
-class InPlace(importlib.abc.MetaPathFinder):
-    """Finds a changed module before the one on disk."""
-
-    def __init__(self, mutant: Mutant, file: Path) -> None:
-        self.mutant, self.file = mutant, file
-
-    def find_spec(
-        self,
-        name: str,
-        path: Sequence[str] | None = None,  # noqa: ARG002 (Python's signature)
-        target: ModuleType | None = None,  # noqa: ARG002
-    ) -> importlib.machinery.ModuleSpec | None:
-        """Return the changed module, if it is asked for."""
-        if name != self.mutant.module:
-            return None
-        package = [str(self.mutant.file.parent)] if self.mutant.file.name == "__init__.py" else None
-        return importlib.util.spec_from_file_location(name, self.file, submodule_search_locations=package)
+    left = [one for one in sample if not settled(one.name)]
+    if left and time.monotonic() < until:
+        judges = Judges(room, files, ROOMS[room][1], items, given.since)
+        for test in judges.failed:
+            print(f"{test} is not asked: it does not pass as things are, or takes long.", file=sys.stderr)
+        for number, mutant in enumerate(left):
+            if time.monotonic() > until:
+                break
+            chosen, seconds = judges.of(mutant, given.patience)
+            test = judges.notice(mutant, chosen, seconds) if chosen else None
+            if test is not None:
+                known[mutant.name] = f"{ADDED if test in judges.added else NOTICED} {test}"
+            else:
+                known[mutant.name] = SURVIVED if chosen else UNRUN
+            write(kept, known)
+            print(
+                f"\r{room}: {number + 1} of {len(left)}, {known[mutant.name]:70.70}",
+                end="",
+                file=sys.stderr,
+                flush=True,
+            )
+        print(file=sys.stderr)
+    done = [one for one in sample if one.name in known]
+    idle = [one for one in done if excused(one.name)]
+    alive = [one for one in done if not known[one.name].startswith(NOTICED) and not excused(one.name)]
+    return {
+        "room": room,
+        "places": places,
+        "tried": len(done),
+        "noticed": len(done) - len(idle) - len(alive),
+        "by_added": sum(known[one.name].startswith(ADDED) for one in done),
+        "no_difference": len(idle),
+        "survivors": [told(one, known[one.name]) for one in alive],
+    }
 
 
-class FewExamples:
-    """Lets hypothesis try few examples, the same ones for every change."""
-
-    def pytest_collection(self) -> None:
-        """Take the place of the profile that the tests have loaded by now."""
-        from hypothesis import HealthCheck, settings
-
-        few = settings(max_examples=10, derandomize=True, database=None, deadline=None)
-        settings.register_profile("few", few, suppress_health_check=list(HealthCheck))
-        settings.load_profile("few")
+def told(mutant: Mutant, verdict: str) -> dict[str, Any]:
+    """Return a survivor in words."""
+    file = str(mutant.file.relative_to(ROOT))
+    return {"name": mutant.name, "file": file, "line": mutant.line, "verdict": verdict, "diff": mutant.diff()}
 
 
-def passes(mutant: Mutant | None, tests: list[str], seconds: float) -> bool:
-    """Run tests in a process of their own, with a change in place; False where one fails or they take too long."""
-    scratch = KEPT.parent / f"mutant-{os.getpid()}.py"
-    if mutant is not None:
-        scratch.write_text(mutant.code, encoding="utf-8")
-    child = os.fork()
-    if child == 0:
-        os.setsid()
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, 1)
-        os.dup2(nowhere, 2)
-        if mutant is not None:
-            sys.meta_path.insert(0, InPlace(mutant, scratch))
-        import pytest
-
-        code = 1
-        try:
-            code = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tests], plugins=[FewExamples()]))
-        finally:
-            os._exit(code)
-    until = time.monotonic() + seconds
-    try:
-        while time.monotonic() < until:
-            done, status = os.waitpid(child, os.WNOHANG)
-            if done:
-                return os.waitstatus_to_exitcode(status) == 0
-            time.sleep(0.05)
-        os.killpg(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        return False
-    finally:
-        scratch.unlink(missing_ok=True)
+def write(kept: Path, known: dict[str, str]) -> None:
+    """Replace what is kept, whole or not at all."""
+    beside = kept.with_suffix(".new")
+    beside.write_text(json.dumps(known, indent=1))
+    beside.replace(kept)
 
 
-def sample(room: str, count: int, seed: int) -> list[Mutant]:
-    """Draw changes of a room."""
-    patterns, _ = ROOMS[room]
-    files = sorted(file for pattern in patterns for file in (SOURCE / "manifind").glob(pattern))
-    everywhere = [place for file in files for place in places(file)]
-    random.Random(seed).shuffle(everywhere)  # noqa: S311
-    drawn: list[Mutant] = []
-    for place in everywhere:
-        if len(drawn) == count:
-            break
-        mutant = mutant_at(*place)
-        if mutant is not None:
-            drawn.append(mutant)
-    print(f"{room}: {len(everywhere)} places in {len(files)} files, {len(drawn)} tried", flush=True)
-    return drawn
+def show(rooms: list[dict[str, Any]]) -> None:
+    """Print survivors as diffs, then a table: how often the tests bite, of changes that make a difference."""
+    for room in rooms:
+        for one in room["survivors"]:
+            print(f"{one['verdict']}: {one['name']}\n{one['diff']}\n")
+    heads = ("room", "places", "tried", "noticed", "by new tests", "no difference", "survived", "bite")
+    print(" ".join(f"{head:>{max(8, len(head))}}" for head in heads))
+    for room in rooms:
+        survived, noticed = len(room["survivors"]), room["noticed"]
+        counts = room["places"], room["tried"], noticed, room["by_added"], room["no_difference"], survived
+        row = (room["room"], *counts, f"{100 * noticed / max(1, noticed + survived):.0f} %")
+        print(" ".join(f"{cell:>{max(8, len(head))}}" for head, cell in zip(heads, row, strict=True)))
 
 
 def main() -> int:
-    """Try changes until all are done or the time is up; return 1 where one survives."""
+    """Try changes until all are done or the time is up; return 1 where one survives, 130 where Ctrl-C ended it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("rooms", nargs="+", choices=sorted(ROOMS))
+    parser.add_argument("rooms", nargs="*", help=f"{', '.join(ROOMS)}; all, unless given")
     parser.add_argument("--sample", type=int, default=20, help="changes of each room")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long; the next run goes on")
+    parser.add_argument("--patience", type=float, default=3, help="seconds that tests of one change may take")
     parser.add_argument("--again", action="store_true", help="try survivors once more, with the tests as they are now")
+    parser.add_argument("--since", help="a revision of git: tests that it does not have are asked last, and told apart")
+    parser.add_argument("--json", action="store_true", help="print what came of it for a program")
     given = parser.parse_args()
-    os.chdir(ROOT)
-    sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
-    for name in LOADED:
-        importlib.import_module(name)
-    KEPT.parent.mkdir(exist_ok=True)
-    known: dict[str, bool] = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    unknown = sorted(set(given.rooms) - set(ROOMS))
+    if unknown:
+        parser.error(f"{unknown[0]!r} is no room; choose from {', '.join(ROOMS)}.")
+    HERE.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     until = time.monotonic() + given.seconds
-    survived = 0
-    for room in given.rooms:
-        tests = ROOMS[room][1]
-        drawn = sample(room, given.sample, given.seed)
-        began = time.monotonic()
-        if any(mutant.name not in known or (given.again and not known[mutant.name]) for mutant in drawn) and not passes(
-            None, tests, 900
-        ):
-            raise SystemExit(f"the tests of {room} fail without any change: {' '.join(tests)}")
-        limit = 4 * (time.monotonic() - began) + 20
-        for mutant in drawn:
-            if mutant.name not in known or (given.again and not known[mutant.name]):
-                if time.monotonic() > until:
-                    break
-                known[mutant.name] = not passes(mutant, tests, limit)
-                KEPT.write_text(json.dumps(known, indent=1))
-        tried = [mutant for mutant in drawn if mutant.name in known]
-        alive = [mutant for mutant in tried if not known[mutant.name]]
-        survived += len(alive)
-        share = 100 * (len(tried) - len(alive)) / max(1, len(tried))
-        print(f"{room}: {len(tried) - len(alive)} of {len(tried)} noticed ({share:.0f} %)", flush=True)
-        for mutant in alive:
-            print(f"\n{mutant.file.relative_to(ROOT)}, {mutant.operator}\n{mutant.change()}", flush=True)
-    return 1 if survived else 0
+    wanted: list[str] = given.rooms or list(ROOMS)
+    rooms: list[dict[str, Any]] = []
+    try:
+        collect(
+            [*(test for room in wanted for test in ROOMS[room][1]), *(f"--ignore={test}" for test in LEFT_OUT)],
+            lambda items: rooms.extend(tried(room, given, until, items) for room in wanted),
+        )
+    finally:
+        shutil.rmtree(HERE, ignore_errors=True)
+    if len(rooms) < len(wanted):
+        print("\nstopped; what was tried is kept, and the same command goes on from there.", file=sys.stderr)
+        return 130
+    if given.json:
+        print(json.dumps({"sample": given.sample, "seed": given.seed, "rooms": rooms}, indent=1))
+    else:
+        show(rooms)
+    return 1 if any(room["survivors"] for room in rooms) else 0
 
 
 if __name__ == "__main__":

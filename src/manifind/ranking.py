@@ -16,7 +16,7 @@ from manifind.layout import Layout
 from manifind.types import FloatArray, IntArray, Vectors
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Ranking:
     """Images by descending score, with what it took."""
 
@@ -34,9 +34,9 @@ class Ranking:
     reached: int | None = None
     """Regions that were solved for one by one where that is not all of them: ``engine="local"``, whose residual is that
     of these regions and, beyond them, of parts of the graph as a whole."""
-    seed: Seed | None = field(default=None, repr=False, compare=False)
+    seed: Seed | None = field(default=None, repr=False)
     """What the query put on the graph: y, by region of the collection. None where it was not put there by a seed."""
-    _region_scores: Callable[[], FloatArray] | None = field(default=None, repr=False, compare=False)
+    _region_scores: Callable[[], FloatArray] | None = field(default=None, repr=False)
 
     @cached_property
     def regions(self) -> FloatArray:
@@ -59,7 +59,7 @@ IN_CACHE = 2**21
 """Bytes of regions that are weighed at a time: they stay in the cache of a core."""
 
 
-def gmp_weights(vectors: Vectors, layout: Layout, lam: float = 1.0, *, memory: int = 2**26) -> FloatArray:
+def gmp_weights(vectors: Vectors, layout: Layout, lam: float = 1.0, *, memory: int = IN_CACHE) -> FloatArray:
     """Return the weight of each region in generalised max pooling: w = (ΦΦᵀ + λI)^−1 1 for each image (eq. 14).
 
     Regions that resemble many others of their image weigh less, so that an object's score does not depend on how many
@@ -82,7 +82,7 @@ def gmp_weights(vectors: Vectors, layout: Layout, lam: float = 1.0, *, memory: i
     return weights
 
 
-def _ones(vectors: Vectors, layout: Layout, lam: float, *, memory: int = 0) -> FloatArray:  # noqa: ARG001
+def _ones(vectors: Vectors, layout: Layout, lam: float, *, memory: int = IN_CACHE) -> FloatArray:  # noqa: ARG001
     return np.ones(len(vectors), np.float32)
 
 
@@ -91,7 +91,7 @@ POOLINGS: dict[str, Callable[..., FloatArray]] = {"gmp": gmp_weights, "sum": _on
 
 
 def pooling_weights(
-    pooling: str, vectors: Vectors, layout: Layout, lam: float = 1.0, *, memory: int = 2**26
+    pooling: str, vectors: Vectors, layout: Layout, lam: float = 1.0, *, memory: int = IN_CACHE
 ) -> FloatArray:
     """Return what each region weighs in the score of its image.
 

@@ -12,10 +12,8 @@ from playwright.sync_api import Browser, Page, expect
 from manifind.index import Index
 from manifind.serve import Settings
 from tests.index.small import save_photo, small_describer, small_photo
+from tests.serve.browsing import kept, leave, opened, shown
 from tests.serve.running import running
-from tests.serve.test_page import browser, kept, leave, opened, pytestmark, shown
-
-__all__ = ["browser", "pytestmark"]
 
 
 @pytest.fixture(scope="module")

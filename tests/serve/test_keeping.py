@@ -9,15 +9,13 @@ from pathlib import Path
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from manifind.index import Index
 from manifind.serve import Settings
 from tests.index.small import save_photo, small_describer
+from tests.serve.browsing import kept, shown
 from tests.serve.running import running
-from tests.serve.test_page import browser, kept, leave, opened, pytestmark, shown
-
-__all__ = ["browser", "pytestmark"]
 
 
 @pytest.fixture
@@ -33,13 +31,6 @@ def made(tmp_path: Path) -> Index:
 def address(made: Index) -> Iterator[str]:
     with running(made, Settings(reload_seconds=0.2)) as address:
         yield address
-
-
-@pytest.fixture
-def page(browser: Browser, address: str) -> Iterator[Page]:
-    page = opened(browser, address)
-    yield page
-    leave(page, address)
 
 
 def ticked(page: Page) -> list[str]:

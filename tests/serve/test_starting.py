@@ -21,9 +21,7 @@ from manifind.serve import Settings
 from manifind.serve.run import configured
 from manifind.serve.starting import Starting
 from tests.index.small import SmallBackbone, save_photo, small_describer
-from tests.serve.test_page import browser, kept, leave, opened, pytestmark
-
-__all__ = ["browser", "pytestmark"]
+from tests.serve.browsing import kept, leave, opened
 
 OPTIONS = {"describer": small_describer(), "k": 12, "query_k": 10}
 

@@ -19,6 +19,9 @@ from manifind.kernels import AUTO as AUTO_DEVICE
 from manifind.kernels.cuda import gpu_here
 from manifind.pages.text import visible
 
+SPELLED = {"zooms": "scales"}
+"""Options whose names are not those of `Index.create`."""
+
 
 @click.command()
 @click.argument("photos", type=click.Path(path_type=Path))
@@ -108,12 +111,8 @@ def index(
                     del settled["geometry"]  # they can be added
                     if relearn or repair:
                         raise InvalidInput("--geometry is for a run of its own; leave out --relearn and --repair.")
-                if settled:
-                    raise InvalidInput(
-                        f"{target} exists, and what you gave ({', '.join(settled)}) is settled when an index is made; "
-                        "leave it out to bring the index up to date, or choose another -o to make one with it."
-                    )
                 made = Index.open(target, device=device)
+                _check_settled(target, made.made_otherwise(**settled))
                 moved = folder != made.root
                 if moved and made.root.is_dir():
                     raise InvalidInput(f"{target} is the index of {made.root}, not of {photos}; choose another -o.")
@@ -144,6 +143,27 @@ def show_unreadable(keys: tuple[str, ...]) -> None:
         more = f", and {len(keys) - 10} more" if len(keys) > 10 else ""
         shown = ", ".join(visible(key) for key in keys[:10])
         out.print(f"{len(keys)} could be read before and cannot be now: {shown}{more}")
+
+
+def _check_settled(target: Path, otherwise: dict[str, Any]) -> None:
+    """Raise `InvalidInput` where somebody asks for what the index was made without."""
+    if otherwise:
+        has = ", ".join(
+            f"{SPELLED.get(name, name).replace('_', '-')} {_told(value)}" for name, value in otherwise.items()
+        )
+        raise InvalidInput(
+            f"{target} was made with {has}, which is settled when an index is made; leave that out to bring the index "
+            "up to date, or choose another -o to make one with what you gave."
+        )
+
+
+def _told(value: Any) -> str:
+    """Return a choice as an option of the command says it."""
+    if isinstance(value, list | tuple):
+        return ",".join(f"{one:g}" for one in value)
+    if value is None or isinstance(value, bool):
+        return {None: "none", False: "off", True: "on"}[value]
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _workers(scheduler: str | None, shards: str | None) -> Any:

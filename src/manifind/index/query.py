@@ -234,9 +234,8 @@ def _make(now: Generation, method: str) -> Manifold | NearestImages | RegionMatc
         k = min(int(GLOBAL["k"]), max(1, len(now.catalogue) - 1))
         whole = Manifold(k=k, query_k=int(GLOBAL["query_k"]), alpha=alpha, gamma=manifold.gamma)
         return whole.fit(manifold.global_vectors_)
-    image_of = np.repeat(manifold.layout_.images, manifold.layout_.counts)
     baseline = NearestImages() if method == "plain" else RegionMatch()
-    return baseline.fit(manifold.vectors_, image_of)
+    return baseline.fit(manifold.vectors_, manifold.layout_.image_of)
 
 
 def whole_box(box: Sequence[float] | None, width: int, height: int) -> tuple[int, int, int, int]:
