@@ -23,7 +23,6 @@ from manifind.cluster.packing import Edges, PackedPhoto, pack, row_number
 from manifind.cluster.planes import order_for, rows_of_task
 from manifind.cluster.shortlist import shortlist_generation
 from manifind.cluster.store import Row
-from manifind.cluster.whitening import GROUPS
 from manifind.cluster.workers import PHOTOS as DESCRIBED_TOGETHER
 from manifind.describe import load_describer
 from manifind.graph import exact_neighbours
@@ -156,7 +155,7 @@ def off_line(photos: int, regions: int, d: int, k: int, row_bytes: float, pair: 
         "database_gb": photos * DESCRIPTORS * (4 * d + 48) / 1e9,
         "vectors_gb": n * 4 * d / 1e9,
         "order": q,
-        "tasks": 2 * points + photos // DESCRIBED_TOGETHER + photos // (GROUPS * WHITENED) + photos * SEEN // PART,
+        "tasks": 2 * points + photos // DESCRIBED_TOGETHER + photos // WHITENED + photos * SEEN // PART,
         "task_gb": rows_of_task(n, q) * 4 * d / 1e9,
         "network_tb": (q + 1) * n * (4 * d + 16 * k) / 1e12,
         "describe_core_hours": photos * 2 / DESCRIBED / 3600,

@@ -6,7 +6,7 @@ numbers, to the bit.
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,9 +17,6 @@ from manifind.describe import Regions, Whitening
 from manifind.describe.moments import DoubleArray, Sums
 from manifind.index.journal import Journal
 from manifind.index.learning import Run, in_blocks, whitened
-
-GROUPS = 16
-"""Groups of photos that a task whitens."""
 
 
 class KeptWhitening(NamedTuple):
@@ -77,25 +74,21 @@ def read_sums(shards: Shards, name: str, part: Sequence[Run]) -> Sums:
     return Sums(sum(end - first for first, end in part), total, squares)
 
 
-def whiten(
-    raw: Raw, groups: Sequence[Sequence[Run]], learnt: KeptWhitening, means: int | None, threads: int, name: str
-) -> bool:
-    """Whiten groups of photos into a file; say whether it was done."""
+def whiten(raw: Raw, photos: Sequence[Run], learnt: KeptWhitening, means: int | None, threads: int, name: str) -> bool:
+    """Whiten a group of photos into a file; say whether it was done."""
     if raw.shards.exists(name):
         return False
     kernels.set_threads(threads)
-    whitening = learnt.read()
-    found = [one for group in groups for one in whitened(whitening, raw.vectors, raw.boxes, group, means)]
+    found = whitened(learnt.read(), raw.vectors, raw.boxes, photos, means)
     counts = np.array([len(one.boxes) for one in found])
     vectors = np.concatenate([one.vectors for one in found]).astype(np.float16)
     raw.shards.write_arrays(name, (counts, vectors, np.concatenate([one.boxes for one in found])))
     return True
 
 
-def read_whitened(shards: Shards, name: str, groups: Sequence[Sequence[Run]]) -> Iterator[list[Regions]]:
-    """Yield the photos of each group of those that `whiten` wrote."""
+def read_whitened(shards: Shards, name: str) -> list[Regions]:
+    """Return the photos that `whiten` wrote."""
     counts, vectors, boxes = shards.arrays(name, 3)
-    ends = np.cumsum(counts)
-    photos = iter(zip(np.split(vectors, ends[:-1]), np.split(boxes, ends[:-1]), strict=True))
-    for group in groups:
-        yield [Regions(own.astype(np.float32), box) for _, (own, box) in zip(group, photos, strict=False)]
+    ends = np.cumsum(counts)[:-1]
+    photos = zip(np.split(vectors.astype(np.float32), ends), np.split(boxes, ends), strict=True)
+    return [Regions(*own) for own in photos]

@@ -6,6 +6,7 @@ that is lost costs the tasks it had begun, and a driver that is lost costs nothi
 """
 
 import hashlib
+import itertools
 import math
 import os
 from collections import Counter
@@ -33,6 +34,8 @@ from manifind.types import FloatArray
 
 EXCHANGED = ("described-", "learning-", "tiles-", "descent-", "columns-")
 """How the names of folders begin in which files are exchanged."""
+AHEAD = 1024
+"""Tasks that are handed out at a time: the scheduler need not know of all there will be."""
 PHOTOS = 32
 """Photos that a task describes."""
 SHARE = 0.25
@@ -130,11 +133,21 @@ class DaskWorkers:
         from distributed import as_completed
         from distributed.scheduler import KilledWorker
 
-        futures = {self._client.submit(*call, pure=False): place for place, call in enumerate(calls)}
+        futures: dict[Any, int] = {}
+        completed, waiting = as_completed(loop=self._client.loop), enumerate(calls)
+
+        def hand_out(count: int) -> None:
+            for place, call in itertools.islice(waiting, count):
+                future = self._client.submit(*call, pure=False)
+                futures[future] = place
+                completed.add(future)
+
         try:
-            for future in as_completed(futures, loop=self._client.loop):
+            hand_out(AHEAD)
+            for future in completed:
                 future.result()
-                yield futures[future]
+                hand_out(1)
+                yield futures.pop(future)
         except KilledWorker as error:
             raise Unavailable("Dask's workers die of a task; see their logs, and give them more memory.") from error
         finally:
@@ -200,14 +213,13 @@ class DaskWorkers:
         seen = whitening.Raw.of(raw, self._exchange(raw.files[0].parent.parent))
         assert recipe.describer.whitening is not None  # noqa: S101 (it was just learnt)
         learnt = whitening.KeptWhitening.of(recipe.describer.whitening, seen.shards)
-        shares = [groups[start : start + whitening.GROUPS] for start in range(0, len(groups), whitening.GROUPS)]
-        names = [f"whitened-{_digest((recipe.fingerprint, share))}.npy" for share in shares]
+        names = [f"whitened-{_digest((recipe.fingerprint, group))}.npy" for group in groups]
         calls = [
-            (whitening.whiten, seen, share, learnt, recipe.means, threads, name)
-            for share, threads, name in zip(shares, self.threads(len(shares)), names, strict=True)
+            (whitening.whiten, seen, group, learnt, recipe.means, threads, name)
+            for group, threads, name in zip(groups, self.threads(len(groups)), names, strict=True)
         ]
         for place in self._in_order(seen.shards, names, calls):
-            yield from whitening.read_whitened(seen.shards, names[place], shares[place])
+            yield whitening.read_whitened(seen.shards, names[place])
             seen.shards.remove(names[place])
         seen.shards.clear()
 

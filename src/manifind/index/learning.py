@@ -32,7 +32,7 @@ ROWS = 2**13
 PART = 2**17
 """How many rows are added up on their own, before the sums are added to those of others."""
 
-PHOTOS = 64
+PHOTOS = 256
 """Photos that are whitened at a time: a product of so many rows is ten times as fast as one for each photo."""
 
 SAMPLE = 20_000
