@@ -1,3 +1,5 @@
+import time
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -30,7 +32,7 @@ def query() -> Pixels:
 
 @pytest.fixture(scope="module")
 def found(index: Index, query: Pixels) -> VerifiedAnswer:
-    return verified_answer(index.search(query, BOX, top=None), [(query, BOX)])
+    return verified_answer(index.search(query, BOX, top=None, verify=0), [(query, BOX)])
 
 
 def test_exactly_the_photos_of_the_object_are_verified_and_come_first(found: VerifiedAnswer) -> None:
@@ -87,7 +89,7 @@ def test_photos_that_no_score_reached_may_be_left_out(found: VerifiedAnswer) -> 
 
 
 def test_a_search_asks_geometry_when_told_to(index: Index, query: Pixels, found: VerifiedAnswer) -> None:
-    answer = index.search(query, BOX, top=6, verify=50)
+    answer = index.search(query, BOX, top=6, verify=50, refine="none")
     assert [(hit.key, hit.verified, hit.box) for hit in answer] == [
         (hit.key, hit.verified, hit.box) for hit in found[:6]
     ]
@@ -197,3 +199,37 @@ def test_fewer_points_than_verify_a_photo_count_only_for_a_part_of_a_photo(
     assert part.perhaps == sure.box
     (whole,) = checked(query, (0.0, 0.0, 320.0, 240.0), [photo])
     assert whole.perhaps is None
+
+
+@pytest.mark.parametrize(
+    ("verified", "looked"),
+    [
+        ((), 20),
+        ((1,), 20),
+        ((1, 2), 40),
+        ((0, 7, 20, 39), 60),
+        (range(80), 80),
+    ],
+)
+def test_geometry_looks_on_while_a_tenth_of_the_last_photos_are_verified(
+    monkeypatch: pytest.MonkeyPatch, index: Index, query: Pixels, verified: Sequence[int], looked: int
+) -> None:
+    answer = index.search(query, BOX, top=None, verify=0)
+    answer._images, answer._scores = np.arange(90, dtype=np.int32), np.linspace(1, 0.1, 90, dtype=np.float32)
+
+    def says(_: object, images: Sequence[int], *__: object, **___: object) -> dict[int, Checked]:
+        return {image: Checked(image in verified) for image in images}
+
+    monkeypatch.setattr(verifying, "looked_at", says)
+    found = verified_answer(answer, [(query, BOX)], first=20)
+    assert list(found.looked_at) == list(range(looked))
+    assert found.verified == len(verified)
+
+
+def test_what_is_looked_at_late_is_only_the_first_photos(index: Index, query: Pixels) -> None:
+    answer = index.search(query, BOX, top=None, verify=0)
+    never, long_ago = time.monotonic() + 600, time.monotonic() - 1
+    assert len(verified_answer(answer, [(query, BOX)], first=2, until=never).looked_at) > 2
+    assert len(verified_answer(answer, [(query, BOX)], first=2, until=never, deeper_until=long_ago).looked_at) == 2
+    with pytest.raises(TimeoutError):
+        verified_answer(answer, [(query, BOX)], first=2, until=long_ago)

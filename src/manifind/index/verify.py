@@ -36,7 +36,10 @@ from manifind.kernels.threads import thread_count
 from manifind.types import Box
 
 FIRST = 50
-"""How many photos of an answer are looked at."""
+"""How many photos of an answer are looked at first."""
+WORTH, DEEPER = 0.1, 4
+"""What part of the photos that were looked at last must be verified for as many more to be looked at, and how many
+times as many photos as at first are looked at in the end; chosen on planted scenes and Holidays."""
 PERHAPS = {"sift": 4}
 """How many points must match, by kind of feature, for a photo to stand above the line beside verified ones where the
 object was given by a box; chosen on planted scenes. Without a box, photos of other things have as many."""
@@ -49,13 +52,18 @@ even colour do not, in Holidays and in Oxford5k."""
 
 
 def first_photos(now: State, method: str, asked: int | None = None) -> int:
-    """Return how many of the first photos geometry looks at: as many as were asked for, or as is usual.
+    """Return how many photos geometry looks at before it has seen any: as many as were asked for, or as is usual.
 
     That is `FIRST` by regional diffusion where the index keeps local features, and none elsewhere.
     """
     if asked is None:
         return FIRST if now.local is not None and method == "regional" else 0
     return whole_number(asked, "verify", least=0)
+
+
+def deepest(first: int) -> int:
+    """Return how many photos geometry looks at where many of them are verified."""
+    return DEEPER * first
 
 
 @dataclass(frozen=True)
@@ -266,12 +274,16 @@ def verified_answer(
     views: Sequence[tuple[npt.NDArray[np.uint8] | Features, Box | None]],
     *,
     first: int = FIRST,
+    most: int | None = None,
     top: int | None = None,
     until: float | None = None,
+    deeper_until: float | None = None,
 ) -> VerifiedAnswer:
     """Look at the first photos of an answer and return it with what geometry says.
 
-    Where the index keeps no features, the photos' files are read.
+    While at least `WORTH` of the photos looked at last are verified, as many more are looked at: of an object that many
+    photos show, the later ones show it otherwise. Where the index keeps no features, the files of the first photos are
+    read, and no more than these.
 
     Parameters
     ----------
@@ -279,15 +291,31 @@ def verified_answer(
     views : sequence of pixels or features, and boxes
         The query's photos, and what is looked for in each; None is all of it. The surest of them counts.
     first : int
-        How many photos are looked at.
+        How many photos are looked at, at least.
+    most : int, optional
+        How many at most; by default `deepest(first)` where the index keeps features.
     top : int, optional
         How many hits to return at most.
     until : float, optional
         The moment by `time.monotonic` at which to give up: `TimeoutError` is raised.
+    deeper_until : float, optional
+        The moment at which to look at no more than the first ones; `until` by default.
     """
-    images = answer._images[:first].tolist()
+    now = answer.search.generation
+    if most is None:
+        most = first if now.local is None else deepest(first)
+    images = answer._images[:most].tolist()
+    known = looked_at(now, images[:first], views, until=until)
+    last = known
+    while len(known) < len(images) and sum(check.verified is True for check in last.values()) >= WORTH * len(last):
+        following = images[len(known) : len(known) + first]
+        try:
+            last = looked_at(now, following, views, until=until if deeper_until is None else deeper_until)
+        except TimeoutError:
+            break
+        known |= last
     part = all(box is not None for _, box in views)
-    return VerifiedAnswer(answer, looked_at(answer.search.generation, images, views, until=until), top, part=part)
+    return VerifiedAnswer(answer, known, top, part=part)
 
 
 def looked_at(

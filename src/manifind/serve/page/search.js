@@ -8,7 +8,7 @@ import { complain, counted, h, say } from "./dom.js";
 import { marks, photo } from "./photo.js";
 import { Ticks } from "./ticks.js";
 import { filters, sheet } from "./filters.js";
-import { METHODS, PAPER_NAMES, address, sameSource, sources, viewText, viewsOf, within } from "./state.js";
+import { METHODS, PAPER_NAMES, address, sameSource, sources, tenths, viewText, viewsOf, within } from "./state.js";
 
 const FIRST = 60;
 const MORE = 120;
@@ -170,7 +170,7 @@ export class Search {
     clearTimeout(this.settling);
     this.settling = setTimeout(() => {
       const all = sources(this.page.state.views);
-      all[this.active].boxes = drawn.map((box) => [...box]);
+      all[this.active].boxes = drawn.map(tenths);
       this.hint?.replaceChildren(hint(drawn));
       this.drawn = JSON.stringify(drawn.map((box) => box.map((corner) => corner.toFixed(1))));
       this.top = FIRST;
