@@ -186,7 +186,8 @@ class DaskWorkers:
 
     def _in_order(self, exchange: Shards, names: Sequence[str], calls: Sequence[tuple[Any, ...]]) -> Iterator[int]:
         """Run the tasks whose files are not there; yield the places of all in order, each as soon as its file is."""
-        missing = [place for place, name in enumerate(names) if not exchange.exists(name)]
+        there = set(exchange.names())
+        missing = [place for place, name in enumerate(names) if name not in there]
         done = set(range(len(names))) - set(missing)
         with closing(self.run([calls[place] for place in missing])) as finished:
             for place in range(len(names)):
