@@ -289,7 +289,7 @@ class Judges:
         file = str(mutant.file)
         changed = {(file, line) for line in mutant.statement}
         ran = [test for test, lines in self._lines.items() if lines & changed]
-        if mutant.where != "body":
+        if mutant.where != "body" or not ran:
             near = {_file(test) for test, lines in self._lines.items() if any(one == file for one, _ in lines)}
             ran = [test for test in self._lines if _file(test) in near]
 
@@ -308,12 +308,17 @@ class Judges:
                     chosen.append(test)
         return sorted(chosen, key=lambda test: (test in self.added, -self._bites[test])), total
 
+    def runs(self, mutant: Mutant) -> bool:
+        """Whether a test runs a change of the body of a function."""
+        changed = {(str(mutant.file), line) for line in mutant.statement}
+        return any(lines & changed for lines in self._lines.values())
+
     def notice(self, mutant: Mutant, chosen: list[str], expected: float) -> str | None:
         """Run tests with a change in place; return which one fails, "time" where they take too long, None if none."""
         scratch = HERE / "changed.py"
 
         def work() -> bool:
-            if mutant.module not in sys.modules or mutant.where == "module":
+            if mutant.module not in sys.modules:
                 scratch.write_text(mutant.code or "", encoding="utf-8")
                 sys.meta_path.insert(0, InPlace(mutant, scratch))
             else:
@@ -325,7 +330,9 @@ class Judges:
             told = json.dumps([mutant.module, str(mutant.file), str(scratch), chosen])
             os.execv(sys.executable, [sys.executable, __file__, told])  # noqa: S606 (ourselves)
 
-        fresh = mutant.where == "module" and mutant.module in sys.modules
+        # A function that no test runs may run at import.
+        idle = mutant.where == "body" and not self.runs(mutant)
+        fresh = (mutant.where == "module" or idle) and mutant.module in sys.modules
         try:
             if apart(anew if fresh else work, 2 * expected + (15 if fresh else 4)) == 0:
                 return None
