@@ -135,6 +135,10 @@ def index(
             show_unreadable(changes["unreadable"])
         show_skipped(facts["skipped"])
         out.print(target)
+        if changes is None and done is None:
+            err.print(
+                f"look for something: manifind serve {target}, or manifind search {target} PHOTO --box X0,Y0,X1,Y1"
+            )
 
 
 def show_unreadable(keys: tuple[str, ...]) -> None:
