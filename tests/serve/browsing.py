@@ -1,7 +1,6 @@
-"""A real browser: found, opened on a service, and left without a fault.
+"""A real browser: the Chromium that is found on the path, or named by MANIFIND_CHROMIUM.
 
-It is a Chromium on the path, or the one that MANIFIND_CHROMIUM names. Screenshots are left in ``build/screenshots``, to
-be looked at.
+Screenshots are left in ``build/screenshots``, to be looked at.
 """
 
 import os
@@ -26,10 +25,6 @@ CHROMIUM = os.environ.get("MANIFIND_CHROMIUM") or next(
 )
 
 expect.set_options(timeout=20_000)  # on a busy machine too
-
-BOX = (20, 12, 148, 140)
-SEARCH = "/?q=k:first-0.png@20,12,148,140"
-FIRST = {f"first-{i}.png" for i in range(6)}
 
 
 def opened(browser: Browser, address: str, **settings: Any) -> Page:

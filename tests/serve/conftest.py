@@ -82,6 +82,7 @@ def client(address: str) -> Iterator[httpx.Client]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """One for each file of tests: its event loop, which others would meet, ends with them."""
     if CHROMIUM is None:
         pytest.skip("no Chromium is found: install it (apt install chromium) or set MANIFIND_CHROMIUM")
     with sync_playwright() as playwright:

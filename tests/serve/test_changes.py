@@ -21,9 +21,9 @@ from manifind.index import Index
 from manifind.serve import Settings
 from manifind.serve.metrics import Metrics
 from manifind.serve.served import Served
+from tests.serve.asking import wait_for
 from tests.serve.conftest import background
 from tests.serve.running import running
-from tests.serve.test_service import wait_for
 
 QUICK: dict[str, Any] = {"whiten": "shipped", "zooms": (1.0,), "k": 30, "query_k": 200}
 """How an index is made in little time."""

@@ -10,7 +10,8 @@ from playwright.sync_api import Page, expect
 from manifind import Client, Index, InvalidInput
 from manifind.client import NotAnswered
 from manifind.serve import Settings
-from tests.serve.browsing import BOX, kept
+from tests.serve.asking import BOX
+from tests.serve.browsing import kept
 from tests.serve.conftest import planted
 from tests.serve.running import running
 

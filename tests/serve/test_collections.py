@@ -14,7 +14,8 @@ from manifind import Client, Index
 from manifind.serve.merging import merged
 from manifind.serve.schemas import SearchRequest, ViewRequest
 from tests.described import PLAINLY
-from tests.serve.browsing import BOX, kept, leave, opened, shown
+from tests.serve.asking import BOX
+from tests.serve.browsing import kept, leave, opened, shown
 from tests.serve.conftest import PLACES, background, planted
 from tests.serve.running import running
 

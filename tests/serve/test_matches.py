@@ -9,7 +9,8 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, Route, expect
 
-from tests.serve.browsing import SEARCH, kept, leave, opened, shown
+from tests.serve.asking import SEARCH
+from tests.serve.browsing import kept, leave, opened, shown
 from tests.serve.conftest import PLACES
 
 

@@ -18,7 +18,8 @@ from manifind.index import Index
 from manifind.pages.text import visible
 from manifind.serve import Settings
 from tests.described import PLAINLY
-from tests.serve.browsing import BOX, FIRST, SEARCH, kept, leave, opened, shown
+from tests.serve.asking import BOX, FIRST, SEARCH
+from tests.serve.browsing import kept, leave, opened, shown
 from tests.serve.conftest import planted
 from tests.serve.running import running
 

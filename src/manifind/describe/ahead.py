@@ -27,6 +27,9 @@ Outcome = TypeVar("Outcome")
 
 MEMORY = 2**28
 """Bytes that photos read ahead may take unless told otherwise."""
+WAITING = 8
+"""Photos for each thread that may be read, or wait to be described elsewhere: the more wait, the more are described
+together."""
 
 
 def read_ahead(
@@ -133,7 +136,7 @@ def begin_ahead(
         photo = within(one, ticket)
         return photo, None if isinstance(photo, Unreadable) else begin(photo)
 
-    with closing(_ahead(iter(found), threads, 4 * threads, work, budget)) as outcomes:
+    with closing(_ahead(iter(found), threads, WAITING * threads, work, budget)) as outcomes:
         for one, (photo, finish) in outcomes:
             yield one, photo, None if finish is None else finish()
 

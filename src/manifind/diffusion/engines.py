@@ -30,10 +30,10 @@ divided, up to the second number of queries at a time are solved by the local en
 class Setting(NamedTuple):
     """The parameters of a solution."""
 
-    alpha: float = 0.99
-    max_iter: int = 20
+    alpha: float
+    max_iter: int
     """The most products with S that the solver may spend."""
-    tol: float = 1e-6
+    tol: float
     """The relative residual at which the solver stops."""
 
 

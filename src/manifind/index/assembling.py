@@ -16,14 +16,19 @@ from manifind.index.generation import Generation
 from manifind.index.journal import NO_FEATURES, Journal
 from manifind.index.kept import Keeping, KeptFeatures
 from manifind.index.supplement import span_of
+from manifind.layout import Layout, aggregate
 from manifind.storage import disk
 from manifind.types import FloatArray, IntArray
 
 ROWS = 2**14
 """How many rows are copied at a time."""
 
-VECTORS, LOCAL = "all.f16", "all.u8"
-"""The files in the writer's folder: the vectors of all regions in order, and the local features of all photos."""
+PHOTOS = 2**10
+"""Photos whose regions are summed up at a time."""
+
+VECTORS, LOCAL, GLOBAL = "all.f16", "all.u8", "photos.f32"
+"""The files in the writer's folder: the vectors of all regions in order, and of all photos the local features and the
+global descriptors."""
 
 
 class Assembled(NamedTuple):
@@ -100,3 +105,23 @@ def assembled_features(
         rows[at : at + end - first] = source[first:end]
         at += end - first
     return KeptFeatures.laid_out(keeping, counts, rows)
+
+
+def assembled_globals(vectors: FloatArray, image_of: IntArray, folder: Path) -> FloatArray | None:
+    """Return the photos' global descriptors in a file of the folder; None where the manifold is to make its own.
+
+    That is where regions are photos, or where those of a photo cancel out, which leaves it without a direction.
+    """
+    layout = Layout.of(image_of)
+    photos = len(layout.images)
+    if photos == len(vectors):
+        return None
+    made = disk.scratch(folder / GLOBAL, np.float32, (photos, vectors.shape[1]))
+    for start in range(0, photos, PHOTOS):
+        some = slice(start, min(start + PHOTOS, photos))
+        starts = layout.starts[some.start : some.stop + 1]
+        own = Layout(layout.images[some], starts - starts[0])
+        made[some] = aggregate(vectors[starts[0] : starts[-1]], own)
+        if not made[some].any(axis=1).all():
+            return None
+    return made

@@ -16,7 +16,16 @@ from manifind import kernels
 from manifind.diffusion.engines import WHOLE_UP_TO
 from manifind.errors import Damaged, InvalidInput, ManifindWarning
 from manifind.index import learning
-from manifind.index.assembling import LOCAL, ROWS, VECTORS, Assembled, assembled, assembled_features
+from manifind.index.assembling import (
+    GLOBAL,
+    LOCAL,
+    ROWS,
+    VECTORS,
+    Assembled,
+    assembled,
+    assembled_features,
+    assembled_globals,
+)
 from manifind.index.catalogue import REMOVED, SAME, Catalogue, ImageRecord, SkippedRecord
 from manifind.index.device import describing
 from manifind.index.estimate import Announce, admitted, reading_limits
@@ -107,9 +116,9 @@ def build(
             None if growing is None else lambda images: growing(asked, writer.work / name, images),
         )
         if recipe.learning is not None:
-            raw, recipe = journal, learning.settled(recipe, journal, images, report)
+            raw, recipe = journal, learning.settled(recipe, journal, images, report, workers)
             journal = open_journals.enter_context(_journal(writer, recipe, JOURNAL))
-            learning.whiten(recipe, raw, journal, images, report)
+            learning.whiten(recipe, raw, journal, images, report, workers)
         manifest = recipe.manifest
         catalogue = Catalogue.of(images, skipped)
         unreadable: list[str] = []
@@ -136,7 +145,7 @@ def build(
         if not wanted.unread or used.issuperset(journal.contents()):
             disk.remove_folder(writer.work)
         else:
-            for name in (VECTORS, SINGLE, LOCAL):
+            for name in (VECTORS, SINGLE, GLOBAL, LOCAL):
                 disk.remove(writer.work / name)
     changes = _changes(images, skipped, before, known)
     return replace(changes, unreadable=(*changes.unreadable, *unreadable), supplemented=supplemented)
@@ -293,7 +302,8 @@ def _fitted(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ManifindWarning)  # a folder of a few photos has fewer regions than k
         rows = None if workers is None else workers.rows(single, writer.work / SINGLE)
-        return manifold.fit(single, regions.image_of, rows=rows, progress=_of_graph(report))
+        globals_ = assembled_globals(single, regions.image_of, writer.work)
+        return manifold.fit(single, regions.image_of, global_vectors=globals_, rows=rows, progress=_of_graph(report))
 
 
 def _of_graph(report: StageProgress) -> Progress:

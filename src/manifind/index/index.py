@@ -53,7 +53,7 @@ from manifind.index.sources import Source, photo_of, pixels_of, record_of
 from manifind.index.teach import teach
 from manifind.index.teaching import Taught
 from manifind.index.unfinished import check_finished
-from manifind.index.verify import first_photos, verified_answer
+from manifind.index.verify import deepest, first_photos, verified_answer
 from manifind.index.wanted import Wanted, all_of, everything, more, several, without
 from manifind.index.workers import working
 from manifind.kernels import CPU
@@ -217,7 +217,8 @@ class Index:
         growing : callable, optional
             Called after each photo that was described with a `SoFar`, which can write an index of those there are.
         **parameters
-            Of `Manifold`. `k`, `query_k` and `alpha` are chosen by the number of photos unless they are given.
+            Of `Manifold`, all but its `pooling`: here that word is for photos. `k`, `query_k` and `alpha` are
+            chosen by the number of photos unless they are given.
         """
         target, root = Path(path), Path(photos)
         _check_free(target)
@@ -328,7 +329,8 @@ class Index:
         verify : int, optional
             How many of the first photos to check by geometry: those that show this very object come first, with their
             outline. By default 50 by regional diffusion where the index keeps local features, and none elsewhere.
-            Without features kept, the photos' files are read, which takes a tenth of a second each.
+            Where a tenth of them are verified, as many more are checked, up to four times as many in all. Without
+            features kept, the photos' files are read, which takes a tenth of a second each.
         refine : {"verified", "none"}
             Verified lets what verified photos show of the object join the query, which is then answered once more.
         """
@@ -341,7 +343,7 @@ class Index:
             [(self.pixels(photo), part) for photo, part in given] for given in ([(image, box), *also], not_this)
         )
         views, against = ([view(describer, *one) for one in given] for given in (asked, apart))
-        looked_at = None if top is None else max(top, verify)
+        looked_at = None if top is None else max(top, deepest(verify))
         (search,) = rank(now, [QueryRegions.of(views, against)], looked_at, method)
         found = (self.find(photo, search.generation) for photo, _ in [(image, box), *also])
         own = [record.number for record in found if record is not None]

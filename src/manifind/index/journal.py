@@ -45,6 +45,8 @@ class Journal:
 
     def __init__(self, folder: Path, fingerprint: str, dimension: int) -> None:
         self._folder = folder
+        self.fingerprint = fingerprint
+        """What the way of describing is known by."""
         self._dimension = dimension
         header = json.dumps({"fingerprint": fingerprint, "dimension": dimension}).encode()
         disk.make_own_folder(folder.parent)
@@ -77,6 +79,11 @@ class Journal:
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    @property
+    def files(self) -> tuple[Path, Path]:
+        """The files that the arrays lie in, plain numbers row by row."""
+        return self._folder / VECTORS, self._folder / BOXES
 
     def contents(self) -> Iterable[str]:
         """Return the content hashes of the photos that are here."""

@@ -18,7 +18,7 @@ from manifind.kernels.cuda.transfer import to_device, to_host
 from manifind.kernels.local_features import CONTRAST
 
 KIND = "sift"
-PIXELS = 2**24
+PIXELS = 2**25
 """Pixels of the first scale, of all photos together, that are worked on at once."""
 BLOCK, CANDIDATES = 1024, 128
 """Pixels and possible points that a program works on together."""
