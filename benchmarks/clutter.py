@@ -3,10 +3,11 @@
     python benchmarks/clutter.py OUT --things FOLDER [FOLDER ...] --behind FOLDER [FOLDER ...]
                                  [--objects 50] [--photos 1200] [--seed 0]
 
-Photos of things before something even and white give cut-outs: what a flood from the corners does not reach. Some of
-them are the objects that are looked for, one query each; the others lie about as clutter. A photo is set before another
-photo and holds 4 to 8 things, small, turned, tilted, and half of the time partly hidden by one another; half of the
-photos hold one object. OUT gets ``photos/``, ``queries/`` and ``truth.json``, which ``benchmarks/line.py`` and
+Photos of things before something even and white give cut-outs: what is not joined with the border by white. Some of
+them, each of a folder of its own as far as there are folders, are the objects that are looked for, one query each; the
+others lie about as clutter. A photo is set before another photo and holds 4 to 8 things, small, turned, tilted, and
+half of the time partly hidden by one another; half of the photos hold one object. Queries are set before photos that
+nothing else is set before. OUT gets ``photos/``, ``queries/`` and ``truth.json``, which ``benchmarks/line.py`` and
 ``manifind evaluate --truth`` read: each positive has the box round the object's mask, hidden parts included.
 """
 
@@ -153,8 +154,10 @@ def make(out: Path, things: Sequence[Path], behind: Sequence[Path], objects: int
     found = cut_outs(things, rng, max(3 * objects, objects + 10))
     if len(found) < objects + 10:
         sys.exit(f"only {len(found)} things were cut out; give more --things, or fewer --objects.")
-    found = [found[i] for i in rng.permutation(len(found))]
-    wanted, clutter, files = found[:objects], found[objects:], files_of(behind)
+    wanted, clutter = found[:objects], found[objects:]
+    files = [files_of(behind)[i] for i in rng.permutation(len(files_of(behind)))]
+    # No photo is set before what a query is set before: it would be verified for that.
+    apart, files = files[:objects], files[objects:] or files
     for name in ("photos", "queries"):
         (out / name).mkdir(parents=True, exist_ok=True)
     positives: list[list[dict[str, Any]]] = [[] for _ in wanted]
@@ -174,7 +177,7 @@ def make(out: Path, things: Sequence[Path], behind: Sequence[Path], objects: int
         photographed(picture, rng, out / "photos" / name)
     queries = []
     for number, thing in enumerate(wanted):
-        picture, name = setting(files, rng), f"object-{number:03}.jpg"
+        picture, name = setting([apart[number % len(apart)]], rng), f"object-{number:03}.jpg"
         box = box_round(lay(picture, thing, rng, QUERY_SIZE, 15, 0.02))
         picture.save(out / "queries" / name, quality=92)
         queries.append({"name": name, "image": name, "box": box, "positives": positives[number]})

@@ -32,6 +32,8 @@ from manifind.index.gather import described_here
 from manifind.index.kept import KEEPING
 
 SMALL, LARGE = (768, 1024), (3000, 4000)
+CONTRAST = 50
+"""The standard deviation of grey values: such pictures have as many local features as are kept."""
 BATCH = 20
 STARTED = 200
 """Photos that are described before time is taken: the processes that read have started by then."""
@@ -44,14 +46,13 @@ Pixels = npt.NDArray[np.uint8]
 
 
 def blots(height: int, width: int, generator: Any) -> Pixels:
-    """Make a picture of blots of all sizes, the larger the stronger, as photos are."""
+    """Make a picture of blots of all sizes, the larger the stronger, with the contrast of photos."""
     made = torch.zeros(1, 3, height, width, device="cuda")
     for side in (1, 2, 4, 8, 16, 32, 64, 128):
         some = torch.randn(1, 3, -(-height // side), -(-width // side), device="cuda", generator=generator)
         made += side**0.7 * torch.nn.functional.interpolate(some, (height, width), mode="nearest")
-    made -= made.min()
-    made *= 255 / made.max()
-    pixels: Pixels = made[0].permute(1, 2, 0).byte().cpu().numpy()
+    made = 128 + CONTRAST * (made - made.mean()) / made.std()
+    pixels: Pixels = made[0].permute(1, 2, 0).clamp(0, 255).byte().contiguous().cpu().numpy()
     return pixels
 
 

@@ -64,10 +64,11 @@ class Counts:
 
 def counted(answer: Answer, name: str, positives: set[str], known: set[str], truth: dict[str, Box]) -> Counts:
     """Count what stands above the line; `known` are the keys that count."""
-    hits = [hit for hit in answer if hit.key in known]
-    right = np.array([hit.key in positives for hit in hits], bool)
-    above = np.array([bool(hit.likely) for hit in hits], bool)
-    verified = np.array([hit.verified is True for hit in hits], bool)
+    keys = [answer.search.generation.catalogue[image].key for image in answer.images.tolist()]
+    places = [place for place, key in enumerate(keys) if key in known]
+    right = np.array([keys[place] in positives for place in places], bool)
+    above = np.array(places) < (answer.likely or 0)
+    verified = np.array(places) < (answer.verified or 0)
     best = (2 * np.cumsum(right) / (np.arange(1, len(right) + 1) + len(positives))).max(initial=0.0)
     found = Counts(
         name,
@@ -78,16 +79,17 @@ def counted(answer: Answer, name: str, positives: set[str], known: set[str], tru
         int(verified.sum()),
         int((verified & right).sum()),
     )
-    for place, hit in enumerate(hits):
-        box = truth.get(hit.key)
-        if right[place] and box is not None and hit.box is not None:
-            for label, value in overlaps(hit, box, answer, place):
+    for i, place in enumerate(places):
+        box = truth.get(keys[place])
+        if right[i] and box is not None and (above[i] or verified[i] or i < FIRST):
+            for label, value in overlaps(answer[place], box, answer):
                 found.boxes.setdefault(label, []).append(value)
     return found
 
 
-def overlaps(hit: Hit, truth: Box, answer: Answer, place: int) -> Iterator[tuple[str, float]]:
-    assert hit.box is not None  # noqa: S101 (asked before)
+def overlaps(hit: Hit, truth: Box, answer: Answer) -> Iterator[tuple[str, float]]:
+    if hit.box is None:
+        return
     if hit.outline is not None:
         record = answer.search.generation.catalogue[hit.image]
         size = np.array([record.width, record.height])
@@ -96,7 +98,7 @@ def overlaps(hit: Hit, truth: Box, answer: Answer, place: int) -> Iterator[tuple
         yield "verified_round_the_outline", overlap([*corners.min(axis=0), *corners.max(axis=0)], truth)
     elif hit.likely:
         yield "others_above_the_line", overlap(hit.box, truth)
-    elif place < FIRST:
+    else:
         yield "others_of_the_first", overlap(hit.box, truth)
 
 

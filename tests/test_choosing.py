@@ -276,3 +276,30 @@ def test_what_was_saved_before_there_was_a_word_of_it_still_loads(tmp_path: Path
 def test_what_no_graph_could_say_is_damage(record: Any) -> None:
     with pytest.raises(Damaged, match="graph's making"):
         Built.of(record)
+
+
+def test_twice_the_regions_take_four_times_as_long_to_compare_and_about_twice_as_long_to_descend() -> None:
+    for n in (500, 10**6):
+        exact, descent = (
+            [expected_seconds(way, count, 50, 512, 1, compiled=True) for count in (n, 2 * n)]
+            for way in ("exact", "nn-descent")
+        )
+        assert exact[1] == pytest.approx(4 * exact[0])
+        assert descent[1] == pytest.approx(2 * descent[0])
+
+
+def test_as_many_threads_compare_as_many_times_as_fast() -> None:
+    one, eight = (expected_seconds("exact", 10**6, 50, 512, threads, compiled=True) for threads in (1, 8))
+    assert one == pytest.approx(8 * eight)
+    assert one == pytest.approx(10**12 * 512 / 2.3e11)
+    one, eight = (expected_seconds("nn-descent", 106_887, 50, 512, threads, compiled=True) for threads in (1, 8))
+    assert one == pytest.approx(11, abs=1)
+    assert one / 8 < eight < one / 4
+
+
+@pytest.mark.parametrize(
+    ("recall", "share"), [(1.0, "100.0 %"), (0.9999, "99.9 %"), (0.957, "95.7 %"), (0.9, "90.0 %")]
+)
+def test_a_recall_is_said_to_a_tenth_and_never_rounded_up(recall: float, share: str) -> None:
+    words = Built("nn-descent", 0.995, recall, 300).words()
+    assert words == f"Neighbours were found by NN-Descent: {share} of the true ones, estimated on 300 regions."

@@ -268,3 +268,24 @@ def test_building_the_affinity_takes_little_more_than_the_lists() -> None:
 def test_lists_from_elsewhere_are_checked(ids, similarities, what) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(InvalidInput, match=what):
         given_neighbours((ids, similarities), np.eye(3, dtype=np.float32), k=1)
+
+
+def test_lists_from_elsewhere_are_cut_to_k_and_none_is_too_short(rng: np.random.Generator) -> None:
+    vectors = unit(rng.normal(size=(300, 6)))
+    lists = exact_neighbours(vectors, 8)
+    given = given_neighbours(lists, vectors, k=5)
+    np.testing.assert_array_equal(given.ids, lists.ids[:, :5])
+    np.testing.assert_array_equal(given.similarities, lists.similarities[:, :5])
+    with pytest.raises(InvalidInput, match=r"give both \(300, 9\), or longer lists"):
+        given_neighbours(lists, vectors, k=9)
+    with pytest.raises(InvalidInput, match=r"shapes \(299, 8\)"):
+        given_neighbours((lists.ids[1:], lists.similarities[1:]), vectors, k=5)
+    with pytest.raises(InvalidInput, match="3 parts"):
+        given_neighbours((*lists, lists.ids), vectors, k=5)  # type: ignore[arg-type]
+    upside_down = lists.ids[:, ::-1], lists.similarities[:, ::-1]
+    with pytest.raises(InvalidInput, match="not best first"):
+        given_neighbours(upside_down, vectors, k=5)
+    wrong_at_the_end = lists.similarities.copy()
+    wrong_at_the_end[-1] -= 0.01
+    with pytest.raises(InvalidInput, match=r"off by up to 0\.01"):
+        given_neighbours((lists.ids, wrong_at_the_end), vectors, k=5)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manifind import Manifold
-from manifind.diffusion import ENGINES, dense, offline, seed, spectral
+from manifind.diffusion import ENGINES, Seed, dense, diffuse, offline, seed, spectral
 from manifind.errors import Damaged, InvalidInput, NotFitted
 from manifind.graph import Neighbours, exact_neighbours, mutual_affinity, normalise
 from tests import literal
@@ -205,3 +205,75 @@ def test_only_engines_with_an_off_line_half_are_prepared(collection: Collection)
     manifold = Manifold(k=6).fit(collection.vectors, collection.image_of)
     with pytest.raises(InvalidInput, match=r"^engine is 'cg'; choose one of 'local', 'offline', 'spectral'\.$"):
         manifold.prepare("cg")
+
+
+# -- on plain arrays ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ["cg", "iteration"])
+def test_diffusing_one_column_or_many_is_the_closed_form_at_the_alpha_of_the_paper(
+    engine: str, collection: Collection
+) -> None:
+    S, _ = graph(collection)
+    y = np.zeros((collection.n, 3), np.float32)
+    y[[4, 9, 30], [0, 1, 1]] = 1, 0.5, 0.25  # the last column asks for nothing
+    truth = literal.closed_form(S.toarray().astype(np.float64), y.astype(np.float64), 0.99)
+    many = diffuse(S, y, max_iter=3000, engine=engine)
+    np.testing.assert_allclose(many.scores, truth, atol=2e-6)
+    np.testing.assert_array_equal(many.iterations > 0, [True, True, False])
+    one = diffuse(S, y[:, 1], max_iter=3000, engine=engine)
+    assert one.scores.shape == (collection.n,)
+    np.testing.assert_allclose(one.scores, truth[:, 1], atol=2e-6)
+    assert diffuse(S, y, engine=engine).iterations.max() <= 20
+
+
+def test_the_iteration_of_a_small_graph_comes_nearer_than_single_precision_could(collection: Collection) -> None:
+    S, _ = graph(collection)
+    y = np.zeros(collection.n, np.float32)
+    y[:7] = 1
+    solution = diffuse(S, y, alpha=0.9, max_iter=1000, tol=1e-9, engine="iteration")
+    assert solution.residuals[0] <= 1e-9
+    assert solution.iterations[0] < 250
+    truth = literal.closed_form(S.toarray().astype(np.float64), y.astype(np.float64), 0.9)
+    np.testing.assert_allclose(solution.scores, truth, atol=1e-7)
+
+
+def test_the_iteration_stops_each_column_when_it_is_near_enough_and_all_when_it_may_go_no_further(
+    collection: Collection,
+) -> None:
+    S, _ = graph(collection)
+    y = np.eye(collection.n, dtype=np.float32)[:, :8]
+    solution = diffuse(S, y, alpha=0.9, max_iter=300, tol=1e-3, engine="iteration")
+    for column in range(8):
+        f, steps = 0.1 * y[:, column].astype(np.float64), 0
+        while True:  # eq. 3, literally
+            steps += 1
+            following = 0.9 * S.toarray().astype(np.float64) @ f + 0.1 * y[:, column]
+            residual, f = np.linalg.norm(following - f) / 0.1, following
+            if residual <= 1e-3:
+                break
+        assert solution.iterations[column] == steps
+        np.testing.assert_allclose(solution.scores[:, column], f, atol=1e-6)
+        assert solution.residuals[column] == pytest.approx(residual, rel=1e-3)
+    assert diffuse(S, y, max_iter=4, engine="iteration").iterations.tolist() == [4] * 8
+
+
+def test_what_an_engine_says_of_its_progress_ends_with_all_regions(collection: Collection) -> None:
+    S, lists = graph(collection)
+    seen: list[tuple[int, int]] = []
+    offline.columns(S, collection.vectors, lists.ids, size=4, progress=lambda *at: seen.append(at))
+    assert seen[-1] == (collection.n, collection.n)
+    seen.clear()
+    connected = make("ring", images=400, most_regions=2, d=10, seed=3)
+    spectral.decompose(graph(connected, k=30)[0], 20, progress=lambda *at: seen.append(at))
+    assert len(seen) > 1  # a large component tells of each round
+    assert seen == sorted(seen)
+    assert seen[-1] == (connected.n, connected.n)
+
+
+def test_what_speaks_against_a_query_is_left_out_of_what_is_positive() -> None:
+    both = Seed(np.array([2, 5, 7], np.int32), np.array([0.5, -0.25, 0.125], np.float32))
+    assert both.positive().regions.tolist() == [2, 7]
+    assert both.positive().values.tolist() == [0.5, 0.125]
+    only = both.positive()
+    assert only.positive() is only

@@ -118,11 +118,12 @@ def test_a_ranking_cannot_be_changed_and_says_nothing_of_the_solver_unless_told(
         ranking.images = np.array([2], np.int32)  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("top", [1, 2, 10, 499, 999, 1000])
-def test_best_first_of_many_are_the_first_of_all_in_order(top: int, rng: np.random.Generator) -> None:
-    scores = rng.permutation(np.repeat(rng.normal(size=500), 2)).astype(np.float32)
-    expected = sorted(range(1000), key=lambda place: (-scores[place], place))[:top]
-    assert best_first(scores, top).tolist() == expected
+def test_best_first_of_many_are_the_first_of_all_in_order(rng: np.random.Generator) -> None:
+    """NumPy promises little of what it leaves unsorted, and mostly sorts more than that: many sizes are tried."""
+    for size in rng.integers(20, 2000, 1000):
+        scores, top = rng.normal(size=size).astype(np.float32), int(rng.integers(1, size + 2))
+        scores[size // 2 :: 3] = scores[0]
+        np.testing.assert_array_equal(best_first(scores, top), np.argsort(-scores, kind="stable")[:top])
 
 
 def test_equal_regions_without_lambda_have_no_weights() -> None:

@@ -173,3 +173,34 @@ def test_origins_that_cannot_be_are_refused() -> None:
     own = Manifold(k=2).fit(vectors, global_vectors=np.eye(6, dtype=np.float32))
     with pytest.raises(InvalidInput, match="global_vectors is missing"):
         own.update(vectors, np.arange(6), np.arange(6))
+
+
+@pytest.mark.parametrize("memory", [100, 3000, 2**26])
+def test_an_update_says_how_far_it_is_and_ends_with_all_that_it_looked_at(memory: int) -> None:
+    rng = np.random.default_rng(8)
+    vectors = unit(rng.standard_normal((130, 6)))
+    lists = exact_neighbours(vectors[:120], 6, reserve=2)
+    origin = np.concatenate([np.arange(120), np.full(10, -1)]).astype(np.int32)
+    seen: list[tuple[int, int]] = []
+    update_neighbours(lists, vectors, origin, 6, reserve=2, memory=memory, progress=lambda *at: seen.append(at))
+    assert seen == sorted(seen)
+    assert seen[-1] == (130, 130)  # ten are searched for, and the lists of all others may take them in
+
+
+@pytest.mark.parametrize("coming", [1, 4, 5, 30])
+@pytest.mark.parametrize("reserve", [0, 1, 2, 3])
+def test_newcomers_enter_lists_of_any_width(coming: int, reserve: int) -> None:
+    rng = np.random.default_rng(9)
+    vectors = unit(rng.standard_normal((60, 4)))
+    lists = exact_neighbours(vectors[: 60 - coming], 5, reserve=reserve)
+    origin = np.concatenate([np.arange(60 - coming), np.full(coming, -1)]).astype(np.int32)
+    updated = update_neighbours(lists, vectors, origin, 5, reserve=reserve)
+    assert updated.ids.shape == (60, 5 + reserve)
+    assert_exact(updated, vectors, 5)
+
+
+def test_a_row_that_was_first_may_leave_like_any_other() -> None:
+    vectors = unit(np.random.default_rng(10).standard_normal((40, 4)))
+    lists = exact_neighbours(vectors, 5, reserve=3)
+    updated = update_neighbours(lists, vectors[1:], np.arange(1, 40, dtype=np.int32), 5, reserve=3)
+    assert_exact(updated, vectors[1:], 5)

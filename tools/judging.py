@@ -17,12 +17,15 @@ import os
 import resource
 import shutil
 import signal
+import subprocess
 import sys
 import threading
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
@@ -31,6 +34,8 @@ import pytest
 from mutants import ROOT, Mutant
 
 KEPT = ROOT / "out" / "mutants"
+HERE = Path(os.environ.setdefault("MUTANTS", str(KEPT / f"run-{os.getpid()}")))
+"""The folder of this run, which processes that part from this one inherit."""
 
 
 LONGEST = 8.0
@@ -140,7 +145,7 @@ def apart(work: Callable[[], object], seconds: float) -> int | None:
     if child == 0:
         os.setsid()
         resource.setrlimit(resource.RLIMIT_CPU, (int(seconds) + 1, int(seconds) + 2))
-        said = os.open(KEPT / "last.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        said = os.open(HERE / "said", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(said, 1)
         os.dup2(said, 2)
         code = 2
@@ -219,7 +224,9 @@ def graft(mutant: Mutant) -> None:
 class Judges:
     """The tests of a room, with the lines that each runs. A plugin of pytest: it has collected them."""
 
-    def __init__(self, room: str, files: list[Path], tests: list[str], items: list[pytest.Item]) -> None:
+    def __init__(
+        self, room: str, files: list[Path], tests: list[str], items: list[pytest.Item], since: str | None
+    ) -> None:
         mine = [item for item in items if any(item.nodeid.startswith(test) for test in tests)]
         self._items = {item.nodeid: item for item in mine}
         read = hashlib.sha256()
@@ -231,12 +238,14 @@ class Judges:
             kept.unlink(missing_ok=True)
             apart(lambda: self._record(files, kept, read.hexdigest()), 3600)
             if not kept.exists():
-                raise RuntimeError(f"the tests of {room} do not run: {KEPT.relative_to(ROOT)}/last.log says why.")
+                raise RuntimeError(f"the tests of {room} do not run: {(HERE / 'said').read_text()[-3000:]}")
             known = json.loads(kept.read_text())
         self.failed: list[str] = known["failed"]
         self._seconds: dict[str, float] = known["seconds"]
         self._uses: dict[str, list[str]] = known["uses"]
         own = {name: {(file, line) for file, line in lines} for name, lines in known["lines"].items()}
+        self._bites: Counter[str] = Counter()
+        self.added = {test for test in self._items if since is not None and not _was_there(test, since)}
         self._lines = {
             test: own[test].union(*(own.get(name, set()) for name in uses))
             for test, uses in self._uses.items()
@@ -252,6 +261,7 @@ class Judges:
         for item, following in zip(items, [*items[1:], None], strict=True):
             item.ihook.pytest_runtest_protocol(item=item, nextitem=following)
             if failures.tests and not on:
+                (HERE / "bitten").write_text(failures.tests[0])
                 break
         return failures.tests
 
@@ -265,32 +275,36 @@ class Judges:
         return True
 
     def of(self, mutant: Mutant, seconds: float) -> tuple[list[str], float]:
-        """Return the tests that run a change and take so long at most, the fastest first, and how long they take.
+        """Return the tests that run a change and take so long at most, and how long they take.
 
-        What runs at import alone is judged by the tests that run anything of its file.
+        Those come first that noticed most changes before, then the fastest; tests that were added, after all others.
+        What runs at import alone is judged by all tests of the files of which one runs anything of its module.
         """
         file = str(mutant.file)
         changed = {(file, line) for line in mutant.statement}
         ran = [test for test, lines in self._lines.items() if lines & changed]
-        if not ran and mutant.where != "body":
-            ran = [test for test, lines in self._lines.items() if any(one == file for one, _ in lines)]
+        if mutant.where != "body":
+            near = {_file(test) for test, lines in self._lines.items() if any(one == file for one, _ in lines)}
+            ran = [test for test in self._lines if _file(test) in near]
 
         def cost(test: str, paid: set[str]) -> float:
             return self._seconds[test] + sum(self._seconds.get(name, 0) for name in set(self._uses[test]) - paid)
 
         paid: set[str] = set()
-        total, chosen = 0.0, []
-        for test in sorted(ran, key=lambda test: cost(test, set())):
-            own = cost(test, paid)
-            if total + own <= seconds or not chosen:
-                total += own
-                paid |= set(self._uses[test])
-                chosen.append(test)
-        return chosen, total
+        total, chosen = 0.0, list[str]()
+        for several in ([test for test in ran if test not in self.added], [test for test in ran if test in self.added]):
+            until = total + seconds
+            for number, test in enumerate(sorted(several, key=lambda test: cost(test, set()))):
+                own = cost(test, paid)
+                if number == 0 or total + own <= until:
+                    total += own
+                    paid |= set(self._uses[test])
+                    chosen.append(test)
+        return sorted(chosen, key=lambda test: (test in self.added, -self._bites[test])), total
 
-    def notice(self, mutant: Mutant, chosen: list[str], expected: float) -> bool:
-        """Run tests with a change in place; True where one fails, or they take far longer than they should."""
-        scratch = KEPT / f"changed-{os.getpid()}.py"
+    def notice(self, mutant: Mutant, chosen: list[str], expected: float) -> str | None:
+        """Run tests with a change in place; return which one fails, "time" where they take too long, None if none."""
+        scratch = HERE / "changed.py"
 
         def work() -> bool:
             if mutant.module not in sys.modules or mutant.where == "module":
@@ -307,10 +321,30 @@ class Judges:
 
         fresh = mutant.where == "module" and mutant.module in sys.modules
         try:
-            return apart(anew if fresh else work, 2 * expected + (15 if fresh else 4)) != 0
+            if apart(anew if fresh else work, 2 * expected + (15 if fresh else 4)) == 0:
+                return None
+            test = (HERE / "bitten").read_text() if (HERE / "bitten").exists() else "time"
+            self._bites[test] += 1
+            return test
         finally:
-            scratch.unlink(missing_ok=True)
-            shutil.rmtree(KEPT / "tmp", ignore_errors=True)
+            for left in (HERE / "bitten", scratch):
+                left.unlink(missing_ok=True)
+            shutil.rmtree(HERE / "tmp", ignore_errors=True)
+
+
+def _file(test: str) -> str:
+    return test.split("::")[0]
+
+
+@cache
+def _text(file: str, revision: str) -> str:
+    shown = subprocess.run(["git", "show", f"{revision}:{file}"], cwd=ROOT, capture_output=True, text=True, check=False)  # noqa: S603, S607
+    return shown.stdout
+
+
+def _was_there(test: str, revision: str) -> bool:
+    """Whether a test was there at a revision."""
+    return f"def {test.rpartition('::')[2].partition('[')[0]}(" in _text(_file(test), revision)
 
 
 class Bench:
@@ -323,7 +357,7 @@ class Bench:
         """Take the place of the profile that the tests have loaded by now."""
         from hypothesis import HealthCheck, settings
 
-        few = settings(max_examples=10, derandomize=True, database=None, deadline=None)
+        few = settings(max_examples=6, derandomize=True, database=None, deadline=None)
         settings.register_profile("few", few, suppress_health_check=list(HealthCheck))
         settings.load_profile("few")
 
@@ -337,7 +371,7 @@ def collect(tests: Sequence[str], instead: Callable[[list[pytest.Item]], None]) 
     """Collect tests and call a function with them, inside pytest."""
     os.chdir(ROOT)
     sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
-    arguments = ["-o", "addopts=", "-s", "-p", "no:cacheprovider", "-p", "no:terminal", f"--basetemp={KEPT / 'tmp'}"]
+    arguments = ["-o", "addopts=", "-s", "-p", "no:cacheprovider", "-p", "no:terminal", f"--basetemp={HERE / 'tmp'}"]
     pytest.main([*arguments, *dict.fromkeys(tests)], plugins=[Bench(instead)])
 
 
@@ -354,10 +388,11 @@ def main() -> int:
         for test in chosen:
             by_name[test].ihook.pytest_runtest_protocol(item=by_name[test], nextitem=None)
             if failures.tests:
+                (HERE / "bitten").write_text(test)
                 break
         outcome.append(not failures.tests)
 
-    collect([test.split("::")[0] for test in chosen], run)
+    collect([_file(test) for test in chosen], run)
     return 0 if outcome == [True] else 1
 
 

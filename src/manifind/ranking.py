@@ -59,7 +59,7 @@ IN_CACHE = 2**21
 """Bytes of regions that are weighed at a time: they stay in the cache of a core."""
 
 
-def gmp_weights(vectors: Vectors, layout: Layout, lam: float = 1.0, *, memory: int = 2**26) -> FloatArray:
+def gmp_weights(vectors: Vectors, layout: Layout, lam: float = 1.0, *, memory: int = IN_CACHE) -> FloatArray:
     """Return the weight of each region in generalised max pooling: w = (ΦΦᵀ + λI)^−1 1 for each image (eq. 14).
 
     Regions that resemble many others of their image weigh less, so that an object's score does not depend on how many
@@ -82,7 +82,7 @@ def gmp_weights(vectors: Vectors, layout: Layout, lam: float = 1.0, *, memory: i
     return weights
 
 
-def _ones(vectors: Vectors, layout: Layout, lam: float, *, memory: int = 0) -> FloatArray:  # noqa: ARG001
+def _ones(vectors: Vectors, layout: Layout, lam: float, *, memory: int = IN_CACHE) -> FloatArray:  # noqa: ARG001
     return np.ones(len(vectors), np.float32)
 
 
@@ -91,7 +91,7 @@ POOLINGS: dict[str, Callable[..., FloatArray]] = {"gmp": gmp_weights, "sum": _on
 
 
 def pooling_weights(
-    pooling: str, vectors: Vectors, layout: Layout, lam: float = 1.0, *, memory: int = 2**26
+    pooling: str, vectors: Vectors, layout: Layout, lam: float = 1.0, *, memory: int = IN_CACHE
 ) -> FloatArray:
     """Return what each region weighs in the score of its image.
 

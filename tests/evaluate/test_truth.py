@@ -253,6 +253,16 @@ def test_instre_counts_from_one_and_its_boxes_are_corners_or_sizes(
     assert [query.box for query in protocol.queries] == [tuple(box) for box in BOXES]
 
 
+@pytest.mark.parametrize("telling", [(10.0, 50.0, 100.0, 40.0), (120.0, 5.0, 100.0, 40.0)])
+def test_one_box_whose_numbers_do_not_ascend_tells_that_all_of_instre_are_sizes(
+    tmp_path: Path, telling: tuple[float, float, float, float]
+) -> None:
+    path = tmp_path / "gnd_instre.mat"
+    version5(path, [[1, 2, 30, 40], list(telling)])
+    x, y, width, height = telling
+    assert [query.box for query in read_truth(path).queries] == [(1, 2, 31, 42), (x, y, x + width, y + height)]
+
+
 def test_a_matlab_file_cut_short_is_refused(tmp_path: Path) -> None:
     for write in (version5, version73):
         path = tmp_path / "gnd_instre.mat"
@@ -367,6 +377,20 @@ def test_a_ground_truth_of_ones_own_that_cannot_be_right_is_refused(
         read_truth(own(tmp_path, {"image": "photo_0", **query}), NAMES)
 
 
+@pytest.mark.parametrize("side", range(4))
+def test_a_box_may_leave_its_photo_by_a_pixel_of_rounding_and_by_no_more(tmp_path: Path, side: int) -> None:
+    for beyond in (1, 2):
+        box = [0, 0, 640, 480]
+        box[side] += beyond if side > 1 else -beyond
+        positive = {"image": "photo_1", "box": box, "photo": [640, 480]}
+        path = own(tmp_path, {"image": "photo_0", "positives": [positive]})
+        if beyond == 1:
+            assert read_truth(path, NAMES).objects == ({1: tuple(box)},)
+        else:
+            with pytest.raises(InvalidInput, match="no box in its photo"):
+                read_truth(path, NAMES)
+
+
 def test_the_query_may_count_if_one_says_so(tmp_path: Path) -> None:
     query = {"image": "photo_0", "positives": ["photo_0", "photo_1"]}
     assert listed(read_truth(own(tmp_path, query, query_counts=True), NAMES), 0, 0) == ([0, 1], [])
@@ -393,6 +417,15 @@ def test_the_querys_own_photo_is_no_mistake(tmp_path: Path) -> None:
 def test_a_photo_of_the_same_name_in_another_folder_is_not_the_querys_own(tmp_path: Path) -> None:
     path = own(tmp_path, {"image": "other/photo_0.jpg", "positives": ["photo_1"]})
     assert listed(read_truth(path, NAMES), 0, 0) == ([1], [])
+
+
+def test_it_is_said_how_many_queries_have_no_photo_in_the_collection(tmp_path: Path) -> None:
+    images = ["photo_0", "elsewhere", "photo_3", "beyond"]
+    path = own(tmp_path, *({"image": image, "positives": ["photo_1"]} for image in images))
+    assert (
+        "of 4 queries' own photos 2 are not in the collection, 2 are"
+        in read_truth(path, NAMES).what_becomes_of_own_photos()
+    )
 
 
 COPIES = {"more/twin.jpg": "jpg/photo_1.jpg", "self.jpg": "jpg/photo_0.jpg", "x/photo_1.jpg": "jpg/photo_1.jpg"}
@@ -427,7 +460,7 @@ def test_a_truth_that_lists_its_images_has_each_once_whatever_copies_it_lists(tm
 
 
 def test_sizes_of_objects_are_parts_of_their_photos(tmp_path: Path) -> None:
-    positives = [{"image": "photo_1", "box": [0, 0, 64, 48], "photo": [640, 480]}, "photo_2"]
+    positives = [{"image": "photo_1", "box": [30, 20, 94, 68], "photo": [640, 480]}, "photo_2"]
     protocol = read_truth(own(tmp_path, {"image": "photo_0", "positives": positives}), NAMES)
     np.testing.assert_allclose(protocol.relative_sizes(0, [1, 2]), [0.01, np.nan])
 

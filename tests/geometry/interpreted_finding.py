@@ -57,5 +57,6 @@ if __name__ == "__main__":
     builder.options = replace(builder.options, sanitize_overflow=False)  # it makes every sum twice
     KINDS["sift"] = replace(KINDS["sift"], long_side=100)
     sift.SMALL = 4_000
-    on_gpu.BLOCK, on_gpu.CANDIDATES, on_gpu.AROUND = 2**14, 2**12, 2**11
+    on_gpu.BLOCK, on_gpu.CANDIDATES = 2**14, 2**12
+    on_gpu.TURNING = on_gpu.DESCRIBING = 2**11, 1
     compare()

@@ -1,8 +1,11 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from manifind.errors import Damaged, InvalidInput
 from manifind.geometry import KINDS, ROW, Features, extract, pack, unpack
+from manifind.geometry.packing import LEVELS
 from tests.geometry.photographs import photograph
 
 
@@ -49,3 +52,31 @@ def test_rows_of_another_form_are_refused() -> None:
         unpack(np.zeros((4, 7), np.uint8), 80, 60)
     with pytest.raises(InvalidInput, match="size"):
         unpack(np.zeros((4, ROW), np.uint8), 0, 60)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_level_is_about_the_mean_of_the_coordinates_that_are_rounded_to_it(kind: str) -> None:
+    """Lloyd's condition, on photographs that the levels were not chosen on."""
+    levels = np.array(LEVELS[kind])
+    assert (np.diff(levels) > 0).all()
+    coordinates = made(kind).descriptors.ravel()
+    nearest = np.abs(coordinates[:, None] - levels).argmin(axis=1)
+    means = [coordinates[nearest == number].mean() for number in range(len(levels))]
+    np.testing.assert_allclose(means, levels, atol=0.012)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_coordinate_comes_back_as_its_nearest_level(kind: str) -> None:
+    features = made(kind)
+    levels = np.array(LEVELS[kind])
+    rounded = levels[np.abs(features.descriptors[:, :, None] - levels).argmin(axis=2)]
+    rounded /= np.linalg.norm(rounded, axis=1, keepdims=True)
+    back = unpack(pack(features), features.width, features.height, kind)
+    assert (np.abs(back.descriptors - rounded) < 1e-6).mean() > 0.9999  # but for those in the middle of two
+
+
+def test_a_turn_is_the_same_however_often_it_goes_round() -> None:
+    angles = np.linspace(-7, 13, 500).astype(np.float32)
+    features = replace(made("sift"), angles=angles)
+    back = unpack(pack(features), features.width, features.height)
+    assert np.abs(np.angle(np.exp(1j * (back.angles - angles)))).max() <= np.pi / 256 + 1e-3

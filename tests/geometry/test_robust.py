@@ -96,3 +96,13 @@ def test_pairs_that_are_no_numbers_are_refused() -> None:
     points = np.full((5, 2), np.nan, np.float32)
     with pytest.raises(InvalidInput, match="NaN"):
         find_map(Matches(points, points), BOX, TOLERANCES)
+
+
+@pytest.mark.parametrize("tolerances", [(1e4, 5.0), (5.0, 1e4)])
+def test_the_stricter_of_both_tolerances_holds(tolerances: tuple[float, float]) -> None:
+    """One photo may be much smaller than the other: what is far in one is near in the other."""
+    to = turned(40, 1.3, (200, 150), (400, 400))
+    found = find_map(planted(to, 40, 1.3, 40, 120, framed=True), BOX, tolerances)
+    assert found is not None
+    assert np.linalg.norm(mapped(found.map, CORNERS) - mapped(to, CORNERS), axis=1).max() < 10
+    assert 30 <= len(found.inliers) <= 50

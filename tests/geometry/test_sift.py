@@ -1,8 +1,11 @@
 """Our SIFT against OpenCV's: two programs by different hands find the same points and describe them alike."""
 
+import sys
+
 import numpy as np
 import pytest
 
+from manifind.errors import MissingExtra
 from manifind.geometry import extract, sift, verify
 from manifind.geometry.features import Detected
 from manifind.kernels import compiled, local_features
@@ -60,3 +63,10 @@ def test_a_point_turns_with_the_photo() -> None:
     assert (same > 0.97).mean() > 0.85
     by = np.rad2deg(np.angle(np.exp(1j * (turned[2][nearest] - angles))))[same > 0.97]
     np.testing.assert_allclose(np.median(by), -90, atol=1)
+
+
+def test_without_the_core_and_without_opencv_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sift, "local_features", lambda *_, **__: None)
+    monkeypatch.setitem(sys.modules, "cv2", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'manifind\[sift\]'"):
+        extract(photograph("coffee.png"))

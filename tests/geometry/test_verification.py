@@ -1,4 +1,5 @@
 from itertools import permutations
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from PIL import Image
 
 from manifind.errors import InvalidInput
 from manifind.geometry import Features, Verdict, extract, pack, unpack, verify, verify_many
+from manifind.geometry.verification import Instance, _overlap
 from tests.geometry.photographs import UNRELATED, Map, mapped, photograph, turned, warped
 
 BOX = (100.0, 20.0, 330.0, 270.0)
@@ -150,3 +152,30 @@ def test_what_is_behind_the_object_at_the_edge_of_the_box_does_not_count() -> No
     )
     assert whole.verified
     assert not boxed.verified
+
+
+def test_without_a_box_all_of_a_photo_is_looked_for() -> None:
+    pixels = photograph("coffee.png")
+    height, width = pixels.shape[:2]
+    features, same = extract(pixels), extract(pixels, (0, 0, width, height))
+    assert features.points.tobytes() == same.points.tobytes()
+    (instance,) = verify(features, features).instances
+    np.testing.assert_allclose(instance.outline, [(0, 0), (width, 0), (width, height), (0, height)], atol=0.01)
+    np.testing.assert_allclose(instance.box, (0, 0, width, height), atol=0.01)
+    assert instance.inliers > 0.5 * len(features)
+
+
+@given(st.lists(st.integers(0, 20), min_size=8, max_size=8))
+def test_an_overlap_is_the_share_of_pixels_of_the_smaller_box_that_both_have(sides: list[int]) -> None:
+    a, b = (np.zeros((24, 24), bool) for _ in range(2))
+    boxes = [(x, y, x + 1 + w % 4, y + 1 + h % 4) for x, y, w, h in (sides[:4], sides[4:])]
+    for mask, (x0, y0, x1, y1) in zip((a, b), boxes, strict=True):
+        mask[y0:y1, x0:x1] = True
+    one, other = (Instance(np.eye(3), np.zeros((4, 2)), box, 9, np.empty((0, 2), np.intp)) for box in boxes)
+    assert _overlap(one, other) == pytest.approx((a & b).sum() / min(a.sum(), b.sum()))
+
+
+@pytest.mark.parametrize("box", [(1, 2, 3), "abcd", (1, 2, 3, None), 7])
+def test_what_is_no_box_is_refused(box: Any) -> None:
+    with pytest.raises(InvalidInput, match=r"give \(x0, y0, x1, y1\) in pixels"):
+        extract(photograph("coffee.png"), box)

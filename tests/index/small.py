@@ -1,5 +1,6 @@
 """Photos and a network so small that an index of them takes milliseconds."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +20,16 @@ class SmallBackbone:
 
     spec = BackboneSpec("small", CHANNELS, CELL, long_side=64, smallest_side=32, sha256="of a few random patterns")
 
-    def __init__(self) -> None:
-        self._patterns = np.random.default_rng(0).standard_normal((CELL * CELL * 3, CHANNELS)).astype(np.float32)
+    def __init__(self, channels: int = CHANNELS) -> None:
+        self.spec = replace(self.spec, channels=channels)
+        self._patterns = np.random.default_rng(0).standard_normal((CELL * CELL * 3, channels)).astype(np.float32)
 
     def features(self, photo: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
         down, across = photo.shape[0] // CELL, photo.shape[1] // CELL
         cells = photo[: down * CELL, : across * CELL].reshape(down, CELL, across, CELL, 3).transpose(0, 2, 1, 3, 4)
         flat = cells.reshape(down * across, -1).astype(np.float32) / 128 - 1
         answers = np.maximum(flat @ self._patterns, 0) + np.float32(0.01)
-        return np.asarray(answers.T.reshape(CHANNELS, down, across), np.float32)
+        return np.asarray(answers.T.reshape(-1, down, across), np.float32)
 
 
 def small_describer(*, whitened: bool = True) -> Describer:

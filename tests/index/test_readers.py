@@ -60,14 +60,13 @@ def test_other_processes_read_what_this_one_reads(photos: Path, monkeypatch: pyt
 def test_features_may_be_left_to_others_unless_a_photo_is_too_large_to_go_to_them(
     photos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A photo whose features are left is not made smaller; one that is made smaller has the features it had before."""
-    monkeypatch.setattr(readers, "LARGE", 1000)
+    """A photo that is made smaller on its way has the features that it had before."""
     file, here = found(photos)["first-1.png"], read_photo(photos / "first-1.png")
     with Readers(seen_size, KEEPING, left=True, long_side=768) as reading:
         made = reading.read(file, lambda _: None)
         assert made.local is None
         np.testing.assert_array_equal(made.pixels, here.pixels)
-    monkeypatch.setattr(readers, "WHOLE", 1000)
+    monkeypatch.setattr(readers, "LARGE", 1000)
     with Readers(seen_size, KEEPING, left=True, long_side=768) as reading:
         made = reading.read(file, lambda _: None)
         np.testing.assert_array_equal(made.local, keep(here.pixels).rows)

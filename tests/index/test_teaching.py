@@ -239,3 +239,19 @@ def test_the_command_finds_the_pairs_by_geometry_and_says_what_they_taught(
     shown = CliRunner().invoke(main, ["learn", str(target)], catch_exceptions=False)
     assert "pairs of photos show the same thing" in shown.stdout
     assert ("It helps" in shown.stdout) == (shown.exit_code == 0)
+
+
+@pytest.mark.parametrize("projected", [True, False])
+def test_reciprocal_ranks_are_those_of_counting(projected: bool, rng: np.random.Generator) -> None:
+    vectors = unit_rows(rng.standard_normal((60, 6)).astype(np.float32))
+    project = rng.standard_normal((6, 4)).astype(np.float32) if projected else None
+    thing_of = rng.integers(0, 12, 60).astype(np.int32)
+    asked = np.array([(i, j) for i in range(60) for j in range(60) if i != j and thing_of[i] == thing_of[j]])
+    seen = vectors.astype(np.float64) if project is None else vectors.astype(np.float64) @ project
+    seen /= np.linalg.norm(seen, axis=1, keepdims=True)
+    expected = []
+    for first, second in asked.tolist():
+        similar = seen @ seen[first]
+        others = np.flatnonzero(thing_of != thing_of[first])
+        expected.append(1 / (1 + sum(similar[i] > similar[second] + 1e-6 for i in others)))
+    np.testing.assert_allclose(reciprocal_ranks(vectors, thing_of, asked, project), expected)

@@ -51,6 +51,7 @@ def leave(page: Page, address: str) -> None:
 
 
 def kept(page: Page, name: str, repository: Path) -> None:
+    """Leave a screenshot."""
     folder = repository / "build" / "screenshots"
     folder.mkdir(parents=True, exist_ok=True)
     page.screenshot(path=folder / f"{name}.png")

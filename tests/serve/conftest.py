@@ -93,6 +93,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def page(browser: Browser, address: str) -> Iterator[Page]:
+    """The service of a test module's `address` in a browser; nothing goes wrong there, and nobody else is asked."""
     page = opened(browser, address)
     yield page
     leave(page, address)

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Locator, Page, Route, expect
+from playwright.sync_api import Browser, Locator, Page, Request, Route, expect
 
 from manifind.index import Index
 from manifind.pages.text import visible
@@ -45,6 +45,11 @@ def draw(page: Page, box: tuple[float, ...], width: int = 320, height: int = 240
     page.mouse.move(frame["x"] + (box[0] + box[2]) / 2 * across, frame["y"] + (box[1] + box[3]) / 2 * down)
     page.mouse.move(frame["x"] + box[2] * across, frame["y"] + box[3] * down, steps=3)
     page.mouse.up()
+
+
+def searched_boxes(request: Request) -> list[list[float]]:
+    """Return the boxes that a search asks for."""
+    return [view["box"] for view in json.loads(request.post_data or "{}")["views"]]
 
 
 # -- from the photo to the reason -------------------------------------------------------------------------------------
@@ -112,9 +117,12 @@ def test_a_box_is_moved_resized_and_removed_with_the_mouse(page: Page) -> None:
     settled(page, old=old)
     assert boxes_in(page)[0] == pytest.approx([60, 32, 260, 200], abs=1)
     old = page.url
-    draw(page, (5, 5, 50, 25))
+    asked: list[list[list[float]]] = []
+    page.on("request", lambda one: asked.append(searched_boxes(one)) if one.url.endswith("/api/search") else None)
+    draw(page, (5, 5, 50.37, 25.19))
     settled(page, old=old)
     assert len(boxes_in(page)) == 2
+    assert asked[-1] == boxes_in(page)  # the address leads back to the very same search
     old = page.url
     page.locator(".box").first.hover()
     page.get_by_role("button", name="Remove box 1").click()

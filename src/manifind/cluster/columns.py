@@ -38,10 +38,10 @@ class Graph(NamedTuple):
         counts, columns, values = [], [np.empty(0, np.int64)], [np.empty(0, np.float32)]
         for block in np.split(rows, np.flatnonzero(np.diff(rows // ROWS)) + 1):
             first, end = int(block[0]), int(block[-1]) + 1
-            starts = self.starts.rows(first, end + 1)[:, 0]
+            starts = self.starts[first : end + 1][:, 0]
             at, own = starts[block - first], np.diff(starts)[block - first]
             entries = np.repeat(at - starts[0] - np.cumsum(own) + own, own) + np.arange(own.sum())
-            whom, value = (part.rows(int(starts[0]), int(starts[-1]))[:, 0][entries] for part in self[1:])
+            whom, value = (part[int(starts[0]) : int(starts[-1])][:, 0][entries] for part in self[1:])
             places = np.minimum(np.searchsorted(rows, whom), len(rows) - 1)
             kept = rows[places] == whom
             counts.append(np.bincount(np.repeat(np.arange(len(block)), own)[kept], minlength=len(block)))
@@ -68,7 +68,7 @@ def solve_columns(
         return False
     kernels.set_threads(threads)
     own = np.arange(start, end, dtype=np.int32)
-    near = around(own, others.rows(start, end), how.size)
+    near = around(own, others[start:end], how.size)
     held = np.unique(near)
     place = np.searchsorted(held, near).astype(np.int32), np.searchsorted(held, own).astype(np.int32)
     values = solve(graph.among(held), *place, alpha=how.alpha, max_iter=how.max_iter, tol=how.tol)

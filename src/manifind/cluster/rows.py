@@ -32,6 +32,8 @@ JOINED_HERE = 2**34
 
 ROWS = 2**14
 """Rows read at a time."""
+HELD_HERE = 2**28
+"""Numbers of rows up to which the driver holds all of them, compressed, while it searches them."""
 TAKEN = "taken-in"
 """The folder beside the vectors with the files that lists, S and columns are laid into: they may not fit in here."""
 
@@ -70,8 +72,20 @@ class DaskRows:
     def nearest(
         self, queries: FloatArray, k: int, *, among: IntArray | None = None, memory: int = SCRATCH
     ) -> tuple[IntArray, FloatArray]:
-        """Find the `k` most similar rows of each query, here."""
-        return self._here.nearest(queries, k, among=among, memory=memory)
+        """Find the `k` most similar rows of each query, here: some rows at a time, where they are too many to hold."""
+        n, d = self.shape
+        if n * d <= HELD_HERE or among is not None:
+            return self._here.nearest(queries, k, among=among, memory=memory)
+        ids, similarities = np.empty((len(queries), 0), np.int32), np.empty((len(queries), 0), np.float32)
+        step = max(1, HELD_HERE // d)
+        for start in range(0, n, step):
+            block = backend().rows(self._vectors[start : start + step])
+            own, found = block.nearest(queries, min(k, block.shape[0]), memory=memory)
+            similarities = np.concatenate([similarities, found], axis=1)
+            best = np.argsort(-similarities, axis=1, kind="stable")[:, :k]
+            similarities = np.take_along_axis(similarities, best, axis=1)
+            ids = np.take_along_axis(np.concatenate([ids, own + np.int32(start)], axis=1), best, axis=1)
+        return ids, similarities
 
     def nearest_others(
         self,
@@ -202,8 +216,10 @@ class DescendingRows(DaskRows):
         shards.make()
         (threads,) = self._by.threads(1)
         vectors = Plain.seen(self._vectors, self._file, shards)
-        for _ in self._by.run([(tasks.descend, vectors, k, seed, threads, shards, name)]):
-            _report(progress, 1, 1, len(self._vectors))
+        if not shards.exists(name):
+            for _ in self._by.run([(tasks.descend, vectors, k, seed, threads, shards, name)]):
+                pass
+        _report(progress, 1, 1, len(self._vectors))
         self._found = self._taken(shards, [name], k)
         return self._found.ids, self._found.similarities
 

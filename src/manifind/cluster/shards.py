@@ -2,15 +2,16 @@
 
 An object store is given by an address of fsspec (``s3://bucket/folder``, ``gs://…``, ``file:///folder``), for which its
 own package must be installed (s3fs, gcsfs). A file is there when it is whole, whoever else writes the same at the same
-time: in a folder it gets its name last, and object stores do so by themselves.
+time: it gets its name last.
 """
 
 import importlib
+import io
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from secrets import token_hex
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,16 @@ class Shards:
     """The files of one folder, which travels to workers by its name."""
 
     where: str
+    apart: bool = False
+    """Whether workers may see nothing else of what the driver sees, so that all they read must be brought here."""
+
+    @classmethod
+    def given(cls, where: str) -> "Shards":
+        """Return the files of a folder, made if it is not there, or of an object store, as somebody named it."""
+        if "://" in where:
+            return cls(where, apart=True)
+        disk.make_folder(Path(where))
+        return cls(str(Path(where).resolve()), apart=True)  # a worker has another working folder
 
     @property
     def folder(self) -> Path | None:
@@ -37,7 +48,7 @@ class Shards:
 
     def within(self, name: str) -> "Shards":
         """Return the files of a folder below; it is made when something is written."""
-        return Shards(f"{self.where.rstrip('/')}/{name}")
+        return replace(self, where=f"{self.where.rstrip('/')}/{name}")
 
     def exists(self, name: str) -> bool:
         """Say whether a file is there."""
@@ -53,20 +64,21 @@ class Shards:
         system, root = _system(self.where)
         if not system.exists(root):
             return []
-        return sorted(one.rstrip("/").rpartition("/")[2] for one in system.ls(root, detail=False, refresh=True))
+        return sorted(one.rstrip("/").rpartition("/")[2] for one in system.ls(root, detail=False))
 
     def write(self, name: str, chunks: Iterable[disk.Bytes]) -> None:
         """Write a file."""
+        draft = f".{name}.{token_hex(4)}"
         if self.folder is not None:
-            draft = self.folder / f".{name}.{token_hex(4)}"
-            disk.write(draft, chunks)
-            disk.replace(draft, self.folder / name)
+            disk.write(self.folder / draft, chunks)
+            disk.replace(self.folder / draft, self.folder / name)
             return
         system, root = _system(self.where)
         system.makedirs(root, exist_ok=True)
-        with system.open(f"{root}/{name}", "wb") as stream:
+        with system.open(f"{root}/{draft}", "wb") as stream:
             for chunk in chunks:
                 stream.write(chunk)
+        system.mv(f"{root}/{draft}", f"{root}/{name}")
 
     def read(self, name: str, start: int = 0, end: int | None = None) -> bytes:
         """Read a file, or a part of it."""
@@ -84,6 +96,18 @@ class Shards:
             return read_array(Path(self.where) / name, None if self.folder is not None else self.read(name))
         except NotAnArray as error:
             raise Unavailable(f"{name} of {self.where} is no array ({error}); remove it and begin again.") from error
+
+    def write_arrays(self, name: str, arrays: Iterable[npt.NDArray[Any]]) -> None:
+        """Write several arrays into one file."""
+        content = io.BytesIO()
+        for array in arrays:
+            np.save(content, array)
+        self.write(name, [content.getvalue()])
+
+    def arrays(self, name: str, count: int) -> list[npt.NDArray[Any]]:
+        """Return the arrays that `write_arrays` wrote."""
+        stream = io.BytesIO(self.read(name))
+        return [np.load(stream, allow_pickle=False) for _ in range(count)]
 
     def remove(self, name: str) -> None:
         """Remove a file."""
@@ -108,25 +132,26 @@ class Shards:
             system.rm(root, recursive=True)
 
 
-class Plain(NamedTuple):
-    """Rows of plain numbers in one file."""
+@dataclass(frozen=True)
+class Plain:
+    """Rows of plain numbers in one file, read a slice at a time."""
 
     shards: Shards
     name: str
     kind: str
     shape: tuple[int, int]
 
-    def rows(self, start: int, end: int) -> npt.NDArray[Any]:
+    def __getitem__(self, span: slice) -> npt.NDArray[Any]:
         """Return some rows: mapped where the file lies in a folder."""
+        start, end, _ = span.indices(self.shape[0])
         if start >= end:
             return np.empty((0, self.shape[1]), self.kind)
         if self.shards.folder is not None:
             mapped: npt.NDArray[Any] = np.memmap(self.shards.folder / self.name, self.kind, "r", shape=self.shape)
             return mapped[start:end]
         size = self.shape[1] * np.dtype(self.kind).itemsize
-        return np.frombuffer(self.shards.read(self.name, start * size, end * size), self.kind).reshape(
-            -1, self.shape[1]
-        )
+        content = self.shards.read(self.name, start * size, end * size)
+        return np.frombuffer(content, self.kind).reshape(-1, self.shape[1])
 
     @classmethod
     def brought(cls, array: npt.NDArray[Any], name: str, shards: Shards) -> "Plain":
@@ -138,10 +163,10 @@ class Plain(NamedTuple):
 
     @classmethod
     def seen(cls, array: npt.NDArray[Any], file: Path, shards: Shards) -> "Plain":
-        """Return an array that lies in a file as workers see it: there, or brought to an object store."""
+        """Return an array that lies in a file as workers see it: there, or brought to where they see it."""
         if isinstance(array, np.memmap):
             array.flush()  # what was changed in it is there for all to see
-        if shards.folder is None:
+        if shards.apart:
             return cls.brought(array, file.name, shards)
         return cls(Shards(str(file.parent)), file.name, array.dtype.str, (array.shape[0], array.shape[1]))
 
@@ -158,7 +183,8 @@ def begun(shards: Shards, name: str, fits: Callable[[int], bool]) -> int | None:
 def _system(where: str) -> tuple[Any, str]:
     """Return what fsspec reads and writes with, and the folder as it knows it."""
     try:
-        system, root = importlib.import_module("fsspec.core").url_to_fs(where)
+        # Others write there at the same time: what was listed a moment ago says nothing.
+        system, root = importlib.import_module("fsspec.core").url_to_fs(where, use_listings_cache=False)
     except (ImportError, ValueError) as error:
         raise MissingExtra(f"{where} cannot be reached ({error}); install what fsspec needs for it.") from error
     return system, str(root).rstrip("/")

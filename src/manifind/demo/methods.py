@@ -61,7 +61,7 @@ class Ranked(NamedTuple):
 def rankings(index: Index, queries: Sequence[FloatArray]) -> list[Ranked]:
     """Rank all photos for the regions (m, d) of each query, by each method from the simplest to the paper's."""
     manifold = index.manifold
-    image_of = np.repeat(manifold.layout_.images, manifold.layout_.counts)
+    image_of = manifold.layout_.image_of
     whole = {**GLOBAL, "k": min(GLOBAL["k"], len(index) - 1)}
     methods: list[tuple[str, NearestImages | RegionMatch | Manifold, Sequence[FloatArray]]] = [
         (PLAIN, NearestImages().fit(manifold.vectors_, image_of), queries),

@@ -30,10 +30,10 @@ divided, up to the second number of queries at a time are solved by the local en
 class Setting(NamedTuple):
     """The parameters of a solution."""
 
-    alpha: float = 0.99
-    max_iter: int = 20
+    alpha: float
+    max_iter: int
     """The most products with S that the solver may spend."""
-    tol: float = 1e-6
+    tol: float
     """The relative residual at which the solver stops."""
 
 
@@ -77,8 +77,6 @@ class Engine:
     """Whether what it prepares holds for one α only."""
     whole: bool = False
     """Whether it needs the whole graph of the collection, so that it can neither truncate nor append."""
-    sized: bool = False
-    """Whether `size` matters to what it prepares."""
     to_arrays: Callable[[Any], dict[str, npt.NDArray[Any]]] | None = None
     """Returns what was prepared as arrays to save; None where it is not saved."""
     from_arrays: Callable[[System, Mapping[str, npt.NDArray[Any]]], Any] | None = None
@@ -157,7 +155,6 @@ ENGINES: dict[str, Engine] = {
             _columns,
             needs_alpha=True,
             whole=True,
-            sized=True,
             to_arrays=lambda solved: solved._asdict(),
             from_arrays=lambda system, arrays: offline.Columns.from_arrays(arrays, system.size),
         ),
@@ -169,7 +166,6 @@ ENGINES: dict[str, Engine] = {
             ),
             lambda ground, size, _setting, progress: spectral.decompose(ground.S, size, progress=progress),
             whole=True,
-            sized=True,
         ),
     )
 }

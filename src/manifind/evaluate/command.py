@@ -8,8 +8,9 @@ from manifind.checks import choice as one_of
 from manifind.describe import Describer
 from manifind.errors import InvalidInput
 from manifind.evaluate.cache import Cache
-from manifind.evaluate.collection import Described, is_descriptors, read_collection, read_names, read_queries
+from manifind.evaluate.collection import Described
 from manifind.evaluate.data import Data, prepare
+from manifind.evaluate.descriptor_files import is_descriptors, read_collection, read_names, read_queries
 from manifind.evaluate.evaluation import ALL_FIGURES, Evaluation, evaluate, wanted_figures
 from manifind.evaluate.figures import check_drawing
 from manifind.evaluate.measures import DEFINITIONS

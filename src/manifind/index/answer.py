@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Protocol, overload
 
 import numpy as np
-import numpy.typing as npt
 
 from manifind.index.evidence import Evidence, evidence
 from manifind.index.query import RegionShare, Search
@@ -135,7 +134,12 @@ class Answer(Sequence[Hit]):
         return self.search.generation.number
 
     @property
-    def scores(self) -> npt.NDArray[np.float32]:
+    def images(self) -> IntArray:
+        """The numbers of all photos that were found."""
+        return self._images
+
+    @property
+    def scores(self) -> FloatArray:
         """The scores of all hits."""
         return self._scores
 

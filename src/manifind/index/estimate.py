@@ -149,7 +149,7 @@ def estimate(recipe: Recipe, chosen: Plan, known: Generation | None, *, timed: b
     channels = recipe.describer.backbone.spec.channels
     raw = 0 if recipe.learning is None else new * (2 * channels + 16)
     journals = 1 if recipe.learning is None else 2
-    scratch = raw + n * 2 * d + new * (2 * d + 16) + (4 * n * d if whole else 0)
+    scratch = raw + n * 2 * d + new * (2 * d + 16) + (4 * (n + photos) * d if whole else 0)
     late = len(chosen.known) if known is not None and known.local is None else 0
     scratch += (photos + journals * len(chosen.new) + late) * kept
     method = choose(n, checked.k) if checked.graph == AUTO else checked.graph

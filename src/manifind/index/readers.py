@@ -22,11 +22,9 @@ from manifind.index.kept import Keeping
 CRASHED = "the program that reads photos came to an end over it"
 PIPE = 2**20
 """Bytes that a pipe may hold: pixels go through it."""
-LARGE = 2**22
-"""Bytes of pixels from which they are made smaller before they are sent."""
-WHOLE = 2**25
-"""Bytes of pixels up to which they are sent as they are where local features are found elsewhere: more than what is
-left of any photo that was read to be described at the usual size."""
+LARGE = 2**25
+"""Bytes of pixels from which they are made smaller before they are sent: more than are left of any photo that was read
+to be described at the usual size. A GPU makes photos smaller in less time than sending them takes."""
 
 HELD = {"MALLOC_MMAP_THRESHOLD_": str(2**25), "MALLOC_TRIM_THRESHOLD_": str(2**28)}
 """What tells the C library to hold on to the memory of one photo for the next: the system takes long to give it."""
@@ -52,8 +50,8 @@ class Readers:
     keeping : Keeping, optional
         What is kept of local features.
     left : bool
-        Whether local features are left to be found elsewhere. A photo that is too large to be sent as it is has its
-        features found before it is made smaller.
+        Whether local features are left to be found elsewhere. Those of a photo that is too large to be sent as it is
+        are found all the same, before it is made smaller.
     long_side, max_pixels, max_bytes
         As for `read_photo`.
     """
@@ -71,7 +69,7 @@ class Readers:
         self._seen_size = seen_size
         kept = {"kind": None, "most": 0} if keeping is None else keeping.fields
         limits = {"long_side": long_side, "max_pixels": max_pixels, "max_bytes": max_bytes}
-        self._asked = {**limits, **kept, "left": WHOLE if left else 0}
+        self._asked = {**limits, **kept, "left": LARGE if left else 0}
         self._of_thread = threading.local()
         self._processes: list[subprocess.Popen[bytes]] = []
 
@@ -116,15 +114,14 @@ class Readers:
         if "unreadable" in told:
             raise Unreadable(told["unreadable"], os.fspath(one.path))
         height, width = told["shape"]
-        left = told["features"] is None
-        size = self._seen_size(height, width) if 3 * height * width > LARGE and not left else (height, width)
+        size = self._seen_size(height, width) if 3 * height * width > LARGE else (height, width)
         say(sink, {"size": size})
         local = np.empty((told["features"] or 0, ROW), np.uint8)
         pixels = np.empty((*size, 3), np.uint8)
         for array in (local, pixels):
             if array.nbytes and source.readinto(array.reshape(-1).data) != array.nbytes:
                 raise EOFError
-        return ReadPhoto(pixels, told["width"], told["height"], None if left else local)
+        return ReadPhoto(pixels, told["width"], told["height"], None if told["features"] is None else local)
 
 
 def _begun() -> "subprocess.Popen[bytes]":

@@ -21,8 +21,9 @@ from manifind.describe.whitening import Whitening
 from manifind.errors import InvalidInput
 from manifind.types import FloatArray, IntArray
 
-PIXELS = 2**24
-"""Pixels, at all zooms together, that are seen at once."""
+PIXELS, ROOMY = 2**24, 2**35
+"""Pixels, at all zooms together, that are seen at once, and the bytes of memory from which a device sees twice as many.
+Starting kernels is work for the processor, which takes as long for many photos as for few."""
 STREAMS = 2
 """Batches that are on their way at once: while one is seen, the next goes to the device."""
 BLOCK = 256
@@ -139,7 +140,10 @@ class Engine:
             self.whitening = torch.from_numpy(mean).to(network.device), torch.from_numpy(project).to(network.device)
         self._batches = {
             whitened: Batches[Job, Answer](
-                partial(self._described, whitened=whitened), attrgetter("area"), largest=PIXELS, threads=STREAMS
+                partial(self._described, whitened=whitened),
+                attrgetter("area"),
+                largest=_at_once(network.device),
+                threads=STREAMS,
             )
             for whitened in (True, False)
         }
@@ -278,6 +282,12 @@ class Seen(NamedTuple):
 
     sizes: Sizes
     starts: Starts
+
+
+def _at_once(device: Any) -> int:
+    """Return how many pixels a device sees at once."""
+    roomy = device.type != "cpu" and torch.cuda.get_device_properties(device).total_memory >= ROOMY
+    return 2 * PIXELS if roomy else PIXELS
 
 
 def _unit(vectors: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ import triton
 import triton.language as tl
 
 from manifind.geometry.cuda import octaves
+from manifind.geometry.cuda.pyramid import pixels_of
 
 LAYERS, SIGMA = tl.constexpr(octaves.LAYERS), tl.constexpr(octaves.SIGMA)
 EDGE = tl.constexpr(10.0)
@@ -21,6 +22,12 @@ PLACE, POINT = tl.constexpr(4), tl.constexpr(8)
 """Numbers that say where a point lies in the pyramid, and numbers that say where in the photo."""
 
 
+@triton.jit
+def _difference(source, rows, there):
+    """Return the difference between pixels of a scale and of the scale above it."""
+    return tl.load(source + rows, mask=there, other=0.0) - tl.load(source, mask=there, other=0.0)
+
+
 @triton.jit(do_not_specialize=["rows"])
 def extrema(scales, mask, table, rows, limit, BLOCK: tl.constexpr):
     """Write for each level whether a pixel has the largest or the least difference of those around it.
@@ -28,10 +35,7 @@ def extrema(scales, mask, table, rows, limit, BLOCK: tl.constexpr):
     Around a pixel are the eight beside it and the nine on the levels above and below. `rows` is how far one scale lies
     from the next.
     """
-    row = table + 4 * tl.program_id(1)
-    begin, height, width = tl.load(row), tl.load(row + 1), tl.load(row + 2)
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    there = at < height * width
+    begin, height, width, at, there = pixels_of(table, BLOCK)
     if tl.program_id(0) * BLOCK < height * width:
         y, x = at // width, at % width
         inside = there & (y >= BORDER) & (y < height - BORDER) & (x >= BORDER) & (x < width - BORDER)
@@ -51,20 +55,14 @@ def extrema(scales, mask, table, rows, limit, BLOCK: tl.constexpr):
 @triton.jit
 def _around(source, width, rows, inside):
     """Return the difference at pixels, and the largest and the least of the nine around each."""
-    here = tl.load(source + rows, mask=inside, other=0.0) - tl.load(source, mask=inside, other=0.0)
+    here = _difference(source, rows, inside)
     most, least = here, here
     for dy in tl.static_range(-1, 2):
         for dx in tl.static_range(-1, 2):
             if dy != 0 or dx != 0:
-                one = source + dy * width + dx
-                value = tl.load(one + rows, mask=inside, other=0.0) - tl.load(one, mask=inside, other=0.0)
+                value = _difference(source + dy * width + dx, rows, inside)
                 most, least = tl.maximum(most, value), tl.minimum(least, value)
     return here, most, least
-
-
-@triton.jit
-def _difference(source, rows, goes):
-    return tl.load(source + rows, mask=goes, other=0.0) - tl.load(source, mask=goes, other=0.0)
 
 
 @triton.jit

@@ -16,7 +16,7 @@ WEIGHTS = tl.constexpr(octaves.WEIGHTS)
 
 
 @triton.jit
-def _pixels(table, BLOCK: tl.constexpr):
+def pixels_of(table, BLOCK: tl.constexpr):
     """Return where the picture of this program starts, its size, and the pixels that the program works on."""
     row = table + 4 * tl.program_id(1)
     begin, height, width = tl.load(row), tl.load(row + 1), tl.load(row + 2)
@@ -45,7 +45,7 @@ def greyed(pixels, grey, sources, targets, BLOCK: tl.constexpr):
 
     Pillow 13 reduces a photo that is much higher than wide down before across, and a value may then differ by one.
     """
-    begin, height, width, at, there = _pixels(targets, BLOCK)
+    begin, height, width, at, there = pixels_of(targets, BLOCK)
     row = sources + 4 * tl.program_id(1)
     first, high, wide = tl.load(row), tl.load(row + 1), tl.load(row + 2)
     if tl.program_id(0) * BLOCK < height * width:
@@ -74,7 +74,7 @@ def greyed(pixels, grey, sources, targets, BLOCK: tl.constexpr):
 @triton.jit
 def begun(grey, first, greys, table, BLOCK: tl.constexpr):
     """Write the pictures to begin with: grey values from 0 to 1, with values between them where a photo is doubled."""
-    begin, height, width, at, there = _pixels(table, BLOCK)
+    begin, height, width, at, there = pixels_of(table, BLOCK)
     doubled = tl.load(table + 4 * tl.program_id(1) + 3)
     row = greys + 4 * tl.program_id(1)
     source, wide = grey + tl.load(row), tl.load(row + 2)
@@ -94,7 +94,7 @@ def blurred(source, target, table, weights, RADIUS: tl.constexpr, DOWN: tl.const
 
     The weights of a doubled picture follow those of the others.
     """
-    begin, height, width, at, there = _pixels(table, BLOCK)
+    begin, height, width, at, there = pixels_of(table, BLOCK)
     weights += WEIGHTS * tl.load(table + 4 * tl.program_id(1) + 3)
     if tl.program_id(0) * BLOCK < height * width:
         place = at // width if DOWN else at % width
@@ -113,7 +113,7 @@ def blurred(source, target, table, weights, RADIUS: tl.constexpr, DOWN: tl.const
 @triton.jit
 def halved(source, target, before, after, BLOCK: tl.constexpr):
     """Write every second pixel of every second line."""
-    begin, height, width, at, there = _pixels(after, BLOCK)
+    begin, height, width, at, there = pixels_of(after, BLOCK)
     row = before + 4 * tl.program_id(1)
     first, wide = tl.load(row), tl.load(row + 2)
     if tl.program_id(0) * BLOCK < height * width:

@@ -18,10 +18,13 @@ from manifind.kernels.cuda.transfer import to_device, to_host
 from manifind.kernels.local_features import CONTRAST
 
 KIND = "sift"
-PIXELS = 2**24
+PIXELS = 2**25
 """Pixels of the first scale, of all photos together, that are worked on at once."""
-BLOCK, CANDIDATES, AROUND = 1024, 128, 64
-"""Pixels, possible points, and pixels around a point, that a program works on together."""
+BLOCK, CANDIDATES = 1024, 128
+"""Pixels and possible points that a program works on together."""
+TURNING, DESCRIBING = (128, 4), (64, 2)
+"""Pixels around a point that a program works on together, and the warps of the program, where it finds out how the
+point is turned and where it describes the point."""
 BINS = 36
 ALSO = 0.8
 """A turn counts if it has so much of the strongest."""
@@ -82,7 +85,7 @@ class Finder:
 
     def find(self, pixels: Tensor, sizes: Sizes) -> Found:
         """Return the features of photos, which are as for a call."""
-        device = pixels.device
+        pixels, device = pixels.contiguous(), pixels.device
         small, first = looked_at(sizes)
         octaves = Octaves(first, (small != first).any(axis=1))
         if not octaves.sizes:
@@ -198,7 +201,7 @@ def _turned(scales: Tensor, chosen: Tensor, points: Tensor, places: Tensor) -> t
 
     bins = torch.empty((chosen.numel(), BINS), device=scales.device)
     surroundings.directions[(chosen.numel(),)](
-        scales, chosen.view(-1), points, places, bins, BLOCK=AROUND, WIDE=64, num_warps=4
+        scales, chosen.view(-1), points, places, bins, BLOCK=TURNING[0], WIDE=64, num_warps=TURNING[1]
     )
     angles = peaks(bins)
     there = (angles >= 0).view(len(chosen), -1)
@@ -228,7 +231,9 @@ def _described(scales: Tensor, of: Tensor, angles: Tensor, points: Tensor, place
     made = torch.empty((len(of), DIMENSION), device=scales.device)
     if not len(of):
         return made
-    surroundings.histograms[(len(of),)](scales, of, angles, points, places, made, BLOCK=AROUND, WIDE=16, num_warps=2)
+    surroundings.histograms[(len(of),)](
+        scales, of, angles, points, places, made, BLOCK=DESCRIBING[0], WIDE=16, num_warps=DESCRIBING[1]
+    )
     made = torch.minimum(made, MOST * made.norm(dim=1, keepdim=True))
     return (made / made.sum(dim=1, keepdim=True).clamp_min(1e-20)).sqrt()
 

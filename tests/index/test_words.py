@@ -1,0 +1,44 @@
+"""What an index says of itself, without an index."""
+
+import pytest
+
+from manifind.index.generation import CATALOGUE
+from manifind.index.health import percent, whitening_in_words
+from manifind.index.info import by_part
+from manifind.index.manifest import WhiteningOrigin
+
+LEARNT = WhiteningOrigin("learnt", photos=1000, spread=200.0)
+
+
+@pytest.mark.parametrize(
+    ("photos", "spread", "again"),
+    [(1000, 200.0, False), (1900, 190.0, False), (10_000, 200.0, True), (1000, 20.0, True), (10_000, 20.0, True)],
+)
+def test_a_whitening_is_to_be_learnt_again_where_the_collection_grew_or_moved(
+    photos: int, spread: float, again: bool
+) -> None:
+    words = whitening_in_words(LEARNT, photos, spread, 512)
+    assert ("learning it again would be wise" in words) == again
+    assert f"it has {photos:,} now" in words
+    assert f"over 200 of 512 dimensions then, {spread:.0f} now" in words
+
+
+def test_every_byte_of_an_index_is_of_one_part() -> None:
+    sizes = {CATALOGUE: 1, "features.npy": 20, "neighbour_ids.npy": 300, "S_data.npy": 4000, "degrees.npy": 50_000}
+    sizes |= {"weights.npy": 600_000, "vectors.npy": 7_000_000}
+    assert by_part(sizes) == {
+        "catalogue": 1,
+        "local features": 20,
+        "neighbours": 300,
+        "graph": 654_000,
+        "descriptions": 7_000_000,
+    }
+    assert by_part({}) == dict.fromkeys(by_part(sizes), 0)
+
+
+@pytest.mark.parametrize(
+    ("share", "words"),
+    [(0, "0.0 %"), (0.0005, "less than 0.1 %"), (0.5, "50.0 %"), (0.9995, "more than 99.9 %"), (1, "100.0 %")],
+)
+def test_a_share_is_never_none_or_all_unless_it_is(share: float, words: str) -> None:
+    assert percent(share) == words
