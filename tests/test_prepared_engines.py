@@ -74,7 +74,7 @@ def test_parts_may_be_a_little_larger_than_the_lists(collection: Collection, siz
     S, lists = graph(collection)
     longer = exact_neighbours(collection.vectors, size)
     found, expected = (
-        offline.columns(S, collection.vectors, one.ids, size=size, max_iter=200, tol=1e-9).toarray()
+        square(offline.columns(S, collection.vectors, one.ids, size=size, max_iter=200, tol=1e-9))
         for one in (lists, longer)
     )
     np.testing.assert_allclose(found, expected, atol=1e-6)

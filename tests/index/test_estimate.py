@@ -14,7 +14,7 @@ from manifind.index import Index, estimate
 from manifind.index.gather import Plan
 from manifind.index.manifest import LEARNT, WhiteningOrigin
 from manifind.index.recipe import Learning, Recipe
-from tests.index.small import SmallBackbone, save_photo, small_describer
+from tests.index.small import SmallBackbone, save_photos, small_describer
 
 FIT = """
 import sys
@@ -81,8 +81,7 @@ def test_a_clock_that_was_disturbed_does_not_make_nonsense(monkeypatch: pytest.M
 
 
 def test_the_disk_is_counted_with_the_whitening(tmp_path: Path) -> None:
-    for seed in range(6):
-        save_photo(tmp_path / "photos" / f"{seed}.png", seed)
+    save_photos(tmp_path / "photos", 6)
     describer = small_describer()
     assert describer.whitening is not None
     made = Index.create(tmp_path / "i.manifind", tmp_path / "photos", describer=describer, k=10)
