@@ -696,9 +696,12 @@ def test_rows_are_compared_exactly_however_wide_they_are(memory: int, rng: np.ra
     np.testing.assert_allclose(descended(vectors, 5)[1], truth, atol=1e-6)
 
 
-def test_the_boundary_refuses_what_does_not_fit(rng: np.random.Generator) -> None:
-    starts, columns, values = np.array([0, 1, 2]), np.array([1, 0], np.int32), np.ones(2, np.float32)
-    S = core.Matrix(starts, columns, values)
+STARTS, COLUMNS, VALUES = np.array([0, 1, 2]), np.array([1, 0], np.int32), np.ones(2, np.float32)
+X, IDS, NEAR = np.eye(3, dtype=np.float32), np.zeros((3, 2), np.int32), np.zeros((3, 2), np.float32)
+
+
+def test_the_boundary_refuses_a_matrix_that_is_none() -> None:
+    starts, columns, values = STARTS, COLUMNS, VALUES
     for bad in (
         (starts[:0], columns, values),
         (starts, columns[:1], values),
@@ -711,6 +714,10 @@ def test_the_boundary_refuses_what_does_not_fit(rng: np.random.Generator) -> Non
             core.Matrix(*bad)
     with pytest.raises(TypeError):
         core.Matrix(starts, columns, values.astype(np.float64))
+
+
+def test_the_boundary_refuses_a_system_that_does_not_fit() -> None:
+    S = core.Matrix(STARTS, COLUMNS, VALUES)
     y, f, i, r = np.ones((2, 1), np.float32), np.ones((2, 1), np.float32), np.zeros(1, np.int32), np.ones(1, np.float32)
     for bad_call in (
         (None, y[:1], 0.9, 1, 0.1, 1, f, i, r),
@@ -725,7 +732,10 @@ def test_the_boundary_refuses_what_does_not_fit(rng: np.random.Generator) -> Non
             core.solve(S, *bad_call)
     with pytest.raises(TypeError):
         core.solve(S, None, y.astype(np.float64), 0.9, 1, 0.1, 1, f, i, r)
-    x, ids, near = np.eye(3, dtype=np.float32), np.zeros((3, 2), np.int32), np.zeros((3, 2), np.float32)
+
+
+def test_the_boundary_refuses_a_search_of_neighbours_that_does_not_fit() -> None:
+    x, ids, near = X, IDS, NEAR
     for bad_search in (
         (x, -1, 1, ids, near),
         (x, 0, 0, ids, near),
@@ -735,6 +745,19 @@ def test_the_boundary_refuses_what_does_not_fit(rng: np.random.Generator) -> Non
     ):
         with pytest.raises(ValueError, match=r"memory|threads|ids|k is|columns"):
             core.NeighbourSearch(*bad_search)
+    for bad_descent in (
+        (x, 0, 0, ids, near),
+        (x, 0, 1, ids[:2], near),
+        (x, 0, 1, ids, near[:, :1].copy()),
+        (x[:2], 0, 1, ids[:2], near[:2]),
+        (x[:, :0].copy(), 0, 1, ids, near),
+    ):
+        with pytest.raises(ValueError, match=r"threads|ids|k is|columns"):
+            core.NeighbourDescent(*bad_descent)
+
+
+def test_the_boundary_refuses_lists_that_do_not_fit() -> None:
+    ids, near = IDS, NEAR
     for bad_lists in (
         (ids[:2], near, 3.0, 0.0, True, 1),
         (ids, near[:, :1], 3.0, 0.0, True, 1),
@@ -749,15 +772,10 @@ def test_the_boundary_refuses_what_does_not_fit(rng: np.random.Generator) -> Non
             core.mutual_affinity(*bad_lists)
     with pytest.raises(TypeError):
         core.mutual_affinity(ids.astype(np.int64), near, 3.0, 0.0, True, 1)
-    for bad_descent in (
-        (x, 0, 0, ids, near),
-        (x, 0, 1, ids[:2], near),
-        (x, 0, 1, ids, near[:, :1].copy()),
-        (x[:2], 0, 1, ids[:2], near[:2]),
-        (x[:, :0].copy(), 0, 1, ids, near),
-    ):
-        with pytest.raises(ValueError, match=r"threads|ids|k is|columns"):
-            core.NeighbourDescent(*bad_descent)
+
+
+def test_the_boundary_refuses_queries_that_do_not_fit() -> None:
+    x, ids, near = X, IDS, NEAR
     rows = core.CompressedRows(x, 1)
     for bad_query in (
         (x[:2], x, None, 0, 1, ids, near),
@@ -775,6 +793,9 @@ def test_the_boundary_refuses_what_does_not_fit(rng: np.random.Generator) -> Non
     for wrong in (x.astype(np.float64), x.astype(np.int32)):
         with pytest.raises(ValueError, match="float32 or float16"):
             core.CompressedRows(wrong, 1)
+
+
+def test_a_level_that_the_machine_does_not_have_is_refused() -> None:
     with pytest.raises(ValueError, match="cannot run"):
         core.use_level("abacus")
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -9,6 +10,7 @@ from PIL import Image
 
 from manifind.describe import BackboneSpec, Describer
 from manifind.describe.whitening import learn_pca
+from manifind.index import Index
 
 CELL, CHANNELS = 8, 12
 
@@ -51,3 +53,18 @@ def small_photo(seed: int) -> npt.NDArray[np.uint8]:
 def save_photo(file: Path, seed: int) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(small_photo(seed)).save(file)
+
+
+def save_photos(folder: Path, count: int, *, first: int = 0, digits: int = 1) -> Path:
+    """Save photos of `count` seeds from `first` on, named by their numbers; returns the folder."""
+    for number in range(count):
+        save_photo(folder / f"{number:0{digits}}.png", first + number)
+    return folder
+
+
+def small_index(base: Path, count: int, *, first: int = 0, digits: int = 1, **options: Any) -> Index:
+    """Save photos and make their index, both below a folder."""
+    folder = save_photos(base / "photos", count, first=first, digits=digits)
+    return Index.create(
+        base / "i.manifind", folder, **{"describer": small_describer(), "k": 15, "query_k": 12, **options}
+    )

@@ -30,7 +30,7 @@ from manifind.index.manifest import FORMAT, KIND
 from manifind.manifold import Manifold
 from manifind.storage import store
 from tests.collections_of_regions import unit
-from tests.index.small import save_photo, small_describer
+from tests.index.small import save_photo, save_photos, small_describer
 
 PARAMETERS: dict[str, Any] = {"k": 15, "query_k": 12, "alpha": 0.99}
 
@@ -53,9 +53,7 @@ def describer() -> Counting:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    for seed in range(8):
-        save_photo(tmp_path / "photos" / f"{seed}.png", seed)
-    return tmp_path / "photos"
+    return save_photos(tmp_path / "photos", 8)
 
 
 @pytest.fixture

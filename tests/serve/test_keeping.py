@@ -13,18 +13,14 @@ from playwright.sync_api import Page, expect
 
 from manifind.index import Index
 from manifind.serve import Settings
-from tests.index.small import save_photo, small_describer
+from tests.index.small import save_photo, small_index
 from tests.serve.browsing import kept, shown
 from tests.serve.running import running
 
 
 @pytest.fixture
 def made(tmp_path: Path) -> Index:
-    for seed in range(12):
-        save_photo(tmp_path / "photos" / f"{seed:02d}.png", seed)
-    return Index.create(
-        tmp_path / "i.manifind", tmp_path / "photos", describer=small_describer(), k=15, query_k=12, alpha=0.9
-    )
+    return small_index(tmp_path, 12, digits=2, alpha=0.9)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from manifind.errors import InvalidInput
 from manifind.index import Index
 from manifind.serve import Settings
 from manifind.serve.starting import Starting
-from tests.index.small import SmallBackbone, save_photo, small_describer
+from tests.index.small import SmallBackbone, save_photo, save_photos, small_describer
 from tests.serve.asking import wait_for
 from tests.serve.browsing import kept, leave, opened
 from tests.serve.running import answering
@@ -32,8 +32,7 @@ def begun(settings: Settings, folder: Path | None = None, options: object = OPTI
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    for seed in range(8):
-        save_photo(tmp_path / "pictures" / "mine" / f"{seed}.png", seed)
+    save_photos(tmp_path / "pictures" / "mine", 8)
     return tmp_path / "pictures"
 
 
@@ -106,8 +105,7 @@ class Gated(SmallBackbone):
 def test_what_is_there_so_far_is_searched_while_the_rest_is_described(
     browser: Browser, tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for seed in range(30):
-        save_photo(tmp_path / "pictures" / f"{seed:02}.png", seed)
+    save_photos(tmp_path / "pictures", 30, digits=2)
     monkeypatch.setattr("manifind.serve.growing.LEAST_WAIT", 0.0)
     gate = Gated()
     with (
