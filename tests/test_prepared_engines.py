@@ -257,15 +257,15 @@ def test_diffusing_one_column_or_many_is_the_closed_form_at_the_alpha_of_the_pap
     assert diffuse(S, y, engine=engine).iterations.max() <= 20
 
 
-def test_the_iteration_of_a_small_graph_comes_nearer_than_single_precision_could(collection: Collection) -> None:
+def test_the_iteration_of_a_small_graph_loses_nothing_to_single_precision(collection: Collection) -> None:
+    """What is off is the rounding of the result alone."""
     S, _ = graph(collection)
     y = np.zeros(collection.n, np.float32)
     y[:7] = 1
-    solution = diffuse(S, y, alpha=0.9, max_iter=1000, tol=1e-9, engine="iteration")
-    assert solution.residuals[0] <= 1e-9
-    assert solution.iterations[0] < 250
-    truth = literal.closed_form(S.toarray().astype(np.float64), y.astype(np.float64), 0.9)
-    np.testing.assert_allclose(solution.scores, truth, atol=1e-7)
+    solution = diffuse(S, y, max_iter=5000, tol=1e-10, engine="iteration")
+    assert solution.residuals[0] <= 1e-10
+    truth = literal.closed_form(S.toarray().astype(np.float64), y.astype(np.float64), 0.99)
+    np.testing.assert_allclose(solution.scores, truth, rtol=7e-8, atol=1e-8)
 
 
 def test_the_iteration_stops_each_column_when_it_is_near_enough_and_all_when_it_may_go_no_further(

@@ -92,3 +92,10 @@ def test_a_point_on_the_edge_of_two_boxes_is_in_one() -> None:
     boxes = np.array([[0, 0, 10, 10], [10, 0, 20, 10]], np.float32)
     points = np.array([[10, 5], [0, 0], [20, 5], [5, 10]], np.float32)
     assert _inside(boxes, points).tolist() == [[False, True, False, False], [True, False, False, False]]
+
+
+def test_two_matching_points_prove_nothing_and_three_do() -> None:
+    to, box = np.eye(3), np.array([[0, 0, 100, 100]], np.float32)
+    points = np.array([[20, 20], [80, 30], [50, 70]], np.float32)
+    assert matching_regions(to, points[:2], points[:2], box, box).tolist() == []
+    assert matching_regions(to, points, points, box, box).tolist() == [[0, 0]]

@@ -106,6 +106,15 @@ def test_a_photo_that_cannot_be_read_is_neither_verified_nor_refused(query: Pixe
     assert checked(query, BOX, [photos / "broken.jpg", photos / "not-there.jpg"]) == [Checked(None), Checked(None)]
 
 
+def test_photos_are_looked_at_until_a_moment_and_not_beyond_it() -> None:
+    photo = scene(1, 1)
+    kept = keep(photo)
+    (alone,) = checked(photo, None, [kept])
+    assert checked(photo, None, [kept], until=time.monotonic() + 600) == [alone]
+    with pytest.raises(TimeoutError, match="not looked at in time"):
+        checked(photo, None, [kept], until=time.monotonic() - 1)
+
+
 def test_a_query_without_texture_leaves_the_answer_as_it_is(index: Index) -> None:
     even = np.full((240, 320, 3), 120, np.uint8)
     answer = index.search(even, top=None)

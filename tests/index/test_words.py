@@ -5,7 +5,7 @@ import pytest
 from manifind.index.generation import CATALOGUE
 from manifind.index.health import percent, whitening_in_words
 from manifind.index.info import by_part
-from manifind.index.manifest import WhiteningOrigin
+from manifind.index.manifest import Fingerprint, WhiteningOrigin
 
 LEARNT = WhiteningOrigin("learnt", photos=1000, spread=200.0)
 
@@ -42,3 +42,12 @@ def test_every_byte_of_an_index_is_of_one_part() -> None:
 )
 def test_a_share_is_never_none_or_all_unless_it_is(share: float, words: str) -> None:
     assert percent(share) == words
+
+
+def test_what_differs_between_two_ways_to_describe_is_named_by_its_value() -> None:
+    facts = {"name": "small", "sha256": "a", "whitening": None, "zooms": [1.0, 0.5], "long_side": 1024}
+    others = {**facts, "sha256": "b", "zooms": [1.0, 0.5]}
+    one, other = (Fingerprint(facts["name"], each["sha256"], None, each) for each in (facts, others))  # type: ignore[arg-type]
+    assert one.differences(other) == []
+    changed = Fingerprint("small", "c", None, {**others, "zooms": [1.0], "long_side": 768})
+    assert one.differences(changed) == ["zooms", "long_side"]
