@@ -289,3 +289,13 @@ def test_lists_from_elsewhere_are_cut_to_k_and_none_is_too_short(rng: np.random.
     wrong_at_the_end[-1] -= 0.01
     with pytest.raises(InvalidInput, match=r"off by up to 0\.01"):
         given_neighbours((lists.ids, wrong_at_the_end), vectors, k=5)
+
+
+@pytest.mark.usefixtures("either")
+@pytest.mark.parametrize("memory", [1, 1000, 10_000])
+def test_blocks_of_a_search_cover_every_region(memory: int, rng: np.random.Generator) -> None:
+    vectors = unit(rng.normal(size=(200, 6)))
+    products = vectors.astype(np.float64) @ vectors.T.astype(np.float64)
+    np.fill_diagonal(products, -np.inf)
+    lists = exact_neighbours(vectors, 5, memory=memory)
+    np.testing.assert_allclose(lists.similarities, -np.sort(-products, axis=1)[:, :5], atol=1e-6)

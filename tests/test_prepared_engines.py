@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import scipy.sparse as sp
 from hypothesis import given
@@ -67,6 +68,19 @@ def test_a_column_is_the_solution_on_the_nearest_regions_with_the_whole_graphs_s
         np.testing.assert_allclose(solved[i], column, atol=1e-6)
 
 
+@pytest.mark.parametrize("size", [2, 7, 8, 10, 11])
+def test_parts_may_be_a_little_larger_than_the_lists(collection: Collection, size: int) -> None:
+    """Whether the lists have enough neighbours or more are searched for, the parts are the nearest regions."""
+    S, lists = graph(collection)
+    longer = exact_neighbours(collection.vectors, size)
+    found, expected = (
+        square(offline.columns(S, collection.vectors, one.ids, size=size, max_iter=200, tol=1e-9))
+        for one in (lists, longer)
+    )
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    assert ((found != 0).sum(axis=1) <= size).all()
+
+
 def test_columns_are_the_same_in_blocks_of_any_size(collection: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
     S, lists = graph(collection)
     whole = offline.columns(S, collection.vectors, lists.ids, size=12)
@@ -99,6 +113,22 @@ def test_the_iteration_finds_the_eigenvalues_that_a_dense_solver_finds() -> None
     np.testing.assert_allclose(values, truth[: len(values)], atol=1e-4)
     np.testing.assert_allclose(vectors.T @ vectors, np.eye(len(values)), atol=1e-4)
     assert np.linalg.norm(S @ vectors - vectors * values, axis=0).max() < 5e-3
+
+
+@pytest.mark.parametrize("damped", [0.1, 0.5, 0.9])
+def test_the_filter_is_chebyshevs_polynomial_that_keeps_the_eigenvalue_one(damped: float) -> None:
+    """On a diagonal matrix every eigenvalue shows what becomes of it."""
+    values = np.linspace(-1, 1, 41)
+    S = sp.csr_array(sp.diags_array(values.astype(np.float32)))
+    found = spectral._filter(S, np.ones((41, 2), np.float32), damped)
+
+    def polynomial(at: npt.ArrayLike) -> npt.NDArray[np.float64]:
+        """Of the degree that the module says, on [−1, damped] taken to [−1, 1]."""
+        return np.polynomial.chebyshev.Chebyshev.basis(spectral.DEGREE, domain=[-1, damped])(np.asarray(at))
+
+    expected = polynomial(values) / polynomial(1.0)
+    np.testing.assert_allclose(found, np.stack([expected, expected], axis=1), atol=2e-6)
+    assert found[-1] == pytest.approx(1, abs=1e-5)
 
 
 def test_what_few_eigenvectors_leave_out_is_taken_at_eigenvalue_zero() -> None:

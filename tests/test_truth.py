@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from manifind import ManifindWarning, Manifold, Ranking
 from tests import literal
-from tests.collections_of_regions import Collection, collections
+from tests.collections_of_regions import Collection, collections, make
 
 EXACT = {"max_iter": 2000, "tol": 1e-7}
 
@@ -51,6 +51,20 @@ def test_search_is_the_papers(
     for query in collection.queries:
         truth = literal.search(X, collection.image_of.tolist(), query.astype(np.float64), **parameters)  # type: ignore[arg-type]
         assert_ranks_as(manifold.search(query, engine=engine), truth)
+
+
+@pytest.mark.parametrize("images", range(2, 7))
+@pytest.mark.parametrize("seeding", ["paper", "append"])
+@pytest.mark.filterwarnings("ignore:k is:manifind.ManifindWarning")
+def test_where_there_are_fewer_regions_than_neighbours_wanted_all_are_neighbours(images: int, seeding: str) -> None:
+    for seed in range(4):
+        collection = make("random", images, most_regions=1, d=4, seed=seed, queries=3)
+        manifold = Manifold(k=8, query_k=3, seeding=seeding, **EXACT).fit(collection.vectors, collection.image_of)  # type: ignore[arg-type]
+        X = collection.vectors.astype(np.float64)
+        for query in collection.queries:
+            asked = query.astype(np.float64)
+            truth = literal.search(X, collection.image_of.tolist(), asked, k=8, query_k=3, seeding=seeding)
+            assert_ranks_as(manifold.search(query), truth)
 
 
 @given(collections, st.integers(1, 8), st.sampled_from(["paper", "released", "append"]), st.data())

@@ -204,3 +204,20 @@ def test_a_row_that_was_first_may_leave_like_any_other() -> None:
     lists = exact_neighbours(vectors, 5, reserve=3)
     updated = update_neighbours(lists, vectors[1:], np.arange(1, 40, dtype=np.int32), 5, reserve=3)
     assert_exact(updated, vectors[1:], 5)
+
+
+def test_lists_that_may_be_longer_than_before_end_with_nobody() -> None:
+    vectors = unit(np.random.default_rng(11).standard_normal((40, 5)))
+    updated = update_neighbours(exact_neighbours(vectors, 6), vectors, np.arange(40, dtype=np.int32), 6, reserve=4)
+    assert updated.ids.shape == (40, 10)
+    assert (updated.ids[:, 6:] == NOBODY).all()
+    assert_exact(updated, vectors, 6)
+
+
+@pytest.mark.parametrize("reserve", [0, 3, 20])
+def test_no_list_is_longer_than_there_are_others(reserve: int) -> None:
+    vectors = unit(np.random.default_rng(12).standard_normal((10, 5)))
+    origin = np.concatenate([np.arange(8), [-1, -1]]).astype(np.int32)
+    updated = update_neighbours(exact_neighbours(vectors[:8], 6), vectors, origin, 6, reserve=reserve)
+    assert updated.ids.shape == (10, min(6 + reserve, 9))
+    assert_exact(updated, vectors, 6)

@@ -12,6 +12,7 @@ import hashlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import inspect
 import json
 import os
 import resource
@@ -228,21 +229,25 @@ class Judges:
         self, room: str, files: list[Path], tests: list[str], items: list[pytest.Item], since: str | None
     ) -> None:
         mine = [item for item in items if any(item.nodeid.startswith(test) for test in tests)]
-        self._items = {item.nodeid: item for item in mine}
-        read = hashlib.sha256()
-        for file in sorted({*files, *(item.path for item in mine), *(ROOT / "tests").glob("*.py")}):
-            read.update(file.read_bytes())
+        self._items: dict[str, Any] = {item.nodeid: item for item in mine}
+        source = _digest(b"".join(file.read_bytes() for file in files))
+        texts = {name: _digest(inspect.getsource(item.function).encode()) for name, item in self._items.items()}
         kept = KEPT / f"{room}.json"
         known = json.loads(kept.read_text()) if kept.exists() else {}
-        if known.get("of") != read.hexdigest():
-            kept.unlink(missing_ok=True)
-            apart(lambda: self._record(files, kept, read.hexdigest()), 3600)
-            if not kept.exists():
+        if known.get("of") != source:
+            known = {"of": source, "texts": {}, "seconds": {}, "uses": {}, "lines": {}, "failed": {}}
+        new = [test for test in texts if known["texts"].get(test) != texts[test]]
+        if new:
+            apart(lambda: self._record(files, new), 3600)
+            if not (HERE / "recorded").exists():
                 raise RuntimeError(f"the tests of {room} do not run: {(HERE / 'said').read_text()[-3000:]}")
-            known = json.loads(kept.read_text())
-        self.failed: list[str] = known["failed"]
+            for name, values in json.loads((HERE / "recorded").read_text()).items():
+                known[name].update(values)
+            known["texts"] = texts
+            kept.write_text(json.dumps(known))
         self._seconds: dict[str, float] = known["seconds"]
-        self._uses: dict[str, list[str]] = known["uses"]
+        self._uses = {test: names for test, names in known["uses"].items() if test in self._items}
+        self.failed = [test for test in self._uses if known["failed"][test]]
         own = {name: {(file, line) for file, line in lines} for name, lines in known["lines"].items()}
         self._bites: Counter[str] = Counter()
         self.added = {test for test in self._items if since is not None and not _was_there(test, since)}
@@ -265,13 +270,14 @@ class Judges:
                 break
         return failures.tests
 
-    def _record(self, files: list[Path], kept: Path, of: str) -> bool:
+    def _record(self, files: list[Path], tests: list[str]) -> bool:
         recorder = Recorder(files)
-        failed = self._run(list(self._items), [recorder], on=True)
+        failed = self._run(tests, [recorder], on=True)
         sys.settrace(None)
         lines = {name: sorted(lines) for name, lines in recorder.lines.items()}
-        told = {"seconds": recorder.seconds, "uses": recorder.uses, "lines": lines, "failed": sorted(set(failed))}
-        kept.write_text(json.dumps({**told, "of": of}))
+        failed_or_not = {test: test in failed for test in tests}
+        told = {"seconds": recorder.seconds, "uses": recorder.uses, "lines": lines, "failed": failed_or_not}
+        (HERE / "recorded").write_text(json.dumps(told))
         return True
 
     def of(self, mutant: Mutant, seconds: float) -> tuple[list[str], float]:
@@ -283,7 +289,7 @@ class Judges:
         file = str(mutant.file)
         changed = {(file, line) for line in mutant.statement}
         ran = [test for test, lines in self._lines.items() if lines & changed]
-        if mutant.where != "body":
+        if mutant.where != "body" or not ran:
             near = {_file(test) for test, lines in self._lines.items() if any(one == file for one, _ in lines)}
             ran = [test for test in self._lines if _file(test) in near]
 
@@ -302,12 +308,17 @@ class Judges:
                     chosen.append(test)
         return sorted(chosen, key=lambda test: (test in self.added, -self._bites[test])), total
 
+    def runs(self, mutant: Mutant) -> bool:
+        """Whether a test runs a change of the body of a function."""
+        changed = {(str(mutant.file), line) for line in mutant.statement}
+        return any(lines & changed for lines in self._lines.values())
+
     def notice(self, mutant: Mutant, chosen: list[str], expected: float) -> str | None:
         """Run tests with a change in place; return which one fails, "time" where they take too long, None if none."""
         scratch = HERE / "changed.py"
 
         def work() -> bool:
-            if mutant.module not in sys.modules or mutant.where == "module":
+            if mutant.module not in sys.modules:
                 scratch.write_text(mutant.code or "", encoding="utf-8")
                 sys.meta_path.insert(0, InPlace(mutant, scratch))
             else:
@@ -319,7 +330,9 @@ class Judges:
             told = json.dumps([mutant.module, str(mutant.file), str(scratch), chosen])
             os.execv(sys.executable, [sys.executable, __file__, told])  # noqa: S606 (ourselves)
 
-        fresh = mutant.where == "module" and mutant.module in sys.modules
+        # A function that no test runs may run at import.
+        idle = mutant.where == "body" and not self.runs(mutant)
+        fresh = (mutant.where == "module" or idle) and mutant.module in sys.modules
         try:
             if apart(anew if fresh else work, 2 * expected + (15 if fresh else 4)) == 0:
                 return None
@@ -330,6 +343,10 @@ class Judges:
             for left in (HERE / "bitten", scratch):
                 left.unlink(missing_ok=True)
             shutil.rmtree(HERE / "tmp", ignore_errors=True)
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 def _file(test: str) -> str:

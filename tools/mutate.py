@@ -94,7 +94,7 @@ def tried(room: str, given: argparse.Namespace, until: float, items: list[pytest
             if test is not None:
                 known[mutant.name] = f"{ADDED if test in judges.added else NOTICED} {test}"
             else:
-                known[mutant.name] = SURVIVED if chosen else UNRUN
+                known[mutant.name] = SURVIVED if mutant.where != "body" or judges.runs(mutant) else UNRUN
             write(kept, known)
             print(
                 f"\r{room}: {number + 1} of {len(left)}, {known[mutant.name]:70.70}",

@@ -22,6 +22,7 @@ from manifind.cli import main
 from manifind.cluster import columns, joining, planes, rows, tasks
 from manifind.cluster import workers as module
 from manifind.cluster.shards import Plain, Shards
+from manifind.cluster.store import Unavailable
 from manifind.cluster.workers import DaskWorkers, workers
 from manifind.describe import Describer, load_describer
 from manifind.describe.backbone import DEFAULT
@@ -435,3 +436,8 @@ def test_a_folder_for_workers_without_a_scheduler_is_refused(photos: Path) -> No
 def test_an_object_store_that_fsspec_does_not_know_is_named_in_a_sentence() -> None:
     with pytest.raises(ManifindError, match="nowhere://bucket/folder cannot be reached"):
         Shards("nowhere://bucket/folder").exists("a")
+
+
+def test_an_object_store_that_does_not_answer_is_named_in_a_sentence() -> None:
+    with pytest.raises(Unavailable, match=r"^ftp://127.0.0.1:9/folder did not answer \(.*refused\); see that it is"):
+        Shards("ftp://127.0.0.1:9/folder").exists("a")

@@ -15,7 +15,7 @@ from manifind import InvalidInput
 from manifind.evaluate import Protocol, QueryPhoto, Task
 from manifind.evaluate.collection import Described, described, of_protocol
 from manifind.evaluate.data import prepare
-from manifind.evaluate.descriptor_files import read_collection, read_queries
+from manifind.evaluate.descriptor_files import read_collection, read_names, read_queries
 
 Arrays = dict[str, np.ndarray]
 
@@ -159,6 +159,28 @@ def test_missing_images_and_other_counts_are_named() -> None:
         of_protocol(named, protocol(more))
     with pytest.raises(InvalidInput, match="12 images and toys is about 16"):
         of_protocol(unnamed, protocol(more))
+
+
+def test_two_images_of_one_name_are_named() -> None:
+    images = ["photo_0", "photo_1", "x/photo_1", "photo_2"]
+    with pytest.raises(InvalidInput, match="toys has two images that both look like photo_1 of x"):
+        of_protocol(described("x", regions(), NAMES), protocol(images, queries=1))
+
+
+@pytest.mark.parametrize("text", ['["a", 1]', '{"a": 1}', '"ab"', "[null]"])
+def test_names_that_are_no_list_of_text_are_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "names.json").write_text(text)
+    with pytest.raises(InvalidInput, match=r"names\.json is not a list of names; give a JSON list of strings"):
+        read_names(tmp_path / "names.json")
+
+
+def test_names_that_are_given_go_before_those_beside_the_vectors(tmp_path: Path) -> None:
+    folder = as_folder(tmp_path / "x", regions())
+    assert read_collection(folder)[0].names == tuple(NAMES)
+    (tmp_path / "other.txt").write_text("\n".join(f"other_{i}" for i in range(12)))
+    assert read_collection(folder, tmp_path / "other.txt")[0].names == tuple(f"other_{i}" for i in range(12))
+    (folder / "names.json").unlink()
+    assert read_collection(folder)[0].names is None
 
 
 def queries_like(collection: Described, order: np.ndarray) -> Described:

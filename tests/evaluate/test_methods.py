@@ -1,6 +1,7 @@
 """Methods by name."""
 
 import inspect
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -112,6 +113,12 @@ def test_a_published_figure_is_comparable_only_on_the_same_descriptors_and_defin
     assert decoupled[0].why_not_comparable(decoupled[0].descriptors, "trapezoid")
     assert decoupled[1].why_not_comparable(decoupled[1].descriptors, "trapezoid") == ""
     assert "evaluator" in decoupled[0].note
+
+
+def test_seconds_of_another_machine_are_never_comparable() -> None:
+    times = replace(next(one for one in published(["Oxford5k"]) if one.method is not None), measure="seconds")
+    assert times.why_not_comparable(times.descriptors, "trapezoid") == "another machine"
+    assert replace(times, method=None).why_not_comparable(None, "mean") == "the method is not one of these"
 
 
 def test_the_papers_recipe_is_every_row_of_its_tables_for_the_columns_at_hand() -> None:

@@ -133,6 +133,23 @@ def test_arrays_come_out_of_a_pickle_as_they_went_in(tmp_path: Path, dtype: str,
     assert isinstance(found["one"], bool | int | float)
 
 
+@pytest.mark.parametrize("version", range(6))
+def test_plain_values_come_out_of_a_pickle_and_names_alone_do_not(tmp_path: Path, version: int) -> None:
+    path = tmp_path / "some.pkl"
+    plain = {
+        "none": None,
+        "both": (True, False),
+        "numbers": [1, -2, 2**40, 0.5],
+        "text": "é",
+        "within": [{"a": [None]}],
+    }
+    path.write_bytes(pickle.dumps(plain, protocol=version))
+    assert read_pickle(path) == plain
+    path.write_bytes(pickle.dumps({"dtype": np.ndarray}, protocol=version))
+    with pytest.raises(InvalidInput, match="it has a name where a value should be"):
+        read_pickle(path)
+
+
 @pytest.mark.parametrize("name", pickles.hostile())
 def test_a_hostile_pickle_is_refused_in_a_sentence(tmp_path: Path, name: str) -> None:
     path = tmp_path / "gnd_x.pkl"

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manifind.errors import InvalidInput
-from manifind.geometry.robust import Matches, find_map
+from manifind.geometry.robust import REFINED, Matches, _guesses, distinct, find_map
 from tests.geometry.photographs import Map, mapped, turned
 
 BOX = (0.0, 0.0, 400.0, 300.0)
@@ -106,3 +106,42 @@ def test_the_stricter_of_both_tolerances_holds(tolerances: tuple[float, float]) 
     assert found is not None
     assert np.linalg.norm(mapped(found.map, CORNERS) - mapped(to, CORNERS), axis=1).max() < 10
     assert 30 <= len(found.inliers) <= 50
+
+
+def test_a_slight_perspective_is_followed_although_an_affine_map_would_do() -> None:
+    to = turned(10, 1, (200, 150), (400, 400)) @ np.array([[1, 0, 0], [0, 1, 0], [3e-5, -2e-5, 1]])
+    a = np.random.default_rng(1).uniform((0, 0), (400, 300), (60, 2))
+    one, none = np.ones(60, np.float32), np.full(60, np.deg2rad(10), np.float32)
+    found = find_map(Matches(a.astype(np.float32), mapped(to, a).astype(np.float32), one, none), BOX, TOLERANCES)
+    assert found is not None
+    assert len(found.inliers) == 60
+    assert np.linalg.norm(mapped(found.map, CORNERS) - mapped(to, CORNERS), axis=1).max() < 0.05
+
+
+def test_pairs_at_their_place_but_turned_or_scaled_otherwise_speak_for_no_guess() -> None:
+    a = np.random.default_rng(2).uniform((0, 0), (400, 300), (30, 2)).astype(np.float32)
+    scales, turns = np.ones(30, np.float32), np.zeros(30, np.float32)
+    scales[10:20], turns[20:] = 4, np.pi
+    best = _guesses(Matches(a, a, scales, turns), TOLERANCES, 3)[0]
+    assert best.tolist() == list(range(10))
+    assert _guesses(Matches(a, a), TOLERANCES, 3)[0].tolist() == list(range(30))
+
+
+@pytest.mark.parametrize("least", [3, 5])
+def test_few_guesses_are_refined_and_none_that_too_few_agree_with(least: int) -> None:
+    guesses = _guesses(planted(np.eye(3), 0, 1, 0, 300, framed=False), (10.0, 10.0), least)
+    assert 0 < len(guesses) <= REFINED
+    assert min(len(one) for one in guesses) >= least
+
+
+def test_pairs_of_one_cell_in_either_photo_are_one_witness() -> None:
+    numbers = np.random.default_rng(3)
+    a, b = (numbers.uniform(0, 60, (200, 2)).astype(np.float32) for _ in range(2))
+    inliers = np.arange(0, 200, 2)
+    for tolerances in ((5.0, 20.0), (20.0, 5.0)):
+        cells = [
+            {(int(x // size), int(y // size)) for x, y in points[inliers].astype(float).tolist()}
+            for points, size in zip((a, b), tolerances, strict=True)
+        ]
+        assert distinct(Matches(a, b), inliers, tolerances) == min(map(len, cells)) < 100
+    assert distinct(Matches(a, b), inliers[:0], TOLERANCES) == 0

@@ -29,6 +29,7 @@ def test_index_makes_and_then_brings_up_to_date(photos: Path, tmp_path: Path) ->
     assert "12 photos" in made.stdout
     assert "broken.jpg" in made.stdout
     assert (tmp_path / "copy.manifind" / "manifest.json").exists()
+    assert f"manifind search {tmp_path / 'copy.manifind'} PHOTO" in made.stderr  # what to do with it
     (folder / "first-0.png").unlink()
     again = run("index", folder, "--json")
     assert again.exit_code == 0

@@ -107,6 +107,10 @@ def index(
         else:
             show_facts(facts, changes, done)
             out.print(target)
+            if changes is None and done is None:
+                err.print(
+                    f"look for something: manifind serve {target}, or manifind search {target} PHOTO --box X0,Y0,X1,Y1"
+                )
 
 
 def _opened(target: Path, photos: Path, settled: dict[str, Any], device: str) -> Index:

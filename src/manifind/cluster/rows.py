@@ -107,7 +107,8 @@ class DaskRows:
         total = 2 * len(lines)
         tiles = [f"tile-{number}.npy" for number in range(len(lines))]
         spans = [[(starts[point], starts[point + 1]) for point in line] for line in lines]
-        missing = [(own, tile) for own, tile in zip(spans, tiles, strict=True) if not shards.exists(tile)]
+        there = set(shards.names())
+        missing = [(own, tile) for own, tile in zip(spans, tiles, strict=True) if tile not in there]
         found = [
             (tasks.find_neighbours, vectors, own, k, threads, shards, tile)
             for (own, tile), threads in zip(missing, self._by.threads(len(missing)), strict=True)
@@ -125,7 +126,7 @@ class DaskRows:
                     parts.append((tile, sum(end - start for start, end in before)))
             size = starts[point + 1] - starts[point]
             calls.append((tasks.merge_neighbours, parts, starts[point], size, k, shards, name))
-        calls = [call for call in calls if not shards.exists(call[-1])]
+        calls = [call for call in calls if call[-1] not in there and call[-1] not in tiles]
         for done, _ in enumerate(self._by.run(calls), total - len(calls) + 1):
             _report(progress, done, total, n)
         return self._taken(shards, merged, k)
@@ -162,9 +163,10 @@ class DaskRows:
         spans = list(itertools.pairwise(np.linspace(0, n, division + 1).astype(np.int64).tolist()))
         turned, joined = ([f"{what}-{part}.npy" for part in range(division)] for what in ("turned", "joined"))
         steps: Any = ((joining.turned_round, turned, ()), (joining.joined, joined, (turned, gamma)))
+        there = set(shards.names())
         for work, names, given in steps:
             calls = [(work, lists, *span, *given, shards, name) for span, name in zip(spans, names, strict=True)]
-            for _ in self._by.run([call for call in calls if not shards.exists(call[-1])]):
+            for _ in self._by.run([call for call in calls if call[-1] not in there]):
                 pass
         return joining.normalised(shards, joined, n, self._folder)
 

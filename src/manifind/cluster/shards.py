@@ -7,7 +7,8 @@ time: it gets its name last.
 
 import importlib
 import io
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from secrets import token_hex
@@ -17,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from manifind.cluster.store import Unavailable
-from manifind.errors import MissingExtra
+from manifind.errors import ManifindError, MissingExtra
 from manifind.storage import disk
 from manifind.storage.arrays import NotAnArray, read_array
 
@@ -54,17 +55,16 @@ class Shards:
         """Say whether a file is there."""
         if self.folder is not None:
             return (self.folder / name).exists()
-        system, root = _system(self.where)
-        return bool(system.exists(f"{root}/{name}"))
+        with _store(self.where) as (system, root):
+            return bool(system.exists(f"{root}/{name}"))
 
     def names(self) -> list[str]:
         """Return the names of all files and folders."""
         if self.folder is not None:
             return sorted(one.name for one in self.folder.iterdir()) if self.folder.is_dir() else []
-        system, root = _system(self.where)
-        if not system.exists(root):
-            return []
-        return sorted(one.rstrip("/").rpartition("/")[2] for one in system.ls(root, detail=False))
+        with _store(self.where) as (system, root):
+            there = system.ls(root, detail=False) if system.exists(root) else []
+        return sorted(one.rstrip("/").rpartition("/")[2] for one in there)
 
     def write(self, name: str, chunks: Iterable[disk.Bytes]) -> None:
         """Write a file."""
@@ -73,12 +73,12 @@ class Shards:
             disk.write(self.folder / draft, chunks)
             disk.replace(self.folder / draft, self.folder / name)
             return
-        system, root = _system(self.where)
-        system.makedirs(root, exist_ok=True)
-        with system.open(f"{root}/{draft}", "wb") as stream:
-            for chunk in chunks:
-                stream.write(chunk)
-        system.mv(f"{root}/{draft}", f"{root}/{name}")
+        with _store(self.where) as (system, root):
+            system.makedirs(root, exist_ok=True)
+            with system.open(f"{root}/{draft}", "wb") as stream:
+                for chunk in chunks:
+                    stream.write(chunk)
+            system.mv(f"{root}/{draft}", f"{root}/{name}")
 
     def read(self, name: str, start: int = 0, end: int | None = None) -> bytes:
         """Read a file, or a part of it."""
@@ -86,8 +86,8 @@ class Shards:
             with (self.folder / name).open("rb") as stream:
                 stream.seek(start)
                 return stream.read(-1 if end is None else end - start)
-        system, root = _system(self.where)
-        content: bytes = system.cat_file(f"{root}/{name}", start=start, end=end)
+        with _store(self.where) as (system, root):
+            content: bytes = system.cat_file(f"{root}/{name}", start=start, end=end)
         return content
 
     def array(self, name: str) -> npt.NDArray[Any]:
@@ -114,8 +114,8 @@ class Shards:
         if self.folder is not None:
             disk.remove(self.folder / name)
             return
-        system, root = _system(self.where)
-        system.rm_file(f"{root}/{name}")
+        with _store(self.where) as (system, root):
+            system.rm_file(f"{root}/{name}")
 
     def make(self) -> None:
         """Make the folder, where it is one."""
@@ -127,9 +127,9 @@ class Shards:
         if self.folder is not None:
             disk.remove_folder(self.folder)
             return
-        system, root = _system(self.where)
-        if system.exists(root):
-            system.rm(root, recursive=True)
+        with _store(self.where) as (system, root):
+            if system.exists(root):
+                system.rm(root, recursive=True)
 
 
 @dataclass(frozen=True)
@@ -180,11 +180,20 @@ def begun(shards: Shards, name: str, fits: Callable[[int], bool]) -> int | None:
     return None
 
 
-def _system(where: str) -> tuple[Any, str]:
-    """Return what fsspec reads and writes with, and the folder as it knows it."""
+@contextmanager
+def _store(where: str) -> Iterator[tuple[Any, str]]:
+    """Give what fsspec reads and writes with, and the folder as it knows it; what goes wrong there is one sentence."""
     try:
-        # Others write there at the same time: what was listed a moment ago says nothing.
-        system, root = importlib.import_module("fsspec.core").url_to_fs(where, use_listings_cache=False)
-    except (ImportError, ValueError) as error:
-        raise MissingExtra(f"{where} cannot be reached ({error}); install what fsspec needs for it.") from error
-    return system, str(root).rstrip("/")
+        try:
+            # Others write there at the same time: what was listed a moment ago says nothing.
+            system, root = importlib.import_module("fsspec.core").url_to_fs(where, use_listings_cache=False)
+        except (ImportError, ValueError) as error:
+            raise MissingExtra(f"{where} cannot be reached ({error}); install what fsspec needs for it.") from error
+        yield system, str(root).rstrip("/")
+    except ManifindError:
+        raise
+    except Exception as error:  # each store has errors of its own
+        said = " ".join(str(error).split())[:200] or type(error).__name__
+        raise Unavailable(
+            f"{where} did not answer ({said}); see that it is there and that you may write to it, and try again."
+        ) from error

@@ -36,8 +36,8 @@ EXCHANGED = ("described-", "learning-", "tiles-", "descent-", "columns-")
 """How the names of folders begin in which files are exchanged."""
 AHEAD = 1024
 """Tasks that are handed out at a time: the scheduler need not know of all there will be."""
-PHOTOS = 32
-"""Photos that a task describes."""
+PHOTOS, TURNS = 32, 4
+"""Photos that a task describes at most, and tasks that each worker gets at least where there are photos for them."""
 SHARE = 0.25
 """The part of a worker's memory that the rows of a task may take; comparing them takes as much again, and lists."""
 DESCENT, DESCENT_BYTES = 5, 4_000
@@ -160,9 +160,11 @@ class DaskWorkers:
         exchange = self._exchange(work).within("described-shards")
         exchange.make()
         describer = recipe.describer
-        threads = max(1, (os.cpu_count() or 1) // max(self.machines().values()))
+        running = self.machines()
+        threads = max(1, (os.cpu_count() or 1) // max(running.values()))
         made_by = tasks.Describing(describer, recipe.backbone, threads, exchange)
-        shards = [found[start : start + PHOTOS] for start in range(0, len(found), PHOTOS)]
+        together = max(1, min(PHOTOS, math.ceil(len(found) / (TURNS * sum(running.values())))))
+        shards = [found[start : start + together] for start in range(0, len(found), together)]
         names = [
             f"{_digest((recipe.fingerprint, [(one.key, one.size, one.mtime_ns) for one in shard]))}.shard"
             for shard in shards
@@ -186,7 +188,8 @@ class DaskWorkers:
 
     def _in_order(self, exchange: Shards, names: Sequence[str], calls: Sequence[tuple[Any, ...]]) -> Iterator[int]:
         """Run the tasks whose files are not there; yield the places of all in order, each as soon as its file is."""
-        missing = [place for place, name in enumerate(names) if not exchange.exists(name)]
+        there = set(exchange.names())
+        missing = [place for place, name in enumerate(names) if name not in there]
         done = set(range(len(names))) - set(missing)
         with closing(self.run([calls[place] for place in missing])) as finished:
             for place in range(len(names)):

@@ -175,7 +175,8 @@ def _described(
     recipe = recipe.for_photos(len(chosen.known) + len(chosen.new))
     device = recipe.parameters.get("device", kernels.CPU) if workers is None else kernels.CPU
     with describing(recipe.describer, len(chosen.new), device, recipe.geometry) as describer:
-        scratch = admitted(writer.path, replace(recipe, describer=describer), chosen, known, memory, announce)
+        made_by, elsewhere = replace(recipe, describer=describer), workers is not None
+        scratch = admitted(writer.path, made_by, chosen, known, memory, announce, elsewhere=elsewhere)
         note(writer.work, recipe.root, len(chosen.known) + len(chosen.new))
         # Means are taken of whitened vectors.
         means = recipe.means if recipe.learning is None else None
