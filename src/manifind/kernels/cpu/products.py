@@ -17,10 +17,10 @@ FEW = 2**20
 
 def multiply(S: sp.csr_array, x: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
     """Return Sx, (n, b), in the precision of x; SciPy has a faster loop for a single column than for a block of one."""
-    S = S.astype(x.dtype, copy=False)
-    if x.shape[1] == 1:
-        return np.asarray((S @ x[:, 0])[:, None])
     product = np.empty(x.shape, x.dtype)
+    if x.shape[1] == 1:
+        product[:, 0] = S @ x[:, 0]
+        return product
 
     def strip(start: int) -> None:
         columns = slice(start, start + STRIP)
