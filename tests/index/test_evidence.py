@@ -130,13 +130,14 @@ def test_a_query_of_one_region_must_resemble_one_region_by_more_than_chance(alik
     assert told.likely == (alike > 1)
 
 
-def test_one_region_that_is_alike_is_not_enough() -> None:
+def test_one_region_is_enough_only_if_it_is_closely_alike() -> None:
     now = collection()
     vectors = now.manifold.vectors_
     strange = unit(np.random.default_rng(9).normal(size=(3, 64)).astype(np.float32))
-    for alike, likely in ((1, 0), (3, 1)):
-        query = np.concatenate([0.5 * vectors[:alike] + 0.87 * strange[:alike], strange[alike:]])
-        shown = evidence(found(now, unit(query), [0, *range(10, 20)], [1.0, *([0.3] * 10)]))
+    for alike, part, likely, closely in ((1, 0.45, 0, False), (3, 0.45, 1, False), (1, 0.6, 1, True)):
+        query = np.concatenate([part * vectors[:alike] + np.sqrt(1 - part**2) * strange[:alike], strange[alike:]])
+        shown = evidence(found(now, unit(query.astype(np.float32)), [0, *range(10, 20)], [1.0, *([0.3] * 10)]))
         assert shown is not None
         assert shown.chance == pytest.approx(TOGETHER * chance_similarity(now))
-        assert shown.likely == likely
+        assert (shown.likely, shown.closely) == (likely, closely)
+        assert (shown.similarity > shown.chance) == (alike == 3)

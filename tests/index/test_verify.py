@@ -171,6 +171,18 @@ def test_a_query_without_texture_must_resemble_a_photo_clearly(
         assert VerifiedAnswer(answer, plain).likely == likely
 
 
+def test_one_region_that_is_alike_is_not_enough_where_geometry_has_looked(
+    index: Index, query: Pixels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = import_module("manifind.index.evidence")
+    monkeypatch.setattr(module, "STANDS_OUT", np.inf)
+    monkeypatch.setattr(module, "TOGETHER", 9)
+    monkeypatch.setattr(module, "ALONE", 0.5)
+    answer = index.search(query, BOX, top=None, verify=0)
+    assert answer.likely
+    assert VerifiedAnswer(answer, {hit.image: Checked(False) for hit in answer[:5]}).likely == 0
+
+
 def test_photos_that_few_points_match_stand_above_the_line_beside_verified_ones(index: Index, query: Pixels) -> None:
     answer = index.search(query, BOX, top=None, verify=0)
     images = answer.images.tolist()

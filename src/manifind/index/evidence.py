@@ -9,7 +9,8 @@ trust one (``benchmarks/evidence.py`` prints how well each does):
   (`resemblance`). Strangers stay below `TOGETHER` of what a single pair of regions reaches by chance
   (`chance_similarity`). Where the query resembles none of the best photos more than that, nothing matches, unless one
   photo stands out: a stranger's scores fall slowly, so that a best score of `STANDS_OUT` times the fifth is none of
-  theirs.
+  theirs. Where geometry is not asked, one pair that is `ALONE` times as similar as chance speaks for a photo as well:
+  a small object fills one region, and there is nothing else to see it by. A patch of sky then finds other sky.
 - **Down to where?** Scores fall steeply behind the photos that show the object. The line is where they fall below half
   of the best.
 
@@ -33,6 +34,8 @@ LOOKED_AT = 10
 PAIRS, TOGETHER = 3, 0.62
 """How many pairs of regions count, and which part of what one pair reaches by chance their mean must exceed; chosen on
 Holidays."""
+ALONE = 1.2
+"""How many times as similar as by chance a single pair must be to count without geometry; chosen on Holidays."""
 
 ONE_IN = 300
 AT_MOST = 3.0
@@ -61,6 +64,8 @@ class Evidence:
     """The score at the line."""
     stands_out: bool = False
     """Whether the best photo scores so far above the next ones that no stranger's does."""
+    closely: bool = False
+    """Whether one region resembles one of the best photos' closely, which counts where geometry is not asked."""
 
 
 def evidence(search: Search, own: Collection[int] = ()) -> Evidence | None:
@@ -80,12 +85,14 @@ def evidence(search: Search, own: Collection[int] = ()) -> Evidence | None:
     # Photos and queries of one region, of one's own descriptors, have no more pairs.
     pairs = min([PAIRS, *(min(one.shape) for one in found)])
     similarity = max((resemblance(one, pairs) for one in found), default=0.0)
-    chance = chance_similarity(search.generation) * (TOGETHER if pairs == PAIRS else 1)
+    by_chance = chance_similarity(search.generation)
+    chance = by_chance * (TOGETHER if pairs == PAIRS else 1)
+    closely = any(float(one.max()) > ALONE * by_chance for one in found)
     apart = len(others) > 2 * BEHIND and scores[others[0]] >= STANDS_OUT * scores[others[BEHIND]]
-    if similarity <= chance and not apart:
+    if similarity <= chance and not apart and not closely:
         return Evidence(_leading(images, own), similarity, chance, 0.0)
     line = PART_OF_THE_BEST * float(scores[others[0]])
-    return Evidence(int((scores >= line).sum()), similarity, chance, line, bool(apart))
+    return Evidence(int((scores >= line).sum()), similarity, chance, line, bool(apart), closely)
 
 
 def resemblance(similarities: FloatArray, pairs: int = PAIRS) -> float:

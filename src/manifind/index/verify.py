@@ -213,7 +213,8 @@ class VerifiedAnswer(Answer):
         found = super().evidence
         if found is None or self._given is None:
             return found
-        return replace(found, similarity=self._given.similarity, stands_out=self._given.stands_out)
+        given = self._given
+        return replace(found, similarity=given.similarity, stands_out=given.stands_out, closely=given.closely)
 
     @property
     def likely(self) -> int | None:
