@@ -1,14 +1,10 @@
-"""How good the page's judgements are: the line, the empty answer, refining a search, the box round what matched.
+"""How good the page's judgements are besides the line (``benchmarks/line.py``): refining a search, and boxes.
 
-    python benchmarks/evidence.py [--scenes FOLDER] [--manifold SAVED] [--part line|nothing|refine|where ...] [--json]
+    python benchmarks/evidence.py [--scenes FOLDER] [--manifold SAVED] [--part refine|where ...] [--json]
 
 On Oxford5k's descriptors where they are at hand (``setting.py`` says where), and on the scenes that ``manifind demo
 --out FOLDER`` made and indexed.
 
-line     photos above the line "probably not below here": precision, recall and F1 over queries whose answer is known,
-         and the F1 of the best line that could have been drawn for each query
-nothing  how often a query that has matches is told that it has none, and how often one from the other collection is
-         told that it has some
 refine   mAP after the first wrong results were marked as not meant (they are taken out of both rankings), by weight,
          and after right results were marked as meant
 where    how well boxes meet the planted objects, as intersection over union: the region of the largest share, and the
@@ -31,11 +27,11 @@ from manifind import Manifold
 from manifind import manifold as manifold_module
 from manifind.demo import scenes
 from manifind.diffusion import Seed, opposed
-from manifind.index import Generation, Index, QueryRegions, Search, View, evidence, rank, whole_box
+from manifind.index import Generation, Index, QueryRegions, Search, View, rank, whole_box
 from manifind.ranking import Ranking
 from manifind.types import FloatArray
 
-PARTS = ("line", "nothing", "refine", "where")
+PARTS = ("refine", "where")
 WEIGHTS = (0.1, 0.25, 0.5, 1.0)
 
 
@@ -94,36 +90,6 @@ def _cut(index: Index, file: Path, box: Sequence[float]) -> Any:
     pixels = index.pixels(file)
     x0, y0, x1, y1 = whole_box(box, pixels.shape[1], pixels.shape[0])
     return pixels[y0:y1, x0:x1]
-
-
-def line(known: Known) -> dict[str, float]:
-    rows = []
-    for search, positives, junk, own in zip(known.searches(), known.positives, known.junk, known.own, strict=True):
-        found = evidence(search, own)
-        assert found is not None  # noqa: S101
-        images = search.ranking.images[: found.likely].tolist()
-        right = [one in positives for one in images if one not in junk]
-        whole = np.array([one in positives for one in search.ranking.images.tolist() if one not in junk])
-        hits = np.cumsum(whole)
-        best = (2 * hits / (np.arange(1, len(whole) + 1) + len(positives))).max()
-        f1 = 2 * sum(right) / (len(right) + len(positives))
-        rows.append([np.mean(right) if right else 1.0, sum(right) / len(positives), f1, best])
-    return dict(zip(("precision", "recall", "f1", "best_f1"), np.mean(rows, axis=0).tolist(), strict=True))
-
-
-def nothing(known: Known, strangers: Sequence[FloatArray]) -> dict[str, float]:
-    def none(search: Search, own: set[int]) -> bool:
-        found = evidence(search, own)
-        return found is not None and found.similarity <= found.chance
-
-    missed = [none(one, own) for one, own in zip(known.searches(), known.own, strict=True)]
-    told = [not none(one, set()) for one in known.searches(strangers)]
-    return {
-        "told_none_though_there_are": float(np.mean(missed)),
-        "told_some_though_there_are_none": float(np.mean(told)),
-        "queries": len(missed),
-        "strangers": len(told),
-    }
 
 
 def mean_ap(rankings: Sequence[Ranking], known: Known, left_out: Sequence[set[int]]) -> float:
@@ -204,14 +170,6 @@ def overlap(a: Sequence[float], b: Sequence[float]) -> float:
     return both / ((a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - both)
 
 
-def whole_photos(known: Known, count: int = 100) -> list[FloatArray]:
-    """Return some photos of a collection as queries."""
-    manifold = known.state.manifold
-    starts = manifold.layout_.starts
-    some = np.linspace(0, len(starts) - 2, count).astype(int)
-    return [np.asarray(manifold.vectors_[starts[i] : starts[i + 1]], np.float32) for i in some]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scenes", type=Path, help="the folder that `manifind demo --out` filled")
@@ -228,11 +186,6 @@ def main() -> None:
     result: dict[str, Any] = {}
     for known in collections:
         mine: dict[str, Any] = {}
-        if "line" in args.part:
-            mine["line"] = line(known)
-        others = [one for one in collections if one is not known]
-        if "nothing" in args.part and others:
-            mine["nothing"] = nothing(known, whole_photos(others[0]))
         if "refine" in args.part and known is real:
             mine["refine"] = refine(known)
         if "where" in args.part and planted and known is planted[0]:

@@ -1,11 +1,12 @@
 """What one GPU does: neighbours of 2.2 M regions, the paper's largest set, S, diffusion, truncated search; photos.
 
     python benchmarks/gpu.py
-    python benchmarks/gpu.py --regions 1000000 --dimensions 2048
+    python benchmarks/gpu.py --regions 1000000 --dimensions 512
 
 It makes its own data, planted manifolds and noise, from a fresh seed; checks lists against float32 and scores against
 SciPy; and prints one table with the floor (bytes or operations at the rates that were measured first) and plain PyTorch
-beside each time, and how fast photos are described (``gpu_photos.py``). Needs ``manifind[torch]`` and a GPU.
+beside each time, and how fast photos are described (``gpu_photos.py``). Of the dimensions, the first is that of all
+lines; for the others there are neighbours alone. Needs ``manifind[torch]`` and a GPU.
 """
 
 import argparse
@@ -121,21 +122,41 @@ def recall(X: Array, ids: Array, scores: Array, k: int, sample: int, seed: int) 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--regions", type=int, default=2_200_000)
-    parser.add_argument("--dimensions", type=int, default=512)
+    parser.add_argument("--dimensions", type=int, nargs="+", default=[512, 2048])
     parser.add_argument("-k", type=int, default=200)
     parser.add_argument("--memory", type=int, default=2**28, help="bytes of scratch for candidates")
     parser.add_argument("--seed", type=int, default=secrets.randbits(32))
     parser.add_argument("--only-neighbours", action="store_true")
     given = parser.parse_args()
-    n, d, k = given.regions, given.dimensions, given.k
+    n, k = given.regions, given.k
     measured = rates()
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, seed {given.seed}")
     print(", ".join(f"{name} {rate / 1e12:.3g} T/s" for name, rate in measured.items()), flush=True)
     print(gpu_photos.HEAD)
+    device: Any = backend("cuda")
+    X, ids, scores = neighbours(device, n, given.dimensions[0], k, given, measured)
+    if not given.only_neighbours:
+        # The paper's graph of this size has some 75 edges a region: half of these lists leave about as many.
+        S, degrees = device.affinity(ids[:, : k // 2], scores[:, : k // 2], 3.0, slack=SLACK, normalised=True)
+        for row in diffusion(device.system(S, degrees), S, measured["copy"], given.seed):
+            printed(row)
+        for row in truncated(X, S, degrees, ids, scores, k // 2, measured["copy"]):
+            printed(row)
+        del S
+        for row in gpu_photos.rows(measured["copy"], measured["half"], given.seed):
+            printed(row)
+    del X, ids, scores
+    for d in given.dimensions[1:]:
+        neighbours(device, n, d, k, given, measured)
+
+
+def neighbours(
+    device: Any, n: int, d: int, k: int, given: argparse.Namespace, measured: dict[str, float]
+) -> tuple[Array, Array, Array]:
+    """Time and check the neighbours of planted regions, and S; return the regions and their lists."""
+    torch.cuda.empty_cache()
     X = planted(n, d, given.seed)
     torch.cuda.empty_cache()
-    device: Any = backend("cuda")
-
     small = device.rows(X[:70_000])  # compiles the kernels
     small.nearest_others(k, memory=given.memory)
     begun = time.perf_counter()
@@ -146,24 +167,14 @@ def main() -> None:
     system = device.system(S, degrees)
     torch.cuda.synchronize()
     ready = time.perf_counter()
+    del rows, system
     share, off = recall(X, ids, scores, k, 10_000, given.seed)
     plain = plain_neighbours(torch.from_numpy(X).cuda(), k)
     floor = 2 * n * n * d / measured["eight bits"]
     note = f"recall {share:.7f}, off {off:.1e}"
     printed((f"neighbours, {n:,} × {d}, k = {k}", found - begun, floor, plain, note))
     printed(("  … and S ready for queries", ready - begun, floor, None, f"{S.nnz / n:.1f} edges a region"))
-    if not given.only_neighbours:
-        # The paper's graph of this size has some 75 edges a region: half of these lists leave about as many.
-        S, degrees = device.affinity(ids[:, : k // 2], scores[:, : k // 2], 3.0, slack=SLACK, normalised=True)
-        del system
-        for row in diffusion(device.system(S, degrees), S, measured["copy"], given.seed):
-            printed(row)
-        for row in truncated(X, S, degrees, ids, scores, k // 2, measured["copy"]):
-            printed(row)
-        del X, S, ids, scores
-        torch.cuda.empty_cache()
-        for row in gpu_photos.rows(measured["copy"], measured["half"], given.seed):
-            printed(row)
+    return X, ids, scores
 
 
 def diffusion(system: Any, S: sp.csr_array, copy: float, seed: int) -> list[Row]:

@@ -1,9 +1,10 @@
-"""How fast one GPU describes photos at three zooms: from pixels, and from files that the processor decodes meanwhile.
+"""How fast one GPU describes photos at three zooms and finds their local features: from pixels, and from files.
 
     python benchmarks/gpu_photos.py
 
-``gpu.py`` prints the same lines in its table. Photos are blots of all sizes, made from a fresh seed; descriptors are
-compared with onnxruntime's in the same run. Needs ``manifind[torch]`` and a GPU.
+``gpu.py`` prints the same lines in its table. Files are decoded by the processor meanwhile, which also finds local
+features in some lines, for comparison. Photos are blots of all sizes, made from a fresh seed; descriptors are compared
+with onnxruntime's, and features with the processor's, in the same run. Needs ``manifind[torch]`` and a GPU.
 """
 
 import io
@@ -23,11 +24,16 @@ from PIL import Image
 from manifind.describe import ZOOMS, Describer, Found, list_photos, load_describer
 from manifind.describe.backbone import available_cores
 from manifind.describe.cuda.layers import FILTER, PRODUCT, Layer
+from manifind.geometry import extract
+from manifind.geometry.cuda.octaves import SCALES, Octaves, blurs
+from manifind.geometry.cuda.sift import Finder, looked_at
 from manifind.index.device import describing
 from manifind.index.gather import described_here
 from manifind.index.kept import KEEPING
 
 SMALL, LARGE = (768, 1024), (3000, 4000)
+CONTRAST = 50
+"""The standard deviation of grey values: such pictures have as many local features as are kept."""
 BATCH = 20
 STARTED = 200
 """Photos that are described before time is taken: the processes that read have started by then."""
@@ -40,14 +46,13 @@ Pixels = npt.NDArray[np.uint8]
 
 
 def blots(height: int, width: int, generator: Any) -> Pixels:
-    """Make a picture of blots of all sizes, the larger the stronger, as photos are."""
+    """Make a picture of blots of all sizes, the larger the stronger, with the contrast of photos."""
     made = torch.zeros(1, 3, height, width, device="cuda")
     for side in (1, 2, 4, 8, 16, 32, 64, 128):
         some = torch.randn(1, 3, -(-height // side), -(-width // side), device="cuda", generator=generator)
         made += side**0.7 * torch.nn.functional.interpolate(some, (height, width), mode="nearest")
-    made -= made.min()
-    made *= 255 / made.max()
-    pixels: Pixels = made[0].permute(1, 2, 0).byte().cpu().numpy()
+    made = 128 + CONTRAST * (made - made.mean()) / made.std()
+    pixels: Pixels = made[0].permute(1, 2, 0).clamp(0, 255).byte().contiguous().cpu().numpy()
     return pixels
 
 
@@ -121,6 +126,67 @@ def by_torch(layers: list[Layer], sizes: list[tuple[int, int]]) -> float:
     return (time.perf_counter() - begun) / 5 / BATCH
 
 
+def floor_of_features(octaves: Octaves, copy: float) -> float:
+    """Return the least time for a photo's local features: every scale written and read once."""
+    return 2 * 4 * SCALES * octaves.begins[-1] / copy
+
+
+def pyramid_by_torch(octaves: Octaves) -> float:
+    """Return the seconds a photo of blurring alone by torch's convolutions, in float32."""
+    convolve, pad = torch.nn.functional.conv2d, torch.nn.functional.pad
+    bells = []
+    for radius, (row, _) in zip(*blurs(), strict=True):
+        half = torch.from_numpy(row[: radius + 1]).cuda()
+        bells.append((radius, torch.cat([half.flip(0)[:-1], half])))
+
+    def blurred(picture: Any, number: int) -> Any:
+        radius, bell = bells[number]
+        down = convolve(pad(picture, (0, 0, radius, radius), "reflect"), bell.view(1, 1, -1, 1))
+        return convolve(pad(down, (radius, radius, 0, 0), "reflect"), bell.view(1, 1, 1, -1))
+
+    first = torch.rand(BATCH, 1, *octaves.first[0].tolist(), device="cuda")
+
+    def run() -> None:
+        picture = blurred(first, 0)
+        for _ in octaves.sizes:
+            scales = [picture]
+            for number in range(1, SCALES):
+                scales.append(blurred(scales[-1], number))
+            picture = scales[3][:, :, ::2, ::2].contiguous()
+
+    with torch.inference_mode():
+        return timed(run) / BATCH
+
+
+def timed(work: Any) -> float:
+    """Return the mean time of some work on the device, after it was done a few times."""
+    for _ in range(3):
+        work()
+    torch.cuda.synchronize()
+    begun = time.perf_counter()
+    for _ in range(10):
+        work()
+    torch.cuda.synchronize()
+    return (time.perf_counter() - begun) / 10
+
+
+def agreement(pictures: list[Pixels]) -> tuple[float, float]:
+    """Return which share of the processor's features the GPU finds, and the least cosine of their descriptors."""
+    found, least = [], 1.0
+    for picture in pictures:
+        here = extract(picture, kind=KEEPING.kind, most=KEEPING.most)
+        pixels = torch.from_numpy(picture.reshape(-1, 3)).cuda()
+        there = Finder(KEEPING.most).find(pixels, np.array([picture.shape[:2]]))
+        points, scales, angles, descriptors = (one.cpu().numpy() for one in there[1:])
+        apart = np.linalg.norm(here.points[:, None] - points, axis=2)
+        turned = np.abs(np.angle(np.exp(1j * (here.angles[:, None] - angles))))
+        same = (apart < 0.05) & (np.abs(np.log2(here.scales[:, None] / scales)) < 0.02) & (turned < 0.02)
+        found.append(same.any(axis=1))
+        cosines = here.descriptors @ descriptors.T
+        least = min(least, float(np.where(same, cosines, -1.0).max(axis=1)[found[-1]].min()))
+    return float(np.concatenate(found).mean()), least
+
+
 def rows(copy: float, half: float, seed: int) -> Iterator[Row]:
     """Describe photos, and yield the lines of the table; `copy` and `half` are what the GPU does a second."""
     generator = torch.Generator("cuda").manual_seed(seed)
@@ -128,8 +194,9 @@ def rows(copy: float, half: float, seed: int) -> Iterator[Row]:
     large = [blots(*LARGE, generator) for _ in range(3)]
     here = load_describer(zooms=list(ZOOMS))
     cores = f"{available_cores()} cores read"
+    on_processor = KEEPING.available()
 
-    with describing(here, 10**6, "cuda") as there:
+    with describing(here, 10**6, "cuda") as there, describing(here, 10**6, "cuda", KEEPING) as finding:
         for picture in small:
             there.describe(picture)
         worst = min(
@@ -142,20 +209,30 @@ def rows(copy: float, half: float, seed: int) -> Iterator[Row]:
         least, plain = floor(layers, sizes, copy, half), by_torch(layers, sizes)
         torch.cuda.empty_cache()
         with torch.inference_mode():
-            for _ in range(3):
-                engine.vectors(jobs, whitened=True)
-            torch.cuda.synchronize()
-            begun = time.perf_counter()
-            for _ in range(10):
-                engine.vectors(jobs, whitened=True)
-            torch.cuda.synchronize()
-            taken = (time.perf_counter() - begun) / 10 / BATCH
+            taken = timed(lambda: engine.described(jobs, whitened=True)) / BATCH
         note = f"{1 / taken:,.0f} photos a second, cosine with onnxruntime ≥ {worst:.6f}"
         yield "describing 1024 × 768, three zooms, on device", taken, least, plain, note
+
+        octaves = Octaves(looked_at(np.array([SMALL]))[1], np.array([False]))
+        plain += pyramid_by_torch(octaves)
+        least += floor_of_features(octaves, copy)
+        torch.cuda.empty_cache()
+        both: Any = finding._engine  # type: ignore[attr-defined]
+        with torch.inference_mode():
+            taken = timed(lambda: both.described(jobs, whitened=True)) / BATCH
+        note = f"{1 / taken:,.0f} photos a second"
+        if on_processor:
+            share, cosine = agreement(small[:4])
+            note += f"; {100 * share:.1f} % of the processor's features, cosine ≥ {cosine:.4f}"
+        yield f"  … and up to {KEEPING.most} local features of each", taken, least, plain, note
+
         for name, pictures, count in (("1024 × 768", small, 4000), ("4000 × 3000", large, 800)):
-            for local in (False, True)[: 1 + KEEPING.available()]:
-                taken, whole = from_files(pictures, count // (1 + local), there, local=local)
-                what = "      … and find local features" if local else f"  … JPEG files of {name}, {cores}"
+            ways = [(f"  … JPEG files of {name}, {cores}", there, False), ("      … and local features", finding, True)]
+            if on_processor:
+                ways.append(("      … and local features by the processor", there, True))
+            for what, describer, local in ways:
+                some = count // 2 if local and describer is there else count
+                taken, whole = from_files(pictures, some, describer, local=local)
                 yield what, taken, 0.0, None, f"{1 / taken:,.0f} photos a second; with the start {1 / whole:,.0f}"
 
 

@@ -9,8 +9,8 @@ from functools import cached_property
 from pathlib import Path
 
 from manifind.evaluate import Task, read_truth
-from manifind.evaluate.collection import read_collection, read_queries
 from manifind.evaluate.data import Data, prepare
+from manifind.evaluate.descriptor_files import read_collection, read_queries
 from manifind.layout import Layout, aggregate, aggregate_one
 from manifind.types import FloatArray, IntArray
 

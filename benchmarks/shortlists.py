@@ -12,6 +12,7 @@ Revisited protocol, whose query photos are not in the collection.
 
 import argparse
 import json
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -102,7 +103,7 @@ def measure(k: int, sizes: list[int]) -> dict[str, Any]:
                     "map": found,
                 }
             )
-            print(name, json.dumps(lines[-1]), flush=True)
+            print(name, json.dumps(lines[-1]), file=sys.stderr)
         whole = manifold.search_many(protocol.queries)
         lines.append(
             {"way": "no shortlist", "map": {t: one.mean_average_precision(whole) for t, one in protocol.tasks.items()}}

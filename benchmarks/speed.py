@@ -2,7 +2,7 @@
 
     python benchmarks/speed.py STAGE [--rows N] [--k 200] [--query-k 200] [--threads T] [--repeats 5] [--json]
 
-graph       neighbours of all regions: exact, and in eight bits with little slack, against faiss `IndexFlatIP`
+graph       neighbours of all regions, exact, against faiss `IndexFlatIP`
 descent     NN-Descent against pynndescent, and against comparing all pairs
 affinity    the mutual affinity and its normalisation, from the lists, against NumPy and SciPy
 query       conjugate gradient, 20 iterations: one query, 64 together, and ``engine="local"``, against SciPy's float64

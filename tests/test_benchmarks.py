@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -87,3 +88,27 @@ def test_geometry(repository: Path) -> None:
     result = printed(repository, "benchmarks/geometry.py", "--scenes", "8", "--kinds", "sift")
     assert result["sift"]["scenes"]["verified"]["6"]["precision"] > 0.8
     assert result["sift"]["answers"]["verified"]["overlap"] > 0.3
+
+
+def test_clutter(repository: Path, tmp_path: Path) -> None:
+    """Striped discs before white are cut out and laid on grey: boxes are round what is coloured."""
+    for name in ("things", "behind", "made"):
+        (tmp_path / name).mkdir()
+    across, down = np.meshgrid(np.arange(200), np.arange(200))
+    disc = (across - 100) ** 2 + (down - 100) ** 2 < 80**2
+    for i in range(12):
+        thing = np.full((200, 200, 3), 255, np.uint8)
+        thing[disc] = np.where((across // (4 + i) % 2 == 0)[disc][:, None], (230, 60, 60), (20, 20, 90))
+        Image.fromarray(thing).save(tmp_path / "things" / f"{i}.png")
+    Image.new("RGB", (700, 700), (128, 128, 128)).save(tmp_path / "behind" / "grey.png")
+    words = ("--things", str(tmp_path / "things"), "--behind", str(tmp_path / "behind"))
+    run = [sys.executable, "benchmarks/clutter.py", str(tmp_path / "made"), *words, "--objects", "2", "--photos", "8"]
+    subprocess.run(run, cwd=repository, check=True)  # noqa: S603
+    truth = json.loads((tmp_path / "made" / "truth.json").read_text())
+    assert [len(query["positives"]) for query in truth["queries"]] == [2, 2]
+    for query in truth["queries"]:
+        seen = np.asarray(Image.open(tmp_path / "made" / "queries" / query["image"]), int)
+        rows, columns = np.nonzero(np.ptp(seen, axis=2) > 40)
+        box = (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1)
+        np.testing.assert_allclose(query["box"], box, atol=4)
+        assert all(one["photo"] in ([640, 480], [480, 640]) for one in query["positives"])

@@ -12,9 +12,10 @@ from click.testing import CliRunner, Result
 
 from manifind import Index
 from manifind.cli import main
-from manifind.demo import figure1, scenes
+from manifind.demo import cutouts, figure1, methods, report, scenes
 from manifind.demo import walkthrough as demo
-from manifind.demo.walkthrough import DIFFUSION, MATCH, PLAIN, REGIONS, Demo, Ranked
+from manifind.demo.methods import DIFFUSION, MATCH, PLAIN, REGIONS, Ranked
+from manifind.demo.report import Demo
 
 METHODS = [PLAIN, MATCH, DIFFUSION, REGIONS]
 
@@ -48,7 +49,7 @@ def made(shown: Demo) -> scenes.Scenes:
 
 @pytest.fixture(scope="module")
 def found(index: Index, made: scenes.Scenes) -> list[Ranked]:
-    return demo.rankings(index, [demo._described(index, made, query) for query in made.queries])
+    return methods.rankings(index, [demo._described(index, made, query) for query in made.queries])
 
 
 def manifind(*words: str | Path) -> Result:
@@ -69,7 +70,7 @@ def test_regional_diffusion_finds_what_the_others_lose_and_the_smaller_the_more(
 
 
 def test_the_table_has_a_line_for_each_method_and_names_its_terms(shown: Demo) -> None:
-    lines = demo.as_table(shown).splitlines()
+    lines = report.as_table(shown).splitlines()
     assert [line[:20].strip() for line in lines if line.endswith(" ms")] == METHODS
     assert "90 photos, 1,890 regions, 12 objects, 24 queries" in lines[0]
     said = " ".join(lines)
@@ -79,8 +80,8 @@ def test_the_table_has_a_line_for_each_method_and_names_its_terms(shown: Demo) -
 
 
 def test_json_says_the_same_as_the_table(shown: Demo) -> None:
-    said = json.loads(demo.as_json(shown))
-    table = demo.as_table(shown).splitlines()
+    said = json.loads(report.as_json(shown))
+    table = report.as_table(shown).splitlines()
     assert [line["method"] for line in said["methods"]] == METHODS
     for line in said["methods"]:
         figures = [line["mAP"], *line["by_size"].values()]
@@ -97,7 +98,7 @@ def test_map_by_size_is_that_of_the_photos_of_the_size_the_others_taken_away(
     shown: Demo, index: Index, made: scenes.Scenes, found: list[Ranked]
 ) -> None:
     for line, ranked in zip(shown.lines, found, strict=True):
-        for (least, most), (kind, mAP) in zip(demo.SIZES, line.by_size.items(), strict=True):
+        for (least, most), (kind, mAP) in zip(methods.SIZES, line.by_size.items(), strict=True):
             assert kind == f"{least}-{most}"
             ends = {0 if least == 2 else least, 100 if most == 40 else most}
             each = []
@@ -177,12 +178,12 @@ def test_the_report_stands_alone_and_shows_a_chain_and_the_table(shown: Demo) ->
 
 def test_a_region_meets_an_object_that_it_has_half_of_or_that_has_half_of_it() -> None:
     region = (100.0, 100.0, 200.0, 200.0)
-    assert demo._meets(region, (120, 120, 140, 140))
-    assert demo._meets(region, (0, 0, 400, 400))
-    assert demo._meets(region, (80, 120, 120, 140))
-    assert not demo._meets(region, (70, 120, 110, 140))
-    assert not demo._meets(region, (210, 210, 300, 300))
-    assert not demo._meets(region, None)
+    assert methods._meets(region, (120, 120, 140, 140))
+    assert methods._meets(region, (0, 0, 400, 400))
+    assert methods._meets(region, (80, 120, 120, 140))
+    assert not methods._meets(region, (70, 120, 110, 140))
+    assert not methods._meets(region, (210, 210, 300, 300))
+    assert not methods._meets(region, None)
 
 
 @pytest.mark.parametrize(
@@ -190,7 +191,7 @@ def test_a_region_meets_an_object_that_it_has_half_of_or_that_has_half_of_it() -
     [(1, "1st"), (2, "2nd"), (3, "3rd"), (4, "4th"), (11, "11th"), (12, "12th"), (113, "113th"), (121, "121st")],
 )
 def test_ranks_are_spoken(number: int, spoken: str) -> None:
-    assert demo._nth(number) == spoken
+    assert report._nth(number) == spoken
 
 
 # -- the command ------------------------------------------------------------------------------------------------------
@@ -207,7 +208,7 @@ def test_the_command_prints_the_table_and_a_second_run_describes_nothing_again(t
         if stage == "photos":
             described.append(total)
 
-    again = demo.as_table(demo.run(tmp_path, progress=progress))
+    again = report.as_table(demo.run(tmp_path, progress=progress))
     assert set(described) == {0}
     for before, after in zip(first.stdout.splitlines(), again.splitlines(), strict=True):
         if before.endswith(" ms"):
@@ -268,8 +269,8 @@ def test_a_disk_that_cannot_be_written_is_the_machines_fault(tmp_path: Path, mon
 def test_without_the_photographs_the_sentence_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scenes, "find_spec", lambda name: None)
-    scenes._photograph.cache_clear()
+    monkeypatch.setattr(cutouts, "find_spec", lambda name: None)
+    cutouts.photograph.cache_clear()
     result = manifind("--out", tmp_path)
     assert result.exit_code == 2
     assert "pip install 'manifind[demo]'" in result.stderr

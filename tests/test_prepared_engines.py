@@ -1,5 +1,8 @@
 """The engines that work off line: exact where nothing is left out, and honest about what they cannot do."""
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -9,12 +12,20 @@ from hypothesis import strategies as st
 
 from manifind import Manifold
 from manifind.diffusion import ENGINES, Seed, dense, diffuse, offline, seed, spectral
-from manifind.errors import InvalidInput, NotFitted
+from manifind.errors import Damaged, InvalidInput, NotFitted
 from manifind.graph import Neighbours, exact_neighbours, mutual_affinity, normalise
 from tests import literal
 from tests.collections_of_regions import Collection, collections, make, unit
 
 each_engine = pytest.mark.parametrize("engine", [name for name, engine in ENGINES.items() if engine.whole])
+
+
+def square(columns: offline.Columns) -> np.ndarray:
+    """Return columns as the rows of an (n, n) array."""
+    n = len(columns.ids)
+    whole = np.zeros((n, n), np.float32)
+    whole[np.arange(n)[:, None], columns.ids] = columns.values
+    return whole
 
 
 def graph(collection: Collection, k: int = 5) -> tuple[sp.csr_array, Neighbours]:
@@ -47,7 +58,7 @@ def test_a_column_is_the_solution_on_the_nearest_regions_with_the_whole_graphs_s
 ) -> None:
     """Late truncation, literally: cut the rows and columns of I − αS and invert what is left."""
     S, lists = graph(collection)
-    solved = offline.columns(S, collection.vectors, lists.ids, alpha=0.9, size=size, max_iter=500, tol=1e-10).toarray()
+    solved = square(offline.columns(S, collection.vectors, lists.ids, alpha=0.9, size=size, max_iter=500, tol=1e-10))
     X = collection.vectors.astype(np.float64)
     system = np.eye(collection.n) - 0.9 * S.toarray().astype(np.float64)
     for i in range(collection.n):
@@ -63,7 +74,7 @@ def test_parts_may_be_a_little_larger_than_the_lists(collection: Collection, siz
     S, lists = graph(collection)
     longer = exact_neighbours(collection.vectors, size)
     found, expected = (
-        offline.columns(S, collection.vectors, one.ids, size=size, max_iter=200, tol=1e-9).toarray()
+        square(offline.columns(S, collection.vectors, one.ids, size=size, max_iter=200, tol=1e-9))
         for one in (lists, longer)
     )
     np.testing.assert_allclose(found, expected, atol=1e-6)
@@ -74,10 +85,11 @@ def test_columns_are_the_same_in_blocks_of_any_size(collection: Collection, monk
     S, lists = graph(collection)
     whole = offline.columns(S, collection.vectors, lists.ids, size=12)
     monkeypatch.setattr(offline, "BLOCK_BYTES", 20_000)
-    monkeypatch.setattr(offline, "SEARCHED", 16)
+    monkeypatch.setattr(offline, "REPORTED", 16)
     done: list[int] = []
     parts = offline.columns(S, collection.vectors, lists.ids, size=12, progress=lambda at, _: done.append(at))
-    np.testing.assert_allclose(parts.toarray(), whole.toarray(), atol=1e-6)
+    np.testing.assert_array_equal(parts.ids, whole.ids)
+    np.testing.assert_array_equal(parts.values, whole.values)
     assert len(done) > 3
     assert done == sorted(done)
     assert done[-1] == collection.n
@@ -86,7 +98,7 @@ def test_columns_are_the_same_in_blocks_of_any_size(collection: Collection, monk
 def test_a_region_with_more_equals_than_its_part_has_room_is_in_its_own_part() -> None:
     vectors = np.tile(unit(np.ones((1, 4))), (30, 1))
     S, lists = graph(Collection(vectors, np.arange(30, dtype=np.int32), []), k=3)
-    solved = offline.columns(S, vectors, lists.ids, size=8).toarray()
+    solved = square(offline.columns(S, vectors, lists.ids, size=8))
     assert (np.diagonal(solved) >= 0.01 - 1e-6).all()
 
 
@@ -180,6 +192,43 @@ def test_what_a_prepared_engine_cannot_do_is_refused(engine: str, collection: Co
         manifold.prepare(engine, size=0)
     with pytest.raises(NotFitted):
         Manifold().prepare(engine)
+
+
+def test_off_line_columns_are_saved_with_the_manifold_and_serve_the_alpha_they_were_solved_for(
+    collection: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifold = Manifold(k=6).fit(collection.vectors, collection.image_of).prepare("offline", size=9)
+    expected = manifold.search(collection.queries[0], engine="offline")
+    manifold.save(tmp_path / "saved")
+    again = Manifold.load(tmp_path / "saved")
+    assert again.is_ready("offline")
+    asked: list[int] = []
+    columns = offline.columns
+
+    def noted(*given: Any, **how: Any) -> offline.Columns:
+        asked.append(how["size"])
+        return columns(*given, **how)
+
+    monkeypatch.setattr(offline, "columns", noted)
+    found = again.search(collection.queries[0], engine="offline")
+    np.testing.assert_array_equal(found.scores, expected.scores)
+    assert asked == []
+    again.set_params(alpha=0.8).search(collection.queries[0], engine="offline")
+    assert asked == [9], "for another alpha they are solved for anew, on parts of the same size"
+
+
+def test_columns_of_another_collection_are_damage(collection: Collection) -> None:
+    manifold = Manifold(k=6).fit(collection.vectors, collection.image_of).prepare("offline", size=9)
+    parameters, arrays = manifold.to_arrays()
+    for wrong in (
+        {"offline_ids": arrays["offline_ids"] + 1},
+        {"offline_ids": arrays["offline_ids"][1:]},
+        {"offline_values": arrays["offline_values"][:, 1:]},
+        {"offline_values": arrays["offline_values"].astype(np.float64)},
+        {"offline_for": arrays["offline_for"][:1]},
+    ):
+        with pytest.raises(Damaged, match="prepare"):
+            Manifold.from_arrays(parameters, {**arrays, **wrong}).search(collection.queries[0], engine="offline")
 
 
 def test_only_engines_with_an_off_line_half_are_prepared(collection: Collection) -> None:

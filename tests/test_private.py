@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from manifind.kernels import threads
 from tests import alone
 from tests.index.conftest import scene
 
@@ -93,3 +94,12 @@ def test_a_process_forked_after_a_search_searches_too(folder: Path) -> None:
     done = python(FORKED_AFTER_A_SEARCH, folder)
     assert done.returncode == 0, done.stderr
     assert time.monotonic() - began < 100
+
+
+def test_what_another_library_says_to_the_processes_it_starts_is_not_said_to_this_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(threads, "_chosen", None)
+    before = threads.thread_count()
+    monkeypatch.setenv("OMP_NUM_THREADS", str(before + 1))
+    assert threads.thread_count() == before

@@ -13,8 +13,9 @@ import pytest
 from PIL import Image
 
 from manifind import InvalidInput, MissingExtra
-from manifind.demo import scenes
-from manifind.demo.scenes import BEHIND, GROUND, HIDDEN, OBJECTS, SIZES, Scenes, make_scenes
+from manifind.demo import cutouts, scenes
+from manifind.demo.cutouts import BEHIND, GROUND, OBJECTS, photograph
+from manifind.demo.scenes import HIDDEN, SIZES, Scenes, make_scenes
 
 FEW = 45
 
@@ -28,7 +29,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Scenes:
 
         offline.setattr(socket.socket, "connect", refuse)
         offline.setattr(socket, "getaddrinfo", refuse)
-        scenes._photograph.cache_clear()
+        photograph.cache_clear()
         return make_scenes(tmp_path_factory.mktemp("scenes"), scenes=FEW)
 
 
@@ -125,7 +126,7 @@ def test_backgrounds_keep_clear_of_the_objects() -> None:
 
 def test_boxes_and_outlines_lie_within_their_photographs() -> None:
     for one in (*OBJECTS, *BEHIND, *GROUND):
-        width, height = scenes._photograph(one.photo).size
+        width, height = photograph(one.photo).size
         x0, y0, x1, y1 = one.box
         assert 0 <= x0 < x1 <= width
         assert 0 <= y0 < y1 <= height
@@ -163,8 +164,8 @@ def test_progress_is_told_scene_by_scene(tmp_path: Path) -> None:
 def test_without_the_packages_the_sentence_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scenes, "find_spec", lambda name: None if name == "skimage" else find_spec(name))
-    scenes._photograph.cache_clear()
+    monkeypatch.setattr(cutouts, "find_spec", lambda name: None if name == "skimage" else find_spec(name))
+    photograph.cache_clear()
     with pytest.raises(MissingExtra, match=r"pip install 'manifind\[demo\]'"):
         make_scenes(tmp_path, scenes=1)
 

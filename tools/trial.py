@@ -7,6 +7,7 @@ something that must hold does not.
 """
 
 import json
+import os
 import subprocess
 import sys
 import sysconfig
@@ -124,6 +125,19 @@ def evaluation() -> None:
     print("evaluate:", ", ".join(f"{title} {figure:.1f}" for title, figure in figures.items()))
 
 
+def manual() -> None:
+    """Write the manual pages, and let a shell complete a word."""
+    command("--manual", "man1")
+    if "\\-\\-box" not in Path("man1/manifind-search.1").read_text(encoding="utf-8"):
+        raise SystemExit("the manual page of search lacks an option.")
+    asked = {"_MANIFIND_COMPLETE": "bash_complete", "COMP_WORDS": "manifind rep", "COMP_CWORD": "1"}
+    program = str(Path(sysconfig.get_path("scripts")) / "manifind")
+    told = subprocess.run([program], capture_output=True, text=True, check=False, env={**os.environ, **asked})  # noqa: S603
+    if "repeats" not in told.stdout:
+        raise SystemExit(f"the shell cannot complete a command: {told.stdout}{told.stderr}")
+    print(f"manual: {len(list(Path('man1').iterdir()))} pages; the shell completes")
+
+
 def size() -> str:
     """Return how large the install is, packages that make environments left out."""
     ours = [one for one in metadata.distributions() if one.metadata["Name"] not in ("pip", "setuptools", "wheel")]
@@ -146,13 +160,12 @@ def main(words: list[str]) -> None:
         raise SystemExit(f"the compiled core: {json.loads(command('info', '--system', '--json'))['core']}.")
     print(command("--version").strip(), "with" if core else "without", "the compiled core:", size())
     with tempfile.TemporaryDirectory() as folder:
-        import os
-
         os.chdir(folder)
         try:
             photos()
             descriptors()
             evaluation()
+            manual()
         finally:
             os.chdir(installed.parent)
 

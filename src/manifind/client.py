@@ -213,7 +213,7 @@ def _refused(refusal: urllib.error.HTTPError) -> ManifindError:
 
 def _link(one: Mapping[str, Any]) -> Link:
     source, target = (Place(end["key"], _corners(end["box"]), end["view"]) for end in (one["source"], one["target"]))
-    return Link(source, target, one["similarity"], one["flow"])
+    return Link(source, target, one["similarity"], one["flow"], one["verified"], one["inliers"])
 
 
 def _corners(given: Sequence[float]) -> Box:

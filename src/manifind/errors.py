@@ -4,7 +4,8 @@
 
     ManifindError
     ├── InvalidInput  (ValueError)      what was given cannot be used: the sentence says what to give
-    │   └── NotFitted                   asked before ``fit``
+    │   ├── NotFitted                   asked before ``fit``
+    │   └── InUse                       another process is writing just now: wait for it
     ├── Damaged       (ValueError)      a saved file is cut short, altered or not ours
     │   └── OtherFormat                 it is whole, and of another version of manifind
     ├── Unreadable                      a file is no photo that can be read whole
@@ -24,6 +25,10 @@ class InvalidInput(ManifindError, ValueError):
 
 class NotFitted(InvalidInput):
     """A fitted estimator is needed and ``fit`` has not been called."""
+
+
+class InUse(InvalidInput):
+    """Another process is writing what is to be written; the message has its number."""
 
 
 class Damaged(ManifindError, ValueError):

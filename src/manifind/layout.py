@@ -31,6 +31,16 @@ class Layout:
         """How many regions each image has."""
         return np.diff(self.starts)
 
+    @property
+    def image_of(self) -> IntArray:
+        """The number of the image that each region belongs to: what `of` was given."""
+        return np.repeat(self.images, self.counts)
+
+    @property
+    def place_of(self) -> IntArray:
+        """The place in `images` of the image that each region belongs to."""
+        return np.repeat(np.arange(len(self.images), dtype=np.int32), self.counts)
+
     def regions_of(self, places: npt.NDArray[np.integer]) -> IntArray:
         """Return the regions of the images at `places` in `images`, one image after the other."""
         counts = self.starts[places + 1] - self.starts[places]

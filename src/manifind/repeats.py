@@ -86,7 +86,7 @@ def find_groups(
         How many images, of different numbers in `same`, a group has at least.
     """
     least = whole_number(least, "least", least=2)
-    image_of = np.repeat(np.arange(len(layout.images), dtype=np.int32), layout.counts)
+    image_of = layout.place_of
     one_of = image_of if same is None else same[image_of].astype(np.int32)
     ties = _ties(neighbours, one_of, own_similarity(vectors, boxes, layout))
     strongest = _strongest(ties, one_of)
@@ -110,7 +110,7 @@ def near_duplicates(neighbours: Neighbours, boxes: FloatArray | None, layout: La
     from scipy.sparse.csgraph import connected_components
 
     count = len(layout.images)
-    image_of = np.repeat(np.arange(count), layout.counts)
+    image_of = layout.place_of
     pairs = mutual_affinity(neighbours, gamma=1.0).tocoo()
     near = (pairs.data >= NEAR) & (image_of[pairs.row] != image_of[pairs.col])
     row, column = pairs.row[near], pairs.col[near]

@@ -48,7 +48,7 @@ STATEMENTS = [
     "ALTER TABLE images RENAME TO old; CREATE VIEW images AS WITH RECURSIVE c(x) AS (SELECT 0 UNION ALL SELECT x + 1 "
     "FROM c) SELECT x AS number, 'k' AS key, 'h' AS sha256, 1 AS bytes, 1 AS mtime_ns, 4 AS width, 3 AS height FROM c",
     "CREATE TRIGGER t AFTER INSERT ON images BEGIN DELETE FROM images; END",
-    "CREATE INDEX i ON images (hex(zeroblob(100000000)))",
+    "CREATE INDEX i ON images (hex(zeroblob(10000000)))",
     "CREATE TABLE more (x)",
     "DROP TABLE images",
     "DELETE FROM images",

@@ -2,11 +2,12 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
+from collections.abc import Mapping
 from pathlib import Path
+
+from tests.cluster.ports import free_port, wait_for
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -14,18 +15,20 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 class DaskCluster:
     """A scheduler on 127.0.0.1, workers on 127.0.0.2 and 127.0.0.3."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, environment: Mapping[str, str] | None = None) -> None:
         self.folder = folder
-        self.port = _free_port()
+        self.environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), **(environment or {})}
+        """What processes that take part are started with."""
+        self.port = free_port()
         self.address = f"tcp://127.0.0.1:{self.port}"
         self._started: list[subprocess.Popen[bytes]] = []
         self.workers: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> "DaskCluster":
-        self._start(
+        scheduler = self._start(
             "scheduler", "--host", "127.0.0.1", "--port", str(self.port), "--no-dashboard", "--no-show", "--no-jupyter"
         )
-        self._wait()
+        wait_for(self.port, scheduler, self.folder / "dask.log")
         self.workers = [self.add_worker(host) for host in ("127.0.0.2", "127.0.0.3")]
         return self
 
@@ -52,24 +55,7 @@ class DaskCluster:
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,
-                env={**os.environ, "PYTHONPATH": str(REPOSITORY), "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "9"},
+                env={**self.environment, "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "9"},
             )
         self._started.append(process)
         return process
-
-    def _wait(self) -> None:
-        until = time.monotonic() + 60
-        while time.monotonic() < until:
-            try:
-                socket.create_connection(("127.0.0.1", self.port), 1).close()
-            except OSError:
-                time.sleep(0.1)
-            else:
-                return
-        raise AssertionError(f"Dask's scheduler does not start: {(self.folder / 'dask.log').read_text()[-2000:]}")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -3,13 +3,13 @@
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+
+from tests.cluster.ports import free_port, taken, wait_for
 
 PROGRAM = Path(sys.executable).with_name("milvus-server")
 SECONDS = 90
@@ -25,14 +25,14 @@ class MilvusServer:
             pytest.skip("the package milvus, which has a server, is not installed (Linux on x86_64 alone has it)")
         if shutil.disk_usage(folder).free < 2**30:
             pytest.skip("there is less than 1 GiB of disk for a server of Milvus")
-        if _taken(ETCD) or _taken(MANAGEMENT):
+        if taken(ETCD) or taken(MANAGEMENT):
             pytest.skip("another Milvus or etcd runs on this machine, which has room for one")
         self.folder, self.port = folder, 0
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Start it on a port that is free now, and wait until it answers."""
-        self.port = _free_port()
+        self.port = free_port()
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603
                 [PROGRAM, "--data", self.folder / "data", "--proxy-port", str(self.port)],
@@ -40,18 +40,11 @@ class MilvusServer:
                 stderr=log,
                 start_new_session=True,
             )
-        until = time.monotonic() + SECONDS
-        while time.monotonic() < until:
-            if self._process.poll() is not None:
-                break
-            try:
-                socket.create_connection(("127.0.0.1", self.port), 1).close()
-            except OSError:
-                time.sleep(0.2)
-            else:
-                return
-        self.kill()
-        raise AssertionError(f"Milvus does not start: {(self.folder / 'log').read_text()[-2000:]}")
+        try:
+            wait_for(self.port, self._process, self.folder / "log", SECONDS)
+        except AssertionError:
+            self.kill()
+            raise
 
     def kill(self) -> None:
         """Kill it with all its processes, as a power cut does."""
@@ -59,15 +52,3 @@ class MilvusServer:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
             self._process = None
-
-
-def _taken(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.settimeout(1)
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

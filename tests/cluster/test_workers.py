@@ -1,14 +1,17 @@
 """Dask's workers make the same index as one process does, whatever happens to them."""
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,14 +19,24 @@ from click.testing import CliRunner
 
 from manifind import Manifold, kernels
 from manifind.cli import main
-from manifind.cluster import planes, rows, tasks
+from manifind.cluster import columns, joining, planes, rows, tasks
+from manifind.cluster import workers as module
 from manifind.cluster.shards import Plain, Shards
+from manifind.cluster.store import Unavailable
 from manifind.cluster.workers import DaskWorkers, workers
-from manifind.describe import Describer
+from manifind.describe import Describer, load_describer
+from manifind.describe.backbone import DEFAULT
 from manifind.errors import ManifindError
 from manifind.graph import exact_neighbours, nn_descent_neighbours
-from manifind.index import Index
+from manifind.index import Index, assembling, build, learning
+from manifind.index.generation import Generation
+from manifind.index.manifest import FILES, KIND, LEARNT, WhiteningOrigin
+from manifind.index.recipe import Learning, Recipe
+from manifind.index.wanted import all_of
+from manifind.storage import store
+from tests.cluster.conftest import save_photo
 from tests.cluster.dask_cluster import REPOSITORY, DaskCluster
+from tests.index.small import SmallBackbone
 
 
 @pytest.fixture(scope="module")
@@ -66,9 +79,89 @@ def test_an_index_by_workers_is_that_of_one_process(
         np.testing.assert_array_equal(arrays(there)[name], array, err_msg=name)
 
 
-def test_an_index_whose_files_are_exchanged_through_an_object_store_is_the_same_and_leaves_nothing_there(
-    cluster: DaskCluster, photos: Path, describer: Describer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_describer_travels_by_its_name_and_its_whitening_lies_in_a_file(tmp_path: Path) -> None:
+    made = load_describer(DEFAULT, long_side=320)
+    assert made.whitening is not None
+    sent = pickle.dumps(tasks.Describing(made, DEFAULT, 1, Shards(str(tmp_path))))
+    assert len(sent) < 2000
+    assert pickle.loads(sent).describer().fingerprint() == made.fingerprint()  # noqa: S301 (our own)
+
+
+def learnt(
+    path: Path, photos: Path, by: DaskWorkers | None, means: int | None = None, channels: int = 12, dimension: int = 8
+) -> Generation:
+    """Make an index whose whitening is learnt."""
+    asked, teach = {"k": 20, "query_k": 20}, Learning(dimension=dimension)
+    bare = Describer(SmallBackbone(channels))
+    recipe = Recipe(photos, bare, asked, means, None, WhiteningOrigin(LEARNT, 0), learning=teach)
+    path.mkdir()
+    with store.writing(path, KIND, FILES) as writer:
+        build.build(writer, recipe, all_of(photos), workers=by)
+    return Generation.read(path)
+
+
+@pytest.mark.parametrize("means", [None, 3])
+@pytest.mark.parametrize("where", ["folder", "store"])
+def test_a_whitening_that_workers_learn_is_that_of_one_process_and_the_driver_whitens_nothing(
+    cluster: DaskCluster, photos: Path, tmp_path: Path, means: int | None, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(learning, "PART", 200)
+    monkeypatch.setattr(learning, "PHOTOS", 3)
+    monkeypatch.setattr(module, "AHEAD", 3)
+    here = learnt(tmp_path / "here.manifind", photos, None, means)
+    monkeypatch.setattr(learning, "whitened", lambda *_: pytest.fail("the driver whitens"))
+    monkeypatch.setattr("manifind.describe.moments.Sums.of", lambda *_: pytest.fail("the driver adds up"))
+    shards = f"file://{tmp_path}/bucket" if where == "store" else None
+    with closing(workers(cluster.address, shards=shards)) as by:
+        there = learnt(tmp_path / "there.manifind", photos, by, means)
+    assert there.whitening is not None
+    assert here.whitening is not None
+    np.testing.assert_array_equal(there.whitening.project, here.whitening.project)
+    np.testing.assert_array_equal(there.boxes, here.boxes)
+    for name, array in here.manifold.to_arrays()[1].items():
+        np.testing.assert_array_equal(there.manifold.to_arrays()[1][name], array, err_msg=name)
+    assert where == "folder" or list((tmp_path / "bucket").iterdir()) == []
+
+
+def test_what_the_driver_holds_does_not_grow_with_the_vectors(
+    cluster: DaskCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it takes at a time is small here, so that what it holds would show; arrays in files do not count."""
+    for room, name, few in (
+        (learning, "ROWS", 256),
+        (learning, "SAMPLE", 100),
+        (learning, "PHOTOS", 8),
+        (build, "ROWS", 256),
+        (assembling, "ROWS", 256),
+        (assembling, "PHOTOS", 16),
+        (rows, "ROWS", 256),
+        (rows, "JOINED_HERE", 0),
+    ):
+        monkeypatch.setattr(room, name, few)
+    held: dict[int, int] = {}
+    with closing(workers(cluster.address)) as by:
+        for count in (40, 160):
+            for number in range(count):
+                save_photo(tmp_path / f"{count}" / f"{number}.png", number)
+            tracemalloc.start()
+            made = learnt(tmp_path / f"{count}.manifind", tmp_path / f"{count}", by, channels=512, dimension=512)
+            held[made.regions] = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+    (few, less), (many, more) = held.items()
+    assert many - few > 2000
+    assert (more - less) / (many - few) < 128, "bytes a region, of which one vector in half precision has 1,024"
+
+
+@pytest.mark.parametrize("where", ["file://{}/elsewhere", "elsewhere"])
+def test_an_index_whose_files_are_exchanged_elsewhere_is_the_same_and_leaves_nothing_there(
+    cluster: DaskCluster,
+    photos: Path,
+    describer: Describer,
+    tmp_path: Path,
+    where: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(rows, "JOINED_HERE", 0)
     monkeypatch.setattr(planes, "ORDERS", (2,))
     given = {"describer": describer, "k": 20, "query_k": 20}
@@ -81,13 +174,13 @@ def test_an_index_whose_files_are_exchanged_through_an_object_store_is_the_same_
         write(self, name, chunks)
 
     monkeypatch.setattr(Shards, "write", noted)
-    with closing(workers(cluster.address, shards=f"file://{tmp_path}/bucket")) as by:
+    with closing(workers(cluster.address, shards=where.format(tmp_path))) as by:
         there = Index.create(tmp_path / "there.manifind", photos, **given, client=by)  # type: ignore[arg-type]
     for name, array in arrays(here).items():
         np.testing.assert_array_equal(arrays(there)[name], array, err_msg=name)
     assert len(exchanged) == 3, "vectors and lists were brought there"
-    assert all(where.startswith("file://") for where in exchanged)
-    assert list((tmp_path / "bucket").iterdir()) == []
+    assert all(f"{tmp_path}/elsewhere" in where for where in exchanged)
+    assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
 @pytest.mark.parametrize("order", [0, 1, 2])
@@ -118,10 +211,51 @@ def test_the_affinity_of_tasks_is_that_of_one_process_to_the_bit_duplicates_and_
         strict=True,
     ):
         np.testing.assert_array_equal(mine, its)
-    assert len(list(tmp_path.glob("tiles-*/joined-*"))) >= 2
+    assert len(list(tmp_path.glob("tiles-*/joined-*/joined-*"))) >= 2
 
 
-def test_nn_descent_by_a_worker_finds_what_it_finds_here(by: DaskWorkers, tmp_path: Path) -> None:
+def test_a_driver_that_dies_while_lists_are_joined_goes_on_with_the_blocks_that_are_done(
+    by: DaskWorkers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "JOINED_HERE", 0)
+    monkeypatch.setattr(rows, "PAIR_BYTES", 2**18)  # so that there are five blocks
+    X = vectors(900)
+    X.tofile(tmp_path / "all.f32")
+    run, handed_out = DaskWorkers.run, Counter[str]()
+
+    class Killed(Exception):
+        pass
+
+    def dying(self: DaskWorkers, calls: list[tuple[Any, ...]]) -> Iterator[int]:
+        for place in run(self, calls):
+            yield place
+            if calls[0][0] is joining.joined:
+                raise Killed
+
+    monkeypatch.setattr(DaskWorkers, "run", dying)
+    with pytest.raises(Killed):
+        Manifold(k=10).fit(X, rows=by.rows(X, tmp_path / "all.f32"))
+
+    def counting(self: DaskWorkers, calls: list[tuple[Any, ...]]) -> Iterator[int]:
+        handed_out.update(call[0].__name__ for call in calls)
+        return run(self, calls)
+
+    monkeypatch.setattr(DaskWorkers, "run", counting)
+    monkeypatch.setattr(rows, "PAIR_BYTES", 2**17)  # what was begun goes on as it was begun
+    time.sleep(0.5)  # what its workers had begun
+    for part in (1, 3):  # what they might not have come to
+        (one,) = tmp_path.glob("tiles-*/joined-*-5")
+        (one / f"joined-{part}.npy").unlink(missing_ok=True)
+    finished = len(list(tmp_path.glob("tiles-*/joined-*/joined-*.npy")))
+    there = Manifold(k=10).fit(X, rows=by.rows(X, tmp_path / "all.f32"))
+    assert handed_out == {"joined": 5 - finished}, "neither a tile nor a list turned round is made again"
+    assert finished >= 1
+    np.testing.assert_array_equal(there.S_.data, Manifold(k=10).fit(X).S_.data)
+
+
+def test_nn_descent_by_a_worker_finds_what_it_finds_here_and_is_not_done_again(
+    by: DaskWorkers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if not kernels.compiled():
         pytest.skip("NN-Descent is in the compiled core, which is not there")
     X = vectors(900)
@@ -131,6 +265,79 @@ def test_nn_descent_by_a_worker_finds_what_it_finds_here(by: DaskWorkers, tmp_pa
     np.testing.assert_array_equal(found.ids, right.ids)
     np.testing.assert_array_equal(found.similarities, right.similarities)
     assert list(tmp_path.glob("descent-*/lists.npy"))
+    monkeypatch.setattr(DaskWorkers, "run", lambda *_: pytest.fail("it is there"))
+    again = nn_descent_neighbours(by.rows(X, tmp_path / "all.f32"), 12)
+    np.testing.assert_array_equal(again.ids, right.ids)
+
+
+@pytest.mark.parametrize("size", [8, 60])
+@pytest.mark.parametrize("where", ["folder", "store"])
+def test_off_line_columns_of_tasks_are_those_of_one_process_to_the_bit_and_lie_in_files(
+    cluster: DaskCluster, tmp_path: Path, size: int, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(columns, "MOST", 128)
+    X = vectors(900)
+    (tmp_path / "own").mkdir()
+    X.tofile(tmp_path / "own" / "all.f32")
+    shards = f"file://{tmp_path}/bucket" if where == "store" else None
+    here = Manifold(k=10, query_k=5).fit(X).prepare("offline", size=size)
+    with closing(workers(cluster.address, shards=shards)) as by:
+        there = Manifold(k=10, query_k=5).fit(X, rows=by.rows(X, tmp_path / "own" / "all.f32"))
+        told: list[tuple[int, int]] = []
+        there.prepare("offline", size=size, progress=lambda *done: told.append(done))
+    mine, its = (one.to_arrays()[1] for one in (there, here))
+    for name in ("offline_ids", "offline_values"):
+        np.testing.assert_array_equal(mine[name], its[name])
+        assert isinstance(mine[name], np.memmap)
+    assert len(told) == 8, "each block is a task"
+    assert told[-1] == (900, 900)
+    np.testing.assert_array_equal(
+        there.search(X[:2], engine="offline").scores, here.search(X[:2], engine="offline").scores
+    )
+    left = {one.name for one in (tmp_path / ("bucket" if where == "store" else "own")).iterdir()}
+    assert not any(name.startswith("columns-") for name in left)
+
+
+def test_columns_that_an_earlier_driver_had_are_not_solved_for_again(
+    by: DaskWorkers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(columns, "MOST", 128)
+    X = vectors(900)
+    X.tofile(tmp_path / "all.f32")
+    manifold = Manifold(k=10).fit(X, rows=by.rows(X, tmp_path / "all.f32"))
+
+    class Killed(Exception):
+        pass
+
+    def until(done: int, _: int) -> None:
+        if done >= 300:
+            raise Killed
+
+    with pytest.raises(Killed):
+        manifold.prepare("offline", size=8, progress=until)
+    time.sleep(0.5)  # what its workers had begun
+    (begun,) = tmp_path.glob("columns-*")
+    (begun / "block-512.npy").unlink(missing_ok=True)
+    finished = len(list(begun.glob("block-*.npy")))
+    assert finished >= 2
+    monkeypatch.setattr(columns, "MOST", 64)  # what was begun goes on as it was begun
+    told: list[int] = []
+    manifold.prepare("offline", size=8, progress=lambda done, _: told.append(done))
+    assert len(told) == 8 - finished
+    right = Manifold(k=10).fit(X).prepare("offline", size=8).to_arrays()[1]
+    np.testing.assert_array_equal(manifold.to_arrays()[1]["offline_values"], right["offline_values"])
+
+
+def test_rows_too_many_to_hold_are_searched_some_at_a_time(
+    by: DaskWorkers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X = vectors(900)[100:]
+    X.tofile(tmp_path / "all.f32")
+    queries = X[:3] + np.float32(0.1) * X[3:6]
+    expected = by.rows(X, tmp_path / "all.f32").nearest(queries, 20)
+    monkeypatch.setattr(rows, "HELD_HERE", 24 * 15)  # fewer rows at a time than are asked for
+    for found, right in zip(by.rows(X, tmp_path / "all.f32").nearest(queries, 20), expected, strict=True):
+        np.testing.assert_array_equal(found, right)
 
 
 def test_no_task_holds_more_than_its_blocks(tmp_path: Path) -> None:
@@ -229,3 +436,8 @@ def test_a_folder_for_workers_without_a_scheduler_is_refused(photos: Path) -> No
 def test_an_object_store_that_fsspec_does_not_know_is_named_in_a_sentence() -> None:
     with pytest.raises(ManifindError, match="nowhere://bucket/folder cannot be reached"):
         Shards("nowhere://bucket/folder").exists("a")
+
+
+def test_an_object_store_that_does_not_answer_is_named_in_a_sentence() -> None:
+    with pytest.raises(Unavailable, match=r"^ftp://127.0.0.1:9/folder did not answer \(.*refused\); see that it is"):
+        Shards("ftp://127.0.0.1:9/folder").exists("a")

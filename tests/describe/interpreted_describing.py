@@ -72,7 +72,7 @@ def compare(order: str, pooling: str, p: float) -> None:
     zooms = [[(19, 27), (11, 13)], [(44, 20), (19, 9)]]
     seen = [(19, 27), (44, 20)]
     jobs = [job(*given, network) for given in zip(photos, zooms, seen, strict=True)]
-    made = engine.vectors(jobs, whitened=False).numpy()
+    made = engine.described(jobs, whitened=False)[0].numpy()
     truth = []
     for photo, sizes, first, one in zip(photos, zooms, seen, jobs, strict=True):
         whole = across_then_down(photo, *first)

@@ -23,6 +23,7 @@ from manifind.describe.cuda.batches import Batches
 from manifind.describe.cuda.layers import FILTER, PRODUCT, Layer, read_layers
 from manifind.errors import InvalidInput
 from manifind.index import device
+from manifind.index.kept import Keeping
 from manifind.kernels.cuda import lacking
 from manifind.types import FloatArray
 
@@ -203,11 +204,34 @@ def test_what_describes_on_the_gpu_is_given_back(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     closed: list[bool] = []
-    made: Any = SimpleNamespace(close=lambda: closed.append(True))
+    made: Any = SimpleNamespace(close=lambda: closed.append(True), beside=None)
     monkeypatch.setattr(device, "backend", lambda name: SimpleNamespace(name="cuda"))
-    monkeypatch.setattr(device, "on_gpu", lambda describer: made)
+    monkeypatch.setattr(device, "on_gpu", lambda describer, beside: made)
     with caplog.at_level(logging.INFO, "manifind"), device.describing(load_describer(threads=1), 64, "cuda") as one:
         assert one is made
         assert not closed
     assert closed == [True]
     assert caplog.messages == ["photos are described on the GPU"]
+
+
+def test_it_is_said_where_local_features_are_found(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    monkeypatch.setattr(device, "backend", lambda name: SimpleNamespace(name="cuda"))
+
+    def made(describer: Describer, beside: Any) -> Any:
+        return SimpleNamespace(close=lambda: None, beside=beside)
+
+    monkeypatch.setattr(device, "on_gpu", made)
+    describer = load_describer(threads=1)
+    with caplog.at_level(logging.INFO, "manifind"):
+        with device.describing(describer, 100, "cuda", Keeping(most=60)) as one:
+            assert (one.beside.kind, one.beside.most) == ("sift", 60)  # type: ignore[union-attr]
+        with device.describing(describer, 100, "cuda", Keeping("xfeat")) as other:
+            assert other.beside is None
+    assert caplog.messages == [
+        "photos are described and their local features found on the GPU",
+        "local features are found on the processor, because kind xfeat is none of sift",
+        "photos are described on the GPU",
+    ]

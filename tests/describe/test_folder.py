@@ -78,7 +78,16 @@ class TestListing:
         (tmp_path / "empty.JPG").write_bytes(b"")
         (tmp_path / "page.png").write_text("<html></html>")
         (tmp_path / "empty.txt").write_bytes(b"")
-        assert skipped(tmp_path) == {"empty.JPG": "empty file", "page.png": "not a photo"}
+        (tmp_path / "DSC_1.NEF").write_bytes(b"no preview of any kind")
+        (tmp_path / "clip.mp4").write_text("#EXTM3U\nfile:///etc/passwd\n")
+        words = {
+            "DSC_1.NEF": "a raw file of a kind that is not read; export it as JPEG or TIFF",
+            "empty.JPG": "empty file",
+            "page.png": "not a photo",
+        }
+        assert skipped(tmp_path) == words
+        films = {one.key: one.reason for one in list_photos(tmp_path, films=True) if isinstance(one, Skipped)}
+        assert films == words | {"clip.mp4": "not a film"}
 
     def test_hidden_files_and_folders_are_passed_over(self, tmp_path: Path) -> None:
         for name in (".hidden.jpg", ".thumbnails/a.jpg", "seen/.also.jpg", "seen/a.jpg"):

@@ -13,15 +13,9 @@ from safetensors.numpy import save_file
 
 from manifind import InvalidInput
 from manifind.evaluate import Protocol, QueryPhoto, Task
-from manifind.evaluate.collection import (
-    Described,
-    described,
-    of_protocol,
-    read_collection,
-    read_names,
-    read_queries,
-)
+from manifind.evaluate.collection import Described, described, of_protocol
 from manifind.evaluate.data import prepare
+from manifind.evaluate.descriptor_files import read_collection, read_names, read_queries
 
 Arrays = dict[str, np.ndarray]
 

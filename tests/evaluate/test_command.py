@@ -221,7 +221,7 @@ def test_a_point_of_a_curve_is_the_method_run_so_in_the_papers_setting(laid: Lai
 
     assert at(found, "mixtures", "means of mixtures", 3) == score(OnMeans(k=50, query_k=50))
     points = found["figures"]["iterations"]["points"]
-    assert all(point["ms_a_query"] > 0 for point in points)
+    assert all(point["ms_alone"] > 0 for point in points)
     assert {(p["parameters"]["k"], p["parameters"]["query_k"]) for p in points} == {(200, 200)}
     assert {level["line"] for level in found["figures"]["k"]["levels"]} == {"R-match", "nearest neighbours"}
 

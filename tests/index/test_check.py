@@ -19,7 +19,7 @@ from manifind.index.check import BY_GRAPH, BY_HAND, BY_PHOTOS, BY_WHITENING, che
 from manifind.storage import store
 from manifind.storage.store import MANIFEST, _checksum
 from tests.attack.index import STATEMENTS
-from tests.index.small import save_photo, small_describer
+from tests.index.small import save_photo, small_describer, small_index
 
 DESCRIBER = small_describer()
 Answer = dict[str, float]
@@ -28,18 +28,14 @@ Answer = dict[str, float]
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = tmp_path_factory.mktemp("whole")
-    for seed in range(8):
-        save_photo(base / "photos" / f"{seed}.png", seed)
-    return Index.create(base / "i.manifind", base / "photos", describer=DESCRIBER, k=15, query_k=12).path
+    return small_index(base, 8, describer=DESCRIBER).path
 
 
 @pytest.fixture(scope="module")
 def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Another index with as many photos of the same size, so that files have the same length."""
     base = tmp_path_factory.mktemp("other")
-    for seed in range(50, 58):
-        save_photo(base / "photos" / f"{seed - 50}.png", seed)
-    return Index.create(base / "i.manifind", base / "photos", describer=DESCRIBER, k=15, query_k=12).path
+    return small_index(base, 8, first=50, describer=DESCRIBER).path
 
 
 @pytest.fixture

@@ -29,6 +29,7 @@ def test_index_makes_and_then_brings_up_to_date(photos: Path, tmp_path: Path) ->
     assert "12 photos" in made.stdout
     assert "broken.jpg" in made.stdout
     assert (tmp_path / "copy.manifind" / "manifest.json").exists()
+    assert f"manifind search {tmp_path / 'copy.manifind'} PHOTO" in made.stderr  # what to do with it
     (folder / "first-0.png").unlink()
     again = run("index", folder, "--json")
     assert again.exit_code == 0
@@ -50,6 +51,8 @@ def test_search_prints_a_table(index: Index, photos: Path) -> None:
     assert result.exit_code == 0
     assert re.findall(r"first-\d\.png", result.stdout)
     assert len(result.stdout.strip().splitlines()) == 5
+    own = [line for line in result.stdout.splitlines() if line.endswith("the query's own")]
+    assert [line.split()[2] for line in own] == ["first-0.png"]
 
 
 def test_search_prints_json_and_csv(index: Index, photos: Path) -> None:
@@ -235,7 +238,7 @@ def test_photos_that_are_merely_the_nearest_have_it_too(
     index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = tmp_path / "report.html"
-    monkeypatch.setattr(sys.modules["manifind.index.evidence"], "chance_similarity", lambda _: 1.01)
+    monkeypatch.setattr(sys.modules["manifind.index.evidence"], "chance_similarity", lambda _: 2.0)
     monkeypatch.setattr(Index, "find", lambda *_: None)  # nor is the query's own photo among them
     result = run("search", index.path, "first-0.png", "--no-verify")
     assert result.exit_code == 1
@@ -399,11 +402,18 @@ def test_a_folder_that_moved_is_followed(photos: Path, tmp_path: Path) -> None:
 
 
 def test_the_size_at_which_photos_are_seen_is_kept_and_used_for_queries(photos: Path, tmp_path: Path) -> None:
-    made = run("index", photos, "-o", tmp_path / "small.manifind", "--long-side", 320, "--whiten", "shipped")
+    command = ("index", photos, "-o", tmp_path / "small.manifind", "--long-side", 320, "--whiten", "shipped")
+    made = run(*command)
     assert made.exit_code == 0, made.output
     opened = Index.open(tmp_path / "small.manifind")
     assert opened.describer.long_side == 320
     assert "first-0.png" in [hit.key for hit in opened.search(photos / "first-0.png", top=3)]
-    again = run("index", photos, "-o", tmp_path / "small.manifind", "--long-side", 640)
-    assert again.exit_code == 2
-    assert "settled when an index is made" in again.stderr
+    again = run(*command, "--json")  # a command may be run again as it was written down
+    assert json.loads(again.stdout)["changes"]["kept"] == 12
+    other = run(
+        "index", photos, "-o", tmp_path / "small.manifind", "--long-side", 640, "--whiten", "none", "--scales", 1
+    )
+    assert other.exit_code == 2
+    assert "made with whiten shipped, scales 1,0.707107,0.5, long-side 320, which is settled" in other.stderr.replace(
+        "\n", " "
+    )

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from manifind import kernels
-from manifind.describe import Found
+from manifind.describe import Describer, Found
 from manifind.graph import exact_neighbours, expected_seconds
 from manifind.index import Index, estimate
 from manifind.index.gather import Plan
-from manifind.index.manifest import WhiteningOrigin
-from manifind.index.recipe import Recipe
-from tests.index.small import save_photo, small_describer
+from manifind.index.manifest import LEARNT, WhiteningOrigin
+from manifind.index.recipe import Learning, Recipe
+from tests.index.small import SmallBackbone, save_photos, small_describer
 
 FIT = """
 import sys
@@ -81,8 +81,7 @@ def test_a_clock_that_was_disturbed_does_not_make_nonsense(monkeypatch: pytest.M
 
 
 def test_the_disk_is_counted_with_the_whitening(tmp_path: Path) -> None:
-    for seed in range(6):
-        save_photo(tmp_path / "photos" / f"{seed}.png", seed)
+    save_photos(tmp_path / "photos", 6)
     describer = small_describer()
     assert describer.whitening is not None
     made = Index.create(tmp_path / "i.manifind", tmp_path / "photos", describer=describer, k=10)
@@ -101,3 +100,33 @@ def test_the_disk_is_counted_with_the_whitening(tmp_path: Path) -> None:
     plain = told[1].finished - (regions * 2 + 24) * (describer.whitening.mean.size - describer.dimension)
     assert told[0].finished - plain == pytest.approx(whitening, abs=0)
     assert told[0].finished == pytest.approx(made.info()["bytes"], rel=0.7)
+
+
+def planned(photos: int, means: int | None = None, *, elsewhere: bool = False, channels: int = 12) -> estimate.Estimate:
+    """Return what it takes to make an index of so many photos whose whitening is learnt."""
+    recipe = Recipe(
+        Path("/photos"),
+        Describer(SmallBackbone(channels)),
+        {"k": 10},
+        means,
+        None,
+        WhiteningOrigin(LEARNT, 0),
+        learning=Learning(dimension=8),
+    )
+    found = [(Found(f"{i}.png", Path(f"/photos/{i}.png"), 1, 1), "") for i in range(photos)]
+    return estimate.estimate(recipe, Plan([], found, []), None, timed=False, elsewhere=elsewhere)
+
+
+def test_vectors_before_whitening_are_counted_for_all_regions_whatever_means_are_kept() -> None:
+    wide, narrow = (planned(100, means=2, channels=channels) for channels in (1000, 12))
+    regions = planned(100).regions
+    assert wide.regions == 200
+    assert (wide.disk - wide.finished) - (narrow.disk - narrow.finished) == 2 * regions * (1000 - 12)
+
+
+def test_where_workers_make_the_graph_no_room_is_asked_for_vectors_and_lists() -> None:
+    few, many = (planned(photos, elsewhere=True) for photos in (10_000, 20_000))
+    edges = 10 // 2
+    assert (many.memory - few.memory) / (many.regions - few.regions) == pytest.approx(100 + 16 * edges)
+    assert many.memory < planned(20_000).memory
+    assert many.disk > planned(20_000).disk, "lists lie in files on their way"

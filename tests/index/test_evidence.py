@@ -12,9 +12,12 @@ from manifind.index.evidence import (
     AT_MOST,
     LEAST_BY_CHANCE,
     MOST_BY_CHANCE,
+    PAIRS,
     PART_OF_THE_BEST,
     STANDS_OUT,
+    TOGETHER,
     chance_similarity,
+    resemblance,
 )
 from manifind.index.generation import MadeOnce
 from manifind.layout import Layout
@@ -96,3 +99,44 @@ def test_chance_is_measured_between_photos_and_bounded() -> None:
 def test_other_methods_know_no_line(method: str, tmp_path: Path) -> None:
     now = collection()
     assert evidence(found(now, now.manifold.vectors_[:1], [0], [1.0], method)) is None
+
+
+def test_a_query_resembles_a_photo_by_the_best_pairs_that_are_each_others_best() -> None:
+    rng = np.random.default_rng(1)
+    similarities = rng.uniform(size=(7, 9)).astype(np.float32)
+    mutual = sorted(
+        float(similarities[i, j])
+        for i in range(7)
+        for j in range(9)
+        if similarities[i, j] == similarities[i].max() == similarities[:, j].max()
+    )
+    assert len(mutual) > PAIRS
+    assert resemblance(similarities) == pytest.approx(np.mean(mutual[-PAIRS:]))
+    # A row that is best for all columns makes one pair.
+    assert resemblance(np.array([[0.9, 0.8, 0.7], [0.1, 0.1, 0.1]], np.float32)) == pytest.approx(0.9 / PAIRS)
+
+
+@pytest.mark.parametrize("alike", [0.9, 1.1])
+def test_a_query_of_one_region_must_resemble_one_region_by_more_than_chance(alike: float) -> None:
+    now = collection()
+    chance = chance_similarity(now)
+    other = unit(np.random.default_rng(4).normal(size=(1, 64)).astype(np.float32))
+    shown = now.manifold.vectors_[:1]
+    other = unit(other - (other @ shown.T) * shown)
+    query = alike * chance * shown + np.sqrt(1 - (alike * chance) ** 2) * other
+    told = evidence(found(now, query.astype(np.float32), [0, 1, 2], [1.0, 0.1, 0.1]))
+    assert told is not None
+    assert told.chance == chance
+    assert told.likely == (alike > 1)
+
+
+def test_one_region_that_is_alike_is_not_enough() -> None:
+    now = collection()
+    vectors = now.manifold.vectors_
+    strange = unit(np.random.default_rng(9).normal(size=(3, 64)).astype(np.float32))
+    for alike, likely in ((1, 0), (3, 1)):
+        query = np.concatenate([0.5 * vectors[:alike] + 0.87 * strange[:alike], strange[alike:]])
+        shown = evidence(found(now, unit(query), [0, *range(10, 20)], [1.0, *([0.3] * 10)]))
+        assert shown is not None
+        assert shown.chance == pytest.approx(TOGETHER * chance_similarity(now))
+        assert shown.likely == likely

@@ -14,7 +14,7 @@ from manifind.index.catalogue import REMOVED
 from tests.described import PLAINLY
 from tests.films import film, shades
 from tests.index.conftest import scene
-from tests.index.small import save_photo, small_describer
+from tests.index.small import save_photo, save_photos, small_describer
 from tests.index.test_repeats import BEHIND, before
 
 OPTIONS = {"describer": small_describer(), "k": 12, "query_k": 10, "geometry": False}
@@ -27,8 +27,7 @@ def run(*words: object) -> Result:
 @pytest.fixture
 def made(tmp_path: Path) -> Index:
     """Two photos, and a film of three seconds that begins light and ends lighter."""
-    for seed in range(2):
-        save_photo(tmp_path / "photos" / f"{seed}.png", seed)
+    save_photos(tmp_path / "photos", 2)
     film(tmp_path / "photos" / "trips" / "walk.avi", shades(30))
     return Index.create(tmp_path / "photos.manifind", tmp_path / "photos", frames=1, **OPTIONS)  # type: ignore[arg-type]
 

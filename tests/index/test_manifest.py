@@ -15,7 +15,7 @@ from manifind.index import Index
 from manifind.index.generation import Generation
 from manifind.index.manifest import Fingerprint, Manifest
 from manifind.storage.store import MANIFEST, _checksum
-from tests.index.small import save_photo, small_describer
+from tests.index.small import small_describer, small_index
 
 DESCRIBER = small_describer()
 WRONG: list[Any] = [None, True, -1, 0.5, 10**30, "", "x\0y", "\ud800", [], {}, [1], {"a": 1}, float("nan")]
@@ -41,9 +41,7 @@ MAY_BE: dict[tuple[str, ...], tuple[Any, ...]] = {
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = tmp_path_factory.mktemp("whole")
-    for seed in range(5):
-        save_photo(base / "photos" / f"{seed}.png", seed)
-    return Index.create(base / "i.manifind", base / "photos", describer=DESCRIBER, k=15, query_k=12).path
+    return small_index(base, 5, describer=DESCRIBER).path
 
 
 @pytest.fixture

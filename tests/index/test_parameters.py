@@ -41,7 +41,7 @@ def test_an_index_says_what_was_chosen_and_for_how_many(photos: Path, tmp_path: 
     made = Index.create(tmp_path / "auto.manifind", photos, describer=describer, query_k=20, alpha="auto")
     assert (made.manifold.k, made.manifold.query_k, made.manifold.alpha) == (50, 20, 0.9)
     assert made.info()["chosen"]["for_photos"] == 6
-    assert "chosen for 6 photos" in made.info()["chosen"]["words"]
+    assert "chosen for a folder of 6 photos" in made.info()["chosen"]["words"]
     for i in range(6, 20):
         save_photo(photos / f"{i}.png", i)
     made.sync()

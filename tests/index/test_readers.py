@@ -2,14 +2,18 @@
 
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from manifind.describe import Describer, Found, Unreadable, list_photos, read_photo
+from manifind.describe.backbone import Photo
+from manifind.describe.describer import Regions
 from manifind.index import Index, device, readers
 from manifind.index.kept import KEEPING, keep
 from manifind.index.readers import CRASHED, Readers
@@ -53,6 +57,22 @@ def test_other_processes_read_what_this_one_reads(photos: Path, monkeypatch: pyt
     assert all(one.poll() is not None for one in reading._processes)
 
 
+def test_features_may_be_left_to_others_unless_a_photo_is_too_large_to_go_to_them(
+    photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A photo that is made smaller on its way has the features that it had before."""
+    file, here = found(photos)["first-1.png"], read_photo(photos / "first-1.png")
+    with Readers(seen_size, KEEPING, left=True, long_side=768) as reading:
+        made = reading.read(file, lambda _: None)
+        assert made.local is None
+        np.testing.assert_array_equal(made.pixels, here.pixels)
+    monkeypatch.setattr(readers, "LARGE", 1000)
+    with Readers(seen_size, KEEPING, left=True, long_side=768) as reading:
+        made = reading.read(file, lambda _: None)
+        np.testing.assert_array_equal(made.local, keep(here.pixels).rows)
+        assert made.pixels.shape == (60, 80, 3)
+
+
 def interrupt(_: int) -> None:
     raise KeyboardInterrupt
 
@@ -62,13 +82,17 @@ class Apart(Describer):
 
     apart = True
 
+    def begin(self, photo: Photo) -> Callable[[], Regions]:
+        regions = self.describe(photo)
+        return lambda: Regions(regions.vectors, regions.boxes, keep(photo).rows if self.beside else None)
+
     def close(self) -> None:
         """Nothing is held."""
 
 
-@pytest.mark.parametrize("geometry", [True, False])
-def test_an_index_is_the_same_whoever_reads_and_describes(
-    geometry: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("geometry", "beside"), [(True, False), (True, True), (False, False)])
+def test_an_index_is_the_same_whoever_reads_and_describes_and_finds_features(
+    geometry: bool, beside: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     photos = tmp_path / "photos"
     photos.mkdir()
@@ -81,11 +105,13 @@ def test_an_index_is_the_same_whoever_reads_and_describes(
     monkeypatch.setattr(device, "FEWEST", 1)
     used: list[Describer] = []
 
-    def on_gpu(given: Describer) -> Apart:
+    def on_gpu(given: Describer, finder: Any) -> Apart:
         used.append(Apart(given.backbone, given.whitening, **given.settings))
+        used[-1].beside = finder
         return used[-1]  # type: ignore[return-value]
 
     monkeypatch.setattr(device, "on_gpu", on_gpu)
+    monkeypatch.setattr(device, "finder", lambda keeping: (lambda *_: []) if beside else None)
     there = Index.create(tmp_path / "there", photos, describer=describer, geometry=geometry, k=5, device="auto")
     assert len(used) == 1
     np.testing.assert_array_equal(here._here.manifold.vectors_, there._here.manifold.vectors_)

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from PIL import Image
 
 from manifind.cli import main
-from manifind.demo import scenes
+from manifind.demo import cutouts
 from manifind.index import Index
 from manifind.index.repeats import confirmed_first, repeats
 from tests.geometry.photographs import UNRELATED
@@ -31,10 +31,10 @@ SIZE = 200
 
 def before(photograph: str, number: int | None, at: tuple[int, int] = (0, 0)) -> Image.Image:
     """A photo of 640 × 480 with a thing pasted into it, before a photograph of its own."""
-    photo = scenes._photograph(photograph).resize((640, 480))
+    photo = cutouts.photograph(photograph).resize((640, 480))
     if number is not None:
         name, (x, y) = {1: ("china.jpg", (100, 180)), 2: ("flower.jpg", (200, 120))}[number]
-        photo.paste(scenes._photograph(name).crop((x, y, x + SIZE, y + SIZE)), at)
+        photo.paste(cutouts.photograph(name).crop((x, y, x + SIZE, y + SIZE)), at)
     return photo
 
 

@@ -21,7 +21,7 @@ from manifind.errors import Damaged, InvalidInput
 from manifind.index import FoundSet, Index, Member
 from manifind.pages.sets import set_csv, sidecars, with_keywords, xmp
 from tests.faults import FAULTS, faulty
-from tests.index.small import save_photo, small_describer
+from tests.index.small import save_photo, small_index
 
 
 def run(*words: object) -> Result:
@@ -30,11 +30,7 @@ def run(*words: object) -> Result:
 
 @pytest.fixture
 def made(tmp_path: Path) -> Index:
-    for seed in range(10):
-        save_photo(tmp_path / "photos" / f"{seed}.png", seed)
-    return Index.create(
-        tmp_path / "i.manifind", tmp_path / "photos", describer=small_describer(), k=15, query_k=12, alpha=0.9
-    )
+    return small_index(tmp_path, 10, alpha=0.9)
 
 
 def told(index: Index, name: str) -> dict[str, str]:

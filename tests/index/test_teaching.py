@@ -20,7 +20,7 @@ from manifind.index.teach import composed
 from manifind.index.teaching import Taught, diffused_rank, kept_apart, reciprocal_ranks, taught
 from manifind.manifold import Manifold
 from tests.described import PLAINLY
-from tests.index.small import save_photo, small_describer, small_photo
+from tests.index.small import save_photo, save_photos, small_describer, small_photo
 
 FOUND = np.zeros((1, 2), np.intp)
 """The first regions of two photos match."""
@@ -136,8 +136,7 @@ def test_one_whitening_does_what_the_two_do(whitened: bool, rng: np.random.Gener
 @pytest.fixture
 def index(tmp_path: Path) -> Index:
     """Twenty small photos."""
-    for seed in range(20):
-        save_photo(tmp_path / "photos" / f"{seed:02d}.png", seed)
+    save_photos(tmp_path / "photos", 20, digits=2)
     return Index.create(
         tmp_path / "photos.manifind", tmp_path / "photos", describer=small_describer(), k=15, query_k=12
     )
@@ -209,8 +208,7 @@ def test_an_interruption_leaves_the_index_as_it_was(index: Index, monkeypatch: p
 
 
 def test_means_of_regions_match_nothing(tmp_path: Path) -> None:
-    for seed in range(6):
-        save_photo(tmp_path / "photos" / f"{seed}.png", seed)
+    save_photos(tmp_path / "photos", 6)
     made = Index.create(tmp_path / "m.manifind", tmp_path / "photos", describer=small_describer(), k=5, means=3)
     with pytest.raises(InvalidInput, match="means"):
         made.learn()

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from manifind.cli import main
 from manifind.errors import InvalidInput
 from manifind.index import Index
-from tests.index.small import save_photo, small_describer
+from tests.index.small import save_photos, small_describer
 
 
 def run(*words: object) -> Result:
@@ -19,9 +19,7 @@ def run(*words: object) -> Result:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    for seed in range(6):
-        save_photo(tmp_path / "photos" / f"{seed}.png", seed)
-    return tmp_path / "photos"
+    return save_photos(tmp_path / "photos", 6)
 
 
 def test_the_folder_of_photos_is_told_from_its_index(folder: Path) -> None:

@@ -1,10 +1,13 @@
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from manifind.geometry import LIMITS
 from manifind.index import Index
 from manifind.index import verify as verifying
 from manifind.index.kept import Kept, keep
@@ -29,7 +32,7 @@ def query() -> Pixels:
 
 @pytest.fixture(scope="module")
 def found(index: Index, query: Pixels) -> VerifiedAnswer:
-    return verified_answer(index.search(query, BOX, top=None), [(query, BOX)])
+    return verified_answer(index.search(query, BOX, top=None, verify=0), [(query, BOX)])
 
 
 def test_exactly_the_photos_of_the_object_are_verified_and_come_first(found: VerifiedAnswer) -> None:
@@ -86,7 +89,7 @@ def test_photos_that_no_score_reached_may_be_left_out(found: VerifiedAnswer) -> 
 
 
 def test_a_search_asks_geometry_when_told_to(index: Index, query: Pixels, found: VerifiedAnswer) -> None:
-    answer = index.search(query, BOX, top=6, verify=50)
+    answer = index.search(query, BOX, top=6, verify=50, refine="none")
     assert [(hit.key, hit.verified, hit.box) for hit in answer] == [
         (hit.key, hit.verified, hit.box) for hit in found[:6]
     ]
@@ -153,7 +156,7 @@ def test_photos_of_different_things_have_no_matching_points(index: Index, query:
     assert (points.verified, len(points.query), points.map) == (False, 0, None)
 
 
-def test_where_nothing_is_verified_only_what_resembles_the_query_clearly_is_likely(
+def test_a_query_without_texture_must_resemble_a_photo_clearly(
     index: Index, query: Pixels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(import_module("manifind.index.evidence"), "STANDS_OUT", np.inf)
@@ -161,9 +164,81 @@ def test_where_nothing_is_verified_only_what_resembles_the_query_clearly_is_like
     evidence = answer.evidence
     assert evidence is not None
     assert answer.likely
-    for verified, limit in ((False, "UNVERIFIED"), (None, "UNTEXTURED")):
-        looked = {hit.image: Checked(verified) for hit in answer[:5]}
-        monkeypatch.setattr(verifying, limit, evidence.similarity / evidence.chance - 0.01)
-        assert VerifiedAnswer(answer, looked).likely == answer.likely
-        monkeypatch.setattr(verifying, limit, evidence.similarity / evidence.chance + 0.01)
-        assert VerifiedAnswer(answer, looked).likely == 0
+    textured, plain = ({hit.image: Checked(verified) for hit in answer[:5]} for verified in (False, None))
+    assert VerifiedAnswer(answer, textured).likely == answer.likely
+    for more, likely in ((-0.01, answer.likely), (0.01, 0)):
+        monkeypatch.setattr(verifying, "UNTEXTURED", evidence.similarity / evidence.chance + more)
+        assert VerifiedAnswer(answer, plain).likely == likely
+
+
+def test_photos_that_few_points_match_stand_above_the_line_beside_verified_ones(index: Index, query: Pixels) -> None:
+    answer = index.search(query, BOX, top=None, verify=0)
+    images = answer.images.tolist()
+    sure, doubted, last = images[0], images[-2], images[-1]
+    where = (10.0, 20.0, 30.0, 40.0)
+    perhaps = Checked(False, 4, perhaps=where)
+    found = VerifiedAnswer(answer, {sure: Checked(True, 9, box=BOX), doubted: perhaps}, part=True)
+    assert [hit.image for hit in found[:2]] == [sure, doubted]
+    assert (found[1].likely, found[1].verified, found[1].box) == (True, False, where)
+    assert (found.verified, found.cut(1).likely, found.cut(2).likely) == (1, 1, 2)
+    # Alone they say nothing.
+    alone = VerifiedAnswer(answer, {doubted: perhaps, last: Checked(False)}, part=True)
+    assert alone.images.tolist() == images
+    assert alone[len(images) - 2].box != where
+
+
+@pytest.mark.parametrize("part", [True, False])
+def test_what_scores_as_well_as_verified_photos_stands_above_the_line(index: Index, query: Pixels, part: bool) -> None:
+    answer = index.search(query, BOX, top=None, verify=0)
+    looked = {int(answer.images[0]): Checked(True, 9, box=BOX)}
+    limit = (verifying.AS_WELL_AS if part else verifying.AS_WELL_AS_WHOLE) * answer.scores[0]
+    assert VerifiedAnswer(answer, looked, part=part).likely == (answer.scores >= limit).sum()
+
+
+def test_fewer_points_than_verify_a_photo_count_only_for_a_part_of_a_photo(
+    query: Pixels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    photo = keep(scene(0, 1))
+    (sure,) = checked(query, BOX, [photo])
+    assert sure.verified
+    strict = {"sift": replace(LIMITS["sift"], inliers=sure.inliers + 1)}
+    monkeypatch.setattr(verifying, "LIMITS", strict)
+    (part,) = checked(query, BOX, [photo])
+    assert (part.verified, part.inliers, part.outline, part.box) == (False, sure.inliers, None, None)
+    assert part.perhaps == sure.box
+    (whole,) = checked(query, (0.0, 0.0, 320.0, 240.0), [photo])
+    assert whole.perhaps is None
+
+
+@pytest.mark.parametrize(
+    ("verified", "looked"),
+    [
+        ((), 20),
+        ((1,), 20),
+        ((1, 2), 40),
+        ((0, 7, 20, 39), 60),
+        (range(80), 80),
+    ],
+)
+def test_geometry_looks_on_while_a_tenth_of_the_last_photos_are_verified(
+    monkeypatch: pytest.MonkeyPatch, index: Index, query: Pixels, verified: Sequence[int], looked: int
+) -> None:
+    answer = index.search(query, BOX, top=None, verify=0)
+    answer._images, answer._scores = np.arange(90, dtype=np.int32), np.linspace(1, 0.1, 90, dtype=np.float32)
+
+    def says(_: object, images: Sequence[int], *__: object, **___: object) -> dict[int, Checked]:
+        return {image: Checked(image in verified) for image in images}
+
+    monkeypatch.setattr(verifying, "looked_at", says)
+    found = verified_answer(answer, [(query, BOX)], first=20)
+    assert list(found.looked_at) == list(range(looked))
+    assert found.verified == len(verified)
+
+
+def test_what_is_looked_at_late_is_only_the_first_photos(index: Index, query: Pixels) -> None:
+    answer = index.search(query, BOX, top=None, verify=0)
+    never, long_ago = time.monotonic() + 600, time.monotonic() - 1
+    assert len(verified_answer(answer, [(query, BOX)], first=2, until=never).looked_at) > 2
+    assert len(verified_answer(answer, [(query, BOX)], first=2, until=never, deeper_until=long_ago).looked_at) == 2
+    with pytest.raises(TimeoutError):
+        verified_answer(answer, [(query, BOX)], first=2, until=long_ago)

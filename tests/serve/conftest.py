@@ -7,10 +7,12 @@ import httpx
 import numpy as np
 import pytest
 from PIL import Image
+from playwright.sync_api import Browser, Page, sync_playwright
 
 from manifind.index import Index
 from tests.described import PLAINLY
 from tests.index.conftest import thing
+from tests.serve.browsing import CHROMIUM, FLAGS, leave, opened
 from tests.serve.running import running
 
 OTHERS = 104
@@ -76,3 +78,22 @@ def address(index: Index) -> Iterator[str]:
 def client(address: str) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=address, timeout=30) as client:
         yield client
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """One for each file of tests: its event loop, which others would meet, ends with them."""
+    if CHROMIUM is None:
+        pytest.skip("no Chromium is found: install it (apt install chromium) or set MANIFIND_CHROMIUM")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser: Browser, address: str) -> Iterator[Page]:
+    """The service of a test module's `address` in a browser; nothing goes wrong there, and nobody else is asked."""
+    page = opened(browser, address)
+    yield page
+    leave(page, address)

@@ -18,6 +18,7 @@ from PIL import Image
 from manifind.index import Index
 from manifind.serve import Settings
 from tests.index.test_bad_files import bomb
+from tests.serve.asking import refused
 from tests.serve.conftest import background
 from tests.serve.running import running
 
@@ -31,17 +32,6 @@ def alive(client: httpx.Client) -> Iterator[None]:
     answer = client.post("/api/search", json=FINE)
     assert answer.status_code == 200
     assert len(answer.json()["results"]) == 3
-
-
-def refused(answer: httpx.Response, *statuses: int) -> str:
-    """The one sentence of a refusal."""
-    assert answer.status_code in statuses, (answer.status_code, answer.text[:300])
-    sentence = answer.json()["error"]
-    assert isinstance(sentence, str)
-    assert sentence.endswith((".", "…"))
-    assert "\n" not in sentence
-    assert "Traceback" not in sentence
-    return sentence
 
 
 def resident() -> int:

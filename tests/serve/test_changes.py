@@ -1,5 +1,6 @@
 """What becomes of a service when its index changes under it: by the rules, and against them."""
 
+import asyncio
 import csv
 import io
 import os
@@ -18,9 +19,11 @@ import pytest
 
 from manifind.index import Index
 from manifind.serve import Settings
+from manifind.serve.metrics import Metrics
+from manifind.serve.served import Served
+from tests.serve.asking import wait_for
 from tests.serve.conftest import background
 from tests.serve.running import running
-from tests.serve.test_service import wait_for
 
 QUICK: dict[str, Any] = {"whiten": "shipped", "zooms": (1.0,), "k": 30, "query_k": 200}
 """How an index is made in little time."""
@@ -105,7 +108,24 @@ def test_a_service_whose_files_were_cut_says_so_and_reloads(tmp_path: Path) -> N
                 wait_for(lambda: client.get("/api/ready").status_code == 200)
                 assert keys(client, "3.png") == right
     assert service.returncode == 0
-    assert service.stderr is not None
+
+
+def test_an_index_that_is_opened_again_is_searched_by_the_same_device(tmp_path: Path) -> None:
+    place = tmp_path / "x.manifind"
+    Index.create(place, collection(tmp_path / "photos", [f"{i}.png" for i in range(3)]), **QUICK)
+    before = Index.open(place, device="auto")
+    one = Served(before, Metrics())
+    os.utime(place / "vectors-1.npy")  # as if it had been changed in place
+
+    async def until_it_is_another() -> None:
+        following = asyncio.create_task(one.follow(0.01))
+        async with asyncio.timeout(60):
+            while one.index is before:
+                await asyncio.sleep(0.01)
+        following.cancel()
+
+    asyncio.run(until_it_is_another())
+    assert one.index.device == "auto"
 
 
 FORMULA = "=HYPERLINK(1).png"

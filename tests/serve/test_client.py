@@ -10,11 +10,10 @@ from playwright.sync_api import Page, expect
 from manifind import Client, Index, InvalidInput
 from manifind.client import NotAnswered
 from manifind.serve import Settings
+from tests.serve.asking import BOX
+from tests.serve.browsing import kept
 from tests.serve.conftest import planted
 from tests.serve.running import running
-from tests.serve.test_page import BOX, browser, kept, page, pytestmark
-
-__all__ = ["browser", "page", "pytestmark"]
 
 
 def test_a_client_answers_as_the_index_does(address: str, index: Index) -> None:

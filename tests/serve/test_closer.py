@@ -11,19 +11,16 @@ from playwright.sync_api import Browser, Page, expect
 
 from manifind.index import Index
 from manifind.serve import Settings
-from tests.index.small import save_photo, small_describer, small_photo
+from tests.index.small import save_photos, small_describer, small_photo
+from tests.serve.browsing import kept, leave, opened, shown
 from tests.serve.running import running
-from tests.serve.test_page import browser, kept, leave, opened, pytestmark, shown
-
-__all__ = ["browser", "pytestmark"]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Eight photos, one of them three times over and with a camera's EXIF."""
     root = tmp_path_factory.mktemp("with copies") / "photos"
-    for seed in range(8):
-        save_photo(root / f"{seed}.png", seed)
+    save_photos(root, 8)
     exif = Image.Exif()
     exif[ExifTags.Base.Model] = "Box Brownie"
     exif.get_ifd(ExifTags.IFD.Exif)[ExifTags.Base.DateTimeOriginal] = "1923:04:05 06:07:08"

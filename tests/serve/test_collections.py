@@ -14,11 +14,10 @@ from manifind import Client, Index
 from manifind.serve.merging import merged
 from manifind.serve.schemas import SearchRequest, ViewRequest
 from tests.described import PLAINLY
+from tests.serve.asking import BOX
+from tests.serve.browsing import kept, leave, opened, shown
 from tests.serve.conftest import PLACES, background, planted
 from tests.serve.running import running
-from tests.serve.test_page import BOX, browser, kept, leave, opened, pytestmark, shown
-
-__all__ = ["browser", "pytestmark"]
 
 LATER = {"other/late-0.png", "other/late-1.png", "other/late-2.png"}
 

@@ -8,13 +8,12 @@ from pathlib import Path
 import httpx
 
 from manifind.index import Index
-from tests.index.small import save_photo, small_describer
+from tests.index.small import save_photos, small_describer
 from tests.serve.running import running
 
 
 def test_copies_are_listed_under_their_twin_and_can_be_asked_for(tmp_path: Path) -> None:
-    for seed in range(8):
-        save_photo(tmp_path / "photos" / f"{seed}.png", seed)
+    save_photos(tmp_path / "photos", 8)
     (tmp_path / "photos" / "also").mkdir()
     shutil.copy(tmp_path / "photos" / "3.png", tmp_path / "photos" / "also" / "copy.png")
     shutil.copy(tmp_path / "photos" / "3.png", tmp_path / "photos" / "z.png")

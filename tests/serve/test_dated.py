@@ -11,10 +11,8 @@ from playwright.sync_api import Browser, Page, expect
 from manifind.index import Index
 from manifind.index.dates import is_within
 from tests.index.small import small_describer, small_photo
+from tests.serve.browsing import kept, leave, opened, shown
 from tests.serve.running import running
-from tests.serve.test_page import browser, kept, leave, opened, pytestmark, shown
-
-__all__ = ["browser", "pytestmark"]
 
 
 @pytest.fixture(scope="module")
@@ -34,13 +32,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Index:
 def address(made: Index) -> Iterator[str]:
     with running(made) as address:
         yield address
-
-
-@pytest.fixture
-def page(browser: Browser, address: str) -> Iterator[Page]:
-    page = opened(browser, address)
-    yield page
-    leave(page, address)
 
 
 def month(key: str) -> int:

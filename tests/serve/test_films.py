@@ -14,10 +14,8 @@ from manifind.index import Index
 from tests.described import PLAINLY
 from tests.films import film
 from tests.index.conftest import scene
+from tests.serve.browsing import kept, leave, opened, shown
 from tests.serve.running import running
-from tests.serve.test_page import browser, kept, leave, opened, pytestmark, shown
-
-__all__ = ["browser", "pytestmark"]
 
 LATE = "trips/walk.webm#00:01.0"
 

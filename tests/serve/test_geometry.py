@@ -11,11 +11,9 @@ import pytest
 from manifind.index import Index
 from manifind.index import verify as verifying
 from manifind.serve import Settings
+from tests.serve.asking import BOX, FIRST, VIEW, counted, ranked
 from tests.serve.conftest import PLACES
 from tests.serve.running import running
-from tests.serve.test_service import BOX, VIEW, counted, ranked
-
-FIRST = {f"first-{i}.png" for i in range(6)}
 
 
 def outline_of(i: int) -> list[list[float]]:

@@ -9,37 +9,24 @@ from pathlib import Path
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from manifind.index import Index
 from manifind.serve import Settings
-from tests.index.small import save_photo, small_describer
+from tests.index.small import save_photo, small_index
+from tests.serve.browsing import kept, shown
 from tests.serve.running import running
-from tests.serve.test_page import browser, kept, leave, opened, pytestmark, shown
-
-__all__ = ["browser", "pytestmark"]
 
 
 @pytest.fixture
 def made(tmp_path: Path) -> Index:
-    for seed in range(12):
-        save_photo(tmp_path / "photos" / f"{seed:02d}.png", seed)
-    return Index.create(
-        tmp_path / "i.manifind", tmp_path / "photos", describer=small_describer(), k=15, query_k=12, alpha=0.9
-    )
+    return small_index(tmp_path, 12, digits=2, alpha=0.9)
 
 
 @pytest.fixture
 def address(made: Index) -> Iterator[str]:
     with running(made, Settings(reload_seconds=0.2)) as address:
         yield address
-
-
-@pytest.fixture
-def page(browser: Browser, address: str) -> Iterator[Page]:
-    page = opened(browser, address)
-    yield page
-    leave(page, address)
 
 
 def ticked(page: Page) -> list[str]:

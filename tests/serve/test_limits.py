@@ -7,7 +7,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
@@ -27,9 +27,8 @@ from manifind.serve.pictures import Pictures
 from manifind.serve.problems import Problem
 from manifind.serve.quiet import Few
 from manifind.serve.stages import Shared, Stage
+from tests.serve.asking import refused, wait_for
 from tests.serve.running import running
-from tests.serve.test_abuse import refused
-from tests.serve.test_service import wait_for
 
 FINE = {"views": [{"key": "first-0.png"}], "top": 3}
 
@@ -54,14 +53,16 @@ def heard(connection: socket.socket) -> bytes:
 
 
 @contextmanager
-def slow_reads(monkeypatch: pytest.MonkeyPatch, lasting: float = 0.15) -> Iterator[list[object]]:
+def slow_reads(
+    monkeypatch: pytest.MonkeyPatch, wait: Callable[[], object] = lambda: time.sleep(0.15)
+) -> Iterator[list[object]]:
     """Let every photo take a while to decode, and tell which were."""
     decoded: list[object] = []
 
     def read(source: Any, **options: Any) -> Photo:
         if options.get("long_side") is None:
             decoded.append(source)
-            time.sleep(lasting)
+            wait()
         return read_photo(source, **options)
 
     with monkeypatch.context() as patch:
@@ -79,13 +80,19 @@ def photo(seed: int, side: int = 200) -> bytes:
 # -- stages -----------------------------------------------------------------------------------------------------------
 
 
+async def emptied(stage: Stage) -> None:
+    """Wait until a stage has no work any more, of which its threads tell it."""
+    async with asyncio.timeout(20):
+        while stage.amount:
+            await asyncio.sleep(0.005)
+
+
 def test_a_stage_lets_in_what_it_can_do_in_time_and_no_more() -> None:
     async def told() -> list[object]:
         stage = Stage("x", 1, seconds=1, pace=10, metrics=Metrics())
         work = [stage.do(4, lambda: time.sleep(0.05)) for _ in range(5)]
         answers = await asyncio.gather(*work, return_exceptions=True)
-        await asyncio.sleep(0.01)
-        assert stage.amount == 0
+        await emptied(stage)
         stage.stop()
         return list(answers)
 
@@ -95,20 +102,24 @@ def test_a_stage_lets_in_what_it_can_do_in_time_and_no_more() -> None:
 
 def test_work_that_nobody_waits_for_is_not_begun() -> None:
     done: list[int] = []
+    begun, go_on = threading.Event(), threading.Event()
 
-    def slowly(number: int) -> None:
-        time.sleep(0.05)
+    def held_up(number: int) -> None:
+        begun.set()
+        go_on.wait(20)
         done.append(number)
 
     async def left() -> None:
         stage = Stage("x", 1, seconds=10, pace=10, metrics=Metrics())
-        work = [asyncio.ensure_future(stage.do(1, partial(slowly, i))) for i in range(6)]
-        await asyncio.sleep(0.02)
+        work = [asyncio.ensure_future(stage.do(1, partial(held_up, i))) for i in range(6)]
+        while not begun.is_set():
+            await asyncio.sleep(0.005)
         for one in work[1:]:
             one.cancel()
-        await asyncio.gather(*work, return_exceptions=True)
-        await asyncio.sleep(0.02)
-        assert stage.amount == 0
+        await asyncio.gather(*work[1:], return_exceptions=True)
+        go_on.set()
+        await work[0]
+        await emptied(stage)
         stage.stop()
 
     asyncio.run(left())
@@ -146,17 +157,28 @@ def test_work_that_several_wait_for_is_done_once_and_given_up_with_the_last() ->
 
 def test_crops_that_nobody_waits_for_are_not_made(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     keys = [image.key for image in index.catalogue.images[:40]]
-    with running(index) as address, slow_reads(monkeypatch) as decoded:
+    go_on, do = threading.Event(), Stage.do
+    came: list[float] = []
+    left: list[float] = []
+
+    async def watched(stage: Stage, amount: float, work: Any) -> Any:
+        came.append(amount)
+        try:
+            return await do(stage, amount, work)
+        finally:
+            left.append(amount)
+
+    monkeypatch.setattr(Stage, "do", watched)
+    with running(index) as address, slow_reads(monkeypatch, lambda: go_on.wait(20)) as decoded:
         with ExitStack() as leavers:
             for key in keys:
                 leaver = leavers.enter_context(raw(address))
                 leaver.sendall(head("GET", f"/api/picture?key={key}&box=10,10,90,90"))
-            time.sleep(0.1)
-        time.sleep(0.6)
-        assert len(decoded) <= 6  # those that were under way; all of them took three seconds
-        start = time.monotonic()
-        assert httpx.get(f"{address}/api/picture?key={keys[-1]}", timeout=10).status_code == 200
-        assert time.monotonic() - start < 1.5
+            wait_for(lambda: len(came) == 40 and len(decoded) > 0)
+        wait_for(lambda: len(left) == 40)
+        go_on.set()
+        assert httpx.get(f"{address}/api/picture?key={keys[-1]}&box=1,1,50,50", timeout=20).status_code == 200
+        assert len(decoded) <= 7  # those that were under way, and the last one
 
 
 def test_a_photo_is_decoded_once_for_all_its_crops(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +207,7 @@ def test_uploads_are_let_in_by_their_pixels_and_the_others_told_to_come_back(
     index: Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each takes a third of a second; forty at once take six on two threads, and the limit is four."""
-    with running(index, Settings(time_limit=4)) as address, slow_reads(monkeypatch, 0.3):
+    with running(index, Settings(time_limit=4)) as address, slow_reads(monkeypatch, lambda: time.sleep(0.3)):
         for i in range(6):  # the pace is measured
             httpx.post(f"{address}/api/uploads", content=photo(100 + i), timeout=20)
         with ThreadPoolExecutor(40) as pool:
@@ -281,13 +303,20 @@ def test_idle_connections_make_room_for_new_ones(index: Index) -> None:
 
 
 def test_requests_under_way_are_not_hung_up_on(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
-    with running(index, Settings(connections=5)) as address, slow_reads(monkeypatch, 1.0), ExitStack() as others:
+    go_on = threading.Event()
+    with (
+        running(index, Settings(connections=5)) as address,
+        slow_reads(monkeypatch, lambda: go_on.wait(20)) as decoded,
+        ExitStack() as others,
+    ):
         asked = [others.enter_context(raw(address)) for _ in range(5)]
         for i, one in enumerate(asked):
             one.sendall(head("GET", f"/api/picture?key=first-{i}.png&box=1,1,50,50", "Connection: close"))
-        time.sleep(0.2)
+        wait_for(lambda: len(decoded) > 0)
+        time.sleep(0.2)  # all of them are under way
         refusals = [others.enter_context(raw(address)) for _ in range(3)]
         assert all(heard(one).split()[1] == b"503" for one in refusals)
+        go_on.set()
         assert all(heard(one).split()[1] == b"200" for one in asked)
 
 

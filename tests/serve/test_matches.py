@@ -9,14 +9,9 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, Route, expect
 
+from tests.serve.asking import SEARCH
+from tests.serve.browsing import kept, leave, opened, shown
 from tests.serve.conftest import PLACES
-from tests.serve.test_page import CHROMIUM, SEARCH, browser, kept, leave, opened, shown
-
-__all__ = ["browser"]
-
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="no Chromium is found: install it (apt install chromium) or set MANIFIND_CHROMIUM"
-)
 
 
 def ask_geometry(route: Route) -> None:

@@ -1,106 +1,27 @@
-"""The page in a real browser: what a person does with it, from the photo to the reason.
-
-Runs where a Chromium is found (on the path, or named by MANIFIND_CHROMIUM). Screenshots are left in
-``build/screenshots``, to be looked at.
-"""
+"""The page in a real browser: what a person does with it, from the photo to the reason."""
 
 import csv
 import io
 import json
 import os
 import re
-import shutil
 import unicodedata
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Locator, Page, Route, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, Request, Route, expect
 
 from manifind.index import Index
 from manifind.pages.text import visible
 from manifind.serve import Settings
 from tests.described import PLAINLY
+from tests.serve.asking import BOX, FIRST, SEARCH
+from tests.serve.browsing import kept, leave, opened, shown
 from tests.serve.conftest import planted
 from tests.serve.running import running
-
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--force-prefers-reduced-motion",
-]
-CHROMIUM = os.environ.get("MANIFIND_CHROMIUM") or next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None
-)
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="no Chromium is found: install it (apt install chromium) or set MANIFIND_CHROMIUM"
-)
-
-expect.set_options(timeout=20_000)  # on a busy machine too
-
-BOX = (20, 12, 148, 140)
-SEARCH = "/?q=k:first-0.png@20,12,148,140"
-FIRST = {f"first-{i}.png" for i in range(6)}
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield browser
-        browser.close()
-
-
-def opened(browser: Browser, address: str, **settings: Any) -> Page:
-    context = browser.new_context(base_url=address, **{"viewport": {"width": 1280, "height": 860}, **settings})
-    page = context.new_page()
-    page.set_default_timeout(20_000)
-    faults: list[str] = []
-    asked: list[str] = []
-    page.on("pageerror", lambda error: faults.append(str(error)))
-    page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
-    page.on("request", lambda request: asked.append(request.url))
-    page.faults, page.asked = faults, asked  # type: ignore[attr-defined]
-    return page
-
-
-@pytest.fixture
-def page(browser: Browser, address: str) -> Iterator[Page]:
-    page = opened(browser, address)
-    yield page
-    leave(page, address)
-
-
-def leave(page: Page, address: str) -> None:
-    """Close a page on which nothing went wrong, and which asked nobody but the service."""
-    asked: list[str] = page.asked  # type: ignore[attr-defined]
-    faults: list[str] = page.faults  # type: ignore[attr-defined]
-    page.context.close()
-    assert all(url.startswith((address, "blob:", "data:")) for url in asked)
-    # A browser reports every refusal of the service; the page deals with those itself.
-    assert [fault for fault in faults if not fault.startswith("Failed to load resource")] == []
-
-
-def kept(page: Page, name: str, repository: Path) -> None:
-    folder = repository / "build" / "screenshots"
-    folder.mkdir(parents=True, exist_ok=True)
-    page.screenshot(path=folder / f"{name}.png")
-
-
-def shown(page: Page) -> list[str]:
-    """The keys in the gallery, in order, once they have come."""
-    expect(page.locator(".card").first).to_be_visible()
-    expect(page.locator(".results")).not_to_have_attribute("aria-busy", "true")
-    return [str(key) for key in page.locator(".card").evaluate_all("cards => cards.map((one) => one.dataset.key)")]
 
 
 def settled(page: Page, *, old: str) -> None:
@@ -124,6 +45,11 @@ def draw(page: Page, box: tuple[float, ...], width: int = 320, height: int = 240
     page.mouse.move(frame["x"] + (box[0] + box[2]) / 2 * across, frame["y"] + (box[1] + box[3]) / 2 * down)
     page.mouse.move(frame["x"] + box[2] * across, frame["y"] + box[3] * down, steps=3)
     page.mouse.up()
+
+
+def searched_boxes(request: Request) -> list[list[float]]:
+    """Return the boxes that a search asks for."""
+    return [view["box"] for view in json.loads(request.post_data or "{}")["views"]]
 
 
 # -- from the photo to the reason -------------------------------------------------------------------------------------
@@ -191,9 +117,12 @@ def test_a_box_is_moved_resized_and_removed_with_the_mouse(page: Page) -> None:
     settled(page, old=old)
     assert boxes_in(page)[0] == pytest.approx([60, 32, 260, 200], abs=1)
     old = page.url
-    draw(page, (5, 5, 50, 25))
+    asked: list[list[list[float]]] = []
+    page.on("request", lambda one: asked.append(searched_boxes(one)) if one.url.endswith("/api/search") else None)
+    draw(page, (5, 5, 50.37, 25.19))
     settled(page, old=old)
     assert len(boxes_in(page)) == 2
+    assert asked[-1] == boxes_in(page)  # the address leads back to the very same search
     old = page.url
     page.locator(".box").first.hover()
     page.get_by_role("button", name="Remove box 1").click()

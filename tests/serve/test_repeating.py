@@ -8,9 +8,8 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
 from manifind.index import Index
-from tests.serve.test_page import FIRST, browser, kept, leave, opened, page, pytestmark, shown
-
-__all__ = ["browser", "page", "pytestmark"]
+from tests.serve.asking import FIRST
+from tests.serve.browsing import kept, leave, opened, shown
 
 
 def test_the_page_shows_what_repeats_and_searches_for_it(page: Page, repository: Path) -> None:

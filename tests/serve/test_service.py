@@ -24,28 +24,15 @@ from manifind.index import Hit, Index
 from manifind.index import rank as rank_many
 from manifind.serve import Settings
 from manifind.serve import service as module
+from tests.serve.asking import BOX, VIEW, counted, ranked, wait_for
 from tests.serve.conftest import PLACES
 from tests.serve.running import running
 
-BOX = [20.0, 12.0, 148.0, 140.0]
-"""Where the first thing is in first-0.png."""
 TOKEN = "sesame"  # noqa: S105
-VIEW = {"key": "first-0.png", "box": BOX}
-
-
-def ranked(answer: httpx.Response) -> list[tuple[str, Any]]:
-    assert answer.status_code == 200, answer.text
-    return [(one["key"], pytest.approx(one["score"], rel=1e-3, abs=1e-7)) for one in answer.json()["results"]]
 
 
 def expected(hits: Iterable[Hit]) -> list[tuple[str, Any]]:
     return [(hit.key, hit.score) for hit in hits if hit.score > 0]
-
-
-def counted(client: httpx.Client, name: str) -> float:
-    """A figure of the metrics, all labels together."""
-    found = re.findall(rf"^{name}(?:\{{[^}}]*\}})? (\S+)$", client.get("/metrics").text, re.MULTILINE)
-    return sum(map(float, found))
 
 
 # -- searching --------------------------------------------------------------------------------------------------------
@@ -224,14 +211,14 @@ def test_the_service_says_how_it_is(client: httpx.Client) -> None:
 # -- many at once -----------------------------------------------------------------------------------------------------
 
 
-def slowly(monkeypatch: pytest.MonkeyPatch, seconds: float) -> list[int]:
-    """Let every solve take a while, and return the list of how many queries each had."""
+def slowly(monkeypatch: pytest.MonkeyPatch, wait: Callable[[], object]) -> list[int]:
+    """Let every solve wait a while, and return the list of how many queries each had."""
     batches: list[int] = []
     rank = rank_many
 
     def slow(now: Any, queries: Any, *rest: Any) -> Any:
         batches.append(len(queries))
-        time.sleep(seconds)
+        wait()
         return rank(now, queries, *rest)
 
     monkeypatch.setattr(module, "rank", slow)
@@ -249,7 +236,7 @@ def test_queries_that_meet_are_solved_together_and_answered_as_if_alone(
             return client.post("/api/search", json={"views": [{"key": key}], "verify": 0})
 
         alone = {key: ranked(asked(key)) for key in set(keys)}
-        batches = slowly(monkeypatch, 0.05)
+        batches = slowly(monkeypatch, lambda: time.sleep(0.05))
         with ThreadPoolExecutor(len(keys)) as pool:
             answers = list(pool.map(asked, keys))
         assert all(ranked(answer) == alone[key] for key, answer in zip(keys, answers, strict=True))
@@ -259,7 +246,7 @@ def test_queries_that_meet_are_solved_together_and_answered_as_if_alone(
 
 def test_too_many_are_told_to_come_back_and_the_service_recovers(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     with running(index, Settings(waiting=4)) as address, httpx.Client(base_url=address, timeout=30) as client:
-        slowly(monkeypatch, 0.2)
+        slowly(monkeypatch, lambda: time.sleep(0.2))
         with ThreadPoolExecutor(40) as pool:
             answers = list(pool.map(lambda _: client.post("/api/search", json={"views": [VIEW]}), range(40)))
         statuses = [answer.status_code for answer in answers]
@@ -274,7 +261,7 @@ def test_too_many_are_told_to_come_back_and_the_service_recovers(index: Index, m
 
 def test_a_search_that_takes_too_long_is_given_up(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     with running(index, Settings(time_limit=0.2)) as address, httpx.Client(base_url=address, timeout=30) as client:
-        slowly(monkeypatch, 0.6)
+        slowly(monkeypatch, lambda: time.sleep(0.6))
         answer = client.post("/api/search", json={"views": [{"key": "first-0.png"}]})
         assert answer.status_code == 504
         assert "given up" in answer.json()["error"]
@@ -282,22 +269,24 @@ def test_a_search_that_takes_too_long_is_given_up(index: Index, monkeypatch: pyt
 
 def test_who_leaves_is_not_worked_for(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     with running(index) as address, httpx.Client(base_url=address, timeout=30) as client:
-        batches = slowly(monkeypatch, 0.5)
+        go_on = threading.Event()
+        batches = slowly(monkeypatch, lambda: go_on.wait(20))
         waiting = threading.Thread(target=lambda: client.post("/api/search", json={"views": [{"key": "first-0.png"}]}))
         waiting.start()
-        time.sleep(0.2)  # the solver is busy now
+        wait_for(lambda: batches == [1])  # the solver is busy now
         body = b'{"views": [{"key": "first-1.png"}]}'
         host, port = address.removeprefix("http://").split(":")
         for _ in range(5):
             with socket.create_connection((host, int(port))) as leaver:
                 head = f"POST /api/search HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
                 leaver.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-                time.sleep(0.02)
-        waiting.join()
-        time.sleep(0.2)
-        assert batches == [1]
+                wait_for(lambda: counted(client, "manifind_searches_under_way") == 2)
+            wait_for(lambda: counted(client, "manifind_searches_under_way") == 1)
         assert counted(client, "manifind_given_up_total") == 5
-        assert counted(client, "manifind_searches_under_way") == 0
+        go_on.set()
+        waiting.join()
+        wait_for(lambda: counted(client, "manifind_searches_under_way") == 0)
+        assert batches == [1]
 
 
 def test_a_new_generation_is_taken_up_without_losing_a_request(index: Index, photos: Path, tmp_path: Path) -> None:
@@ -331,13 +320,6 @@ def test_a_new_generation_is_taken_up_without_losing_a_request(index: Index, pho
         # Searches under way finish on the generation that they began with.
         assert all(found <= 113 for _, generation, found in seen if generation == writer.generation)
         assert client.get("/api/photos").json()["total"] == 113
-
-
-def wait_for(true: Callable[[], bool], seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 # -- whom it answers --------------------------------------------------------------------------------------------------

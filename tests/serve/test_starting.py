@@ -2,15 +2,13 @@
 
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import httpx
 import numpy as np
 import numpy.typing as npt
 import pytest
-import uvicorn
 from playwright.sync_api import Browser, expect
 
 from manifind.cli.serve import what_to_serve
@@ -18,46 +16,28 @@ from manifind.describe import Describer
 from manifind.errors import InvalidInput
 from manifind.index import Index
 from manifind.serve import Settings
-from manifind.serve.run import configured
 from manifind.serve.starting import Starting
-from tests.index.small import SmallBackbone, save_photo, small_describer
-from tests.serve.test_page import browser, kept, leave, opened, pytestmark
-
-__all__ = ["browser", "pytestmark"]
+from tests.index.small import SmallBackbone, save_photo, save_photos, small_describer
+from tests.serve.asking import wait_for
+from tests.serve.browsing import kept, leave, opened
+from tests.serve.running import answering
 
 OPTIONS = {"describer": small_describer(), "k": 12, "query_k": 10}
 
 
-@contextmanager
-def begun(settings: Settings, folder: Path | None = None, options: object = OPTIONS) -> Iterator[str]:
+def begun(settings: Settings, folder: Path | None = None, options: object = OPTIONS) -> AbstractContextManager[str]:
     """Serve what has no index yet; gives the address."""
-    config = configured(Starting(settings, folder, options=options), settings)  # type: ignore[arg-type]
-    config.host, config.port, config.timeout_graceful_shutdown = "127.0.0.1", 0, 5
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    try:
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join(20)
-        assert not thread.is_alive()
+    return answering(Starting(settings, folder, options=options), settings)  # type: ignore[arg-type]
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    for seed in range(8):
-        save_photo(tmp_path / "pictures" / "mine" / f"{seed}.png", seed)
+    save_photos(tmp_path / "pictures" / "mine", 8)
     return tmp_path / "pictures"
 
 
 def until_ready(address: str) -> None:
-    deadline = time.monotonic() + 30
-    while httpx.get(f"{address}/api/ready").status_code != 200:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_for(lambda: httpx.get(f"{address}/api/ready").status_code == 200)
 
 
 def test_a_folder_is_chosen_its_index_is_made_and_searched(
@@ -125,8 +105,7 @@ class Gated(SmallBackbone):
 def test_what_is_there_so_far_is_searched_while_the_rest_is_described(
     browser: Browser, tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for seed in range(30):
-        save_photo(tmp_path / "pictures" / f"{seed:02}.png", seed)
+    save_photos(tmp_path / "pictures", 30, digits=2)
     monkeypatch.setattr("manifind.serve.growing.LEAST_WAIT", 0.0)
     gate = Gated()
     with (
@@ -148,10 +127,7 @@ def test_what_is_there_so_far_is_searched_while_the_rest_is_described(
         assert "still being made" in sets.json()["error"]
         assert not client.get("/api/sets").json()["writable"]
         gate.let(1000)
-        deadline = time.monotonic() + 30
-        while client.get("/api/building").json()["building"] is not None:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_for(lambda: client.get("/api/building").json()["building"] is None)
         assert client.get("/api/info").json()["photos"] == 30
         found = client.post("/api/search", json={"views": [{"upload": upload}]}).json()["results"]
         assert found[0]["key"] == "29.png"  # it was uploaded before the collection had it
@@ -172,10 +148,8 @@ def test_whoever_stops_it_loses_nothing_that_was_described(folder: Path) -> None
             return super().features(photo)
 
     with begun(Settings(), folder / "mine", {**OPTIONS, "describer": Describer(Slow())}) as address:
-        while httpx.get(f"{address}/api/start").json()["building"]["done"] < 2 or not list(
-            folder.rglob("photos.jsonl")
-        ):
-            time.sleep(0.02)
+        wait_for(lambda: httpx.get(f"{address}/api/start").json()["building"]["done"] >= 2)
+        wait_for(lambda: any(folder.rglob("photos.jsonl")))
     assert not (folder / "mine.manifind" / "manifest.json").exists()
     (journal,) = folder.rglob("photos.jsonl")
     assert 0 < len(journal.read_text().splitlines()) < 8
@@ -185,10 +159,8 @@ def test_a_folder_without_photos_is_told_and_another_can_be_chosen(folder: Path,
     (tmp_path / "empty").mkdir()
     with begun(Settings()) as address, httpx.Client(base_url=address) as client:
         client.post("/api/start", json={"folder": str(tmp_path / "empty")})
-        deadline = time.monotonic() + 10
-        while (error := client.get("/api/start").json()["error"]) is None:
-            assert time.monotonic() < deadline
-        assert "has no photos" in error
+        wait_for(lambda: client.get("/api/start").json()["error"] is not None)
+        assert "has no photos" in client.get("/api/start").json()["error"]
         assert client.post("/api/start", json={"folder": "relative"}).status_code == 422
         assert client.get("/api/start/folders", params={"path": str(tmp_path / "nowhere")}).status_code == 404
         client.post("/api/start", json={"folder": str(folder / "mine")})

@@ -106,7 +106,7 @@ class RegionalDiffusion(ImageScorer):
         began = time.perf_counter()
         self.manifold_ = manifold.fit(
             vectors,
-            layout.images.repeat(layout.counts),
+            layout.image_of,
             neighbours=lists,
             global_vectors=collection.given_whole,
             progress=collection.progress,
@@ -167,7 +167,7 @@ class CompactDiffusion(RegionalDiffusion):
     def _keep(self, collection: Collection) -> None:
         count, layout = whole_number(self.regions_per_image, "regions_per_image"), collection.layout
         began = time.perf_counter()
-        few = compact(collection.vectors, layout.images.repeat(layout.counts), regions_per_image=count)
+        few = compact(collection.vectors, layout.image_of, regions_per_image=count)
         self._seconds["mixtures"] = time.perf_counter() - began
         means = Collection(few.vectors, Layout.of(few.image_of), collection.whole, collection.find, collection.progress)
         super()._keep(means)

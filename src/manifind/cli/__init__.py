@@ -1,6 +1,7 @@
 """The commands: one file each, thin, no logic of their own. A command's file is imported when it is called."""
 
 import importlib
+from pathlib import Path
 
 import click
 
@@ -44,10 +45,32 @@ class Commands(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
+def _write_manual(context: click.Context, _: click.Parameter, folder: Path | None) -> None:
+    """Write the manual pages and leave, where they are asked for."""
+    if folder is None or context.resilient_parsing:
+        return
+    from manifind.cli.manual import write_manual
+    from manifind.cli.terminal import err, plain_errors
+
+    with plain_errors(bool(context.params.get("debug"))):
+        written = write_manual(folder)
+    err.print(f"wrote {len(written)} pages; man -l {written[0]} shows the first.")
+    context.exit()
+
+
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(VERSION, prog_name="manifind")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.option("--threads", type=click.IntRange(min=1), help="Threads to use; all cores by default.")
+@click.option(
+    "--manual",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    is_eager=True,
+    expose_value=False,
+    callback=_write_manual,
+    help="Write manual pages for man into FOLDER and exit.",
+)
 @click.pass_context
 def main(context: click.Context, debug: bool, threads: int | None) -> None:
     """Find every photo that contains this object, however small."""

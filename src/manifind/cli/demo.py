@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from manifind.cli.terminal import err, plain_errors, progress_bars
-from manifind.demo import walkthrough
+from manifind.demo import report, walkthrough
 
 
 @click.command()
@@ -19,6 +19,6 @@ def demo(debug: bool, folder: Path, as_json: bool) -> None:
     with plain_errors(debug):
         with progress_bars(hidden=as_json) as progress:
             shown = walkthrough.run(folder, progress=progress)
-        click.echo(walkthrough.as_json(shown) if as_json else walkthrough.as_table(shown))
+        click.echo(report.as_json(shown) if as_json else report.as_table(shown))
         if shown.picture is None:
             err.print("without Figure 1, which needs matplotlib; pip install 'manifind[plots]'")

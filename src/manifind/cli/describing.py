@@ -30,8 +30,12 @@ class ScalesType(click.ParamType[tuple[float, ...]]):
 
 SCALES = ScalesType()
 OPTIONS = (
-    click.option("--backbone", help=f"The network that describes photos; {RECIPES['default']['backbone']} by default."),
-    click.option("--pooling", type=click.Choice(list(POOLINGS)), help="How a photo's regions are pooled."),
+    click.option(
+        "--backbone",
+        help="A network that comes with manifind, or an ONNX file with a spatial output; "
+        f"{RECIPES['default']['backbone']} by default.",
+    ),
+    click.option("--pooling", type=click.Choice(list(POOLINGS)), help="How regions are pooled; gem by default."),
     click.option("--scales", type=SCALES, help="Parts of its size at which a photo is seen: 1,0.71,0.5, say."),
     click.option("--long-side", type=click.IntRange(min=1), help="Pixels of a photo's longer side as it is seen."),
 )

@@ -11,7 +11,7 @@ from manifind.cli.terminal import NOTHING_FOUND, err, out, plain_errors, shown_b
 from manifind.errors import InvalidInput, MissingExtra, Unreadable
 from manifind.index import Chain, Hit, Index, MatchingPoints
 from manifind.pages.answers import link_words, links_data, points_data, strength
-from manifind.pages.search import chain_page, geometry_words, steps
+from manifind.pages.search import chain_page, counted, geometry_words
 from manifind.pages.text import visible
 
 
@@ -74,7 +74,7 @@ def show_chain(hit: Hit, chain: Chain) -> None:
     if not chain.links:
         out.print(f"{key}: no chain of photos leads there from the query.")
         return
-    out.print(f"{key}, rank {hit.rank}, score {hit.score:.4f}, in {steps(len(chain.links))}")
+    out.print(f"{key}, rank {hit.rank}, score {hit.score:.4f}, in {counted(len(chain.links), 'step')}")
     out.print(f"  query {shown_box(chain.links[0].source.box)}")
     for link in chain.links:
         target = visible(link.target.key or "")

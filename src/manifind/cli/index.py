@@ -6,29 +6,28 @@ from typing import Any
 
 import click
 
-from manifind.cli.describing import SCALES
+from manifind.cli.describing import WHITEN, describing, settings_of
 from manifind.cli.parameters import BYTES, DEVICE
 from manifind.cli.terminal import devices_named, err, out, plain_errors, progress_bars, show_skipped
-from manifind.describe import POOLINGS
 from manifind.errors import InvalidInput
 from manifind.graph import AUTO, GRAPHS
-from manifind.index import Index
+from manifind.index import Changes, Index
 from manifind.index.parameters import RECIPES
-from manifind.index.unfinished import index_of
+from manifind.index.unfinished import index_of, is_index
 from manifind.kernels import AUTO as AUTO_DEVICE
 from manifind.kernels.cuda import gpu_here
 from manifind.pages.text import visible
+
+SPELLED = {"zooms": "scales"}
+"""Options whose names are not those of `Index.create`."""
 
 
 @click.command()
 @click.argument("photos", type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The index; PHOTOS.manifind by default.")
-@click.option("--backbone", help="A network that comes with manifind, or an ONNX file with a spatial output.")
 @click.option("--recipe", type=click.Choice(list(RECIPES)), help="All choices in one word; others go before.")
-@click.option("--whiten", help="auto (the default), learn, shipped, none, or a file of `whiten`.")
-@click.option("--pooling", type=click.Choice(list(POOLINGS)), help="How a photo's regions are pooled; gem by default.")
-@click.option("--scales", type=SCALES, help="Parts of its size at which a photo is seen: 1,0.71,0.5, say.")
-@click.option("--long-side", type=click.IntRange(min=1), help="Pixels of a photo's longer side as it is seen.")
+@describing
+@WHITEN
 @click.option("-k", type=click.IntRange(min=1), help="Neighbours of each region in the graph; by the number of photos.")
 @click.option("--graph", type=click.Choice([AUTO, *GRAPHS]), help="How to find neighbours; auto by default.")
 @click.option("--means", type=click.IntRange(min=1), help="Keep only so many means of a photo's regions; 5, say.")
@@ -54,19 +53,10 @@ from manifind.pages.text import visible
 @click.pass_obj
 def index(
     debug: bool,
+    /,
     photos: Path,
     output: Path | None,
-    backbone: str | None,
-    recipe: str | None,
-    whiten: str | None,
-    pooling: str | None,
-    scales: tuple[float, ...] | None,
-    long_side: int | None,
-    k: int | None,
-    graph: str | None,
-    means: int | None,
     geometry: bool | None,
-    frames: float | None,
     memory: int | None,
     device: str,
     scheduler: str | None,
@@ -74,22 +64,18 @@ def index(
     relearn: bool,
     repair: bool,
     as_json: bool,
+    pooling: str | None,
+    scales: tuple[float, ...] | None,
+    long_side: int | None,
+    **given: Any,
 ) -> None:
     """Make an index of the folder PHOTOS, or bring it up to date."""
     with plain_errors(debug):
         folder = photos.resolve()
         target = output or index_of(folder)
-        given: dict[str, Any] = {
-            "backbone": backbone,
-            "recipe": recipe,
-            "whiten": whiten,
-            "pooling": pooling,
-            "zooms": scales,
-            "long_side": long_side,
-        }
-        given |= {"k": k, "graph": graph, "means": means, "geometry": geometry, "frames": frames}
-        settled: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-        changes: dict[str, Any] | None = None
+        settled = {name: value for name, value in {**given, "geometry": geometry}.items() if value is not None}
+        settled |= settings_of(pooling, scales, long_side)
+        changes: Changes | None = None
         done: str | None = None
         # Of devices there is something to say where there are two.
         silent = as_json or (device == AUTO_DEVICE and not gpu_here())
@@ -99,7 +85,7 @@ def index(
             options["client"] = _workers(scheduler, shards)
             if repair:
                 done = Index.repair(target, folder, memory=memory, progress=progress)
-            if not (target / "manifest.json").exists():
+            if not is_index(target):
                 if relearn:
                     raise InvalidInput(f"{target} is no index yet; --whiten learn makes one that learns its whitening.")
                 made = Index.create(target, photos, device=device, **settled, **options)
@@ -108,34 +94,46 @@ def index(
                     del settled["geometry"]  # they can be added
                     if relearn or repair:
                         raise InvalidInput("--geometry is for a run of its own; leave out --relearn and --repair.")
-                if settled:
-                    raise InvalidInput(
-                        f"{target} exists, and what you gave ({', '.join(settled)}) is settled when an index is made; "
-                        "leave it out to bring the index up to date, or choose another -o to make one with it."
-                    )
-                made = Index.open(target, device=device)
-                moved = folder != made.root
-                if moved and made.root.is_dir():
-                    raise InvalidInput(f"{target} is the index of {made.root}, not of {photos}; choose another -o.")
+                made = _opened(target, photos, settled, device)
+                moved = folder if folder != made.root else None
                 if relearn:
-                    changes = vars(made.relearn(folder if moved else None, **options))
+                    changes = made.relearn(moved, **options)
                 elif not repair:
-                    changes = vars(made.sync(folder if moved else None, geometry=bool(geometry), **options))
+                    changes = made.sync(moved, geometry=bool(geometry), **options)
         facts = made.info()
         if as_json:
-            click.echo(json.dumps({**facts, "changes": changes, "repair": done}, indent=2))
-            return
-        out.print(f"{facts['photos']} photos, {facts['regions']} regions, {facts['edges_a_region']:.1f} edges a region")
-        if done:
-            out.print(done)
-        if changes:
-            told = {what: count for what, count in changes.items() if what != "unreadable"}
-            if not told["supplemented"]:
-                del told["supplemented"]
-            out.print(", ".join(f"{count} {what}" for what, count in told.items()))
-            show_unreadable(changes["unreadable"])
-        show_skipped(facts["skipped"])
-        out.print(target)
+            told = None if changes is None else vars(changes)
+            click.echo(json.dumps({**facts, "changes": told, "repair": done}, indent=2))
+        else:
+            show_facts(facts, changes, done)
+            out.print(target)
+            if changes is None and done is None:
+                err.print(
+                    f"look for something: manifind serve {target}, or manifind search {target} PHOTO --box X0,Y0,X1,Y1"
+                )
+
+
+def _opened(target: Path, photos: Path, settled: dict[str, Any], device: str) -> Index:
+    """Open an index that is there, unless it is of other photos or was made with other choices."""
+    made = Index.open(target, device=device)
+    _check_settled(target, made.made_otherwise(**settled))
+    if photos.resolve() != made.root and made.root.is_dir():
+        raise InvalidInput(f"{target} is the index of {made.root}, not of {photos}; choose another -o.")
+    return made
+
+
+def show_facts(facts: dict[str, Any], changes: Changes | None, done: str | None) -> None:
+    """Print what is in an index, and what was done to it."""
+    out.print(f"{facts['photos']} photos, {facts['regions']} regions, {facts['edges_a_region']:.1f} edges a region")
+    if done:
+        out.print(done)
+    if changes is not None:
+        counts = {what: count for what, count in vars(changes).items() if what != "unreadable"}
+        if not changes.supplemented:
+            del counts["supplemented"]
+        out.print(", ".join(f"{count} {what}" for what, count in counts.items()))
+        show_unreadable(changes.unreadable)
+    show_skipped(facts["skipped"])
 
 
 def show_unreadable(keys: tuple[str, ...]) -> None:
@@ -144,6 +142,27 @@ def show_unreadable(keys: tuple[str, ...]) -> None:
         more = f", and {len(keys) - 10} more" if len(keys) > 10 else ""
         shown = ", ".join(visible(key) for key in keys[:10])
         out.print(f"{len(keys)} could be read before and cannot be now: {shown}{more}")
+
+
+def _check_settled(target: Path, otherwise: dict[str, Any]) -> None:
+    """Raise `InvalidInput` where somebody asks for what the index was made without."""
+    if otherwise:
+        has = ", ".join(
+            f"{SPELLED.get(name, name).replace('_', '-')} {_told(value)}" for name, value in otherwise.items()
+        )
+        raise InvalidInput(
+            f"{target} was made with {has}, which is settled when an index is made; leave that out to bring the index "
+            "up to date, or choose another -o to make one with what you gave."
+        )
+
+
+def _told(value: Any) -> str:
+    """Return a choice as an option of the command says it."""
+    if isinstance(value, list | tuple):
+        return ",".join(f"{one:g}" for one in value)
+    if value is None or isinstance(value, bool):
+        return {None: "none", False: "off", True: "on"}[value]
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _workers(scheduler: str | None, shards: str | None) -> Any:

@@ -127,7 +127,8 @@ def show_hits(answer: Answer) -> None:
         if answer.likely == hit.rank - 1:
             out.print(f"── {BELOW if answer.likely else NEAREST} ".ljust(widest + 40, "─"))
         checked = f"{words:<{wide}}  " if sure else ""
-        out.print(f"{hit.rank:4}  {hit.score:8.4f}  {key:<{widest}}  {checked}{_where(hit)}".rstrip())
+        where = "the query's own" if hit.image in answer.own else "" if hit.box is None else shown_box(hit.box)
+        out.print(f"{hit.rank:4}  {hit.score:8.4f}  {key:<{widest}}  {checked}{where}".rstrip())
         for copy in hit.also_at:
             out.print(f"{'':14}  {visible(copy)} is the same file")
 
@@ -137,10 +138,3 @@ def _checked(hit: Hit) -> str:
     if not hit.verified:
         return ""
     return f"{hit.inliers} points" + (", by way of others" if hit.refined else "")
-
-
-def _where(hit: Hit) -> str:
-    if hit.box is None:
-        return ""
-    share = f" {hit.regions[0].share:.0%}" if hit.regions and not hit.verified else ""
-    return f"{shown_box(hit.box)}{share}"

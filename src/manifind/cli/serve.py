@@ -9,7 +9,7 @@ from manifind.cli.parameters import DEVICE, INDEX
 from manifind.cli.terminal import out, plain_errors
 from manifind.errors import InvalidInput
 from manifind.index import Index
-from manifind.index.unfinished import index_of, is_folder_of_photos
+from manifind.index.unfinished import index_of, is_folder_of_photos, is_index
 
 
 @click.command()
@@ -81,7 +81,7 @@ def what_to_serve(given: Sequence[Path | str], device: str) -> list[Index] | Pat
         meant = one
         if isinstance(one, Path) and one.is_dir() and is_folder_of_photos(one):
             meant = index_of(one)
-            if not (meant / "manifest.json").exists():
+            if not is_index(meant):
                 if len(given) == 1:
                     return one
                 raise InvalidInput(f"{one} has no index yet; make it with manifind index {one}, or serve it alone.")

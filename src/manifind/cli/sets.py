@@ -16,8 +16,8 @@ from manifind.errors import InvalidInput
 from manifind.index import Index
 from manifind.index.sets import VERDICTS, FoundSet, FoundSets
 from manifind.pages.answers import hit_data
-from manifind.pages.sets import archived, set_csv, set_data, shown, sidecars, with_keywords
-from manifind.pages.text import visible
+from manifind.pages.sets import set_csv, set_data, shown, sidecars, with_keywords
+from manifind.pages.text import archived, visible
 
 
 @click.command()

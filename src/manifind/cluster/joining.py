@@ -6,13 +6,11 @@ turn, and writes their affinities with the degrees. `normalised` puts the blocks
 reads and writes each entry once, and holds the degrees.
 """
 
-import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
 from manifind.cluster.packing import Numbers
@@ -39,7 +37,7 @@ class Lists(NamedTuple):
 
     def of(self, start: int, end: int) -> tuple[Numbers, Numbers, FloatArray]:
         """Return all pairs of regions that some regions list: who, whom, and how similar they are."""
-        ids, similarities = (file.rows(start, end)[:, : self.k] for file in (self.ids, self.similarities))
+        ids, similarities = (file[start:end][:, : self.k] for file in (self.ids, self.similarities))
         own = np.broadcast_to(np.arange(start, end)[:, None], ids.shape)
         kept = (ids >= 0) & (ids != own) & (similarities > 0)
         return own[kept], ids[kept].astype(np.int64), np.asarray(similarities[kept])
@@ -75,15 +73,9 @@ def joined(lists: Lists, start: int, end: int, turned: Sequence[str], gamma: flo
     values = kernel(np.minimum(listing[1][a], listed[1][b]), gamma)
     both, values = both[values > 0], values[values > 0]
     rows = both // n
-    content = io.BytesIO()
-    for array in (
-        np.bincount(rows, minlength=end - start).astype(np.int64),
-        (both % n).astype(np.int32),
-        values,
-        np.bincount(rows, weights=values, minlength=end - start),
-    ):
-        np.save(content, array)
-    shards.write(name, [content.getvalue()])
+    counts = np.bincount(rows, minlength=end - start).astype(np.int64)
+    degrees = np.bincount(rows, weights=values, minlength=end - start)
+    shards.write_arrays(name, (counts, (both % n).astype(np.int32), values, degrees))
     return True
 
 
@@ -99,7 +91,7 @@ def _least(keys: Numbers, similarities: FloatArray) -> Pairs:
 
 def normalised(shards: Shards, names: Sequence[str], n: int, folder: Path) -> tuple[sp.csr_array, FloatArray]:
     """Return S and the degrees from what `joined` wrote of all blocks; the entries lie in files of the folder."""
-    counts, degrees = (np.concatenate([_part(shards, name)[place] for name in names]) for place in (0, 3))
+    counts, degrees = (np.concatenate([shards.arrays(name, 4)[place] for name in names]) for place in (0, 3))
     ends = np.concatenate([[0], np.cumsum(counts)])
     total = int(ends[-1])
     columns = disk.scratch(folder / "columns", np.int32, (total,)) if total else np.empty(0, np.int32)
@@ -107,7 +99,7 @@ def normalised(shards: Shards, names: Sequence[str], n: int, folder: Path) -> tu
     scale = np.divide(1, np.sqrt(degrees), out=np.zeros(n), where=degrees > 0)
     row = 0
     for name in names:
-        own_counts, own_columns, own_values, _ = _part(shards, name)
+        own_counts, own_columns, own_values, _ = shards.arrays(name, 4)
         rows = slice(row, row + len(own_counts))
         entries = slice(int(ends[row]), int(ends[row + len(own_counts)]))
         columns[entries] = own_columns
@@ -117,8 +109,3 @@ def normalised(shards: Shards, names: Sequence[str], n: int, folder: Path) -> tu
     S = sp.csr_array((values, columns, starts), shape=(n, n))
     S.has_canonical_format = True
     return S, degrees.astype(np.float32)
-
-
-def _part(shards: Shards, name: str) -> list[npt.NDArray[Any]]:
-    stream = io.BytesIO(shards.read(name))
-    return [np.load(stream, allow_pickle=False) for _ in range(4)]

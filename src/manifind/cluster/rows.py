@@ -7,18 +7,19 @@ begins again finds what is finished.
 import hashlib
 import itertools
 import math
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
 from manifind.cluster import joining, planes, tasks
+from manifind.cluster.columns import How, columns_by
 from manifind.cluster.joining import Lists
-from manifind.cluster.shards import Plain, Shards
+from manifind.cluster.running import Running
+from manifind.cluster.shards import Plain, Shards, begun
+from manifind.diffusion.offline import Columns
 from manifind.kernels import SCRATCH, Rows, backend
 from manifind.storage import disk
 from manifind.types import FloatArray, IntArray, Progress
@@ -31,8 +32,10 @@ JOINED_HERE = 2**34
 
 ROWS = 2**14
 """Rows read at a time."""
-IDS, SIMILARITIES = "lists.i32", "lists.f32"
-"""The files that lists are taken into."""
+HELD_HERE = 2**28
+"""Numbers of rows up to which the driver holds all of them, compressed, while it searches them."""
+TAKEN = "taken-in"
+"""The folder beside the vectors with the files that lists, S and columns are laid into: they may not fit in here."""
 
 
 class Found(NamedTuple):
@@ -42,21 +45,9 @@ class Found(NamedTuple):
     ids: IntArray
     similarities: FloatArray
 
-
-class Running(Protocol):
-    """Who runs tasks: `manifind.cluster.workers.DaskWorkers`."""
-
-    def machines(self) -> "Counter[str]":
-        """Return how many tasks each machine runs at once."""
-
-    def threads(self, tasks: int) -> list[int]:
-        """Return how many threads each of some tasks may use."""
-
-    def memory(self) -> int:
-        """Return the bytes that the rows of one task may take."""
-
-    def run(self, calls: Sequence[tuple[Any, ...]]) -> Iterator[int]:
-        """Hand out tasks, and yield their places as they are done."""
+    def files(self, folder: Path) -> tuple[Path, Path]:
+        """Return the two files that they lie in."""
+        return _files(folder, self.ids.shape[1])
 
 
 class DaskRows:
@@ -64,6 +55,7 @@ class DaskRows:
 
     def __init__(self, by: Running, vectors: FloatArray, file: Path, shards: Shards) -> None:
         self._by, self._vectors, self._file, self._shards = by, vectors, file, shards
+        self._folder = file.with_name(TAKEN)
         self._here: Rows = backend().rows(vectors)
         self._found: Found | None = None
 
@@ -80,8 +72,20 @@ class DaskRows:
     def nearest(
         self, queries: FloatArray, k: int, *, among: IntArray | None = None, memory: int = SCRATCH
     ) -> tuple[IntArray, FloatArray]:
-        """Find the `k` most similar rows of each query, here."""
-        return self._here.nearest(queries, k, among=among, memory=memory)
+        """Find the `k` most similar rows of each query, here: some rows at a time, where they are too many to hold."""
+        n, d = self.shape
+        if n * d <= HELD_HERE or among is not None:
+            return self._here.nearest(queries, k, among=among, memory=memory)
+        ids, similarities = np.empty((len(queries), 0), np.int32), np.empty((len(queries), 0), np.float32)
+        step = max(1, HELD_HERE // d)
+        for start in range(0, n, step):
+            block = backend().rows(self._vectors[start : start + step])
+            own, found = block.nearest(queries, min(k, block.shape[0]), memory=memory)
+            similarities = np.concatenate([similarities, found], axis=1)
+            best = np.argsort(-similarities, axis=1, kind="stable")[:, :k]
+            similarities = np.take_along_axis(similarities, best, axis=1)
+            ids = np.take_along_axis(np.concatenate([ids, own + np.int32(start)], axis=1), best, axis=1)
+        return ids, similarities
 
     def nearest_others(
         self,
@@ -91,15 +95,20 @@ class DaskRows:
         progress: Progress | None = None,
     ) -> tuple[IntArray, FloatArray]:
         """Find the `k` most similar other rows of each row: every pair of blocks meets in one task of a worker."""
+        self._found = self._compared(k, progress)
+        return self._found.ids, self._found.similarities
+
+    def _compared(self, k: int, progress: Progress | None) -> Found:
         n = len(self._vectors)
         shards, q = self._begun(f"tiles-{self._digest()}-{k}-")
         shards.make()
-        vectors = _seen(self._vectors, self._file, shards)
+        vectors = Plain.seen(self._vectors, self._file, shards)
         starts, lines = planes.blocks(n, q).tolist(), planes.lines(q)
         total = 2 * len(lines)
         tiles = [f"tile-{number}.npy" for number in range(len(lines))]
         spans = [[(starts[point], starts[point + 1]) for point in line] for line in lines]
-        missing = [(own, tile) for own, tile in zip(spans, tiles, strict=True) if not shards.exists(tile)]
+        there = set(shards.names())
+        missing = [(own, tile) for own, tile in zip(spans, tiles, strict=True) if tile not in there]
         found = [
             (tasks.find_neighbours, vectors, own, k, threads, shards, tile)
             for (own, tile), threads in zip(missing, self._by.threads(len(missing)), strict=True)
@@ -117,22 +126,22 @@ class DaskRows:
                     parts.append((tile, sum(end - start for start, end in before)))
             size = starts[point + 1] - starts[point]
             calls.append((tasks.merge_neighbours, parts, starts[point], size, k, shards, name))
-        calls = [call for call in calls if not shards.exists(call[-1])]
+        calls = [call for call in calls if call[-1] not in there and call[-1] not in tiles]
         for done, _ in enumerate(self._by.run(calls), total - len(calls) + 1):
             _report(progress, done, total, n)
         return self._taken(shards, merged, k)
 
-    def _taken(self, shards: Shards, names: Sequence[str], k: int) -> tuple[IntArray, FloatArray]:
-        """Lay the lists of blocks one after the other into files beside the vectors: they may not fit in here."""
+    def _taken(self, shards: Shards, names: Sequence[str], k: int) -> Found:
+        """Lay the lists of blocks one after the other into files."""
         n, at = len(self._vectors), 0
-        ids = disk.scratch(self._file.with_name(IDS), np.int32, (n, k))
-        similarities = disk.scratch(self._file.with_name(SIMILARITIES), np.float32, (n, k))
+        disk.make_own_folder(self._folder)
+        files = _files(self._folder, k)
+        ids, similarities = (disk.scratch(*made, (n, k)) for made in zip(files, (np.int32, np.float32), strict=True))
         for name in names:
             own, found = tasks.read_lists(shards, name)
             ids[at : at + len(own)], similarities[at : at + len(own)] = own, found
             at += len(own)
-        self._found = Found(shards, ids, similarities)
-        return ids, similarities
+        return Found(shards, ids, similarities)
 
     def affinity(
         self, ids: IntArray, similarities: FloatArray, gamma: float, *, slack: float, normalised: bool
@@ -141,32 +150,55 @@ class DaskRows:
         n, k = ids.shape
         if not normalised or self._found is None or n * k * PAIR_BYTES <= JOINED_HERE:
             return backend().affinity(ids, similarities, gamma, slack=slack, normalised=normalised)
-        shards = self._found.shards
-        lists = Lists(
-            _seen(self._found.ids, self._file.with_name(IDS), shards),
-            _seen(self._found.similarities, self._file.with_name(SIMILARITIES), shards),
-            k,
-        )
-        parts = max(sum(self._by.machines().values()), math.ceil(n * k * PAIR_BYTES / self._by.memory()))
-        spans = list(itertools.pairwise(np.linspace(0, n, min(n, parts) + 1).astype(np.int64).tolist()))
-        turned, joined = (
-            [f"{what}-{k}-{gamma}-{part}-of-{len(spans)}.npy" for part in range(len(spans))]
-            for what in ("turned", "joined")
-        )
+        parts = math.ceil(n * k * PAIR_BYTES / self._by.memory())
+        name = f"joined-{k}-{gamma}-"
+        division = begun(self._found.shards, name, lambda there: there >= min(n, parts))
+        if division is None:
+            division = min(n, max(sum(self._by.machines().values()), parts))
+        shards = self._found.shards.within(f"{name}{division}")
+        shards.make()
+        files = zip(self._found[1:], self._found.files(self._folder), strict=True)
+        ids_seen, similarities_seen = (Plain.seen(array, file, shards) for array, file in files)
+        lists = Lists(ids_seen, similarities_seen, k)
+        spans = list(itertools.pairwise(np.linspace(0, n, division + 1).astype(np.int64).tolist()))
+        turned, joined = ([f"{what}-{part}.npy" for part in range(division)] for what in ("turned", "joined"))
         steps: Any = ((joining.turned_round, turned, ()), (joining.joined, joined, (turned, gamma)))
+        there = set(shards.names())
         for work, names, given in steps:
             calls = [(work, lists, *span, *given, shards, name) for span, name in zip(spans, names, strict=True)]
-            for _ in self._by.run([call for call in calls if not shards.exists(call[-1])]):
+            for _ in self._by.run([call for call in calls if call[-1] not in there]):
                 pass
-        return joining.normalised(shards, joined, n, self._file.parent)
+        return joining.normalised(shards, joined, n, self._folder)
+
+    def columns(
+        self,
+        S: sp.csr_array,
+        neighbours: IntArray,
+        *,
+        alpha: float,
+        size: int,
+        max_iter: int,
+        tol: float,
+        progress: Progress | None,
+    ) -> Columns:
+        """Return the off-line columns that tasks of workers solve for; they lie in files."""
+        disk.make_own_folder(self._folder)
+        wider = None if size <= neighbours.shape[1] + 1 else self._compared(size - 1, None)
+        others = neighbours if wider is None else wider.ids
+        how = How(size, alpha, max_iter, tol)
+        solved = columns_by(self._by, S, others, how, self._shards, self._folder, progress)
+        if wider is not None:
+            wider.shards.clear()
+            for file in wider.files(self._folder):
+                disk.remove(file)
+        return solved
 
     def _begun(self, name: str) -> tuple[Shards, int]:
         """Return where the tiles are and the order of their plane: that of a run before, where its tasks fit."""
         (n, d), memory = self.shape, self._by.memory()
-        for there in self._shards.names():
-            if there.startswith(name) and planes.rows_of_task(n, int(there.removeprefix(name))) * 4 * d <= memory:
-                return self._shards.within(there), int(there.removeprefix(name))
-        q = planes.order_for(n, 4 * d, memory, len(self._by.machines()))
+        q = begun(self._shards, name, lambda there: planes.rows_of_task(n, there) * 4 * d <= memory)
+        if q is None:
+            q = planes.order_for(n, 4 * d, memory, len(self._by.machines()))
         return self._shards.within(f"{name}{q}"), q
 
     def _digest(self) -> str:
@@ -185,22 +217,17 @@ class DescendingRows(DaskRows):
         shards, name = self._shards.within(f"descent-{self._digest()}-{k}-{seed}"), "lists.npy"
         shards.make()
         (threads,) = self._by.threads(1)
-        vectors = _seen(self._vectors, self._file, shards)
-        for _ in self._by.run([(tasks.descend, vectors, k, seed, threads, shards, name)]):
-            _report(progress, 1, 1, len(self._vectors))
-        return self._taken(shards, [name], k)
+        vectors = Plain.seen(self._vectors, self._file, shards)
+        if not shards.exists(name):
+            for _ in self._by.run([(tasks.descend, vectors, k, seed, threads, shards, name)]):
+                pass
+        _report(progress, 1, 1, len(self._vectors))
+        self._found = self._taken(shards, [name], k)
+        return self._found.ids, self._found.similarities
 
 
-def _seen(array: npt.NDArray[Any], file: Path, shards: Shards) -> Plain:
-    """Return an array that lies in a file as workers see it: there, or brought to an object store."""
-    if isinstance(array, np.memmap):
-        array.flush()  # what was changed in it is there for all to see
-    kind, shape = array.dtype.str, (array.shape[0], array.shape[1])
-    if shards.folder is not None:
-        return Plain(Shards(str(file.parent)), file.name, kind, shape)
-    blocks = (array[start : start + ROWS] for start in range(0, len(array), ROWS))
-    shards.write(file.name, (np.ascontiguousarray(block).tobytes() for block in blocks))
-    return Plain(shards, file.name, kind, shape)
+def _files(folder: Path, k: int) -> tuple[Path, Path]:
+    return folder / f"lists-{k}.i32", folder / f"lists-{k}.f32"
 
 
 def _report(progress: Progress | None, done: int, total: int, n: int) -> None:

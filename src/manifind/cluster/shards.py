@@ -2,23 +2,28 @@
 
 An object store is given by an address of fsspec (``s3://bucket/folder``, ``gs://…``, ``file:///folder``), for which its
 own package must be installed (s3fs, gcsfs). A file is there when it is whole, whoever else writes the same at the same
-time: in a folder it gets its name last, and object stores do so by themselves.
+time: it gets its name last.
 """
 
 import importlib
-from collections.abc import Iterable
-from dataclasses import dataclass
+import io
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from secrets import token_hex
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from manifind.cluster.store import Unavailable
-from manifind.errors import MissingExtra
+from manifind.errors import ManifindError, MissingExtra
 from manifind.storage import disk
 from manifind.storage.arrays import NotAnArray, read_array
+
+ROWS = 2**14
+"""Rows of an array that are written at a time."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +31,16 @@ class Shards:
     """The files of one folder, which travels to workers by its name."""
 
     where: str
+    apart: bool = False
+    """Whether workers may see nothing else of what the driver sees, so that all they read must be brought here."""
+
+    @classmethod
+    def given(cls, where: str) -> "Shards":
+        """Return the files of a folder, made if it is not there, or of an object store, as somebody named it."""
+        if "://" in where:
+            return cls(where, apart=True)
+        disk.make_folder(Path(where))
+        return cls(str(Path(where).resolve()), apart=True)  # a worker has another working folder
 
     @property
     def folder(self) -> Path | None:
@@ -34,36 +49,36 @@ class Shards:
 
     def within(self, name: str) -> "Shards":
         """Return the files of a folder below; it is made when something is written."""
-        return Shards(f"{self.where.rstrip('/')}/{name}")
+        return replace(self, where=f"{self.where.rstrip('/')}/{name}")
 
     def exists(self, name: str) -> bool:
         """Say whether a file is there."""
         if self.folder is not None:
             return (self.folder / name).exists()
-        system, root = _system(self.where)
-        return bool(system.exists(f"{root}/{name}"))
+        with _store(self.where) as (system, root):
+            return bool(system.exists(f"{root}/{name}"))
 
     def names(self) -> list[str]:
         """Return the names of all files and folders."""
         if self.folder is not None:
             return sorted(one.name for one in self.folder.iterdir()) if self.folder.is_dir() else []
-        system, root = _system(self.where)
-        if not system.exists(root):
-            return []
-        return sorted(one.rstrip("/").rpartition("/")[2] for one in system.ls(root, detail=False, refresh=True))
+        with _store(self.where) as (system, root):
+            there = system.ls(root, detail=False) if system.exists(root) else []
+        return sorted(one.rstrip("/").rpartition("/")[2] for one in there)
 
     def write(self, name: str, chunks: Iterable[disk.Bytes]) -> None:
         """Write a file."""
+        draft = f".{name}.{token_hex(4)}"
         if self.folder is not None:
-            draft = self.folder / f".{name}.{token_hex(4)}"
-            disk.write(draft, chunks)
-            disk.replace(draft, self.folder / name)
+            disk.write(self.folder / draft, chunks)
+            disk.replace(self.folder / draft, self.folder / name)
             return
-        system, root = _system(self.where)
-        system.makedirs(root, exist_ok=True)
-        with system.open(f"{root}/{name}", "wb") as stream:
-            for chunk in chunks:
-                stream.write(chunk)
+        with _store(self.where) as (system, root):
+            system.makedirs(root, exist_ok=True)
+            with system.open(f"{root}/{draft}", "wb") as stream:
+                for chunk in chunks:
+                    stream.write(chunk)
+            system.mv(f"{root}/{draft}", f"{root}/{name}")
 
     def read(self, name: str, start: int = 0, end: int | None = None) -> bytes:
         """Read a file, or a part of it."""
@@ -71,8 +86,8 @@ class Shards:
             with (self.folder / name).open("rb") as stream:
                 stream.seek(start)
                 return stream.read(-1 if end is None else end - start)
-        system, root = _system(self.where)
-        content: bytes = system.cat_file(f"{root}/{name}", start=start, end=end)
+        with _store(self.where) as (system, root):
+            content: bytes = system.cat_file(f"{root}/{name}", start=start, end=end)
         return content
 
     def array(self, name: str) -> npt.NDArray[Any]:
@@ -82,13 +97,25 @@ class Shards:
         except NotAnArray as error:
             raise Unavailable(f"{name} of {self.where} is no array ({error}); remove it and begin again.") from error
 
+    def write_arrays(self, name: str, arrays: Iterable[npt.NDArray[Any]]) -> None:
+        """Write several arrays into one file."""
+        content = io.BytesIO()
+        for array in arrays:
+            np.save(content, array)
+        self.write(name, [content.getvalue()])
+
+    def arrays(self, name: str, count: int) -> list[npt.NDArray[Any]]:
+        """Return the arrays that `write_arrays` wrote."""
+        stream = io.BytesIO(self.read(name))
+        return [np.load(stream, allow_pickle=False) for _ in range(count)]
+
     def remove(self, name: str) -> None:
         """Remove a file."""
         if self.folder is not None:
             disk.remove(self.folder / name)
             return
-        system, root = _system(self.where)
-        system.rm_file(f"{root}/{name}")
+        with _store(self.where) as (system, root):
+            system.rm_file(f"{root}/{name}")
 
     def make(self) -> None:
         """Make the folder, where it is one."""
@@ -100,34 +127,73 @@ class Shards:
         if self.folder is not None:
             disk.remove_folder(self.folder)
             return
-        system, root = _system(self.where)
-        if system.exists(root):
-            system.rm(root, recursive=True)
+        with _store(self.where) as (system, root):
+            if system.exists(root):
+                system.rm(root, recursive=True)
 
 
-class Plain(NamedTuple):
-    """Rows of plain numbers in one file."""
+@dataclass(frozen=True)
+class Plain:
+    """Rows of plain numbers in one file, read a slice at a time."""
 
     shards: Shards
     name: str
     kind: str
     shape: tuple[int, int]
 
-    def rows(self, start: int, end: int) -> npt.NDArray[Any]:
+    def __getitem__(self, span: slice) -> npt.NDArray[Any]:
         """Return some rows: mapped where the file lies in a folder."""
+        start, end, _ = span.indices(self.shape[0])
+        if start >= end:
+            return np.empty((0, self.shape[1]), self.kind)
         if self.shards.folder is not None:
             mapped: npt.NDArray[Any] = np.memmap(self.shards.folder / self.name, self.kind, "r", shape=self.shape)
             return mapped[start:end]
         size = self.shape[1] * np.dtype(self.kind).itemsize
-        return np.frombuffer(self.shards.read(self.name, start * size, end * size), self.kind).reshape(
-            -1, self.shape[1]
-        )
+        content = self.shards.read(self.name, start * size, end * size)
+        return np.frombuffer(content, self.kind).reshape(-1, self.shape[1])
+
+    @classmethod
+    def brought(cls, array: npt.NDArray[Any], name: str, shards: Shards) -> "Plain":
+        """Write the rows of an array to a file for all to see, unless it is there."""
+        if not shards.exists(name):
+            blocks = (array[start : start + ROWS] for start in range(0, len(array), ROWS))
+            shards.write(name, (np.ascontiguousarray(block).tobytes() for block in blocks))
+        return cls(shards, name, array.dtype.str, (array.shape[0], array.shape[1]))
+
+    @classmethod
+    def seen(cls, array: npt.NDArray[Any], file: Path, shards: Shards) -> "Plain":
+        """Return an array that lies in a file as workers see it: there, or brought to where they see it."""
+        if isinstance(array, np.memmap):
+            array.flush()  # what was changed in it is there for all to see
+        if shards.apart:
+            return cls.brought(array, file.name, shards)
+        return cls(Shards(str(file.parent)), file.name, array.dtype.str, (array.shape[0], array.shape[1]))
 
 
-def _system(where: str) -> tuple[Any, str]:
-    """Return what fsspec reads and writes with, and the folder as it knows it."""
+def begun(shards: Shards, name: str, fits: Callable[[int], bool]) -> int | None:
+    """Return how work was divided by a driver that began it: the number after `name` in a folder's, where it fits."""
+    for there in shards.names():
+        number = there.removeprefix(name)
+        if there.startswith(name) and number.isdecimal() and fits(int(number)):
+            return int(number)
+    return None
+
+
+@contextmanager
+def _store(where: str) -> Iterator[tuple[Any, str]]:
+    """Give what fsspec reads and writes with, and the folder as it knows it; what goes wrong there is one sentence."""
     try:
-        system, root = importlib.import_module("fsspec.core").url_to_fs(where)
-    except (ImportError, ValueError) as error:
-        raise MissingExtra(f"{where} cannot be reached ({error}); install what fsspec needs for it.") from error
-    return system, str(root).rstrip("/")
+        try:
+            # Others write there at the same time: what was listed a moment ago says nothing.
+            system, root = importlib.import_module("fsspec.core").url_to_fs(where, use_listings_cache=False)
+        except (ImportError, ValueError) as error:
+            raise MissingExtra(f"{where} cannot be reached ({error}); install what fsspec needs for it.") from error
+        yield system, str(root).rstrip("/")
+    except ManifindError:
+        raise
+    except Exception as error:  # each store has errors of its own
+        said = " ".join(str(error).split())[:200] or type(error).__name__
+        raise Unavailable(
+            f"{where} did not answer ({said}); see that it is there and that you may write to it, and try again."
+        ) from error

@@ -6,7 +6,7 @@ there is whole (`shards`).
 
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from manifind import kernels
 from manifind.cluster.shards import Plain, Shards
-from manifind.describe import Describer, Found, Unreadable, Whitening, load_describer, read_photo
+from manifind.cluster.whitening import KeptWhitening
+from manifind.describe import Describer, Found, Unreadable, load_describer, read_photo
 from manifind.geometry.packing import Packed
 from manifind.graph.neighbours import nearest_others
 from manifind.index.gather import outcome, seen
@@ -40,7 +41,7 @@ def find_neighbours(
     if shards.exists(name):
         return False
     kernels.set_threads(threads)
-    parts = [vectors.rows(start, end) for start, end in spans]
+    parts = [vectors[start:end] for start, end in spans]
     rows = np.concatenate(parts) if len(parts) > 1 else parts[0]  # one alone is mapped, and not held
     own = np.concatenate([np.arange(start, end) for start, end in spans])
     ids, similarities = nearest_others(backend().rows(rows), min(k, len(rows) - 1))
@@ -54,7 +55,7 @@ def descend(vectors: Plain, k: int, seed: int, threads: int, shards: Shards, nam
     if shards.exists(name):
         return False
     kernels.set_threads(threads)
-    rows = backend().rows(vectors.rows(0, vectors.shape[0]))
+    rows = backend().rows(vectors[:])
     assert isinstance(rows, Descending)  # noqa: S101 (whoever hands this out has the same core)
     ids, similarities = rows.descend(k, seed=seed)
     shards.write(name, disk.npy(np.stack([ids, similarities.view(np.int32)])))
@@ -150,12 +151,11 @@ def read_described(shards: Shards, name: str) -> tuple[list[Any], npt.NDArray[np
 class Describing:
     """A describer that travels: by the name of its network and its settings, or as it is where it is somebody's own."""
 
-    def __init__(self, describer: Describer, backbone: str | None, settings: Mapping[str, Any], threads: int) -> None:
+    def __init__(self, describer: Describer, backbone: str | None, threads: int, shards: Shards) -> None:
         self._own = describer if backbone is None else None
-        self._backbone, self._settings = backbone, dict(settings)
-        self._whitening = (
-            None if describer.whitening is None else (describer.whitening.mean, describer.whitening.project)
-        )
+        self._backbone, self._settings = backbone, dict(describer.settings)
+        here = describer.whitening if backbone is not None else None
+        self._whitening = None if here is None else KeptWhitening.of(here, shards)
         self._name = json.dumps(describer.fingerprint(), sort_keys=True)
         self._threads = threads
 
@@ -176,5 +176,5 @@ class Describing:
 
 @lru_cache(maxsize=2)
 def _loaded(made_by: Describing) -> Describer:
-    whitening = None if made_by._whitening is None else Whitening(*made_by._whitening)
+    whitening = None if made_by._whitening is None else made_by._whitening.read()
     return load_describer(made_by._backbone or "", whitening=whitening, **made_by._settings)

@@ -1,4 +1,4 @@
-"""Dask's workers, for the long parts of making an index: describing photos, and comparing all pairs of regions.
+"""Dask's workers, for the long parts of making an index: describing photos, whitening and comparing their regions.
 
 The driver, which is the process that makes the index, hands out tasks (`tasks`) and takes in the files that they write
 into the index's folder, which every worker must see under the same path. Work that is done is in these files: a worker
@@ -6,28 +6,38 @@ that is lost costs the tasks it had begun, and a driver that is lost costs nothi
 """
 
 import hashlib
+import itertools
 import math
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from manifind.cluster import tasks
-from manifind.cluster.rows import DaskRows, DescendingRows
+from manifind.cluster import tasks, whitening
+from manifind.cluster.rows import TAKEN, DaskRows, DescendingRows
 from manifind.cluster.shards import Shards
 from manifind.cluster.store import Unavailable
-from manifind.describe import Found, Unreadable
+from manifind.describe import Found, Regions, Unreadable
+from manifind.describe.moments import DoubleArray, Sums
 from manifind.errors import MissingExtra
 from manifind.index.gather import Described, Outcomes
+from manifind.index.journal import Journal
+from manifind.index.learning import Run
 from manifind.index.recipe import Recipe
 from manifind.kernels import Rows, compiled
+from manifind.storage import disk
 from manifind.types import FloatArray
 
-PHOTOS = 32
-"""Photos that a task describes."""
+EXCHANGED = ("described-", "learning-", "tiles-", "descent-", "columns-")
+"""How the names of folders begin in which files are exchanged."""
+AHEAD = 1024
+"""Tasks that are handed out at a time: the scheduler need not know of all there will be."""
+PHOTOS, TURNS = 32, 4
+"""Photos that a task describes at most, and tasks that each worker gets at least where there are photos for them."""
 SHARE = 0.25
 """The part of a worker's memory that the rows of a task may take; comparing them takes as much again, and lists."""
 DESCENT, DESCENT_BYTES = 5, 4_000
@@ -67,7 +77,7 @@ class DaskWorkers:
 
     def __init__(self, client: Any, shards: str | None = None, *, own: bool = False) -> None:
         self._client, self._own = client, own
-        self._shards = None if shards is None else Shards(str(shards))
+        self._shards = None if shards is None else Shards.given(str(shards))
 
     def close(self) -> None:
         """Let go of the connection to a scheduler, where it was made here."""
@@ -78,12 +88,13 @@ class DaskWorkers:
         """Return where files are exchanged for an index that is made in a folder."""
         return Shards(str(work)) if self._shards is None else self._shards
 
-    def finished(self) -> None:
-        """Remove what was exchanged elsewhere than in the index's own folder."""
-        if self._shards is not None:
-            for name in self._shards.names():
-                if name.startswith(("described", "tiles-", "descent-")):
-                    self._shards.within(name).clear()
+    def finished(self, work: Path) -> None:
+        """Remove what was exchanged for an index that is made in a folder, and what was taken in there."""
+        exchange = self._exchange(work)
+        for name in exchange.names():
+            if name.startswith(EXCHANGED):
+                exchange.within(name).clear()
+        disk.remove_folder(work / TAKEN)
 
     def machines(self) -> "Counter[str]":
         """Return how many tasks each machine runs at once."""
@@ -117,16 +128,26 @@ class DaskWorkers:
         given = [limit for limit in limits if limit]
         return int(SHARE * min(given)) if given else 2**30
 
-    def run(self, calls: Sequence[tuple[Any, ...]]) -> Iterator[int]:
+    def run(self, calls: Sequence[tuple[Any, ...]]) -> Generator[int, None, None]:
         """Hand out tasks, each a function with its arguments, and yield their places as they are done."""
         from distributed import as_completed
         from distributed.scheduler import KilledWorker
 
-        futures = {self._client.submit(*call, pure=False): place for place, call in enumerate(calls)}
+        futures: dict[Any, int] = {}
+        completed, waiting = as_completed(loop=self._client.loop), enumerate(calls)
+
+        def hand_out(count: int) -> None:
+            for place, call in itertools.islice(waiting, count):
+                future = self._client.submit(*call, pure=False)
+                futures[future] = place
+                completed.add(future)
+
         try:
-            for future in as_completed(futures, loop=self._client.loop):
+            hand_out(AHEAD)
+            for future in completed:
                 future.result()
-                yield futures[future]
+                hand_out(1)
+                yield futures.pop(future)
         except KilledWorker as error:
             raise Unavailable("Dask's workers die of a task; see their logs, and give them more memory.") from error
         finally:
@@ -139,10 +160,15 @@ class DaskWorkers:
         exchange = self._exchange(work).within("described-shards")
         exchange.make()
         describer = recipe.describer
-        threads = max(1, (os.cpu_count() or 1) // max(self.machines().values()))
-        made_by = tasks.Describing(describer, recipe.backbone, describer.settings, threads)
-        shards = [found[start : start + PHOTOS] for start in range(0, len(found), PHOTOS)]
-        names = [f"{_name(recipe.fingerprint, shard)}.shard" for shard in shards]
+        running = self.machines()
+        threads = max(1, (os.cpu_count() or 1) // max(running.values()))
+        made_by = tasks.Describing(describer, recipe.backbone, threads, exchange)
+        together = max(1, min(PHOTOS, math.ceil(len(found) / (TURNS * sum(running.values())))))
+        shards = [found[start : start + together] for start in range(0, len(found), together)]
+        names = [
+            f"{_digest((recipe.fingerprint, [(one.key, one.size, one.mtime_ns) for one in shard]))}.shard"
+            for shard in shards
+        ]
         calls = [
             (
                 tasks.describe,
@@ -155,21 +181,57 @@ class DaskWorkers:
             )
             for shard, name in zip(shards, names, strict=True)
         ]
-        missing = [place for place, name in enumerate(names) if not exchange.exists(name)]
-        done = set(range(len(names))) - set(missing)
-        finished = self.run([calls[place] for place in missing])
-        for place, (shard, name) in enumerate(zip(shards, names, strict=True)):
-            while place not in done:
-                done.add(missing[next(finished)])
-            yield from _taken(shard, exchange, name)
-            exchange.remove(name)
+        for place in self._in_order(exchange, names, calls):
+            yield from _taken(shards[place], exchange, names[place])
+            exchange.remove(names[place])
         exchange.clear()
+
+    def _in_order(self, exchange: Shards, names: Sequence[str], calls: Sequence[tuple[Any, ...]]) -> Iterator[int]:
+        """Run the tasks whose files are not there; yield the places of all in order, each as soon as its file is."""
+        there = set(exchange.names())
+        missing = [place for place, name in enumerate(names) if name not in there]
+        done = set(range(len(names))) - set(missing)
+        with closing(self.run([calls[place] for place in missing])) as finished:
+            for place in range(len(names)):
+                while place not in done:
+                    done.add(missing[next(finished)])
+                yield place
+
+    # -- whitening ----------------------------------------------------------------------------------------------------
+
+    def sums(self, raw: Journal, parts: Sequence[Sequence[Run]], around: DoubleArray) -> Iterator[Sums]:
+        """Yield the sums of the rows of each part of a journal, as workers add them up."""
+        seen = whitening.Raw.of(raw, self._exchange(raw.files[0].parent.parent))
+        said = _digest(parts)
+        names = [f"sums-{said}-{place}.npy" for place in range(len(parts))]
+        calls = [
+            (whitening.add_up, seen, part, around, threads, name)
+            for part, threads, name in zip(parts, self.threads(len(parts)), names, strict=True)
+        ]
+        for place in self._in_order(seen.shards, names, calls):
+            yield whitening.read_sums(seen.shards, names[place], parts[place])
+
+    def whitened(self, raw: Journal, recipe: Recipe, groups: Sequence[Sequence[Run]]) -> Iterator[list[Regions]]:
+        """Yield the photos of each group whitened, as workers come to them."""
+        seen = whitening.Raw.of(raw, self._exchange(raw.files[0].parent.parent))
+        assert recipe.describer.whitening is not None  # noqa: S101 (it was just learnt)
+        learnt = whitening.KeptWhitening.of(recipe.describer.whitening, seen.shards)
+        names = [f"whitened-{_digest((recipe.fingerprint, group))}.npy" for group in groups]
+        calls = [
+            (whitening.whiten, seen, group, learnt, recipe.means, threads, name)
+            for group, threads, name in zip(groups, self.threads(len(groups)), names, strict=True)
+        ]
+        for place in self._in_order(seen.shards, names, calls):
+            yield whitening.read_whitened(seen.shards, names[place])
+            seen.shards.remove(names[place])
+        seen.shards.clear()
 
     # -- comparing ----------------------------------------------------------------------------------------------------
 
     def rows(self, vectors: FloatArray, file: Path) -> Rows:
         """Return vectors that lie in a file, as rows that workers compare with each other."""
         n, d = vectors.shape
+        file = file.resolve()  # a worker has another working folder
         fits = n * (DESCENT * d + DESCENT_BYTES) <= self.memory() / SHARE
         return (DescendingRows if fits and compiled() else DaskRows)(self, vectors, file, self._exchange(file.parent))
 
@@ -187,6 +249,6 @@ def _taken(shard: Sequence[Found], exchange: Shards, name: str) -> Outcomes:
             row, feature = row + count, feature + features
 
 
-def _name(fingerprint: str, shard: Sequence[Found]) -> str:
-    said = repr((fingerprint, [(one.key, one.size, one.mtime_ns) for one in shard]))
-    return hashlib.sha256(said.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+def _digest(said: Any) -> str:
+    """Return a name for what is said, by which a file is found again."""
+    return hashlib.sha256(repr(said).encode("utf-8", "surrogateescape")).hexdigest()[:32]

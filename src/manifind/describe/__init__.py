@@ -1,6 +1,6 @@
 """Photo → regions: reading photos, a network, R-MAC's grid, pooling and whitening; nothing here knows of graphs.
 
->>> describer = load_describer()
+>>> describer = load_describer()                   # or Index.open(path).describer, to describe as an index does
 >>> regions = describer.describe(read_photo("shot.jpg").pixels)
 """
 

@@ -27,6 +27,9 @@ Outcome = TypeVar("Outcome")
 
 MEMORY = 2**28
 """Bytes that photos read ahead may take unless told otherwise."""
+WAITING = 8
+"""Photos for each thread that may be read, or wait to be described elsewhere: the more wait, the more are described
+together."""
 
 
 def read_ahead(
@@ -60,11 +63,7 @@ def read_ahead(
         while no other is held.
     """
     budget = Budget(whole_number(memory, "memory"))
-    read = _reader(budget, long_side, max_pixels, max_bytes)
-
-    def work(one: Found, ticket: int) -> Photo | Unreadable:
-        return read(one, ticket)
-
+    work = _within(budget, _reader(long_side, max_pixels, max_bytes))
     return _ahead(iter(found), whole_number(threads, "threads"), whole_number(depth, "depth"), work, budget)
 
 
@@ -94,7 +93,7 @@ def describe_ahead(
     """
     threads = whole_number(threads, "threads")
     budget = Budget(whole_number(memory, "memory"))
-    read = _reader(budget, long_side, max_pixels, max_bytes)
+    read = _within(budget, _reader(long_side, max_pixels, max_bytes))
 
     def work(one: Found, ticket: int) -> tuple[Photo | Unreadable, Described | None]:
         photo = read(one, ticket)
@@ -131,37 +130,34 @@ def begin_ahead(
     """
     threads = whole_number(threads, "threads")
     budget = Budget(whole_number(memory, "memory"))
+    within = _within(budget, read)
 
     def work(one: Found, ticket: int) -> tuple[Read | Unreadable, Callable[[], Described] | None]:
-        kept = 0
-        try:
-            photo = read(one, lambda needed: budget.admit(ticket, needed))
-            kept = photo.pixels.nbytes
-        except Unreadable as error:
-            return Unreadable(error.reason, error.name), None
-        finally:
-            budget.keep(ticket, kept)
-        return photo, begin(photo)
+        photo = within(one, ticket)
+        return photo, None if isinstance(photo, Unreadable) else begin(photo)
 
-    with closing(_ahead(iter(found), threads, 4 * threads, work, budget)) as outcomes:
+    with closing(_ahead(iter(found), threads, WAITING * threads, work, budget)) as outcomes:
         for one, (photo, finish) in outcomes:
             yield one, photo, None if finish is None else finish()
 
 
-def _reader(
-    budget: Budget, long_side: int | None, max_pixels: int, max_bytes: int
-) -> Callable[[Found, int], Photo | Unreadable]:
-    """Return what reads a photo within the budget, on which its pixels stay until they are released."""
+def _reader(long_side: int | None, max_pixels: int, max_bytes: int) -> Callable[[Found, Admit], Photo]:
+    """Return what reads a photo as `read_photo` does, its options checked."""
     options: dict[str, Any] = {
         "long_side": None if long_side is None else whole_number(long_side, "long_side"),
         "max_pixels": whole_number(max_pixels, "max_pixels"),
         "max_bytes": whole_number(max_bytes, "max_bytes"),
     }
+    return lambda one, admit: read_photo(one.path, admit=admit, **options)
 
-    def read(one: Found, ticket: int) -> Photo | Unreadable:
+
+def _within(budget: Budget, read: Callable[[Found, Admit], Read]) -> Callable[[Found, int], Read | Unreadable]:
+    """Return what reads a photo within the budget, on which its pixels stay until they are released."""
+
+    def held(one: Found, ticket: int) -> Read | Unreadable:
         kept = 0
         try:
-            photo = read_photo(one.path, admit=lambda needed: budget.admit(ticket, needed), **options)
+            photo = read(one, lambda needed: budget.admit(ticket, needed))
             kept = photo.pixels.nbytes
         except Unreadable as error:
             # A new one: the traceback of the old holds on to the bytes and half a photo.
@@ -171,7 +167,7 @@ def _reader(
         finally:
             budget.keep(ticket, kept)
 
-    return read
+    return held
 
 
 def _ahead(

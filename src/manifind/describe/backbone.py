@@ -34,7 +34,8 @@ NETWORKS = Path(__file__).parent / "networks"
 """The networks that come with manifind."""
 
 DEFAULT = "mobilenet_v2"
-"""The network that is used unless another is asked for; ``mobilenet_v2_int8`` is the same in whole numbers, faster."""
+"""The network that is loaded unless another is asked for. An index asks for ``mobilenet_v2_int8``, the same network in
+whole numbers of 8 bits, which is faster."""
 
 IMAGENET_MEAN = (123.675, 116.28, 103.53)
 IMAGENET_STD = (58.395, 57.12, 57.375)

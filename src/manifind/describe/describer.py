@@ -1,6 +1,6 @@
 """Photo -> regions: the network, the grid, pooling and whitening in one call.
 
->>> describer = load_describer()                   # the network and whitening that come with manifind
+>>> describer = load_describer()                   # a network and its whitening that come with manifind
 >>> regions = describer.describe(photo)            # (h, w, 3) uint8
 >>> regions.vectors, regions.boxes                 # (r, d) unit rows, (r, 4) pixels of the photo given
 """
@@ -53,6 +53,8 @@ class Regions:
     """(r, d) unit rows."""
     boxes: FloatArray
     """(r, 4): x0, y0, x1, y1 in pixels of the photo as it was given."""
+    beside: Any = None
+    """What the describer made of the photo beside its regions, if anything (`Describer.beside`)."""
 
 
 class Describer:
@@ -83,6 +85,8 @@ class Describer:
 
     apart = False
     """Whether the work is done elsewhere than on the processor, which is then free to read photos."""
+    beside: Callable[..., Sequence[Any]] | None = None
+    """What makes something more of photos, where they lie, than their regions."""
 
     def __init__(
         self,
@@ -253,6 +257,10 @@ def load_describer(
     A network that comes with manifind brings its whitening; a checkpoint its pooling and, where it has one, its
     whitening; an ONNX file of the user's brings none. What is brought is for one way of pooling: where `settings` ask
     for another, descriptors are not whitened. `settings` are `Describer`'s and go before what is brought.
+
+    Without a name it is ``mobilenet_v2`` in single precision, and photos are seen at one size. Unless it is told
+    otherwise, an index describes by ``mobilenet_v2_int8``, the same network in 8 bits, at three sizes (`ZOOMS`), with
+    a whitening of its own. Vectors of the two cannot be compared: ``Index.open(path).describer`` describes as an index.
     """
     if Path(name_or_path).suffix in {".pth", ".pt"}:
         from manifind.describe.torch_backbone import load_retrieval_checkpoint

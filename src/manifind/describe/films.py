@@ -44,7 +44,7 @@ _KINDS = {
     "mpeg": rb"\0\0\x01[\xba\xb3]",
 }
 _PATTERNS = {kind: re.compile(pattern, re.DOTALL) for kind, pattern in _KINDS.items()}
-_BY_NAME = {
+BY_NAME = {
     ".ts": "mpegts",
     ".mts": "mpegts",
     ".m2ts": "mpegts",
@@ -61,7 +61,7 @@ _HEADER = re.compile(rb"P6\s([0-9]{1,6})\s([0-9]{1,6})\s255\s")
 
 def film_format(head: bytes, name: str) -> str | None:
     """Return what ffmpeg calls the kind of a film, by its first bytes; None where they begin no film."""
-    kind = _BY_NAME.get(Path(name).suffix.lower())
+    kind = BY_NAME.get(Path(name).suffix.lower())
     if kind is not None:
         return kind if _BEGIN[kind].match(head) else None
     return next((kind for kind, pattern in _PATTERNS.items() if pattern.match(head)), None)

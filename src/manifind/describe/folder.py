@@ -24,6 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from manifind.describe.films import BY_NAME as FILMS_BY_NAME
 from manifind.describe.films import film_format
 from manifind.describe.photos import HEAD_BYTES, access_reason, photo_format
 from manifind.errors import InvalidInput
@@ -33,6 +34,10 @@ PHOTO_NAMES = (
     *(".tif", ".tiff", ".bmp", ".dib", ".jp2", ".j2k", ".jpf", ".jpx", ".pgm", ".ppm", ".pnm", ".jxl"),
 )
 """How photos are called: a file called so that holds none is worth a word."""
+RAW_NAMES = (".nef", ".nrw", ".cr2", ".cr3", ".crw", ".arw", ".dng", ".raf", ".orf", ".rw2", ".pef", ".srw", ".x3f")
+"""How cameras call their raw files; those that begin like a photo are read, or say themselves why not."""
+FILM_NAMES = (".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".mpg", ".mpeg", ".wmv", ".flv", *FILMS_BY_NAME)
+"""How films are called."""
 
 _ESCAPE = re.compile(rb"\\(?:\\|x([0-9A-F]{2}))?")
 
@@ -186,8 +191,19 @@ def _sniffed(entry: _Entry, films: bool) -> Iterator[Found | Skipped]:
         yield Found(entry.key, entry.path, entry.status.st_size, entry.status.st_mtime_ns)
     elif films and film_format(head, entry.path.name) is not None:
         yield Found(entry.key, entry.path, entry.status.st_size, entry.status.st_mtime_ns, film=True)
-    elif entry.key.lower().endswith(PHOTO_NAMES):
-        yield Skipped(entry.key, "not a photo" if head else "empty file")
+    else:
+        reason = _called_otherwise(entry.key.lower(), films)
+        if reason is not None:
+            yield Skipped(entry.key, reason if head else "empty file")
+
+
+def _called_otherwise(name: str, films: bool) -> str | None:
+    """Say what a file with a photo's or a film's name should have been; None for any other name."""
+    if name.endswith(PHOTO_NAMES):
+        return "not a photo"
+    if name.endswith(RAW_NAMES):
+        return "a raw file of a kind that is not read; export it as JPEG or TIFF"
+    return "not a film" if films and name.endswith(FILM_NAMES) else None
 
 
 def _places(root: Path) -> dict[tuple[int, int], str | None]:

@@ -65,23 +65,16 @@ class Moments:
         """Return the moments of rows: of one array, which may be memory-mapped, or of blocks that pass by."""
         blocks = _blocks(vectors)
         first = next(blocks, np.empty((0, 0)))
-        d = first.shape[1]
-        # Far from the origin the squares of rows would drown their differences: sums are kept around the first mean.
-        around = first.mean(axis=0, dtype=np.float64) if len(first) else np.empty(0)
-        count, total, squares = 0, np.zeros(d), np.zeros((d, d))
-        for block in itertools.chain([first], blocks):
-            if block.shape[1] != d:
-                raise InvalidInput(
-                    f"vectors has blocks of {d} and of {block.shape[1]} dimensions; describe all with one network."
-                )
-            rows = block.astype(np.float64) - around
-            count += len(rows)
-            total += rows.sum(axis=0)
-            squares += rows.T @ rows
-        if count < 2:
-            raise InvalidInput(f"vectors has {count} rows; give at least two, some thousands at best.")
-        offset = total / count
-        return cls(count, around + offset, squares / count - np.outer(offset, offset), pooling)
+        around = centre(first)
+        return cls.of_sums(Sums.of(itertools.chain([first], blocks), around), around, pooling)
+
+    @classmethod
+    def of_sums(cls, sums: "Sums", around: DoubleArray, pooling: str = "") -> Self:
+        """Return the moments of rows whose sums were taken around a point."""
+        if sums.count < 2:
+            raise InvalidInput(f"vectors has {sums.count} rows; give at least two, some thousands at best.")
+        offset = sums.total / sums.count
+        return cls(sums.count, around + offset, sums.squares / sums.count - np.outer(offset, offset), pooling)
 
     def mixed_with(self, prior: "Moments", weight: float = PRIOR) -> "Moments":
         """Return these moments shrunk towards others, which count as much as `weight` vectors would."""
@@ -131,6 +124,46 @@ class Moments:
                 return cls(float(arrays["count"]), mean, covariance, str(arrays["pooling"]))
         except (KeyError, OSError, ValueError, EOFError, TypeError, AttributeError, zipfile.BadZipFile) as error:
             raise Damaged(f"{path} does not hold saved moments ({error}); make or copy it again.") from error
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """What moments are made of: the sums of parts of a collection, taken around the same point, add up."""
+
+    count: int
+    total: DoubleArray
+    """(D,): of the rows."""
+    squares: DoubleArray
+    """(D, D): of their products with themselves."""
+
+    @classmethod
+    def of(cls, blocks: Iterable[npt.NDArray[Any]], around: DoubleArray) -> Self:
+        """Add up rows that pass by in blocks."""
+        d = len(around)
+        count, total, squares = 0, np.zeros(d), np.zeros((d, d))
+        for block in blocks:
+            if block.shape[1] != d:
+                raise InvalidInput(
+                    f"vectors has blocks of {d} and of {block.shape[1]} dimensions; describe all with one network."
+                )
+            rows = block.astype(np.float64) - around
+            count += len(rows)
+            total += rows.sum(axis=0)
+            squares += rows.T @ rows
+        return cls(count, total, squares)
+
+    def plus(self, others: "Sums") -> "Sums":
+        """Return the sums of both."""
+        return Sums(self.count + others.count, self.total + others.total, self.squares + others.squares)
+
+
+def centre(rows: npt.NDArray[Any]) -> DoubleArray:
+    """Return the point to take sums around: the mean of some of the rows.
+
+    Far from the origin the squares of rows would drown their differences.
+    """
+    mean: DoubleArray = rows.mean(axis=0, dtype=np.float64) if len(rows) else np.empty(0)
+    return mean
 
 
 def _blocks(vectors: npt.ArrayLike | Iterable[npt.ArrayLike]) -> Iterator[npt.NDArray[Any]]:

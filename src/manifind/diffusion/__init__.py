@@ -7,7 +7,7 @@ the work off line are `manifind.diffusion.offline` and `manifind.diffusion.spect
 
 from manifind.diffusion.append import Appended, append
 from manifind.diffusion.engines import ENGINES, Ground, Prepared, Setting, best_engine, diffuse, prepare
-from manifind.diffusion.seeding import SEEDINGS, Seed, dense, opposed, seed
+from manifind.diffusion.seeding import SEEDINGS, Seed, dense, opposed, seed, taught
 from manifind.kernels import Solution
 
 __all__ = [
@@ -26,4 +26,5 @@ __all__ = [
     "opposed",
     "prepare",
     "seed",
+    "taught",
 ]

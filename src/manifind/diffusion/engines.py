@@ -81,6 +81,8 @@ class Engine:
     """Returns what was prepared as arrays to save; None where it is not saved."""
     from_arrays: Callable[[System, Mapping[str, npt.NDArray[Any]]], Any] | None = None
     """Returns what `to_arrays` wrote, for this system; None where that system has no use for it."""
+    possible: Callable[[System], bool] = lambda _: True
+    """Says whether a system can use what was saved."""
     pools: bool = False
     """Whether a system that pools (`Pooling`) may do both for this engine: solve, and pool."""
 
@@ -117,7 +119,7 @@ def _divided_again(system: System, arrays: Mapping[str, npt.NDArray[Any]]) -> Di
     return _divide(system, Division.from_arrays(arrays, system.size))
 
 
-def _columns(ground: Ground, size: int, setting: Setting, progress: Progress | None) -> sp.csr_array:
+def _columns(ground: Ground, size: int, setting: Setting, progress: Progress | None) -> offline.Columns:
     return offline.columns(ground.S, ground.rows, ground.neighbours, **setting._asdict(), size=size, progress=progress)
 
 
@@ -144,6 +146,7 @@ ENGINES: dict[str, Engine] = {
             lambda ground, _size, _setting, _progress: _divide(ground.system),
             to_arrays=lambda divided: divided.division.to_arrays(),
             from_arrays=_divided_again,
+            possible=lambda system: hasattr(system, "divide"),
         ),
         Engine(
             "offline",
@@ -152,6 +155,8 @@ ENGINES: dict[str, Engine] = {
             _columns,
             needs_alpha=True,
             whole=True,
+            to_arrays=lambda solved: solved._asdict(),
+            from_arrays=lambda system, arrays: offline.Columns.from_arrays(arrays, system.size),
         ),
         Engine(
             "spectral",

@@ -14,24 +14,63 @@ Yang, Hinami, Matsui, Ly, Satoh: Efficient Image Retrieval via Decoupling Diffus
 AAAI 2019. The size of 1,000, 20 iterations of conjugate gradient and late truncation are theirs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
 from manifind.diffusion.seeding import Seed
+from manifind.errors import Damaged
+from manifind.graph.neighbours import nearest_others
 from manifind.kernels import Rows, as_rows, thread_count
 from manifind.types import FloatArray, IntArray, Progress, Vectors
 
 BLOCK_BYTES = 2**26
 """About how much the systems that are solved together take, for each thread."""
 
-SEARCHED = 4096
-"""Regions whose surroundings are searched for together, as in the exact search for neighbours."""
+REPORTED = 4096
+"""Columns that are solved for between two calls of `progress`."""
 
 DoubleArray = npt.NDArray[np.float64]
+
+
+class Columns(NamedTuple):
+    """Columns of (1 − α)(I − αS)^−1, one for each region, as far as they were solved for."""
+
+    ids: IntArray
+    """(n, size): the regions of each column that were solved for, ascending."""
+    values: FloatArray
+    """(n, size): the scores of these regions; all others count as zero."""
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]], n: int) -> "Columns":
+        """Return what `_asdict` gave to be saved, or raise `Damaged`."""
+        ids, values = (arrays.get(name, np.empty(0)) for name in cls._fields)
+        fit = ids.ndim == 2 and len(ids) == n and ids.shape == values.shape and ids.shape[1] > 0
+        if not fit or ids.dtype != np.int32 or values.dtype != np.float32 or ids.min() < 0 or ids.max() >= n:
+            raise Damaged(f"the off-line columns are not those of {n} regions; restore them, or prepare them again.")
+        return cls(ids, values)
+
+
+@runtime_checkable
+class Decoupling(Protocol):
+    """Rows of which somebody else solves for the columns: on other machines, say."""
+
+    def columns(
+        self,
+        S: sp.csr_array,
+        neighbours: IntArray,
+        *,
+        alpha: float,
+        size: int,
+        max_iter: int,
+        tol: float,
+        progress: Progress | None,
+    ) -> Columns:
+        """Return what `manifind.diffusion.offline.columns` returns; `size` is at most n."""
 
 
 def columns(
@@ -44,8 +83,8 @@ def columns(
     max_iter: int = 20,
     tol: float = 1e-6,
     progress: Progress | None = None,
-) -> sp.csr_array:
-    """Return the (n, n) matrix whose row i is column i of (1 − α)(I − αS)^−1, as far as it was solved for.
+) -> Columns:
+    """Return column i of (1 − α)(I − αS)^−1 for each region i, as far as it was solved for.
 
     Parameters
     ----------
@@ -61,50 +100,56 @@ def columns(
     progress : callable, optional
         Called with the columns done and the columns in all.
     """
-    n, regions = S.shape[0], as_rows(vectors)
+    n, rows = S.shape[0], as_rows(vectors)
     size = min(size, n)
-    ids = np.empty((n, size), np.int32)
-    values = np.empty((n, size), np.float32)
-    step = max(1, int(BLOCK_BYTES // (size * (12 * max(1.0, S.nnz / n) + 48))))
-
-    def solve(start: int) -> None:
-        block = slice(start, start + step)
-        at = (ids[block] == np.arange(n)[block, None]).argmax(axis=1)
-        values[block] = _solve(_parts(S, ids[block]), at, size, alpha, max_iter, tol)
-
-    rows = step * max(1, SEARCHED // step)
-    with ThreadPoolExecutor(thread_count()) as pool:
-        for start in range(0, n, rows):
-            end = min(start + rows, n)
-            ids[start:end] = _around(regions, np.arange(start, end, dtype=np.int32), size, neighbours)
-            for _ in pool.map(solve, range(start, end, step)):
-                pass
-            if progress is not None:
-                progress(end, n)
-    return sp.csr_array((values.ravel(), ids.ravel(), np.arange(0, n * size + 1, size)), shape=(n, n))
+    if isinstance(rows, Decoupling):
+        return rows.columns(S, neighbours, alpha=alpha, size=size, max_iter=max_iter, tol=tol, progress=progress)
+    others = neighbours if size <= neighbours.shape[1] + 1 else nearest_others(rows, size - 1)[0]
+    ids, values = np.empty((n, size), np.int32), np.empty((n, size), np.float32)
+    for start in range(0, n, REPORTED):
+        block = slice(start, start + REPORTED)
+        own = np.arange(n, dtype=np.int32)[block]
+        ids[block] = around(own, others[block], size)
+        values[block] = solve(S, ids[block], own, alpha=alpha, max_iter=max_iter, tol=tol)
+        if progress is not None:
+            progress(min(start + REPORTED, n), n)
+    return Columns(ids, values)
 
 
-def combine(solved: sp.csr_array, seeds: Sequence[Seed]) -> FloatArray:
+def combine(solved: Columns, seeds: Sequence[Seed]) -> FloatArray:
     """Return the scores (n, b) of queries that put these seeds on the graph."""
-    ends = np.cumsum([0] + [len(seed.regions) for seed in seeds])
-    y = sp.csr_array(
-        (np.concatenate([seed.values for seed in seeds]), np.concatenate([seed.regions for seed in seeds]), ends),
-        shape=(len(seeds), solved.shape[0]),
-    )
-    scores: FloatArray = (y @ solved).toarray().T
+    scores = np.empty((len(solved.ids), len(seeds)), np.float32)
+    for column, seed in enumerate(seeds):
+        weighed = solved.values[seed.regions] * seed.values[:, None].astype(np.float64)
+        scores[:, column] = np.bincount(solved.ids[seed.regions].ravel(), weighed.ravel(), minlength=len(scores))
     return scores
 
 
-def _around(rows: Rows, own: IntArray, size: int, neighbours: IntArray) -> IntArray:
-    """Return the `size` regions nearest to each, ascending, itself among them even where it has more equals."""
-    if size <= neighbours.shape[1] + 1:
-        near = np.concatenate([own[:, None], neighbours[own, : size - 1]], axis=1)
-    else:
-        near, _ = rows.nearest(rows.take(own), size)
-        absent = ~(near == own[:, None]).any(axis=1)
-        near[absent, -1] = own[absent]
+def around(own: IntArray, others: IntArray, size: int) -> IntArray:
+    """Return the `size` regions of the part of each region, ascending: itself, and the first of the others it lists."""
+    near = np.concatenate([own[:, None], others[:, : size - 1]], axis=1)
     near.sort(axis=1)
     return near
+
+
+def solve(S: sp.csr_array, near: IntArray, own: IntArray, *, alpha: float, max_iter: int, tol: float) -> FloatArray:
+    """Return the column of each of some regions on the regions (b, size) around it, (b, size).
+
+    What a column comes to does not depend on the columns beside it, nor on what else S has.
+    """
+    count, size = near.shape
+    step = max(1, int(BLOCK_BYTES // (size * (12 * max(1.0, S.nnz / S.shape[0]) + 48))))
+    values = np.empty(near.shape, np.float32)
+
+    def some(start: int) -> None:
+        block = slice(start, start + step)
+        at = (near[block] == own[block, None]).argmax(axis=1)
+        values[block] = _solve(_parts(S, near[block]), at, size, alpha, max_iter, tol)
+
+    with ThreadPoolExecutor(thread_count()) as pool:
+        for _ in pool.map(some, range(0, count, step)):
+            pass
+    return values
 
 
 def _parts(S: sp.csr_array, near: IntArray) -> sp.csr_array:

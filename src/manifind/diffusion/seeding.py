@@ -18,6 +18,8 @@ SEEDINGS = ("paper", "released", "append")
 """The ways to put a query on the graph that `Manifold` knows. "append" makes no seed (see
 `manifind.diffusion.append`)."""
 
+LESSON = 2.0
+"""The weight of what a query was taught, against that of the query as it was given; chosen on planted scenes."""
 AGAINST = 0.25
 """The weight of what a query does not mean, against that of what it means. It was chosen by
 ``benchmarks/evidence.py``."""
@@ -59,6 +61,39 @@ def seed(neighbours: Neighbours, query_k: int, gamma: float, spelling: str = "pa
     largest = np.sort(largest[sums[largest] > 0])
     values = sums[largest].astype(np.float32)
     return Seed(regions[largest].astype(np.int32), values if paper else kernel(values, gamma))
+
+
+def taught(given: Seed, lessons: Neighbours, regions: FloatArray, gamma: float, weight: float = LESSON) -> Seed:
+    """Return y of a query that regions were taught to: what the query gives, and `weight` times as much by the lessons.
+
+    A lesson gives what a region of a query gives by eq. 8, but no entry falls out: every lesson is known to show what
+    is looked for, and the views that few lessons show are those that the query could not reach by itself. For the same
+    reason lessons that resemble each other share one voice. The whole puts as much on the graph as the query did.
+
+    Parameters
+    ----------
+    given : Seed
+        y of the query as it was given.
+    lessons : Neighbours
+        Ids and similarities of graph regions, a row for each lesson.
+    regions : (m, d) array
+        The lessons themselves, unit rows.
+    gamma : float
+        Exponent of the kernel.
+    weight : float
+        How much the lessons count.
+    """
+    shared_by = np.maximum(kernel(regions @ regions.T, gamma).sum(axis=1), 1)
+    terms = kernel(lessons.similarities, gamma) / shared_by[:, None]
+    total = float(terms.sum())
+    if total == 0:
+        return given
+    ids = np.concatenate([given.regions, lessons.ids.ravel()])
+    values = np.concatenate([given.values, terms.ravel() * (weight * float(given.values.sum()) / total)])
+    entries, entry_of = np.unique(ids, return_inverse=True)
+    sums = np.bincount(entry_of, weights=values) / (1 + weight)
+    kept = sums > 0
+    return Seed(entries[kept].astype(np.int32), sums[kept].astype(np.float32))
 
 
 def opposed(seed: Seed, against: Seed, weight: float = AGAINST) -> Seed:

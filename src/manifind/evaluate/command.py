@@ -8,8 +8,9 @@ from manifind.checks import choice as one_of
 from manifind.describe import Describer
 from manifind.errors import InvalidInput
 from manifind.evaluate.cache import Cache
-from manifind.evaluate.collection import Described, is_descriptors, is_index, read_collection, read_names, read_queries
+from manifind.evaluate.collection import Described
 from manifind.evaluate.data import Data, prepare
+from manifind.evaluate.descriptor_files import is_descriptors, read_collection, read_names, read_queries
 from manifind.evaluate.evaluation import ALL_FIGURES, Evaluation, evaluate, wanted_figures
 from manifind.evaluate.figures import check_drawing
 from manifind.evaluate.measures import DEFINITIONS
@@ -22,6 +23,7 @@ from manifind.evaluate.runs import Runner
 from manifind.evaluate.truth import read_truth
 from manifind.evaluate.writing import as_csv, as_json, as_markdown
 from manifind.index.recipe import Learning
+from manifind.index.unfinished import is_index
 from manifind.types import StageProgress
 
 Say = Callable[[str], None]

@@ -23,17 +23,13 @@ def interval(values: npt.ArrayLike, *, resampled: int = RESAMPLED, seed: int = 0
     return float(low), float(high)
 
 
-def paired(a: npt.ArrayLike, b: npt.ArrayLike, *, flipped: int = FLIPPED, seed: int = 0) -> float:
-    """Return the p of a paired randomisation test: how often chance alone gives so large a difference of means.
+def paired(a: Values, others: Sequence[Values], *, flipped: int = FLIPPED, seed: int = 0) -> Values:
+    """Return the p of a paired randomisation test of one method against each of several others.
 
-    If two methods were alike, it would not matter which of them a query's value came from. The test therefore swaps the
-    two values of each query at random. Queries without a value in either method are left out.
+    It says how often chance alone gives so large a difference of means. If two methods were alike, it would not matter
+    which of them a query's value came from. The test therefore swaps the two values of each query at random. Queries
+    without a value in either method are left out.
     """
-    return float(paired_many(np.asarray(a, np.float64), [np.asarray(b, np.float64)], flipped=flipped, seed=seed)[0])
-
-
-def paired_many(a: Values, others: Sequence[Values], *, flipped: int = FLIPPED, seed: int = 0) -> Values:
-    """Return the p of `paired` for one method against each of several others."""
     differences = np.nan_to_num(a - np.array(others).reshape(-1, len(a)))
     signs = np.random.default_rng(seed).integers(2, size=(flipped, len(a))) * 2.0 - 1
     chance = np.abs(signs @ differences.T)

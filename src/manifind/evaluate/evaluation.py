@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 import numpy as np
 
 from manifind.errors import InvalidInput
-from manifind.evaluate.confidence import paired_many
+from manifind.evaluate.confidence import paired
 from manifind.evaluate.curves import CURVES, FIGURES, BySize, Curve, FigureRequest, Gain, by_size, curve, gains
 from manifind.evaluate.data import Data
 from manifind.evaluate.measures import DEFINITIONS
@@ -70,7 +70,7 @@ class Evaluation:
                 continue
             best, top = max(values, key=lambda one: float(np.nanmean(one[1])))
             others = [(choice, each) for choice, each in values if choice is not best]
-            chances = paired_many(top, [each for _, each in others])
+            chances = paired(top, [each for _, each in others])
             yield (
                 name,
                 best,

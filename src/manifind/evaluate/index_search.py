@@ -70,7 +70,7 @@ class IndexSearch:
         first = first_photos(self._state, self.method, self.verify)
         if first:
             answer = self._verified(answer, photo, box, first)
-        return AnsweredRanking(self._places[answer._images], answer.scores, likely=answer.likely)
+        return AnsweredRanking(self._places[answer.images], answer.scores, likely=answer.likely)
 
     def _verified(self, answer: Answer, photo: Path, box: Box | None, first: int) -> Answer:
         sought = [sought_in(read_photo(photo).pixels, box, kind=kind_of(self._state))]

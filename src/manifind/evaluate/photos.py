@@ -297,7 +297,7 @@ class IndexedPhotos(Photos):
         manifold = self.index.manifold
         arrays: dict[str, npt.NDArray[np.generic]] = {
             "vectors": np.asarray(manifold.vectors_, np.float32),
-            "image_of": np.repeat(np.arange(len(self.names), dtype=np.int32), manifold.layout_.counts),
+            "image_of": manifold.layout_.place_of,
         }
         self.say_passed_over()
         sizes = {one.key: (float(one.width), float(one.height)) for one in self.index.catalogue.images}

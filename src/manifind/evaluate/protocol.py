@@ -196,9 +196,7 @@ def check(protocol: Protocol) -> None:
         ]
         refuse(both, name, "has an image that is both positive and junk, of query {}; let it be one of them")
     empty = [
-        query.name
-        for i, query in enumerate(queries)
-        if not any(len(task.positives[i]) for task in protocol.tasks)
+        query.name for i, query in enumerate(queries) if not any(len(task.positives[i]) for task in protocol.tasks)
     ]
     refuse(empty, name, "has no positive for query {}; give at least one image to find, or leave the query out")
     if not protocol.query_counts:

@@ -307,7 +307,7 @@ def as_json(found: Evaluation) -> str:
 def _curve(curve: Curve) -> dict[str, Any]:
     points = [asdict(point) for point in curve.points]
     for point in points:
-        point["ms_a_query"] = 1e3 * point.pop("query_seconds")
+        point["ms_alone"] = 1e3 * point.pop("query_seconds")
     levels = [{"column": column, "line": line, "mAP": value} for column, line, value in curve.levels]
     return {"title": curve.title, "axis": curve.axis, "points": points, "levels": levels}
 

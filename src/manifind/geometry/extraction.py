@@ -15,6 +15,8 @@ from manifind.types import Box, FloatArray
 
 MARGIN = 0.1
 """How much of a box's sides is looked at beyond it: features at its edge are described by what is around them."""
+CELLS = 8
+"""The strongest features are chosen in turn from so many cells across and down, unless it is said otherwise."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ def extract(
     kind: str = "sift",
     most: int = 500,
     long_side: int | None = None,
-    cells: int = 8,
+    cells: int = CELLS,
 ) -> Features:
     """Return the local features of a photo, or of the part of it within a box: at most `most`, spread over it.
 
@@ -100,12 +102,20 @@ def spread(points: FloatArray, strengths: FloatArray, box: Box, most: int, cells
 def _reduced(part: Pixels, side: float, long_side: int) -> tuple[Pixels, FloatArray]:
     """Return the part so reduced that `side` pixels become at most `long_side`, and by how much across and down."""
     height, width = part.shape[:2]
-    scale = min(1.0, long_side / side)
-    if scale == 1:
+    size = reduced_size(width, height, long_side, side)
+    if size == (width, height):
         return np.ascontiguousarray(part), np.ones(2, np.float32)
-    size = max(1, round(width * scale)), max(1, round(height * scale))
     smaller = Image.fromarray(part).resize(size, Image.Resampling.BOX, reducing_gap=None)
     return np.asarray(smaller), np.array([size[0] / width, size[1] / height], np.float32)
+
+
+def reduced_size(width: int, height: int, long_side: int, side: float | None = None) -> tuple[int, int]:
+    """Return the width and the height of a photo so reduced that `side` pixels become at most `long_side`.
+
+    `side` is the longer one unless it is said otherwise.
+    """
+    scale = min(1.0, long_side / (side or max(width, height)))
+    return max(1, round(width * scale)), max(1, round(height * scale))
 
 
 def _grey(detect: Callable[[Pixels, Choose], Detected]) -> Callable[[Pixels, Choose], Detected]:

@@ -8,12 +8,13 @@ from manifind.index.estimate import Estimate
 from manifind.index.evidence import Evidence, evidence
 from manifind.index.explain import Chain, Link, Place, explained
 from manifind.index.generation import Generation
-from manifind.index.index import Index, Source
+from manifind.index.index import Index
 from manifind.index.points import MatchingPoints
 from manifind.index.query import METHODS, QueryRegions, RegionShare, Search, View, rank, stored_view, view, whole_box
 from manifind.index.repeats import Repeat, Repeats, Sighting
 from manifind.index.sets import FoundSet, FoundSets, Member
 from manifind.index.so_far import SoFar
+from manifind.index.sources import Source
 
 __all__ = [
     "METHODS",

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Protocol, overload
 
 import numpy as np
-import numpy.typing as npt
 
 from manifind.index.evidence import Evidence, evidence
 from manifind.index.query import RegionShare, Search
@@ -115,6 +114,11 @@ class Answer(Sequence[Hit]):
         """Whether verified photos joined the query, which was then answered once more."""
 
     @property
+    def own(self) -> frozenset[int]:
+        """The numbers of the photos that the query was taken from."""
+        return self._own
+
+    @property
     def asked(self) -> Search:
         """The search for the query as it was given."""
         return self.search
@@ -130,7 +134,12 @@ class Answer(Sequence[Hit]):
         return self.search.generation.number
 
     @property
-    def scores(self) -> npt.NDArray[np.float32]:
+    def images(self) -> IntArray:
+        """The numbers of all photos that were found."""
+        return self._images
+
+    @property
+    def scores(self) -> FloatArray:
         """The scores of all hits."""
         return self._scores
 

@@ -17,17 +17,18 @@ from manifind.index.answer import Answer
 from manifind.index.features import kind_of, sought_in
 from manifind.index.query import QueryRegions, View, rank, view
 from manifind.index.refine import NONE, refined_answers
-from manifind.index.verify import VerifiedAnswer, verified_answer
+from manifind.index.sources import Source
+from manifind.index.verify import VerifiedAnswer, deepest, verified_answer
 from manifind.types import Box, StageProgress
 
 if TYPE_CHECKING:
-    from manifind.index.index import Index, Source
+    from manifind.index.index import Index
 
 CORNERS = ("x0", "y0", "x1", "y1")
 LARGEST = 10_000_000
 """The most bytes that a list may have. A longer file is not a list of queries."""
 
-Views = Sequence[tuple["Source", Sequence[float] | None]]
+Views = Sequence[tuple[Source, Sequence[float] | None]]
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ def batch(
         except (InvalidInput, Unreadable) as error:
             problems[place] = str(error)
         report("queries", place + 1, len(queries))
-    looked_at = None if top is None else max(top, verify)
+    looked_at = None if top is None else max(top, deepest(verify))
     searches = dict(zip(described, rank(state, list(described.values()), looked_at, method), strict=True))
     answers: dict[int, Answer] = {}
     for place, search in searches.items():

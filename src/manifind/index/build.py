@@ -9,41 +9,42 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from manifind import kernels
 from manifind.diffusion.engines import WHOLE_UP_TO
 from manifind.errors import Damaged, InvalidInput, ManifindWarning
-from manifind.geometry import ROW
-from manifind.geometry.packing import Packed
 from manifind.index import learning
+from manifind.index.assembling import (
+    GLOBAL,
+    LOCAL,
+    ROWS,
+    VECTORS,
+    Assembled,
+    assembled,
+    assembled_features,
+    assembled_globals,
+)
 from manifind.index.catalogue import REMOVED, SAME, Catalogue, ImageRecord, SkippedRecord
 from manifind.index.device import describing
 from manifind.index.estimate import Announce, admitted, reading_limits
 from manifind.index.gather import described, described_here, plan
 from manifind.index.generation import CATALOGUE, Generation
-from manifind.index.journal import NO_FEATURES, Journal
-from manifind.index.kept import Keeping, KeptFeatures
+from manifind.index.journal import Journal
 from manifind.index.manifest import FORMAT, KIND, Manifest
 from manifind.index.recipe import Recipe
-from manifind.index.supplement import span_of, supplement, supplement_journal, without_features
+from manifind.index.supplement import supplement, supplement_journal, without_features
 from manifind.index.unfinished import note
 from manifind.index.wanted import Wanted
 from manifind.index.workers import Workers
 from manifind.manifold import BUILT, LARGEST_CHANGE, Manifold
 from manifind.storage import disk, store
-from manifind.types import FloatArray, IntArray, Progress, StageProgress
+from manifind.types import Progress, StageProgress
 
-ROWS = 2**14
-"""How many rows are copied at a time."""
-
-JOURNAL, RAW, VECTORS, SINGLE, LOCAL = "described", "raw", "all.f16", "all.f32", "all.u8"
-"""What the writer's folder holds: photos described so far, the same before whitening where that is learnt, the vectors
-of all in order, half and single, and their local features."""
-
+JOURNAL, RAW, SINGLE = "described", "raw", "all.f32"
+"""What the writer's folder holds besides what was assembled: photos described so far, the same before whitening where
+that is learnt, and the vectors of all in single precision."""
 
 Growing = Callable[[Recipe, Path, list[ImageRecord]], None]
 
@@ -63,18 +64,6 @@ class Changes:
     """The keys of photos that could be read before, are still there, and cannot be read now."""
     supplemented: int = 0
     """How many photos that had been described before were given local features, which the index did not keep then."""
-
-
-class Regions(NamedTuple):
-    """The regions of all photos in order."""
-
-    vectors: npt.NDArray[np.float16]
-    boxes: FloatArray
-    image_of: IntArray
-    origin: IntArray
-    """Which region each one was in the generation before; -1 where it is new."""
-    local: KeptFeatures | None = None
-    """The local features of the photos, where they are kept."""
 
 
 def build(
@@ -127,9 +116,9 @@ def build(
             None if growing is None else lambda images: growing(asked, writer.work / name, images),
         )
         if recipe.learning is not None:
-            raw, recipe = journal, learning.settled(recipe, journal, images, report)
+            raw, recipe = journal, learning.settled(recipe, journal, images, report, workers)
             journal = open_journals.enter_context(_journal(writer, recipe, JOURNAL))
-            learning.whiten(recipe, raw, journal, images, report)
+            learning.whiten(recipe, raw, journal, images, report, workers)
         manifest = recipe.manifest
         catalogue = Catalogue.of(images, skipped)
         unreadable: list[str] = []
@@ -138,24 +127,25 @@ def build(
             if known is not None:
                 _verify(writer.path)
                 known.check_ids()
-            regions = _assembled(images, journal, known, writer.work)
+            regions = assembled(images, journal, known, writer.work)
             if recipe.geometry is not None:
                 late = without_features(images, known, recipe)
                 extra = open_journals.enter_context(supplement_journal(writer, recipe)) if late else None
                 if extra is not None:
                     unreadable = supplement(late, recipe, extra, report, **reading_limits(memory))
                     supplemented = len(late) - len(unreadable)
-                regions = regions._replace(local=_local(images, journal, known, extra, recipe.geometry, writer.work))
+                local = assembled_features(images, journal, known, extra, recipe.geometry, writer.work)
+                regions = regions._replace(local=local)
             manifold = _manifold(writer, recipe, regions, known, scratch, report, workers)
             _write(writer, recipe, catalogue, regions, manifold)
         if workers is not None:
-            workers.finished()
+            workers.finished(writer.work)
         used = {image.sha256 for image in images}
         # Photos that an interrupted run described stay for the next, unless this one looked at all there are.
         if not wanted.unread or used.issuperset(journal.contents()):
             disk.remove_folder(writer.work)
         else:
-            for name in (VECTORS, SINGLE, LOCAL):
+            for name in (VECTORS, SINGLE, GLOBAL, LOCAL):
                 disk.remove(writer.work / name)
     changes = _changes(images, skipped, before, known)
     return replace(changes, unreadable=(*changes.unreadable, *unreadable), supplemented=supplemented)
@@ -184,8 +174,9 @@ def _described(
     chosen = plan(wanted, journal, None if known is None else known.catalogue, report, recipe.frames)
     recipe = recipe.for_photos(len(chosen.known) + len(chosen.new))
     device = recipe.parameters.get("device", kernels.CPU) if workers is None else kernels.CPU
-    with describing(recipe.describer, len(chosen.new), device) as describer:
-        scratch = admitted(writer.path, replace(recipe, describer=describer), chosen, known, memory, announce)
+    with describing(recipe.describer, len(chosen.new), device, recipe.geometry) as describer:
+        made_by, elsewhere = replace(recipe, describer=describer), workers is not None
+        scratch = admitted(writer.path, made_by, chosen, known, memory, announce, elsewhere=elsewhere)
         note(writer.work, recipe.root, len(chosen.known) + len(chosen.new))
         # Means are taken of whitened vectors.
         means = recipe.means if recipe.learning is None else None
@@ -205,7 +196,7 @@ def _described(
 def rebuild(
     writer: store.Writer,
     recipe: Recipe,
-    regions: Regions,
+    regions: Assembled,
     catalogue: Catalogue,
     report: StageProgress,
     accept: Callable[[Manifold], bool] = lambda _: True,
@@ -255,24 +246,25 @@ def _same(before: Generation, catalogue: Catalogue, manifest: Manifest) -> bool:
 def _manifold(
     writer: store.Writer,
     recipe: Recipe,
-    regions: Regions,
+    regions: Assembled,
     before: Generation | None,
     scratch: int,
     report: StageProgress,
     workers: Workers | None,
 ) -> Manifold | None:
     """Return the manifold of the regions; None where it is the one before."""
-    if before is not None and np.array_equal(regions.origin, np.arange(len(before.boxes))):
-        return None
-    if before is None or (regions.origin < 0).mean() > LARGEST_CHANGE:
+    origin = regions.origin
+    if before is None or origin is None or (origin < 0).mean() > LARGEST_CHANGE:
         return _fitted(writer, recipe.manifold(memory=scratch), regions, report, workers)
+    if np.array_equal(origin, np.arange(len(before.boxes))):
+        return None
     known, arrays = before.manifold.to_arrays()
     manifold = Manifold.from_arrays({**recipe.parameters, "memory": scratch, BUILT: known[BUILT]}, arrays)
-    return manifold.update(regions.vectors, regions.image_of, regions.origin, progress=_of_graph(report))
+    return manifold.update(regions.vectors, regions.image_of, origin, progress=_of_graph(report))
 
 
 def _write(
-    writer: store.Writer, recipe: Recipe, catalogue: Catalogue, regions: Regions, manifold: Manifold | None
+    writer: store.Writer, recipe: Recipe, catalogue: Catalogue, regions: Assembled, manifold: Manifold | None
 ) -> None:
     files = {CATALOGUE: catalogue.to_bytes()}
     if manifold is None:
@@ -297,74 +289,10 @@ def _write(
     )
 
 
-def _assembled(images: list[ImageRecord], journal: Journal, before: Generation | None, folder: Path) -> Regions:
-    """Lay out the regions of all photos in order, the vectors in a file of the folder."""
-    journal_vectors, journal_boxes = journal.arrays()
-    spans = []  # whether in the journal, the first row, and how many
-    for image in images:
-        old = None if before is None else before.catalogue.of_content(image.sha256)
-        if before is not None and old is not None:
-            first, end = before.manifold.layout_.starts[old.number : old.number + 2].tolist()
-            spans.append((False, first, end - first))
-        else:
-            entry = journal.get(image.sha256)
-            assert entry is not None  # noqa: S101 (it is in one of the two)
-            spans.append((True, entry.first, entry.regions))
-    new, first, counts = (np.array(column) for column in zip(*spans, strict=True))
-    starts = np.cumsum(counts) - counts
-    n, d = int(counts.sum()), journal_vectors.shape[1]
-    rows = np.repeat(first - starts, counts) + np.arange(n)
-    is_new = np.repeat(new, counts)
-    origin = np.where(is_new, -1, rows).astype(np.int32)
-    vectors = disk.scratch(folder / VECTORS, np.float16, (n, d))
-    boxes = np.empty((n, 4), np.float32)
-    for start in range(0, n, ROWS):
-        block = slice(start, start + ROWS)
-        fresh = is_new[block]
-        vectors[block][fresh], boxes[block][fresh] = (
-            journal_vectors[rows[block][fresh]],
-            journal_boxes[rows[block][fresh]],
-        )
-        if before is not None:
-            vectors[block][~fresh] = before.manifold.vectors_[rows[block][~fresh]]
-            boxes[block][~fresh] = before.boxes[rows[block][~fresh]]
-    return Regions(vectors, boxes, np.repeat(np.arange(len(images), dtype=np.int32), counts), origin)
-
-
-def _local(
-    images: list[ImageRecord],
-    journal: Journal,
-    before: Generation | None,
-    late: Journal | None,
-    keeping: Keeping,
-    folder: Path,
-) -> KeptFeatures:
-    """Lay out the local features of all photos in order, in a file of the folder; `late` has those made afterwards."""
-    spans: list[tuple[Packed, int, int]] = []
-    new = journal.local()
-    for image in images:
-        old = None if before is None else before.catalogue.of_content(image.sha256)
-        if before is not None and before.local is not None and old is not None:
-            spans.append((before.local.rows, *before.local.span(old.number)))
-        elif late is not None and old is not None:
-            spans.append(span_of(image, late))
-        else:
-            entry = journal.get(image.sha256)
-            assert entry is not None  # noqa: S101 (it is in one of the two)
-            spans.append((new, entry.local, entry.local + entry.features))
-    counts = [end - first for _, first, end in spans]
-    rows = disk.scratch(folder / LOCAL, np.uint8, (sum(counts), ROW)) if any(counts) else NO_FEATURES
-    at = 0
-    for source, first, end in spans:
-        rows[at : at + end - first] = source[first:end]
-        at += end - first
-    return KeptFeatures.laid_out(keeping, counts, rows)
-
-
 def _fitted(
     writer: store.Writer,
     manifold: Manifold,
-    regions: Regions,
+    regions: Assembled,
     report: StageProgress,
     workers: Workers | None = None,
 ) -> Manifold:
@@ -375,7 +303,8 @@ def _fitted(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ManifindWarning)  # a folder of a few photos has fewer regions than k
         rows = None if workers is None else workers.rows(single, writer.work / SINGLE)
-        return manifold.fit(single, regions.image_of, rows=rows, progress=_of_graph(report))
+        globals_ = assembled_globals(single, regions.image_of, writer.work)
+        return manifold.fit(single, regions.image_of, global_vectors=globals_, rows=rows, progress=_of_graph(report))
 
 
 def _of_graph(report: StageProgress) -> Progress:

@@ -8,13 +8,12 @@ take no more steps than a file of its size has need of.
 import sqlite3
 import threading
 from collections.abc import Iterable
-from contextlib import closing
 from dataclasses import astuple, dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, Protocol, Self
 
 from manifind.errors import Damaged
+from manifind.storage.tables import LISTED, in_memory, tables_of
 
 SCHEMA = """
 CREATE TABLE images (
@@ -131,14 +130,14 @@ class Catalogue:
         if most_steps is not None:
             connection.set_progress_handler(self._may_go_on, STEPS_AT_A_TIME)
         # SQLite opens the file at the first look, and keeps it from then on, even when a new generation unlinks it.
-        if sorted(self._rows("SELECT type, name, sql FROM sqlite_schema")) != _own_schema():
+        if sorted(self._rows(LISTED)) != tables_of(SCHEMA):
             raise self._damaged("it has other tables than a catalogue has")
         self._count = int(self._rows("SELECT coalesce(max(number), -1) + 1 FROM images")[0][0])
 
     @classmethod
     def of(cls, images: Iterable[ImageRecord], skipped: Iterable[SkippedRecord]) -> Self:
         """Make a catalogue in memory."""
-        connection = _in_memory()
+        connection = in_memory(SCHEMA)
         connection.executemany("INSERT INTO images VALUES (?, ?, ?, ?, ?, ?, ?)", map(astuple, images))
         connection.executemany("INSERT INTO skipped VALUES (?, ?, ?, ?, ?)", map(astuple, skipped))
         connection.commit()
@@ -246,16 +245,3 @@ class Catalogue:
 
     def _damaged(self, why: str) -> Damaged:
         return Damaged(f"{self._name} cannot be read ({why}); repair the index or make it again.")
-
-
-def _in_memory() -> sqlite3.Connection:
-    connection = sqlite3.connect(":memory:", check_same_thread=False)
-    connection.executescript(SCHEMA)
-    return connection
-
-
-@cache
-def _own_schema() -> list[tuple[str, str, str | None]]:
-    """Return what SQLite says of the tables that a catalogue has: anything else could run what its maker wrote."""
-    with closing(_in_memory()) as connection:
-        return sorted(connection.execute("SELECT type, name, sql FROM sqlite_schema").fetchall())

@@ -11,7 +11,7 @@ import shutil
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +54,9 @@ BARE = 2**28
 PROGRAM = BARE + MEMORY
 """How many bytes they take together with the photos that are being read."""
 
+HELD_OF_A_REGION = 100
+"""How many bytes of a region are held where workers make the graph: where it is, its box, its weight and its degree."""
+
 LEAST_SCRATCH = 2**24
 
 DOWNHILL = 0.8
@@ -87,14 +90,22 @@ Announce = Callable[[Estimate], None]
 
 
 def admitted(
-    path: Path, recipe: Recipe, chosen: Plan, known: Generation | None, memory: int | None, announce: Announce | None
+    path: Path,
+    recipe: Recipe,
+    chosen: Plan,
+    known: Generation | None,
+    memory: int | None,
+    announce: Announce | None,
+    *,
+    elsewhere: bool = False,
 ) -> int:
     """Refuse what cannot fit on the disk or in `memory`, announce what will take long, and return what scratch to use.
 
-    Work that is small in every respect is neither measured nor refused.
+    Work that is small in every respect is neither measured nor refused. Of work that is done `elsewhere`, by workers,
+    nobody here knows how long it takes: nothing is announced.
     """
-    long = len(chosen.new) >= LONG
-    expected = estimate(recipe, chosen, known, timed=long and announce is not None)
+    long = len(chosen.new) >= LONG and not elsewhere
+    expected = estimate(recipe, chosen, known, timed=long and announce is not None, elsewhere=elsewhere)
     free = shutil.disk_usage(path).free
     supplemented = known is not None and known.local is None and recipe.geometry is not None
     if (chosen.new or supplemented) and expected.disk > free:
@@ -126,8 +137,13 @@ def reading_limits(memory: int | None) -> dict[str, int]:
     return {"memory": share, "max_bytes": min(share, MAX_BYTES)}
 
 
-def estimate(recipe: Recipe, chosen: Plan, known: Generation | None, *, timed: bool = True) -> Estimate:
-    """Return what it will take to describe the new photos of a plan and to bring the graph to all of them."""
+def estimate(
+    recipe: Recipe, chosen: Plan, known: Generation | None, *, timed: bool = True, elsewhere: bool = False
+) -> Estimate:
+    """Return what it will take to describe the new photos of a plan and to bring the graph to all of them.
+
+    Where the graph is made `elsewhere`, lists and S lie in files on their way here, and this process maps them.
+    """
     checked, d = recipe.manifold().check_params(), recipe.dimension
     photos = len(chosen.known) + len(chosen.new)
     each = recipe.regions_a_photo if known is None else len(known.boxes) / len(known.catalogue)
@@ -147,9 +163,10 @@ def estimate(recipe: Recipe, chosen: Plan, known: Generation | None, *, timed: b
     whole = known is None or new > LARGEST_CHANGE * n
     # Before a whitening is learnt, all channels are kept.
     channels = recipe.describer.backbone.spec.channels
-    raw = 0 if recipe.learning is None else new * (2 * channels + 16)
+    seen = replace(recipe, means=None).regions_a_photo
+    raw = 0 if recipe.learning is None else len(chosen.new) * seen * (2 * channels + 16)
     journals = 1 if recipe.learning is None else 2
-    scratch = raw + n * 2 * d + new * (2 * d + 16) + (4 * n * d if whole else 0)
+    scratch = raw + n * 2 * d + new * (2 * d + 16) + (4 * (n + photos) * d if whole else 0)
     late = len(chosen.known) if known is not None and known.local is None else 0
     scratch += (photos + journals * len(chosen.new) + late) * kept
     method = choose(n, checked.k) if checked.graph == AUTO else checked.graph
@@ -157,7 +174,12 @@ def estimate(recipe: Recipe, chosen: Plan, known: Generation | None, *, timed: b
     if timed:
         graph = graph_seconds(method, n, checked.k, d) if whole else 2 * n * new * _seconds_a_comparison(d)
         seconds = len(chosen.new) * seconds_a_photo(recipe.describer, recipe.geometry) + graph
-    memory = PROGRAM + checked.memory + graph_memory(method if whole else None, n, width, d, edges)
+    if whole and elsewhere:
+        scratch += 3 * 8 * n * width + 8 * edges  # the lists of tasks, merged, and taken in
+        graph_bytes = HELD_OF_A_REGION * n + 2 * 8 * edges
+    else:
+        graph_bytes = graph_memory(method if whole else None, n, width, d, edges)
+    memory = PROGRAM + checked.memory + graph_bytes
     return Estimate(len(chosen.new), n, seconds, finished + scratch, finished, memory)
 
 
@@ -209,7 +231,7 @@ def seconds_a_photo(describer: Describer, keeping: Keeping | None = None) -> flo
 
     def work() -> None:
         describer.describe(picture)
-        if keeping is not None:
+        if keeping is not None and describer.beside is None:
             keep(picture, keeping)
 
     work()  # the first is slower

@@ -3,13 +3,13 @@
 Diffusion gives every photo a score, so that a ranking has no end of its own. Two measured properties say how far to
 trust one (``benchmarks/evidence.py`` prints how well each does):
 
-- **Does anything match?** Two regions of different photos resemble each other to some degree by chance. What one pair
-  in three hundred of this collection exceeds says how much; the most similar of all pairs that a stranger makes with
-  the collection stays below `AT_MOST` times as much: `chance`. It is not less than `LEAST_BY_CHANCE`, which strangers
-  stay below in collections of several thousand photos, and not more than `MOST_BY_CHANCE`, since in a collection of one
-  thing alone most pairs are no chance. Where no region of the query resembles any region of the best photos more than
-  that, nothing matches, unless one photo stands out: a stranger's scores fall slowly, so that a best score of
-  `STANDS_OUT` times the fifth is none of theirs.
+- **Does anything match?** One region of a stranger often resembles one region of some photo: two patches of sky do. A
+  photo that shows the query's object has several regions, each of which resembles another region of the query. So the
+  query resembles a photo by the mean similarity of the `PAIRS` best pairs of regions that are each other's best
+  (`resemblance`). Strangers stay below `TOGETHER` of what a single pair of regions reaches by chance
+  (`chance_similarity`). Where the query resembles none of the best photos more than that, nothing matches, unless one
+  photo stands out: a stranger's scores fall slowly, so that a best score of `STANDS_OUT` times the fifth is none of
+  theirs.
 - **Down to where?** Scores fall steeply behind the photos that show the object. The line is where they fall below half
   of the best.
 
@@ -29,7 +29,10 @@ from manifind.types import FloatArray, IntArray
 
 PART_OF_THE_BEST = 0.5
 LOOKED_AT = 10
-"""Among how many of the best photos there must be a region that resembles one of the query's."""
+"""Among how many of the best photos there must be one that the query resembles."""
+PAIRS, TOGETHER = 3, 0.62
+"""How many pairs of regions count, and which part of what one pair reaches by chance their mean must exceed; chosen on
+Holidays."""
 
 ONE_IN = 300
 AT_MOST = 3.0
@@ -51,9 +54,9 @@ class Evidence:
     likely: int
     """How many photos stand above the line, in rank order; the rest probably do not show the object."""
     similarity: float
-    """The largest similarity of a region of the query to one of the best photos, the query's own left out."""
+    """How much the query resembles that of the best photos which it resembles most, its own left out: `resemblance`."""
     chance: float
-    """The similarity that regions which have nothing in common reach."""
+    """How much queries that have nothing in common with a photo resemble it."""
     score: float
     """The score at the line."""
     stands_out: bool = False
@@ -67,14 +70,17 @@ def evidence(search: Search, own: Collection[int] = ()) -> Evidence | None:
     """
     if search.method != "regional":
         return None
-    chance = chance_similarity(search.generation)
     images, scores = search.ranking.images, search.ranking.scores
     others = np.flatnonzero(~np.isin(images, list(own)) & (scores > 0))
-    similarity = 0.0
-    for image in images[others[:LOOKED_AT]]:
-        rows = search.generation.regions_of(int(image))
-        found: FloatArray = search.query.vectors @ np.asarray(search.generation.manifold.vectors_[rows], np.float32).T
-        similarity = max(similarity, float(found.max()))
+    vectors = search.generation.manifold.vectors_
+    found: list[FloatArray] = [
+        search.query.vectors @ np.asarray(vectors[search.generation.regions_of(int(image))], np.float32).T
+        for image in images[others[:LOOKED_AT]]
+    ]
+    # Photos and queries of one region, of one's own descriptors, have no more pairs.
+    pairs = min([PAIRS, *(min(one.shape) for one in found)])
+    similarity = max((resemblance(one, pairs) for one in found), default=0.0)
+    chance = chance_similarity(search.generation) * (TOGETHER if pairs == PAIRS else 1)
     apart = len(others) > 2 * BEHIND and scores[others[0]] >= STANDS_OUT * scores[others[BEHIND]]
     if similarity <= chance and not apart:
         return Evidence(_leading(images, own), similarity, chance, 0.0)
@@ -82,8 +88,24 @@ def evidence(search: Search, own: Collection[int] = ()) -> Evidence | None:
     return Evidence(int((scores >= line).sum()), similarity, chance, line, bool(apart))
 
 
+def resemblance(similarities: FloatArray, pairs: int = PAIRS) -> float:
+    """Return the mean of the best pairs that are each other's best, of (m, r) similarities of two photos' regions.
+
+    Pairs that are missing count as nothing: a query whose regions all resemble one region has a single pair.
+    """
+    of_column, of_row = similarities.argmax(axis=0), similarities.argmax(axis=1)
+    columns = np.flatnonzero(of_row[of_column] == np.arange(similarities.shape[1]))
+    mutual = similarities[of_column[columns], columns]
+    return float(np.sort(mutual)[-pairs:].sum()) / pairs
+
+
 def chance_similarity(now: State) -> float:
-    """Return the similarity that regions of different photos hardly exceed by chance; measured once for each state."""
+    """Return the similarity that regions of different photos hardly exceed by chance; measured once for each state.
+
+    It is `AT_MOST` times what one pair of regions in `ONE_IN` exceeds, not less than `LEAST_BY_CHANCE`, which most
+    strangers stay below in collections of several thousand photos, and not more than `MOST_BY_CHANCE`, since in a
+    collection of one thing alone most pairs are no chance.
+    """
     with now.made.lock:
         if now.made.chance is not None:
             return now.made.chance

@@ -133,13 +133,8 @@ def described_here(
     found: Sequence[Found], describer: Describer, means: int | None, keeping: Keeping | None, **limits: int
 ) -> Outcomes:
     """Describe photos in this process; `limits` are `describe_ahead`'s."""
-    if describer.apart:
-        yield from _described_apart(found, describer, means, keeping, **limits)
-        return
-    side_by_side, threads = describer.for_threads()
-    limits = {**limits, "threads": threads, "long_side": describer.long_side}
-    work = partial(seen, describer=side_by_side, keeping=keeping)
-    with closing(describe_ahead(found, work, **limits)) as photos:
+    look = _seen_apart if describer.apart else _seen_here
+    with closing(look(found, describer, keeping, **limits)) as photos:
         for one, photo, regions in photos:
             if isinstance(photo, Unreadable) or regions is None:
                 assert isinstance(photo, Unreadable)  # noqa: S101 (every other is described)
@@ -148,12 +143,22 @@ def described_here(
                 yield one, outcome(photo, regions, means)
 
 
-def _described_apart(
-    found: Sequence[Found], describer: Describer, means: int | None, keeping: Keeping | None, **limits: int
-) -> Outcomes:
+Looks = Generator[tuple[Found, Photo | Unreadable, Seen | None], None, None]
+"""Photos as they were read, and what was seen in each; None where it cannot be read."""
+
+
+def _seen_here(found: Sequence[Found], describer: Describer, keeping: Keeping | None, **limits: int) -> Looks:
+    """Describe photos on the cores of the processor, each by the thread that reads it."""
+    side_by_side, threads = describer.for_threads()
+    limits = {**limits, "threads": threads, "long_side": describer.long_side}
+    return describe_ahead(found, partial(seen, describer=side_by_side, keeping=keeping), **limits)
+
+
+def _seen_apart(found: Sequence[Found], describer: Describer, keeping: Keeping | None, **limits: int) -> Looks:
     """Describe photos where the cores of the processor are free: these read photos, in processes of their own."""
     memory = {"memory": limits.pop("memory")} if "memory" in limits else {}
-    reading = Readers(describer.seen_size, keeping, long_side=describer.long_side, **limits)
+    left = describer.beside is not None
+    reading = Readers(describer.seen_size, keeping, left=left, long_side=describer.long_side, **limits)
     begin = lambda photo: describer.begin(photo.pixels)  # noqa: E731
     with (
         reading as readers,
@@ -161,10 +166,9 @@ def _described_apart(
     ):
         for one, photo, regions in photos:
             if isinstance(photo, Unreadable) or regions is None:
-                assert isinstance(photo, Unreadable)  # noqa: S101 (every other is described)
-                yield one, photo
+                yield one, photo, None
             else:
-                yield one, outcome(photo, (regions, photo.local), means)
+                yield one, photo, (regions, regions.beside if photo.local is None else photo.local)
 
 
 def described(

@@ -116,7 +116,7 @@ def chosen_in_words(parameters: Mapping[str, Any], photos: int | None) -> str:
     values = ", ".join(f"{name} {parameters[name]}" for name in CHOSEN)
     if photos is None:
         return f"The parameters were given: {values}."
-    return f"Of {values}, what was not given was chosen for {photos:,} photos."
+    return f"Of {values}, what was not given was chosen for a folder of {photos:,} photos."
 
 
 def geometry_in_words(local: KeptFeatures | None, photos: int) -> str:

@@ -1,6 +1,5 @@
 """`Index`: photos in, photos out."""
 
-import hashlib
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -11,18 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from manifind.checks import choice, whole_number
-from manifind.describe import (
-    Describer,
-    Photo,
-    Unreadable,
-    content_hash,
-    key_of,
-    key_to_path,
-    load_describer,
-    read_photo,
-)
+from manifind.describe import Describer, Photo, Unreadable, load_describer
 from manifind.describe.backbone import whole_path
-from manifind.describe.films import is_photo_there
 from manifind.errors import InvalidInput, MissingExtra
 from manifind.geometry import Features
 from manifind.index.answer import Answer, Hit
@@ -58,20 +47,19 @@ from manifind.index.refine import NONE as NONE_JOINS
 from manifind.index.repair import repair
 from manifind.index.repeats import Repeats, repeats
 from manifind.index.sets import FoundSets
+from manifind.index.settled import made_otherwise
 from manifind.index.so_far import SoFar
+from manifind.index.sources import Source, photo_of, pixels_of, record_of
 from manifind.index.teach import teach
 from manifind.index.teaching import Taught
 from manifind.index.unfinished import check_finished
-from manifind.index.verify import first_photos, verified_answer
+from manifind.index.verify import deepest, first_photos, verified_answer
 from manifind.index.wanted import Wanted, all_of, everything, more, several, without
 from manifind.index.workers import working
 from manifind.kernels import CPU
 from manifind.manifold import Manifold
 from manifind.storage import store
 from manifind.types import Box, FloatArray, StageProgress
-
-Source = str | os.PathLike[str] | bytes | npt.NDArray[np.uint8]
-"""A photo: its path, the key of one in the collection, its bytes, or its pixels (h, w, 3)."""
 
 
 class Index:
@@ -144,6 +132,13 @@ class Index:
     def root(self) -> Path:
         """The folder of the photos."""
         return self._now.manifest.root
+
+    def made_otherwise(self, **given: Any) -> dict[str, Any]:
+        """Return those of the given parameters of `create` that the index was made without, with what it has instead.
+
+        They are settled when an index is made; only another index can have others.
+        """
+        return made_otherwise(self._now.manifest, given)
 
     @property
     def sets(self) -> FoundSets:
@@ -222,7 +217,8 @@ class Index:
         growing : callable, optional
             Called after each photo that was described with a `SoFar`, which can write an index of those there are.
         **parameters
-            Of `Manifold`. `k`, `query_k` and `alpha` are chosen by the number of photos unless they are given.
+            Of `Manifold`, all but its `pooling`: here that word is for photos. `k`, `query_k` and `alpha` are
+            chosen by the number of photos unless they are given.
         """
         target, root = Path(path), Path(photos)
         _check_free(target)
@@ -333,7 +329,8 @@ class Index:
         verify : int, optional
             How many of the first photos to check by geometry: those that show this very object come first, with their
             outline. By default 50 by regional diffusion where the index keeps local features, and none elsewhere.
-            Without features kept, the photos' files are read, which takes a tenth of a second each.
+            Where a tenth of them are verified, as many more are checked, up to four times as many in all. Without
+            features kept, the photos' files are read, which takes a tenth of a second each.
         refine : {"verified", "none"}
             Verified lets what verified photos show of the object join the query, which is then answered once more.
         """
@@ -346,7 +343,7 @@ class Index:
             [(self.pixels(photo), part) for photo, part in given] for given in ([(image, box), *also], not_this)
         )
         views, against = ([view(describer, *one) for one in given] for given in (asked, apart))
-        looked_at = None if top is None else max(top, verify)
+        looked_at = None if top is None else max(top, deepest(verify))
         (search,) = rank(now, [QueryRegions.of(views, against)], looked_at, method)
         found = (self.find(photo, search.generation) for photo, _ in [(image, box), *also])
         own = [record.number for record in found if record is not None]
@@ -471,50 +468,18 @@ class Index:
 
     def photo(self, key: str, *, long_side: int | None = None) -> Photo:
         """Read a photo of the collection; the key of a file that is identical to one serves as well."""
-        record = self.catalogue.photo_of(key)
-        if record is None:
-            raise InvalidInput(f"{key!r} is not in the collection; give a key that `search` returned.")
-        return read_photo(key_to_path(self.root, record.key), long_side=long_side)
+        return photo_of(self._now, key, long_side=long_side)
 
     def pixels(self, image: Source) -> npt.NDArray[np.uint8]:
         """Return the upright pixels (h, w, 3) of a photo, however it is given."""
-        pixels = image if isinstance(image, np.ndarray) else self._read(image).pixels
-        if pixels.ndim != 3 or pixels.shape[2] != 3 or pixels.dtype != np.uint8:
-            raise InvalidInput(f"image has shape {pixels.shape} and dtype {pixels.dtype}; give (h, w, 3) of uint8.")
-        return pixels
+        return pixels_of(self._now, image)
 
     def find(self, image: Source, state: State | None = None) -> ImageRecord | None:
         """Return the photo of the collection that this is: by its key, by the path of its file, or by its content.
 
         `state` is the one that is looked in; by default the one that is being searched.
         """
-        now = state or self._now
-        if isinstance(image, bytes):
-            return now.catalogue.of_content(hashlib.sha256(image).hexdigest())
-        if isinstance(image, np.ndarray):
-            return None
-        if not is_photo_there(image):
-            return now.catalogue.photo_of(os.fspath(image))
-        for path in (Path(os.path.normpath(Path(image).absolute())), Path(image).resolve()):
-            if path.is_relative_to(now.manifest.root):
-                found = now.catalogue.photo_of(key_of(now.manifest.root, path))
-                if found is not None:
-                    return found
-        try:
-            return now.catalogue.of_content(content_hash(image))
-        except Unreadable:
-            return None
-
-    def _read(self, image: str | os.PathLike[str] | bytes) -> Photo:
-        if isinstance(image, bytes):
-            return read_photo(image)
-        if not isinstance(image, str | os.PathLike):
-            raise InvalidInput(f"image is a {type(image).__name__}; give a path, a key, bytes or pixels.")
-        if is_photo_there(image):
-            return read_photo(image)
-        if self.catalogue.photo_of(os.fspath(image)) is None:
-            raise InvalidInput(f"{image} is neither a file nor a key of the collection; give the path of a photo.")
-        return self.photo(os.fspath(image))
+        return record_of(state or self._now, image)
 
     # -- describing ---------------------------------------------------------------------------------------------------
 

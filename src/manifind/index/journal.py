@@ -10,7 +10,6 @@ import os
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -46,6 +45,8 @@ class Journal:
 
     def __init__(self, folder: Path, fingerprint: str, dimension: int) -> None:
         self._folder = folder
+        self.fingerprint = fingerprint
+        """What the way of describing is known by."""
         self._dimension = dimension
         header = json.dumps({"fingerprint": fingerprint, "dimension": dimension}).encode()
         disk.make_own_folder(folder.parent)
@@ -68,9 +69,7 @@ class Journal:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -80,6 +79,11 @@ class Journal:
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    @property
+    def files(self) -> tuple[Path, Path]:
+        """The files that the arrays lie in, plain numbers row by row."""
+        return self._folder / VECTORS, self._folder / BOXES
 
     def contents(self) -> Iterable[str]:
         """Return the content hashes of the photos that are here."""
@@ -156,9 +160,8 @@ class Journal:
             yield line, sha256, entry
 
     def _part(self, name: str, first: int, count: int, row_bytes: int) -> Any:
-        os.lseek(
-            self._descriptors[name], first * row_bytes, os.SEEK_SET
-        )  # what is written goes to the end all the same
+        # What is written goes to the end all the same.
+        os.lseek(self._descriptors[name], first * row_bytes, os.SEEK_SET)
         return os.read(self._descriptors[name], count * row_bytes)
 
 

@@ -74,6 +74,11 @@ class QueryRegions:
             np.concatenate([one.vectors for one in against]) if against else None,
         )
 
+    @property
+    def lessons(self) -> int:
+        """How many of the regions, the last ones, verified photos taught."""
+        return int((self.view_of < 0).sum())
+
     def taught(self, lesson: View) -> Self:
         """Return the query with regions of the collection that are known to show what it looks for."""
         assert lesson.rows is not None  # noqa: S101 (they are of the collection)
@@ -203,7 +208,7 @@ def _rankings(now: Generation, queries: Sequence[QueryRegions], top: int | None,
     against = [query.against for query in queries]
     if method == "regional":
         large = len(now.catalogue) > 2 * SHORTLIST and not now.manifold.is_ready("local")
-        requests = [Request(query.vectors, query.against, query.rows) for query in queries]
+        requests = [Request(query.vectors, query.against, query.rows, query.lessons) for query in queries]
         return answer(now.manifold, requests, top, shortlist=SHORTLIST if large else None)
     other = _other(now, method)
     if isinstance(other, Manifold):
@@ -234,9 +239,8 @@ def _make(now: Generation, method: str) -> Manifold | NearestImages | RegionMatc
         k = min(int(GLOBAL["k"]), max(1, len(now.catalogue) - 1))
         whole = Manifold(k=k, query_k=int(GLOBAL["query_k"]), alpha=alpha, gamma=manifold.gamma)
         return whole.fit(manifold.global_vectors_)
-    image_of = np.repeat(manifold.layout_.images, manifold.layout_.counts)
     baseline = NearestImages() if method == "plain" else RegionMatch()
-    return baseline.fit(manifold.vectors_, image_of)
+    return baseline.fit(manifold.vectors_, manifold.layout_.image_of)
 
 
 def whole_box(box: Sequence[float] | None, width: int, height: int) -> tuple[int, int, int, int]:

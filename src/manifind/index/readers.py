@@ -1,4 +1,4 @@
-"""Photos read, and their local features found, by other processes (`manifind.index.reading`)."""
+"""Photos read, and their local features found if nobody else does, by other processes (`manifind.index.reading`)."""
 
 import importlib
 import json
@@ -22,8 +22,9 @@ from manifind.index.kept import Keeping
 CRASHED = "the program that reads photos came to an end over it"
 PIPE = 2**20
 """Bytes that a pipe may hold: pixels go through it."""
-LARGE = 2**22
-"""Bytes of pixels from which they are made smaller before they are sent."""
+LARGE = 2**25
+"""Bytes of pixels from which they are made smaller before they are sent: more than are left of any photo that was read
+to be described at the usual size. A GPU makes photos smaller in less time than sending them takes."""
 
 HELD = {"MALLOC_MMAP_THRESHOLD_": str(2**25), "MALLOC_TRIM_THRESHOLD_": str(2**28)}
 """What tells the C library to hold on to the memory of one photo for the next: the system takes long to give it."""
@@ -35,8 +36,8 @@ SeenSize = Callable[[int, int], tuple[int, int]]
 class ReadPhoto(Photo):
     """A photo as another process read it, in the size at which it is seen if it was much larger."""
 
-    local: Packed
-    """Its local features, where they are kept."""
+    local: Packed | None
+    """Its local features, where they are kept; None where they are left to be found."""
 
 
 class Readers:
@@ -48,6 +49,9 @@ class Readers:
         The size, (height, width), at which a photo of some size is described.
     keeping : Keeping, optional
         What is kept of local features.
+    left : bool
+        Whether local features are left to be found elsewhere. Those of a photo that is too large to be sent as it is
+        are found all the same, before it is made smaller.
     long_side, max_pixels, max_bytes
         As for `read_photo`.
     """
@@ -57,13 +61,15 @@ class Readers:
         seen_size: SeenSize,
         keeping: Keeping | None,
         *,
+        left: bool = False,
         long_side: int,
         max_pixels: int = MAX_PIXELS,
         max_bytes: int = MAX_BYTES,
     ) -> None:
         self._seen_size = seen_size
         kept = {"kind": None, "most": 0} if keeping is None else keeping.fields
-        self._asked = {"long_side": long_side, "max_pixels": max_pixels, "max_bytes": max_bytes, **kept}
+        limits = {"long_side": long_side, "max_pixels": max_pixels, "max_bytes": max_bytes}
+        self._asked = {**limits, **kept, "left": LARGE if left else 0}
         self._of_thread = threading.local()
         self._processes: list[subprocess.Popen[bytes]] = []
 
@@ -110,12 +116,12 @@ class Readers:
         height, width = told["shape"]
         size = self._seen_size(height, width) if 3 * height * width > LARGE else (height, width)
         say(sink, {"size": size})
-        local = np.empty((told["features"], ROW), np.uint8)
+        local = np.empty((told["features"] or 0, ROW), np.uint8)
         pixels = np.empty((*size, 3), np.uint8)
         for array in (local, pixels):
             if array.nbytes and source.readinto(array.reshape(-1).data) != array.nbytes:
                 raise EOFError
-        return ReadPhoto(pixels, told["width"], told["height"], local)
+        return ReadPhoto(pixels, told["width"], told["height"], None if told["features"] is None else local)
 
 
 def _begun() -> "subprocess.Popen[bytes]":

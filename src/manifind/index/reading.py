@@ -1,14 +1,16 @@
-"""A program that reads photos for another, and finds their local features: ``python -m manifind.index.reading``.
+"""A program that reads photos for another, and may find their local features: ``python -m manifind.index.reading``.
 
 Threads that decode photos wait for each other in the interpreter; programs do not. What it is asked comes on standard
 input, what it answers goes to standard output, a line of JSON each, and pixels as they are. For each photo:
 
 ========  ==============================================================================================================
-asked     ``{"path", "long_side", "max_pixels", "max_bytes", "kind", "most"}``: the file, what `read_photo` is told, and
-          what is kept of its local features, if anything
+asked     ``{"path", "long_side", "max_pixels", "max_bytes", "kind", "most", "left"}``: the file, what `read_photo` is
+          told, what is kept of its local features, if anything, and up to how many bytes of pixels these are left to
+          whoever asks
 answers   ``{"needs": bytes}`` before it is decoded
 asked     an empty line when there is so much memory
-answers   ``{"unreadable": reason}``, and that is all, or ``{"width", "height", "shape", "features"}``
+answers   ``{"unreadable": reason}``, and that is all, or ``{"width", "height", "shape", "features"}``,
+          where features that are left are null
 asked     ``{"size": [height, width]}``: what the pixels are to be resized to
 answers   the features, and the pixels
 ========  ==============================================================================================================
@@ -48,12 +50,11 @@ def answer(asked: dict[str, Any], source: BinaryIO, sink: BinaryIO) -> None:
         say(sink, {"unreadable": error.reason})
         return
     kept = NO_FEATURES
-    if asked["kind"] is not None:
+    left = asked["kind"] is not None and photo.pixels.nbytes <= asked["left"]
+    if asked["kind"] is not None and not left:
         kept = keep(photo.pixels, Keeping(asked["kind"], asked["most"])).rows
-    say(
-        sink,
-        {"width": photo.width, "height": photo.height, "shape": photo.pixels.shape[:2], "features": len(kept)},
-    )
+    found = None if left else len(kept)
+    say(sink, {"width": photo.width, "height": photo.height, "shape": photo.pixels.shape[:2], "features": found})
     wanted = json.loads(source.readline())
     sink.write(np.ascontiguousarray(kept).data)
     sink.write(np.ascontiguousarray(resized(photo.pixels, *wanted["size"])).data)

@@ -8,7 +8,8 @@ import numpy as np
 
 from manifind.describe import Describer, Whitening, load_describer
 from manifind.errors import Damaged, InvalidInput, OtherFormat
-from manifind.index.build import Regions, build, rebuild
+from manifind.index.assembling import Assembled
+from manifind.index.build import build, rebuild
 from manifind.index.catalogue import Catalogue
 from manifind.index.check import DESCRIPTIONS, LOCAL, WHITENING, check, damaged_files
 from manifind.index.generation import CATALOGUE
@@ -110,9 +111,9 @@ def _to_learn_again(recipe: Recipe, said: Manifest) -> Recipe:
     return replace(to_learn, learning=replace(to_learn.learning, dimension=dimension))
 
 
-def _regions(whole: dict[str, Path], keeping: Keeping | None) -> Regions:
+def _regions(whole: dict[str, Path], keeping: Keeping | None) -> Assembled:
     vectors, boxes, images, starts = (
         read_array(whole[f"{name}.npy"]) for name in ("vectors", "boxes", "images", "starts")
     )
     local = None if keeping is None else KeptFeatures(keeping, *(read_array(whole[name]) for name in LOCAL))
-    return Regions(vectors, boxes, np.repeat(images, np.diff(starts)), np.full(len(vectors), -1, np.int32), local)
+    return Assembled(vectors, boxes, np.repeat(images, np.diff(starts)), local=local)

@@ -13,16 +13,17 @@ import json
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from manifind.checks import choice
-from manifind.errors import Damaged, InvalidInput
+from manifind.errors import Damaged, InUse, InvalidInput
 from manifind.index.answer import Hit
 from manifind.storage import disk
+from manifind.storage.tables import LISTED, in_memory, tables_of
 from manifind.types import Box
 
 if TYPE_CHECKING:
@@ -90,13 +91,17 @@ class FoundSets:
 
     def names(self) -> list[str]:
         """Return the names of all sets, in order."""
-        return self._look(lambda db: [name for (name,) in db.execute("SELECT name FROM sets ORDER BY name")])
+        return self._look(_names)
+
+    def get(self, name: str) -> FoundSet | None:
+        """Return the set of this name, if there is one."""
+        return self._look(lambda db: self._set(db, name) if name in _names(db) else None)
 
     def __getitem__(self, name: str) -> FoundSet:
         return self._look(lambda db: self._set(db, name))
 
     def __iter__(self) -> Iterator[FoundSet]:
-        return iter(self._look(lambda db: [self._set(db, name) for (name,) in _names(db)]))
+        return iter(self._look(lambda db: [self._set(db, name) for name in _names(db)]))
 
     def add(
         self,
@@ -131,9 +136,10 @@ class FoundSets:
 
     def take(self, name: str, keys: Iterable[str]) -> FoundSet:
         """Take photos out of a set."""
-        contents = [self._content(name, key) for key in keys]
 
         def change(db: sqlite3.Connection) -> FoundSet:
+            members = self._set(db, name).members
+            contents = [self._content(name, members, key) for key in keys]
             db.executemany("DELETE FROM members WHERE name = ? AND sha256 = ?", [(name, one) for one in contents])
             return self._set(db, name)
 
@@ -206,7 +212,7 @@ class FoundSets:
             raise InvalidInput(f"the set {name!r} has no search; keep one with it (manifind search … --keep).")
         seen = self._look(lambda db: {one for (one,) in db.execute("SELECT sha256 FROM seen WHERE name = ?", (name,))})
         seen |= {member.sha256 for member in kept.members}
-        found = [(hit, self._index.catalogue[hit.image].sha256) for hit in self._found(kept.search)]
+        found = [(hit, hit.search.generation.catalogue[hit.image].sha256) for hit in self._found(kept.search)]
         if remember:
             self._change(lambda db: _remember(db, name, [sha256 for _, sha256 in found]))
         return [hit for hit, sha256 in found if sha256 not in seen]
@@ -232,10 +238,10 @@ class FoundSets:
             raise InvalidInput(f"box is {box!r}; give four numbers x0, y0, x1, y1 in pixels.")
         return record.key, record.sha256, None if box is None else [float(corner) for corner in box]
 
-    def _content(self, name: str, key: str) -> str:
+    def _content(self, name: str, members: Iterable[Member], key: str) -> str:
         """Return the content of a photo of a set; it need not be in the collection any more."""
         record = self._index.catalogue.photo_of(key)
-        for member in self[name].members:
+        for member in members:
             if member.key == key or (record is not None and member.sha256 == record.sha256):
                 return member.sha256
         raise InvalidInput(f"{key!r} is not in the set {name!r}; give the key of one of its photos.")
@@ -271,12 +277,11 @@ class FoundSets:
 
     def _read(self) -> sqlite3.Connection:
         """Return the database in memory; an empty one where there is no file yet."""
+        if not self._file.exists():
+            return in_memory(SCHEMA)
         db = sqlite3.connect(":memory:")
         try:
-            if self._file.exists():
-                self._sound(lambda: self._load(db))
-            else:
-                db.executescript(SCHEMA)
+            self._sound(lambda: self._load(db))
         except BaseException:
             db.close()
             raise
@@ -286,40 +291,34 @@ class FoundSets:
         if self._file.stat().st_size > LARGEST:
             raise Damaged(f"{self._file} is longer than any file of sets; put it aside.")
         db.deserialize(self._file.read_bytes())
-        if sorted(db.execute("SELECT type, name, sql FROM sqlite_schema")) != _own_schema():
+        if sorted(db.execute(LISTED)) != tables_of(SCHEMA):
             raise Damaged(f"{self._file} has other tables than sets have; put it aside.")
 
     def _sound(self, work: Callable[[], T]) -> T:
         try:
             return work()
         except (sqlite3.Error, json.JSONDecodeError, TypeError, KeyError) as error:
-            raise self._damaged(error) from error
-
-    def _damaged(self, error: Exception) -> Damaged:
-        return Damaged(f"{self._file} cannot be read ({error}); put it aside, or restore it from a copy.")
+            raise Damaged(f"{self._file} cannot be read ({error}); put it aside, or restore it from a copy.") from error
 
 
 @contextmanager
 def _patient(path: Path) -> Iterator[None]:
     """Hold the lock of the sets, once whoever has it is done."""
     until = time.monotonic() + PATIENCE
-    while True:
-        held = disk.lock(path / LOCK, path / FILE)
-        try:
-            held.__enter__()
-            break
-        except InvalidInput as error:
-            if "is being written" not in str(error) or time.monotonic() > until:
-                raise
+    with ExitStack() as held:
+        while True:
+            try:
+                held.enter_context(disk.lock(path / LOCK, path / FILE))
+                break
+            except InUse:
+                if time.monotonic() > until:
+                    raise
             time.sleep(0.02)
-    try:
         yield
-    finally:
-        held.__exit__(None, None, None)
 
 
-def _names(db: sqlite3.Connection) -> list[tuple[str]]:
-    return db.execute("SELECT name FROM sets ORDER BY name").fetchall()
+def _names(db: sqlite3.Connection) -> list[str]:
+    return [name for (name,) in db.execute("SELECT name FROM sets ORDER BY name")]
 
 
 def _make(db: sqlite3.Connection, name: str, now: str) -> None:
@@ -334,12 +333,6 @@ def _checked_name(name: str) -> str:
     if not name.strip() or len(name) > LONGEST_NAME or not name.isprintable():
         raise InvalidInput(f"the name {name[:40]!r} is empty, too long or has unseen characters; choose another.")
     return name
-
-
-def _own_schema() -> list[tuple[str, str, str | None]]:
-    with closing(sqlite3.connect(":memory:")) as db:
-        db.executescript(SCHEMA)
-        return sorted(db.execute("SELECT type, name, sql FROM sqlite_schema"))
 
 
 def _now() -> str:

@@ -9,7 +9,8 @@ from manifind.describe import Whitening
 from manifind.describe.moments import PRIOR
 from manifind.describe.whitening import unit_rows
 from manifind.errors import InvalidInput
-from manifind.index.build import VECTORS, Regions, rebuild
+from manifind.index.assembling import VECTORS, Assembled
+from manifind.index.build import rebuild
 from manifind.index.catalogue import Catalogue
 from manifind.index.features import features_of, kept_or_file, kind_of
 from manifind.index.generation import Generation
@@ -49,11 +50,10 @@ def teach(writer: store.Writer, recipe: Recipe, now: Generation, report: StagePr
 def pairs_of(now: Generation, report: StageProgress) -> list[PhotoPair]:
     """Return the pairs of photos of an index that geometry joins, with the regions that match."""
     now.check_ids()
-    layout, kind = now.manifold.layout_, kind_of(now)
-    image_of = np.repeat(np.arange(len(layout.images)), layout.counts)
+    kind = kind_of(now)
     return list(
         verified_pairs(
-            likely_pairs(now.manifold.S_, image_of),
+            likely_pairs(now.manifold.S_, now.manifold.layout_.place_of),
             lru_cache(AT_HAND)(lambda image: features_of(kept_or_file(now, now.catalogue[image]), kind=kind)),
             lambda image: np.asarray(now.boxes[now.regions_of(image)], np.float32),
             lambda done, total: report("pairs", done, total),
@@ -87,9 +87,7 @@ def _written(writer: store.Writer, recipe: Recipe, now: Generation, learnt: Taug
             spread(vectors[:: max(1, len(vectors) // SAMPLE)]),
             learnt.pairs,
         )
-        layout = now.manifold.layout_
-        image_of = np.repeat(np.arange(len(layout.images), dtype=np.int32), layout.counts)
-        regions = Regions(vectors, np.asarray(now.boxes), image_of, np.full(len(vectors), -1, np.int32), now.local)
+        regions = Assembled(vectors, np.asarray(now.boxes), now.manifold.layout_.place_of, local=now.local)
         taught_by = replace(recipe, describer=describer.with_whitening(whitening), whitening=origin)
         catalogue = Catalogue.of(now.catalogue.images, now.catalogue.skipped)
 

@@ -23,6 +23,11 @@ def index_of(photos: Path) -> Path:
     return folder.with_name(f"{folder.name}{SUFFIX}")
 
 
+def is_index(path: Path) -> bool:
+    """Say whether a finished index lies here."""
+    return (path / store.MANIFEST).exists()
+
+
 def is_folder_of_photos(path: Path) -> bool:
     """Say whether a folder holds photos and no index, finished or not."""
     ours = (store.MANIFEST, store.LOCK, store.WORK)
@@ -38,7 +43,7 @@ def note(work: Path, root: Path, photos: int) -> None:
 
 def check_finished(path: Path) -> None:
     """Raise `InvalidInput` where a folder is there that is plainly no finished index, and say what it is."""
-    if not path.exists() or (path / store.MANIFEST).exists():
+    if not path.exists() or is_index(path):
         return
     if not path.is_dir():
         raise InvalidInput(f"{path} is a file; give the folder of an index, photos{SUFFIX} say.")
@@ -47,7 +52,7 @@ def check_finished(path: Path) -> None:
     if (path / store.LOCK).exists() or (path / store.WORK).is_dir():
         raise InvalidInput(_progress(path))
     beside = index_of(path)
-    if (beside / store.MANIFEST).exists():
+    if is_index(beside):
         raise InvalidInput(f"{path} is a folder of photos; its index is {_beside(path, beside)}.")
     if beside.is_dir() and (beside / store.WORK).is_dir():
         raise InvalidInput(f"{path} is a folder of photos. Its index is not finished: {_progress(beside)}")

@@ -5,11 +5,11 @@ very thing, and where (`manifind.geometry`). `checked` looks at photos, from the
 from their files; `VerifiedAnswer` is an answer that has been looked at: verified photos come first, in the order in
 which they were found, with outline, tight box and the number of matching points.
 
-The line of such an answer rests on geometry. Verified photos stand above it, and so does what scored at least
-`AS_WELL_AS` of what verified photos scored in the mean: a photo from another side, which no map connects with the
-query, is reached by diffusion alone. Where nothing was verified, the line is that of the scores, but only if a region
-of the query resembles one of the best photos clearly more than strangers do (`UNVERIFIED`, and `UNTEXTURED` where the
-query has no points that geometry could have matched), or if the best photo stands out (`manifind.index.evidence`).
+The line of such an answer rests on geometry. Verified photos stand above it; so do photos in which fewer points match
+the object in a box than it takes to verify one (`PERHAPS`), and what scored at least `AS_WELL_AS` of what verified
+photos scored in the mean: a photo from another side, which no map connects with the query, is reached by diffusion
+alone. Where nothing was verified, the line is that of the scores (`manifind.index.evidence`); a query without points
+that geometry could have matched must then resemble a photo `UNTEXTURED` times as much as others.
 """
 
 import time
@@ -25,7 +25,7 @@ import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
 from manifind.checks import whole_number
-from manifind.geometry import Features, Instance, Verdict, verify
+from manifind.geometry import LIMITS, Features, Instance, Verdict, verify
 from manifind.index.answer import Answer, Hit, Outline
 from manifind.index.evidence import Evidence
 from manifind.index.features import features_of, kept_or_files, kind_of, query_features
@@ -36,23 +36,34 @@ from manifind.kernels.threads import thread_count
 from manifind.types import Box
 
 FIRST = 50
-"""How many photos of an answer are looked at."""
-AS_WELL_AS = 0.9
-"""How much of the mean score of verified photos another photo must reach to stand above the line; chosen on planted
-scenes."""
-UNVERIFIED, UNTEXTURED = 1.2, 1.45
-"""How similar a region must be to one of the query's where geometry verified nothing, in parts of what chance gives;
-chosen on Holidays."""
+"""How many photos of an answer are looked at first."""
+WORTH, DEEPER = 0.1, 4
+"""What part of the photos that were looked at last must be verified for as many more to be looked at, and how many
+times as many photos as at first are looked at in the end; chosen on planted scenes and Holidays."""
+PERHAPS = {"sift": 4}
+"""How many points must match, by kind of feature, for a photo to stand above the line beside verified ones where the
+object was given by a box; chosen on planted scenes. Without a box, photos of other things have as many."""
+AS_WELL_AS, AS_WELL_AS_WHOLE = 0.5, 0.75
+"""How much of the mean score of verified photos another photo must reach to stand above the line, where a part of a
+photo is looked for (chosen on planted scenes) and where all of it is (chosen on Holidays)."""
+UNTEXTURED = 2.0
+"""How many times as much as others a query must resemble a photo that has no points to match; patches of sky and of
+even colour do not, in Holidays and in Oxford5k."""
 
 
 def first_photos(now: State, method: str, asked: int | None = None) -> int:
-    """Return how many of the first photos geometry looks at: as many as were asked for, or as is usual.
+    """Return how many photos geometry looks at before it has seen any: as many as were asked for, or as is usual.
 
     That is `FIRST` by regional diffusion where the index keeps local features, and none elsewhere.
     """
     if asked is None:
         return FIRST if now.local is not None and method == "regional" else 0
     return whole_number(asked, "verify", least=0)
+
+
+def deepest(first: int) -> int:
+    """Return how many photos geometry looks at where many of them are verified."""
+    return DEEPER * first
 
 
 @dataclass(frozen=True)
@@ -62,13 +73,15 @@ class Checked:
     verified: bool | None
     """None where it cannot say: the query has too little texture, or the photo's file cannot be read."""
     inliers: int = 0
-    """How many points match under the map of the surest instance."""
+    """How many points match under the map of the surest instance, verified or not."""
     outline: Outline | None = None
     """Where the map puts the corners of the query's box."""
     box: Box | None = None
     """Round the outline, within the photo."""
     others: tuple[Outline, ...] = ()
     """The outlines of the object's further instances."""
+    perhaps: Box | None = None
+    """Where the object would be, in a photo that too few points match for it to be verified (`PERHAPS`)."""
 
 
 def checked(
@@ -109,15 +122,24 @@ def _look(query: Features, box: Box | None, kind: str, until: float | None, phot
     if until is not None and time.monotonic() > until:
         raise TimeoutError("photos were not looked at in time.")
     features = features_of(photo, kind=kind)
-    return Checked(None) if features is None else _checked(verify(query, features, box))
+    if features is None:
+        return Checked(None)
+    limits = LIMITS[kind]
+    part = box is not None and tuple(box) != (0, 0, query.width, query.height)
+    fewer = replace(limits, inliers=PERHAPS.get(kind, limits.inliers)) if part else limits
+    return _checked(verify(query, features, box, limits=fewer), limits.inliers)
 
 
-def _checked(verdict: Verdict) -> Checked:
+def _checked(verdict: Verdict, least: int) -> Checked:
+    """Return what a verdict says where so many points verify a photo."""
     if not verdict.instances:
         return Checked(verdict.verified)
     first, *more = verdict.instances
     x0, y0, x1, y1 = (round(side, 1) for side in first.box)
-    return Checked(True, first.inliers, _outline(first), (x0, y0, x1, y1), tuple(map(_outline, more)))
+    if first.inliers < least:
+        return Checked(False, first.inliers, perhaps=(x0, y0, x1, y1))
+    others = tuple(_outline(one) for one in more if one.inliers >= least)
+    return Checked(True, first.inliers, _outline(first), (x0, y0, x1, y1), others)
 
 
 def _outline(instance: Instance) -> Outline:
@@ -126,7 +148,7 @@ def _outline(instance: Instance) -> Outline:
 
 
 class VerifiedAnswer(Answer):
-    """An answer whose first photos were looked at, the verified ones first.
+    """An answer whose first photos were looked at: the verified ones first, then those that perhaps show the object.
 
     Parameters
     ----------
@@ -137,6 +159,8 @@ class VerifiedAnswer(Answer):
         How many hits at most.
     before : VerifiedAnswer, optional
         The answer to the query before verified photos joined it.
+    part : bool
+        Whether a part of a photo is looked for, rather than all of it; as in `before` where that is given.
     """
 
     def __init__(
@@ -145,6 +169,8 @@ class VerifiedAnswer(Answer):
         looked_at: Mapping[int, Checked],
         top: int | None = None,
         before: "VerifiedAnswer | None" = None,
+        *,
+        part: bool = False,
     ) -> None:
         super().__init__(answer.search, own=answer._own, left_out=answer._left_out, top=len(answer))
         self._looked_at = looked_at
@@ -152,9 +178,14 @@ class VerifiedAnswer(Answer):
         verified = np.array([self._says(image) is True for image in images.tolist()], bool)
         # What the query was taken from comes first, whatever has joined the query.
         own = np.isin(images, list(answer._own))
-        order = np.lexsort((~own, ~verified))[:top]
+        perhaps = np.zeros(len(images), bool)
+        if (verified & ~own).any():
+            perhaps[:] = [self._perhaps(image) is not None for image in images.tolist()]
+        order = np.lexsort((~own, ~perhaps, ~verified))[:top]
         self._images, self._scores = images[order], answer._scores[order]
         self.verified: int = int(verified[order].sum())
+        self._believed = self.verified + int(perhaps[order].sum())
+        self._part: bool = part if before is None else before._part
         self.refined = before is not None
         self._known = frozenset(looked_at if before is None else before.looked_at)
         self._given = None if before is None else before.evidence
@@ -168,7 +199,7 @@ class VerifiedAnswer(Answer):
         if found is None:
             return None
         textured = any(check.verified is False for check in self._looked_at.values())
-        needed = (UNVERIFIED if textured else UNTEXTURED) * found.chance
+        needed = (1 if textured else UNTEXTURED) * found.chance
         return answer.likely if found.similarity > needed or found.stands_out else self._only_own()
 
     @property
@@ -190,9 +221,10 @@ class VerifiedAnswer(Answer):
         others = ~np.isin(self._images[: self.verified], list(self._own))
         if not others.any():
             return self._scored if self._scored is None else min(self._scored, len(self))
-        least = AS_WELL_AS * float(self._scores[: self.verified][others].mean())
-        below = np.flatnonzero(self._scores[self.verified :] < least)
-        return self.verified + (int(below[0]) if len(below) else len(self) - self.verified)
+        as_well = AS_WELL_AS if self._part else AS_WELL_AS_WHOLE
+        least = as_well * float(self._scores[: self.verified][others].mean())
+        below = np.flatnonzero(self._scores[self._believed :] < least)
+        return self._believed + int(below[0]) if len(below) else len(self)
 
     def reached(self) -> "VerifiedAnswer":
         """Return the same answer without the photos that no score reached."""
@@ -206,6 +238,7 @@ class VerifiedAnswer(Answer):
         left = copy(self)
         left._images, left._scores, left._hits = self._images[kept], self._scores[kept], {}
         left.verified = int(kept[: self.verified].sum())
+        left._believed = int(kept[: self._believed].sum())
         return left
 
     @property
@@ -216,11 +249,15 @@ class VerifiedAnswer(Answer):
     def _says(self, image: int) -> bool | None:
         return self._looked_at[image].verified if image in self._looked_at else None
 
+    def _perhaps(self, image: int) -> Box | None:
+        return self._looked_at[image].perhaps if image in self._looked_at else None
+
     def _hit(self, place: int) -> Hit:
         hit = super()._hit(place)
         check = self._looked_at.get(hit.image)
         if check is None or not check.verified:
-            return replace(hit, verified=self._says(hit.image))
+            where = self._perhaps(hit.image) if place < self._believed else None
+            return replace(hit, verified=self._says(hit.image), box=where or hit.box)
         return replace(
             hit,
             verified=True,
@@ -237,12 +274,16 @@ def verified_answer(
     views: Sequence[tuple[npt.NDArray[np.uint8] | Features, Box | None]],
     *,
     first: int = FIRST,
+    most: int | None = None,
     top: int | None = None,
     until: float | None = None,
+    deeper_until: float | None = None,
 ) -> VerifiedAnswer:
     """Look at the first photos of an answer and return it with what geometry says.
 
-    Where the index keeps no features, the photos' files are read.
+    While at least `WORTH` of the photos looked at last are verified, as many more are looked at: of an object that many
+    photos show, the later ones show it otherwise. Where the index keeps no features, the files of the first photos are
+    read, and no more than these.
 
     Parameters
     ----------
@@ -250,14 +291,31 @@ def verified_answer(
     views : sequence of pixels or features, and boxes
         The query's photos, and what is looked for in each; None is all of it. The surest of them counts.
     first : int
-        How many photos are looked at.
+        How many photos are looked at, at least.
+    most : int, optional
+        How many at most; by default `deepest(first)` where the index keeps features.
     top : int, optional
         How many hits to return at most.
     until : float, optional
         The moment by `time.monotonic` at which to give up: `TimeoutError` is raised.
+    deeper_until : float, optional
+        The moment at which to look at no more than the first ones; `until` by default.
     """
-    images = answer._images[:first].tolist()
-    return VerifiedAnswer(answer, looked_at(answer.search.generation, images, views, until=until), top)
+    now = answer.search.generation
+    if most is None:
+        most = first if now.local is None else deepest(first)
+    images = answer._images[:most].tolist()
+    known = looked_at(now, images[:first], views, until=until)
+    last = known
+    while len(known) < len(images) and sum(check.verified is True for check in last.values()) >= WORTH * len(last):
+        following = images[len(known) : len(known) + first]
+        try:
+            last = looked_at(now, following, views, until=until if deeper_until is None else deeper_until)
+        except TimeoutError:
+            break
+        known |= last
+    part = all(box is not None for _, box in views)
+    return VerifiedAnswer(answer, known, top, part=part)
 
 
 def looked_at(

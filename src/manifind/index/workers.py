@@ -1,4 +1,4 @@
-"""The seat for workers: whoever describes photos and compares regions in place of the process that makes an index.
+"""The seat for workers: whoever describes, whitens and compares regions in place of the process that makes an index.
 
 The room `manifind.cluster` fills it with Dask's workers. This room knows that one by its name alone, and imports it
 when a client is given.
@@ -10,8 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from manifind.describe import Found
+from manifind.describe import Found, Regions
+from manifind.describe.moments import DoubleArray, Sums
 from manifind.index.gather import Outcomes
+from manifind.index.journal import Journal
 from manifind.index.recipe import Recipe
 from manifind.kernels import Rows
 from manifind.types import FloatArray
@@ -26,11 +28,19 @@ class Workers(Protocol):
     def described(self, found: Sequence[Found], recipe: Recipe, means: int | None, work: Path) -> Outcomes:
         """Yield what becomes of photos, in their order; what is finished may be kept in the folder `work`."""
 
+    def sums(self, raw: Journal, parts: Sequence[Sequence[tuple[int, int]]], around: DoubleArray) -> Iterator[Sums]:
+        """Add up the rows of each part of a journal around a point: a part is the runs of rows that it has."""
+
+    def whitened(
+        self, raw: Journal, recipe: Recipe, groups: Sequence[Sequence[tuple[int, int]]]
+    ) -> Iterator[list[Regions]]:
+        """Yield what `manifind.index.learning.whitened` makes of each group of photos, which are runs of rows."""
+
     def rows(self, vectors: FloatArray, file: Path) -> Rows:
         """Return vectors that lie in a file, as rows that workers compare with each other."""
 
-    def finished(self) -> None:
-        """Remove what was kept elsewhere than in the index's folder: the index is written."""
+    def finished(self, work: Path) -> None:
+        """Remove what was kept in the folder `work` or elsewhere: the index is written."""
 
     def close(self) -> None:
         """Let go of a connection that was made here."""

@@ -9,6 +9,9 @@ import numpy.typing as npt
 from manifind.kernels.cpu.core import core
 from manifind.types import FloatArray, IntArray
 
+CONTRAST = 0.04
+"""How much a point stands out at least: Lowe's. From black to white is 1."""
+
 
 class LocalFeatures(NamedTuple):
     """The points of a photo. They are described when `describe` is called."""
@@ -23,12 +26,12 @@ class LocalFeatures(NamedTuple):
 
 
 def local_features(
-    grey: npt.NDArray[np.uint8], *, doubled: bool = False, contrast: float = 0.04
+    grey: npt.NDArray[np.uint8], *, doubled: bool = False, contrast: float = CONTRAST
 ) -> LocalFeatures | None:
     """Return the points of a grey photo by SIFT; None where there is no compiled core.
 
     `doubled` enlarges the photo to twice its size first, which finds smaller points and takes four times as long.
-    `contrast` is how much a point stands out at least (Lowe's is 0.04; from black to white is 1).
+    `contrast` is how much a point stands out at least.
     """
     if core is None:
         return None

@@ -1,8 +1,9 @@
 """Who owns the cores: one number for the core, faiss and BLAS.
 
 It is what `set_threads` said, or ``MANIFIND_THREADS``, or else ``OMP_NUM_THREADS``, or else all cores that this process
-may run on. The core is told at each call. faiss and BLAS have pools of their own, which are set to the same size once
-they are there; nothing here calls one of them while another is at work.
+may run on. The environment is read once, when manifind is imported: a library may change it later for the processes
+that it starts (Dask sets ``OMP_NUM_THREADS`` to 1). The core is told at each call. faiss and BLAS have pools of their
+own, which are set to the same size once they are there; nothing here calls one of them while another is at work.
 
 A forked process has none of its parent's threads, and OpenMP waits for them for ever: it uses one thread. Whoever wants
 more starts processes afresh (``multiprocessing`` with ``spawn``).
@@ -15,6 +16,7 @@ from manifind.checks import whole_number
 from manifind.errors import InvalidInput
 
 _chosen: int | None = None
+_said = os.environ.get("OMP_NUM_THREADS", "")
 
 
 def set_threads(threads: int) -> None:
@@ -43,9 +45,8 @@ def _tell_faiss(threads: int) -> None:
 
 
 def _usual() -> int:
-    given = os.environ.get("OMP_NUM_THREADS", "")
-    if given.isdecimal() and int(given) > 0:
-        return int(given)
+    if _said.isdecimal() and int(_said) > 0:
+        return int(_said)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -449,16 +449,18 @@ class Manifold:
     def prepare(self, engine: str, *, size: int = SIZE, progress: Progress | None = None) -> Self:
         """Do now what an engine needs off line; a search with it otherwise does so when it is first asked.
 
-        It is held beside the graph, and made anew for another graph or, if it depends on it, another α. The division
-        of "local" is saved with the manifold; the others are not.
+        It is held beside the graph, and made anew for another graph or, if it depends on it, another α. What "local"
+        and "offline" prepare is saved with the manifold. Where `fit` was given the rows of Dask's workers
+        (`manifind.cluster.workers`), they solve for the columns of "offline", which then lie in files.
 
         Parameters
         ----------
         engine : {"local", "offline", "spectral"}
             For "local", a division of the graph into parts: seconds for a million regions, and 8 bytes an edge kept.
             For "offline", the inverse's column of each region, solved on the regions nearest to it: a search for these
-            and n small systems, 8 · n · `size` bytes kept. For "spectral", the largest eigenvectors of S: some hundred
-            products of S with `size` columns, 4 · n · `size` bytes kept and four times as much meanwhile.
+            and n small systems, 8 · n · `size` bytes kept and half as much again meanwhile. For "spectral", the largest
+            eigenvectors of S: some hundred products of S with `size` columns, 4 · n · `size` bytes kept and four times
+            as much meanwhile.
         size : int, default 1000
             The regions around each region, or the eigenvectors: at most n, with which nothing is left out. How many
             eigenvectors are enough grows with n; a thousand serve some thousands of regions. "local" has none.

@@ -16,7 +16,7 @@ from manifind.graph import UNKNOWN, Built, Neighbours, normalise, normalised_aff
 from manifind.kernels import Backend, Joining, Pool, Rows, System, backend
 from manifind.layout import Layout
 from manifind.manifold.parameters import Parameters
-from manifind.manifold.saved import check_arrays, check_ids, of_engines
+from manifind.manifold.saved import check_arrays, check_ids, of_engines, prepared_for, written_for
 from manifind.types import FloatArray, Progress, Vectors
 
 SIZE = 1000
@@ -167,8 +167,10 @@ class Fitted:
             return None
         with self._making:
             if engine.name not in self.prepared and engine.name in self.saved and engine.from_arrays is not None:
-                state = engine.from_arrays(self.system, self.saved[engine.name])
-                self.prepared[engine.name] = Prepared(engine.name, 0, None, state)
+                saved = self.saved[engine.name]
+                size, alpha = prepared_for(saved) if engine.needs_alpha else (0, None)
+                state = engine.from_arrays(self.system, saved)
+                self.prepared[engine.name] = Prepared(engine.name, size, alpha, state)
             made = self.prepared.get(engine.name)
             if made is None or not made.serves(setting.alpha):
                 made = self.prepare(engine, SIZE if made is None else made.size, setting)
@@ -176,7 +178,7 @@ class Fitted:
 
     def has(self, engine: str) -> bool:
         """Whether a search by this engine can begin at once, without preparing anything."""
-        return engine in self.prepared or (engine in self.saved and hasattr(self.system, "divide"))
+        return engine in self.prepared or (engine in self.saved and ENGINES[engine].possible(self.system))
 
     def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Return all of it as named arrays, with what engines made that is worth saving."""
@@ -197,7 +199,7 @@ class Fitted:
         for name, prepared in self.prepared.items():
             to_arrays = ENGINES[name].to_arrays
             if to_arrays is not None:
-                made[name] = to_arrays(prepared.state)
+                made[name] = {**to_arrays(prepared.state), **written_for(prepared)}
         return arrays | {f"{name}_{part}": array for name, parts in made.items() for part, array in parts.items()}
 
     def check(self) -> None:

@@ -11,9 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from manifind.diffusion import ENGINES
+from manifind.diffusion import ENGINES, Prepared
 from manifind.errors import Damaged
 from manifind.layout import Layout
+
+FOR = "for"
+"""The name under which it is saved what an engine prepared for: the size, and α where it depends on it."""
 
 FLOATS = (np.dtype(np.float32),)
 TYPES = {
@@ -85,3 +88,16 @@ def of_engines(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, Mapping[str,
         if engine.from_arrays is not None and own:
             found[name] = own
     return found
+
+
+def written_for(prepared: Prepared) -> dict[str, npt.NDArray[Any]]:
+    """Return what an engine prepared for, to be saved beside what it made; nothing where it serves any α."""
+    return {} if prepared.alpha is None else {FOR: np.array([prepared.size, prepared.alpha])}
+
+
+def prepared_for(saved: Mapping[str, npt.NDArray[Any]]) -> tuple[int, float]:
+    """Return the size and the α that `written_for` wrote, or raise `Damaged`."""
+    written = saved.get(FOR, np.empty(0))
+    if written.shape != (2,) or written.dtype != np.float64 or not written[0] >= 1:
+        raise Damaged("what was prepared off line does not say for which α; restore it, or prepare it again.")
+    return int(written[0]), float(written[1])

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import scipy.sparse as sp
 
-from manifind.diffusion import Seed, Solution, append, opposed, seed
+from manifind.diffusion import Seed, Solution, append, opposed, seed, taught
 from manifind.diffusion.engines import Engine
 from manifind.errors import ManifindWarning, NotFitted
 from manifind.graph import Neighbours, normalise
@@ -41,6 +41,8 @@ class Request:
     rows: IntArray | None = None
     """For each region of the query its number in the collection, or -1 where it is not in the collection. The
     neighbours of regions of the collection are in the graph already."""
+    lessons: int = 0
+    """How many of the regions, the last ones, the query was not given but taught."""
 
 
 @dataclass(frozen=True)
@@ -119,11 +121,11 @@ class Searcher:
         found = self._nearest(part, blocks, known)
         ends = np.cumsum([len(block) for block in blocks])
         lists = [found.of(slice(end - len(block), end)) for block, end in zip(blocks, ends, strict=True)]
-        made = [seed(own, parameters.query_k, parameters.gamma, parameters.seeding) for own in lists]
-        opposing = iter(made[len(requests) :])
+        made = [self._seed(own, request) for own, request in zip(lists, requests, strict=False)]
+        opposing = (self._seed(own) for own in lists[len(requests) :])
         seeds = [
             one if request.against is None else opposed(one, next(opposing))
-            for request, one in zip(requests, made, strict=False)
+            for request, one in zip(requests, made, strict=True)
         ]
         pooling = self._pooling(part.system)
         if pooling is not None:
@@ -131,6 +133,15 @@ class Searcher:
             return pooling.solve_images(seeds, part.pool, *parameters.setting, keep=keep), seeds
         prepared = self.fitted.ready(engine, parameters.setting) if part.regions is None else None
         return engine.solve(part.system, seeds, parameters.setting, prepared), seeds
+
+    def _seed(self, found: Neighbours, request: Request | None = None) -> Seed:
+        """Return y by the neighbours of the regions of a query, the last of which may have been taught to it."""
+        parameters = self.manner.parameters
+        given = len(found.ids) - (0 if request is None else request.lessons)
+        y = seed(found.of(slice(given)), parameters.query_k, parameters.gamma, parameters.seeding)
+        if request is None or not request.lessons:
+            return y
+        return taught(y, found.of(slice(given, None)), request.regions[given:], parameters.gamma)
 
     def _nearest(self, part: Part, blocks: Sequence[FloatArray], rows: Sequence[IntArray | None]) -> Neighbours:
         """Return the neighbours of all regions of queries: from the lists where they have them, else by a search."""

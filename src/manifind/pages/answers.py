@@ -4,9 +4,7 @@ The command line, the service and the demo all show answers; what each of them s
 here.
 """
 
-import csv
 import html
-import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,6 +14,7 @@ import numpy as np
 from manifind.describe import Unreadable
 from manifind.index import Answer, Chain, Hit, Index, Link, MatchingPoints, Place, RegionShare, Source, whole_box
 from manifind.pages.html import THUMBNAIL, Picture, chain
+from manifind.pages.tables import as_csv_text, yes_or_no
 from manifind.pages.text import cell, visible
 from manifind.types import Box
 
@@ -101,8 +100,8 @@ def table_rows(results: Iterable[Mapping[str, Any]]) -> Iterator[list[Any]]:
     for one in results:
         box = one["box"] or [""] * 4
         share = one["regions"][0]["share"] if one["regions"] else ""
-        flags = ["" if one[name] is None else "yes" if one[name] else "no" for name in ("likely", "verified")]
-        later = ("yes" if one["refined"] else "no") if one["verified"] else ""
+        flags = [yes_or_no(one[name]) for name in ("likely", "verified")]
+        later = yes_or_no(one["refined"] if one["verified"] else None)
         inliers = "" if one["inliers"] is None else one["inliers"]
         outline = " ".join(f"{x + 0.0:g},{y + 0.0:g}" for x, y in one["outline"] or ())  # never -0
         also = cell("; ".join(one["also_at"]))
@@ -111,9 +110,7 @@ def table_rows(results: Iterable[Mapping[str, Any]]) -> Iterator[list[Any]]:
 
 def as_csv(results: Iterable[Mapping[str, Any]]) -> str:
     """Return a table of results as CSV."""
-    buffer = io.StringIO()
-    csv.writer(buffer).writerows(table_rows(results))
-    return buffer.getvalue()
+    return as_csv_text(table_rows(results))
 
 
 # -- pictures ---------------------------------------------------------------------------------------------------------

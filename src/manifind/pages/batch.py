@@ -1,14 +1,13 @@
 """What became of many queries, in the shapes that people and programs read: plain data, one table, one page."""
 
-import csv
-import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from manifind.index import Index, Outcome
-from manifind.pages.answers import answer_data, escaped, hit_data, hit_picture, query_picture, table_rows
+from manifind.pages.answers import COLUMNS, answer_data, escaped, hit_data, hit_picture, query_picture, table_rows
 from manifind.pages.html import gallery, page
 from manifind.pages.search import BELOW, NEAREST, found_words
+from manifind.pages.tables import as_csv_text
 from manifind.pages.text import cell
 
 
@@ -26,16 +25,15 @@ def _data(one: Outcome) -> dict[str, Any]:
 
 def batch_csv(outcomes: Sequence[Outcome]) -> str:
     """Return one table of all results, with the name of the query before each."""
-    buffer = io.StringIO()
-    rows = csv.writer(buffer)
-    header, *_ = table_rows(())
-    rows.writerow(["query", *header])
+    return as_csv_text(_rows(outcomes))
+
+
+def _rows(outcomes: Sequence[Outcome]) -> Iterator[list[Any]]:
+    yield ["query", *COLUMNS]
     for one in outcomes:
         if one.answer is not None:
-            found = table_rows(map(hit_data, one.answer))
-            next(found)
-            rows.writerows([cell(one.asked.name), *row] for row in found)
-    return buffer.getvalue()
+            _, *found = table_rows(map(hit_data, one.answer))
+            yield from ([cell(one.asked.name), *row] for row in found)
 
 
 def batch_page(index: Index, outcomes: Sequence[Outcome]) -> str:

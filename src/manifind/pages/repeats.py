@@ -1,12 +1,12 @@
 """What occurs in several photos, in the shapes that people and programs read: plain data, a table, a page."""
 
-import csv
-import io
+from collections.abc import Iterator
 from typing import Any
 
 from manifind.index import Index, Repeat, Repeats
 from manifind.pages.answers import escaped, photo_picture
 from manifind.pages.html import gallery, page
+from manifind.pages.tables import as_csv_text, yes_or_no
 from manifind.pages.text import cell
 
 SHOWN = 12
@@ -44,14 +44,14 @@ def repeats_data(found: Repeats) -> dict[str, Any]:
 
 def repeats_csv(found: Repeats) -> str:
     """Return what repeats as CSV: a row for each photo of each object."""
-    buffer = io.StringIO()
-    rows = csv.writer(buffer)
-    rows.writerow(["object", "score", "key", "x0", "y0", "x1", "y1", "strength", "verified"])
+    return as_csv_text(_rows(found))
+
+
+def _rows(found: Repeats) -> Iterator[list[Any]]:
+    yield ["object", "score", "key", "x0", "y0", "x1", "y1", "strength", "verified"]
     for rank, one in enumerate(found.objects, 1):
         for seen in one.sightings:
-            verified = "" if seen.verified is None else "yes" if seen.verified else "no"
-            rows.writerow([rank, one.score, cell(seen.key), *seen.box, seen.strength, verified])
-    return buffer.getvalue()
+            yield [rank, one.score, cell(seen.key), *seen.box, seen.strength, yes_or_no(seen.verified)]
 
 
 def repeats_page(index: Index, found: Repeats) -> str:

@@ -49,7 +49,7 @@ def chain_page(
     note = f"rank {hit.rank}, score {hit.score:.4f}"
     if found.links:
         same = sum(a.target.key == b.target.key for a, b in pairwise(found.links))
-        note += f", {steps(len(found.links))}" + (f", {same} of them within a photo" if same else "")
+        note += f", {counted(len(found.links), 'step')}" + (f", {same} of them within a photo" if same else "")
         sections = [(sections[0][0], chain_pictures(index, query_picture(index, image, box), found))]
     if points is not None and points.map is not None:
         pixels, photo = index.pixels(image), index.photo(hit.key).pixels
@@ -70,11 +70,6 @@ def geometry_words(points: MatchingPoints) -> str:
     if points.verified is None:
         return "The query has too little texture for geometry to say anything."
     return "No map takes points of the query to it: it was reached by likeness alone."
-
-
-def steps(count: int) -> str:
-    """Count steps as people do."""
-    return counted(count, "step")
 
 
 def counted(count: int, what: str) -> str:

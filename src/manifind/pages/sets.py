@@ -6,15 +6,13 @@ Lightroom for raw files), or inside copies of JPEG files, which all of them read
 changed.
 """
 
-import csv
 import html
-import io
 from collections.abc import Sequence
-from pathlib import PurePosixPath
 from typing import Any
 
 from manifind.describe.films import apart
 from manifind.index.sets import FoundSet, Member
+from manifind.pages.tables import as_csv_text, yes_or_no
 from manifind.pages.text import cell
 
 XMP = b"http://ns.adobe.com/xap/1.0/\0"
@@ -41,13 +39,11 @@ def set_data(one: FoundSet) -> dict[str, Any]:
 
 def set_csv(one: FoundSet) -> str:
     """Return a set as CSV, a row for each photo; keys are written so that no spreadsheet runs them."""
-    buffer = io.StringIO()
-    rows = csv.writer(buffer)
-    rows.writerow(["set", "key", "x0", "y0", "x1", "y1", "verdict", "there"])
-    for photo in one.members:
-        there = "yes" if photo.there else "no"
-        rows.writerow([cell(one.name), cell(photo.key), *(photo.box or [""] * 4), photo.verdict, there])
-    return buffer.getvalue()
+    rows = [
+        [cell(one.name), cell(photo.key), *(photo.box or [""] * 4), photo.verdict, yes_or_no(photo.there)]
+        for photo in one.members
+    ]
+    return as_csv_text([["set", "key", "x0", "y0", "x1", "y1", "verdict", "there"], *rows])
 
 
 def sidecars(one: FoundSet) -> list[tuple[str, bytes]]:
@@ -131,12 +127,3 @@ def _added(packet: bytes, keywords: Sequence[str]) -> bytes | None:
                 return None
             return packet[:end] + _description(keywords).encode() + packet[end:]
     return packet
-
-
-def archived(key: str) -> str:
-    """Return the name of a photo in an archive: its key, in characters that every system can unpack."""
-    parts = (
-        "".join(c if c.isalnum() or c in " ._-()" else "_" for c in part)[-120:].strip(" .") or "_"
-        for part in PurePosixPath(key).parts
-    )
-    return "/".join(parts)

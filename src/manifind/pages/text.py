@@ -1,12 +1,14 @@
-"""Names that others chose, made safe to show: in a cell of a spreadsheet, and on a line of text.
+"""Names that others chose, made safe: in a cell of a spreadsheet, on a line of text, and as the name of a file.
 
 The key of a photo is the name of a file, and a file can be named by somebody who means harm. `cell` keeps a spreadsheet
 from running a name as a formula. `visible` writes out the characters that nobody can see, or that turn the rest of the
-line round: ``invoice\u202egpj.exe`` instead of what looks like ``invoiceexe.jpg``.
+line round: ``invoice\u202egpj.exe`` instead of what looks like ``invoiceexe.jpg``. `archived` keeps to characters that
+every system takes in the name of a file.
 """
 
 import re
 import unicodedata
+from pathlib import PurePosixPath
 
 _FORMULA = re.compile(r"(?:^|(?<=[;\t\r\n]))(?=['\"]*[=+\-@\t\r\n＝＋－＠])")
 """Where a formula would begin: at the start, or after what a spreadsheet of another country ends a cell with."""
@@ -28,6 +30,9 @@ _BLANK = (
     (0xE0000, 0xE0FFF),
 )
 """Characters of other categories that take no room or leave it empty, first and last of each stretch."""
+
+LONGEST_PART = 120
+"""Characters of a folder's or a file's name in an archive."""
 
 _NON_JOINER, _JOINER, _AS_EMOJI = "\u200c", "\u200d", "\ufe0f"
 
@@ -51,6 +56,17 @@ def visible(text: str) -> str:
         _escaped(here) if _is_invisible(here) and not _belongs(before, here) else here
         for before, here in zip(("", *text), text, strict=False)
     )
+
+
+def archived(key: str) -> str:
+    """Return the name of a photo in an archive: its key, in characters that every system can unpack."""
+    return "/".join(plain_name(part) for part in PurePosixPath(key).parts)
+
+
+def plain_name(name: str) -> str:
+    """Return the name of a file or a folder in characters that every system takes; nothing in it leads elsewhere."""
+    plain = "".join(letter if letter.isalnum() or letter in " ._-()" else "_" for letter in name)[-LONGEST_PART:]
+    return plain.rstrip(" .").lstrip(" ") or "_"
 
 
 def _is_invisible(character: str) -> bool:

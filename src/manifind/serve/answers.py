@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from manifind.index import Answer, Generation, QueryRegions, Search, explained
 from manifind.index.catalogue import ImageRecord
 from manifind.index.generation import State
-from manifind.index.verify import first_photos
+from manifind.index.verify import deepest, first_photos
 from manifind.pages.answers import answer_data, links_data, regions_data
 from manifind.serve.geometry import Sought
 from manifind.serve.problems import Problem
@@ -39,7 +39,9 @@ class Job(NamedTuple):
     @property
     def top(self) -> int | None:
         """How many photos the solver is to return."""
-        return None if self.whole else max(self.request.top, self.first) + len(self.rejected) + len(self.outside)
+        return (
+            None if self.whole else max(self.request.top, deepest(self.first)) + len(self.rejected) + len(self.outside)
+        )
 
 
 def answer_of(answer: Answer, job: Job, record_of: Callable[[Generation, int], ImageRecord]) -> dict[str, Any]:

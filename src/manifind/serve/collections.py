@@ -11,13 +11,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from manifind.index import Index
+from manifind.index.unfinished import SUFFIX
 from manifind.serve.common import Common
 from manifind.serve.merging import merged
 from manifind.serve.problems import Problem
 from manifind.serve.schemas import ExplainRequest, GeometryRequest, SearchRequest, ViewRequest
 from manifind.serve.service import Service
-
-SUFFIX = ".manifind"
 
 
 class Collections:

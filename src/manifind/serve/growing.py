@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from manifind.index import Index, SoFar
-from manifind.index.unfinished import index_of
+from manifind.index.unfinished import index_of, is_index
 from manifind.storage import disk
 
 log = logging.getLogger("manifind.serve")
@@ -59,7 +59,7 @@ class Building:
 
     def run(self) -> Index:
         """Make the index, or open it where it is there."""
-        if (self.target / "manifest.json").exists():
+        if is_index(self.target):
             return Index.open(self.target, device=self._device)
         beside, begins = self.target.parent, f".{self.target.name}."
         with tempfile.TemporaryDirectory(suffix=SUFFIX, prefix=begins, dir=beside, ignore_cleanup_errors=True) as place:

@@ -160,7 +160,9 @@ class Guard:
             return answer
         if scope["path"] == "/":
             return HTMLResponse(REFUSAL, 401)
-        return sentence_response(401, "The service needs its token; send it as Authorization: Bearer TOKEN.")
+        return sentence_response(
+            401, "The service needs its token; send it as Authorization: Bearer TOKEN, or Client(token=…)."
+        )
 
 
 def _takes_a_photo(path: str) -> bool:

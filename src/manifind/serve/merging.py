@@ -11,13 +11,13 @@ photos do not go before the others above the line. By methods that know no line,
 ``benchmarks/collections_merged.py`` prints how well that does beside one index of all photos.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Any, TypeVar
+import heapq
+from collections.abc import Sequence
+from operator import itemgetter
+from typing import Any
 
 from manifind.serve.answers import query_data
 from manifind.serve.schemas import SearchRequest
-
-T = TypeVar("T")
 
 
 def merged(request: SearchRequest, answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -32,7 +32,8 @@ def merged(request: SearchRequest, answers: Sequence[dict[str, Any]]) -> dict[st
         ]
         for answer in answers
     ]
-    ordered = list(in_turn(rankings))[: request.top]
+    # Heads of rankings are compared, again and again: the order within each stays as it is.
+    ordered = [one for _, one in heapq.merge(*rankings, key=itemgetter(0))][: request.top]
     if request.sort == "date":
         ordered.sort(key=lambda one: one["date"] or "")
     known = [answer["likely"] for answer in answers]
@@ -56,18 +57,6 @@ def _comparable(one: dict[str, Any], evidence: dict[str, Any] | None, all_looked
     first = 0 if one["verified"] and all_looked_at else 1 if one["likely"] else 2
     scale = 1.0 if evidence is None else evidence["similarity"] / max(evidence["best"], 1e-30)
     return first, -scale * one["score"]
-
-
-def in_turn(rankings: Sequence[Sequence[tuple[Any, T]]]) -> Iterator[T]:
-    """Take from the rankings the head that is least by what it is compared by, again and again."""
-    places = [0] * len(rankings)
-    while True:
-        heads = [(rankings[i][place][0], i) for i, place in enumerate(places) if place < len(rankings[i])]
-        if not heads:
-            return
-        _, i = min(heads)
-        yield rankings[i][places[i]][1]
-        places[i] += 1
 
 
 def _evidence(each: Sequence[dict[str, Any] | None], likely: int | None) -> dict[str, Any] | None:

@@ -7,7 +7,7 @@ import time
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
@@ -20,7 +20,7 @@ from manifind.describe.photos import HEAD_BYTES, photo_format
 from manifind.errors import InvalidInput
 from manifind.index.catalogue import ImageRecord
 from manifind.index.generation import State
-from manifind.pages.text import visible
+from manifind.pages.text import archived, visible
 from manifind.serve.memory import RecentlyUsed
 from manifind.serve.problems import Problem
 from manifind.serve.schemas import ViewRequest
@@ -35,7 +35,6 @@ PIXELS_A_BYTE = 8
 CHUNK = 2**18
 EARLIEST, LATEST = 315_619_200, 4_354_732_800
 """What an archive can date: 1980 to 2107."""
-LONGEST_PART = 120
 LARGEST_CHANGED = 100_000_000
 """Bytes of a file that is read whole to be changed on its way out."""
 Change = Callable[[bytes], bytes | None]
@@ -134,11 +133,11 @@ class Pictures:
         path = self.file(now, self.record(now, key))
         file = file_of(path)
         if not stat.S_ISREG(file.stat().st_mode):
-            raise Problem(404, "not a regular file.")
+            raise Problem(404, f"{key!a} is not a regular file any more; bring the index up to date.")
         with file.open("rb") as source:
             head = source.read(HEAD_BYTES)
         if photo_format(head) is None and (file == path or film_format(head, file.name) is None):
-            raise Problem(404, "not a photo.")
+            raise Problem(404, f"{key!a} is not a photo any more; bring the index up to date.")
         return path
 
     # -- as a page shows it -------------------------------------------------------------------------------------------
@@ -239,12 +238,6 @@ def _opened(path: Path, file: Path, change: Change | None) -> BinaryIO:
 
 def _entry(rank: int, key: str, changed: float) -> zipfile.ZipInfo:
     """Name and date a photo in an archive as its file is, in its folder; nothing in the name leads out of it."""
-    *folders, name = (_plain(part) for part in PurePosixPath(key).parts)
+    folder, slash, name = archived(key).rpartition("/")
     date = time.localtime(min(max(changed, EARLIEST), LATEST))[:6]
-    return zipfile.ZipInfo("/".join(("photos", *folders, f"{rank:03d}-{name}")), date)
-
-
-def _plain(part: str) -> str:
-    """Return a part of a path in characters that every system can unpack."""
-    plain = "".join(c if c.isalnum() or c in " ._-()" else "_" for c in part)[-LONGEST_PART:]
-    return plain.rstrip(" .").lstrip(" ") or "_"
+    return zipfile.ZipInfo(f"photos/{folder}{slash}{rank:03d}-{name}", date)

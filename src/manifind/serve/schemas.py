@@ -175,8 +175,8 @@ class EvidenceAnswer(BaseModel):
     """Where the evidence ends: `likely` results stand above the line."""
 
     likely: int
-    similarity: float = Field(description="The largest similarity of a region of the query to one that was found.")
-    chance: float = Field(description="The similarity that regions with nothing in common reach.")
+    similarity: float = Field(description="How much the query resembles the photo found that it resembles most.")
+    chance: float = Field(description="How much strangers to the collection resemble photos of it.")
     score: float = Field(description="The score at the line.")
     stands_out: bool = Field(description="Whether the best photo scores so far above the next that no stranger's does.")
     best: float = Field(description="The best score of a photo that the query was not taken from.")

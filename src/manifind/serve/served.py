@@ -56,9 +56,12 @@ class Served:
 
     def move_to(self, index: Index, *, lasting: bool) -> None:
         """Answer new requests from another index of the same photos; `lasting` if it is where it will stay."""
+        self._take(index)
+        self.lasting = lasting
+
+    def _take(self, index: Index) -> None:
         chance_similarity(index.state)
         self._files, self.index, self._edited, self._tried = watched(index), index, None, None
-        self.lasting = lasting
         self._metrics.generation.labels(self.name).set(self.now.number)
 
     async def follow(self, seconds: float) -> None:
@@ -92,9 +95,7 @@ class Served:
         index = self._opened() if anew else self.index
         if not anew:
             index.reload()
-        chance_similarity(index.state)
-        self._files, self.index, self._edited, self._tried = watched(index), index, None, None
-        self._metrics.generation.labels(self.name).set(self.now.number)
+        self._take(index)
         if self.now.number <= before.number:
             log.warning(
                 "%s is another index now, or was opened again; its generation is %d", index.where, self.now.number
@@ -103,9 +104,10 @@ class Served:
             log.info("now serving generation %d", self.now.number)
 
     def _opened(self) -> Index:
-        index = Index.open(self.index.path, verify=True)
+        device = self.index.device
+        index = Index.open(self.index.path, verify=True, device=device)
         if index.state.manifest.backbone is None:  # made by a describer of its maker's own, which nobody else has
-            index = Index.open(self.index.path, describer=self.index.describer)
+            index = Index.open(self.index.path, describer=self.index.describer, device=device)
         # What described queries so far may lie in a file that was cut.
         index.describer.describe(np.zeros((64, 64, 3), np.uint8))
         return index

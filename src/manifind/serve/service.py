@@ -19,7 +19,7 @@ from manifind.index.catalogue import ImageRecord
 from manifind.index.evidence import chance_similarity
 from manifind.index.generation import State
 from manifind.index.refine import NONE, VERIFIED, answer_in_time
-from manifind.index.verify import first_photos
+from manifind.index.verify import deepest, first_photos
 from manifind.manifold import batch_size
 from manifind.serve.answers import Job, answer_of, explanation, found_by, shown
 from manifind.serve.batcher import Batcher
@@ -156,7 +156,7 @@ class Service:
 
         def looked_at(until: float) -> dict[str, Any]:
             self.served.check()
-            found = found_by(search, job, max(job.request.top, job.first))
+            found = found_by(search, job, max(job.request.top, deepest(job.first)))
             limits: dict[str, Any] = {"first": job.first, "top": job.request.top, "until": until}
             limits["refine"] = VERIFIED if job.request.refine else NONE
             return answer_of(answer_in_time(found, job.sought, **limits).reached(), job, self._record)

@@ -16,6 +16,9 @@ from manifind.serve.service import Service
 Views = Sequence[tuple[str, Sequence[float] | None]]
 """Photos by the keys that clients know, and a box in each or None."""
 
+Part = tuple[Service, FoundSet]
+"""A collection, and what it has of a set."""
+
 
 class GatheredSets:
     """Sets in which every photo goes by the key that clients know; everything here may take long."""
@@ -24,25 +27,34 @@ class GatheredSets:
         self._service = service
 
     def __iter__(self) -> Iterator[FoundSet]:
-        names = {name for home in self._service.homes for name in home.served.index.sets.names()}
-        return (self[name] for name in sorted(names))
+        parts: dict[str, list[Part]] = {}
+        for home in self._service.homes:
+            for one in home.served.index.sets:
+                parts.setdefault(one.name, []).append((home, one))
+        return (self._joined(parts[name]) for name in sorted(parts))
 
     def __getitem__(self, name: str) -> FoundSet:
-        homes = self._with(name)
-        if not homes:
-            raise Problem(404, f"there is no set named {name!r}; /api/sets lists those there are.")
-        parts = [(home, home.served.index.sets[name]) for home in homes]
+        return self._joined(self._known(name))
+
+    def _joined(self, parts: Sequence[Part]) -> FoundSet:
+        """Return one set in place of what several collections have of it."""
         members = tuple(
             replace(member, key=self._service.outward(home, member.key))
             for home, one in parts
             for member in one.members
         )
         search = next((self._outward(home, one.search) for home, one in parts if one.search is not None), None)
-        return FoundSet(name, min(one.made for _, one in parts), members, search)
+        return FoundSet(parts[0][1].name, min(one.made for _, one in parts), members, search)
 
-    def _with(self, name: str) -> list[Service]:
-        """Return the collections that have a set of this name."""
-        return [home for home in self._service.homes if name in home.served.index.sets.names()]
+    def _parts(self, name: str) -> list[Part]:
+        """Return what each collection has of the set of this name, where it has one."""
+        return [(home, one) for home in self._service.homes if (one := home.served.index.sets.get(name)) is not None]
+
+    def _known(self, name: str) -> list[Part]:
+        parts = self._parts(name)
+        if not parts:
+            raise Problem(404, f"there is no set named {name!r}; /api/sets lists those there are.")
+        return parts
 
     def add(self, name: str, photos: Views, verdict: str) -> None:
         """Add photos to a set, which is made if it is not there."""
@@ -50,28 +62,31 @@ class GatheredSets:
         for key, box in photos:
             home, own = self._service.home(key)
             each.setdefault(home, []).append((own, box))
-        if not each and not self._with(name):
+        if not each and not self._parts(name):
             each = {self._service.homes[0]: []}
         for home, own_photos in each.items():
             home.served.index.sets.add(name, own_photos, verdict=verdict)
 
     def take(self, name: str, keys: Sequence[str]) -> None:
         """Take photos out of a set."""
+        each: dict[Service, list[str]] = {}
         for key in keys:
             home, own = self._service.home(key)
-            home.served.index.sets.take(name, [own])
+            each.setdefault(home, []).append(own)
+        for home, own_keys in each.items():
+            home.served.index.sets.take(name, own_keys)
 
     def rename(self, name: str, new: str) -> None:
         """Give a set another name."""
-        self[name]
-        if new != name and self._with(new):
+        parts = self._known(name)
+        if new != name and self._parts(new):
             raise InvalidInput(f"there is a set named {new!r} already; choose another name.")
-        for home in self._with(name):
+        for home, _ in parts:
             home.served.index.sets.rename(name, new)
 
     def delete(self, name: str) -> None:
         """Forget a set; no photo is touched."""
-        for home in self._with(name):
+        for home, _ in self._parts(name):
             home.served.index.sets.delete(name)
 
     # -- a search that is kept ----------------------------------------------------------------------------------------
@@ -109,11 +124,11 @@ class GatheredSets:
 
     def news(self, name: str) -> list[tuple[Service, Hit]]:
         """Return what the search of a set finds above the line and had not found before, by collection."""
-        if self[name].search is None:
+        searched = [home for home, one in self._known(name) if one.search is not None]
+        if not searched:
             raise InvalidInput(f"the set {name!r} has no search; keep one with it.")
         found = []
-        for home in self._with(name):
+        for home in searched:
             home.check()
-            own = home.served.index.sets
-            found += [(home, hit) for hit in own.news(name)] if own[name].search is not None else []
+            found += [(home, hit) for hit in home.served.index.sets.news(name)]
         return found

@@ -14,19 +14,21 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Query
-from pydantic import BaseModel, Field
+from pydantic import Field
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from manifind.describe.photos import HEAD_BYTES, photo_format
 from manifind.errors import InvalidInput, ManifindError
 from manifind.index import Index
-from manifind.index.unfinished import index_of
-from manifind.serve.app import create_app, page_file, tell_problems
+from manifind.index.unfinished import SUFFIX, index_of, is_index
+from manifind.kernels import CPU
+from manifind.serve.app import create_app, tell_problems
 from manifind.serve.common import Common
 from manifind.serve.growing import Building, Stopped
 from manifind.serve.guard import Guard
 from manifind.serve.problems import Problem
+from manifind.serve.routes.page import page_file
 from manifind.serve.schemas import LONGEST_KEY, Strict
 from manifind.serve.settings import Settings
 
@@ -62,7 +64,7 @@ class Starting:
         settings: Settings,
         folder: Path | None = None,
         *,
-        device: str = "cpu",
+        device: str = CPU,
         options: dict[str, Any] | None = None,
     ) -> None:
         self._settings, self._device, self._options = settings, device, options or {}
@@ -186,16 +188,6 @@ class Starting:
             raise Problem(403, "Folders are chosen only where the service answers this machine alone.")
 
 
-class FolderListed(BaseModel):
-    """A folder, and those below it."""
-
-    path: str
-    parent: str | None
-    folders: list[str]
-    photos: int
-    indexed: bool
-
-
 def _listed(folder: Path) -> dict[str, Any]:
     """Return the folders in a folder, and how many photos are seen in it."""
     try:
@@ -205,19 +197,17 @@ def _listed(folder: Path) -> dict[str, Any]:
     except OSError as error:
         raise Problem(404, f"{str(folder)!r} cannot be listed ({error.strerror}); choose another.") from None
     below = [
-        one.name
-        for one in entries
-        if one.is_dir() and not one.name.startswith(".") and not one.name.endswith(".manifind")
+        one.name for one in entries if one.is_dir() and not one.name.startswith(".") and not one.name.endswith(SUFFIX)
     ]
     files = [one.path for one in entries if one.is_file() and not one.name.startswith(".")]
     parent = None if folder.parent == folder else str(folder.parent)
-    return FolderListed(
-        path=str(folder),
-        parent=parent,
-        folders=below[:MOST_FOLDERS],
-        photos=sum(map(_is_photo, files[:SNIFFED])),
-        indexed=(index_of(folder) / "manifest.json").exists(),
-    ).model_dump()
+    return {
+        "path": str(folder),
+        "parent": parent,
+        "folders": below[:MOST_FOLDERS],
+        "photos": sum(map(_is_photo, files[:SNIFFED])),
+        "indexed": is_index(index_of(folder)),
+    }
 
 
 def _is_photo(file: str) -> bool:

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from manifind.errors import InvalidInput
+from manifind.errors import InUse, InvalidInput
 from manifind.storage import locking
 
 CHUNK = 2**24
@@ -206,7 +206,7 @@ def npy(array: npt.NDArray[Any]) -> Iterator[Bytes]:
 
 @contextmanager
 def lock(file: Path, what: Path) -> Iterator[None]:
-    """Hold the lock `file`, which dies with the process; `InvalidInput` names the process that has it."""
+    """Hold the lock `file`, which dies with the process; `InUse` names the process that has it."""
     try:
         descriptor = _opened(file)
     except OSError:
@@ -215,7 +215,7 @@ def lock(file: Path, what: Path) -> Iterator[None]:
     try:
         if not locking.hold(descriptor):
             holder = os.read(descriptor, 32).decode(errors="replace").strip() or "unknown"
-            raise InvalidInput(f"{what} is being written by process {holder}; wait for it, or stop it.")
+            raise InUse(f"{what} is being written by process {holder}; wait for it, or stop it.")
         os.ftruncate(descriptor, 0)
         os.write(descriptor, str(os.getpid()).encode())
         yield

@@ -12,7 +12,8 @@ processor, and an index takes descriptions of both.
 Nothing of torch is imported before `on_gpu` is called.
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from manifind.describe.describer import Describer
 from manifind.errors import InvalidInput
@@ -21,10 +22,14 @@ if TYPE_CHECKING:
     from manifind.describe.cuda.describer import CudaDescriber
 
 
-def on_gpu(describer: Describer) -> "CudaDescriber":
-    """Return a describer that gives the same on the GPU; `InvalidInput` says why this one cannot."""
+def on_gpu(describer: Describer, beside: Callable[..., Sequence[Any]] | None = None) -> "CudaDescriber":
+    """Return a describer that gives the same on the GPU; `InvalidInput` says why this one cannot.
+
+    `beside` makes something more of photos while they are on the GPU. It is called with the pixels of several photos,
+    (rows, 3), one photo after the other, and with their sizes, (photos, 2), and returns what it made of each.
+    """
     if type(describer) is not Describer:
         raise InvalidInput("it is a describer of somebody's own kind")
     from manifind.describe.cuda.describer import CudaDescriber
 
-    return CudaDescriber.of(describer)
+    return CudaDescriber.of(describer, beside=beside)

@@ -22,12 +22,29 @@ def number(table, of, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def _picture(table, picture, there):
+    """Return where pictures start, and their heights and widths."""
+    begin = tl.load(table + 4 * picture, mask=there, other=0)
+    height = tl.load(table + 4 * picture + 1, mask=there, other=1)
+    width = tl.load(table + 4 * picture + 2, mask=there, other=1)
+    return begin, height, width
+
+
+@triton.jit
 def _where(of, table, row, there):
     """Return the picture of rows, and their line and place in it."""
     picture = tl.load(of + row, mask=there, other=0)
-    at = row - tl.load(table + 4 * picture, mask=there, other=0)
-    width = tl.load(table + 4 * picture + 2, mask=there, other=1)
-    return picture, at // width, at % width
+    begin, _, width = _picture(table, picture, there)
+    return picture, (row - begin) // width, (row - begin) % width
+
+
+@triton.jit
+def _tap(picture, line, place, dy, dx, there):
+    """Return the row of a picture's pixels in a line and place nearby, and whether they lie in the picture."""
+    begin, height, width = picture
+    y, x = line + dy - 1, place + dx - 1
+    inside = there & (y >= 0) & (y < height) & (x >= 0) & (x < width)
+    return (begin + y * width + x).to(tl.int64), inside
 
 
 @triton.jit
@@ -50,14 +67,11 @@ def resample(source, target, of, sources, targets, rows, first, DOWN: tl.constex
     there = row < rows
     picture = tl.load(of + row, mask=there, other=0)
     row += first
-    at = row - tl.load(targets + 4 * picture, mask=there, other=0)
-    width = tl.load(targets + 4 * picture + 2, mask=there, other=1)
-    line, place = at // width, at % width
-    begin = tl.load(sources + 4 * picture, mask=there, other=0)
-    across = tl.load(sources + 4 * picture + 2, mask=there, other=1)
+    target_begin, height, width = _picture(targets, picture, there)
+    line, place = (row - target_begin) // width, (row - target_begin) % width
+    begin, lines, across = _picture(sources, picture, there)
     if DOWN:
-        size = tl.load(sources + 4 * picture + 1, mask=there, other=1)
-        wanted = tl.load(targets + 4 * picture + 1, mask=there, other=1)
+        size, wanted = lines, height
         out, base, stride = line, begin + place, across
     else:
         size, wanted, out = across, width, place
@@ -96,19 +110,15 @@ def first(
     row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     there = row < rows
     picture, line, place = _where(of, outs, row, there)
-    begin = tl.load(ins + 4 * picture, mask=there, other=0)
-    height = tl.load(ins + 4 * picture + 1, mask=there, other=0)
-    width = tl.load(ins + 4 * picture + 2, mask=there, other=0)
+    source = _picture(ins, picture, there)
     channel = tl.arange(0, WIDE)
     held = channel < CHANNELS
     total = tl.zeros((BLOCK, WIDE), tl.float32)
     for dy in tl.static_range(3):
         for dx in tl.static_range(3):
-            y, x = line * STRIDE + dy - 1, place * STRIDE + dx - 1
-            inside = there & (y >= 0) & (y < height) & (x >= 0) & (x < width)
-            pixel = (begin + y * width + x).to(tl.int64) * 3
+            pixel, inside = _tap(source, line * STRIDE, place * STRIDE, dy, dx, there)
             for colour in tl.static_range(3):
-                value = tl.load(pixels + pixel + colour, mask=inside, other=0).to(tl.float32)
+                value = tl.load(pixels + pixel * 3 + colour, mask=inside, other=0).to(tl.float32)
                 value = (value - tl.load(scaling + colour)) * tl.load(scaling + 3 + colour)
                 value = tl.where(inside, value, 0.0)
                 by = tl.load(weight + ((dy * 3 + dx) * 3 + colour) * CHANNELS + channel, mask=held, other=0.0)
@@ -128,19 +138,15 @@ def filtered(
     row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     there = row < rows
     picture, line, place = _where(of, outs, row, there)
-    begin = tl.load(ins + 4 * picture, mask=there, other=0)
-    height = tl.load(ins + 4 * picture + 1, mask=there, other=0)
-    width = tl.load(ins + 4 * picture + 2, mask=there, other=0)
+    source = _picture(ins, picture, there)
     channel = tl.program_id(1) * WIDE + tl.arange(0, WIDE)
     held = channel < channels
     total = tl.zeros((BLOCK, WIDE), tl.float32)
     for dy in tl.static_range(3):
         for dx in tl.static_range(3):
-            y, x = line * STRIDE + dy - 1, place * STRIDE + dx - 1
-            inside = there & (y >= 0) & (y < height) & (x >= 0) & (x < width)
-            cell = (begin + y * width + x).to(tl.int64) * channels
+            cell, inside = _tap(source, line * STRIDE, place * STRIDE, dy, dx, there)
             taken = inside[:, None] & held[None, :]
-            value = tl.load(cells + cell[:, None] + channel[None, :], mask=taken, other=0.0).to(tl.float32)
+            value = tl.load(cells + cell[:, None] * channels + channel[None, :], mask=taken, other=0.0).to(tl.float32)
             value = tl.minimum(tl.maximum(value, low_in), high_in)
             total += value * tl.load(weight + (dy * 3 + dx) * channels + channel, mask=held, other=0.0)[None, :]
     total += tl.load(bias + channel, mask=held, other=0.0)[None, :]

@@ -21,8 +21,9 @@ from manifind.describe.whitening import Whitening
 from manifind.errors import InvalidInput
 from manifind.types import FloatArray, IntArray
 
-PIXELS = 2**24
-"""Pixels, at all zooms together, that are seen at once."""
+PIXELS, ROOMY = 2**24, 2**35
+"""Pixels, at all zooms together, that are seen at once, and the bytes of memory from which a device sees twice as many.
+Starting kernels is work for the processor, which takes as long for many photos as for few."""
 STREAMS = 2
 """Batches that are on their way at once: while one is seen, the next goes to the device."""
 BLOCK = 256
@@ -30,6 +31,11 @@ BLOCK = 256
 CELLS, CHANNELS = 8, 128
 """Cells and channels that a program pools together."""
 POOLINGS = ("gem", "mac", "spoc")
+
+Beside = Callable[[Tensor, Sizes], Sequence[Any]]
+"""Takes the pixels of photos on the device, (rows, 3), and their sizes, and returns what it makes of each photo."""
+Answer = tuple[FloatArray, Any]
+"""The vectors of a photo's regions, and what was made of the photo beside."""
 
 
 class Job(NamedTuple):
@@ -59,8 +65,8 @@ class CudaDescriber(Describer):
     _engine: "Engine"
 
     @classmethod
-    def of(cls, describer: Describer, device: str = "cuda") -> "CudaDescriber":
-        """Return the same on a GPU; `InvalidInput` says what of it cannot be done there."""
+    def of(cls, describer: Describer, device: str = "cuda", beside: Beside | None = None) -> "CudaDescriber":
+        """Return the same on a GPU, with what is made beside; `InvalidInput` says what of it cannot be done there."""
         backbone = describer.backbone
         if not isinstance(backbone, OnnxBackbone):
             raise InvalidInput(f"backbone {backbone.spec.name} is not in an ONNX file")
@@ -71,12 +77,14 @@ class CudaDescriber(Describer):
         except InvalidInput as error:
             raise InvalidInput(f"of backbone {backbone.spec.name}, {error}") from error
         made = cls(backbone, describer.whitening, **describer.settings)
+        made.beside = beside
         made._engine = Engine(Network(layers, backbone.spec, torch.device(device)), made)
         return made
 
     def with_whitening(self, whitening: Whitening | None) -> "CudaDescriber":
         """Return a describer that differs from this one in its whitening alone."""
         made = CudaDescriber(self.backbone, whitening, **self.settings)
+        made.beside = self.beside
         made._engine = Engine(self._engine.network, made)
         return made
 
@@ -96,11 +104,16 @@ class CudaDescriber(Describer):
         """Begin to describe a photo, and return what waits for its regions."""
         job, boxes = self._job(checked_photo(photo), scale)
         described = self._engine.begin(job, whitened=True)
-        return lambda: Regions(described(), boxes)
+
+        def regions() -> Regions:
+            vectors, beside = described()
+            return Regions(vectors, boxes, beside)
+
+        return regions
 
     def unwhitened(self, photo: Photo) -> FloatArray:
         """Return the (r, C) unit vectors of a photo's regions before whitening."""
-        return self._engine.begin(self._job(checked_photo(photo), None)[0], whitened=False)()
+        return self._engine.begin(self._job(checked_photo(photo), None)[0], whitened=False)()[0]
 
     def _job(self, photo: Photo, scale: float | None) -> tuple[Job, FloatArray]:
         """Return what there is to do for a photo, and its regions in pixels."""
@@ -120,30 +133,36 @@ class Engine:
 
     def __init__(self, network: Network, describer: Describer) -> None:
         self.network, self.spec = network, describer.backbone.spec
-        self.pooling, self.p = describer.pooling, describer.p
+        self.pooling, self.p, self.beside = describer.pooling, describer.p, describer.beside
         self.whitening: tuple[Tensor, Tensor] | None = None
         if describer.whitening is not None:
             mean, project = describer.whitening.mean, describer.whitening.project
             self.whitening = torch.from_numpy(mean).to(network.device), torch.from_numpy(project).to(network.device)
         self._batches = {
-            whitened: Batches[Job, FloatArray](
-                partial(self._described, whitened=whitened), attrgetter("area"), largest=PIXELS, threads=STREAMS
+            whitened: Batches[Job, Answer](
+                partial(self._described, whitened=whitened),
+                attrgetter("area"),
+                largest=_at_once(network.device),
+                threads=STREAMS,
             )
             for whitened in (True, False)
         }
         self._of_thread = threading.local()
 
-    def begin(self, job: Job, *, whitened: bool) -> Callable[[], FloatArray]:
-        """Let a photo wait for its turn, and return what waits for the vectors of its regions."""
+    def begin(self, job: Job, *, whitened: bool) -> Callable[[], Answer]:
+        """Let a photo wait for its turn, and return what waits for the answer.
+
+        Beside vectors that are not whitened nothing is made.
+        """
         future = self._batches[whitened].submit(job)
 
-        def described() -> FloatArray:
-            vectors = future.result()
+        def described() -> Answer:
+            vectors, beside = future.result()
             if not np.isfinite(vectors).all():
                 raise InvalidInput(
                     f"backbone {self.spec.name} gave NaN or infinite responses; check the scaling of its input."
                 )
-            return vectors
+            return vectors, beside
 
         return described
 
@@ -154,17 +173,19 @@ class Engine:
         if self.network.device.type != "cpu":
             torch.cuda.empty_cache()
 
-    def _described(self, jobs: Sequence[Job], *, whitened: bool) -> list[FloatArray]:
+    def _described(self, jobs: Sequence[Job], *, whitened: bool) -> list[Answer]:
         try:
             with torch.inference_mode(), self._stream():
-                vectors = self.vectors(jobs, whitened=whitened).cpu().numpy()
+                made, beside = self.described(jobs, whitened=whitened)
+                vectors = made.cpu().numpy()
         except torch.cuda.OutOfMemoryError:
             if len(jobs) == 1:
                 raise
             half = len(jobs) // 2
             return [one for some in (jobs[:half], jobs[half:]) for one in self._described(some, whitened=whitened)]
         ends = np.cumsum([len(job.boxes[0]) for job in jobs])
-        return [vectors[end - len(job.boxes[0]) : end].copy() for job, end in zip(jobs, ends, strict=True)]
+        parts = [vectors[end - len(job.boxes[0]) : end].copy() for job, end in zip(jobs, ends, strict=True)]
+        return list(zip(parts, beside, strict=True))
 
     def _stream(self) -> Any:
         """Return what puts the work of this thread beside that of others."""
@@ -175,9 +196,19 @@ class Engine:
             self._of_thread.stream = torch.cuda.Stream(device)
         return torch.cuda.stream(self._of_thread.stream)
 
-    def vectors(self, jobs: Sequence[Job], *, whitened: bool) -> Tensor:
+    def described(self, jobs: Sequence[Job], *, whitened: bool) -> tuple[Tensor, Sequence[Any]]:
+        """Return the descriptors of the regions of all photos, on the device, and what is made of each photo beside."""
+        given = torch.empty((sum(len(job.pixels) for job in jobs), 3), dtype=torch.uint8, device=self.network.device)
+        for part, job in zip(given.split([len(job.pixels) for job in jobs]), jobs, strict=True):
+            part.copy_(job.pixels, non_blocking=True)
+        vectors = self.vectors(jobs, given, whitened=whitened)
+        if self.beside is None or not whitened:
+            return vectors, [None] * len(jobs)
+        return vectors, self.beside(given, np.array([job.size for job in jobs]))
+
+    def vectors(self, jobs: Sequence[Job], given: Tensor, *, whitened: bool) -> Tensor:
         """Return the descriptors of the regions of all photos, one photo after the other, on the device."""
-        pixels, seen = self._seen(jobs)
+        pixels, seen = self._seen(jobs, given)
         levels = laid_out(*self._levels(seen), self.network.device)
         maps = self.network.run(pixels, levels)
         zooms = len(jobs[0].boxes)
@@ -189,15 +220,12 @@ class Engine:
         mean, project = self.whitening
         return _unit((vectors - mean) @ project)
 
-    def _seen(self, jobs: Sequence[Job]) -> tuple[Tensor, "Seen"]:
+    def _seen(self, jobs: Sequence[Job], given: Tensor) -> tuple[Tensor, "Seen"]:
         """Resize photos to what the network sees of them, all zooms of the first size first; and say where it lies."""
         from manifind.describe.cuda import cells
 
         device = self.network.device
         sizes = np.array([[job.size, *job.seen] for job in jobs]).transpose(1, 0, 2)
-        given = torch.empty((int(sizes[0].prod(axis=1).sum()), 3), dtype=torch.uint8, device=device)
-        for part, job in zip(given.split([len(job.pixels) for job in jobs]), jobs, strict=True):
-            part.copy_(job.pixels, non_blocking=True)
         steps = [(0, 1)]  # from which of `sizes` to which
         steps += [(1, zoom) for zoom in range(2, len(sizes)) if (sizes[zoom] != sizes[1]).any()]
         begins = np.cumsum([0, *(int(sizes[to].prod(axis=1).sum()) for _, to in steps)]).tolist()
@@ -254,6 +282,12 @@ class Seen(NamedTuple):
 
     sizes: Sizes
     starts: Starts
+
+
+def _at_once(device: Any) -> int:
+    """Return how many pixels a device sees at once."""
+    roomy = device.type != "cpu" and torch.cuda.get_device_properties(device).total_memory >= ROOMY
+    return 2 * PIXELS if roomy else PIXELS
 
 
 def _unit(vectors: Tensor) -> Tensor:

@@ -8,12 +8,25 @@
 #include <functional>
 #include <limits>
 
+#include "loops.h"
+
 namespace manifind {
 
 constexpr float NOTHING = -std::numeric_limits<float>::infinity();  // that every score reaches
 constexpr float NEVER = std::numeric_limits<float>::infinity();     // that no score reaches
 constexpr float LONGEST = 1e15f;      // of a row, or a value: products of longer ones may overflow
 constexpr int64_t TILE_ROWS = 64;     // that stay in the cache of a core beside a block of others
+constexpr int64_t MOST_BYTES = 1 << 17;  // of a row in int8: more products, or the bias, may not add up in 32 bits
+
+// How rows of d values are multiplied.
+inline Packing packing_of(int64_t d) {
+    return loops().low_precision && d <= MOST_BYTES ? Packing::int8 : Packing::float32;
+}
+
+// The words of such a row; of int8, whole lines of the cache.
+inline int words_of(Packing packing, int64_t d) {
+    return packing == Packing::int8 ? int((d + 63) / 64 * 16) : int(d);
+}
 
 // A score and an id in one number: the larger is the better, and equal scores are ordered by id.
 inline uint64_t key_of(float score, int32_t id) {

@@ -77,8 +77,8 @@ Descent::Descent(const Rows& vectors, int64_t k, uint64_t seed, int threads, int
       threads_(threads),
       ids_(ids),
       similarities_(similarities),
-      packing_(loops_.low_precision ? Packing::int8 : Packing::float32),
-      words_(packing_ == Packing::int8 ? int((d_ + 63) / 64 * 16) : int(d_)),
+      packing_(packing_of(d_)),
+      words_(words_of(packing_, d_)),
       order_(n_),
       means_count_(std::max<int64_t>(1, n_ / CELL)),
       coarse_count_(std::clamp<int64_t>(int64_t(1.5 * std::sqrt(double(means_count_))), 1, means_count_)),
@@ -132,8 +132,7 @@ void Descent::start_compressing() {
                   bool sound = true;  // or products would not be numbers, and lists would stay short
                   for (float value : s.floats) sound &= std::fabs(value) <= LONGEST;
                   if (!sound) throw std::invalid_argument("vectors has values that are not finite, or huge");
-                  if (packing_ == Packing::int8)
-                      squeeze(s.floats.data(), i);
+                  if (packing_ == Packing::int8) squeeze(s.floats.data(), i);
               }
           },
           [this] { choose_means(); });
@@ -412,15 +411,15 @@ void Descent::start_opening() {
 // is met again.
 void Descent::start_telling_apart() {
     const auto begin_passes = [this] {
-              start(groups_, 0.4,
-                    [this](int64_t group, Scratch& s) {
-                        fill_group(group, s);
-                        const std::vector<int32_t>& met = met_[group];
-                        const bool close = std::any_of(s.group.begin(), s.group.end(), [this](int32_t i) { return close_[i]; });
-                        const int64_t alone = close ? 0 : alone_count(group);
-                        exchange(s.group, met.data() + alone, int64_t(met.size()) - alone, s);
-                    },
-                    [this] { start_pass(); });
+        start(groups_, 0.4,
+              [this](int64_t group, Scratch& s) {
+                  fill_group(group, s);
+                  const std::vector<int32_t>& met = met_[group];
+                  const bool close = std::any_of(s.group.begin(), s.group.end(), [this](int32_t i) { return close_[i]; });
+                  const int64_t alone = close ? 0 : alone_count(group);
+                  exchange(s.group, met.data() + alone, int64_t(met.size()) - alone, s);
+              },
+              [this] { start_pass(); });
     };
     if (!any_close_) return begin_passes();
     start(groups_, 0.26,

@@ -31,7 +31,7 @@ std::unique_ptr<FewRows> FewRows::of(const Rows& vectors, int64_t k, int64_t mem
                                      float* similarities) {
     const int64_t room = up_to(vectors.n, loops().strip);
     const int64_t bytes = room * (room + loops().strip + 2 * up_to(vectors.d, 64) + stride_of(room) / GROUP);
-    if (!loops().few || k < 1 || k >= vectors.n || bytes > memory) return nullptr;
+    if (packing_of(vectors.d) != Packing::int8 || k < 1 || k >= vectors.n || bytes > memory) return nullptr;
     std::unique_ptr<FewRows> made(new FewRows(vectors, k, memory, threads, ids, similarities));
     made->pack();
     if (!made->bound()) return nullptr;
@@ -49,7 +49,7 @@ FewRows::FewRows(const Rows& vectors, int64_t k, int64_t memory, int threads, in
       ids_(ids),
       similarities_(similarities),
       loops_(*loops().few),
-      words_(int(up_to(d_, 64) / 4)),
+      words_(words_of(Packing::int8, d_)),
       strip_(loops().strip),
       strips_((n_ + strip_ - 1) / strip_),
       room_(strips_ * strip_),

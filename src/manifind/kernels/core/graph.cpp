@@ -9,25 +9,15 @@
 #include "parallel.h"
 
 namespace manifind {
+namespace {
 
 constexpr int64_t ROWS = 1024;  // a task of a thread
 constexpr int64_t PARTS = 16;   // most parts of the lists that are turned round at a time, each with n cursors
-
-namespace {
 
 template <class Work>
 void by_rows(int64_t n, int threads, Work work) {
     parallel((n + ROWS - 1) / ROWS, threads,
              [&](int64_t task, int) { work(task * ROWS, std::min(n, (task + 1) * ROWS)); });
-}
-
-// Entries that are written here and there wait for the memory, one after the other unless it is asked for them before.
-void prefetch(const void* place) {
-#ifdef __GNUC__
-    __builtin_prefetch(place);
-#else
-    (void)place;
-#endif
 }
 
 // Each task of `by_rows` left its rows side by side, from where there was `room` for them; `starts` has the length of row
@@ -143,9 +133,10 @@ std::vector<int64_t> turn_round(const Lists& lists, const std::vector<float>& li
     Buffer<int32_t>& columns = result.columns = Buffer<int32_t>(listed[n]);
     Buffer<float>& values = result.values = Buffer<float>(listed[n]);
     each_list([&](int64_t* cursor, int32_t i, const Neighbour* list, int64_t count) {
+        // Written here and there, each would wait for the memory of the one before.
         for (int64_t e = 0; e < count; ++e) {
-            prefetch(columns.data() + cursor[list[e].id]);
-            prefetch(values.data() + cursor[list[e].id]);
+            __builtin_prefetch(columns.data() + cursor[list[e].id]);
+            __builtin_prefetch(values.data() + cursor[list[e].id]);
         }
         for (int64_t e = 0; e < count; ++e) {
             const int64_t to = cursor[list[e].id]++;

@@ -730,7 +730,7 @@ void compress(const float* row, int64_t d, int64_t bytes, int8_t* to, float* sca
     }
     for (int lane = 0; lane < LANES; ++lane) sum += total_sum[lane];
     *scale = largest / 127;
-    *bias = 128 * sum;
+    *bias = int32_t(128u * uint32_t(sum));  // unsigned: rows too wide for int8 are rounded too, to be measured
     // A little more than it was found to be, for this was rounded too.
     *error = *scale * (__builtin_sqrtf(total(off) + off_rest) * 1.0001f + 2e-5f * root);
     *length = *scale * __builtin_sqrtf(total(squared) + squared_rest) * 1.0001f;

@@ -85,7 +85,7 @@ class Matrix {
    public:
     Matrix(Array<const int64_t, 1> starts, Array<const int32_t, 1> columns, Array<const float, 1> values)
         : starts_(starts), columns_(columns), values_(values) {
-        demand(starts.size() >= 1, "starts is empty");
+        demand(starts.size() >= 1 && starts.size() <= (size_t(1) << 31), "starts is empty, or has too many rows");
         csr = {int64_t(starts.size()) - 1, starts.data(), columns.data(), values.data()};
         const int64_t entries = int64_t(columns.size());
         demand(values.size() == columns.size(), "columns and values differ in length");
@@ -216,7 +216,7 @@ Rows rows_of(const AnyRows& vectors) {
     const bool half = vectors.dtype() == nb::dlpack::dtype{uint8_t(nb::dlpack::dtype_code::Float), 16, 1};
     demand(half || vectors.dtype() == nb::dtype<float>(), "vectors is not of float32 or float16");
     demand(vectors.shape(0) >= 1 && vectors.shape(0) < (size_t(1) << 31), "vectors has no rows, or too many");
-    demand(vectors.shape(1) >= 1, "vectors has no columns");
+    demand(vectors.shape(1) >= 1 && vectors.shape(1) < (size_t(1) << 27), "vectors has no columns, or too many");
     return {vectors.data(), int64_t(vectors.shape(0)), int64_t(vectors.shape(1)), half};
 }
 

@@ -203,7 +203,7 @@ Neighbours::Neighbours(const Rows& vectors, int64_t k, int64_t memory, int threa
       n_(int64_t(equals_.first.size())),
       d_(vectors.d),
       k_(std::min(k, n_ - 1)),
-      packing_(loops().low_precision ? Packing::int8 : Packing::float32),
+      packing_(packing_of(d_)),
       threads_(threads),
       ids_(ids),
       similarities_(similarities),

@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <exception>
 #include <mutex>
-#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -49,8 +48,8 @@ void parallel(int64_t tasks, int threads, Work work) {
     try {
         started.reserve(size_t(std::max(0, helpers)));
         for (int thread = 1; thread <= helpers; ++thread) started.emplace_back(run, thread);
-    } catch (const std::system_error&) {
-        // The system gives no more of them: those that there are share the tasks.
+    } catch (const std::exception&) {
+        // The system gives no more of them, or no memory: those that there are share the tasks.
     }
     run(0);
     for (std::thread& one : started) one.join();

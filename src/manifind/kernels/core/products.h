@@ -21,8 +21,9 @@ struct OfInt8 {
         return (Floats)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)a, (__m512i)b);
     }
     static Floats score(Floats sum, Ints bias, float own, Floats scale, Floats offset) {
-        // The scales first: a pair has the same score whichever of its rows is on the left.
-        return (Floats)_mm512_cvtepi32_ps((__m512i)((Ints)sum - bias)) * (own * scale) + offset;
+        // Unsigned, as the sum may run over where its difference to the bias does not. The scales first: a pair has the
+        // same score whichever of its rows is on the left.
+        return (Floats)_mm512_cvtepi32_ps((__m512i)((Words)sum - (Words)bias)) * (own * scale) + offset;
     }
 };
 #endif

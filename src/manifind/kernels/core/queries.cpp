@@ -58,11 +58,49 @@ struct Compressed::Sought {
     int64_t row(int64_t place) const { return rows ? rows[place] : place; }
 };
 
+void Strips::resize(int64_t rows, int64_t words_of_row) {
+    words.resize(size_t(rows * words_of_row));
+    for (auto* some : {&scales, &errors, &lengths}) some->resize(rows);
+    biases.resize(rows);
+}
+
+void PackedQueries::fill(Packing packing, int words_of_row, const float* queries, int64_t d, const int64_t* which,
+                         int64_t count) {
+    const Loops& l = loops();
+    const int64_t width = int64_t(words_of_row) * 4;
+    groups = (count + GROUP - 1) / GROUP;
+    height = int((count + groups - 1) / groups);
+    words.resize(size_t(groups) * GROUP * words_of_row);
+    for (auto* some : {&scales, &errors, &lengths}) some->assign(groups * GROUP, 0);
+    biases.assign(groups * GROUP, 0);
+    rows_.resize(size_t(GROUP) * d);
+    bytes_.resize(size_t(GROUP) * width);
+    for (int64_t group = 0; group < groups; ++group) {
+        const int present = int(std::clamp<int64_t>(count - group * height, 0, height));
+        const int64_t first = group * GROUP;
+        const int8_t* from[GROUP];
+        for (int r = 0; r < present; ++r) {
+            const int64_t query = group * height + r, slot = first + r;
+            float* own = rows_.data() + r * d;
+            from[r] = bytes_.data() + r * width;
+            std::copy_n(queries + (which ? which[query] : query) * d, d, own);
+            l.compress(own, d, width, bytes_.data() + r * width, &scales[slot], &biases[slot], &errors[slot],
+                       &lengths[slot]);
+            if (!(lengths[slot] <= LONGEST)) throw std::invalid_argument("queries has values that are not finite, or huge");
+        }
+        uint32_t* to = words.data() + first * words_of_row;
+        if (packing == Packing::int8)
+            l.pack_bytes(from, present, GROUP, words_of_row, to);
+        else
+            l.pack(packing, rows_.data(), d, present, GROUP, words_of_row, scales.data() + first, to, biases.data() + first);
+    }
+}
+
 Compressed::Compressed(const Rows& vectors, bool keep, int threads)
     : n(vectors.n),
       d(vectors.d),
-      packing_(loops().low_precision ? Packing::int8 : Packing::float32),
-      words_(packing_ == Packing::int8 ? int((d + 63) / 64 * 16) : int(d)),
+      packing_(packing_of(d)),
+      words_(words_of(packing_, d)),
       kept_(keep) {
     if (keep) compress_all(vectors, nullptr, n, strips_, threads);
 }
@@ -71,11 +109,7 @@ Compressed::Compressed(const Rows& vectors, bool keep, int threads)
 void Compressed::compress_all(const Rows& vectors, const int32_t* which, int64_t rows_count, Strips& to,
                               int threads) const {
     const int64_t strip = loops().strip, count = (rows_count + strip - 1) / strip, room = count * strip;
-    to.words.resize(size_t(room) * words_);
-    to.scales.resize(room);
-    to.errors.resize(room);
-    to.lengths.resize(room);
-    to.biases.resize(room);
+    to.resize(room, words_);
     parallel((count + STRIPS_AT_ONCE - 1) / STRIPS_AT_ONCE, threads, [&](int64_t task, int) {
         std::vector<float> row;
         std::vector<int8_t> bytes;
@@ -122,6 +156,215 @@ void Compressed::compress(const Rows& vectors, const int64_t* rows, int count, S
     }
 }
 
+// Answers some of the queries.
+class Compressed::Attempt {
+   public:
+    Attempt(const Compressed& compressed, const Sought& sought, const std::vector<int64_t>& which, bool guess);
+    // Writes the answers; returns the queries for which a guess was too high.
+    std::vector<int64_t> unsure();
+
+   private:
+    // What a thread works with.
+    struct Hand {
+        std::vector<Found>& found;  // its own, of each query
+        std::vector<Bounded> scratch;
+        std::vector<float> row;
+        std::vector<int8_t> bytes;
+        Strips made;
+        std::vector<int64_t> rows;
+        std::vector<int32_t> places;  // of the rows of a strip among those that are sought, or -1
+        std::vector<float> reach, far, off, never;
+        std::vector<Hit> hits;
+    };
+    void visit(int64_t part);
+    int64_t find_places(int64_t at, Hand& hand) const;
+    void scan(const Strips& strips, int64_t first, int64_t rank, Hand& hand) const;
+    void thin_out(int64_t i, int64_t rank, Found& one, std::vector<Bounded>& scratch) const;
+    void score(int64_t i, std::vector<Bounded>& candidates) const;
+    bool answer(int64_t i) const;
+    const float* query(int64_t i) const { return sought_.queries + which_[i] * compressed_.d; }
+    int64_t strip_at(int64_t place) const { return picked_ ? visited_[place] : place; }
+
+    const Compressed& compressed_;
+    const Sought& sought_;
+    const std::vector<int64_t>& which_;
+    const bool guess_;
+    const int64_t m_, k_, strip_;
+    const bool picked_;  // strips are kept, and of these some rows are sought
+    PackedQueries queries_;
+    float longest_, worst_, adding_;
+    std::vector<int32_t> visited_;  // the strips that have rows that are sought, where these are picked
+    int64_t strips_;
+    std::vector<std::vector<Found>> found_;  // by each thread, of each query
+};
+
+Compressed::Attempt::Attempt(const Compressed& compressed, const Sought& sought, const std::vector<int64_t>& which,
+                             bool guess)
+    : compressed_(compressed),
+      sought_(sought),
+      which_(which),
+      guess_(guess),
+      m_(int64_t(which.size())),
+      k_(sought.k),
+      strip_(loops().strip),
+      picked_(compressed.kept_ && sought.rows) {
+    const int64_t d = compressed.d;
+    queries_.fill(compressed.packing_, compressed.words_, sought.queries, d, which.data(), m_);
+    // x·z − x̂·ẑ = (x − x̂)·z + x̂·(z − ẑ), each at most the product of the lengths. Adding up d products in float32, here
+    // and when they are scored anew, is off by at most d units in the last place each time.
+    longest_ = *std::max_element(queries_.lengths.begin(), queries_.lengths.end());
+    if (compressed.packing_ == Packing::float32) std::fill(queries_.errors.begin(), queries_.errors.end(), 0.f);
+    worst_ = *std::max_element(queries_.errors.begin(), queries_.errors.end());
+    adding_ = float(double(d + 16) * std::ldexp(1.0, -22)) * longest_;
+    for (int64_t place = 0; picked_ && place < sought.count; ++place) {
+        const int32_t at = int32_t(sought.rows[place] / strip_);
+        if (visited_.empty() || visited_.back() != at) visited_.push_back(at);
+    }
+    strips_ = picked_ ? int64_t(visited_.size()) : (sought.count + strip_ - 1) / strip_;
+    found_.assign(std::min<int64_t>(sought.threads, strips_), std::vector<Found>(m_));
+}
+
+std::vector<int64_t> Compressed::Attempt::unsure() {
+    parallel(int64_t(found_.size()), sought_.threads, [&](int64_t part, int) { visit(part); });
+    std::vector<char> sure(m_, 0);
+    parallel(m_, sought_.threads, [&](int64_t i, int) { sure[i] = answer(i); });
+    std::vector<int64_t> unsure;
+    for (int64_t i = 0; i < m_; ++i)
+        if (!sure[i]) unsure.push_back(which_[i]);
+    return unsure;
+}
+
+// Each thread has a part of the strips, and candidates of its own. It visits them in strides, as rows that lie together are
+// alike and what was seen is to be a sample.
+void Compressed::Attempt::visit(int64_t part) {
+    const int64_t slots = queries_.groups * GROUP, words = compressed_.words_, parts = int64_t(found_.size());
+    Hand hand{found_[part], {}, {}, {}, {}, std::vector<int64_t>(strip_), std::vector<int32_t>(strip_),
+              std::vector<float>(slots, NEVER), std::vector<float>(slots), std::vector<float>(strip_),
+              std::vector<float>(strip_, NEVER), std::vector<Hit>(AT_ONCE * GROUP * strip_)};
+    if (!compressed_.kept_) hand.made.resize(strip_, words);
+    for (int64_t i = 0; i < m_; ++i) hand.reach[queries_.slot_of(i)] = NOTHING;
+    const int64_t begin = strips_ * part / parts, count = strips_ * (part + 1) / parts - begin;
+    int64_t stride = count * 618 / 1000 + 1;
+    while (std::gcd(stride, count) != 1) ++stride;
+    int64_t seen = 0;
+    for (int64_t turn = 0; turn < count; ++turn) {
+        if (turn % 64 == 0) pulse();
+        const int64_t at = strip_at(begin + turn * stride % count);
+        const int64_t present = find_places(at, hand);
+        if (!compressed_.kept_) {
+            for (int64_t j = 0; j < present; ++j) hand.rows[j] = sought_.row(at * strip_ + j);
+            compressed_.compress(sought_.vectors, hand.rows.data(), int(present), hand.made, 0, hand.row, hand.bytes);
+        } else {
+            // The next strip is fetched while this one is scanned.
+            const int64_t later = strip_at(begin + (turn + 1) * stride % count);
+            const uint32_t* next = compressed_.strips_.words.data() + later * strip_ * words;
+            for (int64_t w = 0; w < strip_ * words; w += 16) __builtin_prefetch(next + w, 0, 2);
+        }
+        seen += present;
+        const int64_t rank = guess_ ? guessed_rank(k_, seen, sought_.count, OF_STRIPS) : k_;
+        scan(compressed_.kept_ ? compressed_.strips_ : hand.made, compressed_.kept_ ? at * strip_ : 0, rank, hand);
+    }
+}
+
+// Returns how many rows of a strip are sought.
+int64_t Compressed::Attempt::find_places(int64_t at, Hand& hand) const {
+    std::fill(hand.places.begin(), hand.places.end(), -1);
+    if (!picked_) {
+        const int64_t present = std::min(strip_, sought_.count - at * strip_);
+        std::iota(hand.places.begin(), hand.places.begin() + present, int32_t(at * strip_));
+        return present;
+    }
+    const int32_t *const end = sought_.rows + sought_.count, *from = std::lower_bound(sought_.rows, end, int32_t(at * strip_));
+    int64_t present = 0;
+    for (; from < end && *from < (at + 1) * strip_; ++from, ++present)
+        hand.places[*from - at * strip_] = int32_t(from - sought_.rows);
+    return present;
+}
+
+// All queries with the strip that begins at row `first` of `strips`.
+void Compressed::Attempt::scan(const Strips& strips, int64_t first, int64_t rank, Hand& hand) const {
+    const int64_t words = compressed_.words_, groups = queries_.groups;
+    float tallest = 0;
+    for (int64_t j = 0; j < strip_; ++j) {
+        tallest = std::max(tallest, strips.lengths[first + j]);
+        hand.off[j] = (longest_ + worst_) * strips.errors[first + j] + adding_ * strips.lengths[first + j];
+    }
+    for (int64_t slot = 0; slot < groups * GROUP; ++slot) hand.far[slot] = queries_.errors[slot] * tallest;
+    const Block right{strips.words.data() + first * words, hand.never.data(), hand.off.data(),
+                      strips.scales.data() + first, strips.biases.data() + first};
+    for (int64_t group = 0; group < groups; group += AT_ONCE) {
+        const int64_t slot = group * GROUP;
+        const Block left{queries_.words.data() + slot * words, hand.reach.data() + slot, hand.far.data() + slot,
+                         queries_.scales.data() + slot, queries_.biases.data() + slot};
+        const size_t met = loops().scan(compressed_.packing_, int(words), int(std::min(groups - group, AT_ONCE)),
+                                        queries_.height, left, right, hand.hits.data());
+        for (size_t h = 0; h < met; ++h) {
+            const Hit& hit = hand.hits[h];
+            const int64_t own = slot + hit.row, j = hit.column;
+            if (hand.places[j] < 0 || hit.score < hand.reach[own]) continue;
+            const int64_t i = queries_.query_at(own);
+            Found& one = hand.found[i];
+            one.candidates.push_back({hit.score, hit.score - 2 * (hand.far[own] + hand.off[j]), hand.places[j]});
+            if (one.candidates.size() < std::max<size_t>(one.full, size_t(2 * rank + 16))) continue;
+            thin_out(i, rank, one, hand.scratch);
+            hand.reach[own] = one.reach;
+        }
+    }
+}
+
+void Compressed::Attempt::thin_out(int64_t i, int64_t rank, Found& one, std::vector<Bounded>& scratch) const {
+    // Nothing below the `rank`-th best of what the candidates are at least can be among the `rank` best.
+    const auto cut = [&] {
+        scratch = one.candidates;
+        std::nth_element(scratch.begin(), scratch.begin() + (rank - 1), scratch.end(), better_bounded);
+        one.reach = std::max(one.reach, scratch[rank - 1].least);
+        if (rank < k_) one.guessed = one.reach;
+    };
+    cut();
+    const auto gone = [&](const Bounded& c) { return c.most < one.reach; };
+    one.candidates.erase(std::remove_if(one.candidates.begin(), one.candidates.end(), gone), one.candidates.end());
+    const int64_t enough = std::max(FEWEST, 4 * rank);
+    if (int64_t(one.candidates.size()) > enough) {  // rows that rounding cannot tell apart
+        score(i, one.candidates);
+        cut();
+        scratch.resize(rank);
+        one.candidates.swap(scratch);
+    }
+    one.full = 2 * one.candidates.size();
+}
+
+void Compressed::Attempt::score(int64_t i, std::vector<Bounded>& candidates) const {
+    std::vector<int32_t> rows(candidates.size());
+    std::vector<float> scores(candidates.size());
+    for (size_t c = 0; c < candidates.size(); ++c) rows[c] = int32_t(sought_.row(candidates[c].id));
+    loops().dots(query(i), sought_.vectors, rows.data(), int64_t(rows.size()), scores.data());
+    for (size_t c = 0; c < candidates.size(); ++c) candidates[c].most = candidates[c].least = scores[c];
+}
+
+// Writes the k best of what all threads found; returns whether they are, which they may not be if a guess was too high.
+bool Compressed::Attempt::answer(int64_t i) const {
+    std::vector<Bounded> candidates, scratch;
+    float guessed = NOTHING;
+    for (const std::vector<Found>& part : found_) {
+        candidates.insert(candidates.end(), part[i].candidates.begin(), part[i].candidates.end());
+        guessed = std::max(guessed, part[i].guessed);
+    }
+    if (int64_t(candidates.size()) < k_) return false;
+    scratch = candidates;
+    std::nth_element(scratch.begin(), scratch.begin() + (k_ - 1), scratch.end(), better_bounded);
+    const float least = scratch[k_ - 1].least;
+    const auto gone = [&](const Bounded& c) { return c.most < least; };
+    candidates.erase(std::remove_if(candidates.begin(), candidates.end(), gone), candidates.end());
+    score(i, candidates);
+    std::nth_element(candidates.begin(), candidates.begin() + (k_ - 1), candidates.end(), better_bounded);
+    std::sort(candidates.begin(), candidates.begin() + k_, better_bounded);
+    for (int64_t c = 0; c < k_; ++c) {
+        sought_.ids[which_[i] * k_ + c] = candidates[c].id;
+        sought_.similarities[which_[i] * k_ + c] = candidates[c].least;
+    }
+    return !guess_ || candidates[k_ - 1].least > guessed;
+}
+
 void Compressed::search(const Rows& vectors, const float* queries, int64_t m, const int32_t* rows, int64_t rows_count,
                         int64_t k, int64_t memory, int threads, int32_t* ids, float* similarities) const {
     const int64_t count = rows ? rows_count : n;
@@ -130,7 +373,7 @@ void Compressed::search(const Rows& vectors, const float* queries, int64_t m, co
         Strips made;
         if (!kept_) compress_all(vectors, rows, count, made, threads);
         const SmallSearch small{packing_, words_, kept_ ? strips_ : made, vectors, rows, count, k};
-        return small.search({queries, m, d, false}, threads, ids, similarities);
+        return small.search(queries, m, threads, ids, similarities);
     }
     // About as many candidates as a query may have at a time, in each thread.
     const int64_t each = std::min(count, 2 * std::max(FEWEST, 4 * k)) * int64_t(sizeof(Bounded)) * threads;
@@ -141,195 +384,9 @@ void Compressed::search(const Rows& vectors, const float* queries, int64_t m, co
                             similarities + first * k};
         std::vector<int64_t> all(some);
         std::iota(all.begin(), all.end(), int64_t(0));
-        const std::vector<int64_t> unsure = attempt(sought, all, true);
-        if (!unsure.empty()) attempt(sought, unsure, false);
+        const std::vector<int64_t> unsure = Attempt(*this, sought, all, true).unsure();
+        if (!unsure.empty()) Attempt(*this, sought, unsure, false).unsure();
     }
-}
-
-std::vector<int64_t> Compressed::attempt(const Sought& sought, const std::vector<int64_t>& which, bool guess) const {
-    const Loops& l = loops();
-    const int64_t k = sought.k, strip = l.strip;
-    // As many groups of eight as are needed, all of one height: the i-th is number i % height of group i / height.
-    const int64_t m = int64_t(which.size()), groups = (m + GROUP - 1) / GROUP, width = int64_t(words_) * 4;
-    const int height = int((m + groups - 1) / groups);
-    const auto slot_of = [&](int64_t i) { return i / height * GROUP + i % height; };
-    const auto query = [&](int64_t i) { return sought.queries + which[i] * d; };
-    std::vector<uint32_t, OnLines<uint32_t>> left(size_t(groups) * GROUP * words_);
-    std::vector<float> scales(groups * GROUP), errors(groups * GROUP), lengths(groups * GROUP);
-    std::vector<int32_t> biases(groups * GROUP);
-    std::vector<int8_t> bytes(size_t(GROUP) * width);
-    std::vector<float> own(size_t(GROUP) * d);
-    for (int64_t group = 0; group < groups; ++group) {
-        const int present = int(std::min<int64_t>(height, m - group * height));
-        const int8_t* from[GROUP];
-        for (int r = 0; r < present; ++r) {
-            const int64_t slot = group * GROUP + r;
-            from[r] = bytes.data() + r * width;
-            std::copy_n(query(group * height + r), d, own.data() + r * d);
-            l.compress(own.data() + r * d, d, width, bytes.data() + r * width, &scales[slot], &biases[slot],
-                       &errors[slot], &lengths[slot]);
-            if (!(lengths[slot] <= LONGEST)) throw std::invalid_argument("queries has values that are not finite, or huge");
-        }
-        uint32_t* words = left.data() + group * GROUP * words_;
-        if (packing_ == Packing::int8)
-            l.pack_bytes(from, present, GROUP, words_, words);
-        else
-            l.pack(packing_, own.data(), d, present, GROUP, words_, scales.data() + group * GROUP, words,
-                   biases.data() + group * GROUP);
-    }
-    // x·z − x̂·ẑ = (x − x̂)·z + x̂·(z − ẑ), each at most the product of the lengths. Adding up d products in float32, here
-    // and when they are scored anew, is off by at most d units in the last place each time.
-    const bool rounds = packing_ == Packing::int8;
-    const float longest = *std::max_element(lengths.begin(), lengths.end());
-    const float worst = rounds ? *std::max_element(errors.begin(), errors.end()) : 0;
-    const float adding = float(double(d + 16) * std::ldexp(1.0, -22)) * longest;
-
-    // The strips that have rows that are sought. Where none are kept, those rows are compressed, strip by strip.
-    std::vector<int32_t> visited;
-    const bool picked = kept_ && sought.rows;
-    if (picked)
-        for (int64_t place = 0; place < sought.count; ++place) {
-            const int32_t at = int32_t(sought.rows[place] / strip);
-            if (visited.empty() || visited.back() != at) visited.push_back(at);
-        }
-    const int64_t strips = picked ? int64_t(visited.size()) : (sought.count + strip - 1) / strip;
-
-    // Each thread has a part of the strips, and candidates of its own. It visits them in strides, as rows that lie
-    // together are alike and what was seen is to be a sample.
-    const int64_t parts = std::min<int64_t>(sought.threads, strips);
-    std::vector<std::vector<Found>> found(parts, std::vector<Found>(m));
-    const auto score = [&](int64_t i, std::vector<Bounded>& candidates) {
-        std::vector<int32_t> rows(candidates.size());
-        std::vector<float> scores(candidates.size());
-        for (size_t c = 0; c < candidates.size(); ++c) rows[c] = int32_t(sought.row(candidates[c].id));
-        l.dots(query(i), sought.vectors, rows.data(), int64_t(rows.size()), scores.data());
-        for (size_t c = 0; c < candidates.size(); ++c) candidates[c].most = candidates[c].least = scores[c];
-    };
-    const auto thin_out = [&](int64_t i, int64_t rank, Found& one, std::vector<Bounded>& scratch) {
-        // Nothing below the `rank`-th best of what the candidates are at least can be among the `rank` best.
-        const auto cut = [&] {
-            scratch = one.candidates;
-            std::nth_element(scratch.begin(), scratch.begin() + (rank - 1), scratch.end(), better_bounded);
-            one.reach = std::max(one.reach, scratch[rank - 1].least);
-            if (rank < k) one.guessed = one.reach;
-        };
-        cut();
-        const auto gone = [&](const Bounded& c) { return c.most < one.reach; };
-        one.candidates.erase(std::remove_if(one.candidates.begin(), one.candidates.end(), gone), one.candidates.end());
-        const int64_t enough = std::max(FEWEST, 4 * rank);
-        if (int64_t(one.candidates.size()) > enough) {  // rows that rounding cannot tell apart
-            score(i, one.candidates);
-            cut();
-            scratch.resize(rank);
-            one.candidates.swap(scratch);
-        }
-        one.full = 2 * one.candidates.size();
-    };
-    parallel(parts, sought.threads, [&](int64_t part, int) {
-        std::vector<Found>& mine = found[part];
-        std::vector<Bounded> scratch;
-        std::vector<float> row;
-        std::vector<int8_t> packed;
-        Strips made;
-        if (!kept_) {
-            made.words.resize(size_t(strip) * words_);
-            made.scales.resize(strip);
-            made.errors.resize(strip);
-            made.lengths.resize(strip);
-            made.biases.resize(strip);
-        }
-        std::vector<int64_t> rows(strip);
-        std::vector<int32_t> places(strip);
-        std::vector<float> reach(groups * GROUP, NEVER), far(groups * GROUP), off(strip);
-        const std::vector<float> never(strip, NEVER);
-        std::vector<Hit> hits(AT_ONCE * GROUP * strip);
-        for (int64_t i = 0; i < m; ++i) reach[slot_of(i)] = NOTHING;
-        const int64_t begin = strips * part / parts, count = strips * (part + 1) / parts - begin;
-        int64_t stride = count * 618 / 1000 + 1;
-        while (std::gcd(stride, count) != 1) ++stride;
-        int64_t seen = 0;
-        for (int64_t turn = 0; turn < count; ++turn) {
-            if (turn % 64 == 0) pulse();
-            const int64_t here = begin + turn * stride % count, at = picked ? visited[here] : here;
-            const Strips& some = kept_ ? strips_ : made;
-            const int64_t first = kept_ ? at * strip : 0;
-            int64_t present;
-            if (picked) {
-                std::fill(places.begin(), places.end(), -1);
-                const int32_t* from = std::lower_bound(sought.rows, sought.rows + sought.count, int32_t(at * strip));
-                for (present = 0; from < sought.rows + sought.count && *from < (at + 1) * strip; ++from, ++present)
-                    places[*from - at * strip] = int32_t(from - sought.rows);
-            } else {
-                present = std::min(strip, sought.count - at * strip);
-                for (int64_t j = 0; j < strip; ++j) places[j] = j < present ? int32_t(at * strip + j) : -1;
-            }
-            if (!kept_) {
-                for (int64_t j = 0; j < present; ++j) rows[j] = sought.row(at * strip + j);
-                compress(sought.vectors, rows.data(), int(present), made, 0, row, packed);
-            } else {
-                // The next strip is fetched while this one is scanned.
-                const int64_t later = begin + (turn + 1) * stride % count;
-                const uint32_t* next = strips_.words.data() + (picked ? visited[later] : later) * strip * words_;
-                for (int64_t w = 0; w < strip * words_; w += 16) __builtin_prefetch(next + w, 0, 2);
-            }
-            seen += present;
-            const int64_t rank = guess ? guessed_rank(k, seen, sought.count, OF_STRIPS) : k;
-            float tallest = 0;
-            for (int64_t j = 0; j < strip; ++j) {
-                tallest = std::max(tallest, some.lengths[first + j]);
-                off[j] = (rounds ? (longest + worst) * some.errors[first + j] : 0) + adding * some.lengths[first + j];
-            }
-            for (int64_t slot = 0; slot < groups * GROUP; ++slot) far[slot] = rounds ? errors[slot] * tallest : 0;
-            const Block right{some.words.data() + first * words_, never.data(), off.data(), some.scales.data() + first,
-                              some.biases.data() + first};
-            for (int64_t group = 0; group < groups; group += AT_ONCE) {
-                const int64_t slot = group * GROUP;
-                const Block block{left.data() + slot * words_, reach.data() + slot, far.data() + slot,
-                                  scales.data() + slot, biases.data() + slot};
-                const int taken = int(std::min(groups - group, AT_ONCE));
-                const size_t met = l.scan(packing_, words_, taken, height, block, right, hits.data());
-                for (size_t h = 0; h < met; ++h) {
-                    const int64_t own = slot + hits[h].row, j = hits[h].column;
-                    if (places[j] < 0 || hits[h].score < reach[own]) continue;
-                    const int64_t i = own / GROUP * height + own % GROUP;
-                    Found& one = mine[i];
-                    one.candidates.push_back({hits[h].score, hits[h].score - 2 * (far[own] + off[j]), places[j]});
-                    if (one.candidates.size() < std::max<size_t>(one.full, size_t(2 * rank + 16))) continue;
-                    thin_out(i, rank, one, scratch);
-                    reach[own] = one.reach;
-                }
-            }
-        }
-    });
-
-    std::vector<char> sure(m, 0);
-    parallel(m, sought.threads, [&](int64_t i, int) {
-        std::vector<Bounded> candidates, scratch;
-        float guessed = NOTHING;
-        for (int64_t part = 0; part < parts; ++part) {
-            const Found& one = found[part][i];
-            candidates.insert(candidates.end(), one.candidates.begin(), one.candidates.end());
-            guessed = std::max(guessed, one.guessed);
-        }
-        if (int64_t(candidates.size()) < k) return;
-        scratch = candidates;
-        std::nth_element(scratch.begin(), scratch.begin() + (k - 1), scratch.end(), better_bounded);
-        const float least = scratch[k - 1].least;
-        const auto gone = [&](const Bounded& c) { return c.most < least; };
-        candidates.erase(std::remove_if(candidates.begin(), candidates.end(), gone), candidates.end());
-        score(i, candidates);
-        std::nth_element(candidates.begin(), candidates.begin() + (k - 1), candidates.end(), better_bounded);
-        std::sort(candidates.begin(), candidates.begin() + k, better_bounded);
-        sure[i] = !guess || candidates[k - 1].least > guessed;
-        for (int64_t c = 0; c < k; ++c) {
-            sought.ids[which[i] * k + c] = candidates[c].id;
-            sought.similarities[which[i] * k + c] = candidates[c].least;
-        }
-    });
-    std::vector<int64_t> unsure;
-    for (int64_t i = 0; i < m; ++i)
-        if (!sure[i]) unsure.push_back(which[i]);
-    return unsure;
 }
 
 }  // namespace manifind

@@ -19,6 +19,25 @@ struct Strips {
     std::vector<uint32_t, OnLines<uint32_t>> words;
     std::vector<float> scales, errors, lengths;
     std::vector<int32_t> biases;
+    void resize(int64_t rows, int64_t words_of_row);
+};
+
+// Queries packed for `scan`, in as many groups of eight as are needed, all of one height.
+struct PackedQueries {
+    int64_t groups = 0;
+    int height = 0;
+    std::vector<uint32_t, OnLines<uint32_t>> words;
+    std::vector<float> scales, errors, lengths;  // an entry a slot, GROUP of them a group
+    std::vector<int32_t> biases;
+    // Packs `count` of the queries: those that `which` says, or the first ones where it is null. Throws
+    // std::invalid_argument where values are not finite, or huge.
+    void fill(Packing packing, int words_of_row, const float* queries, int64_t d, const int64_t* which, int64_t count);
+    int64_t slot_of(int64_t query) const { return query / height * GROUP + query % height; }
+    int64_t query_at(int64_t slot) const { return slot / GROUP * height + slot % GROUP; }
+
+   private:
+    std::vector<float> rows_;
+    std::vector<int8_t> bytes_;
 };
 
 constexpr int64_t FEW_ROWS = 1 << 14;  // of which every score can be kept, until the best are chosen
@@ -36,11 +55,10 @@ class Compressed {
 
    private:
     struct Sought;
+    class Attempt;
     void compress_all(const Rows& vectors, const int32_t* rows, int64_t count, Strips& to, int threads) const;
     void compress(const Rows& vectors, const int64_t* rows, int count, Strips& to, int64_t strip,
                   std::vector<float>& row, std::vector<int8_t>& bytes) const;
-    // Searches some of the queries; returns those for which a guess was too high.
-    std::vector<int64_t> attempt(const Sought& sought, const std::vector<int64_t>& which, bool guess) const;
 
     const Packing packing_;
     const int words_;

@@ -21,12 +21,13 @@ struct SmallSearch {
     int64_t k;
 
     // Writes k ids and scores of each query.
-    void search(const Rows& queries, int threads, int32_t* ids, float* similarities) const;
+    void search(const float* queries, int64_t m, int threads, int32_t* ids, float* similarities) const;
 
    private:
     struct Scratch;
-    void search_tile(const Rows& queries, int64_t begin, int64_t end, Scratch& scratch, int32_t* ids,
-                     float* similarities) const;
+    void choose(int64_t m, Scratch& scratch) const;
+    void score(const float* queries, int64_t m, Scratch& scratch) const;
+    void write(int64_t m, Scratch& scratch, int32_t* ids, float* similarities) const;
 };
 
 }  // namespace manifind

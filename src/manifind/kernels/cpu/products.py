@@ -11,18 +11,26 @@ from manifind.kernels.threads import thread_count
 STRIP = 32
 """Columns that are multiplied together, while they are in cache."""
 
+FEW = 2**20
+"""Products of two numbers that take less time than threads take to start."""
+
 
 def multiply(S: sp.csr_array, x: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
     """Return Sx, (n, b), in the precision of x; SciPy has a faster loop for a single column than for a block of one."""
-    S = S.astype(x.dtype, copy=False)
-    if x.shape[1] == 1:
-        return np.asarray((S @ x[:, 0])[:, None])
     product = np.empty(x.shape, x.dtype)
+    if x.shape[1] == 1:
+        product[:, 0] = S @ x[:, 0]
+        return product
 
     def strip(start: int) -> None:
         columns = slice(start, start + STRIP)
         product[:, columns] = S @ np.ascontiguousarray(x[:, columns])
 
+    starts = range(0, x.shape[1], STRIP)
+    if len(starts) == 1 or S.nnz * x.shape[1] <= FEW:
+        for start in starts:
+            strip(start)
+        return product
     with ThreadPoolExecutor(thread_count()) as pool:
-        list(pool.map(strip, range(0, x.shape[1], STRIP)))
+        list(pool.map(strip, starts))
     return product

@@ -16,7 +16,7 @@ ENTRIES = 2**26
 def mutual_affinity(
     ids: IntArray, similarities: FloatArray, gamma: float, device: Any, *, normalised: bool
 ) -> tuple[sp.csr_array, FloatArray]:
-    """Return the affinity (eq. 1, 5, 6) or S (eq. 2), and the degrees. It takes some 24 bytes an entry meanwhile."""
+    """Return the affinity (eq. 1, 5, 6) or S (eq. 2), and the degrees. Meanwhile some 24 bytes an entry are held."""
     n = len(ids)
     if ids.size and (ids.min() < -1 or ids.max() >= n):
         raise ValueError("ids lead out of the lists")
@@ -46,7 +46,8 @@ def mutual_affinity(
 def _sorted_lists(ids: IntArray, similarities: FloatArray, gamma: float, device: Any) -> tuple[Tensor, Tensor]:
     """Return a number for each entry of the lists, ascending by row and then by id, and its affinity.
 
-    Of an entry that a list has several times the least remains; nobody is n, and of no affinity.
+    Where a list names a row several times, only the least of its affinities counts. A place that names nobody gets the
+    id n and no affinity.
     """
     n, k = ids.shape
     keys = torch.empty(n * k, dtype=torch.int64, device=device)
@@ -70,7 +71,7 @@ def _sorted_lists(ids: IntArray, similarities: FloatArray, gamma: float, device:
 
 
 def _mutual(keys: Tensor, values: Tensor, n: int) -> Tensor:
-    """Return which entries are in the other's list too, and lower the affinity of each to the lesser of the two."""
+    """Return which entries are in the other row's list too, and lower each affinity to the lesser of the two."""
     keep = torch.zeros(len(keys), dtype=torch.bool, device=keys.device)
     lesser = values.clone()
     for start in range(0, len(keys), ENTRIES):

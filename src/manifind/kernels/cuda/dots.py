@@ -10,7 +10,7 @@ def products_with(
 ):  # fmt: skip
     """Write the products of m queries with the rows that `rows` names, (m, count), as good as in float32.
 
-    Each number is split into three that a tensor core takes, so that nothing is lost that float32 holds.
+    Each number is split into three that tensor cores can multiply, so that no digit of float32 is lost.
     """
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     there = at < count

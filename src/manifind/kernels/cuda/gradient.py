@@ -1,10 +1,11 @@
 """Conjugate gradient on a torch device.
 
-Every column keeps its own step sizes and stops on its own; the product with S, which is the cost, is shared. On a GPU
-an iteration is three Triton kernels (`sparse`), and elsewhere a few lines of torch, which are their plain twin.
+Every column keeps its own step sizes and stops on its own. All columns share the product with S, which is the cost.
+On a GPU an iteration is three Triton kernels (`sparse`); elsewhere it is a few lines of torch, the kernels' plain twin.
 
-What a product with many columns gathers of p is rounded to half precision, in units of the residual's length: most of
-such a product is gathering. Scores are then off by some 2e-4 of the best, and all else is in float32 or better.
+A product with many columns spends most of its time gathering entries of p. These are therefore rounded to half
+precision, in units of the residual's length. Scores are then off by some 2e-4 of the best. All else is in float32 or
+better.
 """
 
 from typing import Any, NamedTuple
@@ -19,7 +20,8 @@ FLOOR = 1e-10
 LOOK = 8
 """Iterations between looks at whether any column goes on: a look waits for the device."""
 ROWS_OF_ONE, ENTRIES_OF_ONE, TIMES = 4, 8, 8
-"""Rows and entries that a program multiplies together where there is one column, and how often before it looks up."""
+"""How many rows and entries a program multiplies together where there is one column, and how often it does so before it
+looks whether a row goes on."""
 PROGRAMS = 32
 """Programs of such a product on each of the device's multiprocessors."""
 ROWS, ENTRIES = 16, 256
@@ -27,13 +29,13 @@ ROWS, ENTRIES = 16, 256
 UPDATED = 2048
 """Entries of vectors that a program updates."""
 HALVES = 16
-"""Columns from which p is gathered in half precision: fewer are held up by looking up where entries are."""
+"""From so many columns on, p is gathered in half precision. With fewer, finding the entries takes most of the time."""
 SOON = 2**19
-"""Regions up to which a system is soon multiplied: one column is then solved for by one kernel (`together`)."""
+"""Up to so many regions a product takes less time than starting kernels, and one kernel does it all (`together`)."""
 
 
 class Together(NamedTuple):
-    """How that kernel is started; all its programs must be on the device at the same time."""
+    """How the kernel of `together` is started. All its programs must be on the device at the same time."""
 
     programs: int = 4
     """On each multiprocessor."""
@@ -43,12 +45,12 @@ class Together(NamedTuple):
     entries: int = 8
     times: int = 2
     registers: int = 64
-    """Of each thread; a multiprocessor has 65,536."""
+    """Registers of each thread. A multiprocessor has 65,536."""
 
 
 TOGETHER = Together()
 RUN = 2048
-"""Rows whose vectors such a program updates together, at most."""
+"""How many rows of vectors a program of that kernel updates together at most."""
 
 
 class Solved(NamedTuple):
@@ -96,7 +98,7 @@ def descended(matrix: Matrix, y: Tensor, alpha: float, max_iter: int, enough: fl
 
 
 class _Columns:
-    """Where each column of a solution has come to."""
+    """The state of each column of a solution."""
 
     def __init__(self, matrix: Matrix, y: Tensor, alpha: float, enough: float) -> None:
         self.matrix, self.alpha, self.enough = matrix, alpha, enough
@@ -110,7 +112,7 @@ class _Columns:
 
 
 class _InTorch(_Columns):
-    """An iteration said in torch."""
+    """Iterates in torch."""
 
     def iterate(self) -> None:
         q = self.p - self.alpha * product(self.matrix, self.p)
@@ -128,7 +130,7 @@ class _InTorch(_Columns):
 
 
 class _OnGpu(_Columns):
-    """An iteration by kernels."""
+    """Iterates by Triton kernels."""
 
     def __init__(self, matrix: Matrix, y: Tensor, alpha: float, enough: float) -> None:
         super().__init__(matrix, y, alpha, enough)
@@ -175,7 +177,7 @@ class _OnGpu(_Columns):
 
 
 def along(matrix: Matrix, p: Tensor, gathered: Tensor, back: Tensor, q: Tensor, sums: Tensor, alpha: float) -> None:
-    """Write q = (I − αS)p, where S meets `gathered` times `back` in place of p, and sums that add up to pᵀq."""
+    """Write q = (I − αS)p, and sums that add up to pᵀq. S is multiplied with `gathered` times `back` in place of p."""
     import triton.language as tl
 
     from manifind.kernels.cuda import sparse
@@ -205,7 +207,7 @@ def room_for_sums(p: Tensor) -> Tensor:
 
 
 def multiprocessors(device: Any) -> int:
-    """Return how many multiprocessors a GPU has; what interprets the kernels is one."""
+    """Return how many multiprocessors a GPU has. The interpreter counts as one."""
     if torch.device(device).type == "cpu":
         return 1
     return int(torch.cuda.get_device_properties(device).multi_processor_count)
@@ -221,5 +223,5 @@ def multiplied(matrix: Matrix, p: Tensor) -> Tensor:
 
 
 def _few(sums: Tensor) -> Any:
-    """Return sums as they are, or added up where they are so many that not every program should do it again."""
+    """Return sums as they are. Where they are many, add them up once, so that not every program must do it."""
     return sums if sums.numel() <= 2**13 else sums.sum(dim=0, keepdim=True, dtype=torch.float64)

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 BLOCK, TILE, STEP = 128, 128, 64
 """Rows, columns and dimensions of a tile."""
 BAND = 32
-"""Blocks of rows that meet a tile of columns while it is in the cache."""
+"""How many blocks of rows are compared with a tile of columns while it is in the cache."""
 STAGES = {True: 4, False: 3}
-"""Steps on their way to a tile, of integers and of halves."""
+"""How many steps of a tile are loaded ahead: of integers, and of numbers in half precision."""
 TOGETHER = 8
 """Entries of a list that are scored together."""
 
@@ -52,7 +52,7 @@ def maxima(side: "Side", sample: Packed) -> Tensor:
 def rescore(
     side: "Side", block: "Block", packed: Packed, begins: Tensor, counts: Tensor, lists: Tensor, scores: Tensor
 ) -> None:
-    """Score what lists gained since `begins`, and name it by its id."""
+    """Score what lists gained since `begins`, and put ids in place of places."""
     n, d = block.vectors.shape
     tiles.rescore[(side.size,)](
         side.vectors, side.places, side.ids, block.vectors, packed.order, block.first, n,

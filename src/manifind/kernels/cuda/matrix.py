@@ -13,15 +13,15 @@ from manifind.kernels.cuda.transfer import Tensor
 ROWS, ENTRIES = 4, 8
 """Rows and entries of a program that takes a part of a matrix."""
 SORTED = 2**26
-"""Entries that are sorted at a time."""
+"""How many entries are sorted at a time."""
 AT_ONCE = 2**24
-"""Entries times columns that are multiplied at a time without a kernel for it."""
+"""How many entries times columns torch multiplies at a time."""
 PLACED = 1024
 """Rows that a program puts in their places."""
 SPARE = 2**25
-"""Entries for which room is made without asking whether there are as many."""
+"""Up to so many entries, there is room for all, and the device need not be asked how many are left."""
 HOPS = 3
-"""How far the regions that lie together reach."""
+"""How many steps along the graph a number travels; regions that share a number are put together."""
 
 
 class Matrix(NamedTuple):
@@ -30,7 +30,8 @@ class Matrix(NamedTuple):
     starts: Tensor
     """(n + 1,) int32 where that is enough, else int64."""
     entries: Tensor
-    """int64: the column in the low half, and the bits of the value, float32, in the high half: one look-up for both."""
+    """int64: the column in the low half, and the bits of the value, float32, in the high half. One
+    look-up finds both."""
 
     @classmethod
     def of(cls, starts: Tensor, columns: Tensor, values: Tensor) -> "Matrix":
@@ -79,8 +80,8 @@ def restricted(matrix: Matrix, rows: Tensor, degrees: Tensor, longest: int) -> t
 def restricted_by_kernels(matrix: Matrix, rows: Tensor, degrees: Tensor, longest: int) -> tuple[Matrix, Tensor]:
     """Do what `restricted` says in two passes over the entries of these rows.
 
-    How many entries are left is known to the device alone: asking would wait for it. So there is room for as many as
-    there may be, where that is little, and what is beyond the end of the last row means nothing.
+    Only the device knows how many entries are left, and asking would mean waiting for it. So where there are few, there
+    is room for all, and what lies beyond the end of the last row means nothing.
     """
     from manifind.kernels.cuda import sparse
 
@@ -103,14 +104,14 @@ def restricted_by_kernels(matrix: Matrix, rows: Tensor, degrees: Tensor, longest
 
 
 def _room(starts: Tensor, most: int) -> int:
-    """Return for how many entries there must be room, of which there are at most so many."""
+    """Return how many entries need room where there are at most `most`."""
     return most if most <= SPARE else int(starts[-1])
 
 
 def sorted_by_column(matrix: Matrix) -> Matrix:
     """Return the matrix with the entries of each row in the order of their columns.
 
-    Entries that are multiplied together then meet what is together in memory.
+    Entries that are multiplied together then read what lies together in memory.
     """
     n, entries, device = len(matrix.starts) - 1, torch.empty_like(matrix.entries), matrix.entries.device
     edges = matrix.starts[torch.arange(0, n, max(1, n * SORTED // max(1, len(entries))), device=device)]
@@ -123,7 +124,7 @@ def sorted_by_column(matrix: Matrix) -> Matrix:
 
 
 def normalised_anew(matrix: Matrix, degrees: Tensor) -> tuple[Matrix, Tensor]:
-    """Return the affinity behind a part of S, of the degrees it had in the whole, normalised anew; and its degrees."""
+    """Return a part of S normalised anew, and its degrees. `degrees` are those that its regions had in the whole."""
     rows, root = _row_of(matrix), degrees.double().sqrt()
     columns = matrix.columns.long()
     affinity = matrix.values * (root[rows] * root[columns])
@@ -136,8 +137,9 @@ def normalised_anew(matrix: Matrix, degrees: Tensor) -> tuple[Matrix, Tensor]:
 def near_each_other(matrix: Matrix) -> Tensor:
     """Return an order of the rows in which neighbours are near.
 
-    Each row takes the largest of random numbers that it and its neighbours drew: rows around the same one share it.
-    What they took is taken again, twice, and rows are sorted by what they took last, then by what they took before.
+    Every row draws a random number. Then it takes the largest number among its own and its neighbours', so that the
+    rows around one row share a number. This is repeated twice with the numbers that were taken. Rows are sorted by the
+    number that they took last, then by those before.
     """
     n = len(matrix.starts) - 1
     rows, columns = _row_of(matrix), matrix.columns.long()
@@ -174,7 +176,7 @@ def pooled_by_kernels(starts: Tensor, weights: Tensor, scores: Tensor) -> Tensor
 
 
 def width_of(b: int) -> int:
-    """Return the power of two that b columns are taken for."""
+    """Return the least power of two that holds b columns."""
     return 1 << (b - 1).bit_length()
 
 

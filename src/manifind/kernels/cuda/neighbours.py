@@ -1,10 +1,10 @@
 """The k most similar other rows of each row, of all products, on a torch device.
 
-Where there are few rows or no GPU, blocks of products in float32 are sorted. Else products are taken in eight bits,
-tile by tile (`tiles`), and what may reach the threshold of its row, whatever the rounding, is scored anew in float32. A
-threshold is guessed from a sample of the columns. Afterwards it is known whether the guess served: the k-th best of
-what was kept reaches it, and nothing was turned away for lack of room. Then no neighbour is missing. Rows of which that
-is not true are searched again from a better threshold: the k-th best of what was kept, which is never too high.
+Where there are few rows or no GPU, blocks of products in float32 are sorted. Otherwise products are taken in eight
+bits, tile by tile (`tiles`). Each row has a threshold, and a product that may reach it, whatever the rounding, is
+scored anew in float32. Thresholds are guessed from a sample of the columns. A guess was good if the k-th best score
+that was kept reaches it and nothing was turned away for lack of room: then no neighbour is missing. The other rows are
+searched again with a better threshold, the k-th best score that was kept, which is never too high.
 """
 
 import math
@@ -27,28 +27,28 @@ if TYPE_CHECKING:
 FEWEST = 2**16
 """Rows from which tiles are faster than sorting products."""
 SAMPLE = 24
-"""One column of so many is a sample; more make better guesses, and cost as much as they are of the products."""
+"""One column in so many is in the sample. A larger sample makes better guesses and costs more products."""
 SMALLEST_SAMPLE = 2**15
 BLOCK, TILE = 128, 128
 """Rows and columns of a tile."""
 ROUNDS = 3
 """Searches from better thresholds before what is left is sorted."""
 OVERFLOW = 0.05
-"""Share of rows without enough room from which their lists get more room, or tiles are taken in half precision."""
+"""If so large a share of rows lack room, lists get more room, or tiles are taken in half precision."""
 MOST_ROOM = 2
-"""Times as much room at most. Many dimensions round to eight bits coarsely: scoring more candidates than that anew
-costs more than products in half precision (at d = 2048, 50 s against 44 s for 2.2 million rows on an H200)."""
+"""Lists get so many times as much room at most. In many dimensions eight bits are coarse, and scoring more candidates
+than that costs more than products in half precision: at d = 2048, 50 s against 44 s for 2.2 million rows on an H200."""
 TRIAL = 4096
-"""Rows that are searched first, to see how much room lists take."""
+"""How many rows are searched first, to see how much room lists take."""
 WAITING = 3
-"""Bands whose lists may be on their way to the host."""
+"""How many bands of rows may have their lists on the way to the host."""
 
 
 class Best:
-    """The k best of all rows that queries have met."""
+    """The k most similar rows of queries, among those that were compared so far."""
 
     def __init__(self, queries: Tensor, k: int, own: Tensor | None = None) -> None:
-        # Where someone lets torch multiply float32 in fewer bits, twice as many are right again.
+        # Somebody may have told torch to multiply float32 in fewer bits; float64 is then exact enough.
         self._kind = torch.float32 if torch.get_float32_matmul_precision() == "highest" else torch.float64
         self._queries, self._k, self._own = queries.to(self._kind), k, own
         self.ids = torch.empty((len(queries), 0), dtype=torch.int32, device=queries.device)
@@ -95,7 +95,7 @@ def sort_products(
     scores: FloatArray,
     progress: Progress | None = None,
 ) -> None:
-    """Write the lists of some rows, by all their products in float32, sorted."""
+    """Write the lists of some rows by sorting all their products in float32."""
     d = rows.shape[1]
     step = max(1, min(4096, memory // (16 * (k + 1))))
     width = max(2 * k, memory // (8 * (step + d)))
@@ -154,14 +154,14 @@ class Writer:
 
 
 class Side(NamedTuple):
-    """Rows whose lists are made, packed; `size` of them, filled up to whole blocks."""
+    """The packed rows whose lists are made: `size` of them, filled up to whole blocks."""
 
     size: int
     ids: Tensor
-    """Among all rows, (size,)."""
+    """The id of each among all rows, (size,)."""
     vectors: Tensor
     places: Tensor
-    """Where in `vectors` each is, (size,)."""
+    """The place of each in `vectors`, (size,)."""
     codes: Tensor
     scales: Tensor
     offsets: Tensor
@@ -191,14 +191,14 @@ class Side(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a search of some rows came to."""
+    """The result of a search for some rows."""
 
     ids: Tensor
     scores: Tensor
     complete: Tensor
-    """Whether a row's list is known to lack nothing."""
+    """Whether a row's list is known to be complete."""
     counts: Tensor
-    """How many reached the threshold of a row, whether there was room or not."""
+    """How many columns reached the threshold of a row, whether there was room for them or not."""
 
 
 class Tiled:
@@ -218,7 +218,7 @@ class Tiled:
         return max(GROUP, min(-(-self.rows.shape[0] // GROUP), most // GROUP) * GROUP)
 
     def run(self) -> None:
-        """Search all rows, then again those whose lists may lack something, and sort what is left after that."""
+        """Search all rows, and again those whose lists may be incomplete. What is left after that is sorted."""
         n = self.rows.shape[0]
         next(iter(self.rows.blocks()))
         sample = Sample.of(self.rows, self.k)
@@ -243,7 +243,7 @@ class Tiled:
         sort_products(self.rows, left, self.k, self.memory, self.writer.ids, self.writer.scores)
 
     def _try(self, sample: "Sample") -> None:
-        """Search a few rows, and give lists as much room as they need; where that is too much, take halves."""
+        """Search a few rows, and give lists as much room as they need. Where that is too much, take half precision."""
         n = self.rows.shape[0]
         which = np.sort(np.random.default_rng(1).choice(n, min(TRIAL, self.band, n), replace=False))
         side = Side.of(self.rows, which, whole=True)
@@ -255,7 +255,7 @@ class Tiled:
             self.room *= 2
 
     def _keep(self, side: Side, found: Found, spare: Tensor, complete: Tensor, better: Tensor) -> None:
-        """Write what a search came to, and the thresholds from which its incomplete rows are searched again."""
+        """Write the result of a search, and better thresholds for the rows whose lists may be incomplete."""
         self.writer.write(side.ids, found.ids, found.scores)
         at = side.ids.long()
         complete[at] = found.complete
@@ -274,7 +274,7 @@ class Tiled:
                 yield Side.part(block, packed, start, end)
 
     def _columns(self, *, whole: bool | None = None) -> Iterator[tuple["Block", Packed]]:
-        """Yield all rows, packed: once and for all where all are on the device."""
+        """Yield all rows, packed. They are packed only once if all are on the device."""
         n = self.rows.shape[0]
         wanted = self.whole if whole is None else whole
         for block in self.rows.blocks():
@@ -309,7 +309,7 @@ class Sample(NamedTuple):
 
     packed: Packed
     rank: int
-    """So many of the best of a sample hold all that are among the k best of all, hardly ever fewer."""
+    """How many of the best of a sample are looked at: hardly ever are more of them among the k best of all."""
 
     @classmethod
     def of(cls, rows: "TorchRows", k: int) -> "Sample":
@@ -321,7 +321,7 @@ class Sample(NamedTuple):
         return cls(pack(rows.on_device(which), group=TILE), int(share + 2 * math.sqrt(share)) + 4)
 
     def thresholds(self, side: Side) -> tuple[Tensor, Tensor]:
-        """Return a guess for each row, and a lower one in case it is too high."""
+        """Return a guess for each row, and a lower guess in case the first is too high."""
         from manifind.kernels.cuda import launch
 
         packed = self.packed if side.codes.dtype == torch.int8 else pack_again(self.packed)
@@ -334,7 +334,7 @@ class Sample(NamedTuple):
 
 
 def pack_again(packed: Packed) -> Packed:
-    """Return rows in half precision as they are in eight bits: near enough for a guess."""
+    """Return rows of eight bits in half precision, without their lost digits: near enough for a guess."""
     codes = (packed.codes.float() * packed.scales[:, None]).half()
     ones = torch.ones_like(packed.scales)
     return packed._replace(codes=codes, scales=ones, group_scales=torch.ones_like(packed.group_scales))

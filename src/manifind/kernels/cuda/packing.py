@@ -1,7 +1,7 @@
 """Rows in eight bits, and how far they are from what they stand for.
 
-Rows are put in the order of their largest entry, and each group of them shares a scale: then one integer is the least
-that the product of a row with a whole group must reach. The bound on the rounding is that of ``core/neighbours.h``:
+Rows are put in the order of their largest entry, and each group of them shares a scale. So one integer tells for a row
+and a whole group which products are large enough. The bound on the rounding is that of ``core/neighbours.h``:
 x·z − x̂·ẑ = (x − x̂)·z + x̂·(z − ẑ), each at most the product of the lengths.
 """
 
@@ -14,7 +14,7 @@ GROUP = 256
 AT_ONCE = 2**28
 """Bytes of rows, in float32, that are packed at a time."""
 ROUNDED_UP = 1.0001
-"""Times a length that float32 added up."""
+"""What a length that was added up in float32 is multiplied by, so that it is never too short."""
 
 Tensor = Any
 """A torch.Tensor; torch has no types where it is not installed."""
@@ -30,7 +30,7 @@ class Packed(NamedTuple):
     scales: Tensor
     """(places,) float32."""
     offsets: Tensor
-    """(places,) float32: the product of two rows is off by the sum of theirs at most."""
+    """(places,) float32. The product of two rows is off by the sum of their two offsets at most."""
     group_scales: Tensor
     group_offsets: Tensor
 
@@ -41,12 +41,12 @@ class Packed(NamedTuple):
 
 
 def padded(d: int) -> int:
-    """Return the dimensions that tiles take d for: a power of two from 64 to 512, or a multiple of 128."""
+    """Return the dimensions, zeros added, that tiles work on: a power of two from 64 to 512, or a multiple of 128."""
     return max(64, 1 << (d - 1).bit_length()) if d <= 512 else -(-d // 128) * 128
 
 
 def pack(vectors: Tensor, *, whole: bool = True, group: int = GROUP) -> Packed:
-    """Pack (n, d) float32 or float16 rows where they are; `whole` is in eight bits, else in half precision."""
+    """Pack (n, d) float32 or float16 rows where they are; in eight bits if `whole`, else in half precision."""
     n, d = vectors.shape
     places = -(-n // group) * group
     device = vectors.device

@@ -1,6 +1,6 @@
 """Descriptors on a torch device.
 
-They are copied there when they are first searched, if they fit; where they do not, they pass through it in blocks.
+They are copied there when they are first searched, if they fit. If not, they pass through the device in blocks.
 """
 
 import threading
@@ -19,13 +19,13 @@ from manifind.kernels.cuda.transfer import Tensor, to_device, to_host
 from manifind.types import FloatArray, IntArray, Progress, Vectors
 
 SHARE = 0.4
-"""Share of the device's free memory that rows may take for themselves, half as much again once they are packed."""
+"""The share of the device's free memory that rows may take. Packed rows take half as much again."""
 
 
 FEW = 64
 """Queries whose products with some of the rows are taken without copying these rows."""
 BLOCK, STEP = 64, 32
-"""Rows and dimensions that are multiplied together then."""
+"""How many rows and dimensions are then multiplied together."""
 
 
 class Block(NamedTuple):
@@ -37,7 +37,7 @@ class Block(NamedTuple):
 
 
 class TorchRows(ArrayRows):
-    """Descriptors of regions where they lie, with their copy on the device once they were searched.
+    """Descriptors of regions where they lie, and their copy on the device after the first search.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ class TorchRows(ArrayRows):
         return f"copied to {self.device}" if self._resident is not None else f"for {self.device}"
 
     def blocks(self) -> Iterator[Block]:
-        """Yield all rows on the device: at once where they fit, else as many at a time as do."""
+        """Yield all rows on the device: at once if they fit, else in blocks that do."""
         n, d = self.shape
         with self._copying:
             if self._resident is None and self.vectors.nbytes <= self._room():
@@ -113,9 +113,10 @@ class TorchRows(ArrayRows):
     def nearest_others(
         self, k: int, *, memory: int = SCRATCH, progress: Progress | None = None
     ) -> tuple[IntArray, FloatArray]:
-        """Find the `k` most similar other rows of each row, of all products (`neighbours`).
+        """Find the `k` most similar other rows of each row by all products (`neighbours`).
 
-        `memory` is for lists of candidates on the device, some 16k bytes a row: rows take turns where it is less.
+        `memory` bounds the lists of candidates on the device, some 16k bytes a row. Where it is too little, rows take
+        turns.
         """
         n = self.shape[0]
         ids, scores = np.empty((n, k), np.int32), np.empty((n, k), np.float32)

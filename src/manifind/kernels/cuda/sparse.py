@@ -1,20 +1,21 @@
 """Triton kernels on sparse matrices: conjugate gradient with many columns in three passes, and a part of a matrix.
 
-Sums over rows are made by each program for its own rows and added up by whoever needs them: the same sums, in the same
-order, whatever runs beside them.
+Each program adds up its own rows, and the programs of the next kernel add up these sums, always in the same order. So
+the result is the same whatever else the GPU does.
 """
 
 import triton
 import triton.language as tl
 
 HEADROOM = tl.constexpr(256.0)
-"""What p is multiplied by, in units of the residual's length, before it is rounded to half precision: a typical entry
-of a large system is then well above the least that halves tell from zero, and the largest far below the most."""
+"""What p is multiplied by, in units of the residual's length, before it is rounded to half precision. A typical
+entry of a large system is then well above the smallest number of half precision, and the largest entry is far below the
+largest."""
 LARGEST_HALF = tl.constexpr(65504.0)
 
 
 @triton.jit
-def _entry(entries, at, inside):
+def entry_at(entries, at, inside):
     """Return the columns and the values of entries (`matrix.Matrix`)."""
     entry = tl.load(entries + at, mask=inside, other=0)
     return entry.to(tl.int32), (entry >> 32).to(tl.int32).to(tl.float32, bitcast=True)
@@ -22,7 +23,7 @@ def _entry(entries, at, inside):
 
 @triton.jit
 def _as_entry(column, value):
-    """Return entries of these columns, which are not negative, and values."""
+    """Return entries with these columns and values. No column is negative."""
     return (value.to(tl.int32, bitcast=True).to(tl.int64) << 32) | column.to(tl.int64)
 
 
@@ -31,7 +32,10 @@ def product_of_one(
     starts, entries, p, source, back, q, sums, alpha, n, blocks,
     ROWS: tl.constexpr, ENTRIES: tl.constexpr, TIMES: tl.constexpr, KIND: tl.constexpr,
 ):  # fmt: skip
-    """Write (I − αS)p for one column, and its inner product with p; `source` times `back` is p where S meets it."""
+    """Write (I − αS)p for one column, and its inner product with p.
+
+    S is multiplied with `source` times `back`, which is p, perhaps in half precision.
+    """
     scale = tl.load(back).to(KIND)
     dots = tl.zeros((ROWS,), tl.float64)
     for block in range(tl.program_id(0), blocks, tl.num_programs(0)):
@@ -46,7 +50,7 @@ def product_of_one(
         while done < longest:
             for _ in tl.static_range(TIMES):
                 inside = at < end[:, None]
-                column, value = _entry(entries, at, inside)
+                column, value = entry_at(entries, at, inside)
                 total += value.to(KIND) * tl.load(source + column, mask=inside, other=0.0).to(KIND)
                 at += ENTRIES
             done += ENTRIES * TIMES
@@ -62,7 +66,7 @@ def product_of_many(
     starts, entries, p, source, back, q, sums, alpha, n, b,
     ROWS: tl.constexpr, ENTRIES: tl.constexpr, B: tl.constexpr, FULL: tl.constexpr, KIND: tl.constexpr,
 ):  # fmt: skip
-    """Write (I − αS)p for b columns, and the inner product of each with that of p."""
+    """Write (I − αS)p for b columns, and the inner product of each column with that of p."""
     first = tl.program_id(0) * ROWS
     of = tl.arange(0, B)
     held = of < b
@@ -77,7 +81,7 @@ def product_of_many(
         while at < end:
             some = at + tl.arange(0, ENTRIES)
             inside = some < end
-            column, value = _entry(entries, some, inside)
+            column, value = entry_at(entries, some, inside)
             taken = inside[:, None] if FULL else inside[:, None] & held[None, :]
             x = tl.load(source + column[:, None].to(tl.int64) * b + of[None, :], mask=taken, other=0.0)
             total += value.to(KIND)[:, None] * x.to(KIND)
@@ -106,7 +110,7 @@ def _added_up(sums, count, b, of, held, B: tl.constexpr, CHUNK: tl.constexpr):
 def step(
     r, q, curvatures, count, rr, live, steps, sums, n, b, ROWS: tl.constexpr, B: tl.constexpr, CHUNK: tl.constexpr
 ):  # fmt: skip
-    """Step down: r −= step·q; also rᵀr by column. A column that has stopped stays where it is."""
+    """Take a step: r −= step·q, and write rᵀr by column. A column that has stopped stays as it is."""
     of = tl.arange(0, B)
     held = of < b
     curvature = _added_up(curvatures, count, b, of, held, B, CHUNK)
@@ -130,10 +134,10 @@ def turn(
     norms, iterations, residuals, enough, n, b,
     ROWS: tl.constexpr, B: tl.constexpr, CHUNK: tl.constexpr, HALVES: tl.constexpr,
 ):  # fmt: skip
-    """Go on: x += step·p, then p = r + turn·p, and p in half precision; note where each column has come to.
+    """Finish an iteration: x += step·p, then p = r + turn·p, also in half precision; note how far each column is.
 
-    What the columns are at is read from `rr` and `live` and written to others, which are read the next time: programs
-    run in any order.
+    The state of columns is read from `rr` and `live` and written to two other arrays, which the next iteration reads:
+    programs run in any order, and none may read what another has changed.
     """
     of = tl.arange(0, B)
     held = of < b
@@ -166,7 +170,7 @@ def turn(
 
 @triton.jit
 def place_of(rows, place, size, BLOCK: tl.constexpr):
-    """Write where each row is among those kept."""
+    """Write the place of each row among the rows that are kept."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     there = at < size
     tl.store(place + tl.load(rows + at, mask=there, other=0), at, mask=there)
@@ -187,7 +191,7 @@ def count_kept(starts, entries, roots, rows, place, counts, sums, size, ROWS: tl
     done = longest * 0
     while done < longest:
         inside = at < end[:, None]
-        column, value = _entry(entries, at, inside)
+        column, value = entry_at(entries, at, inside)
         keeps = inside & (tl.load(place + column, mask=inside, other=-1) >= 0)
         total += tl.where(keeps, value, 0.0).to(tl.float64) * tl.load(roots + column, mask=keeps, other=0.0)
         count += keeps.to(tl.int32)
@@ -209,7 +213,7 @@ def write_kept(
     starts, entries, roots, rows, place, ends, sums, kept_entries, size,
     ROWS: tl.constexpr, ENTRIES: tl.constexpr,
 ):  # fmt: skip
-    """Write the entries of each kept row in kept columns, normalised anew; `ends` is where each row's end."""
+    """Write the entries of each kept row in kept columns, normalised anew. `ends` says where each row ends."""
     kept = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     there = kept < size
     row = tl.load(rows + kept, mask=there, other=0)
@@ -222,7 +226,7 @@ def write_kept(
     done = longest * 0
     while done < longest:
         inside = at < end[:, None]
-        column, value = _entry(entries, at, inside)
+        column, value = entry_at(entries, at, inside)
         becomes = tl.load(place + column, mask=inside, other=-1)
         keeps = becomes >= 0
         value = value.to(tl.float64) * own[:, None]

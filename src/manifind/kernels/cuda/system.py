@@ -1,7 +1,7 @@
 """The matrix S on a torch device.
 
 The first solution puts the matrix in an order in which neighbours are near each other: then most of what a product
-gathers is in a cache. A part of another matrix keeps the order that it comes in: it is solved on once.
+gathers is in a cache. A part of another matrix keeps its order, because one solution is all it serves for.
 """
 
 import threading
@@ -28,20 +28,20 @@ SHARE = 0.5
 """Share of the device's free memory that the vectors of a solution may take."""
 
 Entries = tuple[IntArray, FloatArray]
-"""Regions, and the values of a column there."""
+"""The regions of a column's entries, and their values."""
 
 
 class PartOf(NamedTuple):
-    """What a system is a part of."""
+    """The whole that a system is a part of."""
 
     whole: "TorchSystem"
     rows: IntArray
     kept: Tensor
-    """The same rows on the device."""
+    """The rows of the part, on the device."""
 
 
 class TorchSystem:
-    """A symmetric matrix on a torch device, with its ordered copy once it was solved on."""
+    """A symmetric matrix on a torch device, and its ordered copy after the first solution."""
 
     def __init__(
         self, matrix: Matrix, degrees: Tensor | None, *, part: "PartOf | None" = None, longest: int | None = None
@@ -70,7 +70,7 @@ class TorchSystem:
 
     @property
     def device(self) -> Any:
-        """Where it is."""
+        """The device that holds the matrix."""
         return self.matrix.entries.device
 
     @property
@@ -104,13 +104,13 @@ class TorchSystem:
         return self._solve(right, y.shape[1], alpha, max_iter, tol)
 
     def solve_seeds(self, seeds: Sequence[Entries], alpha: float, max_iter: int, tol: float) -> Solution:
-        """Solve for columns given by the regions and the values of their entries, which alone go to the device."""
+        """Solve for columns that are given by their entries. Only the entries go to the device."""
         return self._solve(partial(self._columns, seeds), len(seeds), alpha, max_iter, tol)
 
     def solve_images(
         self, seeds: Sequence[Entries], pool: Pool, alpha: float, max_iter: int, tol: float, *, keep: bool = False
     ) -> Solution:
-        """Solve, and pool the scores of regions; the last `pool` stays on the device."""
+        """Solve, and pool the scores of regions. The arrays of the last `pool` stay on the device."""
         to_images = self._pooled_by(pool)
         kept: list[Tensor] = []
 
@@ -134,7 +134,7 @@ class TorchSystem:
         return y
 
     def _pooled_by(self, pool: Pool) -> Callable[[Tensor], Tensor]:
-        """Return what pools scores of this system's regions."""
+        """Return a function that pools the scores of this system's regions."""
         if self._pool is None or self._pool[0] is not pool:
             part, starts = self._part, to_device(pool.starts, self.device)
             if part is not None and pool.rows is part.rows:
@@ -145,7 +145,7 @@ class TorchSystem:
         return partial(matrices.pooled, *self._pool[1:])
 
     def weights_there(self, weights: FloatArray) -> Tensor:
-        """Return what regions weigh on the device, where the last array that was asked for stays."""
+        """Return the weights of regions on the device. The last array that was asked for stays there."""
         if self._weights is None or self._weights[0] is not weights:
             self._weights = weights, to_device(weights, self.device, dtype=np.float32)
         return self._weights[1]
@@ -161,7 +161,7 @@ class TorchSystem:
     ) -> Solution:
         """Solve for as many columns at a time as the device has room for.
 
-        `right` makes the right-hand sides, and `then` what is returned of the scores.
+        `right` makes the right-hand sides, and `then` makes the result from the scores.
         """
         precise = self.size <= PRECISE
         matrix, order = (self.matrix, None) if precise or self._part is not None else self.in_order()
@@ -186,7 +186,7 @@ class TorchSystem:
         return Solution(scores, iterations, residuals)
 
     def in_order(self) -> tuple[Matrix, Tensor]:
-        """Put the matrix in order now, a copy of 8 bytes an entry."""
+        """Put the matrix in order now. The ordered copy takes 8 bytes an entry."""
         with self._ordering:
             if self.ordered is None:
                 order = matrices.near_each_other(self.matrix)
@@ -194,7 +194,7 @@ class TorchSystem:
             return self.ordered
 
     def restrict(self, rows: IntArray) -> "TorchSystem":
-        """Keep some regions of the affinity, and normalise anew."""
+        """Return the system of some regions, whose affinity is normalised anew."""
         if self.degrees is None:
             raise ValueError("the system was made without the degrees of its affinity, which restricting takes")
         kept = to_device(rows, self.device)

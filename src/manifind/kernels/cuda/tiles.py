@@ -1,19 +1,19 @@
 """Triton kernels that compare rows with columns tile by tile: no tile of similarities goes to memory.
 
-Rows are packed (`packing`) in eight bits or in half precision. `maxima` keeps of each tile the largest product of each
-row: a sample, from which thresholds are guessed. `survivors` appends what may reach its row's threshold to the row's
-list. `rescore` scores the lists anew in float32.
+Rows are packed (`packing`) in eight bits or in half precision. `maxima` keeps the largest product of each row with
+each tile of a sample; thresholds are guessed from these. `survivors` appends the columns that may reach a row's
+threshold to the row's list. `rescore` scores the lists anew in float32.
 
-`survivors` looks at four products at a time by PTX of its own, which costs about an instruction a product where nothing
-passes; said with masks alone, the looking takes longer than the products (218 TFLOP/s in place of 496, half precision
-on an H200). Triton's interpreter knows no PTX: there the same is said with masks.
+`survivors` compares four products at a time in PTX of its own, which costs about an instruction a product where nothing
+passes. With Triton's masks alone, comparing takes longer than multiplying (218 TFLOP/s in place of 496, in half
+precision on an H200). Triton's interpreter knows no PTX, and takes masks.
 """
 
 import triton
 import triton.language as tl
 
 LOWEST, HIGHEST = tl.constexpr(-(2.0**30)), tl.constexpr(2.0**30)
-"""Beyond all products of 127 by 127 in up to 2^16 dimensions."""
+"""More than any product of rows of numbers up to 127 in up to 2^16 dimensions."""
 
 _APPEND_ONE = """
     @{hit} mad.wide.u32 at, ${row}, 4, ${counts};
@@ -48,7 +48,7 @@ DONE:
 
 
 def _written(kind: str) -> tl.constexpr:
-    """Return the PTX that looks at four products: operands are four registers of each argument in turn."""
+    """Return the PTX that compares four products. Its operands are four registers of each argument in turn."""
     each = "".join(
         _APPEND_ONE.format(hit=hit, column=12 + i, row=16 + i, counts=20 + i, lists=24 + i, room=28 + i)
         for i, hit in enumerate("abcd")
@@ -91,7 +91,7 @@ def _append(products, least, rows, columns, counts, lists, room, PTX: tl.constex
 
 @triton.jit
 def _least(thresholds, offsets, scales, rows, count, group_offset, group_scale, WHOLE: tl.constexpr):
-    """Return what products of these rows with one group must reach to be in doubt, or above."""
+    """Return the least product of these rows with one group that may reach the threshold."""
     there = rows < count
     threshold = tl.load(thresholds + rows, mask=there, other=float("inf"))
     offset = tl.load(offsets + rows, mask=there, other=0.0)
@@ -173,10 +173,10 @@ def rescore(
     own_vectors, own_places, own_ids, vectors, order, first, size, begins, counts, lists, scores, room, d,
     D: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    """Score what lists gained since `begins` in float32; a row itself, and what is not there, scores −∞.
+    """Score in float32 what lists gained since `begins`. A row itself, and an empty place, score −∞.
 
-    Lists come with the places of columns in the packed order of `size` vectors, the first of which is row `first` of
-    all, and leave with ids among all rows.
+    A list holds places of columns in the packed order of `size` vectors, and afterwards their ids among all rows. The
+    first of the vectors is row `first` of all.
     """
     row = tl.program_id(0)
     begin = tl.load(begins + row)

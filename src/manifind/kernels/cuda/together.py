@@ -1,15 +1,17 @@
 """All of conjugate gradient in one Triton kernel, for one column of a system that is soon multiplied.
 
-Starting a kernel takes longer than an iteration on a few hundred thousand regions. Here the programs are started once,
-all of them at the same time, each for its own run of rows, and wait for each other twice an iteration. What one writes
-and others read goes past the first cache, which is not shared.
+Starting a kernel takes longer than an iteration on a few hundred thousand regions. So the programs of this kernel are
+started once, all at the same time. Each has its own run of rows, and all wait for each other twice an iteration. What
+one program writes and others read bypasses the first cache, which programs do not share.
 
-What the residual's square will be is known before the step: |r − tq|² = |r|² − 2t rᵀq + t²|q|², so that one wait serves
-the length of the step and the turn after it.
+The length of the residual after a step is known before the step: |r − tq|² = |r|² − 2t rᵀq + t²|q|². So one wait is
+enough for the length of the step and for the next direction.
 """
 
 import triton
 import triton.language as tl
+
+from manifind.kernels.cuda.sparse import entry_at
 
 
 @triton.jit
@@ -80,9 +82,8 @@ def descend(
             while done < longest:
                 for _ in tl.static_range(TIMES):
                     inside = place < last[:, None]
-                    entry = tl.load(entries + place, mask=inside, other=0)
-                    value = (entry >> 32).to(tl.int32).to(tl.float32, bitcast=True)
-                    met = tl.load(p + entry.to(tl.int32), mask=inside, other=0.0, cache_modifier=".cg")
+                    column, value = entry_at(entries, place, inside)
+                    met = tl.load(p + column, mask=inside, other=0.0, cache_modifier=".cg")
                     product += value.to(KIND) * met
                     place += ENTRIES
                 done += ENTRIES * TIMES

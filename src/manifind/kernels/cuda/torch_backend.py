@@ -12,7 +12,7 @@ from manifind.types import FloatArray, IntArray, Vectors
 
 
 class Torch:
-    """All that is done on one torch device."""
+    """The work of a backend on one torch device."""
 
     name = "cuda"
 
@@ -24,7 +24,7 @@ class Torch:
         return TorchRows(vectors, self.device)
 
     def system(self, S: sp.csr_array, degrees: FloatArray | None = None) -> TorchSystem:
-        """Return a matrix as the device solves on it; a copy."""
+        """Return a copy of a matrix as the device solves on it."""
         return TorchSystem.of(S, degrees, self.device)
 
     def affinity(

@@ -8,7 +8,8 @@ import numpy.typing as npt
 import torch
 
 STAGED, SMALL, TINY = 2**26, 2**21, 2**14
-"""Bytes that are copied at a time, that are not worth a stage, and that the driver takes along with its commands."""
+"""How many bytes are copied at a time; up to how many are copied at once; up to how many the driver sends with its
+commands."""
 
 Tensor = Any
 """A torch.Tensor; torch has no types where it is not installed."""
@@ -18,7 +19,7 @@ def to_device(array: npt.NDArray[Any], device: Any, *, dtype: Any = None) -> Ten
     """Return a copy of an array, which may be a read-only map of a file, on the device."""
     wanted = np.dtype(dtype or array.dtype)
     if 0 < array.size * wanted.itemsize <= TINY:
-        # A copy, which torch may take: arrays that must not be written to are not for it.
+        # torch does not take arrays that must not be written to, so it gets a copy.
         return torch.from_numpy(np.array(array, wanted, order="C")).to(device, non_blocking=True)
     made = torch.empty(array.shape, dtype=_kind(wanted), device=device)
     if not array.size:
@@ -27,7 +28,7 @@ def to_device(array: npt.NDArray[Any], device: Any, *, dtype: Any = None) -> Ten
         made.numpy()[...] = array
         return made
     if array.size * wanted.itemsize <= SMALL:
-        # torch takes arrays that may be written to, and a page-locked copy reaches the device without waiting for it.
+        # A copy in page-locked memory reaches the device without anybody waiting for it.
         staged = torch.empty(array.shape, dtype=made.dtype, pin_memory=True)
         staged.numpy()[...] = array
         return made.copy_(staged, non_blocking=True)
@@ -38,7 +39,7 @@ def to_device(array: npt.NDArray[Any], device: Any, *, dtype: Any = None) -> Ten
         stage, event = stages[number % 2], free[number % 2]
         block = array[start : start + step]
         event.synchronize()
-        # torch copies by all cores. It warns of arrays that must not be written to, which this one only reads.
+        # torch copies with all cores. It warns of arrays that must not be written to; here it only reads them.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
             stage[: len(block)].copy_(torch.from_numpy(block))

@@ -95,11 +95,12 @@ export class Detail {
     const { key, answer } = this;
     const results = this.results();
     const place = results.findIndex((one) => one.key === key);
-    const rank = results[place]?.rank ?? answer?.rank;
+    // The list ranks what verified photos have taught the query; the chain is that of the query as it was given.
+    const { rank, score } = results[place] ?? answer ?? {};
     return h("header", { class: "detail-head" },
       h("div", {},
         h("h2", { id: "detail-title" }, key),
-        h("p", { class: "quiet" }, answer ? `Rank ${rank}, score ${answer.score.toFixed(4)}` : "\u00a0")),
+        h("p", { class: "quiet" }, answer ? `Rank ${rank}, score ${score.toFixed(4)}` : "\u00a0")),
       h("div", { class: "steps" },
         h("button", { type: "button", disabled: place <= 0, "aria-label": "The result before", onclick: () => this.step(-1) }, "‹"),
         h("button", { type: "button", disabled: place < 0 || place >= results.length - 1, "aria-label": "The next result", onclick: () => this.step(1) }, "›"),

@@ -8,7 +8,7 @@ import { complain, counted, h, say } from "./dom.js";
 import { marks, photo } from "./photo.js";
 import { Ticks } from "./ticks.js";
 import { filters, sheet } from "./filters.js";
-import { METHODS, PAPER_NAMES, address, sameSource, sources, viewText, viewsOf, within } from "./state.js";
+import { METHODS, PAPER_NAMES, address, sameSource, sources, tenths, viewText, viewsOf, within } from "./state.js";
 
 const FIRST = 60;
 const MORE = 120;
@@ -170,7 +170,7 @@ export class Search {
     clearTimeout(this.settling);
     this.settling = setTimeout(() => {
       const all = sources(this.page.state.views);
-      all[this.active].boxes = drawn.map((box) => [...box]);
+      all[this.active].boxes = drawn.map(tenths);
       this.hint?.replaceChildren(hint(drawn));
       this.drawn = JSON.stringify(drawn.map((box) => box.map((corner) => corner.toFixed(1))));
       this.top = FIRST;
@@ -304,7 +304,7 @@ export class Search {
     const element = h("div", { class: "nothing" },
       h("h2", {}, "Nothing in this collection matches"),
       evidence && evidence.similarity <= evidence.chance
-        ? h("p", {}, `No part of it resembles any photo more (${evidence.similarity.toFixed(2)}) than parts that have nothing in ` +
+        ? h("p", {}, `It resembles no photo more (${evidence.similarity.toFixed(2)}) than photos that have nothing in ` +
           `common resemble each other by chance (${evidence.chance.toFixed(2)}). ` +
           "A smaller box that holds the object alone may help, or another photo of it.")
         : h("p", {}, results.length
@@ -384,7 +384,7 @@ function line(evidence, nothing, sure) {
     h("details", {},
       h("summary", {}, "Why the line is here"),
       nothing
-        ? h("p", {}, `Besides the query's own photo, no part resembles it clearly more (${evidence.similarity.toFixed(2)}) than parts ` +
+        ? h("p", {}, `Besides the query's own photo, none resembles it clearly more (${evidence.similarity.toFixed(2)}) than photos ` +
           `that have nothing in common do by chance (${evidence.chance.toFixed(2)}), and no points of it were found again.`)
         : sure
           ? h("p", {}, "Above it stand the photos in which points of the query were found again under one map, and those whose score is " +

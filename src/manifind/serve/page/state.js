@@ -30,8 +30,11 @@ function corners(text) {
   return numbers.every(Number.isFinite) ? numbers : null;
 }
 
+// A box as an address writes it. What is searched is rounded likewise, so that the address leads back to the same search.
+export const tenths = (box) => box.map((corner) => Number(corner.toFixed(1)));
+
 export function viewText(view) {
-  const box = view.box ? `@${view.box.map((corner) => Number(corner.toFixed(1))).join(",")}` : "";
+  const box = view.box ? `@${tenths(view.box).join(",")}` : "";
   return `${view.key != null ? `k:${view.key}` : `u:${view.upload}`}${box}`;
 }
 

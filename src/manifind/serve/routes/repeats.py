@@ -54,7 +54,7 @@ class RepeatsAnswer(BaseModel):
     generation: int
 
 
-def routes(app: FastAPI, service: Answering) -> None:
+def add(app: FastAPI, service: Answering) -> None:
     """Add what tells of what repeats."""
     one_at_a_time = asyncio.Lock()
 

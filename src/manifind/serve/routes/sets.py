@@ -16,6 +16,7 @@ from manifind.pages.sets import set_csv, set_data, shown, sidecars, with_keyword
 from manifind.serve.answering import Answering, finder
 from manifind.serve.answers import shown as shown_photo
 from manifind.serve.problems import Problem
+from manifind.serve.routes.requests import attached, text_body
 from manifind.serve.schemas import LONGEST_KEY, Box, Method, Strict, ViewRequest
 from manifind.serve.sets import GatheredSets
 
@@ -101,7 +102,7 @@ class NewsAnswer(BaseModel):
     news: list[dict[str, Any]]
 
 
-def routes(app: FastAPI, service: Answering) -> None:
+def add(app: FastAPI, service: Answering) -> None:
     """Add what keeps and tells of sets."""
     one_at_a_time = asyncio.Lock()
     sets = GatheredSets(service)
@@ -138,29 +139,29 @@ def routes(app: FastAPI, service: Answering) -> None:
         def found() -> list[dict[str, Any]]:
             told = []
             for home, hit in sets.news(name):
-                photo = shown_photo(home.now.catalogue[hit.image])
+                photo = shown_photo(hit.search.generation.catalogue[hit.image])
                 key = service.outward(home, hit.key)
                 told.append({**hit_data(hit), **photo, "key": key, "where": hit.box})
             return told
 
         return JSONResponse({"name": name, "news": await on(found)})
 
-    @app.get("/api/set.csv", tags=["sets"], response_class=Response, responses=_body("text/csv"))
+    @app.get("/api/set.csv", tags=["sets"], response_class=Response, responses=text_body("text/csv"))
     async def table(name: Name) -> Response:
         """Hand out a set as a table."""
         text = await on(lambda: set_csv(sets[name]))
-        return Response(text, media_type="text/csv", headers=_attached("set.csv"))
+        return Response(text, media_type="text/csv", headers=attached("set.csv"))
 
-    @app.get("/api/set.zip", tags=["sets"], response_class=Response, responses=_body("application/zip"))
+    @app.get("/api/set.zip", tags=["sets"], response_class=Response, responses=text_body("application/zip"))
     async def archive(name: Name, keywords: Annotated[bool, Query(description=KEYWORDS)] = False) -> Response:
         """Hand out the photos of a set that show the object."""
         found = await on(lambda: sets[name])
         keys = [photo.key for photo in shown(found)]
         change = (lambda data: with_keywords(data, [found.name])) if keywords else None
         pieces = service.common.archive(keys, finder(service), set_csv(found), change)
-        return StreamingResponse(pieces, media_type="application/zip", headers=_attached("set.zip"))
+        return StreamingResponse(pieces, media_type="application/zip", headers=attached("set.zip"))
 
-    @app.get("/api/set.xmp.zip", tags=["sets"], response_class=Response, responses=_body("application/zip"))
+    @app.get("/api/set.xmp.zip", tags=["sets"], response_class=Response, responses=text_body("application/zip"))
     async def keywords(name: Name) -> Response:
         """Hand out XMP sidecars with the name of the set, for programs that manage photos."""
         found = await on(lambda: sets[name])
@@ -168,7 +169,7 @@ def routes(app: FastAPI, service: Answering) -> None:
         with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
             for key, content in sidecars(found):
                 archive.writestr(key, content)
-        return Response(buffer.getvalue(), media_type="application/zip", headers=_attached("sidecars.zip"))
+        return Response(buffer.getvalue(), media_type="application/zip", headers=attached("sidecars.zip"))
 
 
 def _changed(service: Answering, sets: GatheredSets, asked: SetChange) -> dict[str, Any]:
@@ -206,11 +207,3 @@ def _told(service: Answering, one: FoundSet) -> dict[str, Any]:
         gone = {"width": None, "height": None, "version": None}
         photo.update(gone if record is None else {**shown_photo(record), "key": member.key})
     return told
-
-
-def _body(kind: str) -> dict[int | str, dict[str, Any]]:
-    return {200: {"content": {kind: {"schema": {"type": "string"}}}}}
-
-
-def _attached(name: str) -> dict[str, str]:
-    return {"Content-Disposition": f'attachment; filename="{name}"'}

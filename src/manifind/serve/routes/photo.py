@@ -14,6 +14,7 @@ from manifind.describe.photos import HEAD_BYTES, photo_format
 from manifind.describe.taken import taken
 from manifind.index.catalogue import ImageRecord
 from manifind.index.generation import State
+from manifind.pages.text import plain_name
 from manifind.serve.answering import Answering
 from manifind.serve.schemas import LONGEST_KEY
 from manifind.serve.service import Service
@@ -47,7 +48,7 @@ class FactsAnswer(BaseModel):
     shown: bool = Field(description="Whether browsers can show the file as it is.")
 
 
-def routes(app: FastAPI, service: Answering) -> None:
+def add(app: FastAPI, service: Answering) -> None:
     """Add what tells of a photo's file and hands it out."""
 
     @app.get("/api/photo/facts", response_model=FactsAnswer, tags=["browse"])
@@ -66,11 +67,10 @@ def routes(app: FastAPI, service: Answering) -> None:
         home, own = service.home(key)
         file, kind = await asyncio.to_thread(_file, home, home.now, own)
         where = "inline" if kind in SHOWN else "attachment"
-        name = "".join(c if c.isalnum() or c in " ._-()" else "_" for c in file.name) or "photo"
         return FileResponse(
             file,
             media_type=SHOWN.get(kind, "application/octet-stream"),
-            filename=name,
+            filename=plain_name(file.name),
             content_disposition_type=where,
             headers={"Cache-Control": "private, no-cache"},
         )

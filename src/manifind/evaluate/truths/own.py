@@ -1,0 +1,126 @@
+"""A ground truth that anybody can write, in JSON or CSV; JSON may also hold Oxford's or Revisited's."""
+
+import csv
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from manifind.errors import InvalidInput
+from manifind.evaluate.protocol import Protocol, QueryPhoto, Task, as_box, name_finder, numbers_of
+from manifind.evaluate.truths.gnd import from_gnd
+from manifind.evaluate.truths.names import needed_names, refuse_missing, title_of
+from manifind.evaluate.truths.oxford import is_entry, of_entries
+from manifind.types import Box
+
+
+def from_json(path: Path, names: Sequence[str] | None, *, query_counts: bool = False) -> Protocol:
+    """Read a JSON file: your own, or Oxford's or Revisited's ground truth in one file.
+
+    ::
+
+        {"name": "toys",                                   all but queries may be left out
+         "images": ["a.jpg", "b.jpg", "c.jpg"],            else the collection's
+         "query_counts": false,                            true: a query's own photo is not passed over
+         "queries": [{"name": "duck", "image": "duck.jpg", "box": [40, 60, 220, 310],
+                      "positives": ["a.jpg", {"image": "b.jpg", "box": [0, 0, 50, 50], "photo": [640, 480]}],
+                      "junk": ["c.jpg"]}]}
+
+    The box of the object in a positive, with the photo's width and height, is for precision by object size.
+    """
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"{path} is not JSON ({error}); give a ground truth.") from error
+    try:
+        if isinstance(stored, dict) and stored and all(is_entry(entry) for entry in stored.values()):
+            return of_entries(title_of(path), stored, needed_names(names, path), str(path))
+        if not isinstance(stored, dict) or not isinstance(stored.get("queries"), list):
+            raise InvalidInput(
+                f"{path} has no list of queries; give "
+                '{"queries": [{"image": "duck.jpg", "positives": ["a.jpg"]}]}, or a CSV file.'
+            )
+        if any("easy" in query for query in stored["queries"]):
+            return _revisited_json(stored, path)
+        return _own(stored, path, names, query_counts=query_counts or bool(stored.get("query_counts")))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise InvalidInput(f"{path} is not laid out as a ground truth: {type(error).__name__} at {error}.") from error
+
+
+def from_csv(path: Path, names: Sequence[str], *, query_counts: bool = False) -> Protocol:
+    """Read a CSV file with the columns query, box, positives and junk; name is optional.
+
+    ``duck.jpg,"40,60,220,310",a.jpg;b.jpg,c.jpg``: photos are separated by semicolons, an empty box is the whole photo.
+    """
+    with path.open(newline="", encoding="utf-8-sig") as stream:
+        reader = csv.DictReader(stream)
+        columns = set(reader.fieldnames or ())
+        if not {"query", "positives"} <= columns:
+            raise InvalidInput(
+                f"{path} has the columns {sorted(columns)}; give query, box, positives, junk in its first line."
+            )
+        rows = list(reader)
+
+    def listed(cell: str | None) -> list[str]:
+        return [part.strip() for part in (cell or "").split(";") if part.strip()]
+
+    queries = [
+        {
+            "image": row["query"].strip(),
+            "name": (row.get("name") or "").strip() or None,
+            "box": row["box"].replace(";", ",").split(",") if (row.get("box") or "").strip() else None,
+            "positives": listed(row["positives"]),
+            "junk": listed(row.get("junk")),
+        }
+        for row in rows
+    ]
+    return _own({"queries": queries}, path, names, query_counts=query_counts)
+
+
+def _own(stored: Mapping[str, Any], path: Path, names: Sequence[str] | None, *, query_counts: bool) -> Protocol:
+    images = tuple(stored["images"]) if "images" in stored else tuple(needed_names(names, path))
+    find, missing = name_finder(images), list[str]()
+    queries, positives, junk = [], [], []
+    objects: list[dict[int, Box]] = []
+    sizes: dict[int, tuple[float, float]] = {}
+    called: dict[str, int] = {}
+    for entry in stored["queries"]:
+        image = entry["image"]
+        called[image] = called.get(image, 0) + 1
+        usual = image if called[image] == 1 else f"{image} ({called[image]})"
+        name = entry.get("name") or usual
+        box = entry.get("box")
+        queries.append(QueryPhoto(name, image, None if box is None else as_box(box, name)))
+        detailed = [one if isinstance(one, dict) else {"image": one} for one in entry["positives"]]
+        positives.append(numbers_of([one["image"] for one in detailed], find, missing))
+        junk.append(numbers_of(entry.get("junk") or (), find, missing))
+        own: dict[int, Box] = {}
+        for one in detailed:
+            number = find(one["image"])
+            if number is not None and "box" in one:
+                own[number] = as_box(one["box"], f"{name} in {one['image']}")
+            if number is not None and "photo" in one:
+                sizes[number] = (float(one["photo"][0]), float(one["photo"][1]))
+        objects.append(own)
+    refuse_missing(missing, str(path))
+    title = str(stored.get("name") or path.stem)
+    return Protocol(
+        title,
+        images,
+        tuple(queries),
+        (Task(title, tuple(positives), tuple(junk)),),
+        query_counts=query_counts,
+        objects=tuple(objects) if any(objects) else (),
+        sizes=sizes,
+        files=(str(path),),
+    )
+
+
+def _revisited_json(stored: Mapping[str, Any], path: Path) -> Protocol:
+    gnd = [
+        {"bbx": query["box"], **{label: query[label] for label in ("easy", "hard", "junk")}}
+        for query in stored["queries"]
+    ]
+    return from_gnd(
+        {"imlist": stored["images"], "qimlist": [query["name"] for query in stored["queries"]], "gnd": gnd}, path
+    )

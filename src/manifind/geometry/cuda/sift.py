@@ -1,0 +1,244 @@
+"""RootSIFT of many photos at once on a GPU: the features of the processor (`geometry.sift`) but for rounding."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from manifind.geometry import sift
+from manifind.geometry.cuda.choosing import spread
+from manifind.geometry.cuda.octaves import LAYERS, SCALES, Octaves, Sizes, blurs
+from manifind.geometry.cuda.packing import packed
+from manifind.geometry.extraction import CELLS, KINDS, reduced_size
+from manifind.geometry.packing import Packed
+from manifind.geometry.sift import DIMENSION
+from manifind.kernels.cuda.transfer import to_device, to_host
+from manifind.kernels.local_features import CONTRAST
+
+KIND = "sift"
+PIXELS = 2**25
+"""Pixels of the first scale, of all photos together, that are worked on at once."""
+BLOCK, CANDIDATES = 1024, 128
+"""Pixels and possible points that a program works on together."""
+TURNING, DESCRIBING = (128, 4), (64, 2)
+"""Pixels around a point that a program works on together, and the warps of the program, where it finds out how the
+point is turned and where it describes the point."""
+BINS = 36
+ALSO = 0.8
+"""A turn counts if it has so much of the strongest."""
+MOST = 0.2
+"""The largest part of a descriptor's length that one of its numbers may be."""
+
+Tensor = Any
+"""A torch.Tensor; torch has no types where it is not installed."""
+
+
+class Found(NamedTuple):
+    """The features of photos on the device, one photo after the other, the strongest of each first."""
+
+    of: Tensor
+    """(m,): the photo of each."""
+    points: Tensor
+    """(m, 2): x and y in pixels of the photo."""
+    scales: Tensor
+    angles: Tensor
+    descriptors: Tensor
+    """(m, 128), unit rows."""
+
+
+class Finder:
+    """Finds the features of photos that are on a device.
+
+    Parameters
+    ----------
+    most : int
+        Features of a photo at most.
+    """
+
+    kind = KIND
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+
+    def __call__(self, pixels: Tensor, sizes: Sizes) -> list[Packed]:
+        """Return the features of photos as an index keeps them.
+
+        Parameters
+        ----------
+        pixels : (rows, 3) uint8 tensor
+            The pixels of all photos, one photo after the other.
+        sizes : (photos, 2) array
+            The height and the width of each.
+        """
+        ends = np.cumsum([0, *sizes.prod(axis=1)]).tolist()
+        made: list[Packed] = []
+        for first, last in _runs(looked_at(sizes)[1].prod(axis=1).tolist()):
+            some = sizes[first:last]
+            found = self.find(pixels[ends[first] : ends[last]], some)
+            in_pixels = to_device(np.ascontiguousarray(some[:, ::-1]), pixels.device, dtype=np.float64)
+            rows = to_host(packed(*found[1:], in_pixels[found.of], KIND))
+            counts = to_host(torch.bincount(found.of, minlength=len(some)))
+            made += [part.copy() for part in np.split(rows, np.cumsum(counts)[:-1])]
+        return made
+
+    def find(self, pixels: Tensor, sizes: Sizes) -> Found:
+        """Return the features of photos, which are as for a call."""
+        pixels, device = pixels.contiguous(), pixels.device
+        small, first = looked_at(sizes)
+        octaves = Octaves(first, (small != first).any(axis=1))
+        if not octaves.sizes:
+            return _nothing(device)
+        scales, masks = _pyramid(pixels, sizes, small, octaves)
+        positions = masks.nonzero()[:, 0]
+        if not len(positions):
+            return _nothing(device)
+        of, points, places = _refined(scales, positions, octaves)
+        by = to_device(small[:, ::-1] / sizes[:, ::-1], device, dtype=np.float32)
+        at = points[:, :2] / by[of]
+        in_pixels = to_device(np.ascontiguousarray(sizes[:, ::-1]), device, dtype=np.float64)
+        cell = (at / in_pixels[of] * CELLS).clamp(0, CELLS - 1).long()
+        chosen = spread(of, cell[:, 0] * CELLS + cell[:, 1], points[:, 3], len(sizes), self.most, CELLS**2)
+        features, angles = _turned(scales, chosen, points, places)
+        descriptors = _described(scales, features, angles, points, places)
+        own = of[features]
+        return Found(own, at[features], points[features, 2] / by.mean(dim=1)[own], angles, descriptors)
+
+
+def looked_at(sizes: Sizes) -> tuple[Sizes, Sizes]:
+    """Return the sizes to which photos are reduced, and at which points are looked for: small ones are doubled."""
+    long_side = KINDS[KIND].long_side
+    small = np.array([reduced_size(width, height, long_side)[::-1] for height, width in sizes.tolist()])
+    return small, np.where(small.prod(axis=1, keepdims=True) <= sift.SMALL, 2 * small - 1, small)
+
+
+def _runs(areas: Sequence[int]) -> list[tuple[int, int]]:
+    """Return where runs of photos that are worked on at once begin and end."""
+    runs, first, room = [], 0, PIXELS
+    for number, area in enumerate(areas):
+        if area > room and number > first:
+            runs.append((first, number))
+            first, room = number, PIXELS
+        room -= area
+    return [*runs, (first, len(areas))]
+
+
+def _nothing(device: Any) -> Found:
+    none = torch.empty(0, device=device)
+    return Found(none.long(), none.view(0, 2), none, none, none.view(0, DIMENSION))
+
+
+def _pyramid(pixels: Tensor, sizes: Sizes, small: Sizes, octaves: Octaves) -> tuple[Tensor, Tensor]:
+    """Return all scales of all octaves, and a mask of the extrema at all layers of all octaves."""
+    from manifind.geometry.cuda import points, pyramid
+
+    device = pixels.device
+    tables = to_device(octaves.tables, device)
+    sources, greys = (to_device(_table(own), device) for own in (sizes, small))
+    radii, weights = blurs()
+    weights = to_device(weights, device)
+    total = octaves.begins[-1]
+    scales = torch.empty(SCALES * total, device=device)
+    masks = torch.zeros(LAYERS * total, dtype=torch.uint8, device=device)
+    between = torch.empty(max(octaves.rows), device=device)
+    last = between
+
+    def programs(own: Sizes) -> tuple[int, int]:
+        return -(-int(own.prod(axis=1).max()) // BLOCK), len(own)
+
+    def blur(source: Tensor, target: Tensor, octave: int, number: int) -> None:
+        grid = programs(octaves.sizes[octave])
+        for one, other, down in ((source, between, True), (between, target, False)):
+            pyramid.blurred[grid](
+                one, other, tables[octave], weights[number], RADIUS=radii[number], DOWN=down, BLOCK=BLOCK, num_warps=4
+            )
+
+    grey = torch.empty(int(small.prod(axis=1).sum()), dtype=torch.uint8, device=device)
+    # Pillow rounds after every step, and so must this: a step more or less decides what a pixel covers.
+    pyramid.greyed[programs(small)](pixels, grey, sources, greys, BLOCK=BLOCK, num_warps=4, enable_fp_fusion=False)
+    for octave, (own, rows, begin) in enumerate(zip(octaves.sizes, octaves.rows, octaves.begins, strict=False)):
+        held = scales[SCALES * begin :]
+        layers = [held[number * rows : (number + 1) * rows] for number in range(SCALES)]
+        if octave:
+            pyramid.halved[programs(own)](last, layers[0], tables[octave - 1], tables[octave], BLOCK=BLOCK, num_warps=4)
+        else:
+            # The second scale is not made yet: there is room in it.
+            pyramid.begun[programs(own)](grey, layers[1], greys, tables[0], BLOCK=BLOCK, num_warps=4)
+            blur(layers[1], layers[0], 0, 0)
+        for number in range(1, SCALES):
+            blur(layers[number - 1], layers[number], octave, number)
+        points.extrema[programs(own)](
+            held, masks[LAYERS * begin :], tables[octave], rows, CONTRAST / LAYERS / 2, BLOCK=BLOCK, num_warps=4
+        )
+        last = layers[LAYERS]
+    return scales, masks
+
+
+def _refined(scales: Tensor, positions: Tensor, octaves: Octaves) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the photo of each extremum, and its point and its place (`points.refine`)."""
+    from manifind.geometry.cuda import points
+
+    device = scales.device
+    segments = to_device(octaves.segments, device)
+    segment_of = torch.searchsorted(segments[:, 0].contiguous(), positions, right=True) - 1
+    steps = to_device(np.where(octaves.doubled, 0.5, 1.0), device, dtype=np.float32)
+    found = torch.empty((len(positions), 8), device=device)
+    places = torch.empty((len(positions), 4), dtype=torch.int32, device=device)
+    points.refine[(-(-len(positions) // CANDIDATES),)](
+        scales, positions, segment_of, segments, steps, found, places, len(positions), CONTRAST / LAYERS,
+        BLOCK=CANDIDATES, num_warps=4,
+    )  # fmt: skip
+    return segments[segment_of, 7].long(), found, places
+
+
+def _turned(scales: Tensor, chosen: Tensor, points: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the point of each feature and how it is turned: a point may be turned in several ways.
+
+    The features of a picture are at most as many as points may be chosen of it.
+    """
+    from manifind.geometry.cuda import surroundings
+
+    bins = torch.empty((chosen.numel(), BINS), device=scales.device)
+    surroundings.directions[(chosen.numel(),)](
+        scales, chosen.view(-1), points, places, bins, BLOCK=TURNING[0], WIDE=64, num_warps=TURNING[1]
+    )
+    angles = peaks(bins)
+    there = (angles >= 0).view(len(chosen), -1)
+    there &= there.cumsum(dim=1) <= chosen.shape[1]
+    at = there.view(-1).nonzero()[:, 0]
+    return chosen.view(-1)[at // BINS], angles.view(-1)[at]
+
+
+def peaks(bins: Tensor) -> Tensor:
+    """Return the angle of each bin that is a peak of its histogram of directions, (m, 36); −1 for the others."""
+
+    def beside(histogram: Tensor, by: int) -> Tensor:
+        return histogram.roll(by, dims=1)
+
+    smooth = (beside(bins, 2) + beside(bins, -2)) / 16 + (beside(bins, 1) + beside(bins, -1)) / 4 + bins * (6 / 16)
+    left, right = beside(smooth, 1), beside(smooth, -1)
+    peak = (smooth > left) & (smooth >= right) & (smooth >= ALSO * smooth.amax(dim=1, keepdim=True))
+    between = 0.5 * (left - right) / torch.where(peak, left - 2 * smooth + right, 1.0)
+    angle = (torch.arange(BINS, device=bins.device) + between + BINS) % BINS * (2 * np.pi / BINS)
+    return torch.where(peak, angle, -1.0)
+
+
+def _described(scales: Tensor, of: Tensor, angles: Tensor, points: Tensor, places: Tensor) -> Tensor:
+    """Return the descriptors of features: the roots of histograms in which no number is too large."""
+    from manifind.geometry.cuda import surroundings
+
+    made = torch.empty((len(of), DIMENSION), device=scales.device)
+    if not len(of):
+        return made
+    surroundings.histograms[(len(of),)](
+        scales, of, angles, points, places, made, BLOCK=DESCRIBING[0], WIDE=16, num_warps=DESCRIBING[1]
+    )
+    made = torch.minimum(made, MOST * made.norm(dim=1, keepdim=True))
+    return (made / made.sum(dim=1, keepdim=True).clamp_min(1e-20)).sqrt()
+
+
+def _table(sizes: Sizes) -> npt.NDArray[np.int32]:
+    """Return where pictures start that follow each other, and their sizes."""
+    areas = sizes.prod(axis=1)
+    return np.column_stack([np.cumsum(areas) - areas, sizes, 0 * areas]).astype(np.int32)

@@ -1,0 +1,45 @@
+"""What tests of the service ask it, and what they read out of its answers."""
+
+import re
+import time
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+BOX = (20, 12, 148, 140)
+"""Where the first thing is in first-0.png."""
+VIEW = {"key": "first-0.png", "box": list(BOX)}
+SEARCH = "/?q=k:first-0.png@20,12,148,140"
+FIRST = {f"first-{i}.png" for i in range(6)}
+"""The photos that show the first thing."""
+
+
+def ranked(answer: httpx.Response) -> list[tuple[str, Any]]:
+    assert answer.status_code == 200, answer.text
+    return [(one["key"], pytest.approx(one["score"], rel=1e-3, abs=1e-7)) for one in answer.json()["results"]]
+
+
+def counted(client: httpx.Client, name: str) -> float:
+    """A figure of the metrics, all labels together."""
+    found = re.findall(rf"^{name}(?:\{{[^}}]*\}})? (\S+)$", client.get("/metrics").text, re.MULTILINE)
+    return sum(map(float, found))
+
+
+def refused(answer: httpx.Response, *statuses: int) -> str:
+    """The one sentence of a refusal."""
+    assert answer.status_code in statuses, (answer.status_code, answer.text[:300])
+    sentence = answer.json()["error"]
+    assert isinstance(sentence, str)
+    assert sentence.endswith((".", "…"))
+    assert "\n" not in sentence
+    assert "Traceback" not in sentence
+    return sentence
+
+
+def wait_for(true: Callable[[], bool], seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
