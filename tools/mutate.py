@@ -52,7 +52,7 @@ ROOMS = {
     ),
     "geometry": (["geometry/*.py"], ["tests/geometry"]),
     "evaluate": (
-        [f"evaluate/{name}.py" for name in EVALUATE],
+        [*(f"evaluate/{name}.py" for name in EVALUATE), "evaluate/truths/*.py"],
         [f"tests/evaluate/test_{name}.py" for name in ("collection", "measures", "methods", "truth")],
     ),
     "index": ([f"index/{name}.py" for name in INDEX], [f"tests/index/test_{name}.py" for name in INDEX_TESTS]),

@@ -56,8 +56,6 @@ class Protocol:
     tasks: tuple[Task, ...]
     query_counts: bool = False
     """Whether a query's own photo may be among its positives, as in Oxford5k and Paris6k."""
-    partial: bool = False
-    """Whether a query may have no positive in one of the tasks; it is left out of that task, as in Revisited."""
     objects: tuple[Mapping[int, Box], ...] = ()
     """For each query the box of the object in images, where it is known."""
     sizes: Mapping[int, tuple[float, float]] = field(default_factory=dict)
@@ -198,9 +196,7 @@ def check(protocol: Protocol) -> None:
         ]
         refuse(both, name, "has an image that is both positive and junk, of query {}; let it be one of them")
     empty = [
-        query.name
-        for i, query in enumerate(queries)
-        if (all if protocol.partial else any)(not len(task.positives[i]) for task in protocol.tasks)
+        query.name for i, query in enumerate(queries) if not any(len(task.positives[i]) for task in protocol.tasks)
     ]
     refuse(empty, name, "has no positive for query {}; give at least one image to find, or leave the query out")
     if not protocol.query_counts:

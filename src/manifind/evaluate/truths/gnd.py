@@ -50,7 +50,7 @@ def from_gnd(stored: Any, path: Path, *, first: int = 0) -> Protocol:
 
     title = title_of(path)
     if any("easy" in entry for entry in gnd):
-        return Protocol(title, images, queries, revisited_tasks(task), partial=True, files=(str(path),))
+        return Protocol(title, images, queries, revisited_tasks(task), files=(str(path),))
     only = task(title, ("ok",), ("junk",))
     return Protocol(title, images, queries, (only,), query_counts=_all_count(images, queries, only), files=(str(path),))
 
