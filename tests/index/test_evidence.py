@@ -134,7 +134,7 @@ def test_one_region_is_enough_only_if_it_is_closely_alike() -> None:
     now = collection()
     vectors = now.manifold.vectors_
     strange = unit(np.random.default_rng(9).normal(size=(3, 64)).astype(np.float32))
-    for alike, part, likely, closely in ((1, 0.45, 0, False), (3, 0.45, 1, False), (1, 0.6, 1, True)):
+    for alike, part, likely, closely in ((1, 0.45, 0, False), (3, 0.45, 1, False), (1, 0.7, 1, True)):
         query = np.concatenate([part * vectors[:alike] + np.sqrt(1 - part**2) * strange[:alike], strange[alike:]])
         shown = evidence(found(now, unit(query.astype(np.float32)), [0, *range(10, 20)], [1.0, *([0.3] * 10)]))
         assert shown is not None
