@@ -8,7 +8,7 @@ import pytest
 
 from manifind.errors import InvalidInput
 from manifind.index import Index, refine
-from manifind.index.refine import answer_in_time, lessons, overlaps, refined_answer
+from manifind.index.refine import lessons, overlaps, refined_answer, verified_in_time
 from manifind.index.verify import VerifiedAnswer, verified_answer
 from tests.index.conftest import Pixels, scene
 from tests.index.test_verify import BOX, where
@@ -94,23 +94,19 @@ def test_the_querys_own_photo_stays_first(index: Index) -> None:
     assert answer[0].key == "first-2.png"
 
 
-@pytest.mark.parametrize("late", ["before the second pass", "in it"])
-def test_a_second_pass_that_would_be_late_is_left_out(
-    index: Index, query: Pixels, monkeypatch: pytest.MonkeyPatch, late: str
+@pytest.mark.parametrize(("seconds", "left"), [(0.9, True), (1.1, False)])
+def test_a_query_is_taught_only_where_half_of_the_time_is_left(
+    index: Index, query: Pixels, monkeypatch: pytest.MonkeyPatch, seconds: float, left: bool
 ) -> None:
     answer = index.search(query, BOX, top=None, verify=0)
     now = [100.0]
 
     def looked_at(*given: Any, **more: Any) -> VerifiedAnswer:
-        now[0] += 1.1 if late == "before the second pass" else 0.9
+        now[0] += seconds
         return verified_answer(*given, first=more["first"])
-
-    def too_long(*_: object, **__: object) -> VerifiedAnswer:
-        assert late == "in it"
-        raise TimeoutError
 
     monkeypatch.setattr(refine, "time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr(refine, "verified_answer", looked_at)
-    monkeypatch.setattr(refine, "refined_answer", too_long)
-    found = answer_in_time(answer, [(query, BOX)], top=6, until=102.0)
-    assert (found.verified, found.refined, len(found)) == (4, False, 6)
+    found, taught = verified_in_time(answer, [(query, BOX)], until=102.0)
+    assert (found.verified, found.refined) == (4, False)
+    assert (taught is not None) == left

@@ -271,7 +271,8 @@ def test_who_leaves_is_not_worked_for(index: Index, monkeypatch: pytest.MonkeyPa
     with running(index) as address, httpx.Client(base_url=address, timeout=30) as client:
         go_on = threading.Event()
         batches = slowly(monkeypatch, lambda: go_on.wait(20))
-        waiting = threading.Thread(target=lambda: client.post("/api/search", json={"views": [{"key": "first-0.png"}]}))
+        once = {"views": [{"key": "first-0.png"}], "refine": False}
+        waiting = threading.Thread(target=lambda: client.post("/api/search", json=once))
         waiting.start()
         wait_for(lambda: batches == [1])  # the solver is busy now
         body = b'{"views": [{"key": "first-1.png"}]}'

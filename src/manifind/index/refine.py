@@ -14,7 +14,7 @@ import numpy.typing as npt
 from manifind.geometry import Features
 from manifind.index.answer import Answer
 from manifind.index.generation import Generation
-from manifind.index.query import View, rank
+from manifind.index.query import QueryRegions, Search, View, rank
 from manifind.index.verify import FIRST, VerifiedAnswer, looked_at, verified_answer
 from manifind.types import Box, FloatArray
 
@@ -62,16 +62,11 @@ def refined_answers(
 ) -> list[VerifiedAnswer]:
     """Let verified photos join many queries of one state of the index, and solve once more for all of them together."""
     refined = [answer.cut(top) for answer in answers]
-    taught = {
-        place: answer.search.query.taught(lesson)
-        for place, answer in enumerate(answers)
-        if answer.method == "regional" and (lesson := lessons(answer)) is not None
-    }
+    taught = {place: query for place, answer in enumerate(answers) if (query := taught_query(answer)) is not None}
     if not taught:
         return refined
     left_out = max(len(answers[place]._left_out) for place in taught)
-    more = AGAIN * first
-    wanted = None if top is None else max(top, more) + left_out
+    wanted = None if top is None else max(top, AGAIN * first) + left_out
     # Of a collection that lies elsewhere, each query is answered on a part of its own.
     together: dict[int, list[int]] = {}
     for place in taught:
@@ -79,38 +74,57 @@ def refined_answers(
     for places in together.values():
         now = answers[places[0]].search.generation
         for place, again in zip(places, rank(now, [taught[place] for place in places], wanted), strict=True):
-            answer = answers[place]
-            found = Answer(again, own=answer._own, left_out=answer._left_out)
-            known = dict(answer.looked_at)
-            unknown = [image for image in found._images[:more].tolist() if image not in known]
-            known.update(looked_at(now, unknown, views[place], until=until))
-            refined[place] = VerifiedAnswer(found, known, top, before=answer)
+            refined[place] = looked_at_again(answers[place], again, views[place], first=first, top=top, until=until)
     return refined
 
 
-def answer_in_time(
-    answer: Answer,
+def looked_at_again(
+    answer: VerifiedAnswer,
+    again: Search,
     views: Sequence[Sought],
     *,
     first: int = FIRST,
     top: int | None = None,
-    refine: str = BY_DEFAULT,
-    until: float,
+    until: float | None = None,
 ) -> VerifiedAnswer:
-    """Verify an answer until a moment by `time.monotonic`, and refine it if enough of the time is left.
+    """Look at the photos that a taught query found, and return its answer; other parameters as in `refined_answer`.
 
-    `TimeoutError` is raised where not even the first photos are looked at in time; where the second pass takes too
-    long, the first one's answer stands.
+    Parameters
+    ----------
+    answer : VerifiedAnswer
+        The answer that taught the query.
+    again : Search
+        The taught query, solved on the same state of the index; it may have more photos than are wanted.
+    """
+    more = AGAIN * first
+    most = None if top is None else max(top, more)
+    found = Answer(again, own=answer._own, left_out=answer._left_out, top=most)
+    known = dict(answer.looked_at)
+    unknown = [image for image in found._images[:more].tolist() if image not in known]
+    known.update(looked_at(again.generation, unknown, views, until=until))
+    return VerifiedAnswer(found, known, top, before=answer)
+
+
+def verified_in_time(
+    answer: Answer, views: Sequence[Sought], *, first: int = FIRST, refine: str = BY_DEFAULT, until: float
+) -> tuple[VerifiedAnswer, QueryRegions | None]:
+    """Verify an answer until a moment by `time.monotonic`; with it comes the query to be solved once more.
+
+    There is no such query where no photo teaches it, or where too little of the time is left (`TIME_LEFT`).
+    `TimeoutError` is raised where not even the first photos are looked at in time.
     """
     begun = time.monotonic()
     more_until = begun + TIME_FOR_MORE * (until - begun)
     once = verified_answer(answer, views, first=first, until=until, deeper_until=more_until)
     if refine == NONE or until - time.monotonic() < TIME_LEFT * (until - begun):
-        return once.cut(top)
-    try:
-        return refined_answer(once, views, first=first, top=top, until=until)
-    except TimeoutError:
-        return once.cut(top)
+        return once, None
+    return once, taught_query(once)
+
+
+def taught_query(answer: VerifiedAnswer) -> QueryRegions | None:
+    """Return the query with what verified photos teach it; None where none does."""
+    lesson = lessons(answer) if answer.method == "regional" else None
+    return None if lesson is None else answer.search.query.taught(lesson)
 
 
 def lessons(answer: VerifiedAnswer) -> View | None:

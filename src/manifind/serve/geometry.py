@@ -4,12 +4,13 @@
 
     a query's photo   ──▶ its features, once for each box ──┐
     a ranking         ──▶ its first photos ─────────────────┴─▶ verified, or as it was where time is short
+    a taught query    ──▶ solved once more ──▶ its first photos, or the verified answer where time is short
     two photos        ──▶ the points that match in them
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from manifind.errors import MissingExtra
@@ -27,6 +28,7 @@ from manifind.serve.settings import Settings
 from manifind.serve.stages import Stage
 from manifind.types import Box
 
+S = TypeVar("S")
 T = TypeVar("T")
 Sought = tuple[Features, Box | None]
 """What is looked for: its features, and its box in the photo."""
@@ -113,23 +115,35 @@ class Geometry:
             self._metrics.unverified.inc()
             return ()
 
-    async def in_time(self, work: Callable[[float], T]) -> T | None:
+    async def in_time(self, work: Callable[[float], T]) -> tuple[T | None, float]:
         """Verify an answer, if there is time: None where others are before it or it takes too long.
 
         `work` is given the moment until which it may go on, and raises `TimeoutError` where it does not come to an end.
+        The moment is returned too, for what is left of the time.
         """
         until = time.monotonic() + self._seconds
-
-        def measured() -> T:
-            with self._metrics.stage("verify"):
-                return work(until)
-
         try:
-            async with asyncio.timeout(self._seconds):
-                return await self._verify.do(1, measured)
+            return await self._looked(lambda: work(until), until), until
         except (TimeoutError, Problem):
             self._metrics.unverified.inc()
+            return None, until
+
+    async def again(self, solve: Callable[[], Awaitable[S]], work: Callable[[S], T], until: float) -> T | None:
+        """Solve once more and look at what that found; None where it is not done by a moment of `time.monotonic`."""
+        try:
+            async with asyncio.timeout(until - time.monotonic()):
+                found = await solve()
+            return await self._looked(lambda: work(found), until)
+        except (TimeoutError, Problem):
             return None
+
+    async def _looked(self, work: Callable[[], T], until: float) -> T:
+        def measured() -> T:
+            with self._metrics.stage("verify"):
+                return work()
+
+        async with asyncio.timeout(until - time.monotonic()):
+            return await self._verify.do(1, measured)
 
     def stop(self) -> None:
         """Do no more."""

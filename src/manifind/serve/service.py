@@ -18,8 +18,8 @@ from manifind.index import Index, QueryRegions, Search, View, rank, stored_view,
 from manifind.index.catalogue import ImageRecord
 from manifind.index.evidence import chance_similarity
 from manifind.index.generation import State
-from manifind.index.refine import NONE, VERIFIED, answer_in_time
-from manifind.index.verify import deepest, first_photos
+from manifind.index.refine import NONE, VERIFIED, looked_at_again, verified_in_time
+from manifind.index.verify import VerifiedAnswer, deepest, first_photos
 from manifind.manifold import batch_size
 from manifind.serve.answers import Job, answer_of, explanation, found_by, shown
 from manifind.serve.batcher import Batcher
@@ -39,6 +39,9 @@ RECORDS = 20_000
 
 WELL_WITHIN = 0.7
 """The part of the time limit that what is let in may take to be answered."""
+
+REMEMBERED = 0.5
+"""How much earlier searches say about the pace, beside those that were solved last."""
 
 FEWEST_WAITING = 4
 """Searches that are let in however slow the machine is."""
@@ -78,7 +81,9 @@ class Service:
         self._fingerprint = ""
         self._under_way = 0
         self._pace = 0.0
-        """Seconds that a query takes of late, in the company that it has."""
+        """Seconds that the solver takes for a search of late, in the company that it has."""
+        self._spent = self._searches = 0.0
+        """Seconds that the solver has worked, and for how many searches: the latest count most."""
         self._tasks: list[asyncio.Task[None]] = []
         self._known: RecentlyUsed[Any] = RecentlyUsed(16)
         """What was found out about a state of the index, the last sixteen things."""
@@ -154,17 +159,38 @@ class Service:
     async def _verified(self, search: Search, job: Job) -> dict[str, Any]:
         """Answer with what geometry says, or without it where there is no time."""
 
-        def looked_at(until: float) -> dict[str, Any]:
+        def told(answer: VerifiedAnswer) -> dict[str, Any]:
+            return answer_of(answer.cut(job.request.top).reached(), job, self._record)
+
+        def looked_at(until: float) -> dict[str, Any] | tuple[VerifiedAnswer, QueryRegions]:
             self.served.check()
             found = found_by(search, job, max(job.request.top, deepest(job.first)))
-            limits: dict[str, Any] = {"first": job.first, "top": job.request.top, "until": until}
-            limits["refine"] = VERIFIED if job.request.refine else NONE
-            return answer_of(answer_in_time(found, job.sought, **limits).reached(), job, self._record)
+            refine = VERIFIED if job.request.refine else NONE
+            once, taught = verified_in_time(found, job.sought, first=job.first, refine=refine, until=until)
+            return told(once) if taught is None else (once, taught)
 
-        told = await self.geometry.in_time(looked_at)
-        if told is None:
+        looked, until = await self.geometry.in_time(looked_at)
+        if looked is None:
             return await self._describing.do(1, lambda: answer_of(found_by(search, job), job, self._record))
-        return told
+        if isinstance(looked, dict):
+            return looked
+        once, taught = looked
+
+        async def solved() -> Search:
+            # On the state that the first answer is of: its regions are what was taught.
+            with self.metrics.stage("wait"):
+                found = await self._batcher.answer(job._replace(now=search.generation, query=taught))
+            if not isinstance(found, Search):
+                raise TypeError("a taught query was answered without being looked at.")
+            return found
+
+        def looked_again(again: Search) -> dict[str, Any]:
+            self.served.check()
+            limits: dict[str, Any] = {"first": job.first, "top": job.request.top, "until": until}
+            return told(looked_at_again(once, again, job.sought, **limits))
+
+        refined = await self.geometry.again(solved, looked_again, until)
+        return await self._describing.do(1, lambda: told(once)) if refined is None else refined
 
     async def explain(self, request: ExplainRequest) -> dict[str, Any]:
         """Explain why a photo was found."""
@@ -287,7 +313,13 @@ class Service:
         """Answer jobs, those of one method and one state of the index together, and note the pace."""
         start = time.perf_counter()
         answers = self._solved(jobs)
-        self._pace += 0.3 * ((time.perf_counter() - start) / len(jobs) - self._pace)
+        self._spent += time.perf_counter() - start
+        # A taught query is the second solve of a search that was counted: its time belongs to the searches.
+        searches = sum(not job.query.lessons for job in jobs)
+        if searches:
+            self._searches += searches
+            self._pace = self._spent / self._searches
+            self._spent, self._searches = REMEMBERED * self._spent, REMEMBERED * self._searches
         return answers
 
     def _record(self, now: State, image: int) -> ImageRecord:
