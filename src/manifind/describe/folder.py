@@ -37,7 +37,7 @@ PHOTO_NAMES = (
 RAW_NAMES = (".nef", ".nrw", ".cr2", ".cr3", ".crw", ".arw", ".dng", ".raf", ".orf", ".rw2", ".pef", ".srw", ".x3f")
 """How cameras call their raw files; those that begin like a photo are read, or say themselves why not."""
 FILM_NAMES = (".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".mpg", ".mpeg", ".wmv", ".flv", *FILMS_BY_NAME)
-"""How films are called."""
+"""How films are called. A file called ``.ts`` that is none is mostly a program, and not worth a word."""
 
 _ESCAPE = re.compile(rb"\\(?:\\|x([0-9A-F]{2}))?")
 
@@ -203,7 +203,7 @@ def _called_otherwise(name: str, films: bool) -> str | None:
         return "not a photo"
     if name.endswith(RAW_NAMES):
         return "a raw file of a kind that is not read; export it as JPEG or TIFF"
-    return "not a film" if films and name.endswith(FILM_NAMES) else None
+    return "not a film" if films and name.endswith(FILM_NAMES) and not name.endswith(".ts") else None
 
 
 def _places(root: Path) -> dict[tuple[int, int], str | None]:
