@@ -25,6 +25,7 @@ import numpy as np
 import oxford5k_data
 from manifind import Manifold
 from manifind import manifold as manifold_module
+from manifind.boxes import overlaps
 from manifind.demo import scenes
 from manifind.diffusion import Seed, opposed
 from manifind.index import Generation, Index, QueryRegions, Search, View, rank, whole_box
@@ -157,17 +158,9 @@ def where(known: Known, index: Index, made: scenes.Scenes) -> dict[str, float]:
         for image in search.ranking.images[:40].tolist():
             scene, box = truth[index.catalogue[image].key], search.where(image)
             if scene.shows == query.shows and scene.box is not None and box is not None:
-                region.append(overlap(search.shares(image)[0].box, scene.box))
-                drawn.append(overlap(box, scene.box))
+                region.append(overlaps(search.shares(image)[0].box, scene.box))
+                drawn.append(overlaps(box, scene.box))
     return {"region_of_the_largest_share": float(np.mean(region)), "box": float(np.mean(drawn)), "photos": len(drawn)}
-
-
-def overlap(a: Sequence[float], b: Sequence[float]) -> float:
-    width, height = min(a[2], b[2]) - max(a[0], b[0]), min(a[3], b[3]) - max(a[1], b[1])
-    if width <= 0 or height <= 0:
-        return 0.0
-    both = width * height
-    return both / ((a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - both)
 
 
 def main() -> None:

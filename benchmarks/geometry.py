@@ -32,6 +32,7 @@ from PIL import Image
 from threadpoolctl import threadpool_limits
 
 import oxford5k_data
+from manifind.boxes import overlaps
 from manifind.demo.scenes import make_scenes
 from manifind.describe import read_photo
 from manifind.geometry import KINDS, LIMITS, Features, extract, pack, unpack, verify, verify_many
@@ -105,32 +106,40 @@ def planted(count: int, folder: Path) -> list[Pair]:
 class Kept:
     """Features of photos as an index would keep them, and of queries, extracted once."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, long_side: int | None = None, most: int = PHOTO_FEATURES) -> None:
         self.kind = kind
+        self.long_side = long_side or KINDS[kind].long_side
+        self.most = most
         self.seconds: list[float] = []
         self._photos: dict[Path, tuple[Any, int, int]] = {}
         self._queries: dict[tuple[Path, Box | None], Features] = {}
 
     def photo(self, file: Path) -> Features:
         if file not in self._photos:
-            read = read_photo(file, long_side=KINDS[self.kind].long_side)
+            read = read_photo(file, long_side=self.long_side)
             before = time.thread_time()
-            features = extract(read.pixels, kind=self.kind, most=PHOTO_FEATURES)
+            features = extract(read.pixels, kind=self.kind, most=self.most, long_side=self.long_side)
             self.seconds.append(time.thread_time() - before)
             self._photos[file] = pack(features), read.width, read.height
         return unpack(*self._photos[file], self.kind)
 
     def query(self, file: Path, box: Box | None) -> Features:
         if (file, box) not in self._queries:
-            self._queries[file, box] = extract(read_photo(file).pixels, box, kind=self.kind, most=QUERY_FEATURES)
+            pixels = read_photo(file).pixels
+            self._queries[file, box] = extract(
+                pixels, box, kind=self.kind, most=QUERY_FEATURES, long_side=self.long_side
+            )
         return self._queries[file, box]
+
+    def bytes_mean(self) -> float:
+        return float(np.mean([rows.nbytes for rows, _, _ in self._photos.values()]))
 
 
 def verified(pairs: Sequence[Pair], kept: Kept) -> dict[str, Any]:
     """Return precision and recall by how many matching points are asked for, and how well boxes meet the truth."""
     asked = ASKED[kept.kind]
     limits = replace(LIMITS[kept.kind], inliers=asked[0])
-    inliers, overlaps, seconds = [], [], []
+    inliers, met, seconds = [], [], []
     for pair in pairs:
         query, photo = kept.query(pair.query, pair.box), kept.photo(pair.photo)
         before = time.thread_time()
@@ -138,7 +147,7 @@ def verified(pairs: Sequence[Pair], kept: Kept) -> dict[str, Any]:
         seconds.append(time.thread_time() - before)
         inliers.append(verdict.inliers)
         if pair.shows and pair.truth is not None and verdict.inliers >= LIMITS[kept.kind].inliers:
-            overlaps.append(overlap(verdict.instances[0].box, pair.truth))
+            met.append(overlaps(verdict.instances[0].box, pair.truth))
     shows, found = np.array([pair.shows for pair in pairs]), np.array(inliers)
     table = {
         least: {
@@ -149,13 +158,7 @@ def verified(pairs: Sequence[Pair], kept: Kept) -> dict[str, Any]:
     }
     result: dict[str, Any] = {"pairs": len(pairs), "of_them_right": int(shows.sum()), "verified": table}
     result["ms_a_pair"] = 1000 * float(np.mean(seconds))
-    return result | ({"overlap": float(np.mean(overlaps))} if overlaps else {})
-
-
-def overlap(a: Sequence[float], b: Sequence[float]) -> float:
-    width, height = min(a[2], b[2]) - max(a[0], b[0]), min(a[3], b[3]) - max(a[1], b[1])
-    both = max(0.0, width) * max(0.0, height)
-    return both / ((a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - both)
+    return result | ({"overlap": float(np.mean(met))} if met else {})
 
 
 def strangers(photos: Path, kept: Kept, count: int) -> dict[str, Any]:
@@ -201,7 +204,7 @@ def cost(pairs: Sequence[Pair], kept: Kept, count: int = 50) -> dict[str, float]
         "ms_to_extract_a_photo": 1000 * float(np.mean(kept.seconds)),
         "ms_to_verify_50_median": 1000 * float(np.median(seconds)),
         "ms_to_verify_50_worst": 1000 * float(np.max(seconds)),
-        "bytes_mean": float(np.mean(sizes)),
+        "bytes_mean": kept.bytes_mean(),
         "bytes_most": float(np.max(sizes)),
     }
 
@@ -234,7 +237,7 @@ def answers(count: int, folder: Path) -> dict[str, Any]:
             for hit in answer[: answer.likely]:
                 known = truth[hit.key]
                 if known.shows == query.shows and known.box is not None and hit.box is not None:
-                    boxes[name].append(overlap(hit.box, known.box))
+                    boxes[name].append(float(overlaps(hit.box, known.box)))
     numbers = np.random.default_rng(0)
     nothing = [numbers.integers(0, 256, (300, 400, 3), dtype=np.uint8) for _ in range(10)]
     nothing += [np.broadcast_to(colour, (300, 400, 3)).copy() for colour in numbers.integers(0, 256, (10, 3), np.uint8)]

@@ -29,6 +29,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from manifind.boxes import overlaps
 from manifind.describe import Found, key_to_path, list_photos, read_photo
 from manifind.evaluate.protocol import Protocol, name_finder
 from manifind.evaluate.truth import read_truth
@@ -82,30 +83,25 @@ def counted(answer: Answer, name: str, positives: set[str], known: set[str], tru
     for i, place in enumerate(places):
         box = truth.get(keys[place])
         if right[i] and box is not None and (above[i] or verified[i] or i < FIRST):
-            for label, value in overlaps(answer[place], box, answer):
+            for label, value in met(answer[place], box, answer):
                 found.boxes.setdefault(label, []).append(value)
     return found
 
 
-def overlaps(hit: Hit, truth: Box, answer: Answer) -> Iterator[tuple[str, float]]:
+def met(hit: Hit, truth: Box, answer: Answer) -> Iterator[tuple[str, float]]:
+    """Yield how well the boxes of a hit meet the truth, each with what kind of box it is."""
     if hit.box is None:
         return
     if hit.outline is not None:
         record = answer.search.generation.catalogue[hit.image]
         size = np.array([record.width, record.height])
         corners = np.clip(np.array(hit.outline), 0, size)
-        yield "verified_tight_box", overlap(hit.box, truth)
-        yield "verified_round_the_outline", overlap([*corners.min(axis=0), *corners.max(axis=0)], truth)
+        yield "verified_tight_box", float(overlaps(hit.box, truth))
+        yield "verified_round_the_outline", float(overlaps([*corners.min(axis=0), *corners.max(axis=0)], truth))
     elif hit.likely:
-        yield "others_above_the_line", overlap(hit.box, truth)
+        yield "others_above_the_line", float(overlaps(hit.box, truth))
     else:
-        yield "others_of_the_first", overlap(hit.box, truth)
-
-
-def overlap(a: Sequence[float], b: Sequence[float]) -> float:
-    width, height = min(a[2], b[2]) - max(a[0], b[0]), min(a[3], b[3]) - max(a[1], b[1])
-    both = max(0.0, width) * max(0.0, height)
-    return float(both / ((a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - both))
+        yield "others_of_the_first", float(overlaps(hit.box, truth))
 
 
 class Known:

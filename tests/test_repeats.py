@@ -7,7 +7,7 @@ import pytest
 from manifind import Manifold
 from manifind.errors import InvalidInput
 from manifind.layout import Layout
-from manifind.repeats import find_groups, near_duplicates, own_similarity, shared_area
+from manifind.repeats import find_groups, near_duplicates, own_similarity
 from manifind.types import FloatArray, IntArray
 
 D, REGIONS = 256, 6
@@ -135,10 +135,3 @@ def test_own_similarity_is_that_of_the_most_similar_region_apart() -> None:
             if planted.image_of[j] == planted.image_of[i] and j != i and not np.array_equal(boxes[i], boxes[j])
         ]
         assert own[i] == pytest.approx(max(0, *others), abs=1e-5)
-
-
-def test_the_shared_area_is_that_part_of_the_smaller_box() -> None:
-    whole, half, beside = (np.array(box, np.float32) for box in ([0, 0, 10, 10], [5, 0, 15, 5], [20, 0, 30, 10]))
-    assert shared_area(whole, half) == pytest.approx(0.5)
-    assert shared_area(whole, whole) == pytest.approx(1)
-    assert shared_area(whole, beside) == 0

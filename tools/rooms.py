@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "manifind"
 DRAWING = ROOT / "docs" / "rooms.svg"
-BESIDE = ("errors", "types", "version", "checks", "storage", "networks", "layout")
+BESIDE = ("errors", "types", "version", "checks", "storage", "networks", "layout", "boxes")
 """Rooms that nearly all others use; arrows to them would hide the rest, and their users are counted instead."""
 
 WIDTH, ROW, HEIGHT, ROOM = 1000, 74, 34, 118

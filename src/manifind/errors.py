@@ -40,12 +40,16 @@ class OtherFormat(Damaged):
 
 
 class Unreadable(ManifindError):
-    """A file is no photo that can be read whole; `reason` says why in a few words."""
+    """A file is no photo that can be read whole; `reason` says why in a few words.
 
-    def __init__(self, reason: str, name: str = "") -> None:
+    It is `temporary` where the same file may be read another time: once a package is installed, or with more memory.
+    """
+
+    def __init__(self, reason: str, name: str = "", *, temporary: bool = False) -> None:
         super().__init__(reason, name)
         self.reason = reason
         self.name = name
+        self.temporary = temporary
 
     def __str__(self) -> str:
         return f"{self.name or 'The photo'} cannot be read: {self.reason}."

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from manifind.boxes import areas, shared_area
 from manifind.checks import whole_number
 from manifind.graph import Neighbours, mutual_affinity
 from manifind.layout import Layout
@@ -119,7 +120,7 @@ def near_duplicates(neighbours: Neighbours, boxes: FloatArray | None, layout: La
         sizes = np.maximum.reduceat(boxes[:, 2:], layout.starts[:-1])[image_of]
         a, b = (boxes[some] / np.tile(sizes[some], 2) for some in (row, column))
         together = shared_area(a, b) >= IN_PLACE
-        alike_in_size = np.abs(np.log(_areas(a) / _areas(b))) <= np.log(1 / IN_PLACE)
+        alike_in_size = np.abs(np.log(areas(a) / areas(b))) <= np.log(1 / IN_PLACE)
         row, column = row[together & alike_in_size], column[together & alike_in_size]
     once = np.unique(row.astype(np.int64) * count + image_of[column])
     first, second = image_of[once // count], once % count
@@ -141,18 +142,6 @@ def own_similarity(vectors: Vectors, boxes: FloatArray | None, layout: Layout) -
         alike[shared_area(boxes[table][:, :, None], boxes[table][:, None]) > APART] = 0
         own[table] = np.maximum(alike.max(axis=2), 0)
     return own
-
-
-def shared_area(a: FloatArray, b: FloatArray) -> FloatArray:
-    """Return which part of the smaller of two boxes the other covers; arrays of boxes are broadcast."""
-    sides = np.minimum(a[..., 2:], b[..., 2:]) - np.maximum(a[..., :2], b[..., :2])
-    part: FloatArray = np.prod(np.maximum(sides, 0), axis=-1) / np.minimum(_areas(a), _areas(b))
-    return part
-
-
-def _areas(boxes: FloatArray) -> FloatArray:
-    areas: FloatArray = np.prod(np.maximum(boxes[..., 2:] - boxes[..., :2], 1e-6), axis=-1)
-    return areas
 
 
 def _ties(neighbours: Neighbours, one_of: IntArray, own: FloatArray) -> sp.coo_array:

@@ -8,12 +8,13 @@ import torch
 from manifind.describe.backbone import BackboneSpec, Photo
 from manifind.describe.cuda.describer import Engine, Job
 from manifind.describe.cuda.layers import FILTER, FIRST, PRODUCT, Layer
-from manifind.describe.cuda.network import Network, in_torch
+from manifind.describe.cuda.network import Network
 from manifind.describe.describer import Describer, resized
 from manifind.describe.pooling import pool
 from manifind.describe.regions import on_another_map, region_grid
 from manifind.describe.whitening import unit_rows
 from manifind.types import FloatArray
+from tests.describe.in_torch import in_torch
 
 warnings.simplefilter("ignore")
 

@@ -75,7 +75,7 @@ class Rounded:
 
     def features(self, photo: Photo) -> FloatArray:
         torch = pytest.importorskip("torch", reason="torch is not installed")
-        from manifind.describe.cuda.network import in_torch
+        from tests.describe.in_torch import in_torch
 
         kind = torch.float16 if self._halves else torch.float32
         made: FloatArray = in_torch(self._layers, self.spec, torch.tensor(photo), kind).numpy()

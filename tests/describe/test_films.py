@@ -105,7 +105,8 @@ def test_without_ffmpeg_it_says_what_to_install(tmp_path: Path, monkeypatch: pyt
 
     films._program.cache_clear()
     try:
-        with pytest.raises(Unreadable, match=r"install it, or pip install 'manifind\[video\]'"):
+        with pytest.raises(Unreadable, match=r"install it, or pip install 'manifind\[video\]'") as error:
             length(made)
+        assert error.value.temporary
     finally:
         films._program.cache_clear()

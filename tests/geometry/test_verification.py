@@ -9,7 +9,6 @@ from PIL import Image
 
 from manifind.errors import InvalidInput
 from manifind.geometry import Features, Verdict, extract, pack, unpack, verify, verify_many
-from manifind.geometry.verification import Instance, _overlap
 from tests.geometry.photographs import UNRELATED, Map, mapped, photograph, turned, warped
 
 BOX = (100.0, 20.0, 330.0, 270.0)
@@ -163,16 +162,6 @@ def test_without_a_box_all_of_a_photo_is_looked_for() -> None:
     np.testing.assert_allclose(instance.outline, [(0, 0), (width, 0), (width, height), (0, height)], atol=0.01)
     np.testing.assert_allclose(instance.box, (0, 0, width, height), atol=0.01)
     assert instance.inliers > 0.5 * len(features)
-
-
-@given(st.lists(st.integers(0, 20), min_size=8, max_size=8))
-def test_an_overlap_is_the_share_of_pixels_of_the_smaller_box_that_both_have(sides: list[int]) -> None:
-    a, b = (np.zeros((24, 24), bool) for _ in range(2))
-    boxes = [(x, y, x + 1 + w % 4, y + 1 + h % 4) for x, y, w, h in (sides[:4], sides[4:])]
-    for mask, (x0, y0, x1, y1) in zip((a, b), boxes, strict=True):
-        mask[y0:y1, x0:x1] = True
-    one, other = (Instance(np.eye(3), np.zeros((4, 2)), box, 9, np.empty((0, 2), np.intp)) for box in boxes)
-    assert _overlap(one, other) == pytest.approx((a & b).sum() / min(a.sum(), b.sum()))
 
 
 @pytest.mark.parametrize("box", [(1, 2, 3), "abcd", (1, 2, 3, None), 7])

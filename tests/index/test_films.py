@@ -1,6 +1,7 @@
 """Films in an index: frames that are photos like others, described once."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from manifind.cli import main
-from manifind.errors import InvalidInput
+from manifind.errors import InvalidInput, Unreadable
 from manifind.index import Index
 from manifind.index.catalogue import REMOVED
 from tests.described import PLAINLY
@@ -93,6 +94,20 @@ def test_a_broken_film_is_one_line_and_is_not_tried_again(made: Index, monkeypat
     generation = made.generation
     made.sync()
     assert made.generation == generation
+
+
+def test_a_film_that_only_lacks_a_program_is_tried_again(made: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(film: Path) -> int:
+        raise Unreadable("a program is missing", str(film), temporary=True)
+
+    shutil.copy(made.root / "trips/walk.avi", made.root / "later.avi")
+    with monkeypatch.context() as without:
+        without.setattr("manifind.index.films.length", missing)
+        made.sync()
+    (line,) = made.catalogue.skipped
+    assert (line.key, line.reason) == ("later.avi", "a program is missing")
+    made.sync()
+    assert "later.avi" not in {one.key for one in made.catalogue.skipped}
 
 
 def test_the_frames_of_a_film_are_one_photo_among_what_repeats(tmp_path: Path) -> None:

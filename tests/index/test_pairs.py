@@ -10,13 +10,11 @@ from manifind.geometry import maps as plane
 from manifind.index.pairs import (
     PhotoPair,
     _inside,
-    _overlaps,
     likely_pairs,
     matching_regions,
     things,
     verified_pairs,
 )
-from manifind.index.refine import overlaps
 from tests.index.conftest import scene, texture
 
 
@@ -74,18 +72,6 @@ def test_what_pairs_join_by_way_of_others_is_one_thing() -> None:
     assert shown[0] == shown[2] == shown[3]
     assert shown[4] == shown[5]
     assert len(set(shown.tolist())) == 4
-
-
-@given(st.lists(st.integers(0, 11), min_size=8, max_size=8))
-def test_what_boxes_share_is_what_counting_their_pixels_gives(sides: list[int]) -> None:
-    boxes = [(x, y, x + 1 + w, y + 1 + h) for x, y, w, h in (sides[:4], sides[4:])]
-    one, other = np.zeros((2, 24, 24), bool)
-    for mask, (x0, y0, x1, y1) in zip((one, other), boxes, strict=True):
-        mask[y0:y1, x0:x1] = True
-    expected = (one & other).sum() / (one | other).sum()
-    a, b = (np.array([box], np.float32) for box in boxes)
-    np.testing.assert_allclose(_overlaps(a, b), [[expected]], rtol=1e-6)
-    np.testing.assert_allclose(overlaps(a, boxes[1]), [expected], rtol=1e-6)
 
 
 def test_a_point_on_the_edge_of_two_boxes_is_in_one() -> None:

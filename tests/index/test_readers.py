@@ -44,6 +44,13 @@ def test_other_processes_read_what_this_one_reads(photos: Path, monkeypatch: pyt
         with pytest.raises(Unreadable) as at_home:
             read_photo(photos / "broken.jpg")
         assert there.value.reason == at_home.value.reason
+        assert not there.value.temporary
+        with (
+            Readers(seen_size, KEEPING, long_side=768, max_bytes=files["first-1.png"].size) as in_little,
+            pytest.raises(Unreadable, match="too much memory") as for_now,
+        ):
+            in_little.read(files["first-1.png"], asked.append)
+        assert for_now.value.temporary
         monkeypatch.setattr(readers, "LARGE", 1000)
         assert reading.read(files["second-0.png"], asked.append).pixels.shape == (60, 80, 3)
         (process,) = reading._processes

@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from manifind.boxes import overlaps
 from manifind.errors import InvalidInput
 from manifind.index import Index, refine
-from manifind.index.refine import lessons, overlaps, refined_answer, verified_in_time
+from manifind.index.refine import lessons, refined_answer, verified_in_time
 from manifind.index.verify import VerifiedAnswer, verified_answer
 from tests.index.conftest import Pixels, scene
 from tests.index.test_verify import BOX, where

@@ -124,7 +124,7 @@ def describe(
         try:
             photo = read_photo(one.path, long_side=describer.long_side)
         except Unreadable as error:
-            said.append([error.reason])
+            said.append([error.reason, error.temporary])
         else:
             became = outcome(photo, seen(photo.pixels, describer, keeping), means)
             said.append([became.width, became.height, len(became.vectors), len(became.local)])

@@ -240,8 +240,9 @@ def _taken(shard: Sequence[Found], exchange: Shards, name: str) -> Outcomes:
     said, vectors, boxes, local = tasks.read_described(exchange, name)
     row = feature = 0
     for one, became in zip(shard, said, strict=True):
-        if len(became) == 1:
-            yield one, Unreadable(became[0])
+        if isinstance(became[0], str):
+            # A shard that an earlier version left behind does not say whether the reason is temporary.
+            yield one, Unreadable(became[0], temporary=became[1:] == [True])
         else:
             width, height, count, features = became
             own, points = slice(row, row + count), local[feature : feature + features]

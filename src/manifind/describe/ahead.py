@@ -161,7 +161,7 @@ def _within(budget: Budget, read: Callable[[Found, Admit], Read]) -> Callable[[F
             kept = photo.pixels.nbytes
         except Unreadable as error:
             # A new one: the traceback of the old holds on to the bytes and half a photo.
-            return Unreadable(error.reason, error.name)
+            return Unreadable(error.reason, error.name, temporary=error.temporary)
         else:
             return photo
         finally:

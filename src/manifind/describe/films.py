@@ -147,7 +147,7 @@ def _run(film: Path, wanted: list[str], tenths: int, max_pixels: int = MAX_PIXEL
     except subprocess.TimeoutExpired:
         raise Unreadable(f"a film that took more than {SECONDS:.0f} seconds to look at", str(film)) from None
     except (OSError, ValueError) as error:
-        raise Unreadable(f"ffmpeg could not be run ({error}); {NEEDS}", str(film)) from error
+        raise Unreadable(f"ffmpeg could not be run ({error}); {NEEDS}", str(film), temporary=True) from error
     if done.returncode < 0:
         raise Unreadable("a film at which ffmpeg breaks down", str(film))
     return done.stdout
@@ -164,4 +164,4 @@ def _program() -> str:
 
         return str(imageio_ffmpeg.get_ffmpeg_exe())
     except (ImportError, RuntimeError):
-        raise Unreadable(NEEDS) from None
+        raise Unreadable(NEEDS, temporary=True) from None

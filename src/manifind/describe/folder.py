@@ -24,7 +24,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from manifind.describe.films import BY_NAME as FILMS_BY_NAME
 from manifind.describe.films import film_format
 from manifind.describe.photos import HEAD_BYTES, access_reason, photo_format
 from manifind.errors import InvalidInput
@@ -36,8 +35,8 @@ PHOTO_NAMES = (
 """How photos are called: a file called so that holds none is worth a word."""
 RAW_NAMES = (".nef", ".nrw", ".cr2", ".cr3", ".crw", ".arw", ".dng", ".raf", ".orf", ".rw2", ".pef", ".srw", ".x3f")
 """How cameras call their raw files; those that begin like a photo are read, or say themselves why not."""
-FILM_NAMES = (".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".mpg", ".mpeg", ".wmv", ".flv", *FILMS_BY_NAME)
-"""How films are called."""
+FILM_NAMES = (".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".mpg", ".mpeg", ".wmv", ".flv", ".m2ts", ".m2t", ".ogv")
+"""How films are called; a .ts or .mts that is no film is somebody's TypeScript, and is not worth a word."""
 
 _ESCAPE = re.compile(rb"\\(?:\\|x([0-9A-F]{2}))?")
 

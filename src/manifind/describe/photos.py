@@ -151,7 +151,7 @@ def read_photo(
     except InvalidInput:
         raise
     except MemoryError:
-        raise Unreadable(NO_MEMORY, name) from None  # what is held on to here is not held on to there
+        raise Unreadable(NO_MEMORY, name, temporary=True) from None  # what is held on to here is not held on to there
     except Exception as error:  # what hostile bytes make a decoder raise is anybody's guess
         raise Unreadable(_reason(error), name) from error
 
@@ -239,7 +239,8 @@ def _decode(data: bytes, max_pixels: int, max_bytes: int, long_side: int | None,
     scale = max(s for s in (1, 2, 4, 8) if s <= factor) if isinstance(image, JpegImageFile) else 1
     needed = limits.decoding_bytes(image, len(data), scale, factor)
     if needed > max_bytes:
-        raise Unreadable(f"{TOO_MUCH_MEMORY}: {needed / 2**20:.0f} MiB, the limit is {max_bytes / 2**20:.0f} MiB")
+        reason = f"{TOO_MUCH_MEMORY}: {needed / 2**20:.0f} MiB, the limit is {max_bytes / 2**20:.0f} MiB"
+        raise Unreadable(reason, temporary=True)
     if admit is not None:
         admit(needed)
     if isinstance(image, JpegImageFile):
@@ -292,7 +293,7 @@ def _open_heif(stream: BinaryIO) -> ImageFile:
     try:
         import pillow_heif
     except ImportError:
-        raise Unreadable("needs manifind[heic]: pip install 'manifind[heic]'") from None
+        raise Unreadable("needs manifind[heic]: pip install 'manifind[heic]'", temporary=True) from None
     plugin: Any = pillow_heif
     image: ImageFile = plugin.HeifImageFile(stream)
     return image

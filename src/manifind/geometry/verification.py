@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from manifind.boxes import shared_area
 from manifind.errors import InvalidInput
 from manifind.geometry import maps
 from manifind.geometry.extraction import KINDS
@@ -28,6 +29,8 @@ edge of a box there is more of what is behind the object than of the object."""
 SPREAD = 0.065
 """How far matching points must be spread over a box: the geometric mean of their standard deviations across and down,
 in parts of its width and height. Points all over it have 0.29."""
+SAME = 0.5
+"""The part of the smaller of two instances' boxes that the other may cover: beyond it, they are one instance."""
 TEXTURE = 20
 """Features that a query must have before their absence in a photo says anything."""
 
@@ -122,7 +125,7 @@ def _instances(query: Features, photo: Features, box: Box, limits: Limits) -> tu
         pairs = match(query.descriptors, photo.descriptors[left], ratio=limits.ratio)
         pairs[:, 1] = left[pairs[:, 1]]
         one = _instance(query, photo, pairs, box, limits)
-        if one is None or any(_overlap(one, other) > 0.5 for other in found):
+        if one is None or any(shared_area(one.box, other.box) > SAME for other in found):
             break
         found.append(one)
         left = left[~_covered(one, photo.points[left])]
@@ -173,11 +176,3 @@ def _covered(instance: Instance, points: npt.NDArray[np.float32]) -> npt.NDArray
     sides = np.roll(instance.outline, -1, axis=0) - instance.outline
     beyond = points[:, None] - instance.outline
     return np.asarray((sides[:, 0] * beyond[..., 1] - sides[:, 1] * beyond[..., 0] >= 0).all(axis=1))
-
-
-def _overlap(a: Instance, b: Instance) -> float:
-    """Return how much of the smaller of two instances' boxes the other covers."""
-    x0, y0 = max(a.box[0], b.box[0]), max(a.box[1], b.box[1])
-    x1, y1 = min(a.box[2], b.box[2]), min(a.box[3], b.box[3])
-    areas = [(one.box[2] - one.box[0]) * (one.box[3] - one.box[1]) for one in (a, b)]
-    return max(0.0, x1 - x0) * max(0.0, y1 - y0) / max(1e-9, min(areas))

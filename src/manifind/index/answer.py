@@ -119,6 +119,11 @@ class Answer(Sequence[Hit]):
         return self._own
 
     @property
+    def left_out(self) -> frozenset[int]:
+        """The numbers of the photos that are not to be among the hits."""
+        return self._left_out
+
+    @property
     def asked(self) -> Search:
         """The search for the query as it was given."""
         return self.search

@@ -21,6 +21,10 @@ from manifind.index.query import whole_box
 from manifind.types import Box
 
 QUERY_FEATURES = 700
+"""How many features of a query are matched."""
+
+Sought = tuple[npt.NDArray[np.uint8] | Features, Box | None]
+"""A photo of the query or its features, and what is looked for in it; None is all of it."""
 
 
 def query_features(pixels: npt.NDArray[np.uint8], box: Box | None, *, kind: str = KEEPING.kind) -> Features:

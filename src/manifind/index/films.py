@@ -13,7 +13,7 @@ from pathlib import Path
 
 from manifind.checks import real_number
 from manifind.describe import Found, content_hash
-from manifind.describe.films import MOST, NEEDS, STEP, at_time, length
+from manifind.describe.films import MOST, STEP, at_time, length
 from manifind.errors import InvalidInput, Unreadable
 from manifind.index.catalogue import Photos, SkippedRecord
 
@@ -56,8 +56,7 @@ def frames_of(
         digest = content_hash(film.path)
         times = range(0, length(film.path), every)
     except Unreadable as error:
-        passing = NEEDS in error.reason
-        stamp = (None, None, None) if passing else (_stamp(film, error), film.size, film.mtime_ns)
+        stamp = (None, None, None) if error.temporary else (_stamp(film, error), film.size, film.mtime_ns)
         return SkippedRecord(film.key, error.reason, *stamp)
     if len(times) > MOST:
         return SkippedRecord(film.key, f"a film of {len(times):,} frames; the most are {MOST:,}: give more --frames")

@@ -26,7 +26,6 @@ from manifind.describe import (
 from manifind.describe.ahead import begin_ahead
 from manifind.describe.backbone import available_cores
 from manifind.describe.films import file_of
-from manifind.describe.photos import NO_MEMORY, TOO_MUCH_MEMORY
 from manifind.geometry.packing import Packed
 from manifind.index.catalogue import REMOVED, SAME, ImageRecord, Photos, SkippedRecord
 from manifind.index.films import frames_of
@@ -190,8 +189,7 @@ def described(
         for done, (one, photo) in enumerate(photos, 1):
             if isinstance(photo, Unreadable):
                 # What an extra or more memory could read is tried again, and what may have been torn while it was read.
-                passing = "install" in photo.reason or photo.reason.startswith((TOO_MUCH_MEMORY, NO_MEMORY, CHANGED))
-                lasting = as_listed(one, gone=False) and not passing
+                lasting = as_listed(one, gone=False) and not photo.temporary
                 known = _passed_over(one, photo.reason, hashes[one.key])
                 skipped.append(known if lasting else SkippedRecord(one.key, photo.reason))
             elif not as_listed(one):

@@ -16,6 +16,7 @@ import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
 from threadpoolctl import threadpool_limits
 
+from manifind.boxes import overlaps
 from manifind.geometry import Features, verify
 from manifind.geometry import maps as plane
 from manifind.kernels.threads import thread_count
@@ -130,7 +131,7 @@ def matching_regions(
     placed = np.concatenate([at.min(axis=1), at.max(axis=1)], axis=1)
     both = _inside(boxes_a, a).astype(np.int64) @ _inside(boxes_b, b).T.astype(np.int64)
     with np.errstate(invalid="ignore"):  # a corner that the map takes behind the photo has no place
-        share = np.where(both >= POINTS, np.nan_to_num(_overlaps(placed, boxes_b)), 0)
+        share = np.where(both >= POINTS, np.nan_to_num(overlaps(placed[:, None], boxes_b)), 0)
     best = share.argmax(axis=1)
     rows = np.flatnonzero(share[np.arange(len(best)), best] >= OVERLAP)
     return np.stack([rows, best[rows]], axis=1)
@@ -146,11 +147,3 @@ def things(pairs: Sequence[PhotoPair], photos: int) -> npt.NDArray[np.int32]:
 def _inside(boxes: FloatArray, points: FloatArray) -> npt.NDArray[np.bool_]:
     """Return which points lie in each box: (r, k)."""
     return np.asarray(((points >= boxes[:, None, :2]) & (points < boxes[:, None, 2:])).all(axis=2))
-
-
-def _overlaps(a: npt.NDArray[np.floating], b: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
-    """Return what each two boxes share, in parts of what they cover together: (r, s)."""
-    low, high = np.maximum(a[:, None, :2], b[:, :2]), np.minimum(a[:, None, 2:], b[:, 2:])
-    shared = np.maximum(high - low, 0).prod(axis=2)
-    areas = [(boxes[:, 2:] - boxes[:, :2]).prod(axis=1) for boxes in (a, b)]
-    return np.asarray(shared / np.maximum(areas[0][:, None] + areas[1] - shared, 1e-9), np.float64)

@@ -112,7 +112,7 @@ class Readers:
             sink.flush()
             told = _heard(source)
         if "unreadable" in told:
-            raise Unreadable(told["unreadable"], os.fspath(one.path))
+            raise Unreadable(told["unreadable"], os.fspath(one.path), temporary=told["temporary"])
         height, width = told["shape"]
         size = self._seen_size(height, width) if 3 * height * width > LARGE else (height, width)
         say(sink, {"size": size})

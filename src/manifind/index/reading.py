@@ -9,8 +9,8 @@ asked     ``{"path", "long_side", "max_pixels", "max_bytes", "kind", "most", "le
           whoever asks
 answers   ``{"needs": bytes}`` before it is decoded
 asked     an empty line when there is so much memory
-answers   ``{"unreadable": reason}``, and that is all, or ``{"width", "height", "shape", "features"}``,
-          where features that are left are null
+answers   ``{"unreadable": reason, "temporary": bool}``, and that is all, or
+          ``{"width", "height", "shape", "features"}``, where features that are left are null
 asked     ``{"size": [height, width]}``: what the pixels are to be resized to
 answers   the features, and the pixels
 ========  ==============================================================================================================
@@ -47,7 +47,7 @@ def answer(asked: dict[str, Any], source: BinaryIO, sink: BinaryIO) -> None:
     try:
         photo = read_photo(os.fsdecode(bytes.fromhex(asked["path"])), admit=admit, **limits)
     except Unreadable as error:
-        say(sink, {"unreadable": error.reason})
+        say(sink, {"unreadable": error.reason, "temporary": error.temporary})
         return
     kept = NO_FEATURES
     left = asked["kind"] is not None and photo.pixels.nbytes <= asked["left"]

@@ -9,14 +9,14 @@ import time
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-from manifind.geometry import Features
+from manifind.boxes import overlaps
 from manifind.index.answer import Answer
+from manifind.index.features import Sought
 from manifind.index.generation import Generation
 from manifind.index.query import QueryRegions, Search, View, rank
 from manifind.index.verify import FIRST, VerifiedAnswer, looked_at, verified_answer
-from manifind.types import Box, FloatArray
+from manifind.types import Box
 
 VERIFIED, NONE = "verified", "none"
 REFINEMENTS = (VERIFIED, NONE)
@@ -31,9 +31,6 @@ TIME_LEFT = 0.5
 """The part of the time for geometry that must be left for a second pass to be worth beginning."""
 TIME_FOR_MORE = 0.4
 """The part of the time for geometry in which it looks at more photos than the first, where many are verified."""
-
-Sought = tuple[npt.NDArray[np.uint8] | Features, Box | None]
-"""A photo of the query or its features, and what is looked for in it."""
 
 
 def refined_answer(
@@ -65,7 +62,7 @@ def refined_answers(
     taught = {place: query for place, answer in enumerate(answers) if (query := taught_query(answer)) is not None}
     if not taught:
         return refined
-    left_out = max(len(answers[place]._left_out) for place in taught)
+    left_out = max(len(answers[place].left_out) for place in taught)
     wanted = None if top is None else max(top, AGAIN * first) + left_out
     # Of a collection that lies elsewhere, each query is answered on a part of its own.
     together: dict[int, list[int]] = {}
@@ -98,9 +95,9 @@ def looked_at_again(
     """
     more = AGAIN * first
     most = None if top is None else max(top, more)
-    found = Answer(again, own=answer._own, left_out=answer._left_out, top=most)
+    found = Answer(again, own=answer.own, left_out=answer.left_out, top=most)
     known = dict(answer.looked_at)
-    unknown = [image for image in found._images[:more].tolist() if image not in known]
+    unknown = [image for image in found.images[:more].tolist() if image not in known]
     known.update(looked_at(again.generation, unknown, views, until=until))
     return VerifiedAnswer(found, known, top, before=answer)
 
@@ -151,12 +148,3 @@ def fitting(now: Generation, image: int, box: Box) -> list[int]:
     shared = overlaps(np.asarray(now.boxes[rows], np.float32), box)
     best = np.argsort(-shared, kind="stable")[:REGIONS]
     return [rows.start + int(i) for i in best if shared[i] > 0]
-
-
-def overlaps(boxes: FloatArray, box: Box) -> FloatArray:
-    """Return the intersection over union of each of many boxes with one."""
-    sides = np.minimum(boxes[:, 2:], box[2:]) - np.maximum(boxes[:, :2], box[:2])
-    shared = np.maximum(sides, 0).prod(axis=1)
-    areas = (boxes[:, 2:] - boxes[:, :2]).prod(axis=1)
-    found: FloatArray = shared / (areas + (box[2] - box[0]) * (box[3] - box[1]) - shared)
-    return found

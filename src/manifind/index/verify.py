@@ -28,7 +28,7 @@ from manifind.checks import whole_number
 from manifind.geometry import LIMITS, Features, Instance, Verdict, verify
 from manifind.index.answer import Answer, Hit, Outline
 from manifind.index.evidence import Evidence
-from manifind.index.features import features_of, kept_or_files, kind_of, query_features
+from manifind.index.features import Sought, features_of, kept_or_files, kind_of, query_features
 from manifind.index.generation import Generation, State
 from manifind.index.kept import KEEPING, Kept
 from manifind.index.query import Search
@@ -172,17 +172,17 @@ class VerifiedAnswer(Answer):
         *,
         part: bool = False,
     ) -> None:
-        super().__init__(answer.search, own=answer._own, left_out=answer._left_out, top=len(answer))
+        super().__init__(answer.search, own=answer.own, left_out=answer.left_out, top=len(answer))
         self._looked_at = looked_at
-        images = answer._images
+        images = answer.images
         verified = np.array([self._says(image) is True for image in images.tolist()], bool)
         # What the query was taken from comes first, whatever has joined the query.
-        own = np.isin(images, list(answer._own))
+        own = np.isin(images, list(answer.own))
         perhaps = np.zeros(len(images), bool)
         if (verified & ~own).any():
             perhaps[:] = [self._perhaps(image) is not None for image in images.tolist()]
         order = np.lexsort((~own, ~perhaps, ~verified))[:top]
-        self._images, self._scores = images[order], answer._scores[order]
+        self._images, self._scores = images[order], answer.scores[order]
         self.verified: int = int(verified[order].sum())
         self._believed = self.verified + int(perhaps[order].sum())
         self._part: bool = part if before is None else before._part
@@ -272,7 +272,7 @@ class VerifiedAnswer(Answer):
 
 def verified_answer(
     answer: Answer,
-    views: Sequence[tuple[npt.NDArray[np.uint8] | Features, Box | None]],
+    views: Sequence[Sought],
     *,
     first: int = FIRST,
     most: int | None = None,
@@ -305,7 +305,7 @@ def verified_answer(
     now = answer.search.generation
     if most is None:
         most = first if now.local is None else deepest(first)
-    images = answer._images[:most].tolist()
+    images = answer.images[:most].tolist()
     known = looked_at(now, images[:first], views, until=until)
     last = known
     while len(known) < len(images) and sum(check.verified is True for check in last.values()) >= WORTH * len(last):
@@ -322,7 +322,7 @@ def verified_answer(
 def looked_at(
     now: Generation,
     images: Sequence[int],
-    views: Sequence[tuple[npt.NDArray[np.uint8] | Features, Box | None]],
+    views: Sequence[Sought],
     *,
     until: float | None = None,
 ) -> dict[int, Checked]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from manifind.describe.onnx_file import Graph, Numbers, Operation, read_graph
+from manifind.describe.onnx_file import Numbers, Operation, read_graph
 from manifind.errors import InvalidInput
 from manifind.types import FloatArray
 
@@ -88,6 +88,3 @@ def _convolution(step: Operation, numbers: dict[str, Numbers], *, first: bool) -
         if not first and groups == out and of_group == 1:
             return Layer(FILTER, weight, bias, strides[0])
     raise unknown(step)
-
-
-__all__ = ["FILTER", "FIRST", "PRODUCT", "Graph", "Layer", "read_layers"]

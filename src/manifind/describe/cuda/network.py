@@ -1,6 +1,6 @@
-"""A chain of layers, run on pictures of any sizes together: kernels on a GPU, and torch alone elsewhere.
+"""A chain of layers, run on pictures of any sizes together by kernels on a GPU.
 
-On a GPU what a layer gives is rounded to half precision. The filters of single channels stay in float32, weights and
+What a layer gives is rounded to half precision. The filters of single channels stay in float32, weights and
 sums: they cancel out on even areas, and rounding would be all that is left there.
 """
 
@@ -108,25 +108,3 @@ class Network:
                 made, clip = out, INFINITE
             given.append(made if self._kept[number] else None)
         return Maps(made, clip)
-
-
-def in_torch(layers: Sequence[Layer], spec: BackboneSpec, photo: Tensor, kind: Any = torch.float32) -> Tensor:
-    """Return the map (channels, height, width) of one photo (height, width, 3) by torch's own convolutions.
-
-    Products and what layers give are rounded to `kind`: the plain twin of `Network`.
-    """
-    convolve = torch.nn.functional.conv2d
-    colours = photo.flip(2) if spec.colour_order == "bgr" else photo
-    made = ((colours.float() - torch.tensor(spec.mean)) / torch.tensor(spec.std)).permute(2, 0, 1)[None]
-    given: list[Tensor] = []
-    for layer in layers:
-        weight, bias = torch.from_numpy(layer.weight), torch.from_numpy(layer.bias)
-        if layer.kind == PRODUCT:
-            weight, bias = weight[:, :, None, None].to(kind).float(), bias.to(kind).float()
-        groups = len(weight) if layer.kind == FILTER else 1
-        made = convolve(made, weight, bias, layer.stride, padding=int(layer.kind != PRODUCT), groups=groups)
-        if layer.added is not None:
-            made = made.to(kind).float() + given[layer.added]
-        made = made.clamp(*(layer.clip or INFINITE)).to(kind).float()
-        given.append(made)
-    return made[0]
