@@ -28,8 +28,6 @@ PAIR_BYTES = 48
 """What a task takes for a pair of a list while it joins lists."""
 JOINED_HERE = 2**34
 """Bytes for pairs of lists up to which the driver joins them itself, which the compiled core does in moments."""
-
-
 ROWS = 2**14
 """Rows read at a time."""
 HELD_HERE = 2**28
@@ -38,7 +36,7 @@ TAKEN = "taken-in"
 """The folder beside the vectors with the files that lists, S and columns are laid into: they may not fit in here."""
 
 
-class Found(NamedTuple):
+class FoundLists(NamedTuple):
     """Lists that workers found."""
 
     shards: Shards
@@ -57,7 +55,7 @@ class DaskRows:
         self._by, self._vectors, self._file, self._shards = by, vectors, file, shards
         self._folder = file.with_name(TAKEN)
         self._here: Rows = backend().rows(vectors)
-        self._found: Found | None = None
+        self._found: FoundLists | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -98,7 +96,7 @@ class DaskRows:
         self._found = self._compared(k, progress)
         return self._found.ids, self._found.similarities
 
-    def _compared(self, k: int, progress: Progress | None) -> Found:
+    def _compared(self, k: int, progress: Progress | None) -> FoundLists:
         n = len(self._vectors)
         shards, q = self._begun(f"tiles-{self._digest()}-{k}-")
         shards.make()
@@ -131,7 +129,7 @@ class DaskRows:
             _report(progress, done, total, n)
         return self._taken(shards, merged, k)
 
-    def _taken(self, shards: Shards, names: Sequence[str], k: int) -> Found:
+    def _taken(self, shards: Shards, names: Sequence[str], k: int) -> FoundLists:
         """Lay the lists of blocks one after the other into files."""
         n, at = len(self._vectors), 0
         disk.make_own_folder(self._folder)
@@ -141,7 +139,7 @@ class DaskRows:
             own, found = tasks.read_lists(shards, name)
             ids[at : at + len(own)], similarities[at : at + len(own)] = own, found
             at += len(own)
-        return Found(shards, ids, similarities)
+        return FoundLists(shards, ids, similarities)
 
     def affinity(
         self, ids: IntArray, similarities: FloatArray, gamma: float, *, slack: float, normalised: bool
