@@ -87,7 +87,7 @@ def test_geometry_confirms_a_chain_by_kept_features_or_by_files_and_passes_over_
     seen = index.confirm(chain, photos / "first-0.png", box)
     assert all(link.verified for link in seen.links if not link.within)
 
-    def gone(_: Index, key: str) -> None:
+    def gone(_: object, key: str) -> None:
         raise Unreadable("no such file", key)
 
     state = index.state
@@ -96,6 +96,6 @@ def test_geometry_confirms_a_chain_by_kept_features_or_by_files_and_passes_over_
     by_files = bare.confirm(chain, photos / "first-0.png", box)
     assert [link.verified for link in by_files.links] == [link.verified for link in seen.links]
     monkeypatch.setattr(Index, "photo", gone)
-    monkeypatch.setattr(Index, "_read", gone)
+    monkeypatch.setattr("manifind.index.sources._read", gone)
     assert index.confirm(chain, photos / "first-0.png", box) == seen
     assert bare.confirm(chain, photos / "first-0.png", box) == chain
