@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manifind.cluster.packing import Edges, PackedPhoto, number_of, pack, unpack
-from manifind.errors import Damaged
+from manifind.errors import Damaged, InvalidInput
 
 
 def photo(seed: int, regions: int, edges_a_region: int, d: int = 6) -> PackedPhoto:
@@ -76,3 +76,11 @@ def test_a_photo_keeps_its_number_whatever_else_is_in_the_collection() -> None:
     assert len(set(numbers)) == 1000
     assert all(0 <= number < 2**63 for number in numbers)
     assert number_of("a.jpg") == number_of("a.jpg")
+
+
+def test_a_photo_with_more_neighbours_than_a_row_has_room_for_is_refused() -> None:
+    count = 2**16
+    edges = Edges(np.array([count], np.int32), np.arange(count), np.zeros(count, np.int32), np.ones(count, np.float32))
+    one = np.ones((1, 4), np.float32)
+    with pytest.raises(InvalidInput, match="smaller k"):
+        pack(PackedPhoto(one.astype(np.float16), one, one[0, :1], edges, {"sha256": "0" * 64}))

@@ -20,6 +20,7 @@ from click.testing import CliRunner
 from manifind import Manifold, kernels
 from manifind.cli import main
 from manifind.cluster import columns, joining, planes, rows, tasks
+from manifind.cluster import shards as exchange
 from manifind.cluster import workers as module
 from manifind.cluster.shards import Plain, Shards
 from manifind.cluster.store import Unavailable
@@ -134,7 +135,7 @@ def test_what_the_driver_holds_does_not_grow_with_the_vectors(
         (build, "ROWS", 256),
         (assembling, "ROWS", 256),
         (assembling, "PHOTOS", 16),
-        (rows, "ROWS", 256),
+        (exchange, "ROWS", 256),
         (rows, "JOINED_HERE", 0),
     ):
         monkeypatch.setattr(room, name, few)

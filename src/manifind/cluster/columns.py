@@ -5,7 +5,6 @@ regions around its own, solves there for the columns of its own, and writes them
 comes to, to the bit: a column does not depend on what else S has.
 """
 
-import hashlib
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +14,7 @@ import scipy.sparse as sp
 
 from manifind import kernels
 from manifind.cluster.running import Running
-from manifind.cluster.shards import ROWS, Plain, Shards, begun
+from manifind.cluster.shards import ROWS, Plain, Shards, begun, digest_of
 from manifind.diffusion.offline import Columns, around, solve
 from manifind.storage import disk
 from manifind.types import IntArray, Progress
@@ -97,7 +96,7 @@ def columns_by(
     """
     n = S.shape[0]
     others = others[:, : how.size - 1]
-    name = f"columns-{_digest(S, others)}-{'-'.join(map(str, how))}-"
+    name = f"columns-{digest_of(S.indptr, S.indices, S.data, others)}-{'-'.join(map(str, how))}-"
     most = by.memory() / (how.size * (ENTRY_BYTES * max(1.0, S.nnz / n) + REGION_BYTES))
     step = begun(shards, name, lambda there: there <= max(1, most)) or max(1, min(MOST, int(most)))
     own = shards.within(f"{name}{step}")
@@ -128,12 +127,3 @@ def columns_by(
         ids[start:end], values[start:end] = found[0], np.ascontiguousarray(found[1]).view(np.float32)
     own.clear()
     return Columns(ids, values)
-
-
-def _digest(S: sp.csr_array, others: IntArray) -> str:
-    """Return what tells this graph and these lists from others."""
-    digest = hashlib.blake2b(digest_size=12)
-    for array in (S.indptr, S.indices, S.data, others):
-        for start in range(0, len(array), ROWS):
-            digest.update(np.ascontiguousarray(array[start : start + ROWS]).data)
-    return digest.hexdigest()

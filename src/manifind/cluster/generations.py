@@ -78,20 +78,20 @@ class Published:
                 values = np.frombuffer(_read(store, f"whitening-{number}"), "<f4")
                 whitening = Whitening(values[: shape[0]].copy(), values[shape[0] :].reshape(shape).copy())
             return cls(
-                number,
-                str(head["stamp"]),
-                int(head["photos"]),
-                int(head["regions"]),
-                int(head["dimension"]),
-                float(head["chance"]),
-                int(head["descriptors"]),
-                str(head["source"]),
-                int(head["row_bytes"]),
-                Manifest.of(facts["manifest"]),
-                dict(facts["info"]),
-                whitening,
-                np.frombuffer(_read(store, f"superseded-{number}"), "<i8"),
-                bool(head.get("features", False)),
+                number=number,
+                stamp=str(head["stamp"]),
+                photos=int(head["photos"]),
+                regions=int(head["regions"]),
+                dimension=int(head["dimension"]),
+                chance=float(head["chance"]),
+                descriptors=int(head["descriptors"]),
+                source=str(head["source"]),
+                row_bytes=int(head["row_bytes"]),
+                manifest=Manifest.of(facts["manifest"]),
+                facts=dict(facts["info"]),
+                whitening=whitening,
+                superseded=np.frombuffer(_read(store, f"superseded-{number}"), "<i8"),
+                features=bool(head.get("features", False)),
             )
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise Damaged(f"the collection does not say all of what it is ({error}); publish it again.") from error

@@ -18,13 +18,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from manifind.errors import Damaged
+from manifind.errors import Damaged, InvalidInput
 from manifind.geometry.packing import ROW, Packed
 from manifind.types import FloatArray
 
 MAGIC, FEATURES = b"mfp1", b"mff1"
 HEAD = struct.Struct("<4sIHHIIQ")
 """The magic, length, dimensions, regions, neighbouring photos, edges, and of the content's hash the first bytes."""
+
+MOST = 2**16 - 1
+"""Regions, and neighbouring photos, that a row has room for."""
 
 Numbers = npt.NDArray[np.int64]
 HalfArray = npt.NDArray[np.float16]
@@ -88,8 +91,11 @@ def pack(photo: PackedPhoto) -> bytes:
     owner = np.repeat(np.arange(regions), edges.counts)
     order = np.lexsort((edges.regions, edges.photos, owner))
     table, place = np.unique(edges.photos[order], return_inverse=True)
-    if regions > 0xFFFF or len(table) > 0xFFFF:
-        raise ValueError(f"a photo with {regions} regions and {len(table)} neighbouring photos has no room in a row")
+    if max(regions, len(table)) > MOST:
+        raise InvalidInput(
+            f"a photo has {regions} regions and {len(table)} neighbouring photos, and a row has room for {MOST}; "
+            "make the index with a smaller k, or with --means 5."
+        )
     parts = [
         table.astype("<i8"),
         photo.boxes.astype("<f4"),

@@ -9,6 +9,7 @@ published by sending the difference. One process at a time may publish to a coll
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -84,32 +85,42 @@ def publish(
     sent = _send(now, store, generation, descriptors, old, mine, progress)
     gone = np.array(sorted(set(old) - sent.photos), np.int64)
     superseded = np.array([old[int(photo)][0] for photo in [*gone, *sent.changed]], np.int64)
-    facts = index.info()
-    same_facts = before is not None and (before.manifest.fields, before.facts) == (now.manifest.fields, facts)
-    if before is not None and not (len(superseded) or sent.added) and same_facts:
+    next_one = _described(now, index.info(), generation, descriptors, sent.row_bytes, superseded)
+    if before is not None and not (len(superseded) or sent.added) and _says_the_same(before, next_one):
         return Sent(before.number, 0, 0, 0, sent.kept, 0)
     store.settle()
-    Published(
-        generation,
-        new_stamp(),
-        len(now.catalogue),
-        len(now.boxes),
-        now.dimension,
-        chance_similarity(now),
-        descriptors,
-        now.stamp,
-        sent.row_bytes,
-        now.manifest,
-        facts,
-        now.whitening,
-        superseded,
-        features=now.local is not None,
-    ).write(store)
+    next_one.write(store)
     if len(superseded):
         time.sleep(grace)
         store.remove(superseded)
     forget_before(store, generation)
     return Sent(generation, sent.added, len(sent.changed), len(gone), sent.kept, sent.found)
+
+
+def _described(
+    now: Generation, facts: dict[str, Any], number: int, descriptors: int, row_bytes: int, superseded: Numbers
+) -> Published:
+    """Return what the new generation of a collection says of itself."""
+    return Published(
+        number=number,
+        stamp=new_stamp(),
+        photos=len(now.catalogue),
+        regions=len(now.boxes),
+        dimension=now.dimension,
+        chance=chance_similarity(now),
+        descriptors=descriptors,
+        source=now.stamp,
+        row_bytes=row_bytes,
+        manifest=now.manifest,
+        facts=facts,
+        whitening=now.whitening,
+        superseded=superseded,
+        features=now.local is not None,
+    )
+
+
+def _says_the_same(before: Published, after: Published) -> bool:
+    return (before.manifest.fields, before.facts) == (after.manifest.fields, after.facts)
 
 
 @dataclass

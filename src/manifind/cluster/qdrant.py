@@ -8,6 +8,7 @@ is found can be fetched. Qdrant answers from what was acknowledged before.
 import base64
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -42,7 +43,7 @@ class QdrantStore:
             where: dict[str, Any] = {"path": str(Path(address.place) / address.name)}
         else:
             where = {"url": f"http://{address.place}", "api_key": address.token, "check_compatibility": False}
-        self._client: Any = self._ask(lambda: qdrant_client.QdrantClient(**where))
+        self._client: Any = self._ask(partial(qdrant_client.QdrantClient, **where))
 
     def _ask(self, work: Callable[[], T]) -> T:
         """Do something with Qdrant; what goes wrong there is one sentence."""
@@ -65,13 +66,13 @@ class QdrantStore:
         """Make the collections that are not there."""
         models, client = self._models, self._client
         for name, size in ((self._rows, 1), (self._vectors, dimension)):
-            if not self._ask(lambda name=name: client.collection_exists(name)):  # type: ignore[misc]
+            if not self._ask(partial(client.collection_exists, name)):
                 how = models.VectorParams(size=size, distance=models.Distance.DOT)
-                self._ask(lambda name=name, how=how: client.create_collection(name, vectors_config=how))  # type: ignore[misc]
+                self._ask(partial(client.create_collection, name, vectors_config=how))
 
     @property
     def _there(self) -> bool:
-        return bool(self._ask(lambda: self._client.collection_exists(self._vectors)))
+        return bool(self._ask(partial(self._client.collection_exists, self._vectors)))
 
     def close(self) -> None:
         """Let go of the connection."""
@@ -137,7 +138,7 @@ class QdrantStore:
         for start in range(0, len(numbers), BLOCK):
             some = numbers[start : start + BLOCK].tolist()
             chosen = self._models.FilterSelector(filter=self._where("number", some))
-            self._ask(lambda chosen=chosen: self._client.delete(self._vectors, chosen, wait=True))  # type: ignore[misc]
+            self._ask(partial(self._client.delete, self._vectors, chosen, wait=True))
             self._delete(self._rows, some + [beside_number(number) for number in some])
 
     def versions(self) -> Iterator[Versions]:
@@ -171,7 +172,7 @@ class QdrantStore:
                 "with_payload": ["number", "photo"],
                 "search_params": models.SearchParams(exact=self._exact),
             }
-            points = self._ask(lambda asked=asked: self._client.query_points(self._vectors, **asked)).points  # type: ignore[misc]
+            points = self._ask(partial(self._client.query_points, self._vectors, **asked)).points
             found.append(
                 Found(
                     np.array([one.payload["number"] for one in points], np.int64),
@@ -207,7 +208,7 @@ class QdrantStore:
         found: dict[int, bytes] = {}
         for start in range(0, len(numbers), BLOCK):
             some = numbers[start : start + BLOCK]
-            points = self._ask(lambda some=some: self._client.retrieve(self._rows, some, with_payload=["content"]))  # type: ignore[misc]
+            points = self._ask(partial(self._client.retrieve, self._rows, some, with_payload=["content"]))
             found |= {one.id: base64.b64decode(one.payload["content"]) for one in points}
         return [found.get(number) for number in numbers]
 
@@ -215,7 +216,7 @@ class QdrantStore:
         after = None
         while True:
             asked = {"scroll_filter": where, "limit": 8 * BLOCK, "with_payload": fields, "offset": after}
-            points, after = self._ask(lambda asked=asked: self._client.scroll(name, **asked))  # type: ignore[misc]
+            points, after = self._ask(partial(self._client.scroll, name, **asked))
             yield from points
             if after is None:
                 return
@@ -226,9 +227,9 @@ class QdrantStore:
                 self._models.PointStruct(id=number, vector=vector, payload=payload)
                 for number, vector, payload in points[start : start + BLOCK]
             ]
-            self._ask(lambda some=some: self._client.upsert(name, some, wait=True))  # type: ignore[misc]
+            self._ask(partial(self._client.upsert, name, some, wait=True))
 
     def _delete(self, name: str, numbers: list[int]) -> None:
         if numbers:
             chosen = self._models.PointIdsList(points=numbers)
-            self._ask(lambda: self._client.delete(name, chosen, wait=True))
+            self._ask(partial(self._client.delete, name, chosen, wait=True))

@@ -4,7 +4,6 @@ What tasks find lies in files (`shards`), in a folder whose name tells these vec
 begins again finds what is finished.
 """
 
-import hashlib
 import itertools
 import math
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ from manifind.cluster import joining, planes, tasks
 from manifind.cluster.columns import How, columns_by
 from manifind.cluster.joining import Lists
 from manifind.cluster.running import Running
-from manifind.cluster.shards import Plain, Shards, begun
+from manifind.cluster.shards import Plain, Shards, begun, digest_of
 from manifind.diffusion.offline import Columns
 from manifind.kernels import SCRATCH, Rows, backend
 from manifind.storage import disk
@@ -28,17 +27,13 @@ PAIR_BYTES = 48
 """What a task takes for a pair of a list while it joins lists."""
 JOINED_HERE = 2**34
 """Bytes for pairs of lists up to which the driver joins them itself, which the compiled core does in moments."""
-
-
-ROWS = 2**14
-"""Rows read at a time."""
 HELD_HERE = 2**28
 """Numbers of rows up to which the driver holds all of them, compressed, while it searches them."""
 TAKEN = "taken-in"
 """The folder beside the vectors with the files that lists, S and columns are laid into: they may not fit in here."""
 
 
-class Found(NamedTuple):
+class FoundLists(NamedTuple):
     """Lists that workers found."""
 
     shards: Shards
@@ -57,7 +52,7 @@ class DaskRows:
         self._by, self._vectors, self._file, self._shards = by, vectors, file, shards
         self._folder = file.with_name(TAKEN)
         self._here: Rows = backend().rows(vectors)
-        self._found: Found | None = None
+        self._found: FoundLists | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -98,9 +93,9 @@ class DaskRows:
         self._found = self._compared(k, progress)
         return self._found.ids, self._found.similarities
 
-    def _compared(self, k: int, progress: Progress | None) -> Found:
+    def _compared(self, k: int, progress: Progress | None) -> FoundLists:
         n = len(self._vectors)
-        shards, q = self._begun(f"tiles-{self._digest()}-{k}-")
+        shards, q = self._begun(f"tiles-{digest_of(self._vectors)}-{k}-")
         shards.make()
         vectors = Plain.seen(self._vectors, self._file, shards)
         starts, lines = planes.blocks(n, q).tolist(), planes.lines(q)
@@ -131,7 +126,7 @@ class DaskRows:
             _report(progress, done, total, n)
         return self._taken(shards, merged, k)
 
-    def _taken(self, shards: Shards, names: Sequence[str], k: int) -> Found:
+    def _taken(self, shards: Shards, names: Sequence[str], k: int) -> FoundLists:
         """Lay the lists of blocks one after the other into files."""
         n, at = len(self._vectors), 0
         disk.make_own_folder(self._folder)
@@ -141,7 +136,7 @@ class DaskRows:
             own, found = tasks.read_lists(shards, name)
             ids[at : at + len(own)], similarities[at : at + len(own)] = own, found
             at += len(own)
-        return Found(shards, ids, similarities)
+        return FoundLists(shards, ids, similarities)
 
     def affinity(
         self, ids: IntArray, similarities: FloatArray, gamma: float, *, slack: float, normalised: bool
@@ -201,20 +196,13 @@ class DaskRows:
             q = planes.order_for(n, 4 * d, memory, len(self._by.machines()))
         return self._shards.within(f"{name}{q}"), q
 
-    def _digest(self) -> str:
-        """Return what tells these vectors from others."""
-        digest = hashlib.blake2b(digest_size=12)
-        for start in range(0, len(self._vectors), ROWS):
-            digest.update(np.ascontiguousarray(self._vectors[start : start + ROWS]).data)
-        return digest.hexdigest()
-
 
 class DescendingRows(DaskRows):
     """The same, where one worker has room for NN-Descent, which is not divided."""
 
     def descend(self, k: int, *, seed: int = 0, progress: Progress | None = None) -> tuple[IntArray, FloatArray]:
         """Find nearly the `k` most similar other rows of each row, by one task with all cores of its machine."""
-        shards, name = self._shards.within(f"descent-{self._digest()}-{k}-{seed}"), "lists.npy"
+        shards, name = self._shards.within(f"descent-{digest_of(self._vectors)}-{k}-{seed}"), "lists.npy"
         shards.make()
         (threads,) = self._by.threads(1)
         vectors = Plain.seen(self._vectors, self._file, shards)

@@ -126,4 +126,4 @@ KINDS = {
     "sift": Kind(_grey(sift.detect), sift.DIMENSION, oriented=True, long_side=768),
     "xfeat": Kind(_grey(xfeat.detect), xfeat.DIMENSION, oriented=False, long_side=768),
 }
-"""By name."""
+"""The kinds of local feature, by the names that `extract` takes."""

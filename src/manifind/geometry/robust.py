@@ -32,6 +32,7 @@ GUESSES = 600
 HOMOGRAPHY = 16
 """How many pairs must agree before a homography is fitted."""
 ROUNDS = 4
+"""How many affine maps are fitted, each to those who agree with the one before, ahead of a homography."""
 
 
 @dataclass(frozen=True, eq=False)

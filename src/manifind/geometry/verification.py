@@ -51,7 +51,7 @@ LIMITS = {
     "sift": Limits(ratio=0.94, tolerances=(0.015, 0.01), inliers=6),
     "xfeat": Limits(ratio=0.95, tolerances=(0.015, 0.01), inliers=15),
 }
-"""By kind."""
+"""When each kind of local feature is believed."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,6 +16,8 @@ from manifind.types import FloatArray
 DIMENSION = 64
 STRIDE = 32
 """Height and width of what the network takes are whole multiples of this."""
+CELL = 8
+"""Pixels across and down for which the network gives one descriptor and one reliability."""
 FAINTEST = 0.05
 """The least score of a point."""
 NETWORK = Path(__file__).with_name("networks") / "xfeat.onnx"
@@ -29,9 +31,9 @@ def detect(grey: npt.NDArray[np.uint8], choose: Choose) -> Detected:
     descriptors, scores, reliability = session(NETWORK).run(None, {"photo": photo})
     rows, columns = np.nonzero(scores[0, 0, :height, :width] > FAINTEST)
     points = np.stack([columns, rows], axis=1).astype(np.float32)
-    strengths = scores[0, 0, rows, columns] * sample(reliability[0], points, 8)[:, 0]
+    strengths = scores[0, 0, rows, columns] * sample(reliability[0], points, CELL)[:, 0]
     points = points[choose(points, strengths.astype(np.float32))]
-    described = sample(descriptors[0], points, 8)
+    described = sample(descriptors[0], points, CELL)
     described /= np.maximum(np.linalg.norm(described, axis=1, keepdims=True), 1e-12)
     ones, zeros = np.ones(len(points), np.float32), np.zeros(len(points), np.float32)
     return points, ones, zeros, described
