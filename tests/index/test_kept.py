@@ -52,7 +52,10 @@ def assert_kept(index: Index) -> None:
 
 def test_features_are_kept_of_every_photo(made: Index) -> None:
     assert_kept(made)
-    assert made.info()["geometry"]["kind"] == KEEPING.kind
+    local = made.state.local
+    assert local is not None
+    told = made.info()["geometry"]
+    assert (told["kind"], told["features_a_photo"]) == (KEEPING.kind, round(local.starts[-1] / 5, 1))
     assert made.info()["bytes_by_part"]["local features"] > 0
 
 
@@ -137,7 +140,9 @@ def bare(made: Index, tmp_path: Path) -> Index:
 def test_features_are_added_to_an_index_without_describing_again(
     made: Index, bare: Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "--geometry" in bare.info()["geometry"]["words"]
+    told = bare.info()["geometry"]
+    assert (told["kind"], told["features_a_photo"]) == (None, 0)
+    assert "--geometry" in told["words"]
     before = {file.name for file in bare.path.glob("*.npy")}
     monkeypatch.setattr(Describer, "describe", None)  # whoever describes fails
     changes = bare.sync(geometry=True)
