@@ -116,14 +116,7 @@ def by_torch(layers: list[Layer], sizes: list[tuple[int, int]]) -> float:
                 given.append(made)
 
     with torch.inference_mode():
-        for _ in range(3):
-            run()
-        torch.cuda.synchronize()
-        begun = time.perf_counter()
-        for _ in range(5):
-            run()
-        torch.cuda.synchronize()
-    return (time.perf_counter() - begun) / 5 / BATCH
+        return timed(run) / BATCH
 
 
 def floor_of_features(octaves: Octaves, copy: float) -> float:

@@ -1,10 +1,5 @@
 """The kernels of the GPU: in Triton's interpreter where there is none, and at sizes that take tiles where there is."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -12,6 +7,7 @@ from manifind.kernels import plain
 from manifind.kernels.cuda import lacking
 from manifind.types import FloatArray, IntArray, Vectors
 from tests.collections_of_regions import unit
+from tests.interpreted import run_interpreted
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("triton", reason="Triton is not installed")
@@ -50,14 +46,7 @@ def test_rows_that_pass_through_in_blocks_have_the_same_neighbours(rng: np.rando
 
 
 def test_the_kernels_do_in_the_interpreter_what_they_say() -> None:
-    """A process of its own: Triton decides when it is imported whether it interprets."""
-    environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    script = Path(__file__).with_name("interpreted_kernels.py")
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.interpreted_kernels"],
-        env=environment, cwd=script.parent.parent, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    run_interpreted("tests.interpreted_kernels")
 
 
 def planted(n: int, d: int, rng: np.random.Generator) -> FloatArray:

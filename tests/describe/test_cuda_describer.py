@@ -1,9 +1,6 @@
 """Describing on a GPU: by torch on the processor and in Triton's interpreter where there is none."""
 
 import logging
-import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -26,6 +23,7 @@ from manifind.index import device
 from manifind.index.kept import Keeping
 from manifind.kernels.cuda import lacking
 from manifind.types import FloatArray
+from tests.interpreted import run_interpreted
 
 REASON = lacking()
 on_a_gpu = pytest.mark.skipif(REASON is not None, reason=str(REASON))
@@ -95,15 +93,7 @@ def test_by_torch_descriptors_are_those_of_onnxruntime(
 
 
 def test_the_kernels_do_in_the_interpreter_what_torch_pillow_and_numpy_do() -> None:
-    """A process of its own: Triton decides when it is imported whether it interprets."""
-    pytest.importorskip("torch", reason="torch is not installed")
-    pytest.importorskip("triton", reason="Triton is not installed")
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.describe.interpreted_describing"],
-        env={**os.environ, "TRITON_INTERPRET": "1"}, cwd=Path(__file__).parents[2],
-        capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    run_interpreted("tests.describe.interpreted_describing")
 
 
 @on_a_gpu

@@ -1,10 +1,5 @@
 """Local features on a GPU: by torch on the processor and in Triton's interpreter where there is none."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -18,6 +13,7 @@ from manifind.geometry.extraction import spread
 from manifind.kernels.cuda import lacking
 from tests.geometry.agreement import agree, features_of
 from tests.geometry.photographs import UNRELATED, Pixels, photograph, turned, warped
+from tests.interpreted import run_interpreted
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
@@ -113,14 +109,7 @@ def test_a_kind_that_the_gpu_does_not_know_is_named() -> None:
 
 
 def test_the_kernels_find_in_the_interpreter_what_the_core_finds() -> None:
-    """A process of its own: Triton decides when it is imported whether it interprets."""
-    pytest.importorskip("triton", reason="Triton is not installed")
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.geometry.interpreted_finding"],
-        env={**os.environ, "TRITON_INTERPRET": "1"}, cwd=Path(__file__).parents[2],
-        capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    run_interpreted("tests.geometry.interpreted_finding")
 
 
 def found(photos: list[Pixels]) -> list[Features]:
