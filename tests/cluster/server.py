@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from manifind.cluster.store import Address, store_at
 from tests.cluster.ports import free_port, taken, wait_for
 
 PROGRAM = Path(sys.executable).with_name("milvus-server")
@@ -42,7 +43,8 @@ class MilvusServer:
             )
         try:
             wait_for(self.port, self._process, self.folder / "log", SECONDS)
-        except AssertionError:
+            store_at(Address.of(f"milvus://127.0.0.1:{self.port}/nobody?timeout={SECONDS}")).close()
+        except BaseException:
             self.kill()
             raise
 

@@ -1,13 +1,18 @@
 """Milvus as it runs in earnest: a server, killed while it is written to and while it is searched."""
 
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
+import pymilvus
 import pytest
 
 from manifind.cluster.collection import StoredCollection
+from manifind.cluster.milvus import MilvusStore
 from manifind.cluster.publishing import publish
 from manifind.cluster.store import Address, Row, Unavailable, store_at
 from manifind.describe import Describer
@@ -39,7 +44,7 @@ def test_a_server_killed_while_written_to_and_while_searched_loses_nothing_ackno
     server: MilvusServer, index: Index, photos: Path, describer: Describer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("manifind.cluster.publishing.BLOCK_BYTES", 9_000)
-    store = store_at(Address.of(address(server, 3)))
+    store = store_at(Address.of(address(server, 10)))
     acknowledged: list[Row] = []
     put = store.put
 
@@ -66,7 +71,7 @@ def test_a_server_killed_while_written_to_and_while_searched_loses_nothing_ackno
     assert sent.found >= len(acknowledged)
     assert sent.added == len(index)
 
-    far = Index.open(address(server, 3), describer=describer)
+    far = Index.open(address(server, 10), describer=describer)
     right = far.search(photos / "003.png", (0, 0, 32, 48), top=SHORTLIST, verify=0)
     assert isinstance(far.state, StoredCollection)
     assert [hit.key for hit in right] == truncated(index, far.state, right.search.query.vectors, SHORTLIST)[0]
@@ -78,3 +83,46 @@ def test_a_server_killed_while_written_to_and_while_searched_loses_nothing_ackno
     far = Index.open(address(server), describer=describer)
     again = far.search(photos / "003.png", (0, 0, 32, 48), top=SHORTLIST, verify=0)
     assert [hit.key for hit in again] == [hit.key for hit in right]
+
+
+def test_a_server_that_listens_and_does_not_answer_yet_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Silent(Exception):
+        """As grpc, says that no answer came."""
+
+        def code(self) -> SimpleNamespace:
+            return SimpleNamespace(name="UNAVAILABLE")
+
+    asked: list[float] = []
+
+    def client(**where: Any) -> str:
+        asked.append(where["timeout"])
+        if len(asked) == 1:
+            raise pymilvus.MilvusException(message="no settings yet") from Silent()
+        return "a client"
+
+    monkeypatch.setattr(pymilvus, "MilvusClient", client)
+    with socket.create_server(("127.0.0.1", 0)) as starting:
+        port = starting.getsockname()[1]
+        MilvusStore(Address.of(f"milvus://127.0.0.1:{port}/demo?timeout=5"))
+    assert len(asked) == 2
+    assert asked[1] < asked[0] <= 5, "the seconds that are left, not all of them again"
+
+    asked.clear()
+    with pytest.raises(Unavailable, match="Milvus runs there"):
+        MilvusStore(Address.of(f"milvus://127.0.0.1:{port}/demo?timeout=5"))
+    assert len(asked) == 1, "where nobody listens, waiting is of no use"
+
+
+def test_a_server_that_refuses_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def client(**where: Any) -> str:
+        asked.append(where["token"])
+        raise pymilvus.MilvusException(message="wrong token")
+
+    monkeypatch.setattr(pymilvus, "MilvusClient", client)
+    with socket.create_server(("127.0.0.1", 0)) as refusing:
+        port = refusing.getsockname()[1]
+        with pytest.raises(Unavailable, match="wrong token"):
+            MilvusStore(Address.of(f"milvus://me:not@127.0.0.1:{port}/demo?timeout=5"))
+    assert asked == ["me:not"]

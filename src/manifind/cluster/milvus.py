@@ -11,6 +11,7 @@ are always read that way, and rows for a while after their generation came, when
 
 import base64
 import logging
+import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -51,6 +52,26 @@ INDEXES: dict[str, tuple[dict[str, int], Callable[[int], dict[str, int]]]] = {
 """What Milvus may search by, how it is built, and how it is asked for so many."""
 
 
+def _unanswered(error: BaseException | None) -> bool:
+    """Say whether an error came of a server that gave no answer, rather than of one that refused."""
+    while error is not None:
+        code = getattr(error, "code", None)
+        if callable(code) and getattr(code(), "name", "") == "UNAVAILABLE":
+            return True
+        error = error.__cause__
+    return False
+
+
+def _listens(address: Address) -> bool:
+    """Say whether somebody listens where a server should be."""
+    host, _, port = address.place.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=1).close()
+    except (OSError, ValueError):
+        return False
+    return True
+
+
 class MilvusStore:
     """Rows and documents in three collections of Milvus."""
 
@@ -79,7 +100,19 @@ class MilvusStore:
         else:
             secure = address.options.get("tls", "") not in ("", "0", "no")
             where = {"uri": f"{'https' if secure else 'http'}://{address.place}", "token": address.token or ""}
-        self._client = self._ask(lambda: pymilvus.MilvusClient(**where, timeout=self._timeout))
+        self._client = self._connected(where)
+
+    def _connected(self, where: dict[str, Any]) -> Any:
+        """Return a client; a server that listens but does not answer yet is starting, and is asked again."""
+        until = time.monotonic() + self._timeout
+        while True:
+            left = max(1.0, until - time.monotonic())
+            try:
+                return self._ask(lambda: self._milvus.MilvusClient(**where, timeout=left))  # noqa: B023
+            except Unavailable as error:
+                if time.monotonic() + 1 > until or not (_unanswered(error) and _listens(self._address)):
+                    raise
+                time.sleep(0.5)
 
     def _ask(self, work: Callable[[], T]) -> T:
         """Do something with Milvus; what goes wrong there is one sentence."""
