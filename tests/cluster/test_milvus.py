@@ -87,7 +87,7 @@ def test_a_server_killed_while_written_to_and_while_searched_loses_nothing_ackno
 
 def test_a_server_that_listens_and_does_not_answer_yet_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     class Silent(Exception):
-        """As grpc, says that no answer came."""
+        """What grpc raises where no answer came."""
 
         def code(self) -> SimpleNamespace:
             return SimpleNamespace(name="UNAVAILABLE")
