@@ -125,8 +125,8 @@ def test_explain_shows_the_chain(index: Index, photos: Path, tmp_path: Path) -> 
     assert "→" in shown.stdout
     told = json.loads(run(*words, "--json").stdout)
     links, geometry = told["links"], told["geometry"]
-    assert links[0]["from"]["key"] is None
-    assert links[-1]["to"]["key"] == "first-3.png"
+    assert links[0]["source"]["key"] is None
+    assert links[-1]["target"]["key"] == "first-3.png"
     page = (tmp_path / "why.html").read_text()
     assert page.count("<figure") == len(links) + 1
     assert geometry["verified"]
