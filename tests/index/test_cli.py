@@ -411,9 +411,9 @@ def test_the_size_at_which_photos_are_seen_is_kept_and_used_for_queries(photos: 
     again = run(*command, "--json")  # a command may be run again as it was written down
     assert json.loads(again.stdout)["changes"]["kept"] == 12
     other = run(
-        "index", photos, "-o", tmp_path / "small.manifind", "--long-side", 640, "--whiten", "none", "--scales", 1
+        "index", photos, "-o", tmp_path / "small.manifind", "--long-side", 640, "--whiten", "none", "--zooms", 1
     )
     assert other.exit_code == 2
-    assert "made with whiten shipped, scales 1,0.707107,0.5, long-side 320, which is settled" in other.stderr.replace(
+    assert "made with whiten shipped, zooms 1,0.707107,0.5, long-side 320, which is settled" in other.stderr.replace(
         "\n", " "
     )
