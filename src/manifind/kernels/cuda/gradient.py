@@ -70,7 +70,7 @@ def conjugate_gradient(matrix: Matrix, y: Tensor, alpha: float, max_iter: int, t
         if iteration % LOOK == LOOK - 1 and not bool(state.live.any()):
             break
         state.iterate()
-    return Solved(state.x, state.iterations, state.residuals.float())
+    return Solved(state.x, state.iterations, state.residuals)
 
 
 def descended(matrix: Matrix, y: Tensor, alpha: float, max_iter: int, enough: float) -> Solved:
@@ -94,7 +94,7 @@ def descended(matrix: Matrix, y: Tensor, alpha: float, max_iter: int, enough: fl
         BLOCK=min(RUN, width_of(own)), CHUNK=width_of(programs),
         KIND=tl.float64 if y.dtype == torch.float64 else tl.float32, num_warps=TOGETHER.warps, **all_there,
     )  # fmt: skip
-    return Solved(x, iterations, residuals.float())
+    return Solved(x, iterations, residuals)
 
 
 class _Columns:

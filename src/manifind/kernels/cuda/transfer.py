@@ -59,16 +59,18 @@ def to_host(tensor: Tensor, out: npt.NDArray[Any] | None = None) -> npt.NDArray[
     return out
 
 
-def in_pinned_memory(tensor: Tensor) -> npt.NDArray[Any]:
-    """Return a tensor as an array in page-locked memory, which torch gives out again when the array is gone."""
-    if tensor.device.type == "cpu":
-        array: npt.NDArray[Any] = tensor.numpy()
-        return array
-    host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
-    host.copy_(tensor, non_blocking=True)
+def in_pinned_memory(*tensors: Tensor) -> list[npt.NDArray[Any]]:
+    """Return tensors as arrays in page-locked memory, which torch gives out again when the arrays are gone.
+
+    The device is waited for once.
+    """
+    if tensors[0].device.type == "cpu":
+        return [tensor.numpy() for tensor in tensors]
+    hosts = [torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True) for tensor in tensors]
+    for host, tensor in zip(hosts, tensors, strict=True):
+        host.copy_(tensor, non_blocking=True)
     torch.cuda.current_stream().synchronize()
-    pinned: npt.NDArray[Any] = host.numpy()
-    return pinned
+    return [host.numpy() for host in hosts]
 
 
 def _kind(dtype: "np.dtype[Any]") -> Any:
