@@ -108,6 +108,21 @@ def compare_alone(kind: torch.dtype) -> None:
         np.testing.assert_allclose(alone.residuals.numpy(), in_torch.residuals.numpy(), atol=1e-5)
 
 
+def compare_with_closed_form() -> None:
+    """Iterations after the solution is reached do no harm, in the precision of float32 neither."""
+    for seed, n in ((21, 6), (23, 3), (4, 10)):
+        S = sparse_symmetric(n, seed)
+        scale = np.sqrt(np.maximum(S.sum(1), 1e-9))
+        S = (S / scale[:, None] / scale).astype(np.float32)
+        y = torch.zeros(n, 1)
+        y[:2, 0] = torch.tensor([0.3, 0.9])
+        for enough in (1e-6, 1e-10):
+            solved = gradient.descended(matrix_of(S), y, 0.99, 40, enough)
+            truth = 0.01 * np.linalg.inv(np.eye(n) - 0.99 * S.astype(np.float64)) @ y.numpy()
+            np.testing.assert_allclose(solved.scores.numpy(), truth, atol=1e-4 * truth.max())
+            assert float(solved.residuals[0]) < 1e-5
+
+
 def compare_some(kind: torch.dtype) -> None:
     """Products of queries with some rows are those of NumPy."""
     queries, vectors = torch.randn(5, 40), torch.randn(90, 40).to(kind)
@@ -180,6 +195,7 @@ if __name__ == "__main__":
             compare_descents(width, precision)
     for precision in (torch.float32, torch.float64):
         compare_alone(precision)
+    compare_with_closed_form()
     for held in (torch.float32, torch.float16):
         compare_some(held)
     compare_parts()
