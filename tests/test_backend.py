@@ -275,7 +275,7 @@ def test_the_regions_of_runs_are_taken_as_the_list_of_them_is(
         assert [one.tolist() for one in chosen] == np.sort(rows.nearest(queries, min(k, n))[0], axis=1).tolist()
     if isinstance(rows, SearchingRuns):
         k = min(k, len(listed))
-        found, truth = rows.nearest_in(runs, queries, k), plain.nearest(queries, vectors[listed], k)
+        found, truth = rows.search_runs(runs, queries, k)(), plain.nearest(queries, vectors[listed], k)
         np.testing.assert_allclose(found[1], truth[1], atol=1e-6)
         np.testing.assert_allclose(np.einsum("mkd,md->mk", vectors[listed][found[0]], queries), truth[1], atol=1e-6)
     if isinstance(system, RestrictingToRuns):
