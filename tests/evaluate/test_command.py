@@ -6,12 +6,13 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from click.testing import CliRunner, Result
 from PIL import Image
@@ -23,7 +24,6 @@ from manifind.compact import compact as compact_of
 from manifind.evaluate import average_precision
 from manifind.evaluate import runs as running
 from manifind.evaluate.curves import SIZES
-from manifind.types import IntArray
 from tests.evaluate.conftest import Laid
 from tests.index.conftest import scene
 
@@ -49,7 +49,7 @@ def by_hand(laid: Laid, estimator: Any, definition: str) -> list[float]:
     return counted(laid, [estimator.search(vectors).images for vectors in laid.planted.queries], definition)
 
 
-def counted(laid: Laid, rankings: Sequence[IntArray], definition: str = "trapezoid") -> list[float]:
+def counted(laid: Laid, rankings: Iterable[npt.NDArray[np.integer]], definition: str = "trapezoid") -> list[float]:
     """Average precision of each query's ranking, in percent, by the truth's own file."""
     found = []
     for query, ranking in zip(json.loads(laid.truth.read_text())["queries"], rankings, strict=True):
