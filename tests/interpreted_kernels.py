@@ -108,6 +108,21 @@ def compare_alone(kind: torch.dtype) -> None:
         np.testing.assert_allclose(alone.residuals.numpy(), in_torch.residuals.numpy(), atol=1e-5)
 
 
+def compare_with_closed_form() -> None:
+    """Iterations after the solution is reached do no harm, in the precision of float32 neither."""
+    for seed, n in ((21, 6), (23, 3), (4, 10)):
+        S = sparse_symmetric(n, seed)
+        scale = np.sqrt(np.maximum(S.sum(1), 1e-9))
+        S = (S / scale[:, None] / scale).astype(np.float32)
+        y = torch.zeros(n, 1)
+        y[:2, 0] = torch.tensor([0.3, 0.9])
+        for enough in (1e-6, 1e-10):
+            solved = gradient.descended(matrix_of(S), y, 0.99, 40, enough)
+            truth = 0.01 * np.linalg.inv(np.eye(n) - 0.99 * S.astype(np.float64)) @ y.numpy()
+            np.testing.assert_allclose(solved.scores.numpy(), truth, atol=1e-4 * truth.max())
+            assert float(solved.residuals[0]) < 1e-5
+
+
 def compare_some(kind: torch.dtype) -> None:
     """Products of queries with some rows are those of NumPy."""
     queries, vectors = torch.randn(5, 40), torch.randn(90, 40).to(kind)
@@ -135,11 +150,8 @@ def compare_parts() -> None:
     degrees = torch.rand(n) + 1
     kept = torch.tensor([0, 2, 3, 5, 8, 9, 12])
     roots, longest = degrees.double().sqrt(), int((S > 0).sum(axis=1).max())
-    truth, sums = matrices.restricted(matrix_of(S), kept, roots)
-    place = matrices.places_of(kept.int(), n)
-    assert [int(place[i]) for i in kept] == list(range(7))
-    assert (place >= 0).sum() == 7
-    made, made_sums = matrices.restricted_by_kernels(matrix_of(S), kept.int(), place, roots, longest)
+    truth, sums = matrices.restricted(matrix_of(S), kept, roots, longest)
+    made, made_sums = matrices.restricted_by_kernels(matrix_of(S), kept.int(), roots, longest)
     made = made._replace(entries=made.entries[: int(made.starts[-1])])  # there is more room than entries
     for one, other in zip((*made, made_sums), (*truth, sums), strict=True):
         np.testing.assert_allclose(one.numpy(), other.numpy(), atol=1e-6)
@@ -154,17 +166,12 @@ def compare_parts() -> None:
 
 
 def compare_runs() -> None:
-    """The list of regions of runs, and the place of each region in it, are those of NumPy."""
+    """The list of regions of runs is that of NumPy."""
     for begins, counts in (([3, 40, 41, 90], [5, 1, 40, 2]), ([0], [1]), ([2, 9, 30, 33, 99], [3, 3, 3, 3, 1])):
         runs = Runs(np.array(begins), np.concatenate([[0], np.cumsum(counts)]))
         starts, first = torch.from_numpy(runs.starts).int(), torch.from_numpy(runs.begins).int()
         truth = np.concatenate([np.arange(a, a + b) for a, b in zip(begins, counts, strict=True)])
-        place = torch.full((101,), -1, dtype=torch.int32)
-        for made in (listing.written(runs, starts, first), listing.written(runs, starts, first, place)):
-            np.testing.assert_array_equal(made.numpy(), truth)
-        expected = np.full(101, -1)
-        expected[truth] = np.arange(len(truth))
-        np.testing.assert_array_equal(place.numpy(), expected)
+        np.testing.assert_array_equal(listing.written(runs, starts, first).numpy(), truth)
 
 
 if __name__ == "__main__":
@@ -180,6 +187,7 @@ if __name__ == "__main__":
             compare_descents(width, precision)
     for precision in (torch.float32, torch.float64):
         compare_alone(precision)
+    compare_with_closed_form()
     for held in (torch.float32, torch.float16):
         compare_some(held)
     compare_parts()

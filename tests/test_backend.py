@@ -188,6 +188,28 @@ def test_a_column_comes_to_the_same_alone_and_in_a_batch(
 
 
 @pytest.mark.parametrize("n", [40, 20_000])
+@pytest.mark.parametrize("columns", [1, 3])
+def test_a_few_regions_by_themselves_are_solved_for_and_left_at_that(
+    by: Backend, n: int, columns: int, rng: np.random.Generator
+) -> None:
+    """A few iterations solve for them, and in single precision none after that may spoil the solution."""
+    if n > 1000 and isinstance(by.system(symmetric(5, rng)), DenseSystem):
+        pytest.skip("a dense matrix of that size takes gigabytes")
+    few = np.triu(rng.random((6, 6)), 1)
+    few = (few + few.T) / np.sqrt(np.outer((few + few.T).sum(axis=0), (few + few.T).sum(axis=1)))
+    ring = np.arange(6, n)
+    others = sp.coo_array((np.full(n - 6, 0.5), (ring, np.roll(ring, 1))), shape=(n, n))
+    S = sp.csr_array(sp.block_diag([few, sp.csr_array((n - 6, n - 6))]) + others + others.T, dtype=np.float32)
+    y = np.zeros((n, columns), np.float32)
+    y[:2] = rng.random((2, columns))
+    truth = 0.01 * np.linalg.inv(np.eye(6) - 0.99 * S[:6, :6].toarray().astype(np.float64)) @ y[:6]
+    for tol in (1e-6, 1e-10):
+        scores = by.system(S).solve(y, 0.99, 60, tol).scores
+        np.testing.assert_allclose(scores[:6], truth, atol=1e-5 * truth.max())
+        assert not scores[6:].any()
+
+
+@pytest.mark.parametrize("n", [40, 20_000])
 def test_columns_given_by_their_entries_are_the_same_columns(by: Backend, n: int, rng: np.random.Generator) -> None:
     """On a system that is solved in float64, and on one that is not."""
     if n > 1000 and isinstance(by.system(symmetric(5, rng)), DenseSystem):
@@ -253,7 +275,7 @@ def test_the_regions_of_runs_are_taken_as_the_list_of_them_is(
         assert [one.tolist() for one in chosen] == np.sort(rows.nearest(queries, min(k, n))[0], axis=1).tolist()
     if isinstance(rows, SearchingRuns):
         k = min(k, len(listed))
-        found, truth = rows.nearest_in(runs, queries, k), plain.nearest(queries, vectors[listed], k)
+        found, truth = rows.search_runs(runs, queries, k)(), plain.nearest(queries, vectors[listed], k)
         np.testing.assert_allclose(found[1], truth[1], atol=1e-6)
         np.testing.assert_allclose(np.einsum("mkd,md->mk", vectors[listed][found[0]], queries), truth[1], atol=1e-6)
     if isinstance(system, RestrictingToRuns):

@@ -65,7 +65,9 @@ def test_a_shortlist_is_chosen_from_rows_that_pass_through_in_blocks(rng: np.ran
         np.testing.assert_array_equal(streamed.choose(vectors[:2], size), expected)
     runs = Runs(np.array([10, 60, 200]), np.array([0, 30, 40, 90]))
     np.testing.assert_allclose(
-        streamed.nearest_in(runs, vectors[:9], 5)[1], plain.nearest(vectors[:9], vectors[runs.regions], 5)[1], atol=1e-6
+        streamed.search_runs(runs, vectors[:9], 5)()[1],
+        plain.nearest(vectors[:9], vectors[runs.regions], 5)[1],
+        atol=1e-6,
     )
 
 

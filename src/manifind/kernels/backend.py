@@ -89,10 +89,14 @@ class Choosing(Protocol):
 class SearchingRuns(Protocol):
     """Rows on a device that makes the list of the regions of `Runs` itself."""
 
-    def nearest_in(
+    def search_runs(
         self, runs: Runs, queries: FloatArray, k: int, *, memory: int = SCRATCH
-    ) -> tuple[IntArray, FloatArray]:
-        """Do what `Rows.nearest` does among the regions of ascending runs."""
+    ) -> Callable[[], tuple[IntArray, FloatArray]]:
+        """Begin what `Rows.nearest` does among the regions of ascending runs.
+
+        The function that is returned waits for the device and returns the result. Meanwhile the caller can give the
+        device more to do.
+        """
 
 
 @runtime_checkable

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -30,7 +31,8 @@ class Part:
     count regions by their place in the list of these."""
     images: IntArray
     pool: Pool
-    system: System
+    whole: System
+    """The system of the whole collection."""
 
     @classmethod
     def of(cls, fitted: Fitted, places: Places | None) -> Self:
@@ -38,10 +40,18 @@ class Part:
         layout = fitted.layout
         if places is None:
             return cls(fitted.rows, None, layout.images, fitted.pool, fitted.system)
-        runs, whole = layout.runs_of(places), fitted.system
+        runs = layout.runs_of(places)
         pool = Pool(runs.starts, fitted.weights, runs)
-        restricted = whole.restrict_to(runs) if isinstance(whole, RestrictingToRuns) else whole.restrict(runs.regions)
-        return cls(fitted.rows, runs, layout.images[places], pool, restricted)
+        return cls(fitted.rows, runs, layout.images[places], pool, fitted.system)
+
+    @cached_property
+    def system(self) -> System:
+        """The system of this part, which is made when it is first asked for."""
+        if self.runs is None:
+            return self.whole
+        if isinstance(self.whole, RestrictingToRuns):
+            return self.whole.restrict_to(self.runs)
+        return self.whole.restrict(self.runs.regions)
 
     @property
     def regions(self) -> IntArray | None:
@@ -57,7 +67,9 @@ class Part:
         """Return the `k` nearest regions of this part, or all of them where there are fewer."""
         k = min(k, self.size)
         if self.runs is not None and isinstance(self.rows, SearchingRuns):
-            return Neighbours(*self.rows.nearest_in(self.runs, queries, k))
+            found = self.rows.search_runs(self.runs, queries, k)
+            _ = self.system  # the device makes it while the answer is on its way and the seed is made of it
+            return Neighbours(*found())
         return Neighbours(*self.rows.nearest(queries, k, among=self.regions))
 
     def over_all_regions(self, scores: FloatArray) -> FloatArray:

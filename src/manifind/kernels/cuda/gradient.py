@@ -84,7 +84,7 @@ def descended(matrix: Matrix, y: Tensor, alpha: float, max_iter: int, enough: fl
     own = -(-own // TOGETHER.rows) * TOGETHER.rows
     programs = -(-n // own)
     x, r, p, q = torch.empty((4, n, 1), dtype=y.dtype, device=device)
-    sums = torch.empty((3, programs), dtype=torch.float64, device=device)
+    sums = torch.empty((4, programs), dtype=torch.float64, device=device)
     arrived, iterations = torch.zeros((2, 1), dtype=torch.int32, device=device)
     residuals = torch.empty(1, dtype=torch.float64, device=device)
     all_there = {"launch_cooperative_grid": True, "maxnreg": TOGETHER.registers} if y.is_cuda else {}

@@ -38,23 +38,14 @@ def listed(runs: Runs, device: Any) -> Listed:
     return made
 
 
-def listed_with_places(runs: Runs, device: Any, n: int) -> tuple[Listed, Tensor]:
-    """Return runs on a GPU, and the place in the list of each of the n regions there are, or -1: by one kernel."""
-    starts, begins = _sent(runs, device)
-    place = torch.full((n,), -1, dtype=torch.int32, device=starts.device)
-    made = runs.copies[_with_number(device)] = Listed(written(runs, starts, begins, place), starts)
-    return made, place
-
-
-def written(runs: Runs, starts: Tensor, begins: Tensor, place: Tensor | None = None) -> Tensor:
-    """Return the list of regions by a kernel, which also writes the place of each region into `place`."""
+def written(runs: Runs, starts: Tensor, begins: Tensor) -> Tensor:
+    """Return the list of regions by a kernel."""
     from manifind.kernels.cuda import sparse
 
     regions = torch.empty(len(runs), dtype=torch.int32, device=starts.device)
     sparse.list_runs[(-(-len(begins) // RUNS),)](
-        begins, starts, regions, regions if place is None else place, len(begins),
-        RUNS=RUNS, REGIONS=REGIONS, PLACED=place is not None, num_warps=1,
-    )  # fmt: skip
+        begins, starts, regions, len(begins), RUNS=RUNS, REGIONS=REGIONS, num_warps=1
+    )
     return regions
 
 

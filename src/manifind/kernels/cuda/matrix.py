@@ -67,20 +67,18 @@ def part(matrix: Matrix, rows: Tensor) -> Matrix:
     return Matrix.of(starts, columns[keep], matrix.values[entries[keep]])
 
 
-def restricted(matrix: Matrix, rows: Tensor, roots: Tensor) -> tuple[Matrix, Tensor]:
+def restricted(matrix: Matrix, rows: Tensor, roots: Tensor, longest: int) -> tuple[Matrix, Tensor]:
     """Return some rows and columns of the affinity behind S, normalised anew, and their degrees (Sec. 4.4).
 
-    `roots` are those of the degrees, in float64.
+    `roots` are those of the degrees, in float64, and `longest` is how many entries a row has at most.
     """
+    if rows.is_cuda:
+        return restricted_by_kernels(matrix, rows, roots, longest)
     return normalised_anew(part(matrix, rows.long()), roots[rows])
 
 
-def restricted_by_kernels(
-    matrix: Matrix, rows: Tensor, place: Tensor, roots: Tensor, longest: int
-) -> tuple[Matrix, Tensor]:
-    """Do what `restricted` does in two passes over the entries of these rows.
-
-    `place` is the place of each region among the rows, or -1, and `longest` is how many entries a row has at most.
+def restricted_by_kernels(matrix: Matrix, rows: Tensor, roots: Tensor, longest: int) -> tuple[Matrix, Tensor]:
+    """Do what `restricted` says in two passes over the entries of these rows.
 
     Only the device knows how many entries are left, and asking would mean waiting for it. So where there are few, there
     is room for all, and what lies beyond the end of the last row means nothing.
@@ -88,6 +86,8 @@ def restricted_by_kernels(
     from manifind.kernels.cuda import sparse
 
     size, device = len(rows), rows.device
+    place = torch.full((len(matrix.starts) - 1,), -1, dtype=torch.int32, device=device)
+    sparse.place_of[(-(-size // PLACED),)](rows, place, size, BLOCK=PLACED, num_warps=4)
     counts = torch.empty(size + 1, dtype=matrix.starts.dtype, device=device)
     sums = torch.empty(size, dtype=torch.float64, device=device)
     grid = (-(-size // ROWS),)
@@ -99,15 +99,6 @@ def restricted_by_kernels(
         ROWS=ROWS, ENTRIES=ENTRIES, num_warps=1,
     )  # fmt: skip
     return Matrix(starts, entries), sums
-
-
-def places_of(rows: Tensor, n: int) -> Tensor:
-    """Return the place among some rows of each of the n rows there are, or -1, by a kernel."""
-    from manifind.kernels.cuda import sparse
-
-    place = torch.full((n,), -1, dtype=torch.int32, device=rows.device)
-    sparse.place_of[(-(-len(rows) // PLACED),)](rows, place, len(rows), BLOCK=PLACED, num_warps=4)
-    return place
 
 
 def _room(starts: Tensor, most: int) -> int:

@@ -16,7 +16,7 @@ from manifind.kernels.backend import SCRATCH
 from manifind.kernels.cuda import neighbours
 from manifind.kernels.cuda.listing import listed
 from manifind.kernels.cuda.matrix import width_of
-from manifind.kernels.cuda.transfer import Tensor, in_pinned_memory, to_device, to_host
+from manifind.kernels.cuda.transfer import Tensor, on_the_way, to_device, to_host
 from manifind.layout import Runs
 from manifind.types import FloatArray, IntArray, Progress, Vectors
 
@@ -104,12 +104,12 @@ class TorchRows(ArrayRows):
     ) -> tuple[IntArray, FloatArray]:
         """Find the `k` most similar rows of each query."""
         some = None if among is None else Some(to_device(among, self.device), lambda: among)
-        return self._lists(queries, k, some, memory)
+        return self._lists(queries, k, some, memory)()
 
-    def nearest_in(
+    def search_runs(
         self, runs: Runs, queries: FloatArray, k: int, *, memory: int = SCRATCH
-    ) -> tuple[IntArray, FloatArray]:
-        """Find the `k` most similar rows of each query in ascending runs."""
+    ) -> Callable[[], tuple[IntArray, FloatArray]]:
+        """Begin to find the `k` most similar rows of each query in ascending runs."""
         held = listed(runs, self.device).regions
         return self._lists(queries, k, Some(held, lambda: runs.regions), memory)
 
@@ -118,13 +118,21 @@ class TorchRows(ArrayRows):
         found = (to_host(best.ids) for _, best in self._search(queries, k, None, SCRATCH, ordered=False))
         return [_ascending(row, self.shape[0]) for some in found for row in some]
 
-    def _lists(self, queries: FloatArray, k: int, some: "Some | None", memory: int) -> tuple[IntArray, FloatArray]:
+    def _lists(
+        self, queries: FloatArray, k: int, some: "Some | None", memory: int
+    ) -> Callable[[], tuple[IntArray, FloatArray]]:
+        """Begin to find lists, and return a function that waits for them."""
         m = len(queries)
-        ids, scores = np.empty((m, k), np.int32), np.empty((m, k), np.float32)
-        if m and k:
-            for own, best in self._search(queries, k, some, memory):
-                ids[own], scores[own] = in_pinned_memory(best.ids, best.scores)
-        return ids, scores
+        searched = self._search(queries, k, some, memory) if m and k else ()
+        coming = [(own, on_the_way(best.ids, best.scores)) for own, best in searched]
+
+        def arrived() -> tuple[IntArray, FloatArray]:
+            ids, scores = np.empty((m, k), np.int32), np.empty((m, k), np.float32)
+            for own, lists in coming:
+                ids[own], scores[own] = lists()
+            return ids, scores
+
+        return arrived
 
     def _search(
         self, queries: FloatArray, k: int, some: "Some | None", memory: int, *, ordered: bool = True

@@ -177,10 +177,8 @@ def place_of(rows, place, size, BLOCK: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["count"])
-def list_runs(
-    begins, starts, regions, place, count, RUNS: tl.constexpr, REGIONS: tl.constexpr, PLACED: tl.constexpr
-):  # fmt: skip
-    """Write the regions of runs, one run after the other, and with `PLACED` the place of each region in this list."""
+def list_runs(begins, starts, regions, count, RUNS: tl.constexpr, REGIONS: tl.constexpr):
+    """Write the regions of runs, one run after the other."""
     for i in range(RUNS):
         run = tl.program_id(0) * RUNS + i
         there = run < count
@@ -189,10 +187,7 @@ def list_runs(
         shift = tl.load(begins + run, mask=there, other=0) - at
         while at < end:
             some = at + tl.arange(0, REGIONS)
-            inside = some < end
-            tl.store(regions + some, some + shift, mask=inside)
-            if PLACED:
-                tl.store(place + (some + shift), some, mask=inside)
+            tl.store(regions + some, some + shift, mask=some < end)
             at += REGIONS
 
 

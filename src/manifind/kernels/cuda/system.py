@@ -17,7 +17,7 @@ import torch
 from manifind.kernels.backend import Pool, Solution
 from manifind.kernels.cuda import gradient
 from manifind.kernels.cuda import matrix as matrices
-from manifind.kernels.cuda.listing import listed, listed_with_places
+from manifind.kernels.cuda.listing import listed
 from manifind.kernels.cuda.matrix import Matrix
 from manifind.kernels.cuda.transfer import Tensor, in_pinned_memory, to_device
 from manifind.layout import Runs
@@ -199,22 +199,14 @@ class TorchSystem:
 
     def restrict(self, rows: IntArray) -> "TorchSystem":
         """Return the system of some regions, whose affinity is normalised anew."""
-        kept = to_device(rows, self.device)
-        return self._restricted(kept, matrices.places_of(kept, self.size) if kept.is_cuda else None)
+        return self._restricted(to_device(rows, self.device))
 
     def restrict_to(self, runs: Runs) -> "TorchSystem":
         """Return the system of the regions of ascending runs, whose affinity is normalised anew."""
-        if self.device.type == "cpu":
-            return self._restricted(listed(runs, self.device).regions, None, runs)
-        made, place = listed_with_places(runs, self.device, self.size)
-        return self._restricted(made.regions, place, runs)
+        return self._restricted(listed(runs, self.device).regions, runs)
 
-    def _restricted(self, rows: Tensor, place: Tensor | None, runs: Runs | None = None) -> "TorchSystem":
-        """Return the system of rows on the device; `place` is what kernels take: the place of each region, or -1."""
-        if place is None:
-            made, degrees = matrices.restricted(self.matrix, rows, self.roots)
-        else:
-            made, degrees = matrices.restricted_by_kernels(self.matrix, rows, place, self.roots, self.longest)
+    def _restricted(self, rows: Tensor, runs: Runs | None = None) -> "TorchSystem":
+        made, degrees = matrices.restricted(self.matrix, rows, self.roots, self.longest)
         return TorchSystem(made, degrees, part=PartOf(self, runs), longest=self.longest)
 
     @property

@@ -1,6 +1,7 @@
 """Arrays to the device and back, through memory that the copy engine reaches by itself."""
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -64,13 +65,24 @@ def in_pinned_memory(*tensors: Tensor) -> list[npt.NDArray[Any]]:
 
     The device is waited for once.
     """
+    return on_the_way(*tensors)()
+
+
+def on_the_way(*tensors: Tensor) -> Callable[[], list[npt.NDArray[Any]]]:
+    """Begin what `in_pinned_memory` does, and return a function that waits for it, and for nothing begun later."""
     if tensors[0].device.type == "cpu":
-        return [tensor.numpy() for tensor in tensors]
+        return lambda: [tensor.numpy() for tensor in tensors]
     hosts = [torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True) for tensor in tensors]
     for host, tensor in zip(hosts, tensors, strict=True):
         host.copy_(tensor, non_blocking=True)
-    torch.cuda.current_stream().synchronize()
-    return [host.numpy() for host in hosts]
+    done = torch.cuda.Event()
+    done.record()
+
+    def arrived() -> list[npt.NDArray[Any]]:
+        done.synchronize()
+        return [host.numpy() for host in hosts]
+
+    return arrived
 
 
 def _kind(dtype: "np.dtype[Any]") -> Any:
