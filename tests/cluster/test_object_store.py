@@ -97,7 +97,7 @@ def test_an_index_through_s3_is_that_of_one_process_and_leaves_nothing_there(
         "--json",
         "--means",
         "5",
-        "--scales",
+        "--zooms",
         "1",
         "--long-side",
         "128",
