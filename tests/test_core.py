@@ -33,7 +33,9 @@ pytestmark = pytest.mark.skipif(not kernels.compiled(), reason="the core was not
 LEVELS = core.levels() if kernels.compiled() else []
 Precision = type[np.float32] | type[np.float16]
 seeds = st.integers(0, 2**32 - 1)
-in_the_fixture = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=50)
+in_the_fixture = settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None, max_examples=50
+)
 
 
 @pytest.fixture(params=LEVELS)
