@@ -5,6 +5,7 @@ none; `manifind.kernels.cuda` with torch and Triton, on a GPU. `manifind.kernels
 answers in the fewest words, for tests and for readers.
 """
 
+from manifind.kernels.agreement import agreement
 from manifind.kernels.backend import (
     AUTO,
     CPU,
@@ -51,6 +52,7 @@ __all__ = [
     "SelfComparing",
     "Solution",
     "System",
+    "agreement",
     "as_rows",
     "backend",
     "compiled",
