@@ -316,7 +316,8 @@ def _in_child(work: Callable[[], None], *, mapped: bool, told: bool) -> tuple[st
     if child == 0:
         os.close(reader)
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-        signal.alarm(SECONDS)
+        resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+        signal.alarm(10 * SECONDS)  # it must end, however busy the machine is
         if mapped:
             store.SMALL = 64  # as if these files were large
         for module in (build, engines):  # and the collection: a division is used where there is one

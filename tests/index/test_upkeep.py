@@ -391,7 +391,7 @@ def test_readers_search_without_pause_while_a_writer_adds_and_removes(
             failed.append(error)
             raise
 
-    readers = [threading.Thread(target=read) for _ in range(4)]
+    readers = [threading.Thread(target=read) for _ in range(2)]
     for reader in readers:
         reader.start()
     truth = {made.generation: tuple((hit.key, round(hit.score, 5)) for hit in made.search(query, top=None))}
