@@ -5,17 +5,20 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from manifind.cluster.store import Address, store_at
-from tests.cluster.ports import free_port, taken, wait_for
+from manifind.cluster.store import Address, Unavailable, store_at
+from tests.cluster.ports import PATIENCE, free_port, taken, wait_for
 
 PROGRAM = Path(sys.executable).with_name("milvus-server")
-SECONDS = 90
 ETCD, MANAGEMENT = 2380, 9091
 """Ports that this server takes whatever it is told."""
+LEASE = "common.session.ttl=10"
+"""Seconds for which a server that was killed is held to be alive by the next, which waits until they are over."""
 
 
 class MilvusServer:
@@ -36,17 +39,30 @@ class MilvusServer:
         self.port = free_port()
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603
-                [PROGRAM, "--data", self.folder / "data", "--proxy-port", str(self.port)],
+                [PROGRAM, "--data", self.folder / "data", "--proxy-port", str(self.port), "--extra-config", LEASE],
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
             )
         try:
-            wait_for(self.port, self._process, self.folder / "log", SECONDS)
-            store_at(Address.of(f"milvus://127.0.0.1:{self.port}/nobody?timeout={SECONDS}")).close()
+            wait_for(self.port, self._process, self.folder / "log")
+            self._until_it_answers()
         except BaseException:
             self.kill()
             raise
+
+    def _until_it_answers(self) -> None:
+        """Wait until it can say what it has: it listens before all its parts are there."""
+        until = time.monotonic() + PATIENCE
+        with closing(store_at(Address.of(f"milvus://127.0.0.1:{self.port}/nobody?timeout={PATIENCE:.0f}"))) as store:
+            while True:
+                try:
+                    store.names()
+                except Unavailable:
+                    assert time.monotonic() < until, (self.folder / "log").read_text()[-2000:]
+                    time.sleep(0.2)
+                else:
+                    return
 
     def kill(self) -> None:
         """Kill it with all its processes, as a power cut does."""

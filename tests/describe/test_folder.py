@@ -220,9 +220,9 @@ class TestLinks:
             for other in range(8):
                 (tmp_path / "outside" / str(one) / f"to {other}").symlink_to(tmp_path / "outside" / str(other))
         (root / "way in").symlink_to(tmp_path / "outside" / "3")
-        began = time.perf_counter()
+        began = time.process_time()
         found = keys(root)
-        assert time.perf_counter() - began < 2
+        assert time.process_time() - began < 2
         assert len(found) == 8
         assert "way in/photo.jpg" in found
         assert "way in/to 5/photo.jpg" in found
@@ -334,7 +334,7 @@ class TestReadAhead:
         monkeypatch.setattr(ahead, "read_photo", counted)
         most = 0
         for taken, _ in enumerate(read_ahead(found, threads=4, depth=depth), start=1):
-            deadline = time.perf_counter() + 1
+            deadline = time.perf_counter() + (1 if most == depth else 30)
             while len(begun) < min(taken + depth, len(found)) and time.perf_counter() < deadline:
                 time.sleep(0.001)
             assert len(begun) <= taken + depth
@@ -370,7 +370,7 @@ class TestReadAhead:
         began = time.perf_counter()
         with pytest.raises(fatal):
             take()
-        assert time.perf_counter() - began < 5
+        assert time.perf_counter() - began < 60
         assert not reading_threads()
 
     def test_an_interrupt_while_it_waits_ends_it(self, found: list[Found], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -429,7 +429,7 @@ class TestReadAhead:
     def test_no_more_photos_are_decoded_at_once_than_the_memory_holds(
         self, found: list[Found], memory: int, at_once: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        guard, inside, most = threading.Lock(), 0, 0
+        guard, inside, most = threading.Condition(), 0, 0
 
         def counted(path: Path, admit: Callable[[int], None], **options: int | None) -> Photo:
             nonlocal inside, most
@@ -437,6 +437,8 @@ class TestReadAhead:
             with guard:
                 inside += 1
                 most = max(most, inside)
+                guard.notify_all()
+                guard.wait_for(lambda: most >= at_once, 30)
             time.sleep(0.003)
             with guard:
                 inside -= 1

@@ -421,9 +421,9 @@ class TestReduced:
 class TestLimits:
     def test_a_header_that_claims_too_much_is_refused_before_decoding(self) -> None:
         bomb = png(50_000, 50_000, b"\0")
-        began = time.perf_counter()
+        began = time.process_time()
         assert reason_of(bomb) == "too large: 50000 × 50000 pixels, the limit is 200 million"
-        assert time.perf_counter() - began < 1
+        assert time.process_time() - began < 1
 
     def test_a_bomb_that_is_what_it_claims_is_refused_before_decoding(self) -> None:
         bomb = png(20_000, 20_000, bytes(2501 * 20_000), bits=1, colour=0)

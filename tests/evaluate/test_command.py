@@ -471,7 +471,7 @@ def test_photos_are_described_once_and_shown_in_the_page(photos: Path, tmp_path:
         "mobilenet_v2",
         "--whiten",
         "shipped",
-        "--scales",
+        "--zooms",
         "1",
         "--json",
         "--cache",

@@ -125,8 +125,8 @@ def test_explain_shows_the_chain(index: Index, photos: Path, tmp_path: Path) -> 
     assert "→" in shown.stdout
     told = json.loads(run(*words, "--json").stdout)
     links, geometry = told["links"], told["geometry"]
-    assert links[0]["from"]["key"] is None
-    assert links[-1]["to"]["key"] == "first-3.png"
+    assert links[0]["source"]["key"] is None
+    assert links[-1]["target"]["key"] == "first-3.png"
     page = (tmp_path / "why.html").read_text()
     assert page.count("<figure") == len(links) + 1
     assert geometry["verified"]
@@ -328,6 +328,8 @@ def test_whiten_learns_from_pairs_and_index_uses_it(photos: Path, tmp_path: Path
     facts = json.loads(run("info", tmp_path / "w.manifind", "--json").stdout)
     assert facts["describer"]["dimension"] == 3
     assert run("search", tmp_path / "w.manifind", "first-0.png").exit_code == 0
+    usual = run("whiten", tmp_path / "pairs.csv", "-o", tmp_path / "usual.npz", "--long-side", 64, "--zooms", 1)
+    assert "768 of 1280 dimensions" in " ".join(usual.stdout.split())
     (tmp_path / "bad.csv").write_text("a.png\n")
     assert run("whiten", tmp_path / "bad.csv", "-o", tmp_path / "w.npz").exit_code == 2
     assert run("whiten", tmp_path / "nowhere.csv", "-o", tmp_path / "w.npz").exit_code == 2
@@ -411,9 +413,9 @@ def test_the_size_at_which_photos_are_seen_is_kept_and_used_for_queries(photos: 
     again = run(*command, "--json")  # a command may be run again as it was written down
     assert json.loads(again.stdout)["changes"]["kept"] == 12
     other = run(
-        "index", photos, "-o", tmp_path / "small.manifind", "--long-side", 640, "--whiten", "none", "--scales", 1
+        "index", photos, "-o", tmp_path / "small.manifind", "--long-side", 640, "--whiten", "none", "--zooms", 1
     )
     assert other.exit_code == 2
-    assert "made with whiten shipped, scales 1,0.707107,0.5, long-side 320, which is settled" in other.stderr.replace(
+    assert "made with whiten shipped, zooms 1,0.707107,0.5, long-side 320, which is settled" in other.stderr.replace(
         "\n", " "
     )

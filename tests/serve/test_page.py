@@ -16,12 +16,11 @@ from playwright.sync_api import Browser, Locator, Page, Request, Route, expect
 
 from manifind.index import Index
 from manifind.pages.text import visible
-from manifind.serve import Settings
 from tests.described import PLAINLY
 from tests.serve.asking import BOX, FIRST, SEARCH
 from tests.serve.browsing import kept, leave, opened, shown
 from tests.serve.conftest import planted
-from tests.serve.running import running
+from tests.serve.running import patient, running
 
 
 def settled(page: Page, *, old: str) -> None:
@@ -30,9 +29,13 @@ def settled(page: Page, *, old: str) -> None:
     expect(page.locator(".results")).not_to_have_attribute("aria-busy", "true")
 
 
-def boxes_in(page: Page) -> list[list[float]]:
-    found = re.findall(r"[?&]q=[^&]*@([-\d.,]+)", page.url)
+def boxes_of(url: str) -> list[list[float]]:
+    found = re.findall(r"[?&]q=[^&]*@([-\d.,]+)", url)
     return [[float(corner) for corner in one.split(",")] for one in found]
+
+
+def boxes_in(page: Page) -> list[list[float]]:
+    return boxes_of(page.url)
 
 
 def draw(page: Page, box: tuple[float, ...], width: int = 320, height: int = 240) -> None:
@@ -470,9 +473,8 @@ def test_everything_can_be_done_with_the_keyboard_alone(page: Page) -> None:
     for _ in range(10):
         page.keyboard.press("ArrowLeft")
     page.keyboard.press("Shift+ArrowDown")
+    page.wait_for_url(lambda url: boxes_of(url) == [pytest.approx([32, 72, 160, 174.4], abs=1)])
     settled(page, old=old)
-    (found,) = boxes_in(page)
-    assert found == pytest.approx([32, 72, 160, 174.4], abs=1)
     reach(page.locator(".card").nth(1).locator(".look"))
     page.keyboard.press("Enter")
     dialog = page.get_by_role("dialog")
@@ -544,7 +546,7 @@ def test_nothing_serious_is_found_by_axe(
 
 
 def test_the_token_in_the_address_opens_the_page_once(browser: Browser, index: Index) -> None:
-    with running(index, Settings(token="open sesame")) as address:  # noqa: S106
+    with running(index, patient(token="open sesame")) as address:  # noqa: S106
         page = opened(browser, address)
         page.goto("/")
         expect(page.get_by_role("heading", name="needs its token")).to_be_visible()

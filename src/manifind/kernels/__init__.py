@@ -5,6 +5,7 @@ none; `manifind.kernels.cuda` with torch and Triton, on a GPU. `manifind.kernels
 answers in the fewest words, for tests and for readers.
 """
 
+from manifind.kernels.agreement import agreement
 from manifind.kernels.backend import (
     AUTO,
     CPU,
@@ -12,11 +13,14 @@ from manifind.kernels.backend import (
     DEVICES,
     SCRATCH,
     Backend,
+    Choosing,
     Descending,
     Joining,
     Pool,
     Pooling,
+    RestrictingToRuns,
     Rows,
+    SearchingRuns,
     Seeded,
     SelfComparing,
     Solution,
@@ -36,15 +40,19 @@ __all__ = [
     "DEVICES",
     "SCRATCH",
     "Backend",
+    "Choosing",
     "Descending",
     "Joining",
     "Pool",
     "Pooling",
+    "RestrictingToRuns",
     "Rows",
+    "SearchingRuns",
     "Seeded",
     "SelfComparing",
     "Solution",
     "System",
+    "agreement",
     "as_rows",
     "backend",
     "compiled",

@@ -96,7 +96,7 @@ def explanation(search: Search, key: str) -> dict[str, Any]:
         "rank": hit.rank,
         "score": hit.score,
         "where": hit.box,
-        "links": links_data(explained(search, record.number), "source", "target"),
+        "links": links_data(explained(search, record.number)),
         "regions": regions_data(search.shares(record.number, most=None)),
         **shown(record),
     }
