@@ -117,7 +117,9 @@ def test_a_file_of_sets_that_is_none_of_ours_is_refused(made: Index) -> None:
         made.sets.add("a", ["1.png"])
 
 
-def test_two_who_add_at_once_lose_nothing(made: Index) -> None:
+def test_two_who_add_at_once_lose_nothing(made: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("manifind.index.sets.PATIENCE", 120.0)
+
     def add(key: str) -> None:
         Index.open(made.path).sets.add("all", [key])
 

@@ -92,6 +92,15 @@ def pack(features: Features) -> Packed:
     return rows
 
 
+def gray(rows: Packed, kind: str = "sift") -> Packed:
+    """Return the descriptors of packed features, (m, 32), so that levels next to each other differ in one bit."""
+    choice(kind, LEVELS, "kind")
+    codes = np.ascontiguousarray(rows[:, PLACE:])
+    # Within a byte, no coordinate's lowest bit moves down into the coordinate before it.
+    inside = np.uint8(0x55 if len(LEVELS[kind]) == 4 else 0x77)
+    return codes ^ ((codes >> np.uint8(1)) & inside)
+
+
 def unpack(rows: Packed, width: int, height: int, kind: str = "sift") -> Features:
     """Return the features that were packed, of a photo of this size, each descriptor at unit norm."""
     code = _CODES[choice(kind, LEVELS, "kind")]

@@ -149,7 +149,7 @@ class TorchRows(ArrayRows):
                 if few:
                     for begin in range(0, len(rows), broad):
                         of = rows[begin : begin + broad]
-                        best.take_blocks(*products_with(held[own], block.vectors, of), len(of), low + begin)
+                        best.take(products_with(held[own], block.vectors, of), low + begin)
                     continue
                 for begin in range(0, len(rows), width):
                     best.meet(block.vectors[rows[begin : begin + width]], low + begin)
@@ -182,21 +182,16 @@ def _has_kernels(tensor: Tensor) -> bool:
     return bool(tensor.is_cuda)
 
 
-def products_with(queries: Tensor, vectors: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the products of few queries with some rows of `vectors` by a kernel.
-
-    Products, (m, blocks · BLOCK), are filled up with −∞. The second tensor has the largest of each block, (m, blocks).
-    """
+def products_with(queries: Tensor, vectors: Tensor, rows: Tensor) -> Tensor:
+    """Return the products of few queries with some rows of `vectors`, (m, rows), by a kernel."""
     from manifind.kernels.cuda import dots
 
     (m, d), count = queries.shape, len(rows)
-    blocks = -(-count // BLOCK)
-    made = torch.empty((m, blocks * BLOCK), device=queries.device)
-    largest = torch.empty((m, blocks), device=queries.device)
-    dots.products_with[(blocks,)](
-        queries, vectors, rows, made, largest, m, count, d, M=max(16, width_of(m)), BLOCK=BLOCK, STEP=STEP, num_warps=4
+    made = torch.empty((m, count), device=queries.device)
+    dots.products_with[(-(-count // BLOCK),)](
+        queries, vectors, rows, made, m, count, d, M=max(16, width_of(m)), BLOCK=BLOCK, STEP=STEP, num_warps=4
     )
-    return made, largest
+    return made
 
 
 def _arrived(coming: Iterable[Coming], m: int, k: int) -> tuple[IntArray, FloatArray]:
