@@ -16,7 +16,7 @@ from manifind.index.features import Sought, query_features
 from manifind.index.generation import Generation
 
 AMONG = 2_000
-"""How many photos of a ranking, from the first on, are voted for: a third of a millisecond of the processor each."""
+"""How many photos of a ranking, from the first on, are voted for: a tenth of a millisecond of the processor each."""
 FEWEST = 4
 """Votes without which a photo is not looked at."""
 
