@@ -3,6 +3,7 @@
 import io
 import struct
 import zlib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -119,6 +120,15 @@ def outcome_of(source: Any, **options: Any) -> Photo | Unreadable:
         return read_photo(source, **options)
     except Unreadable as error:
         return error
+
+
+def photo_file(path: Path, shade: int = 0) -> Path:
+    """Write a small PNG of one grey, whatever the file is called."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = io.BytesIO()
+    Image.new("RGB", (4, 3), (shade, shade, shade)).save(file, "PNG")
+    path.write_bytes(file.getvalue())
+    return path
 
 
 SMALL = {kind: saved(scene(24, 17), kind) for kind in FORMATS} | {
