@@ -38,7 +38,7 @@ from manifind.demo.scenes import make_scenes
 from manifind.describe import read_photo
 from manifind.geometry import KINDS, LIMITS, Features, extract, pack, unpack, verify, verify_many
 from manifind.index import Index
-from manifind.index.features import QUERY_FEATURES
+from manifind.index.features import QUERY_FEATURES, sought_in
 from manifind.index.kept import MOST as PHOTO_FEATURES
 from manifind.index.verify import verified_answer
 from manifind.types import Box
@@ -222,7 +222,7 @@ def answers(count: int, folder: Path) -> dict[str, Any]:
         plain = index.search(pixels, query.box, top=None)
         for name, answer in (
             ("regions", plain),
-            ("verified", verified_answer(plain, [(pixels, query.box)])),
+            ("verified", verified_answer(plain, [sought_in(pixels, query.box)])),
         ):
             right = np.array([truth[hit.key].shows == query.shows for hit in answer])
             above = right[: answer.likely]
@@ -242,7 +242,7 @@ def answers(count: int, folder: Path) -> dict[str, Any]:
     numbers = np.random.default_rng(0)
     nothing = [numbers.integers(0, 256, (300, 400, 3), dtype=np.uint8) for _ in range(10)]
     nothing += [np.broadcast_to(colour, (300, 400, 3)).copy() for colour in numbers.integers(0, 256, (10, 3), np.uint8)]
-    told = [bool(verified_answer(index.search(one, top=None), [(one, None)]).likely) for one in nothing]
+    told = [bool(verified_answer(index.search(one, top=None), [sought_in(one, None)]).likely) for one in nothing]
     names = ("map", "line_precision", "line_recall", "line_f1")
     result: dict[str, Any] = {
         name: dict(zip(names, np.mean(some, axis=0).tolist(), strict=True)) | {"overlap": float(np.mean(boxes[name]))}
