@@ -11,7 +11,7 @@ import pytest
 from manifind.geometry import LIMITS, Verdict, verify
 from manifind.index import Index
 from manifind.index import verify as verifying
-from manifind.index.features import sought_in
+from manifind.index.features import query_features, sought_in
 from manifind.index.kept import Kept, keep
 from manifind.index.verify import Checked, VerifiedAnswer, checked, verified_answer
 from tests.described import PLAINLY
@@ -127,16 +127,37 @@ def test_a_query_without_texture_leaves_the_answer_as_it_is(index: Index) -> Non
     assert looked.likely == answer.likely
 
 
-def test_several_instances_each_have_an_outline() -> None:
+def twice_the_object() -> Pixels:
     photo = texture(5, 300, 500).copy()
     thing = scene(0, 1)[60:188, 40:168]
     photo[20:148, 30:158] = thing
     photo[150:278, 320:448] = thing
+    return photo
+
+
+def test_several_instances_each_have_an_outline() -> None:
+    photo = twice_the_object()
     (check,) = checked(scene(99, 1), BOX, [keep(photo)])
     assert check.verified
     assert check.outline is not None
     corners = sorted(outline[0] for outline in (check.outline, *check.others))
     np.testing.assert_allclose(corners, [(30, 20), (320, 150)], atol=4)
+
+
+def test_another_instance_counts_from_as_many_points_as_verify_a_photo(monkeypatch: pytest.MonkeyPatch) -> None:
+    half_hidden = twice_the_object()
+    half_hidden[214:278, 320:448] = 0
+    photo = keep(half_hidden)
+    _, second = verify(query_features(scene(99, 1), BOX), photo.features(), BOX).instances
+
+    def others(limit: int) -> int:
+        monkeypatch.setattr(verifying, "LIMITS", {"sift": replace(LIMITS["sift"], inliers=limit)})
+        (check,) = checked(scene(99, 1), BOX, [photo])
+        assert check.verified
+        return len(check.others)
+
+    assert others(second.inliers) == 1
+    assert others(second.inliers + 1) == 0
 
 
 def test_what_is_kept_is_small(query: Pixels) -> None:
