@@ -3,11 +3,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from manifind.geometry import LIMITS, verify
+from manifind.geometry import LIMITS, Verdict, verify
 from manifind.index import Index
 from manifind.index import verify as verifying
 from manifind.index.features import query_features, sought_in
@@ -242,6 +243,21 @@ def test_fewer_points_than_verify_a_photo_count_only_for_a_part_of_a_photo(
     assert part.perhaps == sure.box
     (whole,) = checked(query, (0.0, 0.0, 320.0, 240.0), [photo])
     assert whole.perhaps is None
+
+
+def test_a_photo_in_which_a_part_of_the_box_alone_matches_is_not_verified_and_perhaps_shows_it(
+    query: Pixels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (sure,) = checked(query, BOX, [keep(scene(0, 1))])
+
+    def crowded(*asked: Any, **how: Any) -> Verdict:
+        (instance,) = verify(*asked, **how).instances
+        return Verdict(False, (replace(instance, crowded=True),))
+
+    monkeypatch.setattr(verifying, "verify", crowded)
+    (part,) = checked(query, BOX, [keep(scene(0, 1))])
+    assert (sure.verified, part.verified) == (True, False)
+    assert (part.inliers, part.perhaps, part.box, part.outline) == (sure.inliers, sure.box, None, None)
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,11 @@ from their files; `VerifiedAnswer` is an answer that has been looked at: verifie
 which they were found, with outline, tight box and the number of matching points.
 
 The line of such an answer rests on geometry. Verified photos stand above it; so do photos in which fewer points match
-the object in a box than it takes to verify one (`PERHAPS`), and what scored at least `AS_WELL_AS` of what verified
-photos scored in the mean: a photo from another side, which no map connects with the query, is reached by diffusion
-alone. Where nothing was verified, the line is that of the scores (`manifind.index.evidence`); a query without points
-that geometry could have matched must then resemble a photo `UNTEXTURED` times as much as others.
+the object in a box than it takes to verify one (`PERHAPS`) or in which points match a part of the box alone, and what
+scored at least `AS_WELL_AS` of what verified photos scored in the mean: a photo from another side, which no map
+connects with the query, is reached by diffusion alone. Where nothing was verified, the line is that of the scores
+(`manifind.index.evidence`); a query without points that geometry could have matched must then resemble a photo
+`UNTEXTURED` times as much as others.
 """
 
 import time
@@ -82,7 +83,8 @@ class Checked:
     others: tuple[Outline, ...] = ()
     """The outlines of the object's further instances."""
     perhaps: Box | None = None
-    """Where the object would be, in a photo that too few points match for it to be verified (`PERHAPS`)."""
+    """Where the object would be, in a photo that too few points match for it to be verified (`PERHAPS`), or
+    in which points match a part of the query's box alone."""
 
 
 def checked(
@@ -137,9 +139,9 @@ def _checked(verdict: Verdict, least: int) -> Checked:
         return Checked(verdict.verified)
     first, *more = verdict.instances
     x0, y0, x1, y1 = (round(side, 1) for side in first.box)
-    if first.inliers < least:
+    if first.inliers < least or first.crowded:
         return Checked(False, first.inliers, perhaps=(x0, y0, x1, y1))
-    others = tuple(_outline(one) for one in more if one.inliers >= least)
+    others = tuple(_outline(one) for one in more if one.inliers >= least and not one.crowded)
     return Checked(True, first.inliers, _outline(first), (x0, y0, x1, y1), others)
 
 
