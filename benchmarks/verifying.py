@@ -12,6 +12,8 @@ opencv     the same for OpenCV: brute force with cross-checking, then a homograp
            many threads; only where OpenCV is installed
 ratio      OpenCV's time in parts of manifind's, the median of queries
 verified   how many photos each of them verifies: `LIMITS` by manifind, as many inliers by OpenCV
+voting     milliseconds of the processor, by one thread, in which the features of a query find the ten nearest among
+           those of up to `AMONG` photos, and how much longer faiss takes (`knn_hamming`)
 """
 
 import argparse
@@ -27,14 +29,17 @@ import numpy as np
 
 from line import Known, spaced
 from manifind.describe import read_photo
-from manifind.geometry import LIMITS, Features
+from manifind.geometry import LIMITS, Features, pack
+from manifind.geometry.packing import gray
+from manifind.geometry.votes import NEAREST
 from manifind.index import Index
 from manifind.index.answer import Answer
 from manifind.index.features import kept_or_files, kind_of, sought_in
 from manifind.index.kept import Kept
 from manifind.index.query import QueryRegions, rank, view
 from manifind.index.verify import FIRST, checked
-from manifind.kernels import set_threads, thread_count
+from manifind.index.voted import AMONG
+from manifind.kernels import nearest_bits, set_threads, thread_count
 from manifind.types import Box
 
 Asked = tuple[Features, Box | None, list[Kept]]
@@ -123,6 +128,37 @@ def measured(queries: Sequence[Asked], ways: dict[str, Look], rounds: int) -> di
     return result
 
 
+def voting(known: Known, queries: Sequence[Asked], rounds: int) -> dict[str, float]:
+    """Return how long voters take to find the nearest features, and how much longer faiss takes."""
+    import faiss
+
+    local = known.index.state.local
+    if local is None:
+        sys.exit("the index keeps no local features; make it with `manifind index PHOTOS --geometry`.")
+    rows = local.rows[: local.starts[min(AMONG, len(local.starts) - 1)]]
+    codes, threads = gray(rows, local.keeping.kind), thread_count()
+    k = min(NEAREST, len(codes))
+    set_threads(1)
+    times = []
+    for features, _, _ in queries:
+        asking = gray(pack(features), local.keeping.kind)
+        ours, theirs = [], []
+        for _ in range(rounds):
+            ours.append(processor(lambda: nearest_bits(asking, codes, k)))  # noqa: B023
+            theirs.append(processor(lambda: faiss.knn_hamming(asking, codes, k)))  # noqa: B023
+        times.append((min(ours), min(theirs)))
+    set_threads(threads)
+    mine, other = np.array(times).T
+    return {"features": len(codes), "ms": float(np.median(mine)), "ratio": float(np.median(other / mine))}
+
+
+def processor(work: Callable[[], object]) -> float:
+    """Return the milliseconds of the processor that work takes."""
+    start = time.process_time()
+    work()
+    return 1000 * (time.process_time() - start)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("index", type=Path)
@@ -141,7 +177,8 @@ def main() -> None:
     else:
         ways["opencv"] = by_opencv
     known = Known(Index.open(args.index), args.truth, args.queries)
-    result = measured(asked(known, args.asked, args.first), ways, args.rounds)
+    queries = asked(known, args.asked, args.first)
+    result = measured(queries, ways, args.rounds) | {"voting": voting(known, queries, args.rounds)}
     if args.json:
         json.dump(result, sys.stdout, indent=1)
         return

@@ -6,11 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.collections_of_regions import Collection, make
 
-settings.register_profile("manifind", deadline=None, max_examples=60, print_blob=True)
+# Neither a limit of time nor the check that examples are made quickly: a machine may be busy.
+settings.register_profile(
+    "manifind", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=60, print_blob=True
+)
 settings.load_profile("manifind")
 
 MARK = "MANIFIND_STARTED_BY_TESTS"

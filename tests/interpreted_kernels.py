@@ -129,11 +129,9 @@ def compare_some(kind: torch.dtype) -> None:
     some = torch.arange(0, 90, 7, dtype=torch.int32)
     truth = queries.numpy() @ vectors.float().numpy()[some.numpy()].T
     rows.BLOCK = 16
-    for count in (len(some), 1):  # the last block is filled up
-        made, largest = rows.products_with(queries, vectors, some[:count])
-        np.testing.assert_allclose(made.numpy()[:, :count], truth[:, :count], atol=1e-5)
-        assert (made.numpy()[:, count:] == -np.inf).all()
-        np.testing.assert_array_equal(largest.numpy(), made.numpy().reshape(5, -1, 16).max(axis=2))
+    for count in (len(some), 1):  # the last block is not full
+        made = rows.products_with(queries, vectors, some[:count])
+        np.testing.assert_allclose(made.numpy(), truth[:, :count], atol=1e-5)
     rows._has_kernels = lambda _: True  # type: ignore[assignment]
     for most, memory in ((2**20, 2**20), (40 * 40 * 4, 2**20), (2**20, 200)):  # at once, block by block, by turns
         held = rows.TorchRows(vectors.numpy(), "cpu", most=most)

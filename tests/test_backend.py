@@ -45,7 +45,9 @@ MODULES = {
     "cuda": "manifind.kernels.cuda",
 }
 seeds = st.integers(0, 2**32 - 1)
-on_each = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=25)
+on_each = settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None, max_examples=25
+)
 
 
 @pytest.fixture(params=MODULES)

@@ -105,6 +105,7 @@ def test_verifying(repository: Path, tmp_path: Path) -> None:
     assert result["queries"] == 1
     assert result["manifind"]["verified"] == 2
     assert result["manifind"]["ms_of_the_processor"] > 0
+    assert result["voting"]["ratio"] > 0
 
 
 def test_clutter(repository: Path, tmp_path: Path) -> None:

@@ -46,17 +46,6 @@ def test_rows_that_pass_through_in_blocks_have_the_same_neighbours(rng: np.rando
     np.testing.assert_allclose(np.einsum("mkd,md->mk", vectors[among][ids], vectors[:9]), similarities, atol=1e-6)
 
 
-@pytest.mark.parametrize(("blocks", "k"), [(40, 7), (7, 7), (8, 7), (3, 7)])
-def test_the_largest_of_blocks_are_the_largest_of_all(blocks: int, k: int, rng: np.random.Generator) -> None:
-    products = rng.integers(0, 50, size=(4, blocks * 8)).astype(np.float32)  # many are equal
-    products[:, -5:] = -np.inf
-    given = torch.from_numpy(products)
-    scores, at = neighbours.largest_of_blocks(given, given.view(4, blocks, 8).amax(dim=2), k)
-    np.testing.assert_array_equal(scores.numpy(), -np.sort(-products, axis=1)[:, :k])
-    np.testing.assert_array_equal(np.take_along_axis(products, at.numpy(), 1), scores.numpy())
-    assert all(len(set(row)) == k for row in at.tolist())
-
-
 def test_a_shortlist_is_chosen_from_rows_that_pass_through_in_blocks(rng: np.random.Generator) -> None:
     vectors = unit(rng.normal(size=(300, 8)))
     streamed = TorchRows(vectors, "cpu", most=64 * 8 * 4)

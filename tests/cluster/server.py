@@ -29,7 +29,7 @@ class MilvusServer:
             pytest.skip("the package milvus, which has a server, is not installed (Linux on x86_64 alone has it)")
         if shutil.disk_usage(folder).free < 2**30:
             pytest.skip("there is less than 1 GiB of disk for a server of Milvus")
-        if taken(ETCD) or taken(MANAGEMENT):
+        if not _until_free(30):  # one that was killed a moment ago may still have them
             pytest.skip("another Milvus or etcd runs on this machine, which has room for one")
         self.folder, self.port = folder, 0
         self._process: subprocess.Popen[bytes] | None = None
@@ -70,3 +70,14 @@ class MilvusServer:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
             self._process = None
+            _until_free(PATIENCE)  # it has let go of them, and of its files, before another takes them
+
+
+def _until_free(seconds: float) -> bool:
+    """Wait for the ports that every server takes; say whether they are free."""
+    until = time.monotonic() + seconds
+    while occupied := taken(ETCD) or taken(MANAGEMENT):
+        if time.monotonic() > until:
+            break
+        time.sleep(0.1)
+    return not occupied

@@ -112,13 +112,13 @@ def test_a_server_that_listens_and_does_not_answer_yet_is_waited_for(monkeypatch
     monkeypatch.setattr(pymilvus, "MilvusClient", client)
     with socket.create_server(("127.0.0.1", 0)) as starting:
         port = starting.getsockname()[1]
-        MilvusStore(Address.of(f"milvus://127.0.0.1:{port}/demo?timeout=5"))
+        MilvusStore(Address.of(f"milvus://127.0.0.1:{port}/demo?timeout={PATIENCE:.0f}"))
     assert len(asked) == 2
-    assert asked[1] < asked[0] <= 5, "the seconds that are left, not all of them again"
+    assert asked[1] < asked[0] <= PATIENCE, "the seconds that are left, not all of them again"
 
     asked.clear()
     with pytest.raises(Unavailable, match="Milvus runs there"):
-        MilvusStore(Address.of(f"milvus://127.0.0.1:{port}/demo?timeout=5"))
+        MilvusStore(Address.of(f"milvus://127.0.0.1:{port}/demo?timeout={PATIENCE:.0f}"))
     assert len(asked) == 1, "where nobody listens, waiting is of no use"
 
 
@@ -133,5 +133,5 @@ def test_a_server_that_refuses_is_not_asked_again(monkeypatch: pytest.MonkeyPatc
     with socket.create_server(("127.0.0.1", 0)) as refusing:
         port = refusing.getsockname()[1]
         with pytest.raises(Unavailable, match="wrong token"):
-            MilvusStore(Address.of(f"milvus://me:not@127.0.0.1:{port}/demo?timeout=5"))
+            MilvusStore(Address.of(f"milvus://me:not@127.0.0.1:{port}/demo?timeout={PATIENCE:.0f}"))
     assert asked == ["me:not"]

@@ -17,7 +17,9 @@ from manifind.types import FloatArray, IntArray, Vectors
 compiled_only = pytest.mark.skipif(not kernels.compiled(), reason="the core was not compiled")
 seeds = st.integers(0, 2**32 - 1)
 Precision = type[np.float32] | type[np.float16]
-in_the_fixture = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=50)
+in_the_fixture = settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None, max_examples=50
+)
 
 
 def matrix_of(S: sp.csr_array) -> Any:

@@ -124,9 +124,10 @@ def test_on_a_gpu_descriptors_are_those_of_onnxruntime(zooms: Sequence[float]) -
 
 def test_jobs_that_wait_are_done_together_and_a_large_one_alone() -> None:
     done: list[list[int]] = []
-    go = threading.Event()
+    began, go = threading.Event(), threading.Event()
 
     def work(jobs: Sequence[int]) -> list[int]:
+        began.set()
         go.wait(120)
         done.append(list(jobs))
         return [2 * job for job in jobs]
@@ -134,7 +135,7 @@ def test_jobs_that_wait_are_done_together_and_a_large_one_alone() -> None:
     batches = Batches(work, lambda job: job, largest=10, threads=1)
     with ThreadPoolExecutor(8) as pool:
         first = pool.submit(batches.answer, 1)
-        time.sleep(0.05)  # it is on its way, alone
+        assert began.wait(120)  # it is on its way, alone
         others = [pool.submit(batches.answer, job) for job in (50, 4, 5, 3)]
         while len(batches._waiting) < 4:
             time.sleep(0.01)

@@ -1,12 +1,14 @@
 """An answer: hits made when they are looked at, and the line."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from manifind.boxes import overlaps
 from manifind.index import Answer, Hit, Index, RegionShare, evidence
 from manifind.pages.answers import COLUMNS, answer_data, hit_data, table_rows
 
@@ -92,6 +94,28 @@ def test_one_box_is_drawn_round_the_regions(index: Index, photos: Path) -> None:
         assert hit.box == hit.search.where(hit.image)
         assert (hit.verified, hit.outline, hit.inliers) == (None, None, None)
     assert index.search("first-0.png", method="match")[0].box is None
+
+
+def test_the_box_meets_the_thing_that_the_query_shows(index: Index, photos: Path) -> None:
+    met = []
+    for name, box in (("first", THING), ("second", (180, 20, 308, 148))):
+        for hit in index.search(photos / f"{name}-0.png", box, top=4, verify=0):
+            i = int(hit.key.removeprefix(f"{name}-").removesuffix(".png"))
+            x, y = (20 + 50 * i, 30 + 20 * i) if name == "first" else (180 - 50 * i, 20 + 25 * i)
+            assert hit.box is not None
+            met.append(float(overlaps(hit.box, (x, y, x + 128, y + 128))))
+    assert np.mean(met) > 0.5  # all of the photo would give 0.21
+
+
+def test_the_box_is_round_what_resembles_the_query_and_not_round_what_scored(index: Index, photos: Path) -> None:
+    search = index.search(photos / "first-0.png", THING, verify=0).search
+    image = int(search.ranking.images[0])
+    ones = np.ones_like(search.ranking.regions)
+    even = replace(search, ranking=replace(search.ranking, _region_scores=lambda: ones))
+    assert even.where(image) == search.where(image)
+    nothing = replace(search.query, vectors=np.zeros_like(search.query.vectors))
+    assert replace(search, query=nothing).where(image) != search.where(image)
+    assert replace(even, query=nothing).where(image) != replace(search, query=nothing).where(image)
 
 
 def test_data_and_table_say_the_same(index: Index, photos: Path) -> None:

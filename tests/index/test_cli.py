@@ -270,7 +270,7 @@ def test_identical_files_are_listed_under_their_twin_and_may_be_asked_for(photos
     shutil.copytree(photos, folder)
     for name in ("z-copy.png", "=1+1.png"):
         shutil.copy(photos / "first-0.png", folder / name)
-    assert run("index", folder, "-k", 20).exit_code == 0
+    assert run("index", folder, "-k", 20, "--long-side", 128, "--zooms", 1).exit_code == 0
     target = tmp_path / "twins.manifind"
     printed = json.loads(run("search", target, "z-copy.png", "--json").stdout)
     # The first of them by name is the photo that is described.
@@ -320,10 +320,11 @@ def test_whiten_learns_from_pairs_and_index_uses_it(photos: Path, tmp_path: Path
     (tmp_path / "pairs.csv").write_text(
         "".join(f"{photos}/first-{i}.png,{photos}/first-{j}.png\n" for i in range(4) for j in range(i))
     )
-    learnt = run("whiten", tmp_path / "pairs.csv", "-o", tmp_path / "w.npz", "--dimension", 3)
+    small = ("--long-side", 128, "--zooms", 1)
+    learnt = run("whiten", tmp_path / "pairs.csv", "-o", tmp_path / "w.npz", "--dimension", 3, *small)
     assert learnt.exit_code == 0
     assert "3 of 1280 dimensions, from 6 pairs" in " ".join(learnt.stdout.split())
-    made = run("index", photos, "-o", tmp_path / "w.manifind", "--whiten", tmp_path / "w.npz")
+    made = run("index", photos, "-o", tmp_path / "w.manifind", "--whiten", tmp_path / "w.npz", *small)
     assert made.exit_code == 0
     facts = json.loads(run("info", tmp_path / "w.manifind", "--json").stdout)
     assert facts["describer"]["dimension"] == 3

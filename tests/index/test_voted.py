@@ -45,12 +45,13 @@ def test_only_the_photos_of_the_ranking_are_voted_for(now: Generation, query: Pi
 
 def test_whole_photos_and_what_has_no_texture_do_not_vote(now: Generation, query: Pixels) -> None:
     everything, even = np.arange(len(now.catalogue)), np.full((240, 320, 3), 90, np.uint8)
-    assert voted(now, everything, [(query, None), (query, (0, 0, 320, 240)), (even, BOX)], most=4) == []
+    views = [sought_in(query, None), sought_in(query, (0, 0, 320, 240)), sought_in(even, BOX)]
+    assert voted(now, everything, views, most=4) == []
 
 
 def test_an_index_without_features_has_no_votes(now: Generation, query: Pixels) -> None:
     everything = np.arange(len(now.catalogue))
-    assert voted(replace(now, local=None), everything, [(query, BOX)], most=4) == []
+    assert voted(replace(now, local=None), everything, [sought_in(query, BOX)], most=4) == []
 
 
 def test_a_photo_that_stands_last_is_verified_by_votes(index: Index, query: Pixels) -> None:

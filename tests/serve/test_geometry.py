@@ -35,6 +35,12 @@ def test_the_service_verifies_as_the_index_does(client: httpx.Client, index: Ind
     assert told["milliseconds"]["verify"] > 0
 
 
+def test_a_whole_photo_of_the_collection_is_looked_for_as_the_index_does(client: httpx.Client, index: Index) -> None:
+    told = client.post("/api/search", json={"views": [{"key": "first-0.png"}], "verify": 12, "top": 20}).json()
+    answer = index.search("first-0.png", verify=12, top=20).reached()
+    assert [(one["key"], one["inliers"]) for one in told["results"]] == [(hit.key, hit.inliers) for hit in answer]
+
+
 def test_what_the_index_does_by_itself_the_service_does(client: httpx.Client, index: Index) -> None:
     told = client.post("/api/search", json={"views": [VIEW], "top": 20}).json()
     answer = index.search("first-0.png", BOX, top=20).reached()

@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 
 from manifind.index import Index
 from tests.index.small import save_photo, small_index
-from tests.serve.asking import client_of, get, post
+from tests.serve.asking import client_of, get, post, wait_for
 from tests.serve.browsing import kept, shown
 from tests.serve.running import patient, running
 
@@ -78,10 +78,11 @@ def test_results_are_ticked_named_kept_judged_and_exported(
     assert made.sets.names() == []
 
 
-def test_a_kept_search_shows_what_is_new_after_a_re_index(page: Page, made: Index) -> None:
+def test_a_kept_search_shows_what_is_new_after_a_re_index(page: Page, made: Index, address: str) -> None:
     made.sets.keep_search("left half", [("01.png", None)])
     save_photo(made.root / "new.png", 51)
     made.sync()
+    wait_for(lambda: get(f"{address}/api/info").json()["generation"] == made.generation)
     page.goto("/?tab=sets&set=left half")
     expect(page.get_by_role("heading", name=re.compile("new photos? since it was kept"))).to_be_visible()
     others = page.get_by_role("button", name=re.compile("Yes: ")).count() - 1

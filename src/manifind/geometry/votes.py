@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from manifind.geometry.packing import PLACE, Packed, gray
-from manifind.kernels.threads import thread_count
+from manifind.kernels import nearest_bits
 
 NEAREST = 10
 """How many features of all photos each feature of the query votes for: chosen on small objects in clutter."""
@@ -35,13 +35,10 @@ def votes(query: Packed, photos: Packed, starts: npt.NDArray[np.int64], kind: st
     kind : str
         Of feature.
     """
-    import faiss
-
     count = len(starts) - 1
     if not len(query) or not len(photos):
         return np.zeros(count, np.int64)
-    thread_count()  # tells faiss
-    _, nearest = faiss.knn_hamming(gray(query, kind), gray(photos, kind), min(NEAREST, len(photos)))
+    nearest, _ = nearest_bits(gray(query, kind), gray(photos, kind), min(NEAREST, len(photos)))
     chosen = nearest.ravel()
     voter = np.repeat(np.arange(len(query)), nearest.shape[1])
     scale, angle = (photos[chosen, at].astype(np.int64) - query[voter, at] for at in (PLACE - 2, PLACE - 1))

@@ -120,20 +120,26 @@ class Search:
         return tuple(RegionShare(box_of(boxes[first + i]), float(shares[i])) for i in best if shares[i] > 0)
 
     def where(self, image: int) -> Box | None:
-        """Return one box round what matched in a photo; None where the method does not know.
+        """Return one box round what resembles the query in a photo; None where the method does not know.
 
-        The share of each region lies evenly over its box. Across and down, the box holds the middle four fifths of what
-        stands above half of what equal shares would give: on scenes whose objects are known it meets them better than
-        the region of the largest share does (``benchmarks/evidence.py``).
+        A region counts by the mean square of its similarities to the query's regions, of those above 0, less what the
+        photo's least similar region has. What a region scores tells less of the place: diffusion reaches all regions of
+        a photo that shows the object. Each region's part lies evenly over its box. Across and down, the box holds the
+        middle four fifths of what stands above half of what equal parts would give (``benchmarks/evidence.py``).
         """
         if self.method != "regional":
             return None
         first, shares = self._all_shares(image)
         if shares is None:
             return None
-        boxes = np.asarray(self.generation.boxes[first : first + len(shares)], np.float32)
+        rows = slice(first, first + len(shares))
+        vectors = np.asarray(self.generation.manifold.vectors_[rows], np.float32)
+        alike = np.square(np.maximum(vectors @ self.query.vectors.T, 0)).mean(axis=1)
+        alike -= alike.min()
+        parts = alike / alike.sum() if alike.any() else shares
+        boxes = np.asarray(self.generation.boxes[rows], np.float32)
         # Regions reach from edge to edge, so that theirs are the photo's.
-        x0, y0, x1, y1 = (round(float(corner), 1) for corner in _middle(boxes, shares, boxes.max(axis=0)[2:]))
+        x0, y0, x1, y1 = (round(float(corner), 1) for corner in _middle(boxes, parts, boxes.max(axis=0)[2:]))
         return x0, y0, x1, y1
 
     def _all_shares(self, image: int) -> tuple[int, FloatArray | None]:
@@ -145,7 +151,7 @@ class Search:
 
 
 def _middle(boxes: FloatArray, shares: FloatArray, size: FloatArray) -> npt.NDArray[np.float64]:
-    """Return the box that holds the middle four fifths of shares that are spread evenly over boxes."""
+    """Return the box that holds the middle four fifths of what is spread evenly over boxes, by its shares."""
     starts, ends = boxes[:, :2] / size, boxes[:, 2:] / size
     # (2, r, BINS): which part of each region lies in each step across, and down.
     covered = np.minimum(ends.T[..., None], EDGES[1:]) - np.maximum(starts.T[..., None], EDGES[:-1])

@@ -314,8 +314,8 @@ def verified_answer(
     Parameters
     ----------
     answer : Answer
-    views : sequence of pixels or features, and boxes
-        The query's photos, and what is looked for in each; None is all of it. The surest of them counts.
+    views : sequence of features and boxes
+        What is looked for in each of the query's photos; no box is all of it. The surest of them counts.
     first : int
         How many photos are looked at, at least.
     most : int, optional

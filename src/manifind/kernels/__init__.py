@@ -28,6 +28,7 @@ from manifind.kernels.backend import (
     as_rows,
     backend,
 )
+from manifind.kernels.bits import nearest_bits
 from manifind.kernels.kernel import kernel
 from manifind.kernels.local_features import local_features
 from manifind.kernels.machine import compiled, machine
@@ -59,6 +60,7 @@ __all__ = [
     "kernel",
     "local_features",
     "machine",
+    "nearest_bits",
     "set_threads",
     "thread_count",
 ]

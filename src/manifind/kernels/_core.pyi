@@ -142,3 +142,11 @@ def agreement(
     least: int,
 ) -> tuple[npt.NDArray[np.float64], IntArray, int] | None:
     """Return the map (3, 3) that most pairs agree with, their places and how many count; ``core/agreement.h``."""
+
+def counts_bits() -> bool:
+    """Say whether `nearest_bits` may be called on this machine."""
+
+def nearest_bits(
+    queries: npt.NDArray[np.uint8], rows: npt.NDArray[np.uint8], k: int, threads: int
+) -> tuple[IntArray, IntArray]:
+    """Return the k rows of 32 bytes that differ from each query in the fewest bits, and in how many."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -20,7 +19,7 @@ Places = npt.NDArray[np.intp]
 """Where images stand in the ascending list of a collection's images."""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Part:
     """Some images of a collection, their regions, and how region scores become scores of them."""
 
@@ -33,6 +32,7 @@ class Part:
     pool: Pool
     whole: System
     """The system of the whole collection."""
+    _system: System | None = None
 
     @classmethod
     def of(cls, fitted: Fitted, places: Places | None) -> Self:
@@ -44,14 +44,17 @@ class Part:
         pool = Pool(runs.starts, fitted.weights, runs)
         return cls(fitted.rows, runs, layout.images[places], pool, fitted.system)
 
-    @cached_property
+    @property
     def system(self) -> System:
         """The system of this part, which is made when it is first asked for."""
         if self.runs is None:
             return self.whole
-        if isinstance(self.whole, RestrictingToRuns):
-            return self.whole.restrict_to(self.runs)
-        return self.whole.restrict(self.runs.regions)
+        if self._system is None:
+            whole, runs = self.whole, self.runs
+            self._system = (
+                whole.restrict_to(runs) if isinstance(whole, RestrictingToRuns) else whole.restrict(runs.regions)
+            )
+        return self._system
 
     @property
     def regions(self) -> IntArray | None:

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "agreement.h"
+#include "bits.h"
 #include "descent.h"
 #include "graph.h"
 #include "local.h"
@@ -452,6 +453,21 @@ nb::object agreement_(Array<const double, 2> pairs, Array<const int64_t, 1> anch
                           handed(std::move(found.inliers)), found.distinct);
 }
 
+nb::tuple nearest_bits_(Array<const uint8_t, 2> queries, Array<const uint8_t, 2> rows, int64_t k, int threads) {
+    constexpr size_t WIDTH = 8 * CODE_WORDS;
+    demand(queries.shape(1) == WIDTH && rows.shape(1) == WIDTH, "rows and queries have not 32 bytes");
+    const int64_t m = int64_t(queries.shape(0)), n = int64_t(rows.shape(0));
+    demand(n < (int64_t(1) << 31), "there are more rows than int32 can number");
+    demand(k >= 1 && k <= n, "k is not between 1 and the number of rows");
+    demand(threads >= 1, "threads is below 1");
+    std::vector<int32_t> ids(size_t(m * k)), apart(size_t(m * k));
+    {
+        const Working working;
+        nearest_bits(queries.data(), m, rows.data(), n, k, threads, ids.data(), apart.data());
+    }
+    return nb::make_tuple(table(std::move(ids), size_t(k)), table(std::move(apart), size_t(k)));
+}
+
 }  // namespace
 
 const Loops& loops() {
@@ -533,5 +549,7 @@ NB_MODULE(_core, m) {
     m.def("agreement", agreement_, "pairs"_a.noconvert(), "anchors"_a.noconvert(), "guesses"_a.noconvert(), "box"_a,
           "tolerances"_a, "loose"_a, "turned"_a, "scaled"_a, "refined"_a, "homography"_a, "rounds"_a, "stretch"_a,
           "enlarged"_a, "least"_a);
+    m.def("counts_bits", counts_bits);
+    m.def("nearest_bits", nearest_bits_, "queries"_a.noconvert(), "rows"_a.noconvert(), "k"_a, "threads"_a);
     m.def("breadth_first", breadth_first_, "S"_a, "order"_a.noconvert());
 }

@@ -6,12 +6,11 @@ import triton.language as tl
 
 @triton.jit(do_not_specialize=["count"])
 def products_with(
-    queries, vectors, rows, out, largest, m, count, d, M: tl.constexpr, BLOCK: tl.constexpr, STEP: tl.constexpr
+    queries, vectors, rows, out, m, count, d, M: tl.constexpr, BLOCK: tl.constexpr, STEP: tl.constexpr
 ):  # fmt: skip
-    """Write the products of m queries with the rows that `rows` names, as good as in float32.
+    """Write the products of m queries with the rows that `rows` names, (m, count), as good as in float32.
 
-    Each number is split into three that tensor cores can multiply, so that no digit of float32 is lost. Products go to
-    `out`, (m, blocks · BLOCK), filled up with −∞, and the largest of each block to `largest`, (m, blocks).
+    Each number is split into three that tensor cores can multiply, so that no digit of float32 is lost.
     """
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     there = at < count
@@ -25,8 +24,5 @@ def products_with(
         some = tl.load(queries + of[:, None] * d + place[None, :], mask=held[:, None] & inside[None, :], other=0.0)
         met = tl.load(vectors + row[None, :] * d + place[:, None], mask=there[None, :] & inside[:, None], other=0.0)
         total = tl.dot(some, met.to(tl.float32), total, input_precision="tf32x3")
-    total = tl.where(there[None, :], total, float("-inf"))
-    blocks = tl.num_programs(0)
-    to = out + of.to(tl.int64)[:, None] * (blocks * BLOCK) + at[None, :]
-    tl.store(to, total, mask=held[:, None])
-    tl.store(largest + of * blocks + tl.program_id(0), tl.max(total, axis=1), mask=held)
+    to = out + of.to(tl.int64)[:, None] * count + at[None, :]
+    tl.store(to, total, mask=held[:, None] & there[None, :])

@@ -66,16 +66,6 @@ class Best:
     def take(self, products: Tensor, first: int) -> None:
         """Take the products with successive rows, the first of which has the id `first`."""
         scores, ids = products.topk(min(self._k, products.shape[1]), dim=1, sorted=self._ordered)
-        self._join(scores, ids, first)
-
-    def take_blocks(self, products: Tensor, largest: Tensor, count: int, first: int) -> None:
-        """Take the products with `count` successive rows, of which the largest of each block are known.
-
-        Products are filled up with −∞ to whole blocks.
-        """
-        self._join(*largest_of_blocks(products, largest, min(self._k, count)), first)
-
-    def _join(self, scores: Tensor, ids: Tensor, first: int) -> None:
         ids = (ids + first if first else ids).int()
         if not self.ids.shape[1]:
             self.scores, self.ids = scores, ids
@@ -83,24 +73,6 @@ class Best:
         scores, ids = torch.cat([self.scores, scores], dim=1), torch.cat([self.ids, ids], dim=1)
         self.scores, order = scores.topk(min(self._k, scores.shape[1]), dim=1, sorted=self._ordered)
         self.ids = ids.gather(1, order)
-
-
-def largest_of_blocks(products: Tensor, largest: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Return the k largest of each row of products, (m, blocks · width), best first, and where they are.
-
-    `largest`, (m, blocks), are the largest products of each block. The k blocks with the largest of these hold k
-    products that no other block surpasses. So two short rows are searched in place of a long one, which torch does in a
-    few kernels in place of twenty.
-    """
-    m, blocks = largest.shape
-    if blocks <= k:
-        scores, at = products.topk(k, dim=1)
-        return scores, at
-    width = products.shape[1] // blocks
-    chosen = largest.topk(k, dim=1, sorted=False).indices
-    some = products.view(m, blocks, width).gather(1, chosen[:, :, None].expand(-1, -1, width))
-    scores, at = some.view(m, -1).topk(k, dim=1)
-    return scores, torch.add(at % width, chosen.gather(1, at // width), alpha=width)
 
 
 def of_all(

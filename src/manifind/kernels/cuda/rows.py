@@ -4,8 +4,8 @@ They are copied there when they are first searched, if they fit. If not, they pa
 """
 
 import threading
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,9 @@ BLOCK, STEP = 64, 32
 """How many rows and dimensions are then multiplied together."""
 SPARSE = 64
 """If at least one row of so many is chosen, marking the chosen rows takes less time than sorting them."""
+
+Coming = tuple[slice, Callable[[], list[npt.NDArray[Any]]]]
+"""Some queries, and a function that waits for their lists of ids and similarities."""
 
 
 class Block(NamedTuple):
@@ -104,35 +107,26 @@ class TorchRows(ArrayRows):
     ) -> tuple[IntArray, FloatArray]:
         """Find the `k` most similar rows of each query."""
         some = None if among is None else Some(to_device(among, self.device), lambda: among)
-        return self._lists(queries, k, some, memory)()
+        return _arrived(self._lists(queries, k, some, memory), len(queries), k)
 
     def search_runs(
         self, runs: Runs, queries: FloatArray, k: int, *, memory: int = SCRATCH
     ) -> Callable[[], tuple[IntArray, FloatArray]]:
         """Begin to find the `k` most similar rows of each query in ascending runs."""
         held = listed(runs, self.device).regions
-        return self._lists(queries, k, Some(held, lambda: runs.regions), memory)
+        coming = list(self._lists(queries, k, Some(held, lambda: runs.regions), memory))
+        return lambda: _arrived(coming, len(queries), k)
 
     def choose(self, queries: FloatArray, k: int) -> list[npt.NDArray[np.intp]]:
         """Return the `k` most similar rows of each query, ascending."""
         found = (to_host(best.ids) for _, best in self._search(queries, k, None, SCRATCH, ordered=False))
         return [_ascending(row, self.shape[0]) for some in found for row in some]
 
-    def _lists(
-        self, queries: FloatArray, k: int, some: "Some | None", memory: int
-    ) -> Callable[[], tuple[IntArray, FloatArray]]:
-        """Begin to find lists, and return a function that waits for them."""
-        m = len(queries)
-        searched = self._search(queries, k, some, memory) if m and k else ()
-        coming = [(own, on_the_way(best.ids, best.scores)) for own, best in searched]
-
-        def arrived() -> tuple[IntArray, FloatArray]:
-            ids, scores = np.empty((m, k), np.int32), np.empty((m, k), np.float32)
-            for own, lists in coming:
-                ids[own], scores[own] = lists()
-            return ids, scores
-
-        return arrived
+    def _lists(self, queries: FloatArray, k: int, some: "Some | None", memory: int) -> Iterator[Coming]:
+        """Yield which queries were searched for, and a function that waits for their lists."""
+        if len(queries) and k:
+            for own, best in self._search(queries, k, some, memory):
+                yield own, on_the_way(best.ids, best.scores)
 
     def _search(
         self, queries: FloatArray, k: int, some: "Some | None", memory: int, *, ordered: bool = True
@@ -155,7 +149,7 @@ class TorchRows(ArrayRows):
                 if few:
                     for begin in range(0, len(rows), broad):
                         of = rows[begin : begin + broad]
-                        best.take_blocks(*products_with(held[own], block.vectors, of), len(of), low + begin)
+                        best.take(products_with(held[own], block.vectors, of), low + begin)
                     continue
                 for begin in range(0, len(rows), width):
                     best.meet(block.vectors[rows[begin : begin + width]], low + begin)
@@ -188,21 +182,24 @@ def _has_kernels(tensor: Tensor) -> bool:
     return bool(tensor.is_cuda)
 
 
-def products_with(queries: Tensor, vectors: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the products of few queries with some rows of `vectors` by a kernel.
-
-    Products, (m, blocks · BLOCK), are filled up with −∞. The second tensor has the largest of each block, (m, blocks).
-    """
+def products_with(queries: Tensor, vectors: Tensor, rows: Tensor) -> Tensor:
+    """Return the products of few queries with some rows of `vectors`, (m, rows), by a kernel."""
     from manifind.kernels.cuda import dots
 
     (m, d), count = queries.shape, len(rows)
-    blocks = -(-count // BLOCK)
-    made = torch.empty((m, blocks * BLOCK), device=queries.device)
-    largest = torch.empty((m, blocks), device=queries.device)
-    dots.products_with[(blocks,)](
-        queries, vectors, rows, made, largest, m, count, d, M=max(16, width_of(m)), BLOCK=BLOCK, STEP=STEP, num_warps=4
+    made = torch.empty((m, count), device=queries.device)
+    dots.products_with[(-(-count // BLOCK),)](
+        queries, vectors, rows, made, m, count, d, M=max(16, width_of(m)), BLOCK=BLOCK, STEP=STEP, num_warps=4
     )
-    return made, largest
+    return made
+
+
+def _arrived(coming: Iterable[Coming], m: int, k: int) -> tuple[IntArray, FloatArray]:
+    """Wait for the lists of m queries."""
+    ids, scores = np.empty((m, k), np.int32), np.empty((m, k), np.float32)
+    for own, lists in coming:
+        ids[own], scores[own] = lists()
+    return ids, scores
 
 
 def _ascending(ids: IntArray, n: int) -> npt.NDArray[np.intp]:
