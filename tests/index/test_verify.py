@@ -184,7 +184,9 @@ def test_photos_of_different_things_have_no_matching_points(index: Index, query:
 def test_a_query_without_texture_must_resemble_a_photo_clearly(
     index: Index, query: Pixels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(import_module("manifind.index.evidence"), "STANDS_OUT", np.inf)
+    module = import_module("manifind.index.evidence")
+    monkeypatch.setattr(module, "STANDS_OUT", np.inf)
+    monkeypatch.setattr(module, "TOGETHER", 0.1)
     answer = index.search(query, BOX, top=None, verify=0)
     evidence = answer.evidence
     assert evidence is not None
@@ -196,32 +198,33 @@ def test_a_query_without_texture_must_resemble_a_photo_clearly(
         assert VerifiedAnswer(answer, plain).likely == likely
 
 
-def test_one_region_that_is_alike_is_not_enough_where_geometry_has_looked(
-    index: Index, query: Pixels, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    module = import_module("manifind.index.evidence")
-    monkeypatch.setattr(module, "STANDS_OUT", np.inf)
-    monkeypatch.setattr(module, "TOGETHER", 9)
-    monkeypatch.setattr(module, "ALONE", 0.5)
-    answer = index.search(query, BOX, top=None, verify=0)
-    assert answer.likely
-    assert VerifiedAnswer(answer, {hit.image: Checked(False) for hit in answer[:5]}).likely == 0
-
-
 def test_photos_that_few_points_match_stand_above_the_line_beside_verified_ones(index: Index, query: Pixels) -> None:
     answer = index.search(query, BOX, top=None, verify=0)
     images = answer.images.tolist()
-    sure, doubted, last = images[0], images[-2], images[-1]
+    sure, doubted = images[0], images[-2]
     where = (10.0, 20.0, 30.0, 40.0)
     perhaps = Checked(False, 4, perhaps=where)
     found = VerifiedAnswer(answer, {sure: Checked(True, 9, box=BOX), doubted: perhaps}, part=True)
     assert [hit.image for hit in found[:2]] == [sure, doubted]
     assert (found[1].likely, found[1].verified, found[1].box) == (True, False, where)
     assert (found.verified, found.cut(1).likely, found.cut(2).likely) == (1, 1, 2)
-    # Alone they say nothing.
-    alone = VerifiedAnswer(answer, {doubted: perhaps, last: Checked(False)}, part=True)
-    assert alone.images.tolist() == images
-    assert alone[len(images) - 2].box != where
+
+
+@pytest.mark.parametrize(("points", "scores_tell", "counts"), [(4, False, False), (5, False, True), (5, True, False)])
+def test_photos_that_few_points_match_count_alone_where_scores_tell_nothing(
+    index: Index, query: Pixels, points: int, scores_tell: bool, counts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = import_module("manifind.index.evidence")
+    monkeypatch.setattr(module, "STANDS_OUT", 0 if scores_tell else np.inf)
+    answer = index.search(query, BOX, top=None, verify=0)
+    assert bool(answer.likely) == scores_tell
+    images, where = answer.images.tolist(), (10.0, 20.0, 30.0, 40.0)
+    doubted, last = images[-2:]
+    looked = {doubted: Checked(False, points, perhaps=where), last: Checked(False)}
+    found = VerifiedAnswer(answer, looked, part=True)
+    assert (found.images[0] == doubted) == counts
+    assert (found.likely, found.verified) == (1 if counts else answer.likely, 0)
+    assert (found[images.index(doubted) if not counts else 0].box == where) == counts
 
 
 def test_verified_photos_together_give_the_object_its_shape(index: Index, query: Pixels) -> None:
@@ -258,11 +261,26 @@ def test_geometry_says_which_points_of_a_part_of_a_photo_matched(query: Pixels) 
 
 
 @pytest.mark.parametrize("part", [True, False])
-def test_what_scores_as_well_as_verified_photos_stands_above_the_line(index: Index, query: Pixels, part: bool) -> None:
+def test_what_scores_as_well_as_verified_photos_stands_above_the_line(
+    index: Index, query: Pixels, part: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     answer = index.search(query, BOX, top=None, verify=0)
+    monkeypatch.setattr(verifying, "resembles_both", lambda _search, _image: True)
     looked = {int(answer.images[0]): Checked(True, 9, box=BOX)}
     limit = (verifying.AS_WELL_AS if part else verifying.AS_WELL_AS_WHOLE) * answer.scores[0]
     assert VerifiedAnswer(answer, looked, part=part).likely == (answer.scores >= limit).sum()
+
+
+def test_where_a_box_is_given_what_does_not_resemble_both_stands_below_the_line(
+    index: Index, query: Pixels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = index.search(query, BOX, top=None, verify=0)
+    first, second, third = answer.images[:3].tolist()
+    assert answer.scores[2] >= verifying.AS_WELL_AS * answer.scores[0]
+    monkeypatch.setattr(verifying, "resembles_both", lambda _search, image: image == third)
+    found = VerifiedAnswer(answer, {first: Checked(True, 9, box=BOX)}, part=True)
+    assert [hit.image for hit in found[:3]] == [first, third, second]
+    assert (found.likely, found.verified, found.cut(1).likely) == (2, 1, 1)
 
 
 def test_fewer_points_than_verify_a_photo_count_only_for_a_part_of_a_photo(
@@ -308,6 +326,7 @@ def test_a_photo_in_which_a_part_of_the_box_alone_matches_is_not_verified_and_pe
 def test_geometry_looks_on_while_a_tenth_of_the_last_photos_are_verified(
     monkeypatch: pytest.MonkeyPatch, index: Index, query: Pixels, verified: Sequence[int], looked: int
 ) -> None:
+    monkeypatch.setattr(verifying, "resembles_both", lambda _search, _image: False)
     answer = index.search(query, BOX, top=None, verify=0)
     answer._images, answer._scores = np.arange(90, dtype=np.int32), np.linspace(1, 0.1, 90, dtype=np.float32)
 
