@@ -184,3 +184,26 @@ def test_no_more_is_looked_for_after_an_instance_that_verifies_nothing(points: i
     photo = Features(places, size, turn, np.concatenate([descriptors, descriptors]), 600, 300, "sift")
     found = verify(query, photo, limits=replace(LIMITS["sift"], inliers=4))
     assert [one.inliers for one in found.instances] == [points] * instances
+
+
+def grid_of_features() -> Features:
+    """A query of 12 by 12 features, nine in each of 4 by 4 cells of the box from (0, 0) to (240, 240)."""
+    numbers = np.random.default_rng(1)
+    descriptors = numbers.normal(size=(144, 128)).astype(np.float32)
+    descriptors /= np.linalg.norm(descriptors, axis=1, keepdims=True)
+    at = np.stack(np.meshgrid(np.arange(12), np.arange(12)), axis=-1).reshape(-1, 2) * 20 + 10
+    size, turn = np.full(144, 10, np.float32), np.zeros(144, np.float32)
+    return Features(at.astype(np.float32), size, turn, descriptors, 400, 400, "sift")
+
+
+def test_points_that_match_a_part_of_the_box_alone_are_told_and_verify_nothing() -> None:
+    asked, box = grid_of_features(), (0.0, 0.0, 240.0, 240.0)
+    part = asked.within((60.0, 60.0, 120.0, 180.0))
+    crowd, spread = verify(asked, part, box), verify(asked, asked[np.arange(0, 144, 7)], box)
+    assert (crowd.verified, crowd.inliers, crowd.instances[0].crowded) == (False, 18, True)
+    assert (spread.verified, spread.instances[0].crowded) == (True, False)
+    # Without a box, it is a photo that is looked for: a part of it is something that both show.
+    assert verify(asked, part).verified
+    # A photo that ends where the part ends could not show more.
+    cut = replace(part, points=part.points - np.array([60, 60], np.float32), width=60, height=120)
+    assert verify(asked, cut, box).verified

@@ -3,16 +3,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from manifind.geometry import LIMITS, verify
-from manifind.index import Index
+from manifind.geometry import LIMITS, Verdict, verify
+from manifind.geometry.shape import fitted
+from manifind.index import Answer, Index
 from manifind.index import verify as verifying
 from manifind.index.features import query_features, sought_in
 from manifind.index.kept import Kept, keep
-from manifind.index.verify import Checked, VerifiedAnswer, checked, verified_answer
+from manifind.index.verify import Checked, Seen, VerifiedAnswer, checked, verified_answer
+from manifind.types import Box
 from tests.described import PLAINLY
 from tests.index.conftest import Pixels, scene, texture
 
@@ -224,6 +227,39 @@ def test_photos_that_few_points_match_count_alone_where_scores_tell_nothing(
     assert (found[images.index(doubted) if not counts else 0].box == where) == counts
 
 
+def test_verified_photos_together_give_the_object_its_shape(index: Index, query: Pixels) -> None:
+    answer = index.search(query, BOX, top=None, verify=0)
+    first, second, third = answer.images[:3].tolist()
+    points = np.random.default_rng(0).uniform(60, 120, (3, 12, 2)).astype(np.float32)
+    plain, size = (10.0, 20.0, 110.0, 120.0), (320, 240)
+    looked = {
+        image: Checked(True, 9, box=plain, seen=Seen(BOX, np.eye(3), some, size, view))
+        for image, some, view in zip((first, second, third), points, (0, 0, 1), strict=True)
+    }
+
+    def boxes(own: set[int]) -> list[Box | None]:
+        found = VerifiedAnswer(Answer(answer.search, own=own), looked, part=True)
+        return [hit.box for image in (first, second, third) if (hit := found.of_image(image)) is not None]
+
+    def by(*some: int) -> Box:
+        return fitted(np.eye(3), np.concatenate([points[i] for i in some]), BOX, plain, size)
+
+    np.testing.assert_allclose(np.array(boxes(set())), [by(0, 1), by(0, 1), by(2)], atol=0.051)
+    # The photo that the query was taken from confirms what is behind the object too.
+    np.testing.assert_allclose(np.array(boxes({first})), [plain, by(1), by(2)], atol=0.051)
+
+
+def test_geometry_says_which_points_of_a_part_of_a_photo_matched(query: Pixels) -> None:
+    photo = keep(scene(0, 1))
+    (part,), (whole,) = (checked(query, box, [photo]) for box in (BOX, None))
+    assert part.seen is not None
+    assert part.seen.size == (320, 240)
+    assert len(part.seen.points) >= part.inliers
+    assert ((part.seen.points >= BOX[:2]) & (part.seen.points <= BOX[2:])).all()
+    assert whole.verified
+    assert whole.seen is None
+
+
 @pytest.mark.parametrize("part", [True, False])
 def test_what_scores_as_well_as_verified_photos_stands_above_the_line(
     index: Index, query: Pixels, part: bool, monkeypatch: pytest.MonkeyPatch
@@ -260,6 +296,21 @@ def test_fewer_points_than_verify_a_photo_count_only_for_a_part_of_a_photo(
     assert part.perhaps == sure.box
     (whole,) = checked(query, (0.0, 0.0, 320.0, 240.0), [photo])
     assert whole.perhaps is None
+
+
+def test_a_photo_in_which_a_part_of_the_box_alone_matches_is_not_verified_and_perhaps_shows_it(
+    query: Pixels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (sure,) = checked(query, BOX, [keep(scene(0, 1))])
+
+    def crowded(*asked: Any, **how: Any) -> Verdict:
+        (instance,) = verify(*asked, **how).instances
+        return Verdict(False, (replace(instance, crowded=True),))
+
+    monkeypatch.setattr(verifying, "verify", crowded)
+    (part,) = checked(query, BOX, [keep(scene(0, 1))])
+    assert (sure.verified, part.verified) == (True, False)
+    assert (part.inliers, part.perhaps, part.box, part.outline) == (sure.inliers, sure.box, None, None)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ class MatchingPoints:
     """Points of a query and of a photo that match, pair by pair, in pixels of the upright photos."""
 
     verified: bool | None
-    """Whether they are enough; None where the query has too little texture to tell."""
+    """Whether they are enough, and all over what is looked for; None where the query has too little texture to tell."""
     query: FloatArray
     """(m, 2): x and y in the query's photo."""
     photo: FloatArray
@@ -46,7 +46,7 @@ class MatchingPoints:
             return cls(verdict.verified, none, none, None, 0)
         surest = verdict.instances[0]
         a, b = surest.pairs.T
-        return cls(True, query.points[a], photo.points[b], surest.map, surest.inliers)
+        return cls(verdict.verified, query.points[a], photo.points[b], surest.map, surest.inliers)
 
 
 def matching_points(now: State, image: Source, other: Source, box: Sequence[float] | None = None) -> MatchingPoints:

@@ -6,21 +6,22 @@ from their files; `VerifiedAnswer` is an answer that has been looked at: verifie
 which they were found, with outline, tight box and the number of matching points.
 
 The line of such an answer rests on geometry. Verified photos stand above it, and beside them photos in which fewer
-points match the object in a box than it takes to verify one (`PERHAPS`; where nothing else speaks for any, `ALONE`). A
-photo from another side, which no map connects with the query, is reached by diffusion alone: it stands above the line
-if it scores at least `AS_WELL_AS` of what verified photos score in the mean, and where a part of a photo is looked for,
-if it also resembles both the query and what verified photos show of the object. Where nothing was verified, the line is
-that of the scores (`manifind.index.evidence`); a query without points that geometry could have matched must then
-resemble a photo `UNTEXTURED` times as much as others.
+points match the object in a box than it takes to verify one (`PERHAPS`; where nothing else speaks for any, `ALONE`), or
+in which points match a part of the box alone. A photo from another side, which no map connects with the query, is
+reached by diffusion alone: it stands above the line if it scores at least `AS_WELL_AS` of what verified photos score in
+the mean, and where a part of a photo is looked for, if it also resembles both the query and what verified photos show
+of the object. Where nothing was verified, the line is that of the scores (`manifind.index.evidence`); a query without
+points that geometry could have matched must then resemble a photo `UNTEXTURED` times as much as others.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +29,8 @@ from threadpoolctl import threadpool_limits
 
 from manifind.checks import whole_number
 from manifind.geometry import LIMITS, Features, Instance, Verdict, verify
+from manifind.geometry.maps import Map
+from manifind.geometry.shape import fitted
 from manifind.index.answer import Answer, Hit, Outline
 from manifind.index.evidence import Evidence, resembles_both
 from manifind.index.features import Sought, features_of, kept_or_files, kind_of, query_features
@@ -36,7 +39,7 @@ from manifind.index.kept import KEEPING, Kept
 from manifind.index.query import Search
 from manifind.index.voted import AMONG, voted
 from manifind.kernels.threads import thread_count
-from manifind.types import Box
+from manifind.types import Box, FloatArray
 
 FIRST = 50
 """How many photos of an answer are looked at first."""
@@ -72,6 +75,20 @@ def deepest(first: int) -> int:
     return max(DEEPER * first, AMONG) if first else 0
 
 
+class Seen(NamedTuple):
+    """How geometry found the object of a box in a photo."""
+
+    box: Box
+    """The object in the query's photo."""
+    map: Map
+    points: FloatArray
+    """(k, 2): the points of the query that match."""
+    size: tuple[int, int]
+    """Width and height of the photo."""
+    view: int = 0
+    """Which of the query's photos it is."""
+
+
 @dataclass(frozen=True)
 class Checked:
     """What geometry says of one photo."""
@@ -87,7 +104,10 @@ class Checked:
     others: tuple[Outline, ...] = ()
     """The outlines of the object's further instances."""
     perhaps: Box | None = None
-    """Where the object would be, in a photo that too few points match for it to be verified (`PERHAPS`)."""
+    """Where the object would be, in a photo that too few points match for it to be verified (`PERHAPS`), or
+    in which points match a part of the query's box alone."""
+    seen: Seen | None = field(default=None, repr=False, compare=False)
+    """How it was found, in a verified photo, where a part of a photo is looked for."""
 
 
 def checked(
@@ -133,7 +153,11 @@ def _look(query: Features, box: Box | None, kind: str, until: float | None, phot
     limits = LIMITS[kind]
     part = box is not None and tuple(box) != (0, 0, query.width, query.height)
     fewer = replace(limits, inliers=PERHAPS.get(kind, limits.inliers)) if part else limits
-    return _checked(verify(query, features, box, limits=fewer), limits.inliers)
+    found = _checked(verdict := verify(query, features, box, limits=fewer), limits.inliers)
+    if box is None or not part or not found.verified:
+        return found
+    sure = verdict.instances[0]
+    return replace(found, seen=Seen(box, sure.map, query.points[sure.pairs[:, 0]], (features.width, features.height)))
 
 
 def _checked(verdict: Verdict, least: int) -> Checked:
@@ -142,9 +166,9 @@ def _checked(verdict: Verdict, least: int) -> Checked:
         return Checked(verdict.verified)
     first, *more = verdict.instances
     x0, y0, x1, y1 = (round(side, 1) for side in first.box)
-    if first.inliers < least:
+    if first.inliers < least or first.crowded:
         return Checked(False, first.inliers, perhaps=(x0, y0, x1, y1))
-    others = tuple(_outline(one) for one in more if one.inliers >= least)
+    others = tuple(_outline(one) for one in more if one.inliers >= least and not one.crowded)
     return Checked(True, first.inliers, _outline(first), (x0, y0, x1, y1), others)
 
 
@@ -180,6 +204,7 @@ class VerifiedAnswer(Answer):
     ) -> None:
         super().__init__(answer.search, own=answer.own, left_out=answer.left_out, top=len(answer))
         self._looked_at = looked_at
+        self._shapes: dict[int, FloatArray] | None = None
         self._part: bool = part if before is None else before._part
         images = answer.images
         own = np.isin(images, list(answer.own))
@@ -277,6 +302,17 @@ class VerifiedAnswer(Answer):
     def _perhaps(self, image: int) -> Box | None:
         return self._looked_at[image].perhaps if image in self._looked_at else None
 
+    def _box(self, image: int, check: Checked) -> Box | None:
+        """Return the box of a verified photo, by the shape that all verified photos together give the object."""
+        if check.seen is None or check.box is None or image in self._own:
+            return check.box
+        if self._shapes is None:
+            self._shapes = _shapes(check for image, check in self._looked_at.items() if image not in self._own)
+        x0, y0, x1, y1 = fitted(
+            check.seen.map, self._shapes[check.seen.view], check.seen.box, check.box, check.seen.size
+        )
+        return round(x0, 1), round(y0, 1), round(x1, 1), round(y1, 1)
+
     def _hit(self, place: int) -> Hit:
         hit = super()._hit(place)
         check = self._looked_at.get(hit.image)
@@ -286,12 +322,21 @@ class VerifiedAnswer(Answer):
         return replace(
             hit,
             verified=True,
-            box=check.box,
+            box=self._box(hit.image, check),
             outline=check.outline,
             inliers=check.inliers,
             others=check.others,
             refined=hit.image not in self._known,
         )
+
+
+def _shapes(checks: Iterable[Checked]) -> dict[int, FloatArray]:
+    """Return the points of each of the query's photos that some verified photo confirmed."""
+    confirmed: dict[int, list[FloatArray]] = {}
+    for check in checks:
+        if check.seen is not None:
+            confirmed.setdefault(check.seen.view, []).append(check.seen.points)
+    return {view: np.unique(np.concatenate(some), axis=0) for view, some in confirmed.items()}
 
 
 def verified_answer(
@@ -358,6 +403,13 @@ def looked_at(
     """Return what geometry says of photos of an index, by their numbers: the surest of several views counts."""
     photos = kept_or_files(now, [now.catalogue[image] for image in images])
     kind = kind_of(now)
-    by_view = [checked(query, box, photos, kind=kind, until=until) for query, box in views]
+    by_view = [
+        [_of_view(check, view) for check in checked(query, box, photos, kind=kind, until=until)]
+        for view, (query, box) in enumerate(views)
+    ]
     surest = [max(some, key=lambda one: one.inliers) for some in zip(*by_view, strict=True)]
     return dict(zip(images, surest, strict=True))
+
+
+def _of_view(check: Checked, view: int) -> Checked:
+    return check if check.seen is None else replace(check, seen=check.seen._replace(view=view))
