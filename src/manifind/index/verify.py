@@ -52,7 +52,7 @@ object was given by a box; chosen on planted scenes. Without a box, photos of ot
 ALONE = 5
 """How many points must match for such a photo to stand above the line where neither another is verified nor scores say
 anything: of 216 strangers to four collections, none found a photo with as many."""
-AS_WELL_AS, AS_WELL_AS_WHOLE = 0.2, 0.75
+AS_WELL_AS, AS_WELL_AS_WHOLE = 0.25, 0.75
 """How much of the mean score of verified photos another photo must reach to stand above the line, where a part of a
 photo is looked for (chosen on planted scenes and small objects in clutter) and where all of it is (on Holidays)."""
 UNTEXTURED = 2.0
