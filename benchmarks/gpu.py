@@ -2,6 +2,7 @@
 
     python benchmarks/gpu.py
     python benchmarks/gpu.py --regions 1000000 --dimensions 512
+    python benchmarks/gpu.py --only truncated
 
 It makes its own data, planted manifolds and noise, from a fresh seed; checks lists against float32 and scores against
 SciPy; and prints one table with the floor (bytes or operations at the rates that were measured first) and plain PyTorch
@@ -126,7 +127,7 @@ def main() -> None:
     parser.add_argument("-k", type=int, default=200)
     parser.add_argument("--memory", type=int, default=2**28, help="bytes of scratch for candidates")
     parser.add_argument("--seed", type=int, default=secrets.randbits(32))
-    parser.add_argument("--only-neighbours", action="store_true")
+    parser.add_argument("--only", choices=["neighbours", "truncated"], help="one part; the second builds S unchecked")
     given = parser.parse_args()
     n, k = given.regions, given.k
     measured = rates()
@@ -134,8 +135,15 @@ def main() -> None:
     print(", ".join(f"{name} {rate / 1e12:.3g} T/s" for name, rate in measured.items()), flush=True)
     print(gpu_photos.HEAD)
     device: Any = backend("cuda")
+    if given.only == "truncated":
+        X = planted(n, given.dimensions[0], given.seed)
+        ids, scores = device.rows(X).nearest_others(k // 2, memory=given.memory)
+        S, degrees = device.affinity(ids, scores, 3.0, slack=SLACK, normalised=True)
+        for row in truncated(X, S, degrees, ids, scores, k // 2, measured["copy"]):
+            printed(row)
+        return
     X, ids, scores = neighbours(device, n, given.dimensions[0], k, given, measured)
-    if not given.only_neighbours:
+    if given.only is None:
         # The paper's graph of this size has some 75 edges a region: half of these lists leave about as many.
         S, degrees = device.affinity(ids[:, : k // 2], scores[:, : k // 2], 3.0, slack=SLACK, normalised=True)
         for row in diffusion(device.system(S, degrees), S, measured["copy"], given.seed):
@@ -270,7 +278,7 @@ def plain_truncated(manifold: Manifold, query: Array) -> tuple[float, list[int],
         nonlocal size, entries
         chosen = (globals_ @ held.sum(dim=0)).topk(10_000).indices.sort().values
         rows = (starts[chosen][:, None] + torch.arange(REGIONS_OF_IMAGE, device="cuda")).view(-1)
-        part, _ = matrices.normalised_anew(matrices.part(system.matrix, rows), system.degrees[rows])
+        part, _ = matrices.normalised_anew(matrices.part(system.matrix, rows), system.degrees[rows].double().sqrt())
         size, entries = len(rows), len(part.columns)
         found = (held @ vectors[rows].T).topk(50, dim=1)
         sums = torch.zeros(size, device="cuda").index_add_(0, found.indices.view(-1), found.values.view(-1) ** 3)

@@ -33,7 +33,8 @@ from manifind import Manifold, kernels
 from manifind.graph import exact_neighbours, normalised_affinity
 from manifind.types import FloatArray
 from setting import BATCH, Clock, collection, cpu, limits, make_near, versions
-from speed import Row, right_hand_sides, solvers, tell
+from speed import right_hand_sides, solvers
+from telling import Row, tell
 
 SIZES = (4_302, 31_686, 106_887, 300_000, 530_000, 1_000_000)
 """The first three are those of 200, 1,500 and all 5,063 photos of Oxford5k."""

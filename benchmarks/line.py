@@ -1,11 +1,12 @@
 """How far the line can be trusted: on a collection whose truth is known, and for queries that have nothing in it.
 
     python benchmarks/line.py INDEX --truth TRUTH [--queries FOLDER] [--strangers FOLDER ...] [--asked N] [--most 40]
-                              [--made 20] [--no-refine] [--json]
+                              [--made 20] [--verify N] [--no-refine] [--json]
 
-INDEX is searched as `Index.search` does it by default. TRUTH is any that ``manifind evaluate --truth`` reads; photos of
-queries are looked for in the index, and those outside it in FOLDER. Strangers' folders hold photos of other things. A
-query's own photo, junk, and photos that the truth does not list count neither for nor against. What is printed:
+INDEX is searched as `Index.search` does it by default; with ``--verify 0`` geometry is not asked. TRUTH is any that
+``manifind evaluate --truth`` reads; photos of queries are looked for in the index, and those outside it in FOLDER.
+Strangers' folders hold photos of other things. A query's own photo, junk, and photos that the truth does not list count
+neither for nor against. What is printed:
 
 line       over queries that have something to find: precision above the line (of queries that were told some), recall
            and F1; the F1 of the best line that the same ranking would have allowed; how many queries were told that
@@ -42,6 +43,15 @@ LONG_SIDE = 1024
 """Strangers' photos are read at this size."""
 FIRST = 50
 """Among how many photos the boxes of those that are neither verified nor above the line are looked at."""
+
+
+@dataclass(frozen=True)
+class How:
+    """How searches are made."""
+
+    verify: int | None
+    """How many photos geometry looks at first; None for as many as usual."""
+    refine: str
 
 
 @dataclass
@@ -130,14 +140,14 @@ class Known:
         return {self.key_of[int(image)] for image in images if int(image) in self.key_of}
 
 
-def told(known: Known, refine: str, most: int | None) -> dict[str, list[Counts]]:
+def told(known: Known, how: How, most: int | None) -> dict[str, list[Counts]]:
     """Search for every query, or for so many evenly spaced, and count by task."""
     found: dict[str, list[Counts]] = {}
     queries = known.protocol.queries
     for number in spaced(range(len(queries)), most):
         query = queries[number]
         file = known.file(query.image)
-        answer = known.index.search(file, query.box, top=None, refine=refine)
+        answer = known.index.search(file, query.box, top=None, verify=how.verify, refine=how.refine)
         itself = known.index.find(file)
         own = set() if itself is None else {itself.key}
         boxes = known.protocol.objects[number] if known.protocol.objects else {}
@@ -213,11 +223,11 @@ def summed_up(counts: Sequence[Counts]) -> dict[str, Any]:
     }
 
 
-def nothing(index: Index, some: Iterable[tuple[str, Pixels, Box | None]], refine: str) -> dict[str, dict[str, int]]:
+def nothing(index: Index, some: Iterable[tuple[str, Pixels, Box | None]], how: How) -> dict[str, dict[str, int]]:
     """Return how many strangers of each kind were told that there is something."""
     found: dict[str, dict[str, int]] = {}
     for kind, pixels, box in some:
-        answer = index.search(pixels, box, top=None, refine=refine)
+        answer = index.search(pixels, box, top=None, verify=how.verify, refine=how.refine)
         mine = found.setdefault(kind, {"strangers": 0, "told_some": 0})
         mine["strangers"] += 1
         mine["told_some"] += bool(answer.likely)
@@ -248,14 +258,15 @@ def main() -> None:
     parser.add_argument("--asked", type=int, help="how many queries, evenly spaced; all by default")
     parser.add_argument("--most", type=int, default=40, help="how many photos of each strangers' folder")
     parser.add_argument("--made", type=int, default=20, help="how many strangers of each kind that is no photo")
+    parser.add_argument("--verify", type=int, help="how many photos geometry looks at; 0 for none")
     parser.add_argument("--no-refine", action="store_true", help="leave the second pass out")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    index, refine = Index.open(args.index), "none" if args.no_refine else "verified"
-    counts = told(Known(index, args.truth, args.queries), refine, args.asked)
+    index, how = Index.open(args.index), How(args.verify, "none" if args.no_refine else "verified")
+    counts = told(Known(index, args.truth, args.queries), how, args.asked)
     result = {
         "tasks": {name: summed_up(some) for name, some in counts.items()},
-        "nothing": nothing(index, strangers(args.strangers, args.most, args.made), refine),
+        "nothing": nothing(index, strangers(args.strangers, args.most, args.made), how),
     }
     if args.json:
         json.dump(result, sys.stdout, indent=1)

@@ -19,7 +19,6 @@ with more, so that one thread can be measured on a busy machine. ``benchmarks/gr
 
 import argparse
 import itertools
-import json
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -40,8 +39,8 @@ from manifind.kernels.cpu.affinity import mutual_affinity as plain_affinity
 from manifind.ranking import pooled
 from manifind.types import FloatArray, IntArray
 from setting import BATCH, Clock, collection, cpu, limits, versions
+from telling import Row, tell
 
-Row = dict[str, Any]
 ALPHA, STEPS, TOL = 0.99, 20, 1e-6
 PAPER = {"ms": 664.0, "ms_cg": 600.0, "cores": 4}
 """Iscen et al., CVPR 2017: the average query on Oxford5k with regional diffusion."""
@@ -363,35 +362,6 @@ STAGES: dict[str, Callable[[argparse.Namespace, Clock], list[Row]]] = {
     "engines": engines,
     "paper": paper,
 }
-
-
-def table(rows: list[Row]) -> str:
-    """Lay rows out in columns."""
-
-    def shown(value: object) -> str:
-        return f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value)
-
-    columns = list(rows[0])
-    cells = [columns, *([shown(row[column]) for column in columns] for row in rows)]
-    widths = [max(len(line[at]) for line in cells) for at in range(len(columns))]
-    aligned = [
-        [
-            cell.ljust(width) if at == 0 else cell.rjust(width)
-            for at, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ]
-        for line in cells
-    ]
-    return "\n".join("  ".join(line) for line in aligned)
-
-
-def tell(setting: Row, rows: list[Row], *, as_json: bool) -> None:
-    """Print what was measured, and on what."""
-    if as_json:
-        print(json.dumps({**setting, "rows": rows}, indent=1))
-        return
-    for key, value in setting.items():
-        print(f"{key:16} {value}")
-    print(table(rows))
 
 
 def main() -> None:

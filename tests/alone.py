@@ -51,7 +51,7 @@ def main(command: list[str]) -> int:
     threading.Thread(target=_answer, args=(server, looked_up), daemon=True).start()
     with tempfile.TemporaryDirectory() as folder:
         resolver = Path(folder, "resolv.conf")
-        resolver.write_text("nameserver 127.0.0.1\noptions timeout:1 attempts:1\n")
+        resolver.write_text("nameserver 127.0.0.1\noptions timeout:30 attempts:1\n")
         subprocess.run(["mount", "--bind", resolver, "/etc/resolv.conf"], check=True)  # noqa: S603, S607
         code = subprocess.run(command, check=False).returncode  # noqa: S603
         subprocess.run(["umount", "/etc/resolv.conf"], check=True)  # noqa: S607

@@ -1,13 +1,48 @@
+import os
+import signal
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.collections_of_regions import Collection, make
 
-settings.register_profile("manifind", deadline=None, max_examples=60, print_blob=True)
+# Neither a limit of time nor the check that examples are made quickly: a machine may be busy.
+settings.register_profile(
+    "manifind", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=60, print_blob=True
+)
 settings.load_profile("manifind")
+
+MARK = "MANIFIND_STARTED_BY_TESTS"
+"""Processes inherit it, and have it still when whoever started them has ended."""
+
+
+def _started_by_us() -> dict[int, str]:
+    """Return the commands of processes that tests started, where a system tells (Linux)."""
+    found = {}
+    for one in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"{MARK}={os.getpid()}\0".encode() in (one / "environ").read_bytes():
+                found[int(one.name)] = (one / "cmdline").read_text().replace("\0", " ")
+        except OSError:  # it has ended, or is another's
+            continue
+    return {pid: command for pid, command in found.items() if "multiprocessing.resource_tracker" not in command}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_is_left_running() -> Iterator[None]:
+    """Every process that a test starts ends, so that no later one meets it."""
+    os.environ[MARK] = str(os.getpid())
+    yield
+    until = time.monotonic() + 60
+    while (left := _started_by_us()) and time.monotonic() < until:
+        time.sleep(0.1)
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert not left
 
 
 @pytest.fixture

@@ -3,7 +3,8 @@
 import errno
 import os
 import signal
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -67,3 +68,29 @@ def faulty(at: int, fault: str) -> Iterator[FaultyOs]:
         yield stand_in
     finally:
         setattr(disk, "os", os)  # noqa: B010
+
+
+def struck(operation: Callable[[], object], at: int, fault: str) -> bool:
+    """Run an operation with a fault at a point; whether it came to its end before."""
+    if fault in ("ENOSPC", "EIO", "interrupt"):
+        try:
+            with faulty(at, fault) as stand_in:
+                operation()
+        except (OSError, KeyboardInterrupt):
+            return False
+        return stand_in.seen <= at
+    child = os.fork()
+    if child == 0:
+        try:
+            with faulty(at, fault):
+                operation()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        assert os.WTERMSIG(status) == signal.SIGKILL
+        return False
+    assert os.WEXITSTATUS(status) == 0, "the writer failed without being killed"
+    return True

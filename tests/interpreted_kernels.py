@@ -1,16 +1,18 @@
 """The Triton kernels in Triton's interpreter, against NumPy: run with TRITON_INTERPRET=1, by `test_cuda`."""
 
 import warnings
+from itertools import pairwise
 
 import numpy as np
 import torch
 
-from manifind.kernels.cuda import gradient, launch, rows
+from manifind.kernels.cuda import gradient, launch, listing, rows
 from manifind.kernels.cuda import matrix as matrices
 from manifind.kernels.cuda.matrix import Matrix
 from manifind.kernels.cuda.neighbours import Side
 from manifind.kernels.cuda.packing import pack
 from manifind.kernels.cuda.rows import Block
+from manifind.layout import Runs
 
 warnings.simplefilter("ignore")
 
@@ -106,13 +108,30 @@ def compare_alone(kind: torch.dtype) -> None:
         np.testing.assert_allclose(alone.residuals.numpy(), in_torch.residuals.numpy(), atol=1e-5)
 
 
+def compare_with_closed_form() -> None:
+    """Iterations after the solution is reached do no harm, in the precision of float32 neither."""
+    for seed, n in ((21, 6), (23, 3), (4, 10)):
+        S = sparse_symmetric(n, seed)
+        scale = np.sqrt(np.maximum(S.sum(1), 1e-9))
+        S = (S / scale[:, None] / scale).astype(np.float32)
+        y = torch.zeros(n, 1)
+        y[:2, 0] = torch.tensor([0.3, 0.9])
+        for enough in (1e-6, 1e-10):
+            solved = gradient.descended(matrix_of(S), y, 0.99, 40, enough)
+            truth = 0.01 * np.linalg.inv(np.eye(n) - 0.99 * S.astype(np.float64)) @ y.numpy()
+            np.testing.assert_allclose(solved.scores.numpy(), truth, atol=1e-4 * truth.max())
+            assert float(solved.residuals[0]) < 1e-5
+
+
 def compare_some(kind: torch.dtype) -> None:
     """Products of queries with some rows are those of NumPy."""
     queries, vectors = torch.randn(5, 40), torch.randn(90, 40).to(kind)
     some = torch.arange(0, 90, 7, dtype=torch.int32)
-    made = rows.products_with(queries, vectors, some)
     truth = queries.numpy() @ vectors.float().numpy()[some.numpy()].T
-    np.testing.assert_allclose(made.numpy(), truth, atol=1e-5)
+    rows.BLOCK = 16
+    for count in (len(some), 1):  # the last block is not full
+        made = rows.products_with(queries, vectors, some[:count])
+        np.testing.assert_allclose(made.numpy(), truth[:, :count], atol=1e-5)
     rows._has_kernels = lambda _: True  # type: ignore[assignment]
     for most, memory in ((2**20, 2**20), (40 * 40 * 4, 2**20), (2**20, 200)):  # at once, block by block, by turns
         held = rows.TorchRows(vectors.numpy(), "cpu", most=most)
@@ -128,17 +147,29 @@ def compare_parts() -> None:
     S[5], S[:, 5] = 0, 0  # a region without neighbours
     degrees = torch.rand(n) + 1
     kept = torch.tensor([0, 2, 3, 5, 8, 9, 12])
-    truth, sums = matrices.normalised_anew(matrices.part(matrix_of(S), kept), degrees[kept])
-    longest = int((S > 0).sum(axis=1).max())
-    made, made_sums = matrices.restricted_by_kernels(matrix_of(S), kept.int(), degrees, longest)
+    roots, longest = degrees.double().sqrt(), int((S > 0).sum(axis=1).max())
+    truth, sums = matrices.restricted(matrix_of(S), kept, roots, longest)
+    made, made_sums = matrices.restricted_by_kernels(matrix_of(S), kept.int(), roots, longest)
     made = made._replace(entries=made.entries[: int(made.starts[-1])])  # there is more room than entries
     for one, other in zip((*made, made_sums), (*truth, sums), strict=True):
         np.testing.assert_allclose(one.numpy(), other.numpy(), atol=1e-6)
     starts, weights = torch.tensor([0, 1, 4, 4, 7]), torch.rand(7)
     for b in (1, 3):
         scores = torch.rand(7, b)
-        pooled = matrices.pooled_by_kernels(starts, weights, scores)
-        np.testing.assert_allclose(pooled.numpy(), matrices.pooled(starts, weights, scores).numpy(), atol=1e-6)
+        for regions in (None, torch.tensor([6, 1, 2, 0, 3, 5, 4], dtype=torch.int32)):
+            pooled = matrices.pooled_by_kernels(starts, weights, regions, scores)
+            own = weights if regions is None else weights[regions]
+            expected = [(own[a:b, None] * scores[a:b]).sum(dim=0).tolist() for a, b in pairwise(starts.tolist())]
+            np.testing.assert_allclose(pooled.numpy(), expected, atol=1e-6)
+
+
+def compare_runs() -> None:
+    """The list of regions of runs is that of NumPy."""
+    for begins, counts in (([3, 40, 41, 90], [5, 1, 40, 2]), ([0], [1]), ([2, 9, 30, 33, 99], [3, 3, 3, 3, 1])):
+        runs = Runs(np.array(begins), np.concatenate([[0], np.cumsum(counts)]))
+        starts, first = torch.from_numpy(runs.starts).int(), torch.from_numpy(runs.begins).int()
+        truth = np.concatenate([np.arange(a, a + b) for a, b in zip(begins, counts, strict=True)])
+        np.testing.assert_array_equal(listing.written(runs, starts, first).numpy(), truth)
 
 
 if __name__ == "__main__":
@@ -154,6 +185,8 @@ if __name__ == "__main__":
             compare_descents(width, precision)
     for precision in (torch.float32, torch.float64):
         compare_alone(precision)
+    compare_with_closed_form()
     for held in (torch.float32, torch.float16):
         compare_some(held)
     compare_parts()
+    compare_runs()

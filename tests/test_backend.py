@@ -16,9 +16,22 @@ from manifind.diffusion.engines import ENGINES, Setting
 from manifind.diffusion.iteration import iterate
 from manifind.diffusion.seeding import Seed, dense
 from manifind.graph import Neighbours, exact_neighbours, normalise
-from manifind.kernels import Backend, Pool, Pooling, Rows, SelfComparing, Solution, System, plain
+from manifind.kernels import (
+    Backend,
+    Choosing,
+    Pool,
+    Pooling,
+    RestrictingToRuns,
+    Rows,
+    SearchingRuns,
+    SelfComparing,
+    Solution,
+    System,
+    plain,
+)
 from manifind.kernels.backend import BACKENDS
 from manifind.kernels.cuda import lacking
+from manifind.layout import Layout, Runs
 from tests import literal
 from tests.collections_of_regions import make, unit
 from tests.sparse import symmetric
@@ -32,7 +45,9 @@ MODULES = {
     "cuda": "manifind.kernels.cuda",
 }
 seeds = st.integers(0, 2**32 - 1)
-on_each = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=25)
+on_each = settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None, max_examples=25
+)
 
 
 @pytest.fixture(params=MODULES)
@@ -175,6 +190,28 @@ def test_a_column_comes_to_the_same_alone_and_in_a_batch(
 
 
 @pytest.mark.parametrize("n", [40, 20_000])
+@pytest.mark.parametrize("columns", [1, 3])
+def test_a_few_regions_by_themselves_are_solved_for_and_left_at_that(
+    by: Backend, n: int, columns: int, rng: np.random.Generator
+) -> None:
+    """A few iterations solve for them, and in single precision none after that may spoil the solution."""
+    if n > 1000 and isinstance(by.system(symmetric(5, rng)), DenseSystem):
+        pytest.skip("a dense matrix of that size takes gigabytes")
+    few = np.triu(rng.random((6, 6)), 1)
+    few = (few + few.T) / np.sqrt(np.outer((few + few.T).sum(axis=0), (few + few.T).sum(axis=1)))
+    ring = np.arange(6, n)
+    others = sp.coo_array((np.full(n - 6, 0.5), (ring, np.roll(ring, 1))), shape=(n, n))
+    S = sp.csr_array(sp.block_diag([few, sp.csr_array((n - 6, n - 6))]) + others + others.T, dtype=np.float32)
+    y = np.zeros((n, columns), np.float32)
+    y[:2] = rng.random((2, columns))
+    truth = 0.01 * np.linalg.inv(np.eye(6) - 0.99 * S[:6, :6].toarray().astype(np.float64)) @ y[:6]
+    for tol in (1e-6, 1e-10):
+        scores = by.system(S).solve(y, 0.99, 60, tol).scores
+        np.testing.assert_allclose(scores[:6], truth, atol=1e-5 * truth.max())
+        assert not scores[6:].any()
+
+
+@pytest.mark.parametrize("n", [40, 20_000])
 def test_columns_given_by_their_entries_are_the_same_columns(by: Backend, n: int, rng: np.random.Generator) -> None:
     """On a system that is solved in float64, and on one that is not."""
     if n > 1000 and isinstance(by.system(symmetric(5, rng)), DenseSystem):
@@ -206,16 +243,47 @@ def test_images_have_the_pooled_scores_of_their_regions(by: Backend, rng: np.ran
 
 
 def test_a_part_pools_by_the_weights_of_its_own_regions(by: Backend, rng: np.random.Generator) -> None:
-    rows = np.array([0, 1, 2, 7, 8, 20, 21, 22, 33], np.int32)
-    part = by.system(symmetric(40, rng), rng.random(40).astype(np.float32) + 1).restrict(rows)
-    if not isinstance(part, Pooling):
+    system = by.system(symmetric(40, rng), rng.random(40).astype(np.float32) + 1)
+    if not isinstance(system, Pooling):
         pytest.skip("this system leaves pooling to its caller")
-    starts, weights = np.array([0, 3, 5, 9]), rng.random(40).astype(np.float32)
+    runs = Runs(np.array([0, 7, 20]), np.array([0, 3, 5, 9]))
+    assert isinstance(system, RestrictingToRuns)
+    weights = rng.random(40).astype(np.float32)
     seeds = [Seed(np.array([1, 6], np.int32), np.array([0.5, 1], np.float32))]
-    truth = part.solve_images(seeds, Pool(starts, weights[rows]), 0.9, 15, 1e-6).scores
-    for chosen in (rows, rows.copy()):
-        made = part.solve_images(seeds, Pool(starts, weights, chosen), 0.9, 15, 1e-6).scores
+    for part in (system.restrict_to(runs), system.restrict(runs.regions)):
+        assert isinstance(part, Pooling)
+        truth = part.solve_images(seeds, Pool(runs.starts, weights[runs.regions]), 0.9, 15, 1e-6).scores
+        made = part.solve_images(seeds, Pool(runs.starts, weights, runs), 0.9, 15, 1e-6).scores
         np.testing.assert_allclose(made, truth, atol=1e-7)
+
+
+@on_each
+@given(images=st.integers(1, 30), most=st.integers(1, 40), k=st.integers(1, 9), seed=seeds)
+def test_the_regions_of_runs_are_taken_as_the_list_of_them_is(
+    by: Backend, images: int, most: int, k: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    layout = Layout.of(np.repeat(np.arange(images), rng.integers(1, most + 1, images)))
+    places = np.sort(rng.choice(images, rng.integers(1, images + 1), replace=False))
+    runs, n = layout.runs_of(places), int(layout.starts[-1])
+    listed = np.flatnonzero(np.isin(layout.place_of, places))
+    np.testing.assert_array_equal(runs.regions, listed)
+    some = rng.integers(0, len(listed), 5)
+    np.testing.assert_array_equal(runs.at(some), listed[some])
+    vectors, queries = unit(rng.normal(size=(n, 7))), unit(rng.normal(size=(3, 7)))
+    rows, system = by.rows(vectors), by.system(symmetric(n, rng), rng.random(n).astype(np.float32) + 1)
+    if isinstance(rows, Choosing):
+        chosen = rows.choose(queries, min(k, n))
+        assert [one.tolist() for one in chosen] == np.sort(rows.nearest(queries, min(k, n))[0], axis=1).tolist()
+    if isinstance(rows, SearchingRuns):
+        k = min(k, len(listed))
+        found, truth = rows.search_runs(runs, queries, k)(), plain.nearest(queries, vectors[listed], k)
+        np.testing.assert_allclose(found[1], truth[1], atol=1e-6)
+        np.testing.assert_allclose(np.einsum("mkd,md->mk", vectors[listed][found[0]], queries), truth[1], atol=1e-6)
+    if isinstance(system, RestrictingToRuns):
+        unity = np.eye(len(listed))
+        by_list = system.restrict(listed.astype(np.int32)).multiply(unity)
+        np.testing.assert_allclose(system.restrict_to(runs).multiply(unity), by_list, atol=1e-7)
 
 
 def test_each_column_stops_by_itself(by: Backend, rng: np.random.Generator) -> None:

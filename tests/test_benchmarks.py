@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from manifind import Index
+from tests.described import PLAINLY
 from tests.index.conftest import scene
 
 
@@ -88,6 +90,22 @@ def test_geometry(repository: Path) -> None:
     result = printed(repository, "benchmarks/geometry.py", "--scenes", "8", "--kinds", "sift")
     assert result["sift"]["scenes"]["verified"]["6"]["precision"] > 0.8
     assert result["sift"]["answers"]["verified"]["overlap"] > 0.3
+
+
+def test_verifying(repository: Path, tmp_path: Path) -> None:
+    """Two of three photos show the same roof, and the first of these is the query."""
+    (tmp_path / "photos").mkdir()
+    for i, number in enumerate((1, 1, None)):
+        Image.fromarray(scene(i, number)).save(tmp_path / "photos" / f"{i}.png")
+    Index.create(tmp_path / "index.manifind", tmp_path / "photos", **PLAINLY, k=5, query_k=5)
+    query = {"name": "roof", "image": "0.png", "box": [40, 60, 168, 188], "positives": ["1.png"]}
+    (tmp_path / "truth.json").write_text(json.dumps({"name": "roofs", "queries": [query]}))
+    words = ("--truth", str(tmp_path / "truth.json"), "--rounds", "1")
+    result = printed(repository, "benchmarks/verifying.py", str(tmp_path / "index.manifind"), *words)
+    assert result["queries"] == 1
+    assert result["manifind"]["verified"] == 2
+    assert result["manifind"]["ms_of_the_processor"] > 0
+    assert result["voting"]["ratio"] > 0
 
 
 def test_clutter(repository: Path, tmp_path: Path) -> None:

@@ -46,3 +46,13 @@ def test_a_box_without_a_place_overlaps_nothing() -> None:
 def test_a_box_of_no_size_shares_nothing_with_others() -> None:
     assert overlaps((2, 2, 2, 2), (0, 0, 4, 4)) == 0
     assert shared_area((2, 2, 2, 2), (0, 0, 4, 4)) == 0
+
+
+def test_boxes_that_lie_apart_share_nothing_whichever_way_they_do() -> None:
+    for apart in ((6, 0, 8, 4), (0, 6, 4, 8), (6, 6, 8, 8), (4, 0, 8, 4)):
+        assert overlaps((0, 0, 4, 4), apart) == 0
+        assert shared_area(apart, (0, 0, 4, 4)) == 0
+
+
+def test_two_boxes_of_no_size_share_nothing_even_at_one_place() -> None:
+    assert overlaps((2, 2, 2, 2), (2, 2, 2, 2)) == 0

@@ -5,6 +5,7 @@ import pytest
 
 from manifind.kernels import plain
 from manifind.kernels.cuda import lacking
+from manifind.layout import Runs
 from manifind.types import FloatArray, IntArray, Vectors
 from tests.collections_of_regions import unit
 from tests.interpreted import run_interpreted
@@ -43,6 +44,20 @@ def test_rows_that_pass_through_in_blocks_have_the_same_neighbours(rng: np.rando
     ids, similarities = streamed.nearest(vectors[:9], 5, among=among)
     np.testing.assert_allclose(similarities, plain.nearest(vectors[:9], vectors[among], 5)[1], atol=1e-6)
     np.testing.assert_allclose(np.einsum("mkd,md->mk", vectors[among][ids], vectors[:9]), similarities, atol=1e-6)
+
+
+def test_a_shortlist_is_chosen_from_rows_that_pass_through_in_blocks(rng: np.random.Generator) -> None:
+    vectors = unit(rng.normal(size=(300, 8)))
+    streamed = TorchRows(vectors, "cpu", most=64 * 8 * 4)
+    for size in (3, 50):  # sorted, and marked
+        expected = np.sort(np.argsort(-vectors[:2] @ vectors.T, axis=1)[:, :size], axis=1)
+        np.testing.assert_array_equal(streamed.choose(vectors[:2], size), expected)
+    runs = Runs(np.array([10, 60, 200]), np.array([0, 30, 40, 90]))
+    np.testing.assert_allclose(
+        streamed.search_runs(runs, vectors[:9], 5)()[1],
+        plain.nearest(vectors[:9], vectors[runs.regions], 5)[1],
+        atol=1e-6,
+    )
 
 
 def test_the_kernels_do_in_the_interpreter_what_they_say() -> None:

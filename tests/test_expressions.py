@@ -100,8 +100,9 @@ def test_no_words_take_longer_to_read_than_their_length_says(name: str) -> None:
         worst = 0.0
         for text in attacks(length):
             took = seconds(read, text)
-            if took > allowed:  # not for another's sake: the machine has other things to do
-                took = min(took, *(seconds(read, text) for _ in range(3 if took < 1 else 1)))
+            for _ in range(9 if took < 1 else 1):  # not for another's sake: the machine has other things to do
+                if took > allowed:
+                    took = min(took, seconds(read, text))
             assert took <= allowed or shorter == length, f"{length} characters take {took:.4f} s: {text[:60]!r}…"
             worst = max(worst, took)
         before = worst

@@ -22,7 +22,9 @@ from tests.sparse import symmetric
 
 pytestmark = pytest.mark.skipif(not kernels.compiled(), reason="the core was not compiled")
 seeds = st.integers(0, 2**32 - 1)
-few = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+few = settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None, max_examples=60
+)
 
 
 def locally(S: sp.csr_array, y: FloatArray, alpha: float, max_iter: int, tol: float, budget: int) -> Solution:

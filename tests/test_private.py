@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -47,7 +46,7 @@ def python(script: str, folder: Path, *before: str) -> subprocess.CompletedProce
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=600,  # it must end, however busy the machine is
     )
 
 
@@ -90,10 +89,8 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
 def test_a_process_forked_after_a_search_searches_too(folder: Path) -> None:
-    began = time.monotonic()
     done = python(FORKED_AFTER_A_SEARCH, folder)
     assert done.returncode == 0, done.stderr
-    assert time.monotonic() - began < 100
 
 
 def test_what_another_library_says_to_the_processes_it_starts_is_not_said_to_this_one(

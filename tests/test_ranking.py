@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from manifind import InvalidInput, Manifold
 from manifind.kernels import Pool
-from manifind.layout import Layout, aggregate
+from manifind.layout import Layout, Runs, aggregate
 from manifind.ranking import Ranking, best_first, gmp_weights, pooled, pooling_weights
 from tests import literal
 from tests.collections_of_regions import Collection, collections, unit
@@ -84,10 +84,10 @@ def test_the_score_of_an_image_with_one_region_is_that_of_the_region(rng: np.ran
 
 
 def test_a_part_is_pooled_by_the_weights_of_its_own_regions(rng: np.random.Generator) -> None:
-    rows, starts = np.array([1, 2, 7, 8, 9], np.int32), np.array([0, 2, 5])
+    runs = Runs(np.array([1, 7]), np.array([0, 2, 5]))
     weights, scores = rng.random(12).astype(np.float32), rng.random((5, 2)).astype(np.float32)
     expected = [weights[[1, 2]] @ scores[:2], weights[[7, 8, 9]] @ scores[2:]]
-    np.testing.assert_allclose(pooled(scores, Pool(starts, weights, rows)), expected, rtol=1e-6)
+    np.testing.assert_allclose(pooled(scores, Pool(runs.starts, weights, runs)), expected, rtol=1e-6)
 
 
 def test_a_small_lambda_is_not_lost_in_rounding(rng: np.random.Generator) -> None:

@@ -44,6 +44,7 @@ INDEX_TESTS = (
 """Of rooms that mostly describe photos and write files, the modules that fast tests answer for."""
 
 ROOMS = {
+    "boxes": (["boxes.py"], ["tests/test_boxes.py"]),
     "ranking": (["ranking.py"], ["tests/test_ranking.py", "tests/test_truth.py", "tests/test_manifold.py"]),
     "graph": (["graph/*.py"], ["tests/test_graph.py", "tests/test_choosing.py", "tests/test_update.py"]),
     "diffusion": (

@@ -18,7 +18,7 @@ def overlaps(a: npt.ArrayLike, b: npt.ArrayLike) -> Amounts:
     """Return the intersection over union of boxes; NaN where a box has no place."""
     a, b = np.asarray(a), np.asarray(b)
     both = _shared(a, b)
-    return np.asarray(both / np.maximum(areas(a) + areas(b) - both, THINNEST**2))
+    return np.asarray(both / (areas(a) + areas(b) - both))
 
 
 def shared_area(a: npt.ArrayLike, b: npt.ArrayLike) -> Amounts:

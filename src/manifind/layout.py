@@ -1,8 +1,9 @@
 """Which regions belong to which image: the regions of an image lie side by side, images in ascending order."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -43,14 +44,14 @@ class Layout:
 
     def regions_of(self, places: npt.NDArray[np.integer]) -> IntArray:
         """Return the regions of the images at `places` in `images`, one image after the other."""
-        counts = self.starts[places + 1] - self.starts[places]
-        if len(counts) and counts.min() == counts.max():
-            first = self.starts[places].astype(np.int32)
-            table: IntArray = first[:, None] + np.arange(counts[0], dtype=np.int32)
-            return table.reshape(-1)
-        shift = self.starts[places] - np.concatenate([[0], np.cumsum(counts)[:-1]])
-        regions: IntArray = (np.arange(counts.sum()) + np.repeat(shift, counts)).astype(np.int32)
-        return regions
+        return self.runs_of(places).regions
+
+    def runs_of(self, places: npt.NDArray[np.integer]) -> "Runs":
+        """Return the runs of regions of the images at `places` in `images`, one image after the other."""
+        begins = self.starts[places]
+        starts = np.zeros(len(places) + 1, np.int64)
+        np.cumsum(self.starts[places + 1] - begins, out=starts[1:])
+        return Runs(begins, starts)
 
     def change(self, now: "Layout", origin: IntArray) -> "Change":
         """Compare with the layout of a changed collection, where region i was region ``origin[i]``, or is new at -1.
@@ -82,6 +83,37 @@ class Layout:
             for at in range(0, len(places), step):
                 group = places[at : at + step]
                 yield group, self.starts[group, None] + np.arange(m)
+
+
+@dataclass(frozen=True, eq=False)
+class Runs:
+    """Regions that lie in runs, one run after the other. The list of them is made when somebody asks for it."""
+
+    begins: npt.NDArray[np.int64]
+    """The first region of each run."""
+    starts: npt.NDArray[np.int64]
+    """Where each run starts in the list of regions. The last entry is how many regions there are."""
+    copies: dict[Any, Any] = field(default_factory=dict, repr=False)
+    """The list as devices hold it, by device."""
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+    @cached_property
+    def regions(self) -> IntArray:
+        """The list of regions."""
+        counts = np.diff(self.starts)
+        if len(counts) and counts.min() == counts.max():
+            table: IntArray = self.begins.astype(np.int32)[:, None] + np.arange(counts[0], dtype=np.int32)
+            return table.reshape(-1)
+        regions: IntArray = (np.arange(len(self)) + np.repeat(self.begins - self.starts[:-1], counts)).astype(np.int32)
+        return regions
+
+    def at(self, places: npt.NDArray[np.integer]) -> IntArray:
+        """Return ``regions[places]`` without the list."""
+        run = np.searchsorted(self.starts, places, side="right") - 1
+        found: IntArray = (self.begins[run] + (places - self.starts[run])).astype(np.int32)
+        return found
 
 
 class Change(NamedTuple):
@@ -116,4 +148,6 @@ def aggregate(vectors: FloatArray, layout: Layout) -> FloatArray:
 
 def aggregate_one(regions: FloatArray) -> FloatArray:
     """Return the global descriptor (1, d) of the one image or query that all of `regions` (m, d) belong to."""
-    return aggregate(regions, Layout(np.zeros(1, np.int32), np.array([0, len(regions)])))
+    total: FloatArray = regions.sum(axis=0, dtype=np.float32, keepdims=True)
+    norm = np.linalg.norm(total, axis=1, keepdims=True)
+    return total / norm if norm[0, 0] else total

@@ -65,6 +65,24 @@ def broken(sentence: str) -> NoReturn:
     raise AssertionError(sentence)
 
 
+def program(area: str, count: int) -> Attack:
+    """Return the attack that an area makes by itself: it fails with its exit code, and its last line says what was."""
+
+    def attack(place: Place) -> str:
+        done = subprocess.run(  # noqa: S603
+            [place.python, "-m", f"tests.attack.{area}", str(count)],
+            check=False,
+            capture_output=True,
+            text=True,
+            cwd=Path(__file__).parents[2],
+        )
+        if done.returncode:
+            broken(f"{done.stdout[-1500:]}{done.stderr[-500:]}")
+        return done.stdout.splitlines()[-1]
+
+    return attack
+
+
 def photos(folder: Path, *, large: bool = False, first: int = 0) -> Path:
     """Fill a folder with photos that differ."""
     for number in range(first, first + PHOTOS):

@@ -3,14 +3,13 @@
 import argparse
 import importlib
 import pkgutil
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
 import tests.attack
-from tests.attack import Attack, Place, broken
+from tests.attack import Attack, Place, program
 
 PROGRAMS = {"photos": ("seconds of mutated photos", 20), "pickles": ("mutated pickles", 3000)}
 """Areas that are programs of their own, with what their argument counts: few enough for a run of five minutes."""
@@ -26,24 +25,6 @@ def areas() -> dict[str, dict[str, Attack]]:
         elif not module.name.startswith("_"):
             found[module.name] = importlib.import_module(f"tests.attack.{module.name}").ATTACKS
     return found
-
-
-def program(area: str, count: int) -> Attack:
-    """Return the attack that an area makes by itself: it fails with its exit code, and its last line says what was."""
-
-    def attack(place: Place) -> str:
-        done = subprocess.run(  # noqa: S603
-            [place.python, "-m", f"tests.attack.{area}", str(count)],
-            check=False,
-            capture_output=True,
-            text=True,
-            cwd=Path(__file__).parents[2],
-        )
-        if done.returncode:
-            broken(f"{done.stdout[-1500:]}{done.stderr[-500:]}")
-        return done.stdout.splitlines()[-1]
-
-    return attack
 
 
 def main() -> int:

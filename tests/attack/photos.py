@@ -20,7 +20,7 @@ import numpy as np
 from PIL import Image
 
 from manifind.describe import Unreadable, read_photo
-from tests.describe.test_photos import SMALL, png, saved, scene, tiff
+from tests.describe.photo_files import SMALL, png, saved, scene, tiff
 
 SECONDS = 60
 SLOWEST = 20.0

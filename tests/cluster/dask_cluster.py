@@ -4,12 +4,17 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.cluster.ports import free_port, wait_for
+from distributed import Client
+
+from tests.cluster.ports import PATIENCE, free_port, wait_for
+from tests.cluster.slow_tasks import tasks_to_do, tasks_under_way
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+QUIETLY = ("--no-dashboard", "--no-show", "--no-jupyter")
 
 
 class DaskCluster:
@@ -25,11 +30,15 @@ class DaskCluster:
         self.workers: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> "DaskCluster":
-        scheduler = self._start(
-            "scheduler", "--host", "127.0.0.1", "--port", str(self.port), "--no-dashboard", "--no-show", "--no-jupyter"
-        )
-        wait_for(self.port, scheduler, self.folder / "dask.log")
-        self.workers = [self.add_worker(host) for host in ("127.0.0.2", "127.0.0.3")]
+        try:
+            scheduler = self._start("scheduler", "--host", "127.0.0.1", "--port", str(self.port), *QUIETLY)
+            wait_for(self.port, scheduler, self.folder / "dask.log")
+            self.workers = [self.add_worker(host) for host in ("127.0.0.2", "127.0.0.3")]
+            with self._client() as client:
+                client.wait_for_workers(2, timeout=PATIENCE)
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -47,6 +56,28 @@ class DaskCluster:
         """Kill a worker, as a power cut does."""
         self.workers[worker].send_signal(signal.SIGKILL)
         self.workers[worker].wait()
+
+    def until_nothing_is_handed_out(self) -> None:
+        """Wait until the scheduler has noticed that nobody waits for any task."""
+        until = time.monotonic() + PATIENCE
+        with self._client() as client:
+            while client.run_on_scheduler(tasks_to_do):
+                assert time.monotonic() < until, "the tasks are not given up"
+                time.sleep(0.1)
+
+    def until_idle(self) -> None:
+        """Wait until no worker has anything to do any more, whether somebody waits for it or not."""
+        until = time.monotonic() + PATIENCE
+        idle = 0
+        with self._client() as client:
+            while idle < 2:  # what a worker is told to leave, it may begin until it hears of that
+                assert time.monotonic() < until, "the workers are not done"
+                busy = client.run_on_scheduler(tasks_to_do) or any(client.run(tasks_under_way).values())
+                idle = 0 if busy else idle + 1
+                time.sleep(0.1)
+
+    def _client(self) -> "Client":
+        return Client(self.address, timeout=PATIENCE, set_as_default=False)
 
     def _start(self, *command: str) -> "subprocess.Popen[bytes]":
         with (self.folder / "dask.log").open("ab") as log:

@@ -4,7 +4,6 @@ import os
 import re
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import psutil
@@ -14,6 +13,7 @@ from manifind.cluster.milvus import INDEXES, MOST
 from manifind.cluster.publishing import DESCRIPTORS
 from manifind.cluster.store import STORES
 from manifind.index import Index
+from tests.cluster.ports import PATIENCE
 
 
 def test_every_command_of_the_guide_is_run_by_the_demonstration(repository: Path) -> None:
@@ -41,28 +41,28 @@ def test_every_command_of_the_guide_is_run_by_the_demonstration(repository: Path
 def test_the_demonstration_runs_from_start_to_end(repository: Path, tmp_path: Path) -> None:
     if not (repository / ".venv" / "installed").exists():
         pytest.skip("scripts/environment has not made .venv, which the demonstration runs in")
-    script = repository / "scripts" / "cluster-demo"
-    with subprocess.Popen(  # noqa: S603
-        [script, "--small", tmp_path],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    ) as running:
+    script, folder = repository / "scripts" / "cluster-demo", tmp_path / "demonstration"
+    with (
+        (tmp_path / "told").open("wb") as out,
+        subprocess.Popen(  # noqa: S603
+            [script, "--small", folder], stdout=out, stderr=out, start_new_session=True
+        ) as running,
+    ):
         try:
-            told, _ = running.communicate(timeout=600)
+            running.wait(10 * PATIENCE)
         finally:
             if running.poll() is None:  # it ends what it started when it is told to end
                 os.killpg(running.pid, signal.SIGTERM)
+                running.wait(PATIENCE)
+    told = (tmp_path / "told").read_text()
     assert running.returncode == 0, told
     assert "8 photos added" in told
     assert "serves 8 photos of generation 1" in told
-    with Index.open(tmp_path / "photos.manifind") as index:
+    with Index.open(folder / "photos.manifind") as index:
         assert len(index) == 8
-    time.sleep(0.5)
-    assert not [
-        process.info["pid"] for process in psutil.process_iter(["cwd", "pid"]) if process.info["cwd"] == str(tmp_path)
-    ], "nothing that it started is left"
+    started = [one for one in psutil.process_iter(["cwd"]) if one.info["cwd"] == str(folder)]
+    _, left = psutil.wait_procs(started, timeout=PATIENCE)
+    assert not left, "nothing that it started is left"
 
 
 def test_the_guide_names_every_store_index_and_limit(repository: Path) -> None:

@@ -18,8 +18,12 @@ from manifind.cluster.store import Address, Row, Unavailable, store_at
 from manifind.describe import Describer
 from manifind.errors import InvalidInput
 from manifind.index import Index
+from tests.cluster.ports import PATIENCE
 from tests.cluster.server import MilvusServer
 from tests.cluster.test_collection import SHORTLIST, truncated
+
+DEAD = 3
+"""Seconds for which a server that was killed is waited for."""
 
 
 @pytest.fixture
@@ -35,7 +39,7 @@ def search_for_ever(index: Index, photo: Path) -> None:
         index.search(photo, (0, 0, 32, 48), top=SHORTLIST, verify=0)
 
 
-def address(server: MilvusServer, seconds: int = 60) -> str:
+def address(server: MilvusServer, seconds: int = int(PATIENCE)) -> str:
     return f"milvus://127.0.0.1:{server.port}/demo?timeout={seconds}&shortlist={SHORTLIST}"
 
 
@@ -44,13 +48,14 @@ def test_a_server_killed_while_written_to_and_while_searched_loses_nothing_ackno
     server: MilvusServer, index: Index, photos: Path, describer: Describer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("manifind.cluster.publishing.BLOCK_BYTES", 9_000)
-    store = store_at(Address.of(address(server, 10)))
+    store = store_at(Address.of(address(server)))
     acknowledged: list[Row] = []
     put = store.put
 
     def put_and_note(rows: list[Row]) -> None:
         if len(acknowledged) > 15:
             server.kill()
+            monkeypatch.setattr(store, "_timeout", DEAD)
         put(rows)
         acknowledged.extend(rows)
 
@@ -59,7 +64,8 @@ def test_a_server_killed_while_written_to_and_while_searched_loses_nothing_ackno
         publish(index, store, grace=0)
     store.close()
     with pytest.raises(Unavailable, match="Milvus runs there"):
-        Index.open(address(server, 2), describer=describer)
+        Index.open(address(server, DEAD), describer=describer)
+    assert len(acknowledged) > 15
 
     server.start()
     store = store_at(Address.of(address(server)))
@@ -71,13 +77,16 @@ def test_a_server_killed_while_written_to_and_while_searched_loses_nothing_ackno
     assert sent.found >= len(acknowledged)
     assert sent.added == len(index)
 
-    far = Index.open(address(server, 10), describer=describer)
+    far = Index.open(address(server), describer=describer)
     right = far.search(photos / "003.png", (0, 0, 32, 48), top=SHORTLIST, verify=0)
     assert isinstance(far.state, StoredCollection)
     assert [hit.key for hit in right] == truncated(index, far.state, right.search.query.vectors, SHORTLIST)[0]
-    threading.Timer(0.3, server.kill).start()
+    monkeypatch.setattr(far.state.store, "_timeout", DEAD)
+    killer = threading.Timer(0.3, server.kill)
+    killer.start()
     with pytest.raises(Unavailable, match="Milvus runs there"):
         search_for_ever(far, photos / "003.png")
+    killer.join()
 
     server.start()
     far = Index.open(address(server), describer=describer)
@@ -87,7 +96,7 @@ def test_a_server_killed_while_written_to_and_while_searched_loses_nothing_ackno
 
 def test_a_server_that_listens_and_does_not_answer_yet_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     class Silent(Exception):
-        """As grpc, says that no answer came."""
+        """What grpc raises where no answer came."""
 
         def code(self) -> SimpleNamespace:
             return SimpleNamespace(name="UNAVAILABLE")
@@ -103,13 +112,13 @@ def test_a_server_that_listens_and_does_not_answer_yet_is_waited_for(monkeypatch
     monkeypatch.setattr(pymilvus, "MilvusClient", client)
     with socket.create_server(("127.0.0.1", 0)) as starting:
         port = starting.getsockname()[1]
-        MilvusStore(Address.of(f"milvus://127.0.0.1:{port}/demo?timeout=5"))
+        MilvusStore(Address.of(f"milvus://127.0.0.1:{port}/demo?timeout={PATIENCE:.0f}"))
     assert len(asked) == 2
-    assert asked[1] < asked[0] <= 5, "the seconds that are left, not all of them again"
+    assert asked[1] < asked[0] <= PATIENCE, "the seconds that are left, not all of them again"
 
     asked.clear()
     with pytest.raises(Unavailable, match="Milvus runs there"):
-        MilvusStore(Address.of(f"milvus://127.0.0.1:{port}/demo?timeout=5"))
+        MilvusStore(Address.of(f"milvus://127.0.0.1:{port}/demo?timeout={PATIENCE:.0f}"))
     assert len(asked) == 1, "where nobody listens, waiting is of no use"
 
 
@@ -124,5 +133,5 @@ def test_a_server_that_refuses_is_not_asked_again(monkeypatch: pytest.MonkeyPatc
     with socket.create_server(("127.0.0.1", 0)) as refusing:
         port = refusing.getsockname()[1]
         with pytest.raises(Unavailable, match="wrong token"):
-            MilvusStore(Address.of(f"milvus://me:not@127.0.0.1:{port}/demo?timeout=5"))
+            MilvusStore(Address.of(f"milvus://me:not@127.0.0.1:{port}/demo?timeout={PATIENCE:.0f}"))
     assert asked == ["me:not"]

@@ -18,7 +18,7 @@ from manifind.graph import exact_neighbours
 from manifind.index import Index
 from tests.cluster.conftest import save_photo
 from tests.cluster.dask_cluster import REPOSITORY, DaskCluster
-from tests.cluster.ports import free_port, wait_for
+from tests.cluster.ports import PATIENCE, free_port, wait_for
 
 BUCKET = "s3://bucket/folder"
 
@@ -31,7 +31,7 @@ from manifind.cluster.workers import workers
 from manifind.graph import exact_neighbours
 from tests.cluster.slow_tasks import slowly
 
-slowly(0.3)
+slowly(Path(sys.argv[2]), most=100)
 planes.ORDERS = (2,)
 file = Path(sys.argv[2]) / "all.f32"
 X = np.fromfile(file, np.float32).reshape(-1, 24)
@@ -43,7 +43,8 @@ np.save(file.with_name("ids.npy"), lists.ids)
 class Server:
     """A server of S3."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, log: Path) -> None:
+        self.log = log
         self.address = f"http://127.0.0.1:{port}"
         self.environment = {
             "AWS_ENDPOINT_URL": self.address,
@@ -61,6 +62,10 @@ class Server:
         except urllib.error.HTTPError:  # there is no bucket yet
             return []
 
+    def written(self) -> list[str]:
+        """Return the names of all files that were ever written."""
+        return re.findall(r'"PUT /bucket/(\S+) HTTP', self.log.read_text())
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
@@ -74,7 +79,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with log.open("wb") as stream, subprocess.Popen([script, str(port)], stdout=stream, stderr=stream) as running:  # noqa: S603
         try:
             wait_for(port, running, log)
-            yield Server(port)
+            yield Server(port, log)
         finally:
             running.kill()
 
@@ -97,7 +102,7 @@ def test_an_index_through_s3_is_that_of_one_process_and_leaves_nothing_there(
         "--json",
         "--means",
         "5",
-        "--scales",
+        "--zooms",
         "1",
         "--long-side",
         "128",
@@ -106,12 +111,10 @@ def test_an_index_through_s3_is_that_of_one_process_and_leaves_nothing_there(
         "--shards",
         BUCKET,
     ]
-    driver = subprocess.Popen(command, env=cluster.environment, stdout=subprocess.DEVNULL)  # noqa: S603
-    seen: set[str] = set()
-    while driver.poll() is None:
-        seen.update(server.names())
-        time.sleep(0.05)
-    assert driver.returncode == 0
+    subprocess.run(  # noqa: S603
+        command, env=cluster.environment, stdout=subprocess.DEVNULL, check=True, timeout=2 * PATIENCE
+    )
+    seen = server.written()
     assert any("described" in name for name in seen)
     assert any("vectors.f16" in name for name in seen), "what photos teach is added up by workers"
     assert any("tile" in name for name in seen)
@@ -131,11 +134,14 @@ def test_a_worker_killed_while_tiles_come_to_s3_costs_nothing_but_its_task(
     X /= np.linalg.norm(X, axis=1, keepdims=True)
     X.tofile(tmp_path / "all.f32")
     command = [sys.executable, "-c", DRIVER, cluster.address, str(tmp_path), f"{BUCKET}/killed"]
-    driver = subprocess.Popen(command, env=cluster.environment)  # noqa: S603
-    until = time.monotonic() + 60
-    while not any("/tile-" in name for name in server.names()):
-        assert time.monotonic() < until, "the tiles do not come"
-        time.sleep(0.02)
-    cluster.workers[0].send_signal(signal.SIGKILL)
-    assert driver.wait(timeout=60) == 0
+    with subprocess.Popen(command, env=cluster.environment) as driver:  # noqa: S603
+        try:
+            until = time.monotonic() + PATIENCE
+            while not any("/tile-" in name for name in server.names()):
+                assert time.monotonic() < until, "the tiles do not come"
+                time.sleep(0.02)
+            cluster.workers[0].send_signal(signal.SIGKILL)
+            assert driver.wait(timeout=PATIENCE) == 0
+        finally:
+            driver.kill()
     np.testing.assert_array_equal(np.load(tmp_path / "ids.npy"), exact_neighbours(X, 30).ids)

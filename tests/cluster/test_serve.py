@@ -1,18 +1,16 @@
 """The page and the API serve a published collection as they serve an index."""
 
-import time
 from pathlib import Path
 
-import httpx
 import pytest
 
 from manifind.cluster.publishing import publish
 from manifind.cluster.store import Store
 from manifind.describe import Describer
 from manifind.index import Index
-from manifind.serve import Settings
 from tests.cluster.test_collection import SHORTLIST, opened
-from tests.serve.running import running
+from tests.serve.asking import client_of, wait_for
+from tests.serve.running import patient, running
 
 
 @pytest.mark.parametrize("address", ["folder"], indirect=True)
@@ -21,7 +19,7 @@ def test_a_collection_is_searched_explained_browsed_and_followed(
 ) -> None:
     publish(index, store, grace=0)
     far = opened(store, address, describer)
-    with running(far, Settings(reload_seconds=0.1)) as at, httpx.Client(base_url=at, timeout=30) as client:
+    with running(far, patient(reload_seconds=0.1)) as at, client_of(at) as client:
         query = {"views": [{"key": "003.png", "box": [0, 0, 32, 48]}], "top": 6}
         told = client.post("/api/search", json=query).json()
         right = far.search("003.png", (0, 0, 32, 48), top=6)
@@ -37,9 +35,6 @@ def test_a_collection_is_searched_explained_browsed_and_followed(
 
         index.remove(["003.png"])
         publish(index, store, grace=0)
-        until = time.monotonic() + 20
-        while client.get("/api/info").json()["generation"] != 2:
-            assert time.monotonic() < until
-            time.sleep(0.1)
+        wait_for(lambda: client.get("/api/info").json()["generation"] == 2)
         assert client.post("/api/search", json=query).status_code == 404
         assert client.get("/api/photos").json()["total"] == len(index)

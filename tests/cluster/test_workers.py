@@ -9,7 +9,7 @@ import time
 import tracemalloc
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ from manifind.index.wanted import all_of
 from manifind.storage import store
 from tests.cluster.conftest import save_photo
 from tests.cluster.dask_cluster import REPOSITORY, DaskCluster
+from tests.cluster.ports import PATIENCE
 from tests.index.small import SmallBackbone
 
 
@@ -48,7 +49,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaskCluster]:
 
 @pytest.fixture
 def by(cluster: DaskCluster) -> Iterator[DaskWorkers]:
-    with closing(workers(cluster.address)) as running:
+    with closing(workers(cluster.address, seconds=PATIENCE)) as running:
         yield running
 
 
@@ -216,7 +217,7 @@ def test_the_affinity_of_tasks_is_that_of_one_process_to_the_bit_duplicates_and_
 
 
 def test_a_driver_that_dies_while_lists_are_joined_goes_on_with_the_blocks_that_are_done(
-    by: DaskWorkers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: DaskCluster, by: DaskWorkers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rows, "JOINED_HERE", 0)
     monkeypatch.setattr(rows, "PAIR_BYTES", 2**18)  # so that there are five blocks
@@ -243,7 +244,7 @@ def test_a_driver_that_dies_while_lists_are_joined_goes_on_with_the_blocks_that_
 
     monkeypatch.setattr(DaskWorkers, "run", counting)
     monkeypatch.setattr(rows, "PAIR_BYTES", 2**17)  # what was begun goes on as it was begun
-    time.sleep(0.5)  # what its workers had begun
+    cluster.until_idle()  # what its workers had begun is finished
     for part in (1, 3):  # what they might not have come to
         (one,) = tmp_path.glob("tiles-*/joined-*-5")
         (one / f"joined-{part}.npy").unlink(missing_ok=True)
@@ -300,7 +301,7 @@ def test_off_line_columns_of_tasks_are_those_of_one_process_to_the_bit_and_lie_i
 
 
 def test_columns_that_an_earlier_driver_had_are_not_solved_for_again(
-    by: DaskWorkers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: DaskCluster, by: DaskWorkers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(columns, "MOST", 128)
     X = vectors(900)
@@ -316,7 +317,7 @@ def test_columns_that_an_earlier_driver_had_are_not_solved_for_again(
 
     with pytest.raises(Killed):
         manifold.prepare("offline", size=8, progress=until)
-    time.sleep(0.5)  # what its workers had begun
+    cluster.until_idle()  # what its workers had begun is finished
     (begun,) = tmp_path.glob("columns-*")
     (begun / "block-512.npy").unlink(missing_ok=True)
     finished = len(list(begun.glob("block-*.npy")))
@@ -361,9 +362,10 @@ from manifind.cluster.workers import workers
 from manifind.graph import exact_neighbours
 from tests.cluster.slow_tasks import slowly
 
-address, folder = sys.argv[1], Path(sys.argv[2])
-slowly(float(sys.argv[3]))
-planes.ORDERS = (2,) if float(sys.argv[3]) else (3,)  # what was begun goes on as it was begun
+address, folder, begins = sys.argv[1], Path(sys.argv[2]), sys.argv[3] == "begins"
+if begins:
+    slowly(folder, most=4)
+planes.ORDERS = (2,) if begins else (3,)  # what was begun goes on as it was begun
 X = np.fromfile(folder / "all.f32", np.float32).reshape(-1, 24)
 rows = workers(address).rows(X, folder / "all.f32")
 lists = exact_neighbours(rows, 30, progress=lambda *done: print(*done, flush=True))
@@ -371,14 +373,19 @@ np.save(folder / "ids.npy", lists.ids)
 """
 
 
-def drive(cluster: DaskCluster, folder: Path, seconds: float) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-c", DRIVER, cluster.address, str(folder), str(seconds)]
+@contextmanager
+def drive(cluster: DaskCluster, folder: Path, how: str) -> "Iterator[subprocess.Popen[str]]":
+    command = [sys.executable, "-c", DRIVER, cluster.address, str(folder), how]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)  # noqa: S603
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as driver:  # noqa: S603
+        try:
+            yield driver
+        finally:
+            driver.kill()
 
 
 def wait_for_tiles(folder: Path, count: int) -> list[Path]:
-    until = time.monotonic() + 60
+    until = time.monotonic() + PATIENCE
     while time.monotonic() < until:
         tiles = sorted(folder.glob("tiles-*/tile-*.npy"))
         if len(tiles) >= count:
@@ -392,21 +399,23 @@ def test_workers_and_then_the_driver_are_killed_and_nothing_finished_is_done_aga
     X = vectors(900)
     X.tofile(tmp_path / "all.f32")
     with DaskCluster(tmp_path) as cluster:
-        driver = drive(cluster, tmp_path, 0.5)
-        wait_for_tiles(tmp_path, 1)
-        cluster.kill(0)
-        cluster.workers[0] = cluster.add_worker("127.0.0.2")
-        wait_for_tiles(tmp_path, 3)
-        cluster.kill(1)
-        finished = wait_for_tiles(tmp_path, 4)
-        driver.send_signal(signal.SIGKILL)
-        driver.communicate()
-        time.sleep(1.5)  # what its workers had begun
+        with drive(cluster, tmp_path, "begins") as driver:
+            wait_for_tiles(tmp_path, 1)
+            cluster.kill(0)
+            cluster.workers[0] = cluster.add_worker("127.0.0.2")
+            wait_for_tiles(tmp_path, 3)
+            cluster.kill(1)
+            wait_for_tiles(tmp_path, 4)
+            driver.send_signal(signal.SIGKILL)
+            driver.communicate()
+        cluster.until_nothing_is_handed_out()
+        (tmp_path / "go-on").touch()
+        cluster.until_idle()  # what its workers had begun is finished
         finished = sorted(tmp_path.glob("tiles-*/tile-*.npy"))
         assert 4 <= len(finished) < 7
         times = {tile: tile.stat().st_mtime_ns for tile in finished}
-        again = drive(cluster, tmp_path, 0.0)
-        told, _ = again.communicate(timeout=60)
+        with drive(cluster, tmp_path, "goes on") as again:
+            told, _ = again.communicate(timeout=PATIENCE)
         assert again.returncode == 0
     assert {tile: tile.stat().st_mtime_ns for tile in finished} == times
     tasks_left = 14 - len(finished)

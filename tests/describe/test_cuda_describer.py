@@ -124,22 +124,23 @@ def test_on_a_gpu_descriptors_are_those_of_onnxruntime(zooms: Sequence[float]) -
 
 def test_jobs_that_wait_are_done_together_and_a_large_one_alone() -> None:
     done: list[list[int]] = []
-    go = threading.Event()
+    began, go = threading.Event(), threading.Event()
 
     def work(jobs: Sequence[int]) -> list[int]:
-        go.wait(10)
+        began.set()
+        go.wait(120)
         done.append(list(jobs))
         return [2 * job for job in jobs]
 
     batches = Batches(work, lambda job: job, largest=10, threads=1)
     with ThreadPoolExecutor(8) as pool:
         first = pool.submit(batches.answer, 1)
-        time.sleep(0.05)  # it is on its way, alone
+        assert began.wait(120)  # it is on its way, alone
         others = [pool.submit(batches.answer, job) for job in (50, 4, 5, 3)]
         while len(batches._waiting) < 4:
             time.sleep(0.01)
         go.set()
-        assert [one.result(10) for one in (first, *others)] == [2, 100, 8, 10, 6]
+        assert [one.result(120) for one in (first, *others)] == [2, 100, 8, 10, 6]
     batches.close()
     assert sorted(job for some in done for job in some) == [1, 3, 4, 5, 50]
     assert [50] in done

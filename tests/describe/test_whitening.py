@@ -6,7 +6,7 @@ import numpy.typing as npt
 import pytest
 from sklearn.decomposition import PCA
 
-from manifind.describe import Whitening, learn_pca, learn_supervised, moments
+from manifind.describe import Moments, Whitening, learn_pca, learn_supervised, moments, whitening_of
 from manifind.describe.whitening import unit_rows
 from manifind.errors import Damaged, InvalidInput
 
@@ -140,6 +140,14 @@ def test_what_is_not_a_saved_whitening_is_damaged(tmp_path: Path, rng: np.random
             Whitening.load(tmp_path / f"{name}.npz")
     with pytest.raises(FileNotFoundError, match=r"none\.npz does not exist"):
         Whitening.load(tmp_path / "none.npz")
+
+
+def test_768_dimensions_are_kept_by_default_and_all_where_there_are_fewer(rng: np.random.Generator) -> None:
+    vectors = correlated(rng)
+    assert learn_pca(vectors).project.shape == (12, 12)
+    assert learn_supervised(vectors, rng.integers(600, size=(50, 2))).project.shape == (12, 12)
+    wide = Moments(1, np.zeros(800), np.diag(np.arange(800.0, 0, -1)))
+    assert whitening_of(wide).project.shape == (800, 768)
 
 
 def test_what_cannot_be_learnt_from_is_refused_in_one_sentence(rng: np.random.Generator) -> None:

@@ -96,7 +96,7 @@ def test_index_evaluate_and_whiten_take_the_same_words_for_how_photos_are_descri
     pairs = [f"{photos}/{kind}-{i}.png,{photos}/{kind}-{i + 1}.png" for kind in ("first", "second") for i in range(3)]
     (tmp_path / "pairs.csv").write_text("\n".join(pairs))
     (tmp_path / "things.csv").write_text("query,positives\nfirst-0.png,first-1.png;first-2.png\n")
-    words = ["--pooling", "mac", "--scales", "1,0.5", "--long-side", "256"]
+    words = ["--pooling", "mac", "--zooms", "1,0.5", "--long-side", "256"]
 
     def run(*given: object) -> Any:
         return CliRunner().invoke(main, [str(word) for word in given], catch_exceptions=False)
@@ -108,13 +108,15 @@ def test_index_evaluate_and_whiten_take_the_same_words_for_how_photos_are_descri
     assert found.exit_code == 0, found.output
     assert json.loads(found.stdout)["results"][0]["mAP_mean"] > 0
     assert "passed over broken.jpg" in found.stderr
-    made = run("index", photos, "-o", tmp_path / "m.manifind", "--whiten", tmp_path / "w.npz", *words[:4])
+    made = run(
+        "index", photos, "-o", tmp_path / "m.manifind", "--whiten", tmp_path / "w.npz", *words[:2], "--scales", "1,0.5"
+    )
     assert made.exit_code == 0, made.output
     settings = Index.open(tmp_path / "m.manifind").describer.settings
     assert (settings["pooling"], list(settings["zooms"])) == ("mac", [1.0, 0.5])
 
 
-@pytest.mark.parametrize("words", [(), ("--whiten", "shipped", "--scales", "1")])
+@pytest.mark.parametrize("words", [(), ("--whiten", "shipped", "--zooms", "1")])
 def test_a_folder_is_described_as_an_index_of_it_would_be(photos: Path, tmp_path: Path, words: tuple[str, ...]) -> None:
     """The whitening that is learnt from the photos on the way is the one that an index learns."""
     truth = tmp_path / "things.csv"
@@ -123,8 +125,8 @@ def test_a_folder_is_described_as_an_index_of_it_would_be(photos: Path, tmp_path
     assert made.exit_code == 0, made.output
     asked = evaluation.Request(photos, [truth], methods=["nearest"])
     given = dict(zip(words[::2], words[1::2], strict=True))
-    scales = given.get("--scales")
-    settings = settings_of(scales=None if scales is None else (float(scales),))
+    zooms = given.get("--zooms")
+    settings = settings_of(zooms=None if zooms is None else (float(zooms),))
     found = evaluation.run(asked, partial(describer_of, None, given.get("--whiten"), **settings))
     with Index.open(tmp_path / "m.manifind") as index:
         names = [one.key for one in index.catalogue.images]

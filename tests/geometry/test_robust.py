@@ -1,15 +1,29 @@
 import numpy as np
+import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from manifind import kernels
 from manifind.errors import InvalidInput
+from manifind.geometry import maps
 from manifind.geometry.robust import REFINED, Matches, _guesses, distinct, find_map
 from tests.geometry.photographs import Map, mapped, turned
 
 BOX = (0.0, 0.0, 400.0, 300.0)
 TOLERANCES = (5.0, 5.0)
 CORNERS = np.array([[0, 0], [400, 0], [400, 300], [0, 300]], float)
+
+
+in_the_fixture = [HealthCheck.function_scoped_fixture]
+
+
+@pytest.fixture(params=["core", "numpy"], autouse=True)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the compiled core and without it: both answer to the same planted maps."""
+    if request.param == "core" and not kernels.compiled():
+        pytest.skip("the core was not compiled")
+    monkeypatch.setattr("manifind.geometry.robust.compiled", lambda: request.param == "core")
 
 
 def planted(to: Map, degrees: float, scale: float, right: int, wrong: int, *, framed: bool) -> Matches:
@@ -31,7 +45,7 @@ def planted(to: Map, degrees: float, scale: float, right: int, wrong: int, *, fr
     )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40, deadline=None, suppress_health_check=in_the_fixture)
 @given(st.floats(-180, 180), st.floats(0.3, 3), st.floats(-0.3, 0.3), st.integers(25, 60), st.integers(0, 150))
 def test_the_planted_map_is_found_among_false_pairs(
     degrees: float, scale: float, shear: float, right: int, wrong: int
@@ -43,7 +57,7 @@ def test_the_planted_map_is_found_among_false_pairs(
     assert found.distinct >= 0.6 * right
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20, deadline=None, suppress_health_check=in_the_fixture)
 @given(st.floats(-180, 180), st.floats(0.4, 2.5), st.integers(25, 60), st.integers(0, 60))
 def test_the_planted_map_is_found_without_scales_and_angles(
     degrees: float, scale: float, right: int, wrong: int
@@ -145,3 +159,32 @@ def test_pairs_of_one_cell_in_either_photo_are_one_witness() -> None:
         ]
         assert distinct(Matches(a, b), inliers, tolerances) == min(map(len, cells)) < 100
     assert distinct(Matches(a, b), inliers[:0], TOLERANCES) == 0
+
+
+@pytest.mark.parametrize("linear", [[[6, 0], [0, 1]], [[-1, 0], [0, 1]], [[30, 0], [0, 30]], [[0.02, 0], [0, 0.02]]])
+def test_a_map_that_does_what_no_view_does_is_not_found_although_all_pairs_agree(linear: list[list[float]]) -> None:
+    to = np.eye(3)
+    to[:2, :2] = linear
+    numbers = np.random.default_rng(4)
+    a = numbers.uniform((150, 100), (170, 120), (200, 2))
+    b = mapped(to, a)
+    found = find_map(Matches(a.astype(np.float32), b.astype(np.float32)), BOX, (5.0, 5.0))
+    assert found is None or not maps.absurd(found.map, BOX)
+
+
+@pytest.mark.skipif(not kernels.compiled(), reason="the core was not compiled")
+def test_the_boundary_refuses_pairs_and_guesses_that_do_not_fit() -> None:
+    pairs, anchors, guesses = np.zeros((5, 4)), np.arange(5), np.ones(5, np.complex64)
+    numbers = {"refined": 8, "homography": 16, "rounds": 4, "least": 3}
+    rules = numbers | {"loose": 3.0, "turned": 1.0, "scaled": 1.0, "stretch": 4.0, "enlarged": 20.0}
+    assert kernels.agreement(pairs, anchors, guesses, BOX, TOLERANCES, rules) is None
+    bad: list[tuple[npt.NDArray[np.float64], npt.NDArray[np.intp], npt.NDArray[np.complex64]]] = [
+        (np.zeros((5, 5)), anchors, guesses),
+        (np.full((5, 4), np.inf), anchors, guesses),
+        (pairs, anchors + 1, guesses),
+        (pairs, anchors - 1, guesses),
+        (pairs, anchors, guesses[1:]),
+    ]
+    for some, from_these, how in bad:
+        with pytest.raises(ValueError, match=r"pairs|anchors|guesses"):
+            kernels.agreement(some, from_these, how, BOX, TOLERANCES, rules)

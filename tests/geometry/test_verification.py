@@ -1,3 +1,4 @@
+from dataclasses import replace
 from itertools import permutations
 from typing import Any
 
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from manifind.errors import InvalidInput
-from manifind.geometry import Features, Verdict, extract, pack, unpack, verify, verify_many
+from manifind.geometry import LIMITS, Features, Verdict, extract, pack, unpack, verify, verify_many
 from tests.geometry.photographs import UNRELATED, Map, mapped, photograph, turned, warped
 
 BOX = (100.0, 20.0, 330.0, 270.0)
@@ -168,3 +169,18 @@ def test_without_a_box_all_of_a_photo_is_looked_for() -> None:
 def test_what_is_no_box_is_refused(box: Any) -> None:
     with pytest.raises(InvalidInput, match=r"give \(x0, y0, x1, y1\) in pixels"):
         extract(photograph("coffee.png"), box)
+
+
+@pytest.mark.parametrize(("points", "instances"), [(5, 1), (9, 2)])
+def test_no_more_is_looked_for_after_an_instance_that_verifies_nothing(points: int, instances: int) -> None:
+    """A photo shows the same points twice, side by side; six are needed to verify, and four to be told."""
+    numbers = np.random.default_rng(0)
+    descriptors = numbers.normal(size=(points, 128)).astype(np.float32)
+    descriptors /= np.linalg.norm(descriptors, axis=1, keepdims=True)
+    at = numbers.permutation(np.stack(np.meshgrid([50, 150, 250], [50, 150, 250]), axis=-1).reshape(-1, 2))[:points]
+    places = np.concatenate([at, at + np.array([300, 0])]).astype(np.float32)
+    size, turn = np.full(2 * points, 10, np.float32), np.zeros(2 * points, np.float32)
+    query = Features(places[:points], size[:points], turn[:points], descriptors, 300, 300, "sift")
+    photo = Features(places, size, turn, np.concatenate([descriptors, descriptors]), 600, 300, "sift")
+    found = verify(query, photo, limits=replace(LIMITS["sift"], inliers=4))
+    assert [one.inliers for one in found.instances] == [points] * instances

@@ -6,9 +6,7 @@ library has started threads.
 """
 
 import json
-import os
 import shutil
-import signal
 import sys
 import tempfile
 import zlib
@@ -21,7 +19,7 @@ from manifind.describe import Describer
 from manifind.errors import Damaged
 from manifind.index import Index, teach
 from manifind.index.teaching import Taught
-from tests.faults import faulty
+from tests.faults import struck
 from tests.index.small import save_photo, small_describer
 
 Answer = tuple[list[tuple[str, float]], int]
@@ -106,28 +104,6 @@ def strays(path: Path) -> list[str]:
     return sorted(file.name for file in path.iterdir() if file.name not in known)
 
 
-def struck(path: Path, photos: Path, describer: Describer, operation: str, at: int, fault: str) -> bool:
-    """Run the operation with a fault at a point; whether it came to its end before."""
-    if fault in ("ENOSPC", "EIO", "interrupt"):
-        try:
-            with faulty(at, fault) as stand_in:
-                OPERATIONS[operation](path, photos, describer)
-        except (OSError, KeyboardInterrupt):
-            return False
-        return stand_in.seen <= at
-    child = os.fork()
-    if child == 0:
-        with faulty(at, fault):
-            OPERATIONS[operation](path, photos, describer)
-        os._exit(0)
-    _, status = os.waitpid(child, 0)
-    if os.WIFSIGNALED(status):
-        assert os.WTERMSIG(status) == signal.SIGKILL
-        return False
-    assert os.WEXITSTATUS(status) == 0, "the writer failed without being killed"
-    return True
-
-
 def trial(folder: Path, operation: str, fault: str, step: int) -> dict[str, int]:
     """Strike at each point of an operation in turn, or at every so many, until it comes to its end."""
     photos, made, path = folder / "photos", folder / "made.manifind", folder / "struck.manifind"
@@ -162,7 +138,7 @@ def trial(folder: Path, operation: str, fault: str, step: int) -> dict[str, int]
     seen = {"points": 0, "old": 0, "new": 0}
     for at in range(0, 10_000, step):
         restore()
-        if struck(path, photos, describer, operation, at, fault):
+        if struck(lambda: OPERATIONS[operation](path, photos, describer), at, fault):
             break
         found = answer(path, photos, describers)
         assert found in (before, after), f"{operation} with {fault} at {at}: neither the old answer nor the new"

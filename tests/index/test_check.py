@@ -288,7 +288,7 @@ def test_a_catalogue_with_anything_else_in_it_is_damage(copy: Path, statement: s
             bytes=file.stat().st_size, sha256=store.digest(file)
         ),
     )
-    started = time.monotonic()
+    started = time.process_time()
     try:
         opened = Index.open(copy, describer=DESCRIBER)
         list(opened.search("0.png", top=None))
@@ -296,7 +296,7 @@ def test_a_catalogue_with_anything_else_in_it_is_damage(copy: Path, statement: s
         seen = False
     except (Damaged, InvalidInput):
         seen = True
-    assert time.monotonic() - started < 10
+    assert time.process_time() - started < 10
     harmless = statement.startswith("INSERT INTO skipped SELECT") or "key = '" in statement
     assert seen != harmless
 

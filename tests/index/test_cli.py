@@ -125,8 +125,8 @@ def test_explain_shows_the_chain(index: Index, photos: Path, tmp_path: Path) -> 
     assert "→" in shown.stdout
     told = json.loads(run(*words, "--json").stdout)
     links, geometry = told["links"], told["geometry"]
-    assert links[0]["from"]["key"] is None
-    assert links[-1]["to"]["key"] == "first-3.png"
+    assert links[0]["source"]["key"] is None
+    assert links[-1]["target"]["key"] == "first-3.png"
     page = (tmp_path / "why.html").read_text()
     assert page.count("<figure") == len(links) + 1
     assert geometry["verified"]
@@ -270,7 +270,7 @@ def test_identical_files_are_listed_under_their_twin_and_may_be_asked_for(photos
     shutil.copytree(photos, folder)
     for name in ("z-copy.png", "=1+1.png"):
         shutil.copy(photos / "first-0.png", folder / name)
-    assert run("index", folder, "-k", 20).exit_code == 0
+    assert run("index", folder, "-k", 20, "--long-side", 128, "--zooms", 1).exit_code == 0
     target = tmp_path / "twins.manifind"
     printed = json.loads(run("search", target, "z-copy.png", "--json").stdout)
     # The first of them by name is the photo that is described.
@@ -320,14 +320,17 @@ def test_whiten_learns_from_pairs_and_index_uses_it(photos: Path, tmp_path: Path
     (tmp_path / "pairs.csv").write_text(
         "".join(f"{photos}/first-{i}.png,{photos}/first-{j}.png\n" for i in range(4) for j in range(i))
     )
-    learnt = run("whiten", tmp_path / "pairs.csv", "-o", tmp_path / "w.npz", "--dimension", 3)
+    small = ("--long-side", 128, "--zooms", 1)
+    learnt = run("whiten", tmp_path / "pairs.csv", "-o", tmp_path / "w.npz", "--dimension", 3, *small)
     assert learnt.exit_code == 0
     assert "3 of 1280 dimensions, from 6 pairs" in " ".join(learnt.stdout.split())
-    made = run("index", photos, "-o", tmp_path / "w.manifind", "--whiten", tmp_path / "w.npz")
+    made = run("index", photos, "-o", tmp_path / "w.manifind", "--whiten", tmp_path / "w.npz", *small)
     assert made.exit_code == 0
     facts = json.loads(run("info", tmp_path / "w.manifind", "--json").stdout)
     assert facts["describer"]["dimension"] == 3
     assert run("search", tmp_path / "w.manifind", "first-0.png").exit_code == 0
+    usual = run("whiten", tmp_path / "pairs.csv", "-o", tmp_path / "usual.npz", "--long-side", 64, "--zooms", 1)
+    assert "768 of 1280 dimensions" in " ".join(usual.stdout.split())
     (tmp_path / "bad.csv").write_text("a.png\n")
     assert run("whiten", tmp_path / "bad.csv", "-o", tmp_path / "w.npz").exit_code == 2
     assert run("whiten", tmp_path / "nowhere.csv", "-o", tmp_path / "w.npz").exit_code == 2
@@ -411,9 +414,9 @@ def test_the_size_at_which_photos_are_seen_is_kept_and_used_for_queries(photos: 
     again = run(*command, "--json")  # a command may be run again as it was written down
     assert json.loads(again.stdout)["changes"]["kept"] == 12
     other = run(
-        "index", photos, "-o", tmp_path / "small.manifind", "--long-side", 640, "--whiten", "none", "--scales", 1
+        "index", photos, "-o", tmp_path / "small.manifind", "--long-side", 640, "--whiten", "none", "--zooms", 1
     )
     assert other.exit_code == 2
-    assert "made with whiten shipped, scales 1,0.707107,0.5, long-side 320, which is settled" in other.stderr.replace(
+    assert "made with whiten shipped, zooms 1,0.707107,0.5, long-side 320, which is settled" in other.stderr.replace(
         "\n", " "
     )

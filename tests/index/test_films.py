@@ -136,7 +136,7 @@ def test_the_command_indexes_searches_and_exports_frames(tmp_path: Path) -> None
     film(tmp_path / "photos" / "walk.avi", [scene(1, None)] * 10 + [scene(2, 1)] * 10, fps=10)
     for i in range(3):
         (tmp_path / "photos" / f"{i}.png").parent.mkdir(exist_ok=True)
-    told = run("index", tmp_path / "photos", "--frames", 1, "--whiten", "shipped", "--scales", 1)
+    told = run("index", tmp_path / "photos", "--frames", 1, "--whiten", "shipped", "--zooms", 1)
     assert told.exit_code == 0, told.stderr
     assert "2 photos" in told.stdout
     index = tmp_path / "photos.manifind"

@@ -209,7 +209,7 @@ def test_the_command_adds_features_and_says_so(
     (tmp_path / "few").mkdir()
     for name in ("first-0.png", "second-0.png"):
         shutil.copy(photos / name, tmp_path / "few" / name)
-    options = ["--whiten", "none", "--scales", "1", "--long-side", "224"]
+    options = ["--whiten", "none", "--zooms", "1", "--long-side", "224"]
 
     def manifind(*words: str) -> str:
         with pytest.raises(SystemExit) as ended:

@@ -8,8 +8,7 @@ import numpy.typing as npt
 import pytest
 
 from manifind.describe import Describer, Moments, learn_pca, whitening_of
-from manifind.index import Index, learning
-from manifind.index import index as room
+from manifind.index import Index, creating, learning
 from manifind.index.manifest import LEARNT, WhiteningOrigin
 from manifind.index.recipe import Learning
 from tests.index.small import SmallBackbone, save_photo, small_describer, small_photo
@@ -51,7 +50,7 @@ def create(
     """Make an index by the default way, with a small network in place of the one that comes along."""
     bare = Describer(backbone, zooms=(1, 0.5))
     origin = WhiteningOrigin(LEARNT, 0)
-    monkeypatch.setattr(room, "described_by", lambda *_, **__: (bare, origin, wanted))
+    monkeypatch.setattr(creating, "described_by", lambda *_, **__: (bare, origin, wanted))
     return Index.create(path, photos, **PARAMETERS, **more)
 
 

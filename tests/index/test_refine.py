@@ -9,6 +9,7 @@ import pytest
 from manifind.boxes import overlaps
 from manifind.errors import InvalidInput
 from manifind.index import Index, refine
+from manifind.index.features import sought_in
 from manifind.index.refine import lessons, refined_answer, verified_in_time
 from manifind.index.verify import VerifiedAnswer, verified_answer
 from tests.index.conftest import Pixels, scene
@@ -23,7 +24,7 @@ def query() -> Pixels:
 @pytest.fixture(scope="module")
 def two(index: Index, query: Pixels) -> VerifiedAnswer:
     """An answer of which geometry has looked at the first two photos alone."""
-    return verified_answer(index.search(query, BOX, top=None, verify=0), [(query, BOX)], first=2, most=2)
+    return verified_answer(index.search(query, BOX, top=None, verify=0), [sought_in(query, BOX)], first=2, most=2)
 
 
 def test_regions_under_the_outline_join_the_query(index: Index, two: VerifiedAnswer) -> None:
@@ -41,7 +42,7 @@ def test_regions_under_the_outline_join_the_query(index: Index, two: VerifiedAns
 
 
 def test_what_only_the_second_pass_reached_is_marked(query: Pixels, two: VerifiedAnswer) -> None:
-    again = refined_answer(two, [(query, BOX)], first=12)
+    again = refined_answer(two, [sought_in(query, BOX)], first=12)
     assert again.refined
     assert not two.refined
     assert sorted(hit.key for hit in again[:4]) == [f"first-{i}.png" for i in range(4)]
@@ -108,6 +109,6 @@ def test_a_query_is_taught_only_where_half_of_the_time_is_left(
 
     monkeypatch.setattr(refine, "time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr(refine, "verified_answer", looked_at)
-    found, taught = verified_in_time(answer, [(query, BOX)], until=102.0)
+    found, taught = verified_in_time(answer, [sought_in(query, BOX)], until=102.0)
     assert (found.verified, found.refined) == (4, False)
     assert (taught is not None) == left

@@ -3,9 +3,7 @@
 import csv
 import io
 import json
-import os
 import shutil
-import signal
 import sqlite3
 import threading
 import zipfile
@@ -20,7 +18,7 @@ from manifind.cli import main
 from manifind.errors import Damaged, InvalidInput
 from manifind.index import FoundSet, Index, Member
 from manifind.pages.sets import set_csv, sidecars, with_keywords, xmp
-from tests.faults import FAULTS, faulty
+from tests.faults import FAULTS, struck
 from tests.index.small import save_photo, small_index
 
 
@@ -119,7 +117,9 @@ def test_a_file_of_sets_that_is_none_of_ours_is_refused(made: Index) -> None:
         made.sets.add("a", ["1.png"])
 
 
-def test_two_who_add_at_once_lose_nothing(made: Index) -> None:
+def test_two_who_add_at_once_lose_nothing(made: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("manifind.index.sets.PATIENCE", 120.0)
+
     def add(key: str) -> None:
         Index.open(made.path).sets.add("all", [key])
 
@@ -141,7 +141,7 @@ def test_sets_survive_whatever_happens_to_their_writer(made: Index, tmp_path: Pa
     for at in range(100):
         shutil.rmtree(made.path)
         shutil.copytree(whole, made.path)
-        if struck(made, at, fault):
+        if struck(lambda: made.sets.add("some", ["2.png"], verdict="no"), at, fault):
             break
         found = told(made, "some")
         assert found in (before, after)
@@ -152,25 +152,6 @@ def test_sets_survive_whatever_happens_to_their_writer(made: Index, tmp_path: Pa
         assert not (made.path / "sets.sqlite.draft").exists()
     assert len(seen) > 4
     assert before in seen
-
-
-def struck(made: Index, at: int, fault: str) -> bool:
-    """Add a photo with a fault at a point; whether it came to its end before."""
-    if fault in ("ENOSPC", "EIO", "interrupt"):
-        try:
-            with faulty(at, fault) as stand_in:
-                made.sets.add("some", ["2.png"], verdict="no")
-        except (OSError, KeyboardInterrupt):
-            return False
-        return stand_in.seen <= at
-    child = os.fork()
-    if child == 0:
-        with faulty(at, fault):
-            made.sets.add("some", ["2.png"], verdict="no")
-        os._exit(0)
-    _, status = os.waitpid(child, 0)
-    assert os.WIFEXITED(status) or os.WTERMSIG(status) == signal.SIGKILL
-    return os.WIFEXITED(status)
 
 
 def keywords_in(packet: bytes) -> list[list[str]]:

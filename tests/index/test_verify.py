@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from manifind.geometry import LIMITS
+from manifind.geometry import LIMITS, verify
 from manifind.geometry.shape import fitted
 from manifind.index import Answer, Index
 from manifind.index import verify as verifying
+from manifind.index.features import query_features, sought_in
 from manifind.index.kept import Kept, keep
 from manifind.index.verify import Checked, Seen, VerifiedAnswer, checked, verified_answer
 from manifind.types import Box
@@ -34,7 +35,7 @@ def query() -> Pixels:
 
 @pytest.fixture(scope="module")
 def found(index: Index, query: Pixels) -> VerifiedAnswer:
-    return verified_answer(index.search(query, BOX, top=None, verify=0), [(query, BOX)])
+    return verified_answer(index.search(query, BOX, top=None, verify=0), [sought_in(query, BOX)])
 
 
 def test_exactly_the_photos_of_the_object_are_verified_and_come_first(found: VerifiedAnswer) -> None:
@@ -75,7 +76,7 @@ def test_files_say_what_kept_features_say(photos: Path, query: Pixels, found: Ve
     assert plain.state.local is None
     assert plain.info()["geometry"]["kind"] is None
     assert {hit.verified for hit in plain.search(query, BOX)} == {None}
-    read = verified_answer(plain.search(query, BOX, top=None), [(query, BOX)])
+    read = verified_answer(plain.search(query, BOX, top=None), [sought_in(query, BOX)])
     assert [hit.key for hit in read] == [hit.key for hit in found]
     for one, other in zip(read[:4], found[:4], strict=True):
         assert one.box is not None
@@ -100,7 +101,7 @@ def test_a_search_asks_geometry_when_told_to(index: Index, query: Pixels, found:
 
 def test_of_several_views_the_surest_counts(index: Index, query: Pixels, found: VerifiedAnswer) -> None:
     even = np.full((240, 320, 3), 120, np.uint8)
-    both = verified_answer(index.search(query, BOX, top=None), [(even, None), (query, BOX)])
+    both = verified_answer(index.search(query, BOX, top=None), [sought_in(even, None), sought_in(query, BOX)])
     assert [(hit.key, hit.outline) for hit in both[:4]] == [(hit.key, hit.outline) for hit in found[:4]]
 
 
@@ -120,23 +121,44 @@ def test_photos_are_looked_at_until_a_moment_and_not_beyond_it() -> None:
 def test_a_query_without_texture_leaves_the_answer_as_it_is(index: Index) -> None:
     even = np.full((240, 320, 3), 120, np.uint8)
     answer = index.search(even, top=None)
-    looked = verified_answer(answer, [(even, None)])
+    looked = verified_answer(answer, [sought_in(even, None)])
     assert looked.verified == 0
     assert [hit.key for hit in looked] == [hit.key for hit in answer]
     assert {hit.verified for hit in looked} == {None}
     assert looked.likely == answer.likely
 
 
-def test_several_instances_each_have_an_outline() -> None:
+def twice_the_object() -> Pixels:
     photo = texture(5, 300, 500).copy()
     thing = scene(0, 1)[60:188, 40:168]
     photo[20:148, 30:158] = thing
     photo[150:278, 320:448] = thing
+    return photo
+
+
+def test_several_instances_each_have_an_outline() -> None:
+    photo = twice_the_object()
     (check,) = checked(scene(99, 1), BOX, [keep(photo)])
     assert check.verified
     assert check.outline is not None
     corners = sorted(outline[0] for outline in (check.outline, *check.others))
     np.testing.assert_allclose(corners, [(30, 20), (320, 150)], atol=4)
+
+
+def test_another_instance_counts_from_as_many_points_as_verify_a_photo(monkeypatch: pytest.MonkeyPatch) -> None:
+    half_hidden = twice_the_object()
+    half_hidden[214:278, 320:448] = 0
+    photo = keep(half_hidden)
+    _, second = verify(query_features(scene(99, 1), BOX), photo.features(), BOX).instances
+
+    def others(limit: int) -> int:
+        monkeypatch.setattr(verifying, "LIMITS", {"sift": replace(LIMITS["sift"], inliers=limit)})
+        (check,) = checked(scene(99, 1), BOX, [photo])
+        assert check.verified
+        return len(check.others)
+
+    assert others(second.inliers) == 1
+    assert others(second.inliers + 1) == 0
 
 
 def test_what_is_kept_is_small(query: Pixels) -> None:
@@ -225,7 +247,7 @@ def test_verified_photos_together_give_the_object_its_shape(index: Index, query:
 
 def test_geometry_says_which_points_of_a_part_of_a_photo_matched(query: Pixels) -> None:
     photo = keep(scene(0, 1))
-    (part,), (whole,) = (checked(query, box, [photo]) for box in (BOX, None))
+    (part,), (whole,) = (checked(query_features(query, box), box, [photo]) for box in (BOX, None))
     assert part.seen is not None
     assert part.seen.size == (320, 240)
     assert len(part.seen.points) >= part.inliers
@@ -277,7 +299,7 @@ def test_geometry_looks_on_while_a_tenth_of_the_last_photos_are_verified(
         return {image: Checked(image in verified) for image in images}
 
     monkeypatch.setattr(verifying, "looked_at", says)
-    found = verified_answer(answer, [(query, BOX)], first=20)
+    found = verified_answer(answer, [sought_in(query, BOX)], first=20)
     assert list(found.looked_at) == list(range(looked))
     assert found.verified == len(verified)
 
@@ -285,7 +307,10 @@ def test_geometry_looks_on_while_a_tenth_of_the_last_photos_are_verified(
 def test_what_is_looked_at_late_is_only_the_first_photos(index: Index, query: Pixels) -> None:
     answer = index.search(query, BOX, top=None, verify=0)
     never, long_ago = time.monotonic() + 600, time.monotonic() - 1
-    assert len(verified_answer(answer, [(query, BOX)], first=2, until=never).looked_at) > 2
-    assert len(verified_answer(answer, [(query, BOX)], first=2, until=never, deeper_until=long_ago).looked_at) == 2
+    assert len(verified_answer(answer, [sought_in(query, BOX)], first=2, until=never).looked_at) > 2
+    assert (
+        len(verified_answer(answer, [sought_in(query, BOX)], first=2, until=never, deeper_until=long_ago).looked_at)
+        == 2
+    )
     with pytest.raises(TimeoutError):
-        verified_answer(answer, [(query, BOX)], first=2, until=long_ago)
+        verified_answer(answer, [sought_in(query, BOX)], first=2, until=long_ago)

@@ -3,17 +3,27 @@
 import re
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import httpx
 import pytest
 
+PATIENCE = 120.0
+"""Seconds that a test waits for what should come at once: the machine may be busy, and a test that hangs must end."""
 BOX = (20, 12, 148, 140)
 """Where the first thing is in first-0.png."""
 VIEW = {"key": "first-0.png", "box": list(BOX)}
 SEARCH = "/?q=k:first-0.png@20,12,148,140"
 FIRST = {f"first-{i}.png" for i in range(6)}
 """The photos that show the first thing."""
+
+get, post = partial(httpx.get, timeout=PATIENCE), partial(httpx.post, timeout=PATIENCE)
+
+
+def client_of(address: str) -> httpx.Client:
+    """Return a client of a service."""
+    return httpx.Client(base_url=address, timeout=PATIENCE)
 
 
 def ranked(answer: httpx.Response) -> list[tuple[str, Any]]:
@@ -38,8 +48,8 @@ def refused(answer: httpx.Response, *statuses: int) -> str:
     return sentence
 
 
-def wait_for(true: Callable[[], bool], seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
+def wait_for(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
     while not true():
         assert time.monotonic() < deadline
         time.sleep(0.02)

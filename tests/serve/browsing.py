@@ -10,6 +10,8 @@ from typing import Any
 
 from playwright.sync_api import Browser, Page, expect
 
+from tests.serve.asking import PATIENCE
+
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -24,13 +26,13 @@ CHROMIUM = os.environ.get("MANIFIND_CHROMIUM") or next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None
 )
 
-expect.set_options(timeout=20_000)  # on a busy machine too
+expect.set_options(timeout=1000 * PATIENCE)
 
 
 def opened(browser: Browser, address: str, **settings: Any) -> Page:
     context = browser.new_context(base_url=address, **{"viewport": {"width": 1280, "height": 860}, **settings})
     page = context.new_page()
-    page.set_default_timeout(20_000)
+    page.set_default_timeout(1000 * PATIENCE)
     faults: list[str] = []
     asked: list[str] = []
     page.on("pageerror", lambda error: faults.append(str(error)))

@@ -12,6 +12,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from manifind.index import Index
 from tests.described import PLAINLY
 from tests.index.conftest import thing
+from tests.serve.asking import PATIENCE, client_of
 from tests.serve.browsing import CHROMIUM, FLAGS, leave, opened
 from tests.serve.running import running
 
@@ -76,7 +77,7 @@ def address(index: Index) -> Iterator[str]:
 
 @pytest.fixture
 def client(address: str) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=address, timeout=30) as client:
+    with client_of(address) as client:
         yield client
 
 
@@ -86,7 +87,7 @@ def browser() -> Iterator[Browser]:
     if CHROMIUM is None:
         pytest.skip("no Chromium is found: install it (apt install chromium) or set MANIFIND_CHROMIUM")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS, timeout=1000 * PATIENCE)
         yield browser
         browser.close()
 

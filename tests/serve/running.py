@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import httpx
@@ -11,19 +11,29 @@ import uvicorn
 from manifind.index import Index
 from manifind.serve import Settings, create_app
 from manifind.serve.run import configured
-from tests.serve.asking import wait_for
+from tests.serve.asking import PATIENCE, get, wait_for
+
+
+def patient(**own: Any) -> Settings:
+    """Return settings of a test's own, of a service that has time for all else, however busy the machine is."""
+    limits = ("time_limit", "verify_seconds", "head_seconds", "body_seconds", "write_seconds")
+    return Settings(**{**dict.fromkeys(limits, PATIENCE), **own})
 
 
 @contextmanager
 def running(index: Index | Sequence[Index], settings: Settings | None = None) -> Iterator[str]:
-    """Serve an index, or several, while the block runs; gives the address.
-
-    Geometry has time, however busy the machine is.
-    """
-    settings = settings or Settings(verify_seconds=20)
+    """Serve an index, or several, while the block runs; gives the address."""
+    settings = settings or patient()
     with answering(create_app(index, settings), settings) as address:
-        wait_for(lambda: httpx.get(f"{address}/api/ready").status_code == 200)
+        wait_for(lambda: _ready(address))
         yield address
+
+
+def _ready(address: str) -> bool:
+    """Say whether a service is ready; one that allows no delay may hang up on a client that a busy machine holds up."""
+    with suppress(httpx.TransportError):
+        return get(f"{address}/api/ready").status_code == 200
+    return False
 
 
 @contextmanager
@@ -39,5 +49,5 @@ def answering(app: Any, settings: Settings) -> Iterator[str]:
         yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     finally:
         server.should_exit = True
-        thread.join(20)
+        thread.join(PATIENCE)
         assert not thread.is_alive()

@@ -16,11 +16,10 @@ import pytest
 from PIL import Image
 
 from manifind.index import Index
-from manifind.serve import Settings
 from tests.index.test_bad_files import bomb
-from tests.serve.asking import refused
+from tests.serve.asking import PATIENCE, client_of, get, post, refused
 from tests.serve.conftest import background
-from tests.serve.running import running
+from tests.serve.running import patient, running
 
 FINE = {"views": [{"key": "first-0.png"}], "top": 3}
 
@@ -97,15 +96,15 @@ def test_a_link_out_of_the_collection_is_not_followed(
     keys = {image.key for image in index.catalogue.images}
     assert "link.png" in keys
     view = {"key": "link.png", "box": [10, 10, 200, 200]}
-    with running(index) as address, httpx.Client(base_url=address, timeout=30) as client:
+    with running(index) as address, client_of(address) as client:
         assert "1 of 4 photos are links out of their folder; use --follow-links" in caplog.text
         assert "link out of the collection" in refused(client.get("/api/picture?key=link.png"), 403)
         refused(client.post("/api/search", json={"views": [view]}), 403)
         archive = client.get("/api/search.zip", params={"q": "k:in-1.png", "top": 10}).content
         assert b"link.png: " in archive
         assert (outside / "secret.png").read_bytes() not in archive
-    with running(index, Settings(follow_links=True)) as address:
-        assert httpx.get(f"{address}/api/picture?key=link.png").status_code == 200
+    with running(index, patient(follow_links=True)) as address:
+        assert get(f"{address}/api/picture?key=link.png").status_code == 200
 
 
 def test_a_file_that_is_gone_or_no_photo_any_more_says_so(tmp_path: Path) -> None:
@@ -118,14 +117,14 @@ def test_a_file_that_is_gone_or_no_photo_any_more_says_so(tmp_path: Path) -> Non
     (folder / "1.png").write_text("#!/bin/sh")
     (folder / "2.png").unlink()
     os.mkfifo(folder / "2.png")
-    with running(index) as address, httpx.Client(base_url=address, timeout=10) as client:
+    with running(index) as address, client_of(address) as client:
         assert "no file any more" in refused(client.get("/api/picture?key=0.png"), 404)
         assert "not a photo" in refused(client.get("/api/picture?key=1.png"), 404)
         assert "not a regular file" in refused(client.get("/api/picture?key=2.png"), 404)
         found = client.get("/api/search", params={"q": "k:3.png"})
         assert {one["key"] for one in found.json()["results"]} <= {f"{i}.png" for i in range(4)}
         everything = {"q": [f"k:{i}.png" for i in range(4)]}  # described when they were indexed
-        archive = client.get("/api/search.zip", params=everything, timeout=10).content
+        archive = client.get("/api/search.zip", params=everything).content
         assert b"missing.txt" in archive
         assert b"#!/bin/sh" not in archive
 
@@ -194,19 +193,19 @@ def test_bombs_leave_memory_as_it_was(client: httpx.Client) -> None:
 def test_a_photo_beyond_the_limits_is_refused(index: Index) -> None:
     buffer = io.BytesIO()
     Image.new("RGB", (1200, 1000)).save(buffer, "PNG")
-    with running(index, Settings(upload_pixels=1_000_000, upload_bytes=200_000)) as address:
-        assert "too large" in refused(httpx.post(f"{address}/api/uploads", content=buffer.getvalue()), 422)
-        assert "larger than 0.2 million" in refused(httpx.post(f"{address}/api/uploads", content=bytes(300_000)), 413)
+    with running(index, patient(upload_pixels=1_000_000, upload_bytes=200_000)) as address:
+        assert "too large" in refused(post(f"{address}/api/uploads", content=buffer.getvalue()), 422)
+        assert "larger than 0.2 million" in refused(post(f"{address}/api/uploads", content=bytes(300_000)), 413)
 
         def endless() -> Iterator[bytes]:  # no length announced
             for _ in range(100):
                 yield bytes(10_000)
 
-        refused(httpx.post(f"{address}/api/uploads", content=endless()), 413)
+        refused(post(f"{address}/api/uploads", content=endless()), 413)
 
 
 def test_old_uploads_make_room_for_new_ones(index: Index) -> None:
-    with running(index, Settings(uploads_bytes=300_000)) as address, httpx.Client(base_url=address) as client:
+    with running(index, patient(uploads_bytes=300_000)) as address, client_of(address) as client:
         names = []
         for i in range(8):
             buffer = io.BytesIO()
@@ -338,7 +337,7 @@ def test_a_body_of_json_is_bounded(client: httpx.Client) -> None:
 )  # fmt: skip
 def test_odd_requests_do_no_harm(request_text: str, address: str) -> None:
     host, port = address.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=10) as raw:
+    with socket.create_connection((host, int(port)), timeout=PATIENCE) as raw:
         try:
             raw.sendall(request_text.encode("latin-1"))
             raw.shutdown(socket.SHUT_WR)

@@ -2,6 +2,7 @@
 
 import shutil
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,14 +14,12 @@ import pytest
 from manifind.index import Index
 from manifind.index import rank as rank_many
 from manifind.index.refine import verified_in_time
-from manifind.serve import Settings
 from manifind.serve import service as module
-from tests.serve.asking import BOX, VIEW, counted, wait_for
+from manifind.serve.geometry import Geometry
+from tests.serve.asking import BOX, PATIENCE, VIEW, client_of, counted, wait_for
 from tests.serve.conftest import PLACES
-from tests.serve.running import running
+from tests.serve.running import patient, running
 
-PATIENT = Settings(verify_seconds=60, time_limit=120, reload_seconds=0.05)
-"""Geometry has time, however busy the machine is."""
 BOXES = {
     **{f"first-{i}.png": (x, y, x + 128, y + 128) for i, (x, y) in enumerate(PLACES[:2])},
     **{f"second-{i}.png": (192 - x, y, 320 - x, y + 128) for i, (x, y) in enumerate(PLACES[:2])},
@@ -73,12 +72,12 @@ def told(client: httpx.Client, key: str) -> dict[str, Any]:
 def test_taught_queries_that_meet_are_solved_together_and_answered_as_if_alone(
     index: Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with running(index, PATIENT) as address, httpx.Client(base_url=address, timeout=120) as client:
+    with running(index) as address, client_of(address) as client:
         alone = [told(client, key) for key in BOXES]
         # Nothing is verified before all are solved once, and nothing is solved again before all are verified.
-        solver = Solver(monkeypatch, lambda: wait_for(lambda: len(verified) == len(BOXES), 60))
+        solver = Solver(monkeypatch, lambda: wait_for(lambda: len(verified) == len(BOXES)))
         verified = before_geometry(
-            monkeypatch, lambda: wait_for(lambda: sum(solver.solved(taught=False)) == len(BOXES), 60)
+            monkeypatch, lambda: wait_for(lambda: sum(solver.solved(taught=False)) == len(BOXES))
         )
         with ThreadPoolExecutor(len(BOXES)) as pool:
             together = list(pool.map(lambda key: told(client, key), BOXES))
@@ -96,12 +95,19 @@ def test_taught_queries_that_meet_are_solved_together_and_answered_as_if_alone(
 
 def test_the_first_answer_stands_where_the_second_solve_is_late(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     go_on = threading.Event()
-    settings = Settings(verify_seconds=3, time_limit=60)
-    with running(index, settings) as address, httpx.Client(base_url=address, timeout=60) as client:
+    in_time = Geometry.in_time
+
+    async def hurried(geometry: Geometry, work: Any) -> Any:
+        """Verify in time, and leave little of it for the second solve."""
+        found, _ = await in_time(geometry, work)
+        return found, time.monotonic() + 0.3
+
+    monkeypatch.setattr(Geometry, "in_time", hurried)
+    with running(index) as address, client_of(address) as client:
         body = {"views": [VIEW], "top": 6, "verify": 3}
         once = client.post("/api/search", json={**body, "refine": False}).json()
         late = []
-        Solver(monkeypatch, lambda: late.append(go_on.wait(30)))
+        Solver(monkeypatch, lambda: late.append(go_on.wait(PATIENCE)))
         answer = client.post("/api/search", json=body).json()
         assert not late  # it was answered while the second solve went on
         go_on.set()
@@ -121,14 +127,14 @@ def test_a_taught_query_is_solved_on_the_state_that_taught_it(
     writer.sync(folder)
     first = writer.generation
     with (
-        running(Index.open(writer.path), PATIENT) as address,
-        httpx.Client(base_url=address, timeout=120) as client,
+        running(Index.open(writer.path), patient(reload_seconds=0.05)) as address,
+        client_of(address) as client,
     ):
 
         def moves_on() -> None:
             (folder / "first-5.png").unlink()
             writer.sync()
-            wait_for(lambda: client.get("/api/info").json()["generation"] == writer.generation, 60)
+            wait_for(lambda: client.get("/api/info").json()["generation"] == writer.generation)
 
         solver = Solver(monkeypatch)
         before_geometry(monkeypatch, moves_on)

@@ -18,12 +18,11 @@ import httpx
 import pytest
 
 from manifind.index import Index
-from manifind.serve import Settings
 from manifind.serve.metrics import Metrics
 from manifind.serve.served import Served
-from tests.serve.asking import wait_for
+from tests.serve.asking import PATIENCE, client_of, wait_for
 from tests.serve.conftest import background
-from tests.serve.running import running
+from tests.serve.running import patient, running
 
 QUICK: dict[str, Any] = {"whiten": "shipped", "zooms": (1.0,), "k": 30, "query_k": 200}
 """How an index is made in little time."""
@@ -48,8 +47,8 @@ def test_an_index_made_anew_in_its_place_answers_with_its_own_names(tmp_path: Pa
     new = collection(tmp_path / "new", [f"new-{i}.png" for i in range(8)], first=50)
     place = tmp_path / "x.manifind"
     index = Index.create(place, old, **QUICK)
-    settings = Settings(reload_seconds=0.05)
-    with running(index, settings) as address, httpx.Client(base_url=address, timeout=30) as client:
+    settings = patient(reload_seconds=0.05)
+    with running(index, settings) as address, client_of(address) as client:
         before = {f"old-{i}.png" for i in range(8)}
         assert set().union(*(keys(client, key) for key in before)) <= before
         assert client.get("/api/photos").json()["photos"][0]["key"] == "old-0.png"
@@ -72,14 +71,14 @@ def served(place: Path) -> Iterator[tuple[httpx.Client, "subprocess.Popen[str]"]
     with subprocess.Popen(  # noqa: S603
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
     ) as service:
-        assert service.stdout is not None
-        address = service.stdout.readline().split()[0]
-        with httpx.Client(base_url=address, timeout=30) as client:
-            wait_for(lambda: client.get("/api/ready").status_code == 200)
-            try:
+        try:
+            assert service.stdout is not None
+            address = service.stdout.readline().split()[0]
+            with client_of(address) as client:
+                wait_for(lambda: client.get("/api/ready").status_code == 200)
                 yield client, service
-            finally:
-                service.send_signal(signal.SIGINT)
+        finally:
+            service.send_signal(signal.SIGINT)
 
 
 def test_a_service_whose_files_were_cut_says_so_and_reloads(tmp_path: Path) -> None:
@@ -119,7 +118,7 @@ def test_an_index_that_is_opened_again_is_searched_by_the_same_device(tmp_path: 
 
     async def until_it_is_another() -> None:
         following = asyncio.create_task(one.follow(0.01))
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             while one.index is before:
                 await asyncio.sleep(0.01)
         following.cancel()
@@ -136,7 +135,7 @@ TURNED = "photo\u202egnp.exe.png"
 def oddly_named(tmp_path: Path) -> Iterator[httpx.Client]:
     names = [FORMULA, "+1.png", "-2.png", "@sum.png", "\tx.png", "plain.png", TURNED, "a\u200bb.png"]
     index = Index.create(tmp_path / "x.manifind", collection(tmp_path / "photos", names), **QUICK)
-    with running(index) as address, httpx.Client(base_url=address, timeout=30) as client:
+    with running(index) as address, client_of(address) as client:
         yield client
 
 

@@ -2,18 +2,16 @@
 
 from pathlib import Path
 
-import httpx
 import numpy as np
 import pytest
 from playwright.sync_api import Page, expect
 
 from manifind import Client, Index, InvalidInput
 from manifind.client import NotAnswered
-from manifind.serve import Settings
-from tests.serve.asking import BOX
+from tests.serve.asking import BOX, get
 from tests.serve.browsing import kept
 from tests.serve.conftest import planted
-from tests.serve.running import running
+from tests.serve.running import patient, running
 
 
 def test_a_client_answers_as_the_index_does(address: str, index: Index) -> None:
@@ -48,7 +46,7 @@ def test_what_goes_wrong_is_told_in_a_sentence(address: str, index: Index) -> No
         Client("file:///etc/passwd")
     with pytest.raises(NotAnswered, match="is the service running"):
         Client("http://127.0.0.1:9").info()
-    with running(index, Settings(token="secret")) as guarded:  # noqa: S106 (a test's)
+    with running(index, patient(token="secret")) as guarded:  # noqa: S106 (a test's)
         with pytest.raises(InvalidInput, match="needs its token"):
             Client(guarded).info()
         assert Client(f"{guarded}/?token=secret").info()["photos"] == len(index)
@@ -58,7 +56,7 @@ def test_what_goes_wrong_is_told_in_a_sentence(address: str, index: Index) -> No
 def test_the_service_describes_itself_without_asking_anybody_else(page: Page, address: str, repository: Path) -> None:
     page.goto("/docs")
     expect(page.get_by_role("heading", name="manifind")).to_be_visible()
-    paths = httpx.get(f"{address}/openapi.json").json()["paths"]
+    paths = get(f"{address}/openapi.json").json()["paths"]
     expect(page.locator(".operation")).to_have_count(sum(len(methods) for methods in paths.values()))
     page.locator("#search_api_search_post summary").click()
     page.locator("#search_api_search_post").get_by_role("link", name="SearchRequest").click()

@@ -4,16 +4,15 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 from PIL import ExifTags, Image
 from playwright.sync_api import Browser, Page, expect
 
 from manifind.index import Index
-from manifind.serve import Settings
 from tests.index.small import save_photos, small_describer, small_photo
+from tests.serve.asking import get
 from tests.serve.browsing import kept, leave, opened, shown
-from tests.serve.running import running
+from tests.serve.running import patient, running
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def address(folder: Path) -> Iterator[str]:
     index = Index.create(f"{folder}.manifind", folder, describer=small_describer(), k=15, query_k=12)
-    with running(index, Settings(tell_paths=True)) as address:
+    with running(index, patient(tell_paths=True)) as address:
         yield address
 
 
@@ -65,6 +64,7 @@ def test_the_file_is_told_opened_and_its_path_copied(page: Page, folder: Path, r
     expect(facts).to_contain_text("Box Brownie")
     expect(dialog.locator(".others li")).to_have_text(["also/copy.jpg", "z.jpg", "zz.jpg"])
     kept(page, "facts", repository)
+    page.evaluate("() => { window.setTimeout = () => 0; }")  # what the button says for a while it goes on saying
     dialog.get_by_role("button", name="Copy path").click()
     expect(dialog.get_by_role("button", name="Copied")).to_be_visible()
     assert page.evaluate("navigator.clipboard.readText()") == str(folder / "3.jpg")
@@ -106,10 +106,10 @@ def test_a_photo_is_zoomed_moved_and_closed(page: Page, repository: Path) -> Non
 
 def test_where_a_file_lies_is_told_only_where_it_may_be(folder: Path, index: Index) -> None:
     with running(index) as address:
-        facts = httpx.get(f"{address}/api/photo/facts", params={"key": "first-0.png"}).json()
+        facts = get(f"{address}/api/photo/facts", params={"key": "first-0.png"}).json()
         assert facts["path"] is None
         assert str(index.root) not in str(facts)
-        assert httpx.get(f"{address}/api/original", params={"key": "../secret"}).status_code == 404
-        original = httpx.get(f"{address}/api/original", params={"key": "first-0.png"})
+        assert get(f"{address}/api/original", params={"key": "../secret"}).status_code == 404
+        original = get(f"{address}/api/original", params={"key": "first-0.png"})
         assert original.headers["content-type"] == "image/png"
         assert original.headers["content-disposition"].startswith("inline")

@@ -14,7 +14,7 @@ from manifind import Client, Index
 from manifind.serve.merging import merged
 from manifind.serve.schemas import SearchRequest, ViewRequest
 from tests.described import PLAINLY
-from tests.serve.asking import BOX
+from tests.serve.asking import BOX, client_of, post
 from tests.serve.browsing import kept, leave, opened, shown
 from tests.serve.conftest import PLACES, background, planted
 from tests.serve.running import running
@@ -44,7 +44,7 @@ def both(index: Index, other: Index) -> Iterator[str]:
 
 @pytest.fixture
 def asked(both: str) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=both, timeout=30) as client:
+    with client_of(both) as client:
         yield client
 
 
@@ -65,7 +65,7 @@ def test_each_collection_keeps_its_own_order_and_is_searched_as_if_alone(
     asked: httpx.Client, index: Index, address: str
 ) -> None:
     mixed = asked.post("/api/search", json={**query(), "top": 60}).json()["results"]
-    alone = httpx.post(f"{address}/api/search", json={**query("first-0.png"), "top": 60}).json()["results"]
+    alone = post(f"{address}/api/search", json={**query("first-0.png"), "top": 60}).json()["results"]
     own = [one for one in mixed if one["key"].startswith("photos/")]
     assert [one["key"].removeprefix("photos/") for one in own] == [one["key"] for one in alone[: len(own)]]
     assert [one["score"] for one in own] == pytest.approx([one["score"] for one in alone[: len(own)]])

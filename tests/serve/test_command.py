@@ -6,14 +6,15 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
-import httpx
 import pytest
 from click.testing import CliRunner, Result
 
 from manifind.cli import main
 from manifind.index import Index
+from tests.serve.asking import PATIENCE, get
 
 
 def run(*words: object) -> Result:
@@ -54,17 +55,21 @@ def test_it_serves_until_it_is_interrupted(index: Index) -> None:
     command = [sys.executable, "-m", "manifind.cli", "serve", str(index.path), "--port", "0"]
     environment = {**os.environ, "MANIFIND_TOKEN": "for this test", "PYTHONUNBUFFERED": "1"}
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment) as service:  # noqa: S603
+    with (
+        subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment) as service,  # noqa: S603
+        ExitStack() as at_the_end,
+    ):
+        at_the_end.callback(service.kill)
         assert service.stdout is not None
         assert service.stderr is not None
         said = service.stdout.readline()
         address = re.search(r"(http://127\.0\.0\.1:\d+/)\?token=for%20this%20test", said)
         assert address is not None
-        assert httpx.get(f"{address[1]}api/health").status_code == 200
-        assert httpx.get(f"{address[1]}api/info").status_code == 401
-        assert httpx.get(address[0]).status_code == 303
-        shown = httpx.get(f"{address[1]}metrics", headers={"Authorization": "Bearer for this test"}).text
+        assert get(f"{address[1]}api/health").status_code == 200
+        assert get(f"{address[1]}api/info").status_code == 401
+        assert get(address[0]).status_code == 303
+        shown = get(f"{address[1]}metrics", headers={"Authorization": "Bearer for this test"}).text
         assert 'manifind_event_loop_info{loop="uvloop"}' in shown
         service.send_signal(signal.SIGINT)
-        assert service.wait(20) == 0
+        assert service.wait(PATIENCE) == 0
         assert "Traceback" not in service.stderr.read()

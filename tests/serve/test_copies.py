@@ -5,10 +5,9 @@ import io
 import shutil
 from pathlib import Path
 
-import httpx
-
 from manifind.index import Index
 from tests.index.small import save_photos, small_describer
+from tests.serve.asking import client_of
 from tests.serve.running import running
 
 
@@ -18,7 +17,7 @@ def test_copies_are_listed_under_their_twin_and_can_be_asked_for(tmp_path: Path)
     shutil.copy(tmp_path / "photos" / "3.png", tmp_path / "photos" / "also" / "copy.png")
     shutil.copy(tmp_path / "photos" / "3.png", tmp_path / "photos" / "z.png")
     index = Index.create(tmp_path / "i.manifind", tmp_path / "photos", describer=small_describer(), k=15, query_k=12)
-    with running(index) as address, httpx.Client(base_url=address, timeout=30) as client:
+    with running(index) as address, client_of(address) as client:
         twin, copies = "3.png", ["also/copy.png", "z.png"]
         by_key = {key: client.post("/api/search", json={"views": [{"key": key}]}).json() for key in (twin, *copies)}
         results = by_key[twin]["results"]

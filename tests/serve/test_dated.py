@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 from PIL import ExifTags, Image
 from playwright.sync_api import Browser, Page, expect
@@ -11,6 +10,7 @@ from playwright.sync_api import Browser, Page, expect
 from manifind.index import Index
 from manifind.index.dates import is_within
 from tests.index.small import small_describer, small_photo
+from tests.serve.asking import get
 from tests.serve.browsing import kept, leave, opened, shown
 from tests.serve.running import running
 
@@ -41,7 +41,7 @@ def month(key: str) -> int:
 def test_a_search_is_confined_to_a_folder_and_to_dates(address: str) -> None:
     def found(**within: str) -> list[str]:
         # Not refined: photos that are left out do not teach the query, so that others come first.
-        answer = httpx.get(f"{address}/api/search", params={"q": "k:new/02.jpg", "refine": "false", **within}).json()
+        answer = get(f"{address}/api/search", params={"q": "k:new/02.jpg", "refine": "false", **within}).json()
         return [one["key"] for one in answer["results"]]
 
     every = found()
@@ -53,7 +53,7 @@ def test_a_search_is_confined_to_a_folder_and_to_dates(address: str) -> None:
     ]
     assert found(folder="nowhere") == []
     assert found(sort="date") == sorted(every, key=month)
-    assert httpx.get(f"{address}/api/search", params={"q": "k:new/02.jpg", "since": "yesterday"}).status_code == 422
+    assert get(f"{address}/api/search", params={"q": "k:new/02.jpg", "since": "yesterday"}).status_code == 422
 
 
 @pytest.mark.parametrize(

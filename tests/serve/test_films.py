@@ -5,7 +5,6 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 from PIL import Image
 from playwright.sync_api import Browser, expect
@@ -14,6 +13,7 @@ from manifind.index import Index
 from tests.described import PLAINLY
 from tests.films import film
 from tests.index.conftest import scene
+from tests.serve.asking import get
 from tests.serve.browsing import kept, leave, opened, shown
 from tests.serve.running import running
 
@@ -65,14 +65,14 @@ def test_the_film_plays_in_the_browser(browser: Browser, address: str) -> None:
 
 def test_frames_are_handed_out_as_photos(address: str) -> None:
     words = {"q": f"k:{LATE}@40,60,168,188", "top": "3"}
-    archive = zipfile.ZipFile(io.BytesIO(httpx.get(f"{address}/api/search.zip", params=words).content))
+    archive = zipfile.ZipFile(io.BytesIO(get(f"{address}/api/search.zip", params=words).content))
     (name,) = (one for one in archive.namelist() if "walk" in one)
     assert name == "photos/trips/001-walk.webm_00_01.0.jpg"
     assert Image.open(io.BytesIO(archive.read(name))).size == (320, 240)
-    facts = httpx.get(f"{address}/api/photo/facts", params={"key": LATE}).json()
+    facts = get(f"{address}/api/photo/facts", params={"key": LATE}).json()
     assert facts["shown"]
-    film = httpx.get(f"{address}/api/original", params={"key": LATE})
+    film = get(f"{address}/api/original", params={"key": LATE})
     assert film.headers["content-type"] == "video/webm"
     assert film.content.startswith(b"\x1a\x45\xdf\xa3")
-    assert httpx.get(f"{address}/api/picture", params={"key": "trips/walk.webm"}).status_code == 404
-    assert httpx.get(f"{address}/api/picture", params={"key": "trips/walk.webm#00:00.5"}).status_code == 404
+    assert get(f"{address}/api/picture", params={"key": "trips/walk.webm"}).status_code == 404
+    assert get(f"{address}/api/picture", params={"key": "trips/walk.webm#00:00.5"}).status_code == 404

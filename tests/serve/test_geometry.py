@@ -1,5 +1,6 @@
 """Geometry in the service: answers verified in time, or given without, and the points that match."""
 
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -10,10 +11,9 @@ import pytest
 
 from manifind.index import Index
 from manifind.index import verify as verifying
-from manifind.serve import Settings
-from tests.serve.asking import BOX, FIRST, VIEW, counted, ranked
+from tests.serve.asking import BOX, FIRST, PATIENCE, VIEW, client_of, counted, ranked, wait_for
 from tests.serve.conftest import PLACES
-from tests.serve.running import running
+from tests.serve.running import patient, running
 
 
 def outline_of(i: int) -> list[list[float]]:
@@ -33,6 +33,12 @@ def test_the_service_verifies_as_the_index_does(client: httpx.Client, index: Ind
     for one in told["results"][:6]:
         np.testing.assert_allclose(one["outline"], outline_of(int(one["key"][6])), atol=4)
     assert told["milliseconds"]["verify"] > 0
+
+
+def test_a_whole_photo_of_the_collection_is_looked_for_as_the_index_does(client: httpx.Client, index: Index) -> None:
+    told = client.post("/api/search", json={"views": [{"key": "first-0.png"}], "verify": 12, "top": 20}).json()
+    answer = index.search("first-0.png", verify=12, top=20).reached()
+    assert [(one["key"], one["inliers"]) for one in told["results"]] == [(hit.key, hit.inliers) for hit in answer]
 
 
 def test_what_the_index_does_by_itself_the_service_does(client: httpx.Client, index: Index) -> None:
@@ -83,8 +89,8 @@ def test_an_answer_is_given_without_geometry_rather_than_late(index: Index, monk
 
     monkeypatch.setattr(verifying, "_look", slowly)
     with (
-        running(index, Settings(verify_seconds=0.3)) as address,
-        httpx.Client(base_url=address, timeout=30) as client,
+        running(index, patient(verify_seconds=0.3)) as address,
+        client_of(address) as client,
     ):
         plain = client.post("/api/search", json={"views": [VIEW], "top": 12, "verify": 0})
         late = client.post("/api/search", json={"views": [VIEW], "top": 12, "verify": 100})
@@ -98,29 +104,32 @@ def test_an_answer_is_given_without_geometry_rather_than_late(index: Index, monk
 
 
 def test_nobody_queues_for_geometry_longer_than_it_takes(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
-    look = verifying._look
+    look, go_on = verifying._look, threading.Event()
 
-    def slowly(*given: Any) -> verifying.Checked:
-        time.sleep(0.5)
+    def held_up(*given: Any) -> verifying.Checked:
+        go_on.wait(PATIENCE)
         return look(*given)
 
-    monkeypatch.setattr(verifying, "_look", slowly)
-    monkeypatch.setattr("manifind.serve.geometry.PHOTOS_A_SECOND", 0.2)  # five seconds each: no time for two
+    monkeypatch.setattr(verifying, "_look", held_up)
+    monkeypatch.setattr("manifind.serve.geometry.PHOTOS_A_SECOND", 1.5 / PATIENCE)  # there is no time for two
     with (
-        running(index, Settings(verify_seconds=4)) as address,
-        httpx.Client(base_url=address, timeout=30) as client,
+        running(index) as address,
+        client_of(address) as client,
         ThreadPoolExecutor(2) as both,
     ):
         body = {"views": [VIEW], "top": 1, "verify": 1}
         client.post("/api/geometry", json={"views": [VIEW], "key": "first-1.png"})  # the query's features are known now
-        told = [one.json()["verified"] for one in both.map(lambda _: client.post("/api/search", json=body), range(2))]
+        asked = [both.submit(client.post, "/api/search", json=body) for _ in range(2)]
+        wait_for(lambda: any(one.done() for one in asked))
+        go_on.set()
+        told = [one.result().json()["verified"] for one in asked]
         assert sorted(told, key=str) == [1, None]
 
 
 def test_a_whole_photo_is_looked_for_without_its_file(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     # The index keeps its description and its features.
     monkeypatch.setattr("manifind.serve.pictures.read_photo", _gone)
-    with running(index) as address, httpx.Client(base_url=address, timeout=30) as client:
+    with running(index) as address, client_of(address) as client:
         told = client.post("/api/search", json={"views": [{"key": "first-0.png"}], "verify": 6})
         assert told.status_code == 200
         assert told.json()["verified"] > 0

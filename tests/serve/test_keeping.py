@@ -7,15 +7,14 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 from playwright.sync_api import Page, expect
 
 from manifind.index import Index
-from manifind.serve import Settings
 from tests.index.small import save_photo, small_index
+from tests.serve.asking import client_of, get, post, wait_for
 from tests.serve.browsing import kept, shown
-from tests.serve.running import running
+from tests.serve.running import patient, running
 
 
 @pytest.fixture
@@ -25,7 +24,7 @@ def made(tmp_path: Path) -> Index:
 
 @pytest.fixture
 def address(made: Index) -> Iterator[str]:
-    with running(made, Settings(reload_seconds=0.2)) as address:
+    with running(made, patient(reload_seconds=0.2)) as address:
         yield address
 
 
@@ -79,10 +78,11 @@ def test_results_are_ticked_named_kept_judged_and_exported(
     assert made.sets.names() == []
 
 
-def test_a_kept_search_shows_what_is_new_after_a_re_index(page: Page, made: Index) -> None:
+def test_a_kept_search_shows_what_is_new_after_a_re_index(page: Page, made: Index, address: str) -> None:
     made.sets.keep_search("left half", [("01.png", None)])
     save_photo(made.root / "new.png", 51)
     made.sync()
+    wait_for(lambda: get(f"{address}/api/info").json()["generation"] == made.generation)
     page.goto("/?tab=sets&set=left half")
     expect(page.get_by_role("heading", name=re.compile("new photos? since it was kept"))).to_be_visible()
     others = page.get_by_role("button", name=re.compile("Yes: ")).count() - 1
@@ -93,7 +93,7 @@ def test_a_kept_search_shows_what_is_new_after_a_re_index(page: Page, made: Inde
 
 
 def test_the_service_refuses_what_no_set_can_hold(address: str, made: Index) -> None:
-    with httpx.Client(base_url=address) as client:
+    with client_of(address) as client:
         assert client.get("/api/set", params={"name": "none"}).status_code == 404
         assert client.post("/api/set", json={"name": "a", "add": [{"key": "none.png"}]}).status_code == 422
         assert client.post("/api/set", json={"name": "", "add": [{"key": "01.png"}]}).status_code == 422
@@ -106,7 +106,7 @@ def test_the_service_refuses_what_no_set_can_hold(address: str, made: Index) -> 
         elsewhere = {"Origin": "http://elsewhere.example"}
         assert client.post("/api/set", json={"name": "a", "add": []}, headers=elsewhere).status_code == 403
     assert made.sets.names() == []
-    with running(made, Settings(keep_sets=False)) as closed:
-        refused = httpx.post(f"{closed}/api/set", json={"name": "a", "add": [{"key": "01.png"}]})
+    with running(made, patient(keep_sets=False)) as closed:
+        refused = post(f"{closed}/api/set", json={"name": "a", "add": [{"key": "01.png"}]})
         assert refused.status_code == 403
-        assert httpx.get(f"{closed}/api/sets").json() == {"sets": [], "writable": False}
+        assert get(f"{closed}/api/sets").json() == {"sets": [], "writable": False}

@@ -3,25 +3,25 @@
 import csv
 import io
 import json
-import os
 import re
 import unicodedata
 import zipfile
 from pathlib import Path
 from urllib.parse import urlencode
 
+import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from PIL import Image
 from playwright.sync_api import Browser, Locator, Page, Request, Route, expect
 
 from manifind.index import Index
 from manifind.pages.text import visible
-from manifind.serve import Settings
 from tests.described import PLAINLY
 from tests.serve.asking import BOX, FIRST, SEARCH
 from tests.serve.browsing import kept, leave, opened, shown
 from tests.serve.conftest import planted
-from tests.serve.running import running
+from tests.serve.running import patient, running
 
 
 def settled(page: Page, *, old: str) -> None:
@@ -30,21 +30,32 @@ def settled(page: Page, *, old: str) -> None:
     expect(page.locator(".results")).not_to_have_attribute("aria-busy", "true")
 
 
-def boxes_in(page: Page) -> list[list[float]]:
-    found = re.findall(r"[?&]q=[^&]*@([-\d.,]+)", page.url)
+def boxes_of(url: str) -> list[list[float]]:
+    found = re.findall(r"[?&]q=[^&]*@([-\d.,]+)", url)
     return [[float(corner) for corner in one.split(",")] for one in found]
 
 
-def draw(page: Page, box: tuple[float, ...], width: int = 320, height: int = 240) -> None:
-    """Drag a box on the query's photo, given in the photo's pixels."""
+def boxes_in(page: Page) -> list[list[float]]:
+    return boxes_of(page.url)
+
+
+def drag(page: Page, way: tuple[float, ...], width: int = 320, height: int = 240) -> None:
+    """Drag on the query's photo, from one place to another in its pixels: it draws a box, or moves what is there."""
     frame = page.locator(".layer").bounding_box()
     assert frame is not None
     across, down = frame["width"] / width, frame["height"] / height
-    page.mouse.move(frame["x"] + box[0] * across, frame["y"] + box[1] * down)
+    page.mouse.move(frame["x"] + way[0] * across, frame["y"] + way[1] * down)
     page.mouse.down()
-    page.mouse.move(frame["x"] + (box[0] + box[2]) / 2 * across, frame["y"] + (box[1] + box[3]) / 2 * down)
-    page.mouse.move(frame["x"] + box[2] * across, frame["y"] + box[3] * down, steps=3)
+    page.mouse.move(frame["x"] + (way[0] + way[2]) / 2 * across, frame["y"] + (way[1] + way[3]) / 2 * down)
+    page.mouse.move(frame["x"] + way[2] * across, frame["y"] + way[3] * down, steps=3)
     page.mouse.up()
+
+
+def above_the_line(page: Page) -> list[str]:
+    """Return the keys of the results above the line, as they are shown."""
+    shown_cells = page.locator(".gallery > li:not(.filler)")
+    order = shown_cells.evaluate_all("all => all.map((one) => one.dataset.key ?? 'line')")
+    return [str(key) for key in order[: order.index("line")]]
 
 
 def searched_boxes(request: Request) -> list[list[float]]:
@@ -67,7 +78,7 @@ def test_upload_draw_a_box_and_find_the_thing(page: Page, tmp_path: Path, reposi
     expect(page.locator(".layer")).to_be_visible()
     shown(page)
     old = page.url
-    draw(page, (150, 60, 278, 188))
+    drag(page, (150, 60, 278, 188))
     settled(page, old=old)
     (box,) = boxes_in(page)
     assert box == pytest.approx([150, 60, 278, 188], abs=1)
@@ -99,27 +110,18 @@ def test_a_photo_dropped_or_pasted_is_the_query(page: Page, tmp_path: Path) -> N
 def test_a_box_is_moved_resized_and_removed_with_the_mouse(page: Page) -> None:
     page.goto(SEARCH)
     shown(page)
-    frame = page.locator(".layer").bounding_box()
-    assert frame is not None
-    scale = frame["width"] / 320
     old = page.url
-    page.mouse.move(frame["x"] + 80 * scale, frame["y"] + 80 * scale)
-    page.mouse.down()
-    page.mouse.move(frame["x"] + 120 * scale, frame["y"] + 100 * scale, steps=4)
-    page.mouse.up()
+    drag(page, (80, 80, 120, 100))
     settled(page, old=old)
     assert boxes_in(page)[0] == pytest.approx([60, 32, 188, 160], abs=1)
     old = page.url
-    page.mouse.move(frame["x"] + 188 * scale, frame["y"] + 160 * scale)  # the lower right corner
-    page.mouse.down()
-    page.mouse.move(frame["x"] + 260 * scale, frame["y"] + 200 * scale, steps=4)
-    page.mouse.up()
+    drag(page, (188, 160, 260, 200))  # from the lower right corner
     settled(page, old=old)
     assert boxes_in(page)[0] == pytest.approx([60, 32, 260, 200], abs=1)
     old = page.url
     asked: list[list[list[float]]] = []
     page.on("request", lambda one: asked.append(searched_boxes(one)) if one.url.endswith("/api/search") else None)
-    draw(page, (5, 5, 50.37, 25.19))
+    drag(page, (5, 5, 50.37, 25.19))
     settled(page, old=old)
     assert len(boxes_in(page)) == 2
     assert asked[-1] == boxes_in(page)  # the address leads back to the very same search
@@ -223,10 +225,7 @@ def test_three_ways_are_seen_side_by_side(page: Page, repository: Path) -> None:
 def test_the_line_says_where_the_evidence_ends(page: Page) -> None:
     page.goto(SEARCH)
     keys = shown(page)
-    order = page.locator(".gallery > li:not(.filler)").evaluate_all(
-        "all => all.map((one) => one.dataset.key ?? 'line')"
-    )
-    above = order[: order.index("line")]
+    above = above_the_line(page)
     assert set(above) >= FIRST
     assert len(above) < len(keys)
     page.get_by_text("Why the line is here").click()
@@ -234,10 +233,8 @@ def test_the_line_says_where_the_evidence_ends(page: Page) -> None:
 
 
 def test_an_honest_empty_result(page: Page, tmp_path: Path, repository: Path) -> None:
-    from PIL import Image
-
-    noise = os.urandom(200 * 200 * 3)
-    Image.frombytes("RGB", (200, 200), noise).save(tmp_path / "noise.png")
+    noise = np.random.default_rng(0).integers(0, 256, (200, 200, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(tmp_path / "noise.png")
     page.goto("/")
     page.locator("#file").set_input_files(tmp_path / "noise.png")
     expect(page.get_by_role("heading", name="Nothing in this collection matches")).to_be_visible()
@@ -264,10 +261,7 @@ def test_an_upload_that_is_gone_says_so(page: Page) -> None:
 def test_those_above_the_line_can_be_downloaded_and_all(page: Page, tmp_path: Path) -> None:
     page.goto(SEARCH)
     keys = shown(page)
-    order = page.locator(".gallery > li:not(.filler)").evaluate_all(
-        "all => all.map((one) => one.dataset.key ?? 'line')"
-    )
-    likely = order.index("line")
+    likely = len(above_the_line(page))
     assert 6 <= likely < len(keys)
     for count, label in ((likely, f"Download the {likely}"), (len(keys), f"Download all {len(keys)}")):
         for kind, name in (("JSON", "results.json"), ("CSV", "results.csv"), ("Photos (zip)", "photos.zip")):
@@ -288,7 +282,7 @@ def test_the_hint_speaks_of_what_is_drawn(page: Page) -> None:
     shown(page)
     expect(page.locator(".hint")).to_have_text("The whole photo is searched for. Draw a box round the object.")
     old = page.url
-    draw(page, BOX)
+    drag(page, BOX)
     settled(page, old=old)
     expect(page.locator(".hint")).to_have_text("Move or resize the box, or draw another.")
     old = page.url
@@ -470,9 +464,8 @@ def test_everything_can_be_done_with_the_keyboard_alone(page: Page) -> None:
     for _ in range(10):
         page.keyboard.press("ArrowLeft")
     page.keyboard.press("Shift+ArrowDown")
+    page.wait_for_url(lambda url: boxes_of(url) == [pytest.approx([32, 72, 160, 174.4], abs=1)])
     settled(page, old=old)
-    (found,) = boxes_in(page)
-    assert found == pytest.approx([32, 72, 160, 174.4], abs=1)
     reach(page.locator(".card").nth(1).locator(".look"))
     page.keyboard.press("Enter")
     dialog = page.get_by_role("dialog")
@@ -544,7 +537,7 @@ def test_nothing_serious_is_found_by_axe(
 
 
 def test_the_token_in_the_address_opens_the_page_once(browser: Browser, index: Index) -> None:
-    with running(index, Settings(token="open sesame")) as address:  # noqa: S106
+    with running(index, patient(token="open sesame")) as address:  # noqa: S106
         page = opened(browser, address)
         page.goto("/")
         expect(page.get_by_role("heading", name="needs its token")).to_be_visible()

@@ -16,6 +16,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from tests.serve.asking import PATIENCE
+
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 
 
@@ -33,7 +35,7 @@ def test_the_service_keeps_to_its_description(mode: GenerationMode, address: str
         def keeps(case: Any) -> None:
             nonlocal tried
             tried += 1
-            case.call_and_validate(checks=CHECKS, timeout=60)
+            case.call_and_validate(checks=CHECKS, timeout=PATIENCE)
 
         # Where there is nothing to say, nothing forbidden can be said.
         with suppress(Unsatisfiable) if mode == GenerationMode.NEGATIVE else nullcontext():

@@ -1,11 +1,9 @@
 """From a folder to a search, on the page alone."""
 
 import threading
-import time
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-import httpx
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -16,11 +14,12 @@ from manifind.describe import Describer
 from manifind.errors import InvalidInput
 from manifind.index import Index
 from manifind.serve import Settings
+from manifind.serve.growing import Building
 from manifind.serve.starting import Starting
 from tests.index.small import SmallBackbone, save_photo, save_photos, small_describer
-from tests.serve.asking import wait_for
+from tests.serve.asking import PATIENCE, client_of, get, post, wait_for
 from tests.serve.browsing import kept, leave, opened, shown
-from tests.serve.running import answering
+from tests.serve.running import answering, patient
 
 OPTIONS = {"describer": small_describer(), "k": 12, "query_k": 10}
 
@@ -37,14 +36,14 @@ def folder(tmp_path: Path) -> Path:
 
 
 def until_ready(address: str) -> None:
-    wait_for(lambda: httpx.get(f"{address}/api/ready").status_code == 200)
+    wait_for(lambda: get(f"{address}/api/ready").status_code == 200)
 
 
 def test_a_folder_is_chosen_its_index_is_made_and_searched(
     browser: Browser, folder: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(folder))
-    with begun(Settings()) as address:
+    with begun(patient()) as address:
         page = opened(browser, address)
         page.goto("/")
         expect(page.locator(".path")).to_have_text(str(folder))
@@ -60,40 +59,38 @@ def test_a_folder_is_chosen_its_index_is_made_and_searched(
 
 
 def test_a_folder_that_was_given_is_made_at_once_and_how_far_it_is_is_told(folder: Path) -> None:
-    stages: list[dict[str, object]] = []
     go_on = threading.Event()
 
     class Slow(SmallBackbone):
         """Waits before each photo."""
 
         def features(self, photo: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
-            go_on.wait(10)
+            go_on.wait(PATIENCE)
             return super().features(photo)
 
-    with begun(Settings(), folder / "mine", {**OPTIONS, "describer": Describer(Slow())}) as address:
-        while not stages or stages[-1]["stage"] != "photos":
-            stages.append(httpx.get(f"{address}/api/start").json()["building"])
-            time.sleep(0.02)
-        assert (stages[-1]["folder"], stages[-1]["total"]) == (str(folder / "mine"), 8)
-        assert httpx.get(f"{address}/api/ready").status_code == 404  # there is nothing to search yet
+    with begun(patient(), folder / "mine", {**OPTIONS, "describer": Describer(Slow())}) as address:
+        wait_for(lambda: get(f"{address}/api/start").json()["building"]["stage"] == "photos")
+        building = get(f"{address}/api/start").json()["building"]
+        assert (building["folder"], building["total"]) == (str(folder / "mine"), 8)
+        assert get(f"{address}/api/ready").status_code == 404  # there is nothing to search yet
         go_on.set()
         until_ready(address)
-        assert httpx.get(f"{address}/api/info").json()["photos"] == 8
-        assert httpx.get(f"{address}/api/start").status_code == 404
+        assert get(f"{address}/api/info").json()["photos"] == 8
+        assert get(f"{address}/api/start").status_code == 404
 
 
 class Gated(SmallBackbone):
     """Describes so many photos of the collection, and waits before the next; queries pass."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
         super().__init__()
-        self.open, self.photos, self.most = threading.Condition(), 0, 15
+        self.open, self.photos, self.most = threading.Condition(), 0, most
 
     def features(self, photo: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
         if threading.current_thread().name.startswith("read-ahead"):
             with self.open:
                 self.photos += 1
-                assert self.open.wait_for(lambda: self.photos <= self.most, 120)  # on a busy machine too
+                assert self.open.wait_for(lambda: self.photos <= self.most, PATIENCE)
         return super().features(photo)
 
     def let(self, most: int) -> None:
@@ -107,10 +104,10 @@ def test_what_is_there_so_far_is_searched_while_the_rest_is_described(
 ) -> None:
     save_photos(tmp_path / "pictures", 30, digits=2)
     monkeypatch.setattr("manifind.serve.growing.LEAST_WAIT", 0.0)
-    gate = Gated()
+    gate = Gated(most=15)
     with (
-        begun(Settings(), tmp_path / "pictures", {**OPTIONS, "describer": Describer(gate)}) as address,
-        httpx.Client(base_url=address, timeout=30) as client,
+        begun(patient(), tmp_path / "pictures", {**OPTIONS, "describer": Describer(gate)}) as address,
+        client_of(address) as client,
     ):
         until_ready(address)
         told = client.get("/api/building").json()["building"]
@@ -139,16 +136,16 @@ def test_what_is_there_so_far_is_searched_while_the_rest_is_described(
     assert not list(tmp_path.glob(".*"))
 
 
-def test_whoever_stops_it_loses_nothing_that_was_described(folder: Path) -> None:
-    class Slow(SmallBackbone):
-        """Takes its time."""
+def test_whoever_stops_it_loses_nothing_that_was_described(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate, stop = Gated(most=4), Building.stop
 
-        def features(self, photo: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
-            time.sleep(0.15)
-            return super().features(photo)
+    def stopped(building: Building) -> None:
+        stop(building)
+        gate.let(1000)
 
-    with begun(Settings(), folder / "mine", {**OPTIONS, "describer": Describer(Slow())}) as address:
-        wait_for(lambda: httpx.get(f"{address}/api/start").json()["building"]["done"] >= 2)
+    monkeypatch.setattr(Building, "stop", stopped)
+    with begun(patient(), folder / "mine", {**OPTIONS, "describer": Describer(gate)}) as address:
+        wait_for(lambda: get(f"{address}/api/start").json()["building"]["done"] >= 2)
         wait_for(lambda: any(folder.rglob("photos.jsonl")))
     assert not (folder / "mine.manifind" / "manifest.json").exists()
     (journal,) = folder.rglob("photos.jsonl")
@@ -157,7 +154,7 @@ def test_whoever_stops_it_loses_nothing_that_was_described(folder: Path) -> None
 
 def test_a_folder_without_photos_is_told_and_another_can_be_chosen(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    with begun(Settings()) as address, httpx.Client(base_url=address) as client:
+    with begun(patient()) as address, client_of(address) as client:
         client.post("/api/start", json={"folder": str(tmp_path / "empty")})
         wait_for(lambda: client.get("/api/start").json()["error"] is not None)
         assert "has no photos" in client.get("/api/start").json()["error"]
@@ -168,14 +165,14 @@ def test_a_folder_without_photos_is_told_and_another_can_be_chosen(folder: Path,
 
 
 def test_folders_are_shown_to_nobody_else(folder: Path) -> None:
-    with begun(Settings(hosts=None, token="secret")) as address:  # noqa: S106
+    with begun(patient(hosts=None, token="secret")) as address:  # noqa: S106
         shown = {"Authorization": "Bearer secret"}
-        assert httpx.get(f"{address}/api/start/folders", headers=shown).status_code == 403
-        assert httpx.post(f"{address}/api/start", json={"folder": str(folder)}, headers=shown).status_code == 403
-        assert httpx.get(f"{address}/api/start").status_code == 401
-    with begun(Settings()) as address:
+        assert get(f"{address}/api/start/folders", headers=shown).status_code == 403
+        assert post(f"{address}/api/start", json={"folder": str(folder)}, headers=shown).status_code == 403
+        assert get(f"{address}/api/start").status_code == 401
+    with begun(patient()) as address:
         elsewhere = {"Origin": "http://elsewhere.example"}
-        assert httpx.get(f"{address}/api/start/folders", headers=elsewhere).status_code == 403
+        assert get(f"{address}/api/start/folders", headers=elsewhere).status_code == 403
 
 
 def test_what_is_typed_is_an_index_a_folder_or_nothing(folder: Path) -> None:

@@ -13,7 +13,7 @@ from manifind.index.recipe import Learning
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-class ScalesType(click.ParamType[tuple[float, ...]]):
+class ZoomsType(click.ParamType[tuple[float, ...]]):
     """``1,0.71,0.5``."""
 
     name = "PARTS"
@@ -28,7 +28,7 @@ class ScalesType(click.ParamType[tuple[float, ...]]):
             self.fail(f"{value!r} are no parts of a photo's size; give 1,0.71,0.5, say.", param, ctx)
 
 
-SCALES = ScalesType()
+ZOOMS = ZoomsType()
 OPTIONS = (
     click.option(
         "--backbone",
@@ -36,7 +36,13 @@ OPTIONS = (
         f"{RECIPES['default']['backbone']} by default.",
     ),
     click.option("--pooling", type=click.Choice(list(POOLINGS)), help="How regions are pooled; gem by default."),
-    click.option("--scales", type=SCALES, help="Parts of its size at which a photo is seen: 1,0.71,0.5, say."),
+    click.option(
+        "--zooms",
+        "--scales",
+        "zooms",
+        type=ZOOMS,
+        help="Parts of its size at which a photo is seen: 1,0.71,0.5, say.",
+    ),
     click.option("--long-side", type=click.IntRange(min=1), help="Pixels of a photo's longer side as it is seen."),
 )
 WHITEN = click.option("--whiten", help="auto (the default), learn, shipped, none, or a file of `whiten`.")
@@ -50,10 +56,10 @@ def describing(command: Command) -> Command:
 
 
 def settings_of(
-    pooling: str | None = None, scales: tuple[float, ...] | None = None, long_side: int | None = None
+    pooling: str | None = None, zooms: tuple[float, ...] | None = None, long_side: int | None = None
 ) -> dict[str, Any]:
     """Return what was given by the names of `Describer`."""
-    given = {"pooling": pooling, "zooms": scales, "long_side": long_side}
+    given = {"pooling": pooling, "zooms": zooms, "long_side": long_side}
     return {name: value for name, value in given.items() if value is not None}
 
 

@@ -88,7 +88,7 @@ def evaluate(
     backbone: str | None,
     whiten: str | None,
     pooling: str | None,
-    scales: tuple[float, ...] | None,
+    zooms: tuple[float, ...] | None,
     long_side: int | None,
     cache: Path | None,
     no_cache: bool,
@@ -101,7 +101,7 @@ def evaluate(
     """Measure methods on COLLECTION: an index, a folder of photos, or descriptors."""
     with plain_errors(debug, "interrupted; what was measured is kept, and the same command goes on from there."):
         wanted = evaluation.Request(**asked, cache=None if no_cache else cache or usual_folder())
-        settings = settings_of(pooling, scales, long_side)
+        settings = settings_of(pooling, zooms, long_side)
         with progress_bars(hidden=as_json_ or as_csv_) as progress:
             describer = partial(describer_of, backbone, whiten, wanted.recipe, **settings)
             answer = evaluation.run(wanted, describer, progress, err.print)

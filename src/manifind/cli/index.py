@@ -18,9 +18,6 @@ from manifind.kernels import AUTO as AUTO_DEVICE
 from manifind.kernels.cuda import gpu_here
 from manifind.pages.text import visible
 
-SPELLED = {"zooms": "scales"}
-"""Options whose names are not those of `Index.create`."""
-
 
 @click.command()
 @click.argument("photos", type=click.Path(path_type=Path))
@@ -65,7 +62,7 @@ def index(
     repair: bool,
     as_json: bool,
     pooling: str | None,
-    scales: tuple[float, ...] | None,
+    zooms: tuple[float, ...] | None,
     long_side: int | None,
     **given: Any,
 ) -> None:
@@ -74,7 +71,7 @@ def index(
         folder = photos.resolve()
         target = output or index_of(folder)
         settled = {name: value for name, value in {**given, "geometry": geometry}.items() if value is not None}
-        settled |= settings_of(pooling, scales, long_side)
+        settled |= settings_of(pooling, zooms, long_side)
         changes: Changes | None = None
         done: str | None = None
         # Of devices there is something to say where there are two.
@@ -147,9 +144,7 @@ def show_unreadable(keys: tuple[str, ...]) -> None:
 def _check_settled(target: Path, otherwise: dict[str, Any]) -> None:
     """Raise `InvalidInput` where somebody asks for what the index was made without."""
     if otherwise:
-        has = ", ".join(
-            f"{SPELLED.get(name, name).replace('_', '-')} {_told(value)}" for name, value in otherwise.items()
-        )
+        has = ", ".join(f"{name.replace('_', '-')} {_told(value)}" for name, value in otherwise.items())
         raise InvalidInput(
             f"{target} was made with {has}, which is settled when an index is made; leave that out to bring the index "
             "up to date, or choose another -o to make one with what you gave."

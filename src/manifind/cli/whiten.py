@@ -9,6 +9,7 @@ import click
 from manifind.cli.describing import describer_of, describing, settings_of
 from manifind.cli.terminal import out, plain_errors, progress_bars
 from manifind.describe import whitening_from_pairs
+from manifind.describe.moments import DIMENSION
 from manifind.errors import InvalidInput
 
 
@@ -16,9 +17,15 @@ from manifind.errors import InvalidInput
 @click.argument("pairs", type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The file to write, .npz.")
 @describing
-@click.option("--dimension", type=click.IntRange(min=1), default=512, show_default=True)
+@click.option(
+    "--dimension",
+    type=click.IntRange(min=1),
+    help=f"Dimensions to keep; {DIMENSION} by default, or all where the network gives fewer.",
+)
 @click.pass_obj
-def whiten(debug: bool, /, pairs: Path, output: Path, backbone: str | None, dimension: int, **described: Any) -> None:
+def whiten(
+    debug: bool, /, pairs: Path, output: Path, backbone: str | None, dimension: int | None, **described: Any
+) -> None:
     """Learn a whitening from photos that show the same thing.
 
     PAIRS is a CSV file with two photos a line, their paths taken from where it lies.

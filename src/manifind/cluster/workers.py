@@ -118,7 +118,7 @@ class DaskWorkers:
     def _workers(self) -> dict[str, Any]:
         found: dict[str, Any] = self._client.scheduler_info(n_workers=-1)["workers"]
         if not found:
-            self._client.wait_for_workers(1, timeout=60)
+            self._client.wait_for_workers(1, timeout=120)
             found = self._client.scheduler_info(n_workers=-1)["workers"]
         return found
 

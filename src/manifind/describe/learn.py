@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 
 from manifind.describe.describer import Describer
-from manifind.describe.moments import DIMENSION
 from manifind.describe.photos import read_photo
 from manifind.describe.whitening import Whitening, learn_supervised
 from manifind.types import Progress
@@ -17,7 +16,7 @@ def whitening_from_pairs(
     pairs: Sequence[tuple[Path, Path]],
     describer: Describer,
     *,
-    dimension: int = DIMENSION,
+    dimension: int | None = None,
     shrinkage: float = 0.1,
     progress: Progress | None = None,
 ) -> Whitening:
@@ -30,5 +29,5 @@ def whitening_from_pairs(
         if progress is not None:
             progress(done, len(files))
     rows = np.array([[place[a], place[b]] for a, b in pairs])
-    learnt = learn_supervised(vectors, rows, dimension=min(dimension, vectors.shape[1]), shrinkage=shrinkage)
+    learnt = learn_supervised(vectors, rows, dimension=dimension, shrinkage=shrinkage)
     return replace(learnt, pooling=describer.pooled_by)

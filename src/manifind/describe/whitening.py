@@ -23,7 +23,7 @@ import numpy.typing as npt
 from scipy import linalg
 
 from manifind.checks import real_number, whole_number
-from manifind.describe.moments import BLOCK, Moments, rows_of
+from manifind.describe.moments import BLOCK, DIMENSION, Moments, rows_of
 from manifind.errors import Damaged, InvalidInput
 from manifind.types import FloatArray
 
@@ -114,7 +114,7 @@ def unit_rows(vectors: npt.NDArray[np.floating[Any]]) -> FloatArray:
     return rows
 
 
-def learn_pca(vectors: npt.ArrayLike | Iterable[npt.ArrayLike], *, dimension: int = 512) -> Whitening:
+def learn_pca(vectors: npt.ArrayLike | Iterable[npt.ArrayLike], *, dimension: int | None = None) -> Whitening:
     """Learn PCA whitening: uncorrelated directions of equal variance, the `dimension` strongest kept.
 
     Parameters
@@ -122,15 +122,18 @@ def learn_pca(vectors: npt.ArrayLike | Iterable[npt.ArrayLike], *, dimension: in
     vectors : (n, D) array, or blocks of rows
         Descriptors as they come out of pooling, at unit norm: of independent photos, some thousands at least. An array
         may be memory-mapped; blocks are taken one at a time. Memory is O(D²).
-    dimension : int
-        Dimensions to keep.
+    dimension : int, optional
+        Dimensions to keep; 768 by default, or all where the vectors have fewer.
     """
     return whitening_of(Moments.of(vectors), dimension)
 
 
-def whitening_of(moments: Moments, dimension: int = 512) -> Whitening:
-    """Return PCA whitening from moments: the strongest directions, each divided by its standard deviation."""
-    dimension = whole_number(dimension, "dimension")
+def whitening_of(moments: Moments, dimension: int | None = None) -> Whitening:
+    """Return PCA whitening from moments: the strongest directions, each divided by its standard deviation.
+
+    768 directions are kept unless `dimension` says otherwise, or all where there are fewer.
+    """
+    dimension = _checked_dimension(dimension, len(moments.mean))
     variances, directions = _principal(moments.covariance, dimension)
     if variances[-1] <= FLAT * variances[0]:
         rank = int((variances > FLAT * variances[0]).sum())
@@ -143,7 +146,7 @@ def whitening_of(moments: Moments, dimension: int = 512) -> Whitening:
 
 
 def learn_supervised(
-    vectors: npt.ArrayLike, pairs: npt.ArrayLike, *, dimension: int = 512, shrinkage: float = 0.0
+    vectors: npt.ArrayLike, pairs: npt.ArrayLike, *, dimension: int | None = None, shrinkage: float = 0.0
 ) -> Whitening:
     """Learn a discriminative projection from pairs of vectors that show the same thing.
 
@@ -157,14 +160,14 @@ def learn_supervised(
         Descriptors as they come out of pooling, at unit norm; may be memory-mapped.
     pairs : (m, 2) whole numbers
         Rows of `vectors` that match; more than D pairs unless `shrinkage` is set.
-    dimension : int
-        Dimensions to keep.
+    dimension : int, optional
+        Dimensions to keep; 768 by default, or all where the vectors have fewer.
     shrinkage : float
         From 0 to below 1: the share of the matching covariance that is replaced by its mean variance in every
         direction. With fewer pairs than dimensions, 0.1 is a sensible start.
     """
     rows = rows_of(vectors, "vectors")
-    dimension = whole_number(dimension, "dimension")
+    dimension = _checked_dimension(dimension, rows.shape[1])
     shrinkage = 0.0 if shrinkage == 0 else real_number(shrinkage, "shrinkage", above=0, below=1)
     pairs = _pairs(pairs, len(rows))
     moments = Moments.of(rows)
@@ -189,11 +192,17 @@ def learn_supervised(
     return Whitening(moments.mean.astype(np.float32), (even @ kept).astype(np.float32))
 
 
+def _checked_dimension(dimension: int | None, d: int) -> int:
+    """Return how many of d dimensions to keep."""
+    kept = min(DIMENSION, d) if dimension is None else whole_number(dimension, "dimension")
+    if kept > d:
+        raise InvalidInput(f"dimension is {dimension} but vectors has {d}; keep at most {d}.")
+    return kept
+
+
 def _principal(covariance: DoubleArray, dimension: int) -> tuple[DoubleArray, DoubleArray]:
     """Return the largest variances, descending, and their directions in columns, the largest entry of each positive."""
     d = len(covariance)
-    if dimension > d:
-        raise InvalidInput(f"dimension is {dimension} but vectors has {d}; keep at most {d}.")
     variances, directions = linalg.eigh(covariance, subset_by_index=[d - dimension, d - 1])
     variances, directions = variances[::-1], directions[:, ::-1]
     largest = np.abs(directions).argmax(axis=0)

@@ -11,6 +11,7 @@ from manifind.geometry.extraction import KINDS, extract
 from manifind.geometry.features import Features
 from manifind.geometry.packing import ROW, pack, unpack
 from manifind.geometry.verification import LIMITS, Instance, Limits, Verdict, verify, verify_many
+from manifind.geometry.votes import votes
 
 __all__ = [
     "KINDS",
@@ -25,4 +26,5 @@ __all__ = [
     "unpack",
     "verify",
     "verify_many",
+    "votes",
 ]

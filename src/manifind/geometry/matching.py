@@ -25,10 +25,14 @@ def match(query: FloatArray, photo: FloatArray, *, ratio: float) -> Pairs:
     ratio : float
         The most that the distance to the nearest may be, in parts of the distance to the second nearest.
     """
-    if not len(query) or not len(photo):
+    return pairs_of(photo @ query.T, ratio=ratio)
+
+
+def pairs_of(similar: FloatArray, *, ratio: float) -> Pairs:
+    """Return the pairs of features that match, given how similar the photo's (rows) and the query's (columns) are."""
+    if not similar.size:
         return np.empty((0, 2), np.intp)
-    similar = photo @ query.T
-    places = np.arange(len(photo))
+    places = np.arange(len(similar))
     nearest = similar.argmax(axis=1)
     best = similar[places, nearest]
     mutual = best == similar.max(axis=0)[nearest]

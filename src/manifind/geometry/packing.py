@@ -92,6 +92,18 @@ def pack(features: Features) -> Packed:
     return rows
 
 
+def gray(rows: Packed, kind: str = "sift") -> Packed:
+    """Return the descriptors of packed features, (m, 32), so that levels next to each other differ in one bit."""
+    choice(kind, LEVELS, "kind")
+    codes = rows[:, PLACE:].copy().view(np.uint64)
+    # No coordinate's lowest bit moves down into the coordinate before it.
+    inside = np.uint64(0x5555555555555555 if len(LEVELS[kind]) == 4 else 0x7777777777777777)
+    moved = codes >> np.uint64(1)
+    moved &= inside
+    codes ^= moved
+    return codes.view(np.uint8)
+
+
 def unpack(rows: Packed, width: int, height: int, kind: str = "sift") -> Features:
     """Return the features that were packed, of a photo of this size, each descriptor at unit norm."""
     code = _CODES[choice(kind, LEVELS, "kind")]

@@ -4,6 +4,8 @@ Where features know their scale and angle, every pair of matching features is a 
 CVPR 2007): all guesses are tried, and the result depends on nothing random. Where they do not, two pairs make a guess,
 and a fixed sequence of such twos is tried. The guesses that most pairs agree with are refined: a similarity, then an
 affine map, then a homography where there are enough pairs to carry one.
+
+The compiled core does this (``kernels/core/agreement.cpp``); where there is none, NumPy does, ten times as slowly.
 """
 
 from dataclasses import dataclass
@@ -14,6 +16,7 @@ import numpy.typing as npt
 from manifind.errors import InvalidInput
 from manifind.geometry import maps
 from manifind.geometry.maps import Map
+from manifind.kernels import agreement, compiled
 from manifind.types import Box, FloatArray
 
 Complex = npt.NDArray[np.complex64]
@@ -80,6 +83,29 @@ def find_map(found: Matches, box: Box, tolerances: tuple[float, float], *, least
         raise InvalidInput("matching points have NaN or infinite coordinates; remove these pairs.")
     if len(found) < max(3, least):
         return None
+    return _by_core(found, box, tolerances, least) if compiled() else _by_numpy(found, box, tolerances, least)
+
+
+def _by_core(found: Matches, box: Box, tolerances: tuple[float, float], least: int) -> Agreement | None:
+    columns: list[FloatArray] = [*found.a.T, *found.b.T]
+    if found.scales is not None and found.turns is not None:
+        columns += [np.log(found.scales), found.turns]
+    rules = {
+        "loose": LOOSE,
+        "turned": TURNED,
+        "scaled": SCALED,
+        "refined": REFINED,
+        "homography": HOMOGRAPHY,
+        "rounds": ROUNDS,
+        "stretch": maps.STRETCH,
+        "enlarged": maps.ENLARGED,
+        "least": least,
+    }
+    best = agreement(np.stack(columns, axis=1).astype(np.float64), *_guessed(found), box, tolerances, rules)
+    return None if best is None else Agreement(*best)
+
+
+def _by_numpy(found: Matches, box: Box, tolerances: tuple[float, float], least: int) -> Agreement | None:
     best: Agreement | None = None
     # A rough guess may miss some of those who agree with the map that it leads to.
     for inliers in _guesses(found, tolerances, max(3, least // 2)):
@@ -91,15 +117,21 @@ def find_map(found: Matches, box: Box, tolerances: tuple[float, float], *, least
     return best
 
 
+def _guessed(found: Matches) -> tuple[npt.NDArray[np.intp], Complex]:
+    """Return guesses of the map: the pair that each starts from, and by how much it scales and turns."""
+    if found.scales is not None and found.turns is not None:
+        return np.arange(len(found)), (found.scales * np.exp(1j * found.turns)).astype(np.complex64)
+    return _twos(_complex(found.a), _complex(found.b))
+
+
+def _complex(points: FloatArray) -> Complex:
+    return np.asarray(points[:, 0] + 1j * points[:, 1], np.complex64)
+
+
 def _guesses(found: Matches, tolerances: tuple[float, float], least: int) -> list[npt.NDArray[np.intp]]:
     """Return the pairs that agree with each of the best guesses, roughly."""
-    a = (found.a[:, 0] + 1j * found.a[:, 1]).astype(np.complex64)
-    b = (found.b[:, 0] + 1j * found.b[:, 1]).astype(np.complex64)
-    if found.scales is not None and found.turns is not None:
-        anchors = np.arange(len(a))
-        factors = (found.scales * np.exp(1j * found.turns)).astype(np.complex64)
-    else:
-        anchors, factors = _twos(a, b)
+    a, b = _complex(found.a), _complex(found.b)
+    anchors, factors = _guessed(found)
     size = np.abs(factors)
     sane = (size > 1 / maps.ENLARGED) & (size < maps.ENLARGED)
     anchors, factors, size = anchors[sane], factors[sane], size[sane]

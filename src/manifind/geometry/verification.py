@@ -17,7 +17,7 @@ from manifind.geometry import maps
 from manifind.geometry.extraction import KINDS
 from manifind.geometry.features import Features, check_box
 from manifind.geometry.maps import Map
-from manifind.geometry.matching import Pairs, match
+from manifind.geometry.matching import Pairs, pairs_of
 from manifind.geometry.robust import Matches, find_map
 from manifind.types import Box
 
@@ -121,13 +121,16 @@ def verify_many(
 def _instances(query: Features, photo: Features, box: Box, limits: Limits) -> tuple[Instance, ...]:
     found: list[Instance] = []
     left = np.arange(len(photo))
+    similar = photo.descriptors @ query.descriptors.T
     while len(found) < INSTANCES and len(left) >= limits.inliers:
-        pairs = match(query.descriptors, photo.descriptors[left], ratio=limits.ratio)
+        pairs = pairs_of(similar if len(left) == len(similar) else similar[left], ratio=limits.ratio)
         pairs[:, 1] = left[pairs[:, 1]]
         one = _instance(query, photo, pairs, box, limits)
         if one is None or any(shared_area(one.box, other.box) > SAME for other in found):
             break
         found.append(one)
+        if one.inliers < LIMITS[query.kind].inliers:
+            break  # it is weak evidence at best, and so would be what else is there
         left = left[~_covered(one, photo.points[left])]
     return tuple(sorted(found, key=lambda one: -one.inliers))
 

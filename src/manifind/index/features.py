@@ -23,8 +23,8 @@ from manifind.types import Box
 QUERY_FEATURES = 700
 """How many features of a query are matched."""
 
-Sought = tuple[npt.NDArray[np.uint8] | Features, Box | None]
-"""A photo of the query or its features, and what is looked for in it; None is all of it."""
+Sought = tuple[Features, Box | None]
+"""The features of what is looked for, and its box in the query's photo; None is all of it."""
 
 
 def query_features(pixels: npt.NDArray[np.uint8], box: Box | None, *, kind: str = KEEPING.kind) -> Features:
@@ -32,9 +32,7 @@ def query_features(pixels: npt.NDArray[np.uint8], box: Box | None, *, kind: str 
     return extract(pixels, box, kind=kind, most=QUERY_FEATURES)
 
 
-def sought_in(
-    pixels: npt.NDArray[np.uint8], box: Sequence[float] | None, *, kind: str = KEEPING.kind
-) -> tuple[Features, Box | None]:
+def sought_in(pixels: npt.NDArray[np.uint8], box: Sequence[float] | None, *, kind: str = KEEPING.kind) -> Sought:
     """Return the features of what is looked for in a photo, and its box in whole pixels; None is all of it."""
     part = None if box is None else whole_box(box, *pixels.shape[1::-1])
     return query_features(pixels, part, kind=kind), part

@@ -2,45 +2,33 @@
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from manifind.checks import choice, whole_number
-from manifind.describe import Describer, Photo, Unreadable, load_describer
-from manifind.describe.backbone import whole_path
+from manifind.checks import choice
+from manifind.describe import Describer, Photo, Unreadable
 from manifind.errors import InvalidInput, MissingExtra
-from manifind.geometry import Features
 from manifind.index.answer import Answer, Hit
 from manifind.index.batch import Asked, Outcome, batch
 from manifind.index.build import Changes, build
 from manifind.index.catalogue import ImageRecord, Photos
+from manifind.index.changing import changed
 from manifind.index.check import Problem, check
-from manifind.index.describing import described_by
-from manifind.index.device import network_for
+from manifind.index.creating import check_free, recipe_for
+from manifind.index.describing import describer_of
 from manifind.index.elsewhere import is_address, opened, refused
 from manifind.index.estimate import Announce
 from manifind.index.explain import Chain, Link, confirmed, explained
-from manifind.index.features import features_of, kept_or_file, kind_of, part_of, photo_features, sought_in
-from manifind.index.films import checked_frames
+from manifind.index.features import kind_of, sought_in
 from manifind.index.generation import Generation, State
 from manifind.index.info import info
 from manifind.index.kept import KEEPING, Keeping
-from manifind.index.manifest import (
-    FILES,
-    FORMAT,
-    KIND,
-    LEARNT,
-    OWN,
-    Fingerprint,
-    WhiteningOrigin,
-)
-from manifind.index.parameters import RECIPES, given_parameters
-from manifind.index.points import MatchingPoints
-from manifind.index.query import METHODS, QueryRegions, rank, view, whole_box
+from manifind.index.manifest import FILES, FORMAT, KIND
+from manifind.index.points import MatchingPoints, matching_points
+from manifind.index.query import METHODS, QueryRegions, rank, view
 from manifind.index.recipe import Recipe
 from manifind.index.refine import BY_DEFAULT, REFINEMENTS, refined_answer
 from manifind.index.refine import NONE as NONE_JOINS
@@ -54,12 +42,12 @@ from manifind.index.teach import teach
 from manifind.index.teaching import Taught
 from manifind.index.unfinished import check_finished
 from manifind.index.verify import deepest, first_photos, verified_answer
-from manifind.index.wanted import Wanted, all_of, everything, more, several, without
+from manifind.index.wanted import Wanted, everything, more, several, without
 from manifind.index.workers import working
 from manifind.kernels import CPU
 from manifind.manifold import Manifold
 from manifind.storage import store
-from manifind.types import Box, FloatArray, StageProgress
+from manifind.types import FloatArray, StageProgress
 
 
 class Index:
@@ -220,29 +208,24 @@ class Index:
             Of `Manifold`, all but its `pooling`: here that word is for photos. `k`, `query_k` and `alpha` are
             chosen by the number of photos unless they are given.
         """
-        target, root = Path(path), Path(photos)
-        _check_free(target)
-        means = None if means is None else whole_number(means, "means")
-        preset = dict(RECIPES[choice(recipe, RECIPES, "recipe")])
-        asked = {"backbone": backbone, "whiten": whiten, "zooms": zooms, "pooling": pooling}
-        described: dict[str, Any] = {name: preset[name] if value is None else value for name, value in asked.items()}
-        given = given_parameters({**{name: preset[name] for name in preset if name not in asked}, **parameters})
-        Manifold(**given).check_params()
+        target = Path(path)
+        check_free(target)
         store.check_target(target, KIND)
-        frames = None if frames is None else checked_frames(frames)
-        wanted = all_of(root, films=frames is not None)
-        source = str(described.pop("backbone"))
-        if backbone is None and client is None:
-            source = network_for(source, len(wanted.found), parameters.get("device", CPU))
-        if describer is None:
-            made, origin, learning = described_by(source, **described, long_side=long_side)
-        else:
-            made, origin, learning = describer, WhiteningOrigin(OWN), None
-        own = whole_path(source) if describer is None else None
-        keeping = KEEPING if geometry or (geometry is None and KEEPING.available()) else None
-        made_by = Recipe(root, made, given, means, own, origin, learning=learning, geometry=keeping, frames=frames)
+        asked = {"backbone": backbone, "whiten": whiten, "zooms": zooms, "pooling": pooling}
+        made_by, wanted = recipe_for(
+            Path(photos),
+            recipe,
+            asked,
+            parameters,
+            long_side=long_side,
+            describer=describer,
+            means=means,
+            geometry=geometry,
+            frames=frames,
+            by_workers=client is not None,
+        )
         with store.writing(target, KIND, FILES) as writer, working(client) as by:
-            _check_free(target)  # somebody may have been faster
+            check_free(target)  # somebody may have been faster
             build(
                 writer,
                 made_by,
@@ -254,7 +237,7 @@ class Index:
                 growing=None if growing is None else lambda *made: growing(SoFar(*made)),
             )
         device = parameters.get("device", CPU)
-        return cls(target, Generation.read(target, device=device), made, device=device)
+        return cls(target, Generation.read(target, device=device), made_by.describer, device=device)
 
     @classmethod
     def open(
@@ -422,22 +405,7 @@ class Index:
         box : (x0, y0, x1, y1), optional
             The object in the first; all of it by default.
         """
-        now = self._now
-        kind = kind_of(now)
-        query, part = self._part(now, image, box)
-        found = None if now.local is None else self.find(other, now)
-        photo = None if found is None else features_of(kept_or_file(now, found))
-        return MatchingPoints.of(query, photo or photo_features(self.pixels(other), kind=kind), part)
-
-    def _part(self, now: State, image: Source, box: Sequence[float] | None) -> tuple[Features, Box | None]:
-        """Return the features of what is looked for, and its box: those that the index keeps, where they are enough."""
-        record = None if now.local is None else self.find(image, now)
-        if record is not None:
-            part = None if box is None else whole_box(box, record.width, record.height)
-            known = part_of(now, record, part)
-            if known is not None:
-                return known, part
-        return sought_in(self.pixels(image), box, kind=kind_of(now))
+        return matching_points(self._now, image, other, box)
 
     def repeats(
         self,
@@ -489,31 +457,7 @@ class Index:
         return self._describer_of(self._now)
 
     def _describer_of(self, now: State) -> Describer:
-        """Return what described the photos of a generation; kept with it, so that the two never part."""
-        with now.made.lock:
-            if now.made.describer is None:
-                now.made.describer = self._same(self._made_describer(now), now)
-            return now.made.describer
-
-    def _made_describer(self, now: State) -> Describer:
-        manifest = now.manifest
-        if self._given is not None:
-            learnt = manifest.whitening.source == LEARNT
-            return self._given.with_whitening(now.whitening) if learnt else self._given
-        if manifest.backbone is None:
-            raise InvalidInput(
-                f"{self.where} was made by a describer of its maker's own; give the same to Index.open(describer=…)."
-            )
-        return load_describer(manifest.backbone, whitening=now.whitening, **manifest.describer_settings)
-
-    def _same(self, describer: Describer, now: State) -> Describer:
-        stored, given = now.manifest.describer, Fingerprint.of(describer)
-        if stored.sha256 != given.sha256:
-            raise InvalidInput(
-                f"{self.where} was made by {stored.name}; queries of this {given.name} cannot be compared "
-                f"with it ({', '.join(stored.differences(given))} differ). Use the same backbone and settings."
-            )
-        return describer
+        return describer_of(now, self._given, self.where)
 
     # -- keeping up ---------------------------------------------------------------------------------------------------
 
@@ -644,24 +588,13 @@ class Index:
             self.reload()
             now = self._here
             photos = wanted(now)
-            recipe = Recipe.of(now.manifest, self.describer, root, device=self.device)
-            first = keeping is not None and recipe.geometry is None
-            if (anew or first) and photos.unread:
-                what = "a whitening is learnt from" if anew else "local features are made of"
-                raise InvalidInput(
-                    f"{photos.unread[0].key} lies in a folder that cannot be listed; {what} all photos: make it "
-                    "readable."
-                )
-            if anew:
-                recipe = recipe.to_learn()
-            if first:
-                recipe = replace(recipe, geometry=keeping)
-            changes = build(
+            changes = changed(
                 writer,
-                recipe,
+                now,
+                Recipe.of(now.manifest, self.describer, root, device=self.device),
                 photos,
-                before=now,
-                known=None if anew else now,
+                anew=anew,
+                keeping=keeping,
                 memory=memory,
                 progress=progress,
                 announce=announce,
@@ -723,13 +656,3 @@ class Index:
         if self._closed:
             return f"Index({self.where!r}, closed)"
         return f"Index({self.where!r}: {len(self):,} photos of {self.root}, generation {self.generation})"
-
-
-def _check_free(target: Path) -> None:
-    """Raise `InvalidInput` where an index is, or was before its manifest was lost."""
-    if (target / store.MANIFEST).exists():
-        raise InvalidInput(f"{target} is an index already; open it and call sync(), or choose another path.")
-    if target.is_dir() and store.copies_of_manifest(target):
-        raise InvalidInput(
-            f"{target} is an index without its {store.MANIFEST}; manifind index PHOTOS --repair puts it back."
-        )

@@ -4,12 +4,17 @@ Lines between the points, drawn over the two photos side by side, show what geom
 the other.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from manifind.geometry import Features, Verdict, verify
+from manifind.index.features import features_of, kept_or_file, kind_of, part_of, photo_features, sought_in
+from manifind.index.generation import State
+from manifind.index.query import whole_box
+from manifind.index.sources import Source, pixels_of, record_of
 from manifind.types import Box, FloatArray
 
 
@@ -42,3 +47,25 @@ class MatchingPoints:
         surest = verdict.instances[0]
         a, b = surest.pairs.T
         return cls(True, query.points[a], photo.points[b], surest.map, surest.inliers)
+
+
+def matching_points(now: State, image: Source, other: Source, box: Sequence[float] | None = None) -> MatchingPoints:
+    """Return the points that match between two photos, under the map that geometry finds; see `Index.matching_points`.
+
+    Photos whose features the collection keeps are not read from their files.
+    """
+    query, part = _part(now, image, box)
+    found = None if now.local is None else record_of(now, other)
+    photo = None if found is None else features_of(kept_or_file(now, found))
+    return MatchingPoints.of(query, photo or photo_features(pixels_of(now, other), kind=kind_of(now)), part)
+
+
+def _part(now: State, image: Source, box: Sequence[float] | None) -> tuple[Features, Box | None]:
+    """Return the features of what is looked for, and its box: those that the index keeps, where they are enough."""
+    record = None if now.local is None else record_of(now, image)
+    if record is not None:
+        part = None if box is None else whole_box(box, record.width, record.height)
+        known = part_of(now, record, part)
+        if known is not None:
+            return known, part
+    return sought_in(pixels_of(now, image), box, kind=kind_of(now))

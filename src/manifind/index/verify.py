@@ -35,6 +35,7 @@ from manifind.index.features import Sought, features_of, kept_or_files, kind_of,
 from manifind.index.generation import Generation, State
 from manifind.index.kept import KEEPING, Kept
 from manifind.index.query import Search
+from manifind.index.voted import AMONG, voted
 from manifind.kernels.threads import thread_count
 from manifind.types import Box, FloatArray
 
@@ -65,8 +66,8 @@ def first_photos(now: State, method: str, asked: int | None = None) -> int:
 
 
 def deepest(first: int) -> int:
-    """Return how many photos geometry looks at where many of them are verified."""
-    return DEEPER * first
+    """Return how many photos of a ranking geometry may look at: of so many, local features vote for some."""
+    return max(DEEPER * first, AMONG) if first else 0
 
 
 class Seen(NamedTuple):
@@ -327,18 +328,20 @@ def verified_answer(
     """Look at the first photos of an answer and return it with what geometry says.
 
     While at least `WORTH` of the photos looked at last are verified, as many more are looked at: of an object that many
-    photos show, the later ones show it otherwise. Where the index keeps no features, the files of the first photos are
-    read, and no more than these.
+    photos show, the later ones show it otherwise. As many again, wherever they stand, are those that the features in a
+    box vote for (`manifind.index.voted`). Where the index keeps no features, the files of the first photos are read,
+    and no more than these.
 
     Parameters
     ----------
     answer : Answer
-    views : sequence of pixels or features, and boxes
-        The query's photos, and what is looked for in each; None is all of it. The surest of them counts.
+    views : sequence of features and boxes
+        What is looked for in each of the query's photos; no box is all of it. The surest of them counts.
     first : int
         How many photos are looked at, at least.
     most : int, optional
-        How many at most; by default `deepest(first)` where the index keeps features.
+        How many at most, without those that are voted for; by default `DEEPER` times as many where the index keeps
+        features.
     top : int, optional
         How many hits to return at most.
     until : float, optional
@@ -348,17 +351,20 @@ def verified_answer(
     """
     now = answer.search.generation
     if most is None:
-        most = first if now.local is None else deepest(first)
+        most = first if now.local is None else DEEPER * first
     images = answer.images[:most].tolist()
     known = looked_at(now, images[:first], views, until=until)
     last = known
-    while len(known) < len(images) and sum(check.verified is True for check in last.values()) >= WORTH * len(last):
-        following = images[len(known) : len(known) + first]
-        try:
-            last = looked_at(now, following, views, until=until if deeper_until is None else deeper_until)
-        except TimeoutError:
-            break
-        known |= last
+    until = until if deeper_until is None else deeper_until
+    try:
+        while len(known) < len(images) and sum(check.verified is True for check in last.values()) >= WORTH * len(last):
+            last = looked_at(now, images[len(known) : len(known) + first], views, until=until)
+            known |= last
+        if until is None or time.monotonic() < until:
+            promising = [image for image in voted(now, answer.images, views, first) if image not in known]
+            known |= looked_at(now, promising, views, until=until)
+    except TimeoutError:
+        pass  # what was looked at is answered with
     part = all(box is not None for _, box in views)
     return VerifiedAnswer(answer, known, top, part=part)
 

@@ -5,6 +5,7 @@ none; `manifind.kernels.cuda` with torch and Triton, on a GPU. `manifind.kernels
 answers in the fewest words, for tests and for readers.
 """
 
+from manifind.kernels.agreement import agreement
 from manifind.kernels.backend import (
     AUTO,
     CPU,
@@ -12,11 +13,14 @@ from manifind.kernels.backend import (
     DEVICES,
     SCRATCH,
     Backend,
+    Choosing,
     Descending,
     Joining,
     Pool,
     Pooling,
+    RestrictingToRuns,
     Rows,
+    SearchingRuns,
     Seeded,
     SelfComparing,
     Solution,
@@ -24,6 +28,7 @@ from manifind.kernels.backend import (
     as_rows,
     backend,
 )
+from manifind.kernels.bits import nearest_bits
 from manifind.kernels.kernel import kernel
 from manifind.kernels.local_features import local_features
 from manifind.kernels.machine import compiled, machine
@@ -36,21 +41,26 @@ __all__ = [
     "DEVICES",
     "SCRATCH",
     "Backend",
+    "Choosing",
     "Descending",
     "Joining",
     "Pool",
     "Pooling",
+    "RestrictingToRuns",
     "Rows",
+    "SearchingRuns",
     "Seeded",
     "SelfComparing",
     "Solution",
     "System",
+    "agreement",
     "as_rows",
     "backend",
     "compiled",
     "kernel",
     "local_features",
     "machine",
+    "nearest_bits",
     "set_threads",
     "thread_count",
 ]

@@ -4,6 +4,8 @@ Every call lets other threads run, and hears Ctrl-C within some 50 ms: a handler
 fill is then not to be used; what it was given is as before. A search in steps that was ended so refuses to go on.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -122,3 +124,29 @@ class LocalFeatures:
     def __init__(self, grey: npt.NDArray[np.uint8], doubled: bool, contrast: float) -> None: ...
     def points(self) -> FloatArray: ...
     def describe(self, chosen: IntArray) -> tuple[IntArray, FloatArray, FloatArray]: ...
+
+def agreement(
+    pairs: npt.NDArray[np.float64],
+    anchors: Starts,
+    guesses: npt.NDArray[np.float64],
+    box: Sequence[float],
+    tolerances: Sequence[float],
+    loose: float,
+    turned: float,
+    scaled: float,
+    refined: int,
+    homography: int,
+    rounds: int,
+    stretch: float,
+    enlarged: float,
+    least: int,
+) -> tuple[npt.NDArray[np.float64], IntArray, int] | None:
+    """Return the map (3, 3) that most pairs agree with, their places and how many count; ``core/agreement.h``."""
+
+def counts_bits() -> bool:
+    """Say whether `nearest_bits` may be called on this machine."""
+
+def nearest_bits(
+    queries: npt.NDArray[np.uint8], rows: npt.NDArray[np.uint8], k: int, threads: int
+) -> tuple[IntArray, IntArray]:
+    """Return the k rows of 32 bytes that differ from each query in the fewest bits, and in how many."""

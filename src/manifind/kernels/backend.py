@@ -20,6 +20,7 @@ import scipy.sparse as sp
 
 from manifind.checks import choice
 from manifind.errors import ManifindError
+from manifind.layout import Runs
 from manifind.types import FloatArray, IntArray, Progress, Vectors
 
 log = logging.getLogger("manifind.device")
@@ -77,6 +78,28 @@ class Rows(Protocol):
 
 
 @runtime_checkable
+class Choosing(Protocol):
+    """Rows that choose a shortlist without putting it in order."""
+
+    def choose(self, queries: FloatArray, k: int) -> list[npt.NDArray[np.intp]]:
+        """Return the `k` regions most similar to each query, ascending."""
+
+
+@runtime_checkable
+class SearchingRuns(Protocol):
+    """Rows on a device that makes the list of the regions of `Runs` itself."""
+
+    def search_runs(
+        self, runs: Runs, queries: FloatArray, k: int, *, memory: int = SCRATCH
+    ) -> Callable[[], tuple[IntArray, FloatArray]]:
+        """Begin what `Rows.nearest` does among the regions of ascending runs.
+
+        The function that is returned waits for the device and returns the result. Meanwhile the caller can give the
+        device more to do.
+        """
+
+
+@runtime_checkable
 class SelfComparing(Protocol):
     """Rows that find the neighbours of all their own regions faster than one query at a time."""
 
@@ -117,6 +140,14 @@ class System(Protocol):
 
 
 @runtime_checkable
+class RestrictingToRuns(Protocol):
+    """A system on a device that makes the list of the regions of `Runs` itself."""
+
+    def restrict_to(self, runs: Runs) -> System:
+        """Do what `System.restrict` does for the regions of ascending runs."""
+
+
+@runtime_checkable
 class Seeded(Protocol):
     """A system that takes each right-hand side as its few non-zero entries, and fills the columns on its own device."""
 
@@ -133,13 +164,13 @@ class Pool(NamedTuple):
     """Where the regions of each image start. The last entry is where the regions of the last image end."""
     weights: FloatArray
     """What each region weighs in the sum."""
-    rows: IntArray | None = None
+    runs: Runs | None = None
     """Where in `weights` the regions are; None where they are all of them, in order."""
 
     @property
     def own_weights(self) -> FloatArray:
         """What each of the regions weighs, in order."""
-        return self.weights if self.rows is None else np.take(self.weights, self.rows, mode="clip")
+        return self.weights if self.runs is None else np.take(self.weights, self.runs.regions, mode="clip")
 
 
 @runtime_checkable

@@ -10,7 +10,8 @@ import numpy.typing as npt
 from manifind.checks import integers, whole_number
 from manifind.errors import InvalidInput
 from manifind.graph import Neighbours
-from manifind.kernels import Pool, Rows, System
+from manifind.kernels import Choosing, Pool, RestrictingToRuns, Rows, SearchingRuns, System
+from manifind.layout import Runs
 from manifind.manifold.fitted import Fitted
 from manifind.types import FloatArray, IntArray
 
@@ -18,18 +19,20 @@ Places = npt.NDArray[np.intp]
 """Where images stand in the ascending list of a collection's images."""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Part:
     """Some images of a collection, their regions, and how region scores become scores of them."""
 
     rows: Rows
     """The descriptors of the whole collection."""
-    regions: IntArray | None
+    runs: Runs | None
     """Which regions of the collection are in this part, ascending; None means all of them. The system and the scores
-    count regions by their place in this list."""
+    count regions by their place in the list of these."""
     images: IntArray
     pool: Pool
-    system: System
+    whole: System
+    """The system of the whole collection."""
+    _system: System | None = None
 
     @classmethod
     def of(cls, fitted: Fitted, places: Places | None) -> Self:
@@ -37,11 +40,26 @@ class Part:
         layout = fitted.layout
         if places is None:
             return cls(fitted.rows, None, layout.images, fitted.pool, fitted.system)
-        regions = layout.regions_of(places)
-        starts = np.zeros(len(places) + 1, np.int64)
-        np.cumsum(layout.starts[places + 1] - layout.starts[places], out=starts[1:])
-        pool = Pool(starts, fitted.weights, regions)
-        return cls(fitted.rows, regions, layout.images[places], pool, fitted.system.restrict(regions))
+        runs = layout.runs_of(places)
+        pool = Pool(runs.starts, fitted.weights, runs)
+        return cls(fitted.rows, runs, layout.images[places], pool, fitted.system)
+
+    @property
+    def system(self) -> System:
+        """The system of this part, which is made when it is first asked for."""
+        if self.runs is None:
+            return self.whole
+        if self._system is None:
+            whole, runs = self.whole, self.runs
+            self._system = (
+                whole.restrict_to(runs) if isinstance(whole, RestrictingToRuns) else whole.restrict(runs.regions)
+            )
+        return self._system
+
+    @property
+    def regions(self) -> IntArray | None:
+        """The list of the part's regions; None where they are all of the collection's."""
+        return None if self.runs is None else self.runs.regions
 
     @property
     def size(self) -> int:
@@ -50,14 +68,19 @@ class Part:
 
     def nearest(self, queries: FloatArray, k: int) -> Neighbours:
         """Return the `k` nearest regions of this part, or all of them where there are fewer."""
-        return Neighbours(*self.rows.nearest(queries, min(k, self.size), among=self.regions))
+        k = min(k, self.size)
+        if self.runs is not None and isinstance(self.rows, SearchingRuns):
+            found = self.rows.search_runs(self.runs, queries, k)
+            _ = self.system  # the device makes it while the answer is on its way and the seed is made of it
+            return Neighbours(*found())
+        return Neighbours(*self.rows.nearest(queries, k, among=self.regions))
 
     def over_all_regions(self, scores: FloatArray) -> FloatArray:
         """Return scores of this part's regions as scores of all regions of the collection, zero outside the part."""
-        if self.regions is None:
+        if self.runs is None:
             return scores
         spread = np.zeros(self.rows.shape[0], np.float32)
-        spread[self.regions] = scores
+        spread[self.runs.regions] = scores
         return spread
 
 
@@ -93,8 +116,10 @@ def shortlists(
         size = whole_number(shortlist, "shortlist")
         if size >= len(images):
             return None
-        ids, _ = global_rows().nearest(query_globals(), size)
-        return [np.sort(row).astype(np.intp) for row in ids]
+        rows, own = global_rows(), query_globals()
+        if isinstance(rows, Choosing):
+            return rows.choose(own, size)
+        return [np.sort(row).astype(np.intp) for row in rows.nearest(own, size)[0]]
     return _places(shortlist, images, "shortlist")
 
 

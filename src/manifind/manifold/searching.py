@@ -98,8 +98,8 @@ class Searcher:
     def _ranking(self, part: Part, solution: Solution, of_images: FloatArray, column: int, own: Seed | None) -> Ranking:
         scores = of_images[:, column]
         order = best_first(scores, self.manner.top)
-        if own is not None and part.regions is not None:
-            own = Seed(part.regions[own.regions], own.values)
+        if own is not None and part.runs is not None:
+            own = Seed(part.runs.at(own.regions), own.values)
         residual = float(solution.residuals[column])
         return Ranking(
             part.images[order],
@@ -131,7 +131,7 @@ class Searcher:
         if pooling is not None:
             keep = self.manner.keep_regions
             return pooling.solve_images(seeds, part.pool, *parameters.setting, keep=keep), seeds
-        prepared = self.fitted.ready(engine, parameters.setting) if part.regions is None else None
+        prepared = self.fitted.ready(engine, parameters.setting) if part.runs is None else None
         return engine.solve(part.system, seeds, parameters.setting, prepared), seeds
 
     def _seed(self, found: Neighbours, request: Request | None = None) -> Seed:
@@ -155,7 +155,7 @@ class Searcher:
             ]
         )
         lists = self.fitted.lists.first(width - 1)
-        if part.regions is not None or self.fitted.built.method != "exact" or lists.ids.shape[1] < width - 1:
+        if part.runs is not None or self.fitted.built.method != "exact" or lists.ids.shape[1] < width - 1:
             own[:] = -1
         listed = np.flatnonzero(own >= 0)
         named = lists.ids[own[listed]]
@@ -185,8 +185,8 @@ class Searcher:
                 gamma=parameters.gamma,
                 k=parameters.k,
             )
-            if part.regions is not None:
-                rows = np.concatenate([part.regions, nodes])
+            if part.runs is not None:
+                rows = np.concatenate([part.runs.regions, nodes])
                 A = sp.csr_array(A[rows][:, rows])
             S, degrees = normalise(A)
             own = np.arange(part.size, A.shape[0], dtype=np.int32)

@@ -58,12 +58,12 @@ def regions_data(regions: Iterable[RegionShare]) -> list[dict[str, Any]]:
     return [{"box": region.box, "share": round(region.share, 4)} for region in regions]
 
 
-def links_data(found: Chain, source: str = "from", target: str = "to") -> list[dict[str, Any]]:
-    """Return the links of a chain as JSON has them, their ends under these names; the key of the query is null."""
+def links_data(found: Chain) -> list[dict[str, Any]]:
+    """Return the links of a chain as JSON has them; the key of the query is null."""
     return [
         {
-            source: _place_data(link.source),
-            target: _place_data(link.target),
+            "source": _place_data(link.source),
+            "target": _place_data(link.target),
             "similarity": link.similarity,
             "flow": link.flow,
             "verified": link.verified,

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 from manifind.index import Answer, Generation, QueryRegions, Search, explained
 from manifind.index.catalogue import ImageRecord
+from manifind.index.features import Sought
 from manifind.index.generation import State
 from manifind.index.verify import deepest, first_photos
 from manifind.pages.answers import answer_data, links_data, regions_data
-from manifind.serve.geometry import Sought
 from manifind.serve.problems import Problem
 from manifind.serve.schemas import SearchRequest
 
@@ -96,7 +96,7 @@ def explanation(search: Search, key: str) -> dict[str, Any]:
         "rank": hit.rank,
         "score": hit.score,
         "where": hit.box,
-        "links": links_data(explained(search, record.number), "source", "target"),
+        "links": links_data(explained(search, record.number)),
         "regions": regions_data(search.shares(record.number, most=None)),
         **shown(record),
     }

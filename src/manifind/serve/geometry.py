@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from manifind.errors import MissingExtra
 from manifind.geometry import Features
 from manifind.index import MatchingPoints, whole_box
-from manifind.index.features import kind_of, photo_features, query_features
+from manifind.index.features import Sought, kind_of, photo_features, query_features
 from manifind.index.generation import State
 from manifind.pages.answers import points_data
 from manifind.serve.memory import RecentlyUsed
@@ -26,13 +26,9 @@ from manifind.serve.rendering import Rendering
 from manifind.serve.schemas import ViewRequest
 from manifind.serve.settings import Settings
 from manifind.serve.stages import Stage
-from manifind.types import Box
 
 S = TypeVar("S")
 T = TypeVar("T")
-Sought = tuple[Features, Box | None]
-"""What is looked for: its features, and its box in the photo."""
-
 FEATURES_BYTES = 64_000_000
 """What features of queries may take, kept for when the same box is asked for again."""
 PHOTOS_A_SECOND = 4.0
@@ -61,14 +57,20 @@ class Geometry:
         self._features: RecentlyUsed[Sought] = RecentlyUsed(FEATURES_BYTES)
 
     async def query(self, now: State, view: ViewRequest) -> Sought:
-        """Return the features of what a view shows, and its box; of a whole photo, those that the index keeps."""
+        """Return the features of what a view shows, and its box, as `Index.search` finds them in the photo's file.
+
+        Where a whole photo of the collection has no file that can be read, those that the index keeps serve.
+        """
         kind = kind_of(now)
-        if view.key is not None and view.box is None and view.lies_in is None and now.local is not None:
-            return await self.photo(now, view.key), None
         name = kind, self._rendering.named(now, view), None if view.box is None else tuple(view.box)
         known = self._features.get(name)
         if known is None:
-            photo = await self._rendering.photo(now, view)
+            try:
+                photo = await self._rendering.photo(now, view)
+            except Problem:
+                if view.key is None or view.box is not None or view.lies_in is not None or now.local is None:
+                    raise
+                return await self.photo(now, view.key), None
             box = None if view.box is None else whole_box(view.box, photo.width, photo.height)
             known = await self._extracted(lambda: query_features(photo.pixels, box, kind=kind)), box
             self._features.put(name, known, known[0].descriptors.nbytes + known[0].points.nbytes)

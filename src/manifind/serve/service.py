@@ -17,6 +17,7 @@ from manifind.errors import ManifindError, MissingExtra
 from manifind.index import Index, QueryRegions, Search, View, rank, stored_view, view
 from manifind.index.catalogue import ImageRecord
 from manifind.index.evidence import chance_similarity
+from manifind.index.features import Sought
 from manifind.index.generation import State
 from manifind.index.refine import NONE, VERIFIED, looked_at_again, verified_in_time
 from manifind.index.verify import VerifiedAnswer, deepest, first_photos
@@ -25,7 +26,6 @@ from manifind.serve.answers import Job, answer_of, explanation, found_by, shown
 from manifind.serve.batcher import Batcher
 from manifind.serve.common import Common
 from manifind.serve.dated import Dated
-from manifind.serve.geometry import Sought
 from manifind.serve.memory import RecentlyUsed
 from manifind.serve.problems import Problem, busy
 from manifind.serve.schemas import ExplainRequest, GeometryRequest, SearchRequest, ViewRequest

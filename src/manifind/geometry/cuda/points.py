@@ -96,27 +96,11 @@ def refine(scales, positions, segment_of, segments, steps, points, places, count
     goes, found = there, there & False
     for _ in range(STEPS):
         source = scales + begin + layer * rows + y * width + x
-        here = _difference(source, rows, goes)
-        right, left = _difference(source + 1, rows, goes), _difference(source - 1, rows, goes)
-        down, up = _difference(source + width, rows, goes), _difference(source - width, rows, goes)
-        over, under = _difference(source + rows, rows, goes), _difference(source - rows, rows, goes)
-        by_x, by_y, by_s = (right - left) / 2, (down - up) / 2, (over - under) / 2
-        now_xx, now_yy, ss = right + left - 2 * here, down + up - 2 * here, over + under - 2 * here
-        now_xy = _mixed(source, 1, width, rows, goes)
-        xs, ys = _mixed(source, 1, rows, rows, goes), _mixed(source, width, rows, rows, goes)
-        # Cramer's rule for H · shift = −slope.
-        a, b, c = now_yy * ss - ys * ys, xs * ys - now_xy * ss, now_xy * ys - xs * now_yy
-        d, e, f = now_xx * ss - xs * xs, xs * now_xy - now_xx * ys, now_xx * now_yy - now_xy * now_xy
-        determinant = now_xx * a + now_xy * b + xs * c
-        goes = goes & (tl.abs(determinant) >= 1e-20)
-        by = tl.where(goes, determinant, 1.0)
-        to_x = -(a * by_x + b * by_y + c * by_s) / by
-        to_y = -(b * by_x + d * by_y + e * by_s) / by
-        to_s = -(c * by_x + e * by_y + f * by_s) / by
+        goes, to_x, to_y, to_s, value, now_xx, now_yy, now_xy = _extremum(source, width, rows, goes)
         furthest = tl.maximum(tl.maximum(tl.abs(to_x), tl.abs(to_y)), tl.abs(to_s))
         ends = goes & (furthest < NEAR)
         dx, dy, ds = tl.where(ends, to_x, dx), tl.where(ends, to_y, dy), tl.where(ends, to_s, ds)
-        strength = tl.where(ends, tl.abs(here + 0.5 * (by_x * to_x + by_y * to_y + by_s * to_s)), strength)
+        strength = tl.where(ends, tl.abs(value), strength)
         xx, yy, xy = tl.where(ends, now_xx, xx), tl.where(ends, now_yy, yy), tl.where(ends, now_xy, xy)
         found = found | ends
         goes = goes & (furthest >= NEAR) & (furthest < 1e6)
@@ -141,6 +125,34 @@ def refine(scales, positions, segment_of, segments, steps, points, places, count
     tl.store(place + 1, y * 65536 + x, mask=there)
     tl.store(place + 2, height, mask=there)
     tl.store(place + 3, width, mask=there)
+
+
+@triton.jit
+def _extremum(source, width, rows, goes):
+    """Find the extremum of the parabola through the differences around samples.
+
+    Returned are which of the samples have one, its way from the sample in x, y and scale, the difference there, and
+    the second derivatives by x, by y, and by both.
+    """
+    here = _difference(source, rows, goes)
+    right, left = _difference(source + 1, rows, goes), _difference(source - 1, rows, goes)
+    down, up = _difference(source + width, rows, goes), _difference(source - width, rows, goes)
+    over, under = _difference(source + rows, rows, goes), _difference(source - rows, rows, goes)
+    by_x, by_y, by_s = (right - left) / 2, (down - up) / 2, (over - under) / 2
+    xx, yy, ss = right + left - 2 * here, down + up - 2 * here, over + under - 2 * here
+    xy = _mixed(source, 1, width, rows, goes)
+    xs, ys = _mixed(source, 1, rows, rows, goes), _mixed(source, width, rows, rows, goes)
+    # Cramer's rule for H · shift = −slope.
+    a, b, c = yy * ss - ys * ys, xs * ys - xy * ss, xy * ys - xs * yy
+    d, e, f = xx * ss - xs * xs, xs * xy - xx * ys, xx * yy - xy * xy
+    determinant = xx * a + xy * b + xs * c
+    solved = goes & (tl.abs(determinant) >= 1e-20)
+    by = tl.where(solved, determinant, 1.0)
+    to_x = -(a * by_x + b * by_y + c * by_s) / by
+    to_y = -(b * by_x + d * by_y + e * by_s) / by
+    to_s = -(c * by_x + e * by_y + f * by_s) / by
+    value = here + 0.5 * (by_x * to_x + by_y * to_y + by_s * to_s)
+    return solved, to_x, to_y, to_s, value, xx, yy, xy
 
 
 @triton.jit

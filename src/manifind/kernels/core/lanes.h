@@ -14,6 +14,13 @@
 #include <immintrin.h>
 #endif
 
+// For a loop of which compilers would make gather instructions, which are slower than loads one by one.
+#if defined(__GNUC__) && !defined(__clang__)
+#define ONE_BY_ONE __attribute__((optimize("no-tree-vectorize")))
+#else
+#define ONE_BY_ONE
+#endif
+
 namespace manifind {
 namespace {
 

@@ -1,11 +1,14 @@
 // What Python sees. Arguments are checked here, once; the work runs without the interpreter's lock.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
@@ -14,6 +17,8 @@
 #include <string>
 #include <vector>
 
+#include "agreement.h"
+#include "bits.h"
 #include "descent.h"
 #include "graph.h"
 #include "local.h"
@@ -413,6 +418,56 @@ class LocalFeatures {
     std::unique_ptr<Sift> sift_;
 };
 
+// Rows of `pairs` are x and y in the query and in the photo, and, where there are six columns, how much larger the pair is
+// in the photo, as a logarithm, and how far turned. Rows of `guesses` are the real and the imaginary part of a factor.
+nb::object agreement_(Array<const double, 2> pairs, Array<const int64_t, 1> anchors, Array<const double, 2> guesses,
+                      std::array<double, 4> box, std::array<double, 2> tolerances, double loose, double turned,
+                      double scaled, int refined, int homography, int rounds, double stretch, double enlarged,
+                      int least) {
+    const int64_t m = int64_t(pairs.shape(0)), columns = int64_t(pairs.shape(1));
+    demand(columns == 4 || columns == 6, "pairs have neither 4 columns nor 6");
+    demand(m < (int64_t(1) << 31), "there are more pairs than int32 can number");
+    demand(guesses.shape(1) == 2 && guesses.shape(0) == anchors.size(), "guesses has not two numbers for each anchor");
+    for (size_t i = 0; i < pairs.size(); ++i) demand(std::isfinite(pairs.data()[i]), "pairs has NaN or infinity");
+    for (size_t i = 0; i < anchors.size(); ++i)
+        demand(anchors.data()[i] >= 0 && anchors.data()[i] < m, "anchors has no such pair");
+    Agreement found;
+    {
+        const Working working;
+        Pairs given;
+        for (int64_t i = 0; i < m; ++i) {
+            const double* row = pairs.data() + i * columns;
+            given.a.push_back({row[0], row[1]});
+            given.b.push_back({row[2], row[3]});
+            if (columns == 6) given.scales.push_back(row[4]), given.turns.push_back(row[5]);
+        }
+        std::vector<Guess> guessed;
+        for (size_t i = 0; i < anchors.size(); ++i)
+            guessed.push_back({int32_t(anchors.data()[i]), guesses.data()[2 * i], guesses.data()[2 * i + 1]});
+        found = agreement(given, guessed,
+                          {{box[0], box[1], box[2], box[3]}, {tolerances[0], tolerances[1]}, loose, turned, scaled,
+                           refined, homography, rounds, stretch, enlarged, least});
+    }
+    if (!found.distinct) return nb::none();
+    return nb::make_tuple(table(std::vector<double>(found.map.begin(), found.map.end()), 3),
+                          handed(std::move(found.inliers)), found.distinct);
+}
+
+nb::tuple nearest_bits_(Array<const uint8_t, 2> queries, Array<const uint8_t, 2> rows, int64_t k, int threads) {
+    constexpr size_t WIDTH = 8 * CODE_WORDS;
+    demand(queries.shape(1) == WIDTH && rows.shape(1) == WIDTH, "rows and queries have not 32 bytes");
+    const int64_t m = int64_t(queries.shape(0)), n = int64_t(rows.shape(0));
+    demand(n < (int64_t(1) << 31), "there are more rows than int32 can number");
+    demand(k >= 1 && k <= n, "k is not between 1 and the number of rows");
+    demand(threads >= 1, "threads is below 1");
+    std::vector<int32_t> ids(size_t(m * k)), apart(size_t(m * k));
+    {
+        const Working working;
+        nearest_bits(queries.data(), m, rows.data(), n, k, threads, ids.data(), apart.data());
+    }
+    return nb::make_tuple(table(std::move(ids), size_t(k)), table(std::move(apart), size_t(k)));
+}
+
 }  // namespace
 
 const Loops& loops() {
@@ -491,5 +546,10 @@ NB_MODULE(_core, m) {
         .def(nb::init<Array<const uint8_t, 2>, bool, double>(), "grey"_a.noconvert(), "doubled"_a, "contrast"_a)
         .def("points", &LocalFeatures::points)
         .def("describe", &LocalFeatures::describe, "chosen"_a.noconvert());
+    m.def("agreement", agreement_, "pairs"_a.noconvert(), "anchors"_a.noconvert(), "guesses"_a.noconvert(), "box"_a,
+          "tolerances"_a, "loose"_a, "turned"_a, "scaled"_a, "refined"_a, "homography"_a, "rounds"_a, "stretch"_a,
+          "enlarged"_a, "least"_a);
+    m.def("counts_bits", counts_bits);
+    m.def("nearest_bits", nearest_bits_, "queries"_a.noconvert(), "rows"_a.noconvert(), "k"_a, "threads"_a);
     m.def("breadth_first", breadth_first_, "S"_a, "order"_a.noconvert());
 }

@@ -70,7 +70,7 @@ def conjugate_gradient(matrix: Matrix, y: Tensor, alpha: float, max_iter: int, t
         if iteration % LOOK == LOOK - 1 and not bool(state.live.any()):
             break
         state.iterate()
-    return Solved(state.x, state.iterations, state.residuals.float())
+    return Solved(state.x, state.iterations, state.residuals)
 
 
 def descended(matrix: Matrix, y: Tensor, alpha: float, max_iter: int, enough: float) -> Solved:
@@ -84,7 +84,7 @@ def descended(matrix: Matrix, y: Tensor, alpha: float, max_iter: int, enough: fl
     own = -(-own // TOGETHER.rows) * TOGETHER.rows
     programs = -(-n // own)
     x, r, p, q = torch.empty((4, n, 1), dtype=y.dtype, device=device)
-    sums = torch.empty((3, programs), dtype=torch.float64, device=device)
+    sums = torch.empty((4, programs), dtype=torch.float64, device=device)
     arrived, iterations = torch.zeros((2, 1), dtype=torch.int32, device=device)
     residuals = torch.empty(1, dtype=torch.float64, device=device)
     all_there = {"launch_cooperative_grid": True, "maxnreg": TOGETHER.registers} if y.is_cuda else {}
@@ -94,7 +94,7 @@ def descended(matrix: Matrix, y: Tensor, alpha: float, max_iter: int, enough: fl
         BLOCK=min(RUN, width_of(own)), CHUNK=width_of(programs),
         KIND=tl.float64 if y.dtype == torch.float64 else tl.float32, num_warps=TOGETHER.warps, **all_there,
     )  # fmt: skip
-    return Solved(x, iterations, residuals.float())
+    return Solved(x, iterations, residuals)
 
 
 class _Columns:

@@ -67,17 +67,17 @@ def part(matrix: Matrix, rows: Tensor) -> Matrix:
     return Matrix.of(starts, columns[keep], matrix.values[entries[keep]])
 
 
-def restricted(matrix: Matrix, rows: Tensor, degrees: Tensor, longest: int) -> tuple[Matrix, Tensor]:
+def restricted(matrix: Matrix, rows: Tensor, roots: Tensor, longest: int) -> tuple[Matrix, Tensor]:
     """Return some rows and columns of the affinity behind S, normalised anew, and their degrees (Sec. 4.4).
 
-    `longest` is how many entries a row has at most.
+    `roots` are those of the degrees, in float64, and `longest` is how many entries a row has at most.
     """
     if rows.is_cuda:
-        return restricted_by_kernels(matrix, rows, degrees, longest)
-    return normalised_anew(part(matrix, rows.long()), degrees[rows])
+        return restricted_by_kernels(matrix, rows, roots, longest)
+    return normalised_anew(part(matrix, rows.long()), roots[rows])
 
 
-def restricted_by_kernels(matrix: Matrix, rows: Tensor, degrees: Tensor, longest: int) -> tuple[Matrix, Tensor]:
+def restricted_by_kernels(matrix: Matrix, rows: Tensor, roots: Tensor, longest: int) -> tuple[Matrix, Tensor]:
     """Do what `restricted` says in two passes over the entries of these rows.
 
     Only the device knows how many entries are left, and asking would mean waiting for it. So where there are few, there
@@ -88,19 +88,17 @@ def restricted_by_kernels(matrix: Matrix, rows: Tensor, degrees: Tensor, longest
     size, device = len(rows), rows.device
     place = torch.full((len(matrix.starts) - 1,), -1, dtype=torch.int32, device=device)
     sparse.place_of[(-(-size // PLACED),)](rows, place, size, BLOCK=PLACED, num_warps=4)
-    roots = degrees.double().sqrt_()
-    counts = torch.empty(size, dtype=matrix.starts.dtype, device=device)
+    counts = torch.empty(size + 1, dtype=matrix.starts.dtype, device=device)
     sums = torch.empty(size, dtype=torch.float64, device=device)
     grid = (-(-size // ROWS),)
     sparse.count_kept[grid](*matrix, roots, rows, place, counts, sums, size, ROWS=ROWS, ENTRIES=ENTRIES, num_warps=1)
-    starts = torch.zeros(size + 1, dtype=matrix.starts.dtype, device=device)
-    torch.cumsum(counts, dim=0, dtype=starts.dtype, out=starts[1:])
+    starts = torch.cumsum(counts, dim=0, dtype=counts.dtype)
     entries = torch.empty(_room(starts, size * longest), dtype=torch.int64, device=device)
     sparse.write_kept[grid](
-        *matrix, roots, rows, place, starts[1:], sums, entries, size,
+        *matrix, roots, rows, place, starts, sums, entries, size,
         ROWS=ROWS, ENTRIES=ENTRIES, num_warps=1,
     )  # fmt: skip
-    return Matrix(starts, entries), sums.float()
+    return Matrix(starts, entries), sums
 
 
 def _room(starts: Tensor, most: int) -> int:
@@ -123,15 +121,18 @@ def sorted_by_column(matrix: Matrix) -> Matrix:
     return matrix._replace(entries=entries)
 
 
-def normalised_anew(matrix: Matrix, degrees: Tensor) -> tuple[Matrix, Tensor]:
-    """Return a part of S normalised anew, and its degrees. `degrees` are those that its regions had in the whole."""
-    rows, root = _row_of(matrix), degrees.double().sqrt()
+def normalised_anew(matrix: Matrix, root: Tensor) -> tuple[Matrix, Tensor]:
+    """Return a part of S normalised anew, and its degrees.
+
+    `root` is that of the degrees that its regions had in the whole, in float64.
+    """
+    rows = _row_of(matrix)
     columns = matrix.columns.long()
     affinity = matrix.values * (root[rows] * root[columns])
-    sums = torch.zeros(len(degrees), dtype=torch.float64, device=degrees.device).index_add_(0, rows, affinity)
+    sums = torch.zeros(len(root), dtype=torch.float64, device=root.device).index_add_(0, rows, affinity)
     scale = torch.where(sums > 0, sums.rsqrt(), 0.0)
     values = (affinity * (scale[rows] * scale[columns])).float()
-    return Matrix.of(matrix.starts, matrix.columns, values), sums.float()
+    return Matrix.of(matrix.starts, matrix.columns, values), sums
 
 
 def near_each_other(matrix: Matrix) -> Tensor:
@@ -152,16 +153,20 @@ def near_each_other(matrix: Matrix) -> Tensor:
     return order
 
 
-def pooled(starts: Tensor, weights: Tensor, scores: Tensor) -> Tensor:
-    """Return the weighted sums of scores, (n, b), between `starts`: the scores of images (eq. 13)."""
+def pooled(starts: Tensor, weights: Tensor, regions: Tensor | None, scores: Tensor) -> Tensor:
+    """Return the weighted sums of scores, (n, b), between `starts`: the scores of images (eq. 13).
+
+    The weights are those of the scores, or of more regions, of which `regions` names those that have scores.
+    """
     if scores.is_cuda:
-        return pooled_by_kernels(starts, weights, scores)
+        return pooled_by_kernels(starts, weights, regions, scores)
     images = len(starts) - 1
     image_of = torch.repeat_interleave(torch.arange(images), starts.diff())
-    return torch.zeros((images, scores.shape[1])).index_add_(0, image_of, weights[:, None] * scores)
+    own = weights if regions is None else weights[regions]
+    return torch.zeros((images, scores.shape[1])).index_add_(0, image_of, own[:, None] * scores)
 
 
-def pooled_by_kernels(starts: Tensor, weights: Tensor, scores: Tensor) -> Tensor:
+def pooled_by_kernels(starts: Tensor, weights: Tensor, regions: Tensor | None, scores: Tensor) -> Tensor:
     """Do what `pooled` says in one pass, which adds up in the same order each time."""
     from manifind.kernels.cuda import sparse
 
@@ -170,8 +175,9 @@ def pooled_by_kernels(starts: Tensor, weights: Tensor, scores: Tensor) -> Tensor
     wide = width_of(b)
     entries = max(1, 32 // wide)
     sparse.pool[(-(-images // ROWS),)](
-        scores, starts, weights, out, images, b, ROWS=ROWS, ENTRIES=entries, B=wide, num_warps=1
-    )
+        scores, starts, weights, starts if regions is None else regions, out, images, b,
+        ROWS=ROWS, ENTRIES=entries, B=wide, LISTED=regions is not None, num_warps=1,
+    )  # fmt: skip
     return out
 
 

@@ -47,12 +47,12 @@ WAITING = 3
 class Best:
     """The k most similar rows of queries, among those that were compared so far."""
 
-    def __init__(self, queries: Tensor, k: int, own: Tensor | None = None) -> None:
+    def __init__(self, queries: Tensor, k: int, own: Tensor | None = None, *, ordered: bool = True) -> None:
         # Somebody may have told torch to multiply float32 in fewer bits; float64 is then exact enough.
         self._kind = torch.float32 if torch.get_float32_matmul_precision() == "highest" else torch.float64
-        self._queries, self._k, self._own = queries.to(self._kind), k, own
-        self.ids = torch.empty((len(queries), 0), dtype=torch.int32, device=queries.device)
-        self.scores = torch.empty((len(queries), 0), device=queries.device)
+        self._queries, self._k, self._own, self._ordered = queries.to(self._kind), k, own, ordered
+        self.ids: Tensor = torch.empty((len(queries), 0), dtype=torch.int32, device=queries.device)
+        self.scores: Tensor = torch.empty((len(queries), 0), device=queries.device)
 
     def meet(self, vectors: Tensor, first: int) -> None:
         """Compare with successive rows, the first of which has the id `first`."""
@@ -65,13 +65,13 @@ class Best:
 
     def take(self, products: Tensor, first: int) -> None:
         """Take the products with successive rows, the first of which has the id `first`."""
-        scores, ids = products.topk(min(self._k, products.shape[1]), dim=1)
-        ids = (ids + first).int()
+        scores, ids = products.topk(min(self._k, products.shape[1]), dim=1, sorted=self._ordered)
+        ids = (ids + first if first else ids).int()
         if not self.ids.shape[1]:
             self.scores, self.ids = scores, ids
             return
         scores, ids = torch.cat([self.scores, scores], dim=1), torch.cat([self.ids, ids], dim=1)
-        self.scores, order = scores.topk(min(self._k, scores.shape[1]), dim=1)
+        self.scores, order = scores.topk(min(self._k, scores.shape[1]), dim=1, sorted=self._ordered)
         self.ids = ids.gather(1, order)
 
 

@@ -4,8 +4,8 @@ They are copied there when they are first searched, if they fit. If not, they pa
 """
 
 import threading
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +14,10 @@ import torch
 from manifind.kernels.array_rows import ArrayRows
 from manifind.kernels.backend import SCRATCH
 from manifind.kernels.cuda import neighbours
+from manifind.kernels.cuda.listing import listed
 from manifind.kernels.cuda.matrix import width_of
-from manifind.kernels.cuda.transfer import Tensor, to_device, to_host
+from manifind.kernels.cuda.transfer import Tensor, on_the_way, to_device, to_host
+from manifind.layout import Runs
 from manifind.types import FloatArray, IntArray, Progress, Vectors
 
 SHARE = 0.4
@@ -26,6 +28,11 @@ FEW = 64
 """Queries whose products with some of the rows are taken without copying these rows."""
 BLOCK, STEP = 64, 32
 """How many rows and dimensions are then multiplied together."""
+SPARSE = 64
+"""If at least one row of so many is chosen, marking the chosen rows takes less time than sorting them."""
+
+Coming = tuple[slice, Callable[[], list[npt.NDArray[Any]]]]
+"""Some queries, and a function that waits for their lists of ids and similarities."""
 
 
 class Block(NamedTuple):
@@ -34,6 +41,24 @@ class Block(NamedTuple):
     first: int
     """The id of the first."""
     vectors: Tensor
+
+
+class Some(NamedTuple):
+    """Some of the rows, ascending."""
+
+    held: Tensor
+    """Their numbers on the device."""
+    numbers: Callable[[], IntArray]
+    """Returns the same numbers on the host."""
+
+    def inside(self, block: Block, n: int) -> tuple[int, Tensor]:
+        """Return the place of the first of them that is in a block of n rows, and where in the block they are."""
+        if len(block.vectors) == n:
+            return 0, self.held
+        numbers = self.numbers()
+        ends = np.array([block.first, block.first + len(block.vectors)], numbers.dtype)
+        low, high = np.searchsorted(numbers, ends).tolist()
+        return low, self.held[low:high] - block.first
 
 
 class TorchRows(ArrayRows):
@@ -81,34 +106,54 @@ class TorchRows(ArrayRows):
         self, queries: FloatArray, k: int, *, among: IntArray | None = None, memory: int = SCRATCH
     ) -> tuple[IntArray, FloatArray]:
         """Find the `k` most similar rows of each query."""
+        some = None if among is None else Some(to_device(among, self.device), lambda: among)
+        return _arrived(self._lists(queries, k, some, memory), len(queries), k)
+
+    def search_runs(
+        self, runs: Runs, queries: FloatArray, k: int, *, memory: int = SCRATCH
+    ) -> Callable[[], tuple[IntArray, FloatArray]]:
+        """Begin to find the `k` most similar rows of each query in ascending runs."""
+        held = listed(runs, self.device).regions
+        coming = list(self._lists(queries, k, Some(held, lambda: runs.regions), memory))
+        return lambda: _arrived(coming, len(queries), k)
+
+    def choose(self, queries: FloatArray, k: int) -> list[npt.NDArray[np.intp]]:
+        """Return the `k` most similar rows of each query, ascending."""
+        found = (to_host(best.ids) for _, best in self._search(queries, k, None, SCRATCH, ordered=False))
+        return [_ascending(row, self.shape[0]) for some in found for row in some]
+
+    def _lists(self, queries: FloatArray, k: int, some: "Some | None", memory: int) -> Iterator[Coming]:
+        """Yield which queries were searched for, and a function that waits for their lists."""
+        if len(queries) and k:
+            for own, best in self._search(queries, k, some, memory):
+                yield own, on_the_way(best.ids, best.scores)
+
+    def _search(
+        self, queries: FloatArray, k: int, some: "Some | None", memory: int, *, ordered: bool = True
+    ) -> Iterator[tuple[slice, neighbours.Best]]:
+        """Compare as many queries at a time as `memory` allows with all rows, or with some."""
         m, d = queries.shape
-        ids, scores = np.empty((m, k), np.int32), np.empty((m, k), np.float32)
-        if not m or not k:
-            return ids, scores
         held = to_device(np.ascontiguousarray(queries, np.float32), self.device)
-        wanted = None if among is None else to_device(among, self.device)
         step = max(1, min(m, memory // (16 * k)))
         width = max(2 * k, memory // (4 * (step + d)))
         few, broad = m <= FEW and _has_kernels(held), max(2 * k, memory // (4 * m))
         for start in range(0, m, step):
-            some = held[start : start + step]
-            best = neighbours.Best(some, k)
+            own = slice(start, start + step)
+            best = neighbours.Best(held[own], k, ordered=ordered)
             for block in self.blocks():
-                if wanted is None or among is None:
+                if some is None:
                     for begin in range(0, len(block.vectors), width):
                         best.meet(block.vectors[begin : begin + width], block.first + begin)
                     continue
-                ends = np.array([block.first, block.first + len(block.vectors)], among.dtype)
-                low, high = np.searchsorted(among, ends).tolist()
-                rows = wanted[low:high] - block.first if block.first else wanted[low:high]
+                low, rows = some.inside(block, self.shape[0])
                 if few:
                     for begin in range(0, len(rows), broad):
-                        best.take(products_with(some, block.vectors, rows[begin : begin + broad]), low + begin)
+                        of = rows[begin : begin + broad]
+                        best.take(products_with(held[own], block.vectors, of), low + begin)
                     continue
                 for begin in range(0, len(rows), width):
                     best.meet(block.vectors[rows[begin : begin + width]], low + begin)
-            ids[start : start + step], scores[start : start + step] = to_host(best.ids), to_host(best.scores)
-        return ids, scores
+            yield own, best
 
     def nearest_others(
         self, k: int, *, memory: int = SCRATCH, progress: Progress | None = None
@@ -147,3 +192,20 @@ def products_with(queries: Tensor, vectors: Tensor, rows: Tensor) -> Tensor:
         queries, vectors, rows, made, m, count, d, M=max(16, width_of(m)), BLOCK=BLOCK, STEP=STEP, num_warps=4
     )
     return made
+
+
+def _arrived(coming: Iterable[Coming], m: int, k: int) -> tuple[IntArray, FloatArray]:
+    """Wait for the lists of m queries."""
+    ids, scores = np.empty((m, k), np.int32), np.empty((m, k), np.float32)
+    for own, lists in coming:
+        ids[own], scores[own] = lists()
+    return ids, scores
+
+
+def _ascending(ids: IntArray, n: int) -> npt.NDArray[np.intp]:
+    """Return different numbers below n in ascending order."""
+    if n > SPARSE * len(ids):
+        return np.sort(ids).astype(np.intp)
+    there = np.zeros(n, np.bool_)
+    there[ids] = True
+    return np.flatnonzero(there)

@@ -176,9 +176,29 @@ def place_of(rows, place, size, BLOCK: tl.constexpr):
     tl.store(place + tl.load(rows + at, mask=there, other=0), at, mask=there)
 
 
+@triton.jit(do_not_specialize=["count"])
+def list_runs(begins, starts, regions, count, RUNS: tl.constexpr, REGIONS: tl.constexpr):
+    """Write the regions of runs, one run after the other."""
+    for i in range(RUNS):
+        run = tl.program_id(0) * RUNS + i
+        there = run < count
+        at = tl.load(starts + run, mask=there, other=0)
+        end = tl.load(starts + run + 1, mask=there, other=0)
+        shift = tl.load(begins + run, mask=there, other=0) - at
+        while at < end:
+            some = at + tl.arange(0, REGIONS)
+            tl.store(regions + some, some + shift, mask=some < end)
+            at += REGIONS
+
+
 @triton.jit
 def count_kept(starts, entries, roots, rows, place, counts, sums, size, ROWS: tl.constexpr, ENTRIES: tl.constexpr):
-    """Count the entries of each kept row in kept columns, and add up their affinity."""
+    """Count the entries of each kept row in kept columns, and add up their affinity.
+
+    The count of the first row is the second entry of `counts`, whose first entry is zero: added up they are starts.
+    """
+    if tl.program_id(0) == 0:
+        tl.store(counts, 0)
     kept = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     there = kept < size
     row = tl.load(rows + kept, mask=there, other=0)
@@ -197,7 +217,7 @@ def count_kept(starts, entries, roots, rows, place, counts, sums, size, ROWS: tl
         count += keeps.to(tl.int32)
         at += ENTRIES
         done += ENTRIES
-    tl.store(counts + kept, tl.sum(count, axis=1), mask=there)
+    tl.store(counts + 1 + kept, tl.sum(count, axis=1), mask=there)
     root = tl.load(roots + row, mask=there, other=0.0)
     tl.store(sums + kept, tl.sum(total, axis=1) * root, mask=there)
 
@@ -210,17 +230,17 @@ def _scale(sums):
 
 @triton.jit
 def write_kept(
-    starts, entries, roots, rows, place, ends, sums, kept_entries, size,
+    starts, entries, roots, rows, place, kept_starts, sums, kept_entries, size,
     ROWS: tl.constexpr, ENTRIES: tl.constexpr,
 ):  # fmt: skip
-    """Write the entries of each kept row in kept columns, normalised anew. `ends` says where each row ends."""
+    """Write the entries of each kept row in kept columns, normalised anew; `kept_starts` says where."""
     kept = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     there = kept < size
     row = tl.load(rows + kept, mask=there, other=0)
     at = tl.load(starts + row, mask=there, other=0)
     end = tl.load(starts + row + 1, mask=there, other=0)
     longest = tl.max(end - at, axis=0)
-    out = tl.load(ends + kept - 1, mask=there & (kept > 0), other=0)
+    out = tl.load(kept_starts + kept, mask=there, other=0)
     own = tl.load(roots + row, mask=there, other=0.0) * _scale(tl.load(sums + kept, mask=there, other=0.0))
     at = at[:, None] + tl.arange(0, ENTRIES)[None, :]
     done = longest * 0
@@ -240,8 +260,14 @@ def write_kept(
 
 
 @triton.jit
-def pool(scores, starts, weights, pooled, images, b, ROWS: tl.constexpr, ENTRIES: tl.constexpr, B: tl.constexpr):
-    """Write the weighted sum of the scores of each image's regions, which lie side by side."""
+def pool(
+    scores, starts, weights, regions, pooled, images, b,
+    ROWS: tl.constexpr, ENTRIES: tl.constexpr, B: tl.constexpr, LISTED: tl.constexpr,
+):  # fmt: skip
+    """Write the weighted sum of the scores of each image's regions, which lie side by side.
+
+    With `LISTED` the weights are those of all regions, and `regions` says which region each score is of.
+    """
     of = tl.arange(0, B)
     held = of < b
     for i in range(ROWS):
@@ -253,8 +279,10 @@ def pool(scores, starts, weights, pooled, images, b, ROWS: tl.constexpr, ENTRIES
         while at < end:
             rows = at + tl.arange(0, ENTRIES)
             inside = rows < end
-            weight = tl.load(weights + rows, mask=inside, other=0.0)
-            some = tl.load(scores + rows[:, None] * b + of[None, :], mask=inside[:, None] & held[None, :], other=0.0)
+            of_weight = tl.load(regions + rows, mask=inside, other=0) if LISTED else rows
+            weight = tl.load(weights + of_weight, mask=inside, other=0.0)
+            place = rows[:, None].to(tl.int64) * b + of[None, :]
+            some = tl.load(scores + place, mask=inside[:, None] & held[None, :], other=0.0)
             total += weight[:, None] * some.to(tl.float32)
             at += ENTRIES
         tl.store(

@@ -17,8 +17,10 @@ import torch
 from manifind.kernels.backend import Pool, Solution
 from manifind.kernels.cuda import gradient
 from manifind.kernels.cuda import matrix as matrices
+from manifind.kernels.cuda.listing import listed
 from manifind.kernels.cuda.matrix import Matrix
 from manifind.kernels.cuda.transfer import Tensor, in_pinned_memory, to_device
+from manifind.layout import Runs
 from manifind.types import FloatArray, IntArray
 
 PRECISE = 2**14
@@ -35,9 +37,8 @@ class PartOf(NamedTuple):
     """The whole that a system is a part of."""
 
     whole: "TorchSystem"
-    rows: IntArray
-    kept: Tensor
-    """The rows of the part, on the device."""
+    runs: Runs | None
+    """The rows of the part, if they came as runs."""
 
 
 class TorchSystem:
@@ -50,7 +51,8 @@ class TorchSystem:
         self.ordered: tuple[Matrix, Tensor] | None = None
         """The matrix in order, and the order of its regions; a copy."""
         self._ordering = threading.Lock()
-        self._pool: tuple[Pool, Tensor, Tensor] | None = None
+        self._pool: tuple[Pool, Tensor, Tensor, Tensor | None] | None = None
+        self._roots: Tensor | None = None
         self._weights: tuple[FloatArray, Tensor] | None = None
 
     @classmethod
@@ -130,18 +132,18 @@ class TorchSystem:
         regions *= len(columns)
         regions += np.repeat(np.arange(len(columns)), [len(rows) for rows, _ in columns])
         values = np.concatenate([values for _, values in columns])
-        y.view(-1)[to_device(regions, self.device)] = to_device(values, self.device, dtype=np.float32)
+        y.view(-1).scatter_(0, to_device(regions, self.device), to_device(values, self.device, dtype=np.float32))
         return y
 
     def _pooled_by(self, pool: Pool) -> Callable[[Tensor], Tensor]:
         """Return a function that pools the scores of this system's regions."""
         if self._pool is None or self._pool[0] is not pool:
-            part, starts = self._part, to_device(pool.starts, self.device)
-            if part is not None and pool.rows is part.rows:
-                weights = part.whole.weights_there(pool.weights)[part.kept]
+            part = self._part
+            if part is not None and part.runs is not None and pool.runs is part.runs:
+                regions, starts = listed(part.runs, self.device)
+                self._pool = pool, starts, part.whole.weights_there(pool.weights), regions
             else:
-                weights = to_device(pool.own_weights, self.device)
-            self._pool = pool, starts, weights
+                self._pool = pool, to_device(pool.starts, self.device), to_device(pool.own_weights, self.device), None
         return partial(matrices.pooled, *self._pool[1:])
 
     def weights_there(self, weights: FloatArray) -> Tensor:
@@ -178,8 +180,10 @@ class TorchSystem:
             scores = solved.scores.float()
             if order is not None:
                 scores = torch.empty_like(scores).index_copy_(0, order, scores)
-            scores = in_pinned_memory(scores if then is None else then(scores))
-            parts.append(Solution(scores, solved.iterations.cpu().numpy(), solved.residuals.cpu().numpy()))
+            scores, iterations, residuals = in_pinned_memory(
+                scores if then is None else then(scores), solved.iterations, solved.residuals
+            )
+            parts.append(Solution(scores, iterations, residuals.astype(np.float32)))
         if len(parts) == 1:
             return parts[0]
         scores, iterations, residuals = (np.concatenate(some, axis=-1) for some in list(zip(*parts, strict=True))[:3])
@@ -195,11 +199,24 @@ class TorchSystem:
 
     def restrict(self, rows: IntArray) -> "TorchSystem":
         """Return the system of some regions, whose affinity is normalised anew."""
+        return self._restricted(to_device(rows, self.device))
+
+    def restrict_to(self, runs: Runs) -> "TorchSystem":
+        """Return the system of the regions of ascending runs, whose affinity is normalised anew."""
+        return self._restricted(listed(runs, self.device).regions, runs)
+
+    def _restricted(self, rows: Tensor, runs: Runs | None = None) -> "TorchSystem":
+        made, degrees = matrices.restricted(self.matrix, rows, self.roots, self.longest)
+        return TorchSystem(made, degrees, part=PartOf(self, runs), longest=self.longest)
+
+    @property
+    def roots(self) -> Tensor:
+        """The roots of the degrees, in float64. They stay on the device."""
         if self.degrees is None:
             raise ValueError("the system was made without the degrees of its affinity, which restricting takes")
-        kept = to_device(rows, self.device)
-        part, degrees = matrices.restricted(self.matrix, kept, self.degrees, self.longest)
-        return TorchSystem(part, degrees, part=PartOf(self, rows, kept), longest=self.longest)
+        if self._roots is None:
+            self._roots = self.degrees.double().sqrt()
+        return self._roots
 
     def _width(self, columns: int, itemsize: int) -> int:
         """Return how many columns are solved for at once."""

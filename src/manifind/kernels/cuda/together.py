@@ -5,7 +5,8 @@ started once, all at the same time. Each has its own run of rows, and all wait f
 one program writes and others read bypasses the first cache, which programs do not share.
 
 The length of the residual after a step is known before the step: |r − tq|² = |r|² − 2t rᵀq + t²|q|². So one wait is
-enough for the length of the step and for the next direction.
+enough for the length of the step and for the next direction. What is known so is rounded otherwise than r is, and near
+the solution the two part. Each iteration therefore adds up the length of r anew.
 """
 
 import triton
@@ -42,11 +43,11 @@ def descend(
     ROWS: tl.constexpr, ENTRIES: tl.constexpr, TIMES: tl.constexpr, BLOCK: tl.constexpr, CHUNK: tl.constexpr,
     KIND: tl.constexpr,
 ):  # fmt: skip
-    """Solve (I − αS)x = (1 − α)y from x = 0; each program has `own` rows, and room for three sums."""
+    """Solve (I − αS)x = (1 − α)y from x = 0; each program has `own` rows, and room for four sums."""
     program, programs = tl.program_id(0), tl.num_programs(0)
     begin = program * own
     end = tl.minimum(begin + own, n)
-    along_p, along_r, squares = sums, sums + programs, sums + 2 * programs
+    along_p, along_r, squares, lengths = sums, sums + programs, sums + 2 * programs, sums + 3 * programs
     total = tl.zeros((BLOCK,), tl.float64)
     for start in range(begin, end, BLOCK):
         rows = start + tl.arange(0, BLOCK)
@@ -70,6 +71,7 @@ def descend(
         pq = tl.zeros((ROWS,), tl.float64)
         rq = tl.zeros((ROWS,), tl.float64)
         qq = tl.zeros((ROWS,), tl.float64)
+        length = tl.zeros((ROWS,), tl.float64)
         for start in range(begin, end, ROWS):
             rows = start + tl.arange(0, ROWS)
             there = rows < end
@@ -95,18 +97,21 @@ def descend(
             pq += here.to(tl.float64) * along
             rq += residual * along
             qq += along * along
+            length += residual * residual
         tl.store(along_p + program, tl.sum(pq, axis=0))
         tl.store(along_r + program, tl.sum(rq, axis=0))
         tl.store(squares + program, tl.sum(qq, axis=0))
+        tl.store(lengths + program, tl.sum(length, axis=0))
         goal += programs
         _wait_for_all(arrived, goal)
         curvature = _added_up(along_p, programs, CHUNK)
-        far = tl.where(curvature > 0, rr / tl.where(curvature > 0, curvature, 1.0), 0.0)
+        rr = _added_up(lengths, programs, CHUNK)
+        step = tl.where(curvature > 0, rr / tl.where(curvature > 0, curvature, 1.0), 0.0).to(KIND)
+        far = step.to(tl.float64)
         now = rr - 2 * far * _added_up(along_r, programs, CHUNK) + far * far * _added_up(squares, programs, CHUNK)
         now = tl.maximum(now, 0.0)
         relative = tl.sqrt(now) / norm
-        step, turn = far.to(KIND), (now / rr).to(KIND)
-        rr = now
+        turn = tl.where(rr > 0, now / tl.where(rr > 0, rr, 1.0), 0.0).to(KIND)
         for start in range(begin, end, BLOCK):
             rows = start + tl.arange(0, BLOCK)
             there = rows < end

@@ -1,6 +1,7 @@
 """Arrays to the device and back, through memory that the copy engine reaches by itself."""
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -59,16 +60,29 @@ def to_host(tensor: Tensor, out: npt.NDArray[Any] | None = None) -> npt.NDArray[
     return out
 
 
-def in_pinned_memory(tensor: Tensor) -> npt.NDArray[Any]:
-    """Return a tensor as an array in page-locked memory, which torch gives out again when the array is gone."""
-    if tensor.device.type == "cpu":
-        array: npt.NDArray[Any] = tensor.numpy()
-        return array
-    host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
-    host.copy_(tensor, non_blocking=True)
-    torch.cuda.current_stream().synchronize()
-    pinned: npt.NDArray[Any] = host.numpy()
-    return pinned
+def in_pinned_memory(*tensors: Tensor) -> list[npt.NDArray[Any]]:
+    """Return tensors as arrays in page-locked memory, which torch gives out again when the arrays are gone.
+
+    The device is waited for once.
+    """
+    return on_the_way(*tensors)()
+
+
+def on_the_way(*tensors: Tensor) -> Callable[[], list[npt.NDArray[Any]]]:
+    """Begin what `in_pinned_memory` does, and return a function that waits for it, and for nothing begun later."""
+    if tensors[0].device.type == "cpu":
+        return lambda: [tensor.numpy() for tensor in tensors]
+    hosts = [torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True) for tensor in tensors]
+    for host, tensor in zip(hosts, tensors, strict=True):
+        host.copy_(tensor, non_blocking=True)
+    done = torch.cuda.Event()
+    done.record()
+
+    def arrived() -> list[npt.NDArray[Any]]:
+        done.synchronize()
+        return [host.numpy() for host in hosts]
+
+    return arrived
 
 
 def _kind(dtype: "np.dtype[Any]") -> Any:

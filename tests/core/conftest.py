@@ -1,0 +1,24 @@
+from collections.abc import Iterator
+
+import pytest
+
+from manifind import kernels
+from manifind.kernels.cpu import compiled
+from manifind.kernels.cpu.core import core
+
+LEVELS = core.levels() if kernels.compiled() else []
+
+
+@pytest.fixture(params=LEVELS)
+def level(request: pytest.FixtureRequest) -> Iterator[str]:
+    before = core.level()
+    core.use_level(request.param)
+    yield str(request.param)
+    core.use_level(before)
+
+
+@pytest.fixture
+def everywhere(level: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The core on small graphs too, which are otherwise solved in float64."""
+    monkeypatch.setattr(compiled, "PRECISE", 0)
+    return level
