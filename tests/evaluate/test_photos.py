@@ -1,6 +1,7 @@
 """Photos under an evaluation: sizes and boxes of objects from where they lie."""
 
 import json
+import os
 import shutil
 from functools import partial
 from pathlib import Path
@@ -23,7 +24,7 @@ from manifind.evaluate.photos import Photos, regions_and_whole
 from manifind.index import view
 from manifind.index.refine import BY_DEFAULT, REFINEMENTS
 from tests.described import PLAINLY
-from tests.index.conftest import index, photos
+from tests.index.conftest import index, photos, scene
 from tests.index.small import small_describer, small_photo
 
 __all__ = ["index", "photos"]
@@ -252,6 +253,22 @@ def test_an_index_is_diffused_on_with_its_own_parameters(index: Index, tmp_path:
     found = json.loads(CliRunner().invoke(main, ["evaluate", *map(str, words)], catch_exceptions=False).stdout)
     parameters = found["results"][0]["parameters"]
     assert (parameters["k"], parameters["query_k"], parameters["alpha"]) == (20, 20, 0.99)
+
+
+def test_a_querys_photo_need_not_be_in_the_index(index: Index, photos: Path, tmp_path: Path) -> None:
+    Image.fromarray(scene(40, 1, (20, 30))).save(tmp_path / "asked.png")
+    truth = tmp_path / "things.csv"
+    for name, code in ((os.path.relpath(tmp_path / "asked.png", photos), 0), ("nowhere/asked.png", 2)):
+        truth.write_text(
+            f'query,box,positives\n{name},"{BOXES["first"]}",first-0.png;first-1.png;first-2.png;first-3.png\n'
+        )
+        words = [index.path, "--truth", truth, "--method", "index", "--no-cache", "--json"]
+        result = CliRunner().invoke(main, ["evaluate", *map(str, words)])
+        assert result.exit_code == code
+        if code:
+            assert "has queries whose photos are not in" in result.stderr
+        else:
+            assert json.loads(result.stdout)["results"][0]["average_precisions"] == [100.0]
 
 
 def test_what_is_kept_is_known_by_the_code_that_made_it(tmp_path: Path) -> None:

@@ -15,9 +15,12 @@ from manifind.index.evidence import (
     PAIRS,
     PART_OF_THE_BEST,
     STANDS_OUT,
+    THE_SAME,
     TOGETHER,
     chance_similarity,
     resemblance,
+    resembles_both,
+    unlikely_similarity,
 )
 from manifind.index.generation import MadeOnce
 from manifind.layout import Layout
@@ -103,7 +106,8 @@ def test_other_methods_know_no_line(method: str, tmp_path: Path) -> None:
 
 def test_a_query_resembles_a_photo_by_the_best_pairs_that_are_each_others_best() -> None:
     rng = np.random.default_rng(1)
-    similarities = rng.uniform(size=(7, 9)).astype(np.float32)
+    query, photo = (unit(rng.normal(size=(many, 16)).astype(np.float32)) for many in (7, 9))
+    similarities = query @ photo.T
     mutual = sorted(
         float(similarities[i, j])
         for i in range(7)
@@ -111,9 +115,20 @@ def test_a_query_resembles_a_photo_by_the_best_pairs_that_are_each_others_best()
         if similarities[i, j] == similarities[i].max() == similarities[:, j].max()
     )
     assert len(mutual) > PAIRS
-    assert resemblance(similarities) == pytest.approx(np.mean(mutual[-PAIRS:]))
-    # A row that is best for all columns makes one pair.
-    assert resemblance(np.array([[0.9, 0.8, 0.7], [0.1, 0.1, 0.1]], np.float32)) == pytest.approx(0.9 / PAIRS)
+    assert resemblance(query, photo) == pytest.approx(np.mean(mutual[-PAIRS:]))
+    # A region that is best for all others makes one pair.
+    assert resemblance(query[:1], query[:3]) == pytest.approx(1 / PAIRS)
+
+
+@pytest.mark.parametrize("alike", [0.01, -0.01])
+def test_regions_that_are_nearly_the_same_count_once(alike: float) -> None:
+    """Three patches of sky resemble three others, each the other's best, and tell no more than one."""
+    rng = np.random.default_rng(2)
+    share = np.sqrt(THE_SAME + alike)
+    # Orthonormal: what all patches share, and what each has of its own.
+    one, *own = np.linalg.qr(rng.normal(size=(16, 4)))[0].T.astype(np.float32)
+    sky = np.stack([share * one + np.sqrt(1 - share**2) * each for each in own]).astype(np.float32)
+    assert resemblance(sky, sky) == pytest.approx(1 / PAIRS if alike > 0 else 1, rel=1e-5)
 
 
 @pytest.mark.parametrize("alike", [0.9, 1.1])
@@ -130,14 +145,26 @@ def test_a_query_of_one_region_must_resemble_one_region_by_more_than_chance(alik
     assert told.likely == (alike > 1)
 
 
-def test_one_region_is_enough_only_if_it_is_closely_alike() -> None:
+def test_one_region_that_is_closely_alike_is_not_enough() -> None:
     now = collection()
     vectors = now.manifold.vectors_
     strange = unit(np.random.default_rng(9).normal(size=(3, 64)).astype(np.float32))
-    for alike, part, likely, closely in ((1, 0.45, 0, False), (3, 0.45, 1, False), (1, 0.7, 1, True)):
+    for alike, part, likely in ((1, 0.45, 0), (3, 0.45, 1), (1, 0.7, 0)):
         query = np.concatenate([part * vectors[:alike] + np.sqrt(1 - part**2) * strange[:alike], strange[alike:]])
         shown = evidence(found(now, unit(query.astype(np.float32)), [0, *range(10, 20)], [1.0, *([0.3] * 10)]))
         assert shown is not None
         assert shown.chance == pytest.approx(TOGETHER * chance_similarity(now))
-        assert (shown.likely, shown.closely) == (likely, closely)
+        assert shown.likely == likely
         assert (shown.similarity > shown.chance) == (alike == 3)
+
+
+def test_a_photo_resembles_both_the_query_and_what_was_taught_by_one_region() -> None:
+    now = collection(images=300)
+    vectors = now.manifold.vectors_
+    query, lesson = (unit(vectors[some].sum(axis=0, keepdims=True)) for some in ([0, 3, 7], [0, 4, 6]))
+    asked = QueryRegions.of([View(query, np.zeros((1, 4), np.float32))])
+    taught = asked.taught(View(lesson, np.zeros((1, 4), np.float32), np.array([4], np.int32)))
+    assert 0.3 < unlikely_similarity(now) < 0.5
+    # Region 0, of photo 0, is the query's and the lesson's; photos 1 and 2 have one region of each.
+    told = [[resembles_both(Search(now, q, None, "regional"), photo) for photo in range(4)] for q in (asked, taught)]  # type: ignore[arg-type]
+    assert told == [[True, True, True, False], [True, False, False, False]]

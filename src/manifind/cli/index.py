@@ -22,7 +22,9 @@ from manifind.pages.text import visible
 @click.command()
 @click.argument("photos", type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The index; PHOTOS.manifind by default.")
-@click.option("--recipe", type=click.Choice(list(RECIPES)), help="All choices in one word; others go before.")
+@click.option(
+    "--recipe", type=click.Choice(list(RECIPES)), help="All choices in one word; an option given beside it counts more."
+)
 @describing
 @WHITEN
 @click.option("-k", type=click.IntRange(min=1), help="Neighbours of each region in the graph; by the number of photos.")

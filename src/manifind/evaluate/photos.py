@@ -109,9 +109,15 @@ class Photos:
         return found, [f"{one.key}: {one.reason}" for one in listed if not isinstance(one, Found)]
 
     def path_of(self, name: str) -> Path | None:
-        """Return the file of a photo by the name that a ground truth gives it."""
+        """Return the file of a photo by the name that a ground truth gives it.
+
+        A file that is no photo of the collection is found by its path from the folder: a query's photo need not be in
+        an index.
+        """
         number = self._find(name)
-        return None if number is None else self._found[self.names[number]]
+        if number is not None:
+            return self._found[self.names[number]]
+        return file if (file := self.root / name).is_file() else None
 
     def truth(self, path: Path, names: Sequence[str], *, query_counts: bool) -> Protocol:
         """Read a ground truth about photos of these names."""
@@ -161,11 +167,11 @@ class Photos:
 
         A box outside its photo is refused, before the collection is described.
         """
-        missing = [query.image for query in protocol.queries if self._find(query.image) is None]
+        missing = [query.image for query in protocol.queries if self.path_of(query.image) is None]
         if missing:
             raise InvalidInput(
                 f"{protocol.name} has queries whose photos are not in {self.root}: {some(missing)}; put them there, or "
-                "name them by their path below it."
+                "name them by their path from it."
             )
         stage, count = f"queries, {protocol.name}", len(protocol.queries)
         seen: list[Raw] = []

@@ -1,21 +1,23 @@
 """Where the evidence of a ranking ends.
 
-Diffusion gives every photo a score, so that a ranking has no end of its own. Two measured properties say how far to
-trust one (``benchmarks/evidence.py`` prints how well each does):
+Diffusion gives every photo a score, so that a ranking has no end of its own. What was measured says how far to trust
+one (``benchmarks/line.py`` prints how well that does):
 
 - **Does anything match?** One region of a stranger often resembles one region of some photo: two patches of sky do. A
   photo that shows the query's object has several regions, each of which resembles another region of the query. So the
-  query resembles a photo by the mean similarity of the `PAIRS` best pairs of regions that are each other's best
-  (`resemblance`). Strangers stay below `TOGETHER` of what a single pair of regions reaches by chance
-  (`chance_similarity`). Where the query resembles none of the best photos more than that, nothing matches, unless one
-  photo stands out: a stranger's scores fall slowly, so that a best score of `STANDS_OUT` times the fifth is none of
-  theirs. Where geometry is not asked, one pair that is `ALONE` times as similar as chance speaks for a photo as well:
-  a small object fills one region, and there is nothing else to see it by. A patch of sky then finds other sky.
+  query resembles a photo by the mean similarity of the `PAIRS` best pairs of regions that are each other's best, and
+  regions that are nearly `THE_SAME` count once (`resemblance`). Strangers stay below `TOGETHER` of what a single pair
+  of regions reaches by chance (`chance_similarity`). Where the query resembles none of the best photos more than that,
+  nothing matches, unless one photo stands out: a stranger's scores fall slowly, so that a best score of `STANDS_OUT`
+  times the fifth is none of theirs.
 - **Down to where?** Scores fall steeply behind the photos that show the object. The line is where they fall below half
   of the best.
 
 Photos that the query itself was taken from are left out of both: they match themselves. Where geometry was asked and
-has verified photos, the line rests on these instead (`manifind.index.verify`).
+has verified photos, the line rests on these instead (`manifind.index.verify`). Others stand above it too if they score
+well and resemble both the query and what verified photos show of the object (`resembles_both`): what resembles the
+query alone often shows what is behind the object in the query, and what resembles a verified photo alone what is behind
+the object there.
 """
 
 from collections.abc import Collection
@@ -34,8 +36,9 @@ LOOKED_AT = 10
 PAIRS, TOGETHER = 3, 0.62
 """How many pairs of regions count, and which part of what one pair reaches by chance their mean must exceed; chosen on
 Holidays."""
-ALONE = 1.2
-"""How many times as similar as by chance a single pair must be to count without geometry; chosen on Holidays."""
+THE_SAME = 0.8
+"""How similar two regions of a query, or of a photo, are that count as one: sky is everywhere the same. Chosen on
+Holidays."""
 
 ONE_IN = 300
 AT_MOST = 3.0
@@ -64,8 +67,6 @@ class Evidence:
     """The score at the line."""
     stands_out: bool = False
     """Whether the best photo scores so far above the next ones that no stranger's does."""
-    closely: bool = False
-    """Whether one region resembles one of the best photos' closely, which counts where geometry is not asked."""
 
 
 def evidence(search: Search, own: Collection[int] = ()) -> Evidence | None:
@@ -78,32 +79,51 @@ def evidence(search: Search, own: Collection[int] = ()) -> Evidence | None:
     images, scores = search.ranking.images, search.ranking.scores
     others = np.flatnonzero(~np.isin(images, list(own)) & (scores > 0))
     vectors = search.generation.manifold.vectors_
-    found: list[FloatArray] = [
-        search.query.vectors @ np.asarray(vectors[search.generation.regions_of(int(image))], np.float32).T
+    query = search.query.vectors
+    best: list[FloatArray] = [
+        np.asarray(vectors[search.generation.regions_of(int(image))], np.float32)
         for image in images[others[:LOOKED_AT]]
     ]
     # Photos and queries of one region, of one's own descriptors, have no more pairs.
-    pairs = min([PAIRS, *(min(one.shape) for one in found)])
-    similarity = max((resemblance(one, pairs) for one in found), default=0.0)
-    by_chance = chance_similarity(search.generation)
-    chance = by_chance * (TOGETHER if pairs == PAIRS else 1)
-    closely = any(float(one.max()) > ALONE * by_chance for one in found)
+    pairs = min([PAIRS, len(query), *(len(regions) for regions in best)])
+    similarity = max((resemblance(query, regions, pairs) for regions in best), default=0.0)
+    chance = chance_similarity(search.generation) * (TOGETHER if pairs == PAIRS else 1)
     apart = len(others) > 2 * BEHIND and scores[others[0]] >= STANDS_OUT * scores[others[BEHIND]]
-    if similarity <= chance and not apart and not closely:
+    if similarity <= chance and not apart:
         return Evidence(_leading(images, own), similarity, chance, 0.0)
     line = PART_OF_THE_BEST * float(scores[others[0]])
-    return Evidence(int((scores >= line).sum()), similarity, chance, line, bool(apart), closely)
+    return Evidence(int((scores >= line).sum()), similarity, chance, line, bool(apart))
 
 
-def resemblance(similarities: FloatArray, pairs: int = PAIRS) -> float:
-    """Return the mean of the best pairs that are each other's best, of (m, r) similarities of two photos' regions.
+def resemblance(query: FloatArray, photo: FloatArray, pairs: int = PAIRS) -> float:
+    """Return the mean similarity of the best pairs of regions that are each other's best, (m, d) and (r, d) unit rows.
 
+    A pair whose region is nearly `THE_SAME` as that of a better pair, in the query or in the photo, does not count.
     Pairs that are missing count as nothing: a query whose regions all resemble one region has a single pair.
     """
-    of_column, of_row = similarities.argmax(axis=0), similarities.argmax(axis=1)
-    columns = np.flatnonzero(of_row[of_column] == np.arange(similarities.shape[1]))
-    mutual = similarities[of_column[columns], columns]
-    return float(np.sort(mutual)[-pairs:].sum()) / pairs
+    similar = query @ photo.T
+    of_column, of_row = similar.argmax(axis=0), similar.argmax(axis=1)
+    columns = np.flatnonzero(of_row[of_column] == np.arange(len(photo)))
+    rows = of_column[columns]
+    values = similar[rows, columns]
+    same = np.maximum(query[rows] @ query[rows].T, photo[columns] @ photo[columns].T) >= THE_SAME
+    counted: list[int] = []
+    for pair in np.argsort(-values, kind="stable").tolist():
+        if len(counted) < pairs and not same[pair, counted].any():
+            counted.append(pair)
+    return float(values[counted].sum()) / pairs
+
+
+def resembles_both(search: Search, image: int) -> bool:
+    """Return whether a photo resembles both the query as it was given and what verified photos taught, where any did.
+
+    One region of the photo must resemble a region of each by more than one pair of regions in `ONE_IN` does by chance.
+    """
+    now, taught = search.generation, search.query.view_of < 0
+    regions = np.asarray(now.manifold.vectors_[now.regions_of(image)], np.float32)
+    views = [search.query.vectors[some] for some in (~taught, taught) if some.any()]
+    both = np.min([(view @ regions.T).max(axis=0) for view in views], axis=0)
+    return bool(both.max() > unlikely_similarity(now))
 
 
 def chance_similarity(now: State) -> float:
@@ -114,19 +134,25 @@ def chance_similarity(now: State) -> float:
     collection of one thing alone most pairs are no chance.
     """
     with now.made.lock:
-        if now.made.chance is not None:
-            return now.made.chance
-        here = cast(Generation, now)  # a collection elsewhere was published with it
-        manifold, n = here.manifold, len(here.boxes)
-        rows, columns = (np.unique(np.linspace(0, n - 1, min(size, n)).astype(np.intp)) for size in SAMPLE)
-        image_of = np.repeat(np.arange(len(manifold.layout_.images)), manifold.layout_.counts)
-        similarities = (
-            np.asarray(manifold.vectors_[rows], np.float32) @ np.asarray(manifold.vectors_[columns], np.float32).T
-        )
-        pairs = similarities[image_of[rows][:, None] != image_of[columns]]
-        least_likely = float(np.quantile(pairs, 1 - 1 / ONE_IN)) if len(pairs) else 1.0
-        now.made.chance = min(max(AT_MOST * least_likely, LEAST_BY_CHANCE), MOST_BY_CHANCE)
+        if now.made.chance is None:
+            now.made.chance = min(max(AT_MOST * unlikely_similarity(now), LEAST_BY_CHANCE), MOST_BY_CHANCE)
         return now.made.chance
+
+
+def unlikely_similarity(now: State) -> float:
+    """Return the similarity that one pair in `ONE_IN` of regions of different photos exceeds; measured once."""
+    with now.made.lock:
+        if now.made.unlikely is None:
+            here = cast(Generation, now)  # a collection elsewhere was published with what chance gives
+            manifold, n = here.manifold, len(here.boxes)
+            rows, columns = (np.unique(np.linspace(0, n - 1, min(size, n)).astype(np.intp)) for size in SAMPLE)
+            image_of = np.repeat(np.arange(len(manifold.layout_.images)), manifold.layout_.counts)
+            similarities = (
+                np.asarray(manifold.vectors_[rows], np.float32) @ np.asarray(manifold.vectors_[columns], np.float32).T
+            )
+            pairs = similarities[image_of[rows][:, None] != image_of[columns]]
+            now.made.unlikely = float(np.quantile(pairs, 1 - 1 / ONE_IN)) if len(pairs) else 1.0
+        return now.made.unlikely
 
 
 def _leading(images: IntArray, own: Collection[int]) -> int:

@@ -35,6 +35,8 @@ class MadeOnce:
     """The describer of queries."""
     chance: float | None = None
     """The similarity that regions of different photos hardly exceed by chance."""
+    unlikely: float | None = None
+    """The similarity that few pairs of regions of different photos exceed."""
     methods: dict[str, Manifold | NearestImages | RegionMatch] = field(default_factory=dict)
     """The objects that answer by other methods than regional diffusion."""
     lists_checked: bool = False

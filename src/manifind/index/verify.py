@@ -5,21 +5,23 @@ very thing, and where (`manifind.geometry`). `checked` looks at photos, from the
 from their files; `VerifiedAnswer` is an answer that has been looked at: verified photos come first, in the order in
 which they were found, with outline, tight box and the number of matching points.
 
-The line of such an answer rests on geometry. Verified photos stand above it; so do photos in which fewer points match
-the object in a box than it takes to verify one (`PERHAPS`) or in which points match a part of the box alone, and what
-scored at least `AS_WELL_AS` of what verified photos scored in the mean: a photo from another side, which no map
-connects with the query, is reached by diffusion alone. Where nothing was verified, the line is that of the scores
-(`manifind.index.evidence`); a query without points that geometry could have matched must then resemble a photo
-`UNTEXTURED` times as much as others.
+The line of such an answer rests on geometry. Verified photos stand above it, and beside them photos in which fewer
+points match the object in a box than it takes to verify one (`PERHAPS`; where nothing else speaks for any, `ALONE`), or
+in which points match a part of the box alone. A photo from another side, which no map connects with the query, is
+reached by diffusion alone: it stands above the line if it scores at least `AS_WELL_AS` of what verified photos score in
+the mean, and where a part of a photo is looked for, if it also resembles both the query and what verified photos show
+of the object. Where nothing was verified, the line is that of the scores (`manifind.index.evidence`); a query without
+points that geometry could have matched must then resemble a photo `UNTEXTURED` times as much as others.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,15 +29,17 @@ from threadpoolctl import threadpool_limits
 
 from manifind.checks import whole_number
 from manifind.geometry import LIMITS, Features, Instance, Verdict, verify
+from manifind.geometry.maps import Map
+from manifind.geometry.shape import fitted
 from manifind.index.answer import Answer, Hit, Outline
-from manifind.index.evidence import Evidence
+from manifind.index.evidence import Evidence, resembles_both
 from manifind.index.features import Sought, features_of, kept_or_files, kind_of, query_features
 from manifind.index.generation import Generation, State
 from manifind.index.kept import KEEPING, Kept
 from manifind.index.query import Search
 from manifind.index.voted import AMONG, voted
 from manifind.kernels.threads import thread_count
-from manifind.types import Box
+from manifind.types import Box, FloatArray
 
 FIRST = 50
 """How many photos of an answer are looked at first."""
@@ -45,9 +49,12 @@ times as many photos as at first are looked at in the end; chosen on planted sce
 PERHAPS = {"sift": 4}
 """How many points must match, by kind of feature, for a photo to stand above the line beside verified ones where the
 object was given by a box; chosen on planted scenes. Without a box, photos of other things have as many."""
-AS_WELL_AS, AS_WELL_AS_WHOLE = 0.5, 0.75
+ALONE = 5
+"""How many points must match for such a photo to stand above the line where neither another is verified nor scores say
+anything: of 216 strangers to four collections, none found a photo with as many."""
+AS_WELL_AS, AS_WELL_AS_WHOLE = 0.25, 0.75
 """How much of the mean score of verified photos another photo must reach to stand above the line, where a part of a
-photo is looked for (chosen on planted scenes) and where all of it is (chosen on Holidays)."""
+photo is looked for (chosen on planted scenes and small objects in clutter) and where all of it is (on Holidays)."""
 UNTEXTURED = 2.0
 """How many times as much as others a query must resemble a photo that has no points to match; patches of sky and of
 even colour do not, in Holidays and in Oxford5k."""
@@ -68,6 +75,20 @@ def deepest(first: int) -> int:
     return max(DEEPER * first, AMONG) if first else 0
 
 
+class Seen(NamedTuple):
+    """How geometry found the object of a box in a photo."""
+
+    box: Box
+    """The object in the query's photo."""
+    map: Map
+    points: FloatArray
+    """(k, 2): the points of the query that match."""
+    size: tuple[int, int]
+    """Width and height of the photo."""
+    view: int = 0
+    """Which of the query's photos it is."""
+
+
 @dataclass(frozen=True)
 class Checked:
     """What geometry says of one photo."""
@@ -85,6 +106,8 @@ class Checked:
     perhaps: Box | None = None
     """Where the object would be, in a photo that too few points match for it to be verified (`PERHAPS`), or
     in which points match a part of the query's box alone."""
+    seen: Seen | None = field(default=None, repr=False, compare=False)
+    """How it was found, in a verified photo, where a part of a photo is looked for."""
 
 
 def checked(
@@ -130,7 +153,11 @@ def _look(query: Features, box: Box | None, kind: str, until: float | None, phot
     limits = LIMITS[kind]
     part = box is not None and tuple(box) != (0, 0, query.width, query.height)
     fewer = replace(limits, inliers=PERHAPS.get(kind, limits.inliers)) if part else limits
-    return _checked(verify(query, features, box, limits=fewer), limits.inliers)
+    found = _checked(verdict := verify(query, features, box, limits=fewer), limits.inliers)
+    if box is None or not part or not found.verified:
+        return found
+    sure = verdict.instances[0]
+    return replace(found, seen=Seen(box, sure.map, query.points[sure.pairs[:, 0]], (features.width, features.height)))
 
 
 def _checked(verdict: Verdict, least: int) -> Checked:
@@ -177,24 +204,43 @@ class VerifiedAnswer(Answer):
     ) -> None:
         super().__init__(answer.search, own=answer.own, left_out=answer.left_out, top=len(answer))
         self._looked_at = looked_at
+        self._shapes: dict[int, FloatArray] | None = None
+        self._part: bool = part if before is None else before._part
         images = answer.images
-        verified = np.array([self._says(image) is True for image in images.tolist()], bool)
-        # What the query was taken from comes first, whatever has joined the query.
         own = np.isin(images, list(answer.own))
-        perhaps = np.zeros(len(images), bool)
-        if (verified & ~own).any():
-            perhaps[:] = [self._perhaps(image) is not None for image in images.tolist()]
-        order = np.lexsort((~own, ~perhaps, ~verified))[:top]
+        verified = np.array([self._says(image) is True for image in images.tolist()], bool)
+        # Regions that joined the query resemble themselves: what scores say is said by the query as it was given.
+        self._scored: int | None = self._by_scores(answer) if before is None else before._scored
+        points = np.array([self._points(image) for image in images.tolist()], int)
+        perhaps, believed = (points > 0) & ~verified, verified.copy()
+        self._found = bool((verified & ~own).any())
+        if self._found:
+            believed |= perhaps | own
+            believed |= self._as_well(answer, verified & ~own, believed)
+        else:
+            perhaps &= (points >= ALONE) & (self._scored == answer._only_own())
+            self._found = bool((perhaps & ~own).any())
+            believed |= (perhaps | own) & self._found
+        # What the query was taken from comes first, whatever has joined the query.
+        order = np.lexsort((~own, ~believed, ~perhaps, ~verified))[:top]
         self._images, self._scores = images[order], answer.scores[order]
         self.verified: int = int(verified[order].sum())
-        self._believed = self.verified + int(perhaps[order].sum())
-        self._part: bool = part if before is None else before._part
+        self._believed = int(believed[order].sum())
         self.refined = before is not None
         self._known = frozenset(looked_at if before is None else before.looked_at)
         self._given = None if before is None else before.evidence
         self._asked = answer.search if before is None else before.search
-        # Regions that joined the query resemble themselves: what scores say is said by the query as it was given.
-        self._scored: int | None = self._by_scores(answer) if before is None else before._scored
+
+    def _as_well(
+        self, answer: Answer, verified: npt.NDArray[np.bool_], known: npt.NDArray[np.bool_]
+    ) -> npt.NDArray[np.bool_]:
+        """Return which photos stand above the line by what they score, of those of which this is not known."""
+        least = (AS_WELL_AS if self._part else AS_WELL_AS_WHOLE) * float(answer.scores[verified].mean())
+        well = ~known & (answer.scores >= least)
+        if self._part:
+            places = np.flatnonzero(well)
+            well[places] = [resembles_both(answer.search, int(image)) for image in answer.images[places]]
+        return well
 
     def _by_scores(self, answer: Answer) -> int | None:
         """Return how many hits are likely by what they score, where geometry verified none."""
@@ -217,18 +263,14 @@ class VerifiedAnswer(Answer):
         if found is None or self._given is None:
             return found
         given = self._given
-        return replace(found, similarity=given.similarity, stands_out=given.stands_out, closely=given.closely)
+        return replace(found, similarity=given.similarity, stands_out=given.stands_out)
 
     @property
     def likely(self) -> int | None:
         """How many of the first hits are believed to show the object: see the module."""
-        others = ~np.isin(self._images[: self.verified], list(self._own))
-        if not others.any():
-            return self._scored if self._scored is None else min(self._scored, len(self))
-        as_well = AS_WELL_AS if self._part else AS_WELL_AS_WHOLE
-        least = as_well * float(self._scores[: self.verified][others].mean())
-        below = np.flatnonzero(self._scores[self._believed :] < least)
-        return self._believed + int(below[0]) if len(below) else len(self)
+        if self._found:
+            return self._believed
+        return self._scored if self._scored is None else min(self._scored, len(self))
 
     def reached(self) -> "VerifiedAnswer":
         """Return the same answer without the photos that no score reached."""
@@ -253,8 +295,23 @@ class VerifiedAnswer(Answer):
     def _says(self, image: int) -> bool | None:
         return self._looked_at[image].verified if image in self._looked_at else None
 
+    def _points(self, image: int) -> int:
+        """Return how many points match in a photo that they do not verify; none where they are too few to count."""
+        return 0 if self._perhaps(image) is None else self._looked_at[image].inliers
+
     def _perhaps(self, image: int) -> Box | None:
         return self._looked_at[image].perhaps if image in self._looked_at else None
+
+    def _box(self, image: int, check: Checked) -> Box | None:
+        """Return the box of a verified photo, by the shape that all verified photos together give the object."""
+        if check.seen is None or check.box is None or image in self._own:
+            return check.box
+        if self._shapes is None:
+            self._shapes = _shapes(check for image, check in self._looked_at.items() if image not in self._own)
+        x0, y0, x1, y1 = fitted(
+            check.seen.map, self._shapes[check.seen.view], check.seen.box, check.box, check.seen.size
+        )
+        return round(x0, 1), round(y0, 1), round(x1, 1), round(y1, 1)
 
     def _hit(self, place: int) -> Hit:
         hit = super()._hit(place)
@@ -265,12 +322,21 @@ class VerifiedAnswer(Answer):
         return replace(
             hit,
             verified=True,
-            box=check.box,
+            box=self._box(hit.image, check),
             outline=check.outline,
             inliers=check.inliers,
             others=check.others,
             refined=hit.image not in self._known,
         )
+
+
+def _shapes(checks: Iterable[Checked]) -> dict[int, FloatArray]:
+    """Return the points of each of the query's photos that some verified photo confirmed."""
+    confirmed: dict[int, list[FloatArray]] = {}
+    for check in checks:
+        if check.seen is not None:
+            confirmed.setdefault(check.seen.view, []).append(check.seen.points)
+    return {view: np.unique(np.concatenate(some), axis=0) for view, some in confirmed.items()}
 
 
 def verified_answer(
@@ -337,6 +403,13 @@ def looked_at(
     """Return what geometry says of photos of an index, by their numbers: the surest of several views counts."""
     photos = kept_or_files(now, [now.catalogue[image] for image in images])
     kind = kind_of(now)
-    by_view = [checked(query, box, photos, kind=kind, until=until) for query, box in views]
+    by_view = [
+        [_of_view(check, view) for check in checked(query, box, photos, kind=kind, until=until)]
+        for view, (query, box) in enumerate(views)
+    ]
     surest = [max(some, key=lambda one: one.inliers) for some in zip(*by_view, strict=True)]
     return dict(zip(images, surest, strict=True))
+
+
+def _of_view(check: Checked, view: int) -> Checked:
+    return check if check.seen is None else replace(check, seen=check.seen._replace(view=view))

@@ -179,9 +179,6 @@ class EvidenceAnswer(BaseModel):
     chance: float = Field(description="How much strangers to the collection resemble photos of it.")
     score: float = Field(description="The score at the line.")
     stands_out: bool = Field(description="Whether the best photo scores so far above the next that no stranger's does.")
-    closely: bool = Field(
-        description="Whether one region resembles one of a photo closely, which counts where geometry is not asked."
-    )
     best: float = Field(description="The best score of a photo that the query was not taken from.")
 
 
