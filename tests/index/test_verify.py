@@ -253,7 +253,7 @@ def test_verified_photos_together_give_the_object_its_shape(index: Index, query:
 
 def test_geometry_says_which_points_of_a_part_of_a_photo_matched(query: Pixels) -> None:
     photo = keep(scene(0, 1))
-    (part,), (whole,) = (checked(query, box, [photo]) for box in (BOX, None))
+    (part,), (whole,) = (checked(query_features(query, box), box, [photo]) for box in (BOX, None))
     assert part.seen is not None
     assert part.seen.size == (320, 240)
     assert len(part.seen.points) >= part.inliers
