@@ -210,7 +210,9 @@ def test_photos_that_few_points_match_stand_above_the_line_beside_verified_ones(
     assert (found.verified, found.cut(1).likely, found.cut(2).likely) == (1, 1, 2)
 
 
-@pytest.mark.parametrize(("points", "scores_tell", "counts"), [(4, False, False), (5, False, True), (5, True, False)])
+@pytest.mark.parametrize(
+    ("points", "scores_tell", "counts"), [(4, False, False), (5, False, True), (6, False, False), (5, True, False)]
+)
 def test_photos_that_few_points_match_count_alone_where_scores_tell_nothing(
     index: Index, query: Pixels, points: int, scores_tell: bool, counts: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -218,7 +218,9 @@ class VerifiedAnswer(Answer):
             believed |= perhaps | own
             believed |= self._as_well(answer, verified & ~own, believed)
         else:
-            perhaps &= (points >= ALONE) & (self._scored == answer._only_own())
+            # Many points on a part of the box alone are mostly of what is behind the object.
+            few = (points >= ALONE) & (points < LIMITS[kind_of(answer.search.generation)].inliers)
+            perhaps &= few & (self._scored == answer._only_own())
             self._found = bool((perhaps & ~own).any())
             believed |= (perhaps | own) & self._found
         # What the query was taken from comes first, whatever has joined the query.
