@@ -36,7 +36,7 @@ LOOKED_AT = 10
 PAIRS, TOGETHER = 3, 0.62
 """How many pairs of regions count, and which part of what one pair reaches by chance their mean must exceed; chosen on
 Holidays."""
-THE_SAME = 0.8
+THE_SAME = 0.85
 """How similar two regions of a query, or of a photo, are that count as one: sky is everywhere the same. Chosen on
 Holidays."""
 
