@@ -36,8 +36,9 @@ from manifind.index import Index
 from manifind.index.answer import Answer
 from manifind.index.features import kept_or_files, kind_of, sought_in
 from manifind.index.kept import Kept
+from manifind.index.looking import checked
 from manifind.index.query import QueryRegions, rank, view
-from manifind.index.verify import FIRST, checked
+from manifind.index.verify import FIRST
 from manifind.index.voted import AMONG
 from manifind.kernels import nearest_bits, set_threads, thread_count
 from manifind.types import Box

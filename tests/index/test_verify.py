@@ -10,11 +10,13 @@ import pytest
 
 from manifind.geometry import LIMITS, Verdict, verify
 from manifind.geometry.shape import fitted
-from manifind.index import Answer, Index
+from manifind.index import Answer, Index, looking, verified
 from manifind.index import verify as verifying
 from manifind.index.features import query_features, sought_in
 from manifind.index.kept import Kept, keep
-from manifind.index.verify import Checked, Seen, VerifiedAnswer, checked, verified_answer
+from manifind.index.looking import Checked, Seen, checked
+from manifind.index.verified import VerifiedAnswer
+from manifind.index.verify import verified_answer
 from manifind.types import Box
 from tests.described import PLAINLY
 from tests.index.conftest import Pixels, scene, texture
@@ -153,7 +155,7 @@ def test_another_instance_counts_from_as_many_points_as_verify_a_photo(monkeypat
     _, second = verify(query_features(scene(99, 1), BOX), photo.features(), BOX).instances
 
     def others(limit: int) -> int:
-        monkeypatch.setattr(verifying, "LIMITS", {"sift": replace(LIMITS["sift"], inliers=limit)})
+        monkeypatch.setattr(looking, "LIMITS", {"sift": replace(LIMITS["sift"], inliers=limit)})
         (check,) = checked(scene(99, 1), BOX, [photo])
         assert check.verified
         return len(check.others)
@@ -194,7 +196,7 @@ def test_a_query_without_texture_must_resemble_a_photo_clearly(
     textured, plain = ({hit.image: Checked(verified) for hit in answer[:5]} for verified in (False, None))
     assert VerifiedAnswer(answer, textured).likely == answer.likely
     for more, likely in ((-0.01, answer.likely), (0.01, 0)):
-        monkeypatch.setattr(verifying, "UNTEXTURED", evidence.similarity / evidence.chance + more)
+        monkeypatch.setattr(verified, "UNTEXTURED", evidence.similarity / evidence.chance + more)
         assert VerifiedAnswer(answer, plain).likely == likely
 
 
@@ -267,9 +269,9 @@ def test_what_scores_as_well_as_verified_photos_stands_above_the_line(
     index: Index, query: Pixels, part: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer = index.search(query, BOX, top=None, verify=0)
-    monkeypatch.setattr(verifying, "resembles_both", lambda _search, _image: True)
+    monkeypatch.setattr(verified, "resembles_both", lambda _search, _image: True)
     looked = {int(answer.images[0]): Checked(True, 9, box=BOX)}
-    limit = (verifying.AS_WELL_AS if part else verifying.AS_WELL_AS_WHOLE) * answer.scores[0]
+    limit = (verified.AS_WELL_AS if part else verified.AS_WELL_AS_WHOLE) * answer.scores[0]
     assert VerifiedAnswer(answer, looked, part=part).likely == (answer.scores >= limit).sum()
 
 
@@ -278,8 +280,8 @@ def test_where_a_box_is_given_what_does_not_resemble_both_stands_below_the_line(
 ) -> None:
     answer = index.search(query, BOX, top=None, verify=0)
     first, second, third = answer.images[:3].tolist()
-    assert answer.scores[2] >= verifying.AS_WELL_AS * answer.scores[0]
-    monkeypatch.setattr(verifying, "resembles_both", lambda _search, image: image == third)
+    assert answer.scores[2] >= verified.AS_WELL_AS * answer.scores[0]
+    monkeypatch.setattr(verified, "resembles_both", lambda _search, image: image == third)
     found = VerifiedAnswer(answer, {first: Checked(True, 9, box=BOX)}, part=True)
     assert [hit.image for hit in found[:3]] == [first, third, second]
     assert (found.likely, found.verified, found.cut(1).likely) == (2, 1, 1)
@@ -292,7 +294,7 @@ def test_fewer_points_than_verify_a_photo_count_only_for_a_part_of_a_photo(
     (sure,) = checked(query, BOX, [photo])
     assert sure.verified
     strict = {"sift": replace(LIMITS["sift"], inliers=sure.inliers + 1)}
-    monkeypatch.setattr(verifying, "LIMITS", strict)
+    monkeypatch.setattr(looking, "LIMITS", strict)
     (part,) = checked(query, BOX, [photo])
     assert (part.verified, part.inliers, part.outline, part.box) == (False, sure.inliers, None, None)
     assert part.perhaps == sure.box
@@ -309,7 +311,7 @@ def test_a_photo_in_which_a_part_of_the_box_alone_matches_is_not_verified_and_pe
         (instance,) = verify(*asked, **how).instances
         return Verdict(False, (replace(instance, crowded=True),))
 
-    monkeypatch.setattr(verifying, "verify", crowded)
+    monkeypatch.setattr(looking, "verify", crowded)
     (part,) = checked(query, BOX, [keep(scene(0, 1))])
     assert (sure.verified, part.verified) == (True, False)
     assert (part.inliers, part.perhaps, part.box, part.outline) == (sure.inliers, sure.box, None, None)
@@ -328,7 +330,7 @@ def test_a_photo_in_which_a_part_of_the_box_alone_matches_is_not_verified_and_pe
 def test_geometry_looks_on_while_a_tenth_of_the_last_photos_are_verified(
     monkeypatch: pytest.MonkeyPatch, index: Index, query: Pixels, verified: Sequence[int], looked: int
 ) -> None:
-    monkeypatch.setattr(verifying, "resembles_both", lambda _search, _image: False)
+    monkeypatch.setattr("manifind.index.verified.resembles_both", lambda _search, _image: False)
     answer = index.search(query, BOX, top=None, verify=0)
     answer._images, answer._scores = np.arange(90, dtype=np.int32), np.linspace(1, 0.1, 90, dtype=np.float32)
 

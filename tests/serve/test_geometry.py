@@ -9,8 +9,7 @@ import httpx
 import numpy as np
 import pytest
 
-from manifind.index import Index
-from manifind.index import verify as verifying
+from manifind.index import Index, looking
 from tests.serve.asking import BOX, FIRST, PATIENCE, VIEW, client_of, counted, ranked, wait_for
 from tests.serve.conftest import PLACES
 from tests.serve.running import patient, running
@@ -79,15 +78,15 @@ def test_descriptors_of_the_clients_own_have_nothing_to_verify(client: httpx.Cli
 
 
 def test_an_answer_is_given_without_geometry_rather_than_late(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
-    look = verifying._look
+    look = looking._look
     looked_at = []
 
-    def slowly(*given: Any) -> verifying.Checked:
+    def slowly(*given: Any) -> looking.Checked:
         looked_at.append(given)
         time.sleep(0.2)
         return look(*given)
 
-    monkeypatch.setattr(verifying, "_look", slowly)
+    monkeypatch.setattr(looking, "_look", slowly)
     with (
         running(index, patient(verify_seconds=0.3)) as address,
         client_of(address) as client,
@@ -104,13 +103,13 @@ def test_an_answer_is_given_without_geometry_rather_than_late(index: Index, monk
 
 
 def test_nobody_queues_for_geometry_longer_than_it_takes(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
-    look, go_on = verifying._look, threading.Event()
+    look, go_on = looking._look, threading.Event()
 
-    def held_up(*given: Any) -> verifying.Checked:
+    def held_up(*given: Any) -> looking.Checked:
         go_on.wait(PATIENCE)
         return look(*given)
 
-    monkeypatch.setattr(verifying, "_look", held_up)
+    monkeypatch.setattr(looking, "_look", held_up)
     monkeypatch.setattr("manifind.serve.geometry.PHOTOS_A_SECOND", 1.5 / PATIENCE)  # there is no time for two
     with (
         running(index) as address,

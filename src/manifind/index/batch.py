@@ -18,7 +18,8 @@ from manifind.index.features import kind_of, sought_in
 from manifind.index.query import QueryRegions, View, rank, view
 from manifind.index.refine import NONE, refined_answers
 from manifind.index.sources import Source
-from manifind.index.verify import VerifiedAnswer, deepest, verified_answer
+from manifind.index.verified import VerifiedAnswer
+from manifind.index.verify import deepest, verified_answer
 from manifind.types import Box, StageProgress
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ one (``benchmarks/line.py`` prints how well that does):
   of the best.
 
 Photos that the query itself was taken from are left out of both: they match themselves. Where geometry was asked and
-has verified photos, the line rests on these instead (`manifind.index.verify`). Others stand above it too if they score
-well and resemble both the query and what verified photos show of the object (`resembles_both`): what resembles the
-query alone often shows what is behind the object in the query, and what resembles a verified photo alone what is behind
-the object there.
+has verified photos, the line rests on these instead (`manifind.index.verified`). Others stand above it too if they
+score well and resemble both the query and what verified photos show of the object (`resembles_both`): what resembles
+the query alone often shows what is behind the object in the query, and what resembles a verified photo alone what is
+behind the object there.
 """
 
 from collections.abc import Collection

@@ -14,8 +14,10 @@ from manifind.boxes import overlaps
 from manifind.index.answer import Answer
 from manifind.index.features import Sought
 from manifind.index.generation import Generation
+from manifind.index.looking import looked_at
 from manifind.index.query import QueryRegions, Search, View, rank
-from manifind.index.verify import FIRST, VerifiedAnswer, looked_at, verified_answer
+from manifind.index.verified import VerifiedAnswer
+from manifind.index.verify import FIRST, verified_answer
 from manifind.types import Box
 
 VERIFIED, NONE = "verified", "none"

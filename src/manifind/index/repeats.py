@@ -19,8 +19,8 @@ from manifind.describe.films import apart
 from manifind.geometry import Features
 from manifind.index.features import kind_of, part_of, query_features
 from manifind.index.generation import Generation
+from manifind.index.looking import looked_at
 from manifind.index.query import box_of
-from manifind.index.verify import looked_at
 from manifind.repeats import Group, find_groups, near_duplicates
 from manifind.types import Box, IntArray, StageProgress
 

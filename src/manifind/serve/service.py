@@ -20,7 +20,8 @@ from manifind.index.evidence import chance_similarity
 from manifind.index.features import Sought
 from manifind.index.generation import State
 from manifind.index.refine import NONE, VERIFIED, looked_at_again, verified_in_time
-from manifind.index.verify import VerifiedAnswer, deepest, first_photos
+from manifind.index.verified import VerifiedAnswer
+from manifind.index.verify import deepest, first_photos
 from manifind.manifold import batch_size
 from manifind.serve.answers import Job, answer_of, explanation, found_by, shown
 from manifind.serve.batcher import Batcher
