@@ -207,3 +207,13 @@ def test_points_that_match_a_part_of_the_box_alone_are_told_and_verify_nothing()
     # A photo that ends where the part ends could not show more.
     cut = replace(part, points=part.points - np.array([60, 60], np.float32), width=60, height=120)
     assert verify(asked, cut, box).verified
+
+
+@pytest.mark.parametrize(("more", "verified"), [(0, False), (1, True)])
+def test_many_points_verify_a_photo_though_the_box_is_loose(
+    monkeypatch: pytest.MonkeyPatch, more: int, verified: bool
+) -> None:
+    asked, box = grid_of_features(), (0.0, 0.0, 240.0, 240.0)
+    monkeypatch.setattr("manifind.geometry.verification.MANY", 19 - more)
+    found = verify(asked, asked.within((60.0, 60.0, 120.0, 180.0)), box)
+    assert (found.verified, found.inliers) == (verified, 18)

@@ -36,6 +36,9 @@ CELLS, EVEN = 4, 0.36
 """Into how many cells across and down a box is divided, and how many of them matching points must reach, in parts of
 those that as many of the query's features would reach if they were drawn by lot; chosen on planted scenes and packages,
 where it costs one in a hundred of the photos that are right."""
+MANY = 30
+"""So many matching points verify a photo even if they crowd in a part of the box: a box that is drawn loosely has the
+object in a part of it."""
 SAME = 0.5
 """The part of the smaller of two instances' boxes that the other may cover: beyond it, they are one instance."""
 TEXTURE = 20
@@ -76,7 +79,7 @@ class Instance:
     pairs: Pairs
     """(k, 2): the features that agree, the query's and the photo's, by their places."""
     crowded: bool = False
-    """Whether the matching points lie in a part of the query's box alone, so that they verify nothing (`EVEN`)."""
+    """Whether the matching points are not `MANY` and lie in a part of the query's box alone: they verify nothing."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,6 +196,8 @@ def _within(to: Map, query: Features, photo: Features) -> npt.NDArray[np.bool_]:
 
 def _crowded(visible: npt.NDArray[np.float32], matching: npt.NDArray[np.float32], box: Box) -> bool:
     """Return whether matching points reach far fewer cells of a box than as many drawn from all that can be seen."""
+    if len(matching) >= MANY:
+        return False
     seen, reached = (_in_cells(points, box) for points in (visible, matching))
     shares = np.maximum(seen, reached > 0)
     expected = float((1 - (1 - shares / shares.sum()) ** reached.sum()).sum())
