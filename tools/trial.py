@@ -78,15 +78,17 @@ def photos() -> None:
     """Make an index, find a thing by a box in one photo, change the folder, and check."""
     make_photos(Path("photos"))
     command("index", "photos")
-    query = ("photos.manifind", "photos/thing2-0.png", "--box", "10,5,100,95")
-    answer = json.loads(command("search", *query, "--json", "--top", str(SCENES)))
-    found = [hit["key"] for hit in answer["results"]]
+    photo, box = "photos/thing2-0.png", (10, 5, 100, 95)
+    found = [hit.key for hit in manifind.Index.open("photos.manifind").search(photo, box, top=SCENES)]
     right = sum(key.startswith("thing2") for key in found)
     print(f"search: {right} of the first {SCENES} are right ({', '.join(found)})")
     if right < SCENES - 1:
         raise SystemExit("a thing is not found in photos that plainly show it.")
-    if kernels.compiled() and not any(hit["verified"] for hit in answer["results"]):
-        raise SystemExit("geometry verifies nothing.")
+    # By regions alone so little cannot be told from chance: without a core, and so without geometry, nothing matches.
+    asked = ("search", "photos.manifind", photo, "--box", ",".join(map(str, box)), "--json", "--top", str(SCENES))
+    results = json.loads(command(*asked, code=0 if kernels.compiled() else 1))["results"]
+    if kernels.compiled() and sum(hit["verified"] is True for hit in results) < SCENES - 1:
+        raise SystemExit("geometry verifies too little.")
     Path("photos/thing2-5.png").unlink()
     command("index", "photos")
     command("check", "photos.manifind")
