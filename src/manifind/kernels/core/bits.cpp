@@ -79,6 +79,7 @@ bool counts_bits() { return __builtin_cpu_supports("avx512f") && __builtin_cpu_s
 
 void nearest_bits(const uint8_t* queries, int64_t m, const uint8_t* rows, int64_t n, int64_t k, int threads, int32_t* ids,
                   int32_t* apart) {
+    if (!m) return;
     const int64_t chunks = (n + CHUNK - 1) / CHUNK;
     const int used = int(std::max<int64_t>(1, std::min<int64_t>(threads, chunks)));
     std::vector<uint64_t> asked(size_t(m) * CODE_WORDS);
