@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits
 from manifind.geometry import LIMITS, Features, Instance, Verdict, verify
 from manifind.geometry.maps import Map
 from manifind.index.answer import Outline
-from manifind.index.features import Sought, features_of, kept_or_files, kind_of, query_features
+from manifind.index.features import Sought, features_of, is_part, kept_or_files, kind_of, query_features
 from manifind.index.generation import Generation
 from manifind.index.kept import KEEPING, Kept
 from manifind.kernels.threads import thread_count
@@ -107,7 +107,7 @@ def _look(query: Features, box: Box | None, kind: str, until: float | None, phot
     if features is None:
         return Checked(None)
     limits = LIMITS[kind]
-    part = box is not None and tuple(box) != (0, 0, query.width, query.height)
+    part = is_part(query, box)
     fewer = replace(limits, inliers=PERHAPS.get(kind, limits.inliers)) if part else limits
     found = _checked(verdict := verify(query, features, box, limits=fewer), limits.inliers)
     if box is None or not part or not found.verified:
