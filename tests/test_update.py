@@ -89,6 +89,20 @@ def test_equal_regions_beyond_k_stay_in_one_ring_as_some_come_and_go() -> None:
         assert (np.diff(manifold.S_.indptr)[equal] >= 2).all()
 
 
+@pytest.mark.parametrize("coming", [1, 3, 12])  # inserted one by one, and merged
+def test_of_equal_newcomers_the_lower_id_comes_first_as_in_a_fresh_search(coming: int) -> None:
+    # Products of 0, 1 and 0.6 are the same whoever computes them, so that equals are equal to the last bit.
+    few = np.array([[1, 0, 0], [0, 1, 0], [0.6, 0.8, 0]], np.float32)
+    rng = np.random.default_rng(coming)
+    vectors = few[np.arange(20) % 3]
+    rows, origin = changed(rng, vectors, 0.1, few[np.arange(coming) % 3])
+    order = np.argsort(np.where(origin < 0, rng.integers(0, 20, len(origin)), origin), kind="stable")  # as keys sort
+    rows, origin = rows[order], origin[order]
+    k = len(rows) - 1
+    updated, fresh = update_neighbours(exact_neighbours(vectors, 19), rows, origin, k), exact_neighbours(rows, k)
+    np.testing.assert_array_equal(updated.ids, fresh.ids)
+
+
 def test_half_precision_lists_are_those_of_the_same_values_in_single() -> None:
     rng = np.random.default_rng(1)
     half = unit(rng.standard_normal((80, 16))).astype(np.float16)

@@ -80,7 +80,10 @@ def test_the_query_is_laid_on_the_result_and_faded(page: Page, repository: Path)
     expect(over).to_be_visible()
     # The middle of the query's box, wherever the map takes it on the screen, is the middle of the thing in the result.
     place = page.evaluate(
-        """() => {
+        """async () => {
+          // The overlay is placed by the frame, which has its size once its pictures are there and were laid out.
+          await Promise.all([...document.querySelectorAll(".seen img")].map((one) => one.decode().catch(() => null)));
+          await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
           const over = document.querySelector(".seen .over"), frame = over.parentElement.getBoundingClientRect();
           const to = new DOMMatrix(getComputedStyle(over).transform);
           const at = to.transformPoint(new DOMPoint(20 + 64, 12 + 64));

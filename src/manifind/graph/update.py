@@ -164,12 +164,13 @@ def _entered(
     if len(many):
         width = ids.shape[1]
         joined = np.concatenate([similarities[many], np.where(enters[many], products[many], -np.inf)], axis=1)
+        known = np.concatenate([ids[many], np.broadcast_to(new.astype(np.int32), (len(many), len(new)))], axis=1)
+        known[np.isneginf(joined)] = NOBODY
         best = np.argpartition(-joined, width - 1, axis=1)[:, :width]
-        best = np.take_along_axis(best, np.argsort(-np.take_along_axis(joined, best, axis=1), axis=1), axis=1)
-        newcomers = new[np.maximum(best - width, 0)]
-        old = np.take_along_axis(ids[many], np.minimum(best, width - 1), axis=1)
-        similarities[many] = np.take_along_axis(joined, best, axis=1)
-        ids[many] = np.where(np.isneginf(similarities[many]), NOBODY, np.where(best < width, old, newcomers))
+        known, joined = np.take_along_axis(known, best, axis=1), np.take_along_axis(joined, best, axis=1)
+        order = np.lexsort((known, -joined))  # of equals the lower id is first
+        ids[many] = np.take_along_axis(known, order, axis=1)
+        similarities[many] = np.take_along_axis(joined, order, axis=1)
     return Neighbours(ids, similarities)
 
 
@@ -182,7 +183,9 @@ def _insert(
 ) -> None:
     """Insert one new region into each of the lists of different `rows`, in place."""
     columns = np.arange(ids.shape[1])
-    at = (similarities[rows] >= similarity[:, None]).sum(axis=1)[:, None]
+    nearer = similarities[rows] > similarity[:, None]
+    first = (similarities[rows] == similarity[:, None]) & (ids[rows] < new[:, None])  # of equals the lower id is first
+    at = (nearer | first).sum(axis=1)[:, None]
     source, here = columns - (columns > at), columns == at
     ids[rows] = np.where(here, new[:, None], np.take_along_axis(ids[rows], source, axis=1))
     similarities[rows] = np.where(here, similarity[:, None], np.take_along_axis(similarities[rows], source, axis=1))
