@@ -38,9 +38,9 @@ from manifind.demo.scenes import make_scenes
 from manifind.describe import read_photo
 from manifind.geometry import KINDS, LIMITS, Features, extract, pack, unpack, verify, verify_many
 from manifind.index import Index
-from manifind.index.features import QUERY_FEATURES, sought_in
-from manifind.index.kept import MOST as PHOTO_FEATURES
-from manifind.index.verify import verified_answer
+from manifind.index.asking.features import QUERY_FEATURES, sought_in
+from manifind.index.asking.verify import verified_answer
+from manifind.index.state.kept import MOST as PHOTO_FEATURES
 from manifind.types import Box
 
 ASKED = {"sift": (4, 5, 6, 7, 8, 10, 15, 20), "xfeat": (10, 15, 20, 25, 30, 40)}

@@ -27,9 +27,9 @@ from manifind.describe.cuda.layers import FILTER, PRODUCT, Layer
 from manifind.geometry import extract
 from manifind.geometry.cuda.octaves import SCALES, Octaves, blurs
 from manifind.geometry.cuda.sift import Finder, looked_at
-from manifind.index.device import describing
-from manifind.index.gather import described_here
-from manifind.index.kept import KEEPING
+from manifind.index.making.device import describing
+from manifind.index.making.gather import described_here
+from manifind.index.state.kept import KEEPING
 
 SMALL, LARGE = (768, 1024), (3000, 4000)
 CONTRAST = 50

@@ -18,10 +18,10 @@ from manifind import Index, Manifold
 from manifind.baselines import RegionMatch
 from manifind.describe.whitening import unit_rows
 from manifind.evaluate import mean_average_precision
-from manifind.index.generation import Generation
-from manifind.index.pairs import things
-from manifind.index.teach import pairs_of
-from manifind.index.teaching import kept_apart, taught
+from manifind.index.state.generation import Generation
+from manifind.index.tending.pairs import things
+from manifind.index.tending.teach import pairs_of
+from manifind.index.tending.teaching import kept_apart, taught
 from manifind.types import FloatArray
 
 Queries = list[tuple[int, list[int]]]

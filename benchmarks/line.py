@@ -35,7 +35,7 @@ from manifind.describe import Found, key_to_path, list_photos, read_photo
 from manifind.evaluate.protocol import Protocol, name_finder
 from manifind.evaluate.truth import read_truth
 from manifind.index import Index
-from manifind.index.answer import Answer, Hit
+from manifind.index.asking.answer import Answer, Hit
 from manifind.types import Box
 
 Pixels = npt.NDArray[np.uint8]

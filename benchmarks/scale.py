@@ -27,10 +27,10 @@ from manifind.cluster.workers import PHOTOS as DESCRIBED_TOGETHER
 from manifind.describe import load_describer
 from manifind.graph import exact_neighbours
 from manifind.index import QueryRegions, View, rank
-from manifind.index.learning import PART
-from manifind.index.learning import PHOTOS as WHITENED
-from manifind.index.manifest import SHIPPED, WhiteningOrigin
-from manifind.index.recipe import Recipe
+from manifind.index.making.learning import PART
+from manifind.index.making.learning import PHOTOS as WHITENED
+from manifind.index.state.manifest import SHIPPED, WhiteningOrigin
+from manifind.index.state.recipe import Recipe
 from manifind.types import FloatArray
 
 PHOTOS = (1_000_000, 10_000_000, 100_000_000)

@@ -32,9 +32,9 @@ import uvicorn
 from manifind import Manifold
 from manifind.describe import load_describer
 from manifind.index import Generation, Index
-from manifind.index.catalogue import Catalogue, ImageRecord
-from manifind.index.manifest import SHIPPED, WhiteningOrigin
-from manifind.index.recipe import Recipe
+from manifind.index.state.catalogue import Catalogue, ImageRecord
+from manifind.index.state.manifest import SHIPPED, WhiteningOrigin
+from manifind.index.state.recipe import Recipe
 from manifind.serve import Settings, create_app
 from setting import collection, cpu
 

@@ -26,9 +26,9 @@ from manifind.cluster.shortlist import shortlist_generation
 from manifind.cluster.store import Address, store_at
 from manifind.describe import load_describer
 from manifind.index import Generation, Index, QueryRegions, View, rank
-from manifind.index.catalogue import Catalogue, ImageRecord
-from manifind.index.manifest import SHIPPED, WhiteningOrigin
-from manifind.index.recipe import Recipe
+from manifind.index.state.catalogue import Catalogue, ImageRecord
+from manifind.index.state.manifest import SHIPPED, WhiteningOrigin
+from manifind.index.state.recipe import Recipe
 from manifind.ranking import Ranking
 from manifind.types import FloatArray
 

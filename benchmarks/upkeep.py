@@ -24,8 +24,8 @@ import numpy as np
 
 from manifind.describe import Describer, load_describer
 from manifind.index import Index
-from manifind.index.estimate import seconds_a_photo
-from manifind.index.journal import Journal
+from manifind.index.making.estimate import seconds_a_photo
+from manifind.index.making.journal import Journal
 from manifind.kernels import compiled
 from manifind.layout import Layout
 from manifind.storage import store

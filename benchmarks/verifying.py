@@ -33,13 +33,13 @@ from manifind.geometry import LIMITS, Features, pack
 from manifind.geometry.packing import gray
 from manifind.geometry.votes import NEAREST
 from manifind.index import Index
-from manifind.index.answer import Answer
-from manifind.index.features import kept_or_files, kind_of, sought_in
-from manifind.index.kept import Kept
-from manifind.index.looking import checked
-from manifind.index.query import QueryRegions, rank, view
-from manifind.index.verify import FIRST
-from manifind.index.voted import AMONG
+from manifind.index.asking.answer import Answer
+from manifind.index.asking.features import kept_or_files, kind_of, sought_in
+from manifind.index.asking.looking import checked
+from manifind.index.asking.query import QueryRegions, rank, view
+from manifind.index.asking.verify import FIRST
+from manifind.index.asking.voted import AMONG
+from manifind.index.state.kept import Kept
 from manifind.kernels import nearest_bits, set_threads, thread_count
 from manifind.types import Box
 

@@ -28,7 +28,11 @@ EVALUATE = (
     *("collection", "confidence", "matlab", "measures", "methods"),
     *("protocol", "published", "truth", "unpickle"),
 )
-INDEX = ("answer", "evidence", "health", "info", "manifest", "pairs", "parameters", "refine", "teaching", "verify")
+INDEX = (
+    *("asking/answer", "asking/evidence", "asking/refine", "asking/verified", "asking/verify"),
+    *("state/manifest", "state/parameters"),
+    *("tending/health", "tending/info", "tending/pairs", "tending/teaching"),
+)
 INDEX_TESTS = (
     "answer",
     "evidence",

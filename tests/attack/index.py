@@ -29,7 +29,8 @@ import numpy as np
 from manifind import kernels
 from manifind.diffusion import engines
 from manifind.errors import ManifindError
-from manifind.index import METHODS, Index, QueryRegions, build, rank, stored_view
+from manifind.index import METHODS, Index, QueryRegions, rank, stored_view
+from manifind.index.making import build
 from manifind.storage import store
 from tests.attack import Attack, Place, broken, photos, picture, program
 from tests.index.small import save_photo, small_describer

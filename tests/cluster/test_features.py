@@ -12,7 +12,7 @@ from manifind.cluster.store import Store, Unavailable
 from manifind.describe import Describer
 from manifind.errors import Damaged
 from manifind.index import Index
-from manifind.index.answer import Hit
+from manifind.index.asking.answer import Hit
 from tests.cluster.conftest import SCHEMES
 from tests.cluster.test_collection import opened
 from tests.index.conftest import scene

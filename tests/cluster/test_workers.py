@@ -29,11 +29,12 @@ from manifind.describe import Describer, load_describer
 from manifind.describe.backbone import DEFAULT
 from manifind.errors import ManifindError
 from manifind.graph import exact_neighbours, nn_descent_neighbours
-from manifind.index import Index, assembling, build, learning
-from manifind.index.generation import Generation
-from manifind.index.manifest import FILES, KIND, LEARNT, WhiteningOrigin
-from manifind.index.recipe import Learning, Recipe
-from manifind.index.wanted import all_of
+from manifind.index import Index
+from manifind.index.making import assembling, build, learning
+from manifind.index.making.wanted import all_of
+from manifind.index.state.generation import Generation
+from manifind.index.state.manifest import FILES, KIND, LEARNT, WhiteningOrigin
+from manifind.index.state.recipe import Learning, Recipe
 from manifind.storage import store
 from tests.cluster.conftest import save_photo
 from tests.cluster.dask_cluster import REPOSITORY, DaskCluster

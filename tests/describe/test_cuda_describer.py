@@ -19,8 +19,8 @@ from manifind.describe.cuda import on_gpu
 from manifind.describe.cuda.batches import Batches
 from manifind.describe.cuda.layers import FILTER, PRODUCT, Layer, read_layers
 from manifind.errors import InvalidInput
-from manifind.index import device
-from manifind.index.kept import Keeping
+from manifind.index.making import device
+from manifind.index.state.kept import Keeping
 from manifind.kernels.cuda import lacking
 from manifind.types import FloatArray
 from tests.interpreted import run_interpreted

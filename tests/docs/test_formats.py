@@ -13,8 +13,8 @@ import pytest
 from manifind import Index, Manifold
 from manifind.demo.synthetic import planted_objects
 from manifind.geometry.packing import LEVELS
-from manifind.index import manifest
-from manifind.index.catalogue import SCHEMA
+from manifind.index.state import manifest
+from manifind.index.state.catalogue import SCHEMA
 from manifind.manifold.saved import TYPES
 from tests.docs.blocks import blocks_of
 from tests.docs.conftest import inside

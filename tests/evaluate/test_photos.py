@@ -22,7 +22,7 @@ from manifind.evaluate.cache import Cache, checksum_of_code
 from manifind.evaluate.index_search import IndexSearch
 from manifind.evaluate.photos import Photos, regions_and_whole
 from manifind.index import view
-from manifind.index.refine import BY_DEFAULT, REFINEMENTS
+from manifind.index.asking.refine import BY_DEFAULT, REFINEMENTS
 from tests.described import PLAINLY
 from tests.index.conftest import index, photos, scene
 from tests.index.small import small_describer, small_photo

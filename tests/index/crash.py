@@ -17,8 +17,9 @@ import numpy as np
 
 from manifind.describe import Describer
 from manifind.errors import Damaged
-from manifind.index import Index, teach
-from manifind.index.teaching import Taught
+from manifind.index import Index
+from manifind.index.tending import teach
+from manifind.index.tending.teaching import Taught
 from tests.faults import struck
 from tests.index.small import save_photo, small_describer
 
@@ -129,7 +130,7 @@ def trial(folder: Path, operation: str, fault: str, step: int) -> dict[str, int]
     OPERATIONS[operation](path, photos, describer)
     describers = [describer]
     if operation in ("relearn", "learn"):
-        from manifind.index.generation import Generation
+        from manifind.index.state.generation import Generation
 
         describers.append(describer.with_whitening(Generation.read(path).whitening))
     after = answer(path, photos, describers)

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from manifind.cli import main
 from manifind.errors import InvalidInput
 from manifind.index import Asked, Index
-from manifind.index.batch import read_queries
+from manifind.index.asking.batch import read_queries
 
 BOX = (20, 30, 148, 158)
 

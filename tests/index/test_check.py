@@ -14,8 +14,8 @@ import pytest
 
 from manifind import Damaged, InvalidInput
 from manifind.index import Index
-from manifind.index.catalogue import Catalogue, ImageRecord, SkippedRecord
-from manifind.index.check import BY_GRAPH, BY_HAND, BY_PHOTOS, BY_WHITENING, check
+from manifind.index.state.catalogue import Catalogue, ImageRecord, SkippedRecord
+from manifind.index.tending.check import BY_GRAPH, BY_HAND, BY_PHOTOS, BY_WHITENING, check
 from manifind.storage import store
 from manifind.storage.store import MANIFEST, _checksum
 from tests.attack.index import STATEMENTS
@@ -302,8 +302,8 @@ def test_a_catalogue_with_anything_else_in_it_is_damage(copy: Path, statement: s
 
 
 def test_a_look_up_ends(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("manifind.index.catalogue.STEPS_AT_A_TIME", 1)
-    monkeypatch.setattr("manifind.index.catalogue.STEPS_A_BYTE", 0)
+    monkeypatch.setattr("manifind.index.state.catalogue.STEPS_AT_A_TIME", 1)
+    monkeypatch.setattr("manifind.index.state.catalogue.STEPS_A_BYTE", 0)
     with pytest.raises(Damaged, match="interrupted"):
         Index.open(copy, describer=DESCRIBER)
 

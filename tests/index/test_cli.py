@@ -218,7 +218,7 @@ def test_the_folder_may_be_the_one_where_we_are(photos: Path, tmp_path: Path, mo
 def test_a_photo_beyond_the_shortlist_cannot_be_explained(
     index: Index, photos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("manifind.index.query.SHORTLIST", 2)
+    monkeypatch.setattr("manifind.index.asking.query.SHORTLIST", 2)
     codes = [
         run("explain", index.path, photos / "first-0.png", image.key).exit_code for image in index.catalogue.images
     ]
@@ -238,7 +238,7 @@ def test_photos_that_are_merely_the_nearest_have_it_too(
     index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = tmp_path / "report.html"
-    monkeypatch.setattr(sys.modules["manifind.index.evidence"], "chance_similarity", lambda _: 2.0)
+    monkeypatch.setattr(sys.modules["manifind.index.asking.evidence"], "chance_similarity", lambda _: 2.0)
     monkeypatch.setattr(Index, "find", lambda *_: None)  # nor is the query's own photo among them
     result = run("search", index.path, "first-0.png", "--no-verify")
     assert result.exit_code == 1

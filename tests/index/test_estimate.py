@@ -10,10 +10,11 @@ import pytest
 from manifind import kernels
 from manifind.describe import Describer, Found
 from manifind.graph import exact_neighbours, expected_seconds
-from manifind.index import Index, estimate
-from manifind.index.gather import Plan
-from manifind.index.manifest import LEARNT, WhiteningOrigin
-from manifind.index.recipe import Learning, Recipe
+from manifind.index import Index
+from manifind.index.making import estimate
+from manifind.index.making.gather import Plan
+from manifind.index.state.manifest import LEARNT, WhiteningOrigin
+from manifind.index.state.recipe import Learning, Recipe
 from tests.index.small import SmallBackbone, save_photos, small_describer
 
 FIT = """

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from manifind.index import QueryRegions, Search, View, evidence
-from manifind.index.evidence import (
+from manifind.index.asking.evidence import (
     AT_MOST,
     LEAST_BY_CHANCE,
     MOST_BY_CHANCE,
@@ -22,7 +22,7 @@ from manifind.index.evidence import (
     resembles_both,
     unlikely_similarity,
 )
-from manifind.index.generation import MadeOnce
+from manifind.index.state.generation import MadeOnce
 from manifind.layout import Layout
 from manifind.ranking import Ranking
 from tests.collections_of_regions import unit

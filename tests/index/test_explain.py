@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from manifind.diffusion import Seed
 from manifind.errors import Unreadable
-from manifind.index import Index, MatchingPoints, explain
-from manifind.index.explain import Chain, Link, Place, best_path, confirmed
-from manifind.index.generation import Generation
+from manifind.index import Index, MatchingPoints
+from manifind.index.asking import explain
+from manifind.index.asking.explain import Chain, Link, Place, best_path, confirmed
+from manifind.index.state.generation import Generation
 
 
 def all_pairs(S: np.ndarray, alpha: float) -> np.ndarray:
@@ -96,6 +97,6 @@ def test_geometry_confirms_a_chain_by_kept_features_or_by_files_and_passes_over_
     by_files = bare.confirm(chain, photos / "first-0.png", box)
     assert [link.verified for link in by_files.links] == [link.verified for link in seen.links]
     monkeypatch.setattr(Index, "photo", gone)
-    monkeypatch.setattr("manifind.index.sources._read", gone)
+    monkeypatch.setattr("manifind.index.asking.sources._read", gone)
     assert index.confirm(chain, photos / "first-0.png", box) == seen
     assert bare.confirm(chain, photos / "first-0.png", box) == chain

@@ -11,9 +11,9 @@ from PIL import Image
 from manifind import Damaged, InvalidInput
 from manifind.describe import Describer, Unreadable, load_describer, read_photo
 from manifind.index import METHODS, Index, whole_box
-from manifind.index import query as module
-from manifind.index.journal import Journal
-from manifind.index.recipe import Learning
+from manifind.index.asking import query as module
+from manifind.index.making.journal import Journal
+from manifind.index.state.recipe import Learning
 from tests.index.conftest import scene, texture
 
 THING = (20, 30, 148, 158)
@@ -201,7 +201,7 @@ def test_a_whitening_can_be_learnt_from_the_photos(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Twelve photos have no more to teach.
-    monkeypatch.setattr("manifind.index.describing.Learning", lambda: Learning(dimension=32))
+    monkeypatch.setattr("manifind.index.making.describing.Learning", lambda: Learning(dimension=32))
     seen: list[tuple[str, int, int]] = []
     made = Index.create(tmp_path / "i.manifind", photos, whiten="learn", k=20, progress=lambda *at: seen.append(at))
     assert made.manifold.vectors_.shape[1] == 32

@@ -13,8 +13,9 @@ from PIL import Image
 from manifind.cli import main
 from manifind.describe import Describer, read_photo
 from manifind.errors import Damaged
-from manifind.index import Index, supplement
-from manifind.index.kept import ARRAYS, KEEPING, Keeping, Kept, keep
+from manifind.index import Index
+from manifind.index.making import supplement
+from manifind.index.state.kept import ARRAYS, KEEPING, Keeping, Kept, keep
 from tests.index.conftest import texture
 from tests.index.small import small_describer
 

@@ -8,9 +8,10 @@ import numpy.typing as npt
 import pytest
 
 from manifind.describe import Describer, Moments, learn_pca, whitening_of
-from manifind.index import Index, creating, learning
-from manifind.index.manifest import LEARNT, WhiteningOrigin
-from manifind.index.recipe import Learning
+from manifind.index import Index
+from manifind.index.making import creating, learning
+from manifind.index.state.manifest import LEARNT, WhiteningOrigin
+from manifind.index.state.recipe import Learning
 from tests.index.small import SmallBackbone, save_photo, small_describer, small_photo
 
 PARAMETERS: dict[str, Any] = {"k": 12, "query_k": 10}
@@ -135,7 +136,7 @@ def test_photos_that_come_later_use_what_was_learnt_until_it_is_learnt_anew(
     save_photo(photos / "new.png", 77)
     assert made.sync().described == 1
     assert made.describer.fingerprint()["sha256"] == before
-    monkeypatch.setattr("manifind.index.recipe.shipped_moments", lambda _: prior)
+    monkeypatch.setattr("manifind.index.state.recipe.shipped_moments", lambda _: prior)
     made.relearn()
     assert made.describer.fingerprint()["sha256"] != before
     facts = made.info()["whitening"]

@@ -12,8 +12,8 @@ import pytest
 
 from manifind import Damaged
 from manifind.index import Index
-from manifind.index.generation import Generation
-from manifind.index.manifest import Fingerprint, Manifest
+from manifind.index.state.generation import Generation
+from manifind.index.state.manifest import Fingerprint, Manifest
 from manifind.storage.store import MANIFEST, _checksum
 from tests.index.small import small_describer, small_index
 

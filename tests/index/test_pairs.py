@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from manifind.geometry import extract
 from manifind.geometry import maps as plane
-from manifind.index.pairs import (
+from manifind.index.tending.pairs import (
     PhotoPair,
     _inside,
     likely_pairs,

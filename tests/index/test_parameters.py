@@ -6,7 +6,7 @@ import pytest
 
 from manifind.errors import InvalidInput
 from manifind.index import Index
-from manifind.index.parameters import chosen_parameters
+from manifind.index.state.parameters import chosen_parameters
 from tests.index.small import save_photo, small_describer
 
 

@@ -14,9 +14,10 @@ from PIL import Image
 from manifind.describe import Describer, Found, Unreadable, list_photos, read_photo
 from manifind.describe.backbone import Photo
 from manifind.describe.describer import Regions
-from manifind.index import Index, device, readers
-from manifind.index.kept import KEEPING, keep
-from manifind.index.readers import CRASHED, Readers
+from manifind.index import Index
+from manifind.index.making import device, readers
+from manifind.index.making.readers import CRASHED, Readers
+from manifind.index.state.kept import KEEPING, keep
 from tests.index.conftest import scene
 from tests.index.small import small_describer
 

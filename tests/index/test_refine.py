@@ -8,11 +8,12 @@ import pytest
 
 from manifind.boxes import overlaps
 from manifind.errors import InvalidInput
-from manifind.index import Index, refine
-from manifind.index.features import sought_in
-from manifind.index.refine import lessons, refined_answer, verified_in_time
-from manifind.index.verified import VerifiedAnswer
-from manifind.index.verify import verified_answer
+from manifind.index import Index
+from manifind.index.asking import refine
+from manifind.index.asking.features import sought_in
+from manifind.index.asking.refine import lessons, refined_answer, verified_in_time
+from manifind.index.asking.verified import VerifiedAnswer
+from manifind.index.asking.verify import verified_answer
 from tests.index.conftest import Pixels, scene
 from tests.index.test_verify import BOX, where
 

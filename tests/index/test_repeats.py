@@ -13,7 +13,7 @@ from PIL import Image
 from manifind.cli import main
 from manifind.demo import cutouts
 from manifind.index import Index
-from manifind.index.repeats import confirmed_first, repeats
+from manifind.index.asking.repeats import confirmed_first, repeats
 from tests.geometry.photographs import UNRELATED
 
 

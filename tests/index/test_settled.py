@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from manifind.index import Index
-from manifind.index.manifest import LEARNT, Manifest, WhiteningOrigin
-from manifind.index.settled import made_otherwise
+from manifind.index.state.manifest import LEARNT, Manifest, WhiteningOrigin
+from manifind.index.state.settled import made_otherwise
 from manifind.storage import store
 
 OWN_NETWORK = "/networks/mine.onnx"

@@ -13,11 +13,12 @@ from PIL import Image
 from manifind.cli import main
 from manifind.describe.whitening import Whitening, unit_rows
 from manifind.errors import InvalidInput
-from manifind.index import Index, teach, teaching
-from manifind.index.generation import Generation
-from manifind.index.pairs import PhotoPair
-from manifind.index.teach import composed
-from manifind.index.teaching import Taught, diffused_rank, kept_apart, reciprocal_ranks, taught
+from manifind.index import Index
+from manifind.index.state.generation import Generation
+from manifind.index.tending import teach, teaching
+from manifind.index.tending.pairs import PhotoPair
+from manifind.index.tending.teach import composed
+from manifind.index.tending.teaching import Taught, diffused_rank, kept_apart, reciprocal_ranks, taught
 from manifind.manifold import Manifold
 from tests.described import PLAINLY
 from tests.index.small import save_photo, save_photos, small_describer, small_photo

@@ -10,13 +10,14 @@ import pytest
 
 from manifind.geometry import LIMITS, Verdict, verify
 from manifind.geometry.shape import fitted
-from manifind.index import Answer, Index, looking, verified
-from manifind.index import verify as verifying
-from manifind.index.features import query_features, sought_in
-from manifind.index.kept import Kept, keep
-from manifind.index.looking import Checked, Seen, checked
-from manifind.index.verified import VerifiedAnswer
-from manifind.index.verify import verified_answer
+from manifind.index import Answer, Index
+from manifind.index.asking import looking, verified
+from manifind.index.asking import verify as verifying
+from manifind.index.asking.features import query_features, sought_in
+from manifind.index.asking.looking import Checked, Seen, checked
+from manifind.index.asking.verified import VerifiedAnswer
+from manifind.index.asking.verify import verified_answer
+from manifind.index.state.kept import Kept, keep
 from manifind.types import Box
 from tests.described import PLAINLY
 from tests.index.conftest import Pixels, scene, texture
@@ -186,7 +187,7 @@ def test_photos_of_different_things_have_no_matching_points(index: Index, query:
 def test_a_query_without_texture_must_resemble_a_photo_clearly(
     index: Index, query: Pixels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = import_module("manifind.index.evidence")
+    module = import_module("manifind.index.asking.evidence")
     monkeypatch.setattr(module, "STANDS_OUT", np.inf)
     monkeypatch.setattr(module, "TOGETHER", 0.1)
     answer = index.search(query, BOX, top=None, verify=0)
@@ -218,7 +219,7 @@ def test_photos_that_few_points_match_stand_above_the_line_beside_verified_ones(
 def test_photos_that_few_points_match_count_alone_where_scores_tell_nothing(
     index: Index, query: Pixels, points: int, scores_tell: bool, counts: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = import_module("manifind.index.evidence")
+    module = import_module("manifind.index.asking.evidence")
     monkeypatch.setattr(module, "STANDS_OUT", 0 if scores_tell else np.inf)
     answer = index.search(query, BOX, top=None, verify=0)
     assert bool(answer.likely) == scores_tell
@@ -330,7 +331,7 @@ def test_a_photo_in_which_a_part_of_the_box_alone_matches_is_not_verified_and_pe
 def test_geometry_looks_on_while_a_tenth_of_the_last_photos_are_verified(
     monkeypatch: pytest.MonkeyPatch, index: Index, query: Pixels, verified: Sequence[int], looked: int
 ) -> None:
-    monkeypatch.setattr("manifind.index.verified.resembles_both", lambda _search, _image: False)
+    monkeypatch.setattr("manifind.index.asking.verified.resembles_both", lambda _search, _image: False)
     answer = index.search(query, BOX, top=None, verify=0)
     answer._images, answer._scores = np.arange(90, dtype=np.int32), np.linspace(1, 0.1, 90, dtype=np.float32)
 

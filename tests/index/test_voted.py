@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from manifind.index import Index
-from manifind.index.answer import Answer
-from manifind.index.features import sought_in
-from manifind.index.generation import Generation
-from manifind.index.query import Search
-from manifind.index.verify import verified_answer
-from manifind.index.voted import voted
+from manifind.index.asking.answer import Answer
+from manifind.index.asking.features import sought_in
+from manifind.index.asking.query import Search
+from manifind.index.asking.verify import verified_answer
+from manifind.index.asking.voted import voted
+from manifind.index.state.generation import Generation
 from tests.index.conftest import Pixels, scene
 
 BOX = (40.0, 60.0, 168.0, 188.0)

@@ -2,10 +2,10 @@
 
 import pytest
 
-from manifind.index.generation import CATALOGUE
-from manifind.index.health import percent, whitening_in_words
-from manifind.index.info import by_part
-from manifind.index.manifest import Fingerprint, WhiteningOrigin
+from manifind.index.state.generation import CATALOGUE
+from manifind.index.state.manifest import Fingerprint, WhiteningOrigin
+from manifind.index.tending.health import percent, whitening_in_words
+from manifind.index.tending.info import by_part
 
 LEARNT = WhiteningOrigin("learnt", photos=1000, spread=200.0)
 

@@ -13,7 +13,7 @@ import pytest
 
 from manifind.index import Index
 from manifind.index import rank as rank_many
-from manifind.index.refine import verified_in_time
+from manifind.index.asking.refine import verified_in_time
 from manifind.serve import service as module
 from manifind.serve.geometry import Geometry
 from tests.serve.asking import BOX, PATIENCE, VIEW, client_of, counted, wait_for

@@ -8,7 +8,7 @@ from PIL import ExifTags, Image
 from playwright.sync_api import Browser, Page, expect
 
 from manifind.index import Index
-from manifind.index.dates import is_within
+from manifind.index.state.dates import is_within
 from tests.index.small import small_describer, small_photo
 from tests.serve.asking import get
 from tests.serve.browsing import kept, leave, opened, shown

@@ -9,7 +9,8 @@ import httpx
 import numpy as np
 import pytest
 
-from manifind.index import Index, looking
+from manifind.index import Index
+from manifind.index.asking import looking
 from tests.serve.asking import BOX, FIRST, PATIENCE, VIEW, client_of, counted, ranked, wait_for
 from tests.serve.conftest import PLACES
 from tests.serve.running import patient, running

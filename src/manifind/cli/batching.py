@@ -10,7 +10,7 @@ import click
 from manifind.cli.terminal import NOTHING_FOUND, err, out, progress_bars, write_page
 from manifind.describe.films import is_photo_there
 from manifind.index import Index, Outcome
-from manifind.index.batch import read_queries
+from manifind.index.asking.batch import read_queries
 from manifind.pages.batch import batch_csv, batch_data, batch_page
 from manifind.pages.text import visible
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from manifind.cli.terminal import CHECK_FAILED, out, plain_errors, progress_bars
-from manifind.index.check import check as check_index
-from manifind.index.unfinished import check_finished
+from manifind.index.state.unfinished import check_finished
+from manifind.index.tending.check import check as check_index
 from manifind.pages.text import visible
 
 

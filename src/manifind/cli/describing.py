@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 import click
 
 from manifind.describe import POOLINGS, Describer
-from manifind.index.describing import described_by
-from manifind.index.parameters import RECIPES
-from manifind.index.recipe import Learning
+from manifind.index.making.describing import described_by
+from manifind.index.state.parameters import RECIPES
+from manifind.index.state.recipe import Learning
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -12,8 +12,8 @@ from manifind.cli.terminal import devices_named, err, out, plain_errors, progres
 from manifind.errors import InvalidInput
 from manifind.graph import AUTO, GRAPHS
 from manifind.index import Changes, Index
-from manifind.index.parameters import RECIPES
-from manifind.index.unfinished import index_of, is_index
+from manifind.index.state.parameters import RECIPES
+from manifind.index.state.unfinished import index_of, is_index
 from manifind.kernels import AUTO as AUTO_DEVICE
 from manifind.kernels.cuda import gpu_here
 from manifind.pages.text import visible

@@ -12,7 +12,7 @@ from manifind.cli.parameters import INDEX
 from manifind.cli.terminal import out, plain_errors, show_skipped
 from manifind.errors import InvalidInput
 from manifind.index import Index
-from manifind.index.estimate import size
+from manifind.index.making.estimate import size
 from manifind.version import VERSION
 
 

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, NoReturn
 import click
 
 from manifind.describe.films import is_photo_there
-from manifind.index.elsewhere import is_address
+from manifind.index.state.elsewhere import is_address
 from manifind.kernels import AUTO, DEVICES
 
 LONGEST = 32

@@ -12,7 +12,7 @@ from manifind.cli.parameters import ALSO, BOX, INDEX
 from manifind.cli.terminal import NOTHING_FOUND, check_formats, err, out, plain_errors, shown_box, write_page
 from manifind.errors import InvalidInput
 from manifind.index import METHODS, Answer, Hit, Index
-from manifind.index.refine import NONE, VERIFIED
+from manifind.index.asking.refine import NONE, VERIFIED
 from manifind.pages.answers import answer_data, hit_data
 from manifind.pages.answers import as_csv as as_csv_text
 from manifind.pages.search import BELOW, NEAREST, search_page

@@ -9,7 +9,7 @@ from manifind.cli.parameters import DEVICE, INDEX
 from manifind.cli.terminal import out, plain_errors
 from manifind.errors import InvalidInput
 from manifind.index import Index
-from manifind.index.unfinished import index_of, is_folder_of_photos, is_index
+from manifind.index.state.unfinished import index_of, is_folder_of_photos, is_index
 
 
 @click.command()

@@ -27,11 +27,11 @@ from manifind.cluster.store import Address, Found, Store, Unavailable, Versions,
 from manifind.describe import Whitening
 from manifind.errors import InvalidInput
 from manifind.geometry.packing import Packed
-from manifind.index.catalogue import SAME, ImageRecord, SkippedRecord
-from manifind.index.elsewhere import Elsewhere
-from manifind.index.generation import Generation, MadeOnce
-from manifind.index.manifest import Manifest
-from manifind.index.query import QueryRegions, Search, View, rank
+from manifind.index.asking.query import QueryRegions, Search, View, rank
+from manifind.index.state.catalogue import SAME, ImageRecord, SkippedRecord
+from manifind.index.state.elsewhere import Elsewhere
+from manifind.index.state.generation import Generation, MadeOnce
+from manifind.index.state.manifest import Manifest
 from manifind.kernels import kernel
 
 SHORTLIST = 2000
@@ -57,7 +57,7 @@ def opened(address: str) -> "StoredCollection":
 
 
 class StoredCollection:
-    """One generation of a published collection, as `manifind.index.elsewhere` asks for it."""
+    """One generation of a published collection, as `manifind.index.state.elsewhere` asks for it."""
 
     def __init__(
         self,

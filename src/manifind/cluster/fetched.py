@@ -9,9 +9,9 @@ import numpy as np
 
 from manifind.cluster.packing import Numbers
 from manifind.geometry.packing import Packed
-from manifind.index.catalogue import ImageRecord
-from manifind.index.journal import NO_FEATURES
-from manifind.index.kept import Keeping, Kept, KeptFeatures
+from manifind.index.making.journal import NO_FEATURES
+from manifind.index.state.catalogue import ImageRecord
+from manifind.index.state.kept import Keeping, Kept, KeptFeatures
 
 KEPT_BYTES = 2**28
 """Of packed rows, and of local features, that a process keeps at hand."""

@@ -19,7 +19,7 @@ from manifind.cluster.packing import Numbers
 from manifind.cluster.store import ONE_STEP, Store
 from manifind.describe import Whitening
 from manifind.errors import Damaged, OtherFormat
-from manifind.index.manifest import Manifest
+from manifind.index.state.manifest import Manifest
 
 FORMAT = 1
 GRACE = 10.0

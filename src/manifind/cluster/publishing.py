@@ -19,7 +19,7 @@ from manifind.cluster.store import Row, Store, Versions
 from manifind.compact import compact
 from manifind.errors import InvalidInput
 from manifind.index import Generation, Index
-from manifind.index.evidence import chance_similarity
+from manifind.index.asking.evidence import chance_similarity
 from manifind.layout import aggregate_one
 from manifind.types import FloatArray, StageProgress
 

@@ -13,10 +13,10 @@ import scipy.sparse as sp
 
 from manifind.cluster.packing import Numbers, Unpacked, content_number, number_of, unpack
 from manifind.errors import Damaged
-from manifind.index.catalogue import ImageRecord, SkippedRecord
-from manifind.index.generation import Generation, MadeOnce
-from manifind.index.kept import KeptFeatures
-from manifind.index.manifest import Manifest
+from manifind.index.state.catalogue import ImageRecord, SkippedRecord
+from manifind.index.state.generation import Generation, MadeOnce
+from manifind.index.state.kept import KeptFeatures
+from manifind.index.state.manifest import Manifest
 from manifind.layout import Layout, aggregate
 from manifind.manifold import Manifold
 

@@ -20,9 +20,9 @@ from manifind.cluster.whitening import KeptWhitening
 from manifind.describe import Describer, Found, Unreadable, load_describer, read_photo
 from manifind.geometry.packing import Packed
 from manifind.graph.neighbours import nearest_others
-from manifind.index.gather import outcome, seen
-from manifind.index.journal import NO_FEATURES
-from manifind.index.kept import Keeping
+from manifind.index.making.gather import outcome, seen
+from manifind.index.making.journal import NO_FEATURES
+from manifind.index.state.kept import Keeping
 from manifind.kernels import Descending, backend
 from manifind.storage import disk
 from manifind.types import FloatArray, IntArray

@@ -1,8 +1,8 @@
 """A whitening learnt and applied by tasks: each adds up, or whitens, some rows of the journal of vectors.
 
 The driver adds up the sums of the parts, D² numbers each, and takes whitened photos into the index's journal as they
-come: it holds the vectors of one task. The parts are those of one process (`manifind.index.learning`), and so are the
-numbers, to the bit.
+come: it holds the vectors of one task. The parts are those of one process (`index.making.learning`), and so are
+the numbers, to the bit.
 """
 
 import hashlib
@@ -15,8 +15,8 @@ from manifind import kernels
 from manifind.cluster.shards import Plain, Shards
 from manifind.describe import Regions, Whitening
 from manifind.describe.moments import DoubleArray, Sums
-from manifind.index.journal import Journal
-from manifind.index.learning import Run, in_blocks, whitened
+from manifind.index.making.journal import Journal
+from manifind.index.making.learning import Run, in_blocks, whitened
 
 
 class KeptWhitening(NamedTuple):

@@ -24,10 +24,10 @@ from manifind.cluster.store import Unavailable
 from manifind.describe import Found, Regions, Unreadable
 from manifind.describe.moments import DoubleArray, Sums
 from manifind.errors import MissingExtra
-from manifind.index.gather import Described, Outcomes
-from manifind.index.journal import Journal
-from manifind.index.learning import Run
-from manifind.index.recipe import Recipe
+from manifind.index.making.gather import Described, Outcomes
+from manifind.index.making.journal import Journal
+from manifind.index.making.learning import Run
+from manifind.index.state.recipe import Recipe
 from manifind.kernels import Rows, compiled
 from manifind.storage import disk
 from manifind.types import FloatArray

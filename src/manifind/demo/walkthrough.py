@@ -22,7 +22,7 @@ from manifind.demo.report import Demo, as_page
 from manifind.demo.scenes import Query, Scenes, make_scenes
 from manifind.errors import InvalidInput, MissingExtra
 from manifind.index import Index, whole_box
-from manifind.index.unfinished import is_index
+from manifind.index.state.unfinished import is_index
 from manifind.types import FloatArray, StageProgress
 
 SCENES = 300

@@ -22,8 +22,8 @@ from manifind.evaluate.published import check_descriptors, methods_of_the_paper
 from manifind.evaluate.runs import Runner
 from manifind.evaluate.truth import read_truth
 from manifind.evaluate.writing import as_csv, as_json, as_markdown
-from manifind.index.recipe import Learning
-from manifind.index.unfinished import is_index
+from manifind.index.state.recipe import Learning
+from manifind.index.state.unfinished import is_index
 from manifind.types import StageProgress
 
 Say = Callable[[str], None]

@@ -12,10 +12,10 @@ from manifind.checks import choice
 from manifind.describe import content_hash, read_photo
 from manifind.evaluate.protocol import name_finder
 from manifind.index import Answer, Generation, Index, QueryRegions, View, rank
-from manifind.index.catalogue import Catalogue
-from manifind.index.features import kind_of, sought_in
-from manifind.index.refine import BY_DEFAULT, NONE, REFINEMENTS, refined_answer
-from manifind.index.verify import first_photos, verified_answer
+from manifind.index.asking.features import kind_of, sought_in
+from manifind.index.asking.refine import BY_DEFAULT, NONE, REFINEMENTS, refined_answer
+from manifind.index.asking.verify import first_photos, verified_answer
+from manifind.index.state.catalogue import Catalogue
 from manifind.ranking import Ranking
 from manifind.types import Box, FloatArray
 

@@ -27,7 +27,7 @@ from manifind.baselines import (
 )
 from manifind.errors import InvalidInput
 from manifind.evaluate.index_search import IndexSearch
-from manifind.index.parameters import CHOSEN
+from manifind.index.state.parameters import CHOSEN
 from manifind.manifold import Manifold
 
 PAPER = "Iscen et al., Efficient Diffusion on Region Manifolds, CVPR 2017"

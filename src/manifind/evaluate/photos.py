@@ -34,7 +34,7 @@ from manifind.evaluate.collection import Described, described
 from manifind.evaluate.protocol import Protocol, around, boxes_in, name_finder, shown, some
 from manifind.evaluate.truth import read_truth
 from manifind.index import Index
-from manifind.index.recipe import Learning
+from manifind.index.state.recipe import Learning
 from manifind.types import Box, FloatArray, StageProgress
 
 GROUP = 64

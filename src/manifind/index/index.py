@@ -11,39 +11,39 @@ import numpy.typing as npt
 from manifind.checks import choice
 from manifind.describe import Describer, Photo, Unreadable
 from manifind.errors import InvalidInput, MissingExtra
-from manifind.index.answer import Answer, Hit
-from manifind.index.batch import Asked, Outcome, batch
-from manifind.index.build import Changes, build
-from manifind.index.catalogue import ImageRecord, Photos
-from manifind.index.changing import changed
-from manifind.index.check import Problem, check
-from manifind.index.creating import check_free, recipe_for
-from manifind.index.describing import describer_of
-from manifind.index.elsewhere import is_address, opened, refused
-from manifind.index.estimate import Announce
-from manifind.index.explain import Chain, Link, confirmed, explained
-from manifind.index.features import kind_of, sought_in
-from manifind.index.generation import Generation, State
-from manifind.index.info import info
-from manifind.index.kept import KEEPING, Keeping
-from manifind.index.manifest import FILES, FORMAT, KIND
-from manifind.index.points import MatchingPoints, matching_points
-from manifind.index.query import METHODS, QueryRegions, rank, view
-from manifind.index.recipe import Recipe
-from manifind.index.refine import BY_DEFAULT, REFINEMENTS, refined_answer
-from manifind.index.refine import NONE as NONE_JOINS
-from manifind.index.repair import repair
-from manifind.index.repeats import Repeats, repeats
+from manifind.index.asking.answer import Answer, Hit
+from manifind.index.asking.batch import Asked, Outcome, batch
+from manifind.index.asking.explain import Chain, Link, confirmed, explained
+from manifind.index.asking.features import kind_of, sought_in
+from manifind.index.asking.points import MatchingPoints, matching_points
+from manifind.index.asking.query import METHODS, QueryRegions, rank, view
+from manifind.index.asking.refine import BY_DEFAULT, REFINEMENTS, refined_answer
+from manifind.index.asking.refine import NONE as NONE_JOINS
+from manifind.index.asking.repeats import Repeats, repeats
+from manifind.index.asking.sources import Source, photo_of, pixels_of, record_of
+from manifind.index.asking.verify import deepest, first_photos, verified_answer
+from manifind.index.making.build import Changes, build
+from manifind.index.making.changing import changed
+from manifind.index.making.creating import check_free, recipe_for
+from manifind.index.making.describing import describer_of
+from manifind.index.making.estimate import Announce
+from manifind.index.making.so_far import SoFar
+from manifind.index.making.wanted import Wanted, everything, more, several, without
+from manifind.index.making.workers import working
 from manifind.index.sets import FoundSets
-from manifind.index.settled import made_otherwise
-from manifind.index.so_far import SoFar
-from manifind.index.sources import Source, photo_of, pixels_of, record_of
-from manifind.index.teach import teach
-from manifind.index.teaching import Taught
-from manifind.index.unfinished import check_finished
-from manifind.index.verify import deepest, first_photos, verified_answer
-from manifind.index.wanted import Wanted, everything, more, several, without
-from manifind.index.workers import working
+from manifind.index.state.catalogue import ImageRecord, Photos
+from manifind.index.state.elsewhere import is_address, opened, refused
+from manifind.index.state.generation import Generation, State
+from manifind.index.state.kept import KEEPING, Keeping
+from manifind.index.state.manifest import FILES, FORMAT, KIND
+from manifind.index.state.recipe import Recipe
+from manifind.index.state.settled import made_otherwise
+from manifind.index.state.unfinished import check_finished
+from manifind.index.tending.check import Problem, check
+from manifind.index.tending.info import info
+from manifind.index.tending.repair import repair
+from manifind.index.tending.teach import teach
+from manifind.index.tending.teaching import Taught
 from manifind.kernels import CPU
 from manifind.manifold import Manifold
 from manifind.storage import store
@@ -354,7 +354,7 @@ class Index:
         Parameters
         ----------
         queries : sequence of Asked
-            Each with a name and its photos and boxes; `manifind.index.batch.read_queries` reads them from a file.
+            Each with a name and its photos and boxes; `asking.batch.read_queries` reads them from a file.
         top, method, verify, refine
             As for `search`.
         progress : callable, optional
@@ -369,7 +369,7 @@ class Index:
         """Return the chain of photos that led from the query to this one.
 
         It is the path through the graph along which most of the query's score could flow: see
-        `manifind.index.explain`.
+        `manifind.index.asking.explain`.
         """
         return explained(hit.search, hit.image)
 
@@ -548,7 +548,7 @@ class Index:
         """Teach the descriptions by photos of the collection that show the same thing, where that helps.
 
         Pairs of photos that geometry joins are looked for, some of them teach a better whitening and the others, kept
-        apart, judge it: see `manifind.index.teaching`. Where it helps, the index moves to a new generation, whose
+        apart, judge it: see `index.tending.teaching`. Where it helps, the index moves to a new generation, whose
         descriptions are the old ones seen through it and whose graph is made anew; no photo is described again.
 
         Parameters

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from manifind.checks import choice
 from manifind.errors import Damaged, InUse, InvalidInput
-from manifind.index.answer import Hit
+from manifind.index.asking.answer import Hit
 from manifind.storage import disk
 from manifind.storage.tables import LISTED, in_memory, tables_of
 from manifind.types import Box

@@ -5,10 +5,10 @@ from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from manifind.index import Answer, Generation, QueryRegions, Search, explained
-from manifind.index.catalogue import ImageRecord
-from manifind.index.features import Sought
-from manifind.index.generation import State
-from manifind.index.verify import deepest, first_photos
+from manifind.index.asking.features import Sought
+from manifind.index.asking.verify import deepest, first_photos
+from manifind.index.state.catalogue import ImageRecord
+from manifind.index.state.generation import State
 from manifind.pages.answers import answer_data, links_data, regions_data
 from manifind.serve.problems import Problem
 from manifind.serve.schemas import SearchRequest

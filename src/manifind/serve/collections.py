@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from manifind.index import Index
-from manifind.index.unfinished import SUFFIX
+from manifind.index.state.unfinished import SUFFIX
 from manifind.serve.common import Common
 from manifind.serve.merging import merged
 from manifind.serve.problems import Problem

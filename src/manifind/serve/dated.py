@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from manifind.index import Generation
-from manifind.index.dates import date_of, is_within
-from manifind.index.generation import State
+from manifind.index.state.dates import date_of, is_within
+from manifind.index.state.generation import State
 from manifind.serve.problems import Problem
 from manifind.serve.schemas import SearchRequest
 

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 from manifind.errors import MissingExtra
 from manifind.geometry import Features
 from manifind.index import MatchingPoints, whole_box
-from manifind.index.features import Sought, kind_of, photo_features, query_features
-from manifind.index.generation import State
+from manifind.index.asking.features import Sought, kind_of, photo_features, query_features
+from manifind.index.state.generation import State
 from manifind.pages.answers import points_data
 from manifind.serve.memory import RecentlyUsed
 from manifind.serve.metrics import Metrics

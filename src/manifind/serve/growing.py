@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from manifind.index import Index, SoFar
-from manifind.index.unfinished import index_of, is_index
+from manifind.index.state.unfinished import index_of, is_index
 from manifind.storage import disk
 
 log = logging.getLogger("manifind.serve")

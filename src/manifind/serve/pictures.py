@@ -18,8 +18,8 @@ from manifind.describe import Photo, Unreadable, key_to_path, read_photo
 from manifind.describe.films import at_time, file_of, film_format, frame_of
 from manifind.describe.photos import HEAD_BYTES, photo_format
 from manifind.errors import InvalidInput
-from manifind.index.catalogue import ImageRecord
-from manifind.index.generation import State
+from manifind.index.state.catalogue import ImageRecord
+from manifind.index.state.generation import State
 from manifind.pages.text import archived, visible
 from manifind.serve.memory import RecentlyUsed
 from manifind.serve.problems import Problem

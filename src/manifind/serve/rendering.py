@@ -11,8 +11,8 @@ from collections.abc import Hashable
 
 from manifind.describe import Photo
 from manifind.index import whole_box
-from manifind.index.catalogue import ImageRecord
-from manifind.index.generation import State
+from manifind.index.state.catalogue import ImageRecord
+from manifind.index.state.generation import State
 from manifind.serve.memory import RecentlyUsed
 from manifind.serve.metrics import Metrics
 from manifind.serve.pictures import Pictures, Upload, encoded, look

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
-from manifind.index.generation import State
+from manifind.index.state.generation import State
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Box = Annotated[

@@ -10,8 +10,8 @@ import numpy as np
 
 from manifind.errors import ManifindError
 from manifind.index import Index
-from manifind.index.evidence import chance_similarity
-from manifind.index.generation import State
+from manifind.index.asking.evidence import chance_similarity
+from manifind.index.state.generation import State
 from manifind.serve.metrics import Metrics
 from manifind.serve.problems import Problem
 from manifind.serve.watch import watched

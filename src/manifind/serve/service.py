@@ -15,13 +15,13 @@ from manifind.checks import unit_vectors
 from manifind.describe import Describer
 from manifind.errors import ManifindError, MissingExtra
 from manifind.index import Index, QueryRegions, Search, View, rank, stored_view, view
-from manifind.index.catalogue import ImageRecord
-from manifind.index.evidence import chance_similarity
-from manifind.index.features import Sought
-from manifind.index.generation import State
-from manifind.index.refine import NONE, VERIFIED, looked_at_again, verified_in_time
-from manifind.index.verified import VerifiedAnswer
-from manifind.index.verify import deepest, first_photos
+from manifind.index.asking.evidence import chance_similarity
+from manifind.index.asking.features import Sought
+from manifind.index.asking.refine import NONE, VERIFIED, looked_at_again, verified_in_time
+from manifind.index.asking.verified import VerifiedAnswer
+from manifind.index.asking.verify import deepest, first_photos
+from manifind.index.state.catalogue import ImageRecord
+from manifind.index.state.generation import State
 from manifind.manifold import batch_size
 from manifind.serve.answers import Job, answer_of, explanation, found_by, shown
 from manifind.serve.batcher import Batcher

@@ -21,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 from manifind.describe.photos import HEAD_BYTES, photo_format
 from manifind.errors import InvalidInput, ManifindError
 from manifind.index import Index
-from manifind.index.unfinished import SUFFIX, index_of, is_index
+from manifind.index.state.unfinished import SUFFIX, index_of, is_index
 from manifind.kernels import CPU
 from manifind.serve.app import create_app, tell_problems
 from manifind.serve.common import Common

@@ -13,8 +13,8 @@ from typing import NamedTuple, Protocol
 
 from manifind.errors import Damaged, OtherFormat
 from manifind.index import Generation, Index
-from manifind.index.elsewhere import Elsewhere as Collection
-from manifind.index.manifest import FORMAT, KIND
+from manifind.index.state.elsewhere import Elsewhere as Collection
+from manifind.index.state.manifest import FORMAT, KIND
 from manifind.storage import store
 
 

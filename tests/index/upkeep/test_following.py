@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from manifind import InvalidInput
-from manifind.index import Changes, Index, gather
-from manifind.index.catalogue import REMOVED
+from manifind.index import Changes, Index
+from manifind.index.making import gather
+from manifind.index.state.catalogue import REMOVED
 from tests.index.small import save_photo
 from tests.index.upkeep.fresh import Counting
 

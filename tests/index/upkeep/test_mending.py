@@ -113,9 +113,9 @@ def test_a_writer_does_not_sign_for_damage(made: Index, monkeypatch: pytest.Monk
 
 def test_an_index_of_another_format_says_what_to_do(made: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_module, "FORMAT", 3)
-    monkeypatch.setattr("manifind.index.generation.FORMAT", 3)
+    monkeypatch.setattr("manifind.index.state.generation.FORMAT", 3)
     with pytest.raises(Damaged, match="format 2 and this manifind reads format 3; make it again"):
         Index.open(made.path)
-    monkeypatch.setattr("manifind.index.generation.FORMAT", 1)
+    monkeypatch.setattr("manifind.index.state.generation.FORMAT", 1)
     with pytest.raises(Damaged, match="install a newer manifind"):
         Index.open(made.path)

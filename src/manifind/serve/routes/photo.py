@@ -12,8 +12,8 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from manifind.describe.films import file_of, film_format
 from manifind.describe.photos import HEAD_BYTES, photo_format
 from manifind.describe.taken import taken
-from manifind.index.catalogue import ImageRecord
-from manifind.index.generation import State
+from manifind.index.state.catalogue import ImageRecord
+from manifind.index.state.generation import State
 from manifind.pages.text import plain_name
 from manifind.serve.answering import Answering
 from manifind.serve.schemas import LONGEST_KEY

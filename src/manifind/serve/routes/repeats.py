@@ -10,8 +10,8 @@ from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse, Response
 
 from manifind.index import Generation
-from manifind.index.elsewhere import refused
-from manifind.index.repeats import Repeats, confirmed_first, repeats
+from manifind.index.asking.repeats import Repeats, confirmed_first, repeats
+from manifind.index.state.elsewhere import refused
 from manifind.pages.repeats import repeats_data
 from manifind.serve.answering import Answering
 from manifind.serve.schemas import Box

@@ -1,0 +1,163 @@
+"""Where the evidence of a ranking ends.
+
+Diffusion gives every photo a score, so that a ranking has no end of its own. What was measured says how far to trust
+one (``benchmarks/line.py`` prints how well that does):
+
+- **Does anything match?** One region of a stranger often resembles one region of some photo: two patches of sky do. A
+  photo that shows the query's object has several regions, each of which resembles another region of the query. So the
+  query resembles a photo by the mean similarity of the `PAIRS` best pairs of regions that are each other's best, and
+  regions that are nearly `THE_SAME` count once (`resemblance`). Strangers stay below `TOGETHER` of what a single pair
+  of regions reaches by chance (`chance_similarity`). Where the query resembles none of the best photos more than that,
+  nothing matches, unless one photo stands out: a stranger's scores fall slowly, so that a best score of `STANDS_OUT`
+  times the fifth is none of theirs.
+- **Down to where?** Scores fall steeply behind the photos that show the object. The line is where they fall below half
+  of the best.
+
+Photos that the query itself was taken from are left out of both: they match themselves. Where geometry was asked and
+has verified photos, the line rests on these instead (`asking.verified`). Others stand above it too if they
+score well and resemble both the query and what verified photos show of the object (`resembles_both`): what resembles
+the query alone often shows what is behind the object in the query, and what resembles a verified photo alone what is
+behind the object there.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+
+from manifind.index.asking.query import Search
+from manifind.index.state.generation import Generation, State
+from manifind.types import FloatArray, IntArray
+
+PART_OF_THE_BEST = 0.5
+LOOKED_AT = 10
+"""Among how many of the best photos there must be one that the query resembles."""
+PAIRS, TOGETHER = 3, 0.62
+"""How many pairs of regions count, and which part of what one pair reaches by chance their mean must exceed; chosen on
+Holidays."""
+THE_SAME = 0.85
+"""How similar two regions of a query, or of a photo, are that count as one: sky is everywhere the same. Chosen on
+Holidays."""
+
+ONE_IN = 300
+AT_MOST = 3.0
+"""How many times the similarity that one pair in so many exceeds a stranger's regions reach; chosen on Holidays."""
+LEAST_BY_CHANCE, MOST_BY_CHANCE = 0.40, 0.45
+"""Bounds of what chance gives; the lower was chosen with strangers to Oxford5k."""
+STANDS_OUT, BEHIND = 20.0, 4
+"""How many times the score of the photo so many places behind it the best must have to stand out; chosen on Holidays,
+where strangers had 15 at most."""
+
+SAMPLE = 400, 40_000
+"""How many regions are compared, and with how many others, to learn how similar regions are by chance."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What speaks for the photos of a ranking."""
+
+    likely: int
+    """How many photos stand above the line, in rank order; the rest probably do not show the object."""
+    similarity: float
+    """How much the query resembles that of the best photos which it resembles most, its own left out: `resemblance`."""
+    chance: float
+    """How much queries that have nothing in common with a photo resemble it."""
+    score: float
+    """The score at the line."""
+    stands_out: bool = False
+    """Whether the best photo scores so far above the next ones that no stranger's does."""
+
+
+def evidence(search: Search, own: Collection[int] = ()) -> Evidence | None:
+    """Say where the evidence of a ranking by regional diffusion ends; return None for other methods.
+
+    `own` are the photos of the collection that the query was taken from.
+    """
+    if search.method != "regional":
+        return None
+    images, scores = search.ranking.images, search.ranking.scores
+    others = np.flatnonzero(~np.isin(images, list(own)) & (scores > 0))
+    vectors = search.generation.manifold.vectors_
+    query = search.query.vectors
+    best: list[FloatArray] = [
+        np.asarray(vectors[search.generation.regions_of(int(image))], np.float32)
+        for image in images[others[:LOOKED_AT]]
+    ]
+    # Photos and queries of one region, of one's own descriptors, have no more pairs.
+    pairs = min([PAIRS, len(query), *(len(regions) for regions in best)])
+    similarity = max((resemblance(query, regions, pairs) for regions in best), default=0.0)
+    chance = chance_similarity(search.generation) * (TOGETHER if pairs == PAIRS else 1)
+    apart = len(others) > 2 * BEHIND and scores[others[0]] >= STANDS_OUT * scores[others[BEHIND]]
+    if similarity <= chance and not apart:
+        return Evidence(_leading(images, own), similarity, chance, 0.0)
+    line = PART_OF_THE_BEST * float(scores[others[0]])
+    return Evidence(int((scores >= line).sum()), similarity, chance, line, bool(apart))
+
+
+def resemblance(query: FloatArray, photo: FloatArray, pairs: int = PAIRS) -> float:
+    """Return the mean similarity of the best pairs of regions that are each other's best, (m, d) and (r, d) unit rows.
+
+    A pair whose region is nearly `THE_SAME` as that of a better pair, in the query or in the photo, does not count.
+    Pairs that are missing count as nothing: a query whose regions all resemble one region has a single pair.
+    """
+    similar = query @ photo.T
+    of_column, of_row = similar.argmax(axis=0), similar.argmax(axis=1)
+    columns = np.flatnonzero(of_row[of_column] == np.arange(len(photo)))
+    rows = of_column[columns]
+    values = similar[rows, columns]
+    same = np.maximum(query[rows] @ query[rows].T, photo[columns] @ photo[columns].T) >= THE_SAME
+    counted: list[int] = []
+    for pair in np.argsort(-values, kind="stable").tolist():
+        if len(counted) < pairs and not same[pair, counted].any():
+            counted.append(pair)
+    return float(values[counted].sum()) / pairs
+
+
+def resembles_both(search: Search, image: int) -> bool:
+    """Return whether a photo resembles both the query as it was given and what verified photos taught, where any did.
+
+    One region of the photo must resemble a region of each by more than one pair of regions in `ONE_IN` does by chance.
+    """
+    now, taught = search.generation, search.query.view_of < 0
+    regions = np.asarray(now.manifold.vectors_[now.regions_of(image)], np.float32)
+    views = [search.query.vectors[some] for some in (~taught, taught) if some.any()]
+    both = np.min([(view @ regions.T).max(axis=0) for view in views], axis=0)
+    return bool(both.max() > unlikely_similarity(now))
+
+
+def chance_similarity(now: State) -> float:
+    """Return the similarity that regions of different photos hardly exceed by chance; measured once for each state.
+
+    It is `AT_MOST` times what one pair of regions in `ONE_IN` exceeds, not less than `LEAST_BY_CHANCE`, which most
+    strangers stay below in collections of several thousand photos, and not more than `MOST_BY_CHANCE`, since in a
+    collection of one thing alone most pairs are no chance.
+    """
+    with now.made.lock:
+        if now.made.chance is None:
+            now.made.chance = min(max(AT_MOST * unlikely_similarity(now), LEAST_BY_CHANCE), MOST_BY_CHANCE)
+        return now.made.chance
+
+
+def unlikely_similarity(now: State) -> float:
+    """Return the similarity that one pair in `ONE_IN` of regions of different photos exceeds; measured once."""
+    with now.made.lock:
+        if now.made.unlikely is None:
+            here = cast(Generation, now)  # a collection elsewhere was published with what chance gives
+            manifold, n = here.manifold, len(here.boxes)
+            rows, columns = (np.unique(np.linspace(0, n - 1, min(size, n)).astype(np.intp)) for size in SAMPLE)
+            image_of = np.repeat(np.arange(len(manifold.layout_.images)), manifold.layout_.counts)
+            similarities = (
+                np.asarray(manifold.vectors_[rows], np.float32) @ np.asarray(manifold.vectors_[columns], np.float32).T
+            )
+            pairs = similarities[image_of[rows][:, None] != image_of[columns]]
+            now.made.unlikely = float(np.quantile(pairs, 1 - 1 / ONE_IN)) if len(pairs) else 1.0
+        return now.made.unlikely
+
+
+def _leading(images: IntArray, own: Collection[int]) -> int:
+    """Return how many photos at the head of the ranking are the query's own."""
+    count = 0
+    while count < len(images) and int(images[count]) in own:
+        count += 1
+    return count

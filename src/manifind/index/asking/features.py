@@ -1,0 +1,85 @@
+"""The local features of photos, wherever they come from: those that an index keeps, or else those of a photo's file.
+
+Whoever asks geometry something of photos of an index takes their features from here: answers that are verified, chains
+that are confirmed, points that are drawn, repeats that are compared, pairs that teach.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from manifind.describe import key_to_path, read_photo
+from manifind.errors import Unreadable
+from manifind.geometry import KINDS, Features, extract
+from manifind.geometry.verification import TEXTURE
+from manifind.index.asking.query import whole_box
+from manifind.index.state.catalogue import ImageRecord
+from manifind.index.state.generation import State
+from manifind.index.state.kept import KEEPING, Kept
+from manifind.types import Box
+
+QUERY_FEATURES = 700
+"""How many features of a query are matched."""
+
+Sought = tuple[Features, Box | None]
+"""The features of what is looked for, and its box in the query's photo; None is all of it."""
+
+
+def query_features(pixels: npt.NDArray[np.uint8], box: Box | None, *, kind: str = KEEPING.kind) -> Features:
+    """Return the features of what is looked for."""
+    return extract(pixels, box, kind=kind, most=QUERY_FEATURES)
+
+
+def sought_in(pixels: npt.NDArray[np.uint8], box: Sequence[float] | None, *, kind: str = KEEPING.kind) -> Sought:
+    """Return the features of what is looked for in a photo, and its box in whole pixels; None is all of it."""
+    part = None if box is None else whole_box(box, *pixels.shape[1::-1])
+    return query_features(pixels, part, kind=kind), part
+
+
+def is_part(query: Features, box: Box | None) -> bool:
+    """Return whether a box is a part of the query's photo, and not all of it."""
+    return box is not None and tuple(box) != (0, 0, query.width, query.height)
+
+
+def photo_features(pixels: npt.NDArray[np.uint8], *, kind: str = KEEPING.kind) -> Features:
+    """Return the features of a photo that is looked at."""
+    return extract(pixels, kind=kind, most=KEEPING.most)
+
+
+def kind_of(now: State) -> str:
+    """Return the kind of local feature by which photos of an index are verified."""
+    return KEEPING.kind if now.local is None else now.local.keeping.kind
+
+
+def kept_or_file(now: State, photo: ImageRecord) -> Kept | Path:
+    """Return what an index keeps of a photo, or where its file is; no file is read yet."""
+    return kept_or_files(now, [photo])[0]
+
+
+def kept_or_files(now: State, photos: Sequence[ImageRecord]) -> Sequence[Kept | Path]:
+    """Return what an index keeps of photos, or where their files are: what lies in a store is fetched at once."""
+    if now.local is None:
+        return [key_to_path(now.manifest.root, photo.key) for photo in photos]
+    return now.local.of_photos(photos)
+
+
+def features_of(photo: Kept | Path, *, kind: str = KEEPING.kind) -> Features | None:
+    """Return the features of a photo in its own pixels; None where its file cannot be read."""
+    if isinstance(photo, Kept):
+        return photo.features()
+    try:
+        read = read_photo(photo, long_side=KINDS[kind].long_side)
+    except Unreadable:
+        return None
+    return photo_features(read.pixels, kind=kind).resized(read.width, read.height)
+
+
+def part_of(now: State, photo: ImageRecord, box: Box | None) -> Features | None:
+    """Return the features that an index keeps of a part of a photo; None where it has too few to say anything."""
+    if now.local is None:
+        return None
+    features = now.local.of_photo(photo).features()
+    part = features if box is None else features.within(box)
+    return part if len(part) >= TEXTURE else None

@@ -1,0 +1,155 @@
+"""What geometry says of photos, one by one.
+
+Regions say that a photo shows something like the query. Local features, matched under one map, say that it shows this
+very thing, and where (`manifind.geometry`). `checked` looks at photos, from the features that an index kept of them or
+from their files; `looked_at` at photos of an index, for a query of one photo or several.
+"""
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from threadpoolctl import threadpool_limits
+
+from manifind.geometry import LIMITS, Features, Instance, Verdict, verify
+from manifind.geometry.maps import Map
+from manifind.index.asking.answer import Outline
+from manifind.index.asking.features import Sought, features_of, is_part, kept_or_files, kind_of, query_features
+from manifind.index.state.generation import Generation
+from manifind.index.state.kept import KEEPING, Kept
+from manifind.kernels.threads import thread_count
+from manifind.types import Box, FloatArray
+
+PERHAPS = {"sift": 4}
+"""How many points must match, by kind of feature, for a photo to stand above the line beside verified ones where the
+object was given by a box; chosen on planted scenes. Without a box, photos of other things have as many."""
+
+
+class Seen(NamedTuple):
+    """How geometry found the object of a box in a photo."""
+
+    box: Box
+    """The object in the query's photo."""
+    map: Map
+    points: FloatArray
+    """(k, 2): the points of the query that match."""
+    size: tuple[int, int]
+    """Width and height of the photo."""
+    view: int = 0
+    """Which of the query's photos it is."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What geometry says of one photo."""
+
+    verified: bool | None
+    """None where it cannot say: the query has too little texture, or the photo's file cannot be read."""
+    inliers: int = 0
+    """How many points match under the map of the surest instance, verified or not."""
+    outline: Outline | None = None
+    """Where the map puts the corners of the query's box."""
+    box: Box | None = None
+    """Round the outline, within the photo."""
+    others: tuple[Outline, ...] = ()
+    """The outlines of the object's further instances."""
+    perhaps: Box | None = None
+    """Where the object would be, in a photo that too few points match for it to be verified (`PERHAPS`), or
+    in which points match a part of the query's box alone."""
+    seen: Seen | None = field(default=None, repr=False, compare=False)
+    """How it was found, in a verified photo, where a part of a photo is looked for."""
+
+
+def checked(
+    query: npt.NDArray[np.uint8] | Features,
+    box: Box | None,
+    photos: Sequence[Kept | Path],
+    *,
+    kind: str = KEEPING.kind,
+    until: float | None = None,
+) -> list[Checked]:
+    """Return what geometry says of each photo.
+
+    Parameters
+    ----------
+    query : (h, w, 3) uint8 array or Features
+        The query's photo, or the features of what is looked for in it.
+    box : (x0, y0, x1, y1), optional
+        What is looked for in it.
+    photos : sequence of Kept or Path
+        Features that were kept, or files.
+    kind : str
+        Of local features; those that were kept are of this kind.
+    until : float, optional
+        The moment by `time.monotonic` at which to give up: `TimeoutError` is raised.
+    """
+    features = query if isinstance(query, Features) else query_features(query, box, kind=kind)
+    look = partial(_look, features, box, kind, until)
+    threads = min(thread_count(), len(photos))
+    # Each thread has photos of its own; a product of two small matrices gains nothing from more.
+    with threadpool_limits(1, user_api="blas"):
+        if threads < 2:
+            return [look(photo) for photo in photos]
+        with ThreadPoolExecutor(threads) as pool:
+            return list(pool.map(look, photos))
+
+
+def _look(query: Features, box: Box | None, kind: str, until: float | None, photo: Kept | Path) -> Checked:
+    if until is not None and time.monotonic() > until:
+        raise TimeoutError("photos were not looked at in time.")
+    features = features_of(photo, kind=kind)
+    if features is None:
+        return Checked(None)
+    limits = LIMITS[kind]
+    part = is_part(query, box)
+    fewer = replace(limits, inliers=PERHAPS.get(kind, limits.inliers)) if part else limits
+    found = _checked(verdict := verify(query, features, box, limits=fewer), limits.inliers)
+    if box is None or not part or not found.verified:
+        return found
+    sure = verdict.instances[0]
+    return replace(found, seen=Seen(box, sure.map, query.points[sure.pairs[:, 0]], (features.width, features.height)))
+
+
+def _checked(verdict: Verdict, least: int) -> Checked:
+    """Return what a verdict says where so many points verify a photo."""
+    if not verdict.instances:
+        return Checked(verdict.verified)
+    first, *more = verdict.instances
+    x0, y0, x1, y1 = (round(side, 1) for side in first.box)
+    if first.inliers < least or first.crowded:
+        return Checked(False, first.inliers, perhaps=(x0, y0, x1, y1))
+    others = tuple(_outline(one) for one in more if one.inliers >= least and not one.crowded)
+    return Checked(True, first.inliers, _outline(first), (x0, y0, x1, y1), others)
+
+
+def _outline(instance: Instance) -> Outline:
+    a, b, c, d = ((round(float(x), 1), round(float(y), 1)) for x, y in instance.outline)
+    return a, b, c, d
+
+
+def looked_at(
+    now: Generation,
+    images: Sequence[int],
+    views: Sequence[Sought],
+    *,
+    until: float | None = None,
+) -> dict[int, Checked]:
+    """Return what geometry says of photos of an index, by their numbers: the surest of several views counts."""
+    photos = kept_or_files(now, [now.catalogue[image] for image in images])
+    kind = kind_of(now)
+    by_view = [
+        [_of_view(check, view) for check in checked(query, box, photos, kind=kind, until=until)]
+        for view, (query, box) in enumerate(views)
+    ]
+    surest = [max(some, key=lambda one: one.inliers) for some in zip(*by_view, strict=True)]
+    return dict(zip(images, surest, strict=True))
+
+
+def _of_view(check: Checked, view: int) -> Checked:
+    return check if check.seen is None else replace(check, seen=check.seen._replace(view=view))

@@ -1,0 +1,77 @@
+"""Local features for an index that keeps none: made of its photos' files, without describing these again.
+
+Features go into a journal of their own as they are made, so that an interrupted run goes on where it stopped. The
+graph, the descriptions and the whitening stay as they are: the new generation has the same files and two more.
+"""
+
+from collections.abc import Sequence
+from contextlib import closing
+from functools import partial
+
+import numpy as np
+
+from manifind.describe import Found, Unreadable, describe_ahead, key_to_path
+from manifind.geometry.packing import Packed
+from manifind.index.making.gather import as_listed
+from manifind.index.making.journal import NO_FEATURES, Journal
+from manifind.index.state.catalogue import ImageRecord
+from manifind.index.state.generation import Generation
+from manifind.index.state.kept import Keeping, keep
+from manifind.index.state.recipe import Recipe
+from manifind.kernels.threads import thread_count
+from manifind.storage import store
+from manifind.types import StageProgress
+
+NAME = "features"
+"""What the journal is called in the writer's folder."""
+NO_REGIONS = np.empty((0, 1), np.float32), np.empty((0, 4), np.float32)
+
+
+def supplement_journal(writer: store.Writer, recipe: Recipe) -> Journal:
+    """Open the journal of features that were made so far, of photos as this recipe sees them."""
+    keeping = recipe.geometry
+    assert keeping is not None  # noqa: S101 (asked by whoever calls)
+    return Journal(writer.work / NAME, f"{keeping.fields} at {recipe.describer.long_side}", 1)
+
+
+def without_features(images: Sequence[ImageRecord], known: Generation | None, recipe: Recipe) -> list[ImageRecord]:
+    """Return the photos that were described without local features and are to have some."""
+    if known is None or known.local is not None or recipe.geometry is None:
+        return []
+    return [image for image in images if known.catalogue.of_content(image.sha256) is not None]
+
+
+def supplement(
+    images: Sequence[ImageRecord], recipe: Recipe, journal: Journal, report: StageProgress, **limits: int
+) -> list[str]:
+    """Make the features of photos, all that are not in the journal yet; return the keys of those that cannot be read.
+
+    `limits` are `describe_ahead`'s.
+    """
+    keeping = recipe.geometry
+    assert keeping is not None  # noqa: S101 (asked by whoever calls)
+    left = [image for image in images if journal.get(image.sha256) is None]
+    of_key = {image.key: image for image in left}
+    found = (Found(image.key, key_to_path(recipe.root, image.key), image.bytes, image.mtime_ns) for image in left)
+    options = {**limits, "threads": max(1, thread_count()), "long_side": recipe.describer.long_side}
+    unreadable = []
+    report("features", 0, len(left))
+    with closing(describe_ahead(found, partial(_rows, keeping), **options)) as photos:
+        for done, (one, photo, rows) in enumerate(photos, 1):
+            image = of_key[one.key]
+            if isinstance(photo, Unreadable) or rows is None or not as_listed(one, gone=False):
+                unreadable.append(one.key)
+            else:
+                journal.append(image.sha256, image.width, image.height, *NO_REGIONS, rows)
+            report("features", done, len(left))
+    return unreadable
+
+
+def span_of(image: ImageRecord, journal: Journal) -> tuple[Packed, int, int]:
+    """Return where the features of a photo stand in the journal; none where its file could not be read."""
+    entry = journal.get(image.sha256)
+    return (NO_FEATURES, 0, 0) if entry is None else (journal.local(), entry.local, entry.local + entry.features)
+
+
+def _rows(keeping: Keeping, pixels: Packed) -> Packed:
+    return keep(pixels, keeping).rows
