@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from tests.described import QUICKLY
 from tests.evaluate.asking import printed, resources, run
 from tests.index.conftest import scene
 
@@ -70,7 +71,7 @@ def test_a_method_whose_package_is_missing_is_left_out(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "cv2", None)
-    words = ("--method", "nearest", "--method", "hqe", "--json", "--cache", tmp_path / "kept")
+    words = ("--method", "nearest", "--method", "hqe", "--json", "--cache", tmp_path / "kept", *QUICKLY)
     result = run(photos, "--truth", truth_of_photos(tmp_path), *words)
     assert re.search(r"hqe is left out: .*pip install 'manifind\[sift\]'", result.stderr)
     assert [row["method"] for row in printed(result)["results"]] == ["nearest"]
@@ -88,9 +89,8 @@ def test_a_method_whose_package_is_missing_is_left_out(
 def test_a_truth_that_photos_contradict_is_refused(
     photos: Path, tmp_path: Path, change: dict[str, Any], message: str | None
 ) -> None:
-    result = run(
-        photos, "--truth", truth_of_photos(tmp_path, **change), "--method", "nearest", "--cache", tmp_path / "k"
-    )
+    words = ("--method", "nearest", "--cache", tmp_path / "k", *QUICKLY)
+    result = run(photos, "--truth", truth_of_photos(tmp_path, **change), *words)
     assert result.exit_code == (0 if message is None else 2)
     if message is not None:
         assert re.search(message, result.stderr.replace("\n", " "))

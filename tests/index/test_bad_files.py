@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 from manifind.index import Index
+from tests.described import PLAINLY
 from tests.index.conftest import scene, texture
 
 
@@ -64,7 +65,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_good_are_indexed_and_the_bad_are_listed(corpus: Path, tmp_path: Path) -> None:
-    index = Index.create(tmp_path / "corpus.manifind", corpus)
+    index = Index.create(tmp_path / "corpus.manifind", corpus, **PLAINLY)
     keys = {image.key for image in index.catalogue.images}
     skipped = {one.key: one.reason for one in index.catalogue.skipped}
     assert all(key.startswith("good") for key in keys)
