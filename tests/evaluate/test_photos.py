@@ -97,7 +97,7 @@ def test_index_evaluate_and_whiten_take_the_same_words_for_how_photos_are_descri
     assert json.loads(found.stdout)["results"][0]["mAP_mean"] > 0
     assert "passed over broken.jpg" in found.stderr
     made = run(
-        "index", photos, "-o", tmp_path / "m.manifind", "--whiten", tmp_path / "w.npz", *words[:2], "--scales", "1,0.5"
+        "index", photos, "-o", tmp_path / "m.manifind", "--whiten", tmp_path / "w.npz", *words[:2], "--zooms", "1,0.5"
     )
     assert made.exit_code == 0, made.output
     settings = Index.open(tmp_path / "m.manifind").describer.settings

@@ -22,6 +22,7 @@ from manifind.index.asking.evidence import (
     resembles_both,
     unlikely_similarity,
 )
+from manifind.index.state import chance
 from manifind.index.state.generation import MadeOnce
 from manifind.layout import Layout
 from manifind.ranking import Ranking
@@ -38,7 +39,7 @@ def collection(images: int = 200, d: int = 64, shared: int = 0) -> Any:
     manifold = SimpleNamespace(vectors_=vectors, layout_=layout)
     return SimpleNamespace(
         manifold=manifold,
-        boxes=np.zeros((3 * images, 4)),
+        manifest=SimpleNamespace(unlikely=None),
         made=MadeOnce(),
         regions_of=lambda image: slice(3 * image, 3 * image + 3),
     )
@@ -85,6 +86,25 @@ def test_a_photo_that_stands_out_is_likely_whatever_it_resembles(times: float, l
     shown = evidence(found(collection(), stranger, list(range(20)), scores))
     assert shown is not None
     assert (shown.likely, shown.stands_out) == (likely, bool(likely))
+
+
+@pytest.mark.parametrize("photos", [1, 2, 7, 40, 400])
+def test_what_is_unlikely_is_a_quantile_of_all_pairs_of_regions_of_different_photos(
+    photos: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chance, "BLOCK", 50)
+    X = unit(np.random.default_rng(photos).normal(size=(photos, 8)).astype(np.float32))
+    # Regions of one photo, two of each and the same twice, are no pair, however alike they are.
+    pairs = np.repeat((X @ X.T)[~np.eye(photos, dtype=bool)], 4)
+    measured = chance.measure_unlikely(np.repeat(X, 2, axis=0), np.arange(2 * photos) // 2)
+    assert measured == pytest.approx(np.quantile(pairs, 1 - 1 / 300) if len(pairs) else 1.0, abs=1e-5)
+
+
+def test_what_the_manifest_says_is_not_measured_again() -> None:
+    now = collection()
+    now.manifest.unlikely = 0.141
+    assert unlikely_similarity(now) == 0.141
+    assert chance_similarity(now) == pytest.approx(3 * 0.141)
 
 
 def test_chance_is_measured_between_photos_and_bounded() -> None:

@@ -25,6 +25,7 @@ MAY_BE: dict[tuple[str, ...], tuple[Any, ...]] = {
     ("built",): (None,),
     ("chosen_for",): (None, 10**30),
     ("geometry",): (None,),
+    ("unlikely",): (None, -1, 0.5),
     ("whitening", "from"): ("", "x\0y", "\ud800"),
     ("whitening", "photos"): (None, 10**30),
     ("describer", "name"): ("", "x\0y", "\ud800"),
@@ -69,7 +70,7 @@ def test_fields_come_back_as_they_were(whole: Path) -> None:
 
 def test_a_manifest_of_before_graphs_were_chosen_is_read(copy: Path) -> None:
     def older(manifest: dict[str, Any]) -> None:
-        del manifest["fields"]["built"]
+        del manifest["fields"]["built"], manifest["fields"]["unlikely"]
         for name in ("graph", "reserve"):
             del manifest["fields"]["manifold"][name]
 

@@ -165,8 +165,8 @@ def _instance(query: Features, photo: Features, pairs: Pairs, box: Box, limits: 
     agreement = find_map(matches, box, tolerances, least=limits.inliers)
     if agreement is None or agreement.distinct < limits.inliers:
         return None
-    part = box != (0, 0, query.width, query.height)
-    if part and not _on_object(matches.a[agreement.inliers], box):
+    part, matching = query.is_part(box), matches.a[agreement.inliers]
+    if part and not _on_object(matching, box):
         return None
     outline = maps.apply(agreement.map, maps.corners(box))
     around = maps.apply(agreement.map, maps.rounded(box)) if part else outline
@@ -175,7 +175,9 @@ def _instance(query: Features, photo: Features, pairs: Pairs, box: Box, limits: 
     if x0 >= x1 or y0 >= y1:
         return None
     tight = float(x0), float(y0), float(x1), float(y1)
-    crowded = part and _crowded(query.points[_within(agreement.map, query, photo)], matches.a[agreement.inliers], box)
+    crowded = (
+        part and len(matching) < MANY and _crowded(query.points[_within(agreement.map, query, photo)], matching, box)
+    )
     return Instance(agreement.map, outline, tight, agreement.distinct, pairs[agreement.inliers], crowded)
 
 
@@ -196,8 +198,6 @@ def _within(to: Map, query: Features, photo: Features) -> npt.NDArray[np.bool_]:
 
 def _crowded(visible: npt.NDArray[np.float32], matching: npt.NDArray[np.float32], box: Box) -> bool:
     """Return whether matching points reach far fewer cells of a box than as many drawn from all that can be seen."""
-    if len(matching) >= MANY:
-        return False
     seen, reached = (_in_cells(points, box) for points in (visible, matching))
     shares = np.maximum(seen, reached > 0)
     expected = float((1 - (1 - shares / shares.sum()) ** reached.sum()).sum())

@@ -27,6 +27,7 @@ from typing import cast
 import numpy as np
 
 from manifind.index.asking.query import Search
+from manifind.index.state.chance import measure_unlikely
 from manifind.index.state.generation import Generation, State
 from manifind.types import FloatArray, IntArray
 
@@ -40,7 +41,6 @@ THE_SAME = 0.85
 """How similar two regions of a query, or of a photo, are that count as one: sky is everywhere the same. Chosen on
 Holidays."""
 
-ONE_IN = 300
 AT_MOST = 3.0
 """How many times the similarity that one pair in so many exceeds a stranger's regions reach; chosen on Holidays."""
 LEAST_BY_CHANCE, MOST_BY_CHANCE = 0.40, 0.45
@@ -48,9 +48,6 @@ LEAST_BY_CHANCE, MOST_BY_CHANCE = 0.40, 0.45
 STANDS_OUT, BEHIND = 20.0, 4
 """How many times the score of the photo so many places behind it the best must have to stand out; chosen on Holidays,
 where strangers had 15 at most."""
-
-SAMPLE = 400, 40_000
-"""How many regions are compared, and with how many others, to learn how similar regions are by chance."""
 
 
 @dataclass(frozen=True)
@@ -127,31 +124,26 @@ def resembles_both(search: Search, image: int) -> bool:
 
 
 def chance_similarity(now: State) -> float:
-    """Return the similarity that regions of different photos hardly exceed by chance; measured once for each state.
+    """Return the similarity that regions of different photos hardly exceed by chance.
 
     It is `AT_MOST` times what one pair of regions in `ONE_IN` exceeds, not less than `LEAST_BY_CHANCE`, which most
     strangers stay below in collections of several thousand photos, and not more than `MOST_BY_CHANCE`, since in a
     collection of one thing alone most pairs are no chance.
     """
-    with now.made.lock:
-        if now.made.chance is None:
-            now.made.chance = min(max(AT_MOST * unlikely_similarity(now), LEAST_BY_CHANCE), MOST_BY_CHANCE)
-        return now.made.chance
+    return min(max(AT_MOST * unlikely_similarity(now), LEAST_BY_CHANCE), MOST_BY_CHANCE)
 
 
 def unlikely_similarity(now: State) -> float:
-    """Return the similarity that one pair in `ONE_IN` of regions of different photos exceeds; measured once."""
+    """Return the similarity that one pair in `ONE_IN` of regions of different photos exceeds.
+
+    The manifest says it; of an index that was made before manifests did, it is measured once.
+    """
+    if now.manifest.unlikely is not None:
+        return now.manifest.unlikely
     with now.made.lock:
         if now.made.unlikely is None:
-            here = cast(Generation, now)  # a collection elsewhere was published with what chance gives
-            manifold, n = here.manifold, len(here.boxes)
-            rows, columns = (np.unique(np.linspace(0, n - 1, min(size, n)).astype(np.intp)) for size in SAMPLE)
-            image_of = np.repeat(np.arange(len(manifold.layout_.images)), manifold.layout_.counts)
-            similarities = (
-                np.asarray(manifold.vectors_[rows], np.float32) @ np.asarray(manifold.vectors_[columns], np.float32).T
-            )
-            pairs = similarities[image_of[rows][:, None] != image_of[columns]]
-            now.made.unlikely = float(np.quantile(pairs, 1 - 1 / ONE_IN)) if len(pairs) else 1.0
+            manifold = cast(Generation, now).manifold  # whatever is elsewhere was published with it
+            now.made.unlikely = measure_unlikely(manifold.vectors_, manifold.layout_.place_of)
         return now.made.unlikely
 
 
