@@ -1,5 +1,4 @@
 from dataclasses import replace
-from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -106,7 +105,6 @@ def test_no_two_unrelated_photographs_verify_each_other() -> None:
         others = [other for other in UNRELATED if other != name]
         verdicts = verify_many(asked, [features[other] for other in others])
         assert not any(verdict.verified for verdict in verdicts), name
-    assert len(list(permutations(UNRELATED, 2))) == 210
 
 
 def test_noise_and_even_photos_are_never_verified() -> None:

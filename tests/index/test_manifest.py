@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,7 @@ from manifind import Damaged
 from manifind.index import Index
 from manifind.index.state.generation import Generation
 from manifind.index.state.manifest import Fingerprint, Manifest
-from manifind.storage.store import MANIFEST, _checksum
+from tests.index.signing import MANIFEST, resigned
 from tests.index.small import small_describer, small_index
 
 DESCRIBER = small_describer()
@@ -48,14 +47,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def copy(whole: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(whole, tmp_path / "copy.manifind"))
-
-
-def resigned(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    """Change a manifest as somebody would who knows how to sign it again."""
-    manifest = json.loads((path / MANIFEST).read_text())
-    del manifest["checksum"]
-    change(manifest)
-    (path / MANIFEST).write_text(json.dumps({**manifest, "checksum": _checksum(manifest)}))
 
 
 def paths(tree: dict[str, Any], above: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
