@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
+import numpy.typing as npt
 
 from manifind.index.asking.query import Search
 from manifind.index.state.chance import measure_unlikely
@@ -166,13 +167,13 @@ def unlikely_similarity(now: State) -> float:
         return now.made.unlikely
 
 
-def _others(search: Search, own: Collection[int]) -> IntArray:
+def _others(search: Search, own: Collection[int]) -> npt.NDArray[np.intp]:
     """Return the places in a ranking of photos that scores reached and that the query was not taken from."""
     ranking = search.ranking
     return np.flatnonzero(~np.isin(ranking.images, list(own)) & (ranking.scores > 0))
 
 
-def _best(search: Search, places: IntArray) -> list[FloatArray]:
+def _best(search: Search, places: npt.NDArray[np.intp]) -> list[FloatArray]:
     """Return the regions of each of the best photos, of those at these places of a ranking."""
     now = search.generation
     best = search.ranking.images[places[:LOOKED_AT]]
