@@ -37,12 +37,14 @@ INDEX = (
 INDEX_TESTS = (
     "answer",
     "evidence",
+    "looking",
     "manifest",
     "pairs",
     "parameters",
     "query",
     "refine",
     "teaching",
+    "verified",
     "verify",
     "words",
 )
