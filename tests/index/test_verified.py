@@ -16,6 +16,19 @@ from manifind.types import Box
 from tests.index.conftest import ALL, BOX, Pixels
 
 
+def test_where_geometry_finds_nothing_the_scores_say_how_many_are_likely_if_they_know(
+    index: Index, query: Pixels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(import_module("manifind.index.asking.evidence"), "STANDS_OUT", 0)
+    answer = index.search(query, BOX, top=None, verify=0)
+    assert answer.likely is not None
+    assert answer.likely > 1
+    looked = {int(answer.images[0]): Checked(False)}
+    assert VerifiedAnswer(answer, looked).likely == answer.likely
+    assert VerifiedAnswer(answer, looked, top=1).likely == 1
+    assert VerifiedAnswer(index.search(query, BOX, method="match"), looked).likely is None
+
+
 def test_a_query_without_texture_must_resemble_a_photo_clearly(
     index: Index, query: Pixels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
