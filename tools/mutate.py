@@ -31,18 +31,20 @@ EVALUATE = (
 EVALUATE_TESTS = ("collection", "measures", "methods", "own_truth", "truth", "unpickle")
 INDEX = (
     *("asking/answer", "asking/evidence", "asking/refine", "asking/verified", "asking/verify"),
-    *("state/manifest", "state/parameters"),
+    *("state/chance", "state/manifest", "state/parameters"),
     *("tending/health", "tending/info", "tending/pairs", "tending/teaching"),
 )
 INDEX_TESTS = (
     "answer",
     "evidence",
+    "looking",
     "manifest",
     "pairs",
     "parameters",
     "query",
     "refine",
     "teaching",
+    "verified",
     "verify",
     "words",
 )

@@ -57,6 +57,8 @@ def test_the_line_is_where_the_evidence_puts_it(index: Index, photos: Path) -> N
     assert answer.likely == found.likely
     assert [hit.likely for hit in answer] == [hit.score >= found.score for hit in answer]
     assert index.search(photos / "first-0.png", THING, top=2).likely == min(2, found.likely)
+    plain = index.search(photos / "first-0.png", THING, verify=0)
+    assert plain.evidence is plain.evidence  # weighed once
     assert index.search("first-0.png", method="plain").likely is None
     assert index.search("first-0.png", method="plain")[0].likely is None
 

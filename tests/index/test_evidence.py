@@ -74,6 +74,13 @@ def test_the_querys_own_photo_is_no_evidence() -> None:
     assert shown.likely == 1
 
 
+def test_a_query_with_no_other_photo_resembles_none() -> None:
+    now = collection()
+    shown = evidence(found(now, now.manifold.vectors_[:1], [0, 1], [1.0, 0.0]), own={0})
+    assert shown is not None
+    assert (shown.likely, shown.similarity, shown.score, shown.stands_out) == (1, 0, 0, False)
+
+
 def test_nothing_is_likely_where_nothing_is_alike() -> None:
     now = collection()
     stranger = unit(np.random.default_rng(9).normal(size=(4, 64)).astype(np.float32))

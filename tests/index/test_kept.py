@@ -17,7 +17,7 @@ from manifind.index.making import supplement
 from manifind.index.state.kept import ARRAYS, KEEPING, Keeping, Kept, keep
 from tests.commands import run
 from tests.described import QUICKLY
-from tests.index.conftest import texture
+from tests.index.conftest import scene, texture
 from tests.index.small import small_describer
 
 
@@ -56,6 +56,12 @@ def test_features_are_kept_of_every_photo(made: Index) -> None:
     told = made.info()["geometry"]
     assert (told["kind"], told["features_a_photo"]) == (KEEPING.kind, round(local.starts[-1] / 5, 1))
     assert made.info()["bytes_by_part"]["local features"] > 0
+
+
+def test_what_is_kept_is_small() -> None:
+    kept = keep(scene(99, 1))
+    assert isinstance(kept, Kept)
+    assert kept.rows.nbytes <= 20_000
 
 
 def test_features_follow_photos_that_come_go_move_and_change(made: Index) -> None:

@@ -45,6 +45,21 @@ def test_what_varies_between_views_is_unlearnt_and_things_kept_apart_are_found_a
     assert weights[:8].min() > 2 * weights[8:].max()
 
 
+def test_no_more_pairs_judge_than_a_sample_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors, pairs = collection(nuisance=1.5)
+    monkeypatch.setattr(teaching, "SAMPLE", (10, 100_000))
+    asked: list[int] = []
+
+    def noted(vectors: np.ndarray, thing_of: np.ndarray, some: np.ndarray, project: np.ndarray | None) -> np.ndarray:
+        asked.append(len(some))
+        return reciprocal_ranks(vectors, thing_of, some, project)
+
+    monkeypatch.setattr(teaching, "reciprocal_ranks", noted)
+    assert taught(vectors, np.arange(len(vectors) + 1), pairs, shrinkage=0.1).helps
+    assert len(asked) == 2
+    assert all(10 <= count < 20 for count in asked)
+
+
 def test_pairs_that_have_nothing_in_common_do_not_help() -> None:
     vectors = unit_rows(np.random.default_rng(1).standard_normal((400, 16)))
     pairs = [PhotoPair(2 * i, 2 * i + 1, FOUND) for i in range(200)]
