@@ -53,6 +53,9 @@ from manifind.types import FloatArray, IntArray, Progress, Vectors
 FORMAT = 1
 BUILT = "built"
 """The name under which a saved manifold says how its graph was built, beside the names of the parameters."""
+PHOTOS = 2**10
+"""Photos whose weights are brought up to date at a time."""
+
 LARGEST_CHANGE = 0.25
 """Up to this share of new regions `Manifold.update` repairs the lists. Beyond it, comparing all pairs is simpler."""
 
@@ -239,6 +242,7 @@ class Manifold:
         origin: npt.ArrayLike,
         *,
         global_vectors: npt.ArrayLike | None = None,
+        rows: Rows | None = None,
         progress: Progress | None = None,
     ) -> Self:
         """Move to a collection that has most of its regions in common with the fitted one.
@@ -257,29 +261,30 @@ class Manifold:
             The row that each region has in the fitted collection, with the same descriptor; -1 where it is new.
         global_vectors : (images, g) floating point, optional
             As in `fit`; needed where `fit` had them.
+        rows : Rows, optional
+            As in `fit`: the same vectors, as somebody else searches them.
         progress : callable, optional
             Called with the regions done and the regions in all.
         """
         checked, before = self._effective(), self._fitted
         layout = Layout.of(image_numbers(image_of, len(vectors)))
-        rows = given_origin(origin, vectors, before.vectors)
-        if (rows < 0).sum() > LARGEST_CHANGE * len(rows):
-            return self.fit(vectors, image_of, global_vectors=global_vectors, progress=progress)
-        regions = before.backend.rows(vectors)
+        were = given_origin(origin, vectors, before.vectors)
+        if (were < 0).sum() > LARGEST_CHANGE * len(were):
+            return self.fit(vectors, image_of, global_vectors=global_vectors, rows=rows, progress=progress)
+        regions = before.backend.rows(vectors) if rows is None else rows
         lists = update_neighbours(
-            before.lists, regions, rows, checked.k, reserve=checked.reserve, memory=checked.memory, progress=progress
+            before.lists, regions, were, checked.k, reserve=checked.reserve, memory=checked.memory, progress=progress
         )
-        change = before.layout.change(layout, rows)
-        X = regions.take(change.regions)
-        weights = _updated_weights(before, checked, vectors, layout, rows)
+        weights = _updated_weights(before, checked, vectors, layout, were)
         if global_vectors is not None:
             globals_ = _checked_globals(global_vectors, layout)
         elif before.global_vectors.shape[1] != before.vectors.shape[1]:
             raise InvalidInput("global_vectors is missing: the collection was fitted with some of its own.")
         else:
+            change = before.layout.change(layout, were)
             globals_ = np.empty((len(layout.images), vectors.shape[1]), np.float32)
             globals_[change.kept] = before.global_vectors[change.before]
-            globals_[change.new] = aggregate(X, change.layout)
+            globals_[change.new] = aggregate(regions.take(change.regions), change.layout)
         built = before.built.after_update()
         self._state = Fitted.of(checked, before.backend, regions, vectors, layout, lists, built, weights, globals_)
         return self
@@ -618,6 +623,12 @@ def _updated_weights(
     change = before.layout.change(layout, rows)
     weights = np.ones(len(rows), np.float32)
     weights[rows >= 0] = before.weights[rows[rows >= 0]]
-    if len(change.regions):
-        weights[change.regions] = POOLINGS[checked.pooling](vectors[change.regions], change.layout, checked.lam)
+    starts = change.layout.starts
+    for first in range(0, len(change.layout.images), PHOTOS):
+        ends = starts[first : first + PHOTOS + 1]
+        regions, own = (
+            change.regions[ends[0] : ends[-1]],
+            Layout(np.arange(len(ends) - 1, dtype=np.int32), ends - ends[0]),
+        )
+        weights[regions] = POOLINGS[checked.pooling](vectors[regions], own, checked.lam)
     return weights
