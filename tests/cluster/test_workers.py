@@ -32,10 +32,11 @@ from manifind.graph import exact_neighbours, nn_descent_neighbours, update
 from manifind.index import Index
 from manifind.index.making import assembling, build, learning
 from manifind.index.making.wanted import all_of
+from manifind.index.state import chance
 from manifind.index.state.generation import Generation
 from manifind.index.state.manifest import FILES, KIND, LEARNT, WhiteningOrigin
 from manifind.index.state.recipe import Learning, Recipe
-from manifind.manifold import estimator
+from manifind.manifold import building
 from manifind.storage import store
 from tests.cluster.conftest import save_photo
 from tests.cluster.dask_cluster import REPOSITORY, DaskCluster
@@ -139,6 +140,7 @@ def test_what_the_driver_holds_does_not_grow_with_the_vectors(
         (assembling, "ROWS", 256),
         (assembling, "PHOTOS", 16),
         (exchange, "ROWS", 256),
+        (chance, "BLOCK", 64),
         (rows, "JOINED_HERE", 0),
     ):
         monkeypatch.setattr(room, name, few)
@@ -177,8 +179,9 @@ def test_an_index_that_workers_bring_up_to_date_is_that_of_one_process_and_the_d
             for room, name, few in (
                 (assembling, "ROWS", 256),
                 (assembling, "PHOTOS", 16),
-                (estimator, "PHOTOS", 16),
+                (building, "IMAGES", 1),
                 (exchange, "ROWS", 256),
+                (chance, "BLOCK", 64),
                 (update, "BLOCK", 256),
             ):
                 small.setattr(room, name, few)

@@ -23,6 +23,7 @@ from tests.described import PLAINLY
 from tests.index.conftest import Pixels, scene, texture
 
 BOX = (40.0, 60.0, 168.0, 188.0)
+ALL = (0.0, 0.0, 320.0, 240.0)
 """Of the thing in `scene` where it is laid by default."""
 
 
@@ -110,16 +111,19 @@ def test_of_several_views_the_surest_counts(index: Index, query: Pixels, found: 
 
 
 def test_a_photo_that_cannot_be_read_is_neither_verified_nor_refused(query: Pixels, photos: Path) -> None:
-    assert checked(query, BOX, [photos / "broken.jpg", photos / "not-there.jpg"]) == [Checked(None), Checked(None)]
+    assert checked(query_features(query, BOX), BOX, [photos / "broken.jpg", photos / "not-there.jpg"]) == [
+        Checked(None),
+        Checked(None),
+    ]
 
 
 def test_photos_are_looked_at_until_a_moment_and_not_beyond_it() -> None:
     photo = scene(1, 1)
     kept = keep(photo)
-    (alone,) = checked(photo, None, [kept])
-    assert checked(photo, None, [kept], until=time.monotonic() + 600) == [alone]
+    (alone,) = checked(query_features(photo, None), None, [kept])
+    assert checked(query_features(photo, None), None, [kept], until=time.monotonic() + 600) == [alone]
     with pytest.raises(TimeoutError, match="not looked at in time"):
-        checked(photo, None, [kept], until=time.monotonic() - 1)
+        checked(query_features(photo, None), None, [kept], until=time.monotonic() - 1)
 
 
 def test_a_query_without_texture_leaves_the_answer_as_it_is(index: Index) -> None:
@@ -142,7 +146,7 @@ def twice_the_object() -> Pixels:
 
 def test_several_instances_each_have_an_outline() -> None:
     photo = twice_the_object()
-    (check,) = checked(scene(99, 1), BOX, [keep(photo)])
+    (check,) = checked(query_features(scene(99, 1), BOX), BOX, [keep(photo)])
     assert check.verified
     assert check.outline is not None
     corners = sorted(outline[0] for outline in (check.outline, *check.others))
@@ -157,7 +161,7 @@ def test_another_instance_counts_from_as_many_points_as_verify_a_photo(monkeypat
 
     def others(limit: int) -> int:
         monkeypatch.setattr(looking, "LIMITS", {"sift": replace(LIMITS["sift"], inliers=limit)})
-        (check,) = checked(scene(99, 1), BOX, [photo])
+        (check,) = checked(query_features(scene(99, 1), BOX), BOX, [photo])
         assert check.verified
         return len(check.others)
 
@@ -199,6 +203,27 @@ def test_a_query_without_texture_must_resemble_a_photo_clearly(
     for more, likely in ((-0.01, answer.likely), (0.01, 0)):
         monkeypatch.setattr(verified, "UNTEXTURED", evidence.similarity / evidence.chance + more)
         assert VerifiedAnswer(answer, plain).likely == likely
+
+
+@pytest.mark.parametrize(
+    ("textured", "nearly", "kin", "some"),
+    [(True, True, True, True), (True, True, False, False), (True, False, True, False), (False, True, True, False)],
+)
+def test_less_resemblance_is_enough_where_the_best_photos_resemble_each_other(
+    index: Index, query: Pixels, textured: bool, nearly: bool, kin: bool, some: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = import_module("manifind.index.asking.evidence")
+    monkeypatch.setattr(module, "STANDS_OUT", np.inf)
+    monkeypatch.setattr(module, "TOGETHER", 3.0)
+    answer = index.search(query, BOX, top=None, verify=0)
+    evidence = answer.evidence
+    assert evidence is not None
+    assert not answer.likely
+    monkeypatch.setattr(verified, "NEARLY", evidence.similarity / evidence.chance + (-0.01 if nearly else 0.01))
+    monkeypatch.setattr(verified, "KINSHIP", module.kinship(answer.search) + (-0.01 if kin else 0.01))
+    looked = {hit.image: Checked(False if textured else None) for hit in answer[:5]}
+    half = int((answer.scores >= answer.scores.max() / 2).sum())
+    assert VerifiedAnswer(answer, looked).likely == (half if some else 0)
 
 
 def test_photos_that_few_points_match_stand_above_the_line_beside_verified_ones(index: Index, query: Pixels) -> None:
@@ -276,6 +301,17 @@ def test_what_scores_as_well_as_verified_photos_stands_above_the_line(
     assert VerifiedAnswer(answer, looked, part=part).likely == (answer.scores >= limit).sum()
 
 
+def test_a_box_round_the_whole_photo_is_no_part_of_it(
+    index: Index, query: Pixels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = index.search(query, top=None, verify=0)
+    monkeypatch.setattr(verified, "AS_WELL_AS", 0.0)
+    monkeypatch.setattr(verified, "resembles_both", lambda _search, _image: True)
+    part, boxed, whole = (verified_answer(answer, [sought_in(query, box)]).likely for box in (BOX, ALL, None))
+    assert part == len(answer)
+    assert boxed == whole != part
+
+
 def test_where_a_box_is_given_what_does_not_resemble_both_stands_below_the_line(
     index: Index, query: Pixels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -292,28 +328,28 @@ def test_fewer_points_than_verify_a_photo_count_only_for_a_part_of_a_photo(
     query: Pixels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     photo = keep(scene(0, 1))
-    (sure,) = checked(query, BOX, [photo])
+    (sure,) = checked(query_features(query, BOX), BOX, [photo])
     assert sure.verified
     strict = {"sift": replace(LIMITS["sift"], inliers=sure.inliers + 1)}
     monkeypatch.setattr(looking, "LIMITS", strict)
-    (part,) = checked(query, BOX, [photo])
+    (part,) = checked(query_features(query, BOX), BOX, [photo])
     assert (part.verified, part.inliers, part.outline, part.box) == (False, sure.inliers, None, None)
     assert part.perhaps == sure.box
-    (whole,) = checked(query, (0.0, 0.0, 320.0, 240.0), [photo])
+    (whole,) = checked(query_features(query, ALL), ALL, [photo])
     assert whole.perhaps is None
 
 
 def test_a_photo_in_which_a_part_of_the_box_alone_matches_is_not_verified_and_perhaps_shows_it(
     query: Pixels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (sure,) = checked(query, BOX, [keep(scene(0, 1))])
+    (sure,) = checked(query_features(query, BOX), BOX, [keep(scene(0, 1))])
 
     def crowded(*asked: Any, **how: Any) -> Verdict:
         (instance,) = verify(*asked, **how).instances
         return Verdict(False, (replace(instance, crowded=True),))
 
     monkeypatch.setattr(looking, "verify", crowded)
-    (part,) = checked(query, BOX, [keep(scene(0, 1))])
+    (part,) = checked(query_features(query, BOX), BOX, [keep(scene(0, 1))])
     assert (sure.verified, part.verified) == (True, False)
     assert (part.inliers, part.perhaps, part.box, part.outline) == (sure.inliers, sure.box, None, None)
 
