@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from manifind import InvalidInput, Manifold, MissingExtra, kernels
+from manifind import InvalidInput, ManifindError, Manifold, MissingExtra, kernels
 from manifind.kernels import cuda
 from manifind.kernels.backend import BACKENDS
 from tests.collections_of_regions import make
@@ -53,6 +53,48 @@ def test_a_torch_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.setitem(sys.modules, "torch", old)
     with pytest.raises(MissingExtra, match=r"needs torch 2.8, and 2.6.1\+cu118 is here"):
         kernels.backend("cuda")
+
+
+def pretended(gpu: bool = True, capability: tuple[int, int] = (9, 0)) -> types.ModuleType:
+    """Return a torch that sees a GPU, or none."""
+    torch = types.ModuleType("torch")
+    seen = types.SimpleNamespace(
+        is_available=lambda: gpu, get_device_capability=lambda: capability, get_device_name=lambda: "an old one"
+    )
+    torch.__version__, torch.cuda = "2.9.0", seen  # type: ignore[attr-defined]
+    return torch
+
+
+@pytest.mark.parametrize(
+    ("torch", "triton", "said"),
+    [
+        (pretended(gpu=False), "3.5.0", "torch sees no GPU"),
+        (pretended(), None, "needs Triton; pip install triton"),
+        (pretended(), "3.3.1", r"needs Triton 3.4, and 3.3.1 is here; pip install -U triton"),
+        (pretended(capability=(7, 5)), "3.5.0", "an old one is older than the kernels take"),
+    ],
+)
+def test_what_else_keeps_a_gpu_from_being_used_is_said_and_auto_takes_the_processor(
+    torch: types.ModuleType,
+    triton: str | None,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "triton" and triton is None else object()
+    )
+    monkeypatch.setattr(cuda, "DRIVERS", (str(tmp_path),))
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    there = types.ModuleType("triton")
+    there.__version__ = triton or ""  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "triton", there)
+    with pytest.raises(ManifindError, match=said):
+        kernels.backend("cuda")
+    with caplog.at_level(logging.INFO, "manifind"):
+        assert kernels.backend("auto").name == "cpu"
+    assert "device: cpu, because" in caplog.text
 
 
 def test_the_device_is_checked_and_not_saved() -> None:

@@ -147,9 +147,9 @@ def test_a_large_change_is_a_fit_and_a_small_one_is_not(monkeypatch: pytest.Monk
     fits = []
     fit = Manifold.fit
 
-    def counted(self: Manifold, rows: Any, *others: Any, **named: Any) -> Manifold:
-        fits.append(len(rows))
-        return fit(self, rows, *others, **named)
+    def counted(self: Manifold, given: Any, *others: Any, **named: Any) -> Manifold:
+        fits.append(len(given))
+        return fit(self, given, *others, **named)
 
     monkeypatch.setattr(Manifold, "fit", counted)
     manifold = Manifold(k=4).fit(vectors[:20])

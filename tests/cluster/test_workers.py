@@ -28,13 +28,15 @@ from manifind.cluster.workers import DaskWorkers, workers
 from manifind.describe import Describer, load_describer
 from manifind.describe.backbone import DEFAULT
 from manifind.errors import ManifindError
-from manifind.graph import exact_neighbours, nn_descent_neighbours
+from manifind.graph import exact_neighbours, nn_descent_neighbours, update
 from manifind.index import Index
 from manifind.index.making import assembling, build, learning
 from manifind.index.making.wanted import all_of
+from manifind.index.state import chance
 from manifind.index.state.generation import Generation
 from manifind.index.state.manifest import FILES, KIND, LEARNT, WhiteningOrigin
 from manifind.index.state.recipe import Learning, Recipe
+from manifind.manifold import building
 from manifind.storage import store
 from tests.cluster.conftest import save_photo
 from tests.cluster.dask_cluster import REPOSITORY, DaskCluster
@@ -138,6 +140,7 @@ def test_what_the_driver_holds_does_not_grow_with_the_vectors(
         (assembling, "ROWS", 256),
         (assembling, "PHOTOS", 16),
         (exchange, "ROWS", 256),
+        (chance, "BLOCK", 64),
         (rows, "JOINED_HERE", 0),
     ):
         monkeypatch.setattr(room, name, few)
@@ -153,6 +156,49 @@ def test_what_the_driver_holds_does_not_grow_with_the_vectors(
     (few, less), (many, more) = held.items()
     assert many - few > 2000
     assert (more - less) / (many - few) < 128, "bytes a region, of which one vector in half precision has 1,024"
+
+
+def test_an_index_that_workers_bring_up_to_date_is_that_of_one_process_and_the_driver_holds_no_vectors(
+    cluster: DaskCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    describer = Describer(SmallBackbone(512))
+    held: dict[int, int] = {}
+    for count in (20, 80):
+        folder = tmp_path / f"{count}"
+        for number in range(count):
+            save_photo(folder / f"{number}.png", number)
+        given = {"describer": describer, "geometry": False, "k": 20, "query_k": 20}
+        here, there = (Index.create(tmp_path / f"{count}-{who}.manifind", folder, **given) for who in "ab")  # type: ignore[arg-type]
+        for number in range(count // 10):
+            save_photo(folder / f"new-{number}.png", 1000 + number)
+        here.sync()
+        with monkeypatch.context() as small, closing(workers(cluster.address)) as by:
+            small.setattr(by, "memory", lambda: 2**22)
+            small.setattr(rows, "JOINED_HERE", 0)
+            small.setattr(rows.DaskRows, "nearest", lambda *_, **__: pytest.fail("the driver searches"))
+            for room, name, few in (
+                (assembling, "ROWS", 256),
+                (assembling, "PHOTOS", 16),
+                (building, "IMAGES", 1),
+                (exchange, "ROWS", 256),
+                (chance, "BLOCK", 64),
+                (update, "BLOCK", 256),
+            ):
+                small.setattr(room, name, few)
+            tracemalloc.start()
+            there.sync(client=by)
+            held[len(there.boxes)] = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+        its = arrays(here)
+        for name, array in arrays(there).items():
+            if name in ("neighbour_similarities", "S_data", "degrees"):  # new products are rounded by other blocks
+                np.testing.assert_allclose(array, its[name], atol=1e-5, err_msg=name)
+            else:
+                np.testing.assert_array_equal(array, its[name], err_msg=name)
+        assert list((tmp_path / f"{count}-b.manifind").rglob("following-*")) == []
+    (few, less), (many, more) = held.items()
+    assert many - few > 1000
+    assert (more - less) / (many - few) < 256, "bytes a region, of which one vector in half precision has 1,024"
 
 
 @pytest.mark.parametrize("where", ["file://{}/elsewhere", "elsewhere"])
@@ -329,6 +375,84 @@ def test_columns_that_an_earlier_driver_had_are_not_solved_for_again(
     assert len(told) == 8 - finished
     right = Manifold(k=10).fit(X).prepare("offline", size=8).to_arrays()[1]
     np.testing.assert_array_equal(manifold.to_arrays()[1]["offline_values"], right["offline_values"])
+
+
+def changed(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Most of some vectors and some new ones, among them two that others are equal to; and where each was."""
+    rng = np.random.default_rng(5)
+    kept = np.flatnonzero(rng.random(len(X)) > 0.1)
+    new = np.concatenate([vectors(2000, X.shape[1])[900:990], X[50:51], X[7:8]])
+    origin = np.concatenate([kept, np.full(len(new), -1)])
+    order = rng.permutation(len(origin))
+    return np.concatenate([X[kept], new])[order], origin[order].astype(np.int32)
+
+
+@pytest.mark.parametrize("where", ["folder", "store"])
+@pytest.mark.parametrize("kind", [np.float32, np.float16])
+def test_lists_that_follow_a_change_by_tasks_are_those_of_one_process(
+    cluster: DaskCluster, tmp_path: Path, where: str, kind: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "JOINED_HERE", 0)
+    before: np.ndarray = vectors(900).astype(kind)
+    now, origin = changed(before)
+    right = Manifold(k=10, reserve=3).fit(before).update(now, np.arange(len(now)), origin)
+    there = Manifold(k=10, reserve=3).fit(before)
+    (tmp_path / "own").mkdir()
+    now.tofile(tmp_path / "own" / "all")
+    shards = f"file://{tmp_path}/bucket" if where == "store" else None
+    with closing(workers(cluster.address, shards=shards)) as by:
+        by.memory = lambda: 100_000  # type: ignore[method-assign] # several blocks, and one newcomer at a time
+        told: list[tuple[int, int]] = []
+        looked = by.rows(now, tmp_path / "own" / "all")
+        monkeypatch.setattr(type(looked), "nearest", lambda *_, **__: pytest.fail("the driver searches"))
+        there.update(now, np.arange(len(now)), origin, rows=looked, progress=lambda *done: told.append(done))
+        assert isinstance(there._fitted.lists.ids, np.memmap)
+        mine, its = there.neighbours_, right.neighbours_
+        np.testing.assert_allclose(mine.similarities, its.similarities, atol=1e-6)
+        near = np.diff(its.similarities, axis=1, prepend=2, append=-2) > -1e-6  # equals are rounded one way or another
+        told_apart = ~(near[:, 1:] | near[:, :-1])
+        np.testing.assert_array_equal(mine.ids[told_apart], its.ids[told_apart])
+        assert told_apart.mean() > 0.9
+    assert told[-1] == (len(now), len(now))
+    assert len(told) > 5
+
+
+def test_a_driver_that_dies_while_lists_follow_a_change_goes_on_with_the_tasks_that_are_done(
+    cluster: DaskCluster, by: DaskWorkers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = vectors(900)
+    now, origin = changed(before)
+    now.tofile(tmp_path / "all.f32")
+    images = np.arange(len(now))
+    monkeypatch.setattr(by, "memory", lambda: 100_000)
+
+    class Killed(Exception):
+        pass
+
+    def until(*_: int) -> None:
+        if list(tmp_path.glob("following-*/entered-*.npy")):
+            raise Killed
+
+    there, looked = Manifold(k=10).fit(before), by.rows(now, tmp_path / "all.f32")
+    with pytest.raises(Killed):
+        there.update(now, images, origin, rows=looked, progress=until)
+    cluster.until_idle()  # what its workers had begun is finished
+    (begun,) = tmp_path.glob("following-*")
+    max(begun.glob("entered-*.npy"), key=lambda file: file.name).unlink()  # what they might not have come to
+    finished = {file.name for file in begun.glob("*-*.npy")}
+    run, handed_out = DaskWorkers.run, list[str]()
+
+    def counting(self: DaskWorkers, calls: list[tuple[Any, ...]]) -> Iterator[int]:
+        handed_out.extend(call[-1] for call in calls)
+        return run(self, calls)
+
+    monkeypatch.setattr(DaskWorkers, "run", counting)
+    monkeypatch.setattr(by, "memory", lambda: 200_000)  # what was begun goes on as it was begun
+    there.update(now, images, origin, rows=by.rows(now, tmp_path / "all.f32"))
+    assert handed_out
+    assert not finished & set(handed_out)
+    right = Manifold(k=10).fit(before).update(now, images, origin)
+    np.testing.assert_array_equal(there.neighbours_.ids, right.neighbours_.ids)
 
 
 def test_rows_too_many_to_hold_are_searched_some_at_a_time(

@@ -7,5 +7,5 @@ solves the small system of the shortlist. `store` says what is asked of a store,
 
 Off line (`workers`), the process that makes an index hands out tasks, which exchange files (`shards`). `tasks` describe
 photos and compare regions, `whitening` learns and applies a whitening, `rows` hands out the work on a graph, which
-`planes` divides, `joining` joins and `columns` solves.
+`planes` divides, `following` brings up to date, `joining` joins and `columns` solves.
 """

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
-from manifind.cluster import joining, planes, tasks
+from manifind.cluster import following, joining, planes, tasks
 from manifind.cluster.columns import How, columns_by
 from manifind.cluster.joining import Lists
 from manifind.cluster.running import Running
@@ -21,7 +22,7 @@ from manifind.cluster.shards import Plain, Shards, begun, digest_of
 from manifind.diffusion.offline import Columns
 from manifind.kernels import SCRATCH, Rows, backend
 from manifind.storage import disk
-from manifind.types import FloatArray, IntArray, Progress
+from manifind.types import FloatArray, IntArray, Progress, Vectors
 
 PAIR_BYTES = 48
 """What a task takes for a pair of a list while it joins lists."""
@@ -48,7 +49,7 @@ class FoundLists(NamedTuple):
 class DaskRows:
     """Vectors in a file: searched here, and compared with each other by workers."""
 
-    def __init__(self, by: Running, vectors: FloatArray, file: Path, shards: Shards) -> None:
+    def __init__(self, by: Running, vectors: Vectors, file: Path, shards: Shards) -> None:
         self._by, self._vectors, self._file, self._shards = by, vectors, file, shards
         self._folder = file.with_name(TAKEN)
         self._here: Rows = backend().rows(vectors)
@@ -128,15 +129,42 @@ class DaskRows:
 
     def _taken(self, shards: Shards, names: Sequence[str], k: int) -> FoundLists:
         """Lay the lists of blocks one after the other into files."""
-        n, at = len(self._vectors), 0
-        disk.make_own_folder(self._folder)
-        files = _files(self._folder, k)
-        ids, similarities = (disk.scratch(*made, (n, k)) for made in zip(files, (np.int32, np.float32), strict=True))
+        at = 0
+        ids, similarities = self.room(k)
         for name in names:
             own, found = tasks.read_lists(shards, name)
             ids[at : at + len(own)], similarities[at : at + len(own)] = own, found
             at += len(own)
         return FoundLists(shards, ids, similarities)
+
+    def room(self, width: int) -> tuple[IntArray, FloatArray]:
+        """Return arrays in files for a list of each row."""
+        disk.make_own_folder(self._folder)
+        files, kinds = _files(self._folder, width), (np.int32, np.float32)
+        ids, similarities = (disk.scratch(*of, (len(self._vectors), width)) for of in zip(files, kinds, strict=True))
+        return ids, similarities
+
+    def follow(
+        self,
+        ids: IntArray,
+        similarities: FloatArray,
+        *,
+        searched: IntArray,
+        new: IntArray,
+        complete: npt.NDArray[np.bool_],
+        progress: Progress | None = None,
+    ) -> None:
+        """Bring lists that lie in `room` up to date, by tasks of workers."""
+        shards = self._shards.within(following.name_of(self._vectors, ids))
+        shards.make()
+        files = _files(self._folder, ids.shape[1])
+        if shards.apart:  # the lists will be brought there once more, when they have changed
+            files = files[0].with_suffix(".before.i32"), files[1].with_suffix(".before.f32")
+        lists = Plain.seen(ids, files[0], shards), Plain.seen(similarities, files[1], shards)
+        vectors = Plain.seen(self._vectors, self._file, shards)
+        given = searched, new, complete
+        following.follow(self._by, vectors, lists, (ids, similarities), *given, shards, progress)
+        self._found = FoundLists(shards, ids, similarities)
 
     def affinity(
         self, ids: IntArray, similarities: FloatArray, gamma: float, *, slack: float, normalised: bool

@@ -30,9 +30,9 @@ from manifind.index.making.learning import Run
 from manifind.index.state.recipe import Recipe
 from manifind.kernels import Rows, compiled
 from manifind.storage import disk
-from manifind.types import FloatArray
+from manifind.types import Vectors
 
-EXCHANGED = ("described-", "learning-", "tiles-", "descent-", "columns-")
+EXCHANGED = ("described-", "learning-", "tiles-", "descent-", "following-", "columns-")
 """How the names of folders begin in which files are exchanged."""
 AHEAD = 1024
 """Tasks that are handed out at a time: the scheduler need not know of all there will be."""
@@ -228,7 +228,7 @@ class DaskWorkers:
 
     # -- comparing ----------------------------------------------------------------------------------------------------
 
-    def rows(self, vectors: FloatArray, file: Path) -> Rows:
+    def rows(self, vectors: Vectors, file: Path) -> Rows:
         """Return vectors that lie in a file, as rows that workers compare with each other."""
         n, d = vectors.shape
         file = file.resolve()  # a worker has another working folder

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from manifind.checks import integers
 from manifind.errors import InvalidInput
 from manifind.graph.neighbours import BLOCK, NOBODY, Neighbours, link_duplicates, without_self
-from manifind.kernels import SCRATCH, Rows, as_rows
+from manifind.kernels import SCRATCH, Following, Rows, as_rows
 from manifind.types import FloatArray, IntArray, Progress, Vectors
 
 FEW = 4
@@ -53,19 +53,43 @@ def update_neighbours(
         Called with the regions done and the regions in all that are searched for or compared.
     """
     regions = as_rows(vectors)
-    n, d = regions.shape
+    n = regions.shape[0]
     k, width = min(k, n - 1), min(k + reserve, n - 1)
     kept = np.flatnonzero(origin >= 0).astype(np.int32)
-    ids, similarities, counts = _carried_over(before, origin, kept, width)
+    room = regions.room(width) if isinstance(regions, Following) else _room(n, width)
+    ids, similarities = room
+    counts = _carried_over(before, origin, kept, room)
 
     complete = counts == len(kept) - 1  # everybody is in the list, so that whoever comes belongs there too
     short = (counts < k) & ~complete
     short[origin < 0] = True
-    searched = np.flatnonzero(short).astype(np.int32)
-    entered = np.flatnonzero(~short).astype(np.int32)
-    new = np.flatnonzero(origin < 0)
-    total, done = len(searched) + (len(entered) if len(new) else 0), 0
+    searched, new = (np.flatnonzero(some).astype(np.int32) for some in (short, origin < 0))
+    if isinstance(regions, Following):
+        regions.follow(ids, similarities, searched=searched, new=new, complete=complete, progress=progress)
+    else:
+        _follow(regions, room, searched, new, complete, memory, progress)
+    link_duplicates(regions, ids, similarities, k)
+    return Neighbours(ids, similarities)
 
+
+def _room(n: int, width: int) -> tuple[IntArray, FloatArray]:
+    return np.empty((n, width), np.int32), np.empty((n, width), np.float32)
+
+
+def _follow(
+    regions: Rows,
+    lists: tuple[IntArray, FloatArray],
+    searched: IntArray,
+    new: IntArray,
+    complete: npt.NDArray[np.bool_],
+    memory: int,
+    progress: Progress | None,
+) -> None:
+    """Search for the lists of some regions, and let new regions into the lists of the others, in place."""
+    ids, similarities = lists
+    (n, width), d = ids.shape, regions.shape[1]
+    entered = np.setdiff1d(np.arange(n, dtype=np.int32), searched, assume_unique=True)
+    total, done = len(searched) + (len(entered) if len(new) else 0), 0
     step = max(1, min(BLOCK, memory // ((width + 1) * 24 + 4 * d)))
     for start in range(0, len(searched), step):
         rows = searched[start : start + step]
@@ -84,18 +108,32 @@ def update_neighbours(
         for start in range(0, len(entered), step):
             rows = entered[start : start + step]
             own = Neighbours(ids[rows], similarities[rows])
-            counts = (own.ids >= 0).sum(axis=1)
-            # Into a list of everybody whoever comes belongs; into others, who is nearer than the last.
-            open_ = complete[rows] & (counts < width)
-            last = np.where(open_, -np.inf, own.similarities[np.arange(len(rows)), np.maximum(counts, 1) - 1])
-            products = regions.take(rows) @ arrivals
-            ids[rows], similarities[rows] = _entered(own, products, products > last[:, None], coming)
+            ids[rows], similarities[rows] = joined_by(own, regions.take(rows) @ arrivals, coming, complete[rows])
             if first == 0:
                 done += len(rows)
             if progress is not None:
                 progress(done, total)
-    link_duplicates(regions, ids, similarities, k)
-    return Neighbours(ids, similarities)
+
+
+def joined_by(lists: Neighbours, products: FloatArray, coming: IntArray, complete: npt.NDArray[np.bool_]) -> Neighbours:
+    """Let regions that have come into the lists of others.
+
+    Parameters
+    ----------
+    lists : Neighbours
+        Of m regions.
+    products : (m, c)
+        The similarities of these to the regions that have come.
+    coming : (c,)
+        The numbers of the regions that have come.
+    complete : (m,)
+        Whether a list has everybody else but those who are coming.
+    """
+    counts = (lists.ids >= 0).sum(axis=1)
+    # Into a list of everybody whoever comes belongs; into others, who is nearer than the last.
+    open_ = complete & (counts < lists.ids.shape[1])
+    last = np.where(open_, -np.inf, lists.similarities[np.arange(len(counts)), np.maximum(counts, 1) - 1])
+    return _entered(lists, products, products > last[:, None], coming)
 
 
 def given_origin(origin: npt.ArrayLike, vectors: Vectors, before: Vectors) -> IntArray:
@@ -122,13 +160,15 @@ def given_origin(origin: npt.ArrayLike, vectors: Vectors, before: Vectors) -> In
 
 
 def _carried_over(
-    before: Neighbours, origin: IntArray, kept: IntArray, width: int
-) -> tuple[IntArray, FloatArray, npt.NDArray[np.int64]]:
+    before: Neighbours, origin: IntArray, kept: IntArray, room: tuple[IntArray, FloatArray]
+) -> npt.NDArray[np.int64]:
     """Renumber the lists of the regions that stay, close the gaps that others left, and count what remains."""
+    ids, similarities = room
+    width = ids.shape[1]
     place = np.full(len(before.ids), NOBODY, np.int32)
     place[origin[kept]] = kept
-    ids = np.full((len(origin), width), NOBODY, np.int32)
-    similarities = np.full((len(origin), width), -np.inf, np.float32)
+    ids[:], similarities[:] = NOBODY, -np.inf
+    counts = np.zeros(len(origin), np.int64)
     for start in range(0, len(kept), BLOCK):
         rows = kept[start : start + BLOCK]
         own = before.ids[origin[rows]]
@@ -143,12 +183,11 @@ def _carried_over(
         common = min(width, own.shape[1])
         ids[rows, :common] = renumbered[:, :common]
         similarities[rows, :common] = values[:, :common]
-    return ids, similarities, (ids >= 0).sum(axis=1)
+        counts[rows] = (renumbered[:, :common] >= 0).sum(axis=1)
+    return counts
 
 
-def _entered(
-    lists: Neighbours, products: FloatArray, enters: npt.NDArray[np.bool_], new: npt.NDArray[np.intp]
-) -> Neighbours:
+def _entered(lists: Neighbours, products: FloatArray, enters: npt.NDArray[np.bool_], new: IntArray) -> Neighbours:
     """Let each list take in the new regions marked in its row, each at its place; what falls off the end is gone."""
     ids, similarities = lists
     coming = enters.sum(axis=1)
@@ -178,7 +217,7 @@ def _insert(
     ids: IntArray,
     similarities: FloatArray,
     rows: npt.NDArray[np.intp],
-    new: npt.NDArray[np.intp],
+    new: IntArray,
     similarity: FloatArray,
 ) -> None:
     """Insert one new region into each of the lists of different `rows`, in place."""

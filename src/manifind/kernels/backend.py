@@ -128,6 +128,38 @@ class Descending(Protocol):
 
 
 @runtime_checkable
+class Following(Protocol):
+    """Rows that bring neighbour lists up to date themselves, and keep them where they have room: in files, say."""
+
+    def room(self, width: int) -> tuple[IntArray, FloatArray]:
+        """Return arrays for a list of each region: ids (n, width) and similarities (n, width)."""
+
+    def follow(
+        self,
+        ids: IntArray,
+        similarities: FloatArray,
+        *,
+        searched: IntArray,
+        new: IntArray,
+        complete: npt.NDArray[np.bool_],
+        progress: Progress | None = None,
+    ) -> None:
+        """Find the lists of some regions, and let new regions into the lists of all others, in place.
+
+        Parameters
+        ----------
+        ids, similarities : (n, width)
+            The lists, which lie in `room`.
+        searched, new : ascending
+            The regions whose lists are searched for, and those that have come; the former contain the latter.
+        complete : (n,)
+            Whether a list had everybody before the new regions came.
+        progress : callable, optional
+            Called with the regions done and the regions in all.
+        """
+
+
+@runtime_checkable
 class System(Protocol):
     """The system (I − αS) f = (1 − α) y of a graph with n regions."""
 

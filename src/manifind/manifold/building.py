@@ -1,5 +1,7 @@
 """The fitted state of a collection: built from its descriptors, or from the state of the collection as it was."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 
@@ -15,6 +17,8 @@ from manifind.types import FloatArray, IntArray, Progress, Vectors
 
 WEIGHING = 2**26
 """The most bytes of scratch that pooling weights take."""
+IMAGES = 2**10
+"""New images whose weights and global descriptors are made at a time."""
 
 
 def built(
@@ -52,10 +56,11 @@ def updated(
     origin: IntArray,
     *,
     global_vectors: npt.ArrayLike | None = None,
+    rows: Rows | None = None,
     progress: Progress | None = None,
 ) -> Fitted:
     """Repair the lists of a collection that changed, and take over what did not: see `Manifold.update`."""
-    rows = before.backend.rows(vectors)
+    rows = before.backend.rows(vectors) if rows is None else rows
     lists = update_neighbours(
         before.lists,
         rows,
@@ -66,8 +71,7 @@ def updated(
         progress=progress,
     )
     change = before.layout.change(layout, origin)
-    new = rows.take(change.regions)
-    weights = _updated_weights(before, parameters, vectors, layout, origin, change, new)
+    weights = _updated_weights(before, parameters, vectors, layout, origin, change)
     if global_vectors is not None:
         globals_ = _checked_globals(global_vectors, layout)
     elif before.global_vectors.shape[1] != before.vectors.shape[1]:
@@ -75,7 +79,8 @@ def updated(
     else:
         globals_ = np.empty((len(layout.images), vectors.shape[1]), np.float32)
         globals_[change.kept] = before.global_vectors[change.before]
-        globals_[change.new] = aggregate(new, change.layout)
+        for images, regions, own in _some_at_a_time(change):
+            globals_[change.new[images]] = aggregate(rows.take(regions), own)
     recall = before.built.after_update()
     return Fitted.of(parameters, before.backend, rows, vectors, layout, lists, recall, weights, globals_)
 
@@ -96,7 +101,6 @@ def _updated_weights(
     layout: Layout,
     origin: IntArray,
     change: Change,
-    new: FloatArray,
 ) -> FloatArray:
     """Return the pooling weights of a changed collection; those of images that stayed are as they were."""
     pooled = len(layout.images) < len(vectors), len(before.layout.images) < len(before.vectors)
@@ -104,6 +108,15 @@ def _updated_weights(
         return pooling_weights(parameters.pooling, vectors, layout, parameters.lam)
     weights = np.ones(len(origin), np.float32)
     weights[origin >= 0] = before.weights[origin[origin >= 0]]
-    if len(new):
-        weights[change.regions] = POOLINGS[parameters.pooling](new, change.layout, parameters.lam)
+    for _, regions, own in _some_at_a_time(change):
+        new = vectors[regions].astype(np.float32, copy=False)
+        weights[regions] = POOLINGS[parameters.pooling](new, own, parameters.lam)
     return weights
+
+
+def _some_at_a_time(change: Change) -> Iterator[tuple[slice, IntArray, Layout]]:
+    """Yield the new images of a change in parts: which, their regions, and the layout of these."""
+    for first in range(0, len(change.layout.images), IMAGES):
+        images = slice(first, first + IMAGES)
+        starts = change.layout.starts[first : first + IMAGES + 1]
+        yield images, change.regions[starts[0] : starts[-1]], Layout(change.layout.images[images], starts - starts[0])

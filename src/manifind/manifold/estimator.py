@@ -217,6 +217,7 @@ class Manifold:
         origin: npt.ArrayLike,
         *,
         global_vectors: npt.ArrayLike | None = None,
+        rows: Rows | None = None,
         progress: Progress | None = None,
     ) -> Self:
         """Move to a collection that has most of its regions in common with the fitted one.
@@ -235,15 +236,19 @@ class Manifold:
             The row that each region has in the fitted collection, with the same descriptor; -1 where it is new.
         global_vectors : (images, g) floating point, optional
             As in `fit`; needed where `fit` had them.
+        rows : Rows, optional
+            As in `fit`: the same vectors, as somebody else searches them.
         progress : callable, optional
             Called with the regions done and the regions in all.
         """
         checked, before = self._effective(), self._fitted
         layout = Layout.of(image_numbers(image_of, len(vectors)))
-        rows = given_origin(origin, vectors, before.vectors)
-        if (rows < 0).sum() > LARGEST_CHANGE * len(rows):
-            return self.fit(vectors, image_of, global_vectors=global_vectors, progress=progress)
-        self._state = updated(before, checked, vectors, layout, rows, global_vectors=global_vectors, progress=progress)
+        were = given_origin(origin, vectors, before.vectors)
+        if (were < 0).sum() > LARGEST_CHANGE * len(were):
+            return self.fit(vectors, image_of, global_vectors=global_vectors, rows=rows, progress=progress)
+        self._state = updated(
+            before, checked, vectors, layout, were, global_vectors=global_vectors, rows=rows, progress=progress
+        )
         return self
 
     # -- fitted state -------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from manifind.index.state.generation import Generation
 from manifind.index.state.kept import Keeping, KeptFeatures
 from manifind.layout import Layout, aggregate
 from manifind.storage import disk
-from manifind.types import FloatArray, IntArray
+from manifind.types import FloatArray, IntArray, Vectors
 
 ROWS = 2**14
 """How many rows are copied at a time."""
@@ -107,7 +107,7 @@ def assembled_features(
     return KeptFeatures.laid_out(keeping, counts, rows)
 
 
-def assembled_globals(vectors: FloatArray, image_of: IntArray, folder: Path) -> FloatArray | None:
+def assembled_globals(vectors: Vectors, image_of: IntArray, folder: Path) -> FloatArray | None:
     """Return the photos' global descriptors in a file of the folder; None where the manifold is to make its own.
 
     That is where regions are photos, or where those of a photo cancel out, which leaves it without a direction.
@@ -121,7 +121,7 @@ def assembled_globals(vectors: FloatArray, image_of: IntArray, folder: Path) -> 
         some = slice(start, min(start + PHOTOS, photos))
         starts = layout.starts[some.start : some.stop + 1]
         own = Layout(layout.images[some], starts - starts[0])
-        made[some] = aggregate(vectors[starts[0] : starts[-1]], own)
+        made[some] = aggregate(vectors[starts[0] : starts[-1]].astype(np.float32, copy=False), own)
         if not made[some].any(axis=1).all():
             return None
     return made

@@ -261,7 +261,12 @@ def _manifold(
         return None
     known, arrays = before.manifold.to_arrays()
     manifold = Manifold.from_arrays({**recipe.parameters, "memory": scratch, BUILT: known[BUILT]}, arrays)
-    return manifold.update(regions.vectors, regions.image_of, origin, progress=_of_graph(report))
+    vectors, image_of, progress = regions.vectors, regions.image_of, _of_graph(report)
+    if workers is None:
+        return manifold.update(vectors, image_of, origin, progress=progress)
+    rows = workers.rows(vectors, writer.work / VECTORS)
+    globals_ = assembled_globals(vectors, image_of, writer.work)
+    return manifold.update(vectors, image_of, origin, global_vectors=globals_, rows=rows, progress=progress)
 
 
 def _write(

@@ -174,8 +174,9 @@ def estimate(
     if timed:
         graph = graph_seconds(method, n, checked.k, d) if whole else 2 * n * new * _seconds_a_comparison(d)
         seconds = len(chosen.new) * seconds_a_photo(recipe.describer, recipe.geometry) + graph
-    if whole and elsewhere:
+    if elsewhere:
         scratch += 3 * 8 * n * width + 8 * edges  # the lists of tasks, merged, and taken in
+        scratch += 0 if whole else 4 * photos * d
         graph_bytes = HELD_OF_A_REGION * n + 2 * 8 * edges
     else:
         graph_bytes = graph_memory(method if whole else None, n, width, d, edges)

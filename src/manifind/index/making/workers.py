@@ -16,7 +16,7 @@ from manifind.index.making.gather import Outcomes
 from manifind.index.making.journal import Journal
 from manifind.index.state.recipe import Recipe
 from manifind.kernels import Rows
-from manifind.types import FloatArray
+from manifind.types import Vectors
 
 ROOM = "manifind.cluster.workers"
 """The module whose function `workers` makes workers of a client or of a scheduler's address."""
@@ -36,7 +36,7 @@ class Workers(Protocol):
     ) -> Iterator[list[Regions]]:
         """Yield what `making.learning.whitened` makes of each group of photos, which are runs of rows."""
 
-    def rows(self, vectors: FloatArray, file: Path) -> Rows:
+    def rows(self, vectors: Vectors, file: Path) -> Rows:
         """Return vectors that lie in a file, as rows that workers compare with each other."""
 
     def finished(self, work: Path) -> None:
