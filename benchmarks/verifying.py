@@ -65,7 +65,7 @@ def asked(known: Known, most: int, first: int) -> list[Asked]:
 
 
 def by_manifind(query: Features, box: Box | None, photos: Sequence[Kept]) -> int:
-    return sum(one.verified is True for one in checked(query, box, photos, kind=query.kind))
+    return sum(one.verified is True for one in checked(query, box, photos))
 
 
 def by_opencv(query: Features, box: Box | None, photos: Sequence[Kept]) -> int:

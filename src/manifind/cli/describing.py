@@ -36,13 +36,7 @@ OPTIONS = (
         f"{RECIPES['default']['backbone']} by default.",
     ),
     click.option("--pooling", type=click.Choice(list(POOLINGS)), help="How regions are pooled; gem by default."),
-    click.option(
-        "--zooms",
-        "--scales",
-        "zooms",
-        type=ZOOMS,
-        help="Parts of its size at which a photo is seen: 1,0.71,0.5, say.",
-    ),
+    click.option("--zooms", type=ZOOMS, help="Parts of its size at which a photo is seen: 1,0.71,0.5, say."),
     click.option("--long-side", type=click.IntRange(min=1), help="Pixels of a photo's longer side as it is seen."),
 )
 WHITEN = click.option("--whiten", help="auto (the default), learn, shipped, none, or a file of `whiten`.")

@@ -60,6 +60,10 @@ class Features:
             descriptors=self.descriptors[chosen],
         )
 
+    def is_part(self, box: Box | None) -> bool:
+        """Return whether a box is a part of the photo, and not all of it."""
+        return box is not None and tuple(box) != (0, 0, self.width, self.height)
+
     def within(self, box: Box) -> Self:
         """Return the features whose point lies in a box."""
         return self[np.asarray((self.points >= box[:2]).all(axis=1) & (self.points < box[2:]).all(axis=1))]

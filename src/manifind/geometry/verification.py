@@ -8,7 +8,6 @@ Points that crowd in a part of the query's box say that this part is the same, a
 object, and not that the object is: such an instance is told, and verifies nothing.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -109,25 +108,13 @@ def verify(query: Features, photo: Features, box: Box | None = None, *, limits: 
     limits : Limits, optional
         The kind's own by default.
     """
-    return verify_many(query, [photo], box, limits=limits)[0]
-
-
-def verify_many(
-    query: Features, photos: Sequence[Features], box: Box | None = None, *, limits: Limits | None = None
-) -> list[Verdict]:
-    """Return for each of many photos whether it shows the query, and where."""
-    for photo in photos:
-        if photo.kind != query.kind:
-            raise InvalidInput(f"the query has {query.kind} features and a photo has {photo.kind}; give one kind.")
+    if photo.kind != query.kind:
+        raise InvalidInput(f"the query has {query.kind} features and the photo has {photo.kind}; give one kind.")
     whole = (0.0, 0.0, float(query.width), float(query.height))
     inside = check_box(box or whole, query.width, query.height)
-    limits = limits or LIMITS[query.kind]
+    instances = _instances(query, photo, inside, limits or LIMITS[query.kind])
     otherwise = False if len(query) >= TEXTURE else None
-    verdicts = []
-    for photo in photos:
-        instances = _instances(query, photo, inside, limits)
-        verdicts.append(Verdict(True if any(not one.crowded for one in instances) else otherwise, instances))
-    return verdicts
+    return Verdict(True if any(not one.crowded for one in instances) else otherwise, instances)
 
 
 def _instances(query: Features, photo: Features, box: Box, limits: Limits) -> tuple[Instance, ...]:
@@ -165,8 +152,8 @@ def _instance(query: Features, photo: Features, pairs: Pairs, box: Box, limits: 
     agreement = find_map(matches, box, tolerances, least=limits.inliers)
     if agreement is None or agreement.distinct < limits.inliers:
         return None
-    part = box != (0, 0, query.width, query.height)
-    if part and not _on_object(matches.a[agreement.inliers], box):
+    part, matching = query.is_part(box), matches.a[agreement.inliers]
+    if part and not _on_object(matching, box):
         return None
     outline = maps.apply(agreement.map, maps.corners(box))
     around = maps.apply(agreement.map, maps.rounded(box)) if part else outline
@@ -175,7 +162,9 @@ def _instance(query: Features, photo: Features, pairs: Pairs, box: Box, limits: 
     if x0 >= x1 or y0 >= y1:
         return None
     tight = float(x0), float(y0), float(x1), float(y1)
-    crowded = part and _crowded(query.points[_within(agreement.map, query, photo)], matches.a[agreement.inliers], box)
+    crowded = (
+        part and len(matching) < MANY and _crowded(query.points[_within(agreement.map, query, photo)], matching, box)
+    )
     return Instance(agreement.map, outline, tight, agreement.distinct, pairs[agreement.inliers], crowded)
 
 
@@ -196,8 +185,6 @@ def _within(to: Map, query: Features, photo: Features) -> npt.NDArray[np.bool_]:
 
 def _crowded(visible: npt.NDArray[np.float32], matching: npt.NDArray[np.float32], box: Box) -> bool:
     """Return whether matching points reach far fewer cells of a box than as many drawn from all that can be seen."""
-    if len(matching) >= MANY:
-        return False
     seen, reached = (_in_cells(points, box) for points in (visible, matching))
     shares = np.maximum(seen, reached > 0)
     expected = float((1 - (1 - shares / shares.sum()) ** reached.sum()).sum())

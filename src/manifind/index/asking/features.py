@@ -38,11 +38,6 @@ def sought_in(pixels: npt.NDArray[np.uint8], box: Sequence[float] | None, *, kin
     return query_features(pixels, part, kind=kind), part
 
 
-def is_part(query: Features, box: Box | None) -> bool:
-    """Return whether a box is a part of the query's photo, and not all of it."""
-    return box is not None and tuple(box) != (0, 0, query.width, query.height)
-
-
 def photo_features(pixels: npt.NDArray[np.uint8], *, kind: str = KEEPING.kind) -> Features:
     """Return the features of a photo that is looked at."""
     return extract(pixels, kind=kind, most=KEEPING.most)

@@ -13,16 +13,14 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
 from manifind.geometry import LIMITS, Features, Instance, Verdict, verify
 from manifind.geometry.maps import Map
 from manifind.index.asking.answer import Outline
-from manifind.index.asking.features import Sought, features_of, is_part, kept_or_files, kind_of, query_features
+from manifind.index.asking.features import Sought, features_of, kept_or_files
 from manifind.index.state.generation import Generation
-from manifind.index.state.kept import KEEPING, Kept
+from manifind.index.state.kept import Kept
 from manifind.kernels.threads import thread_count
 from manifind.types import Box, FloatArray
 
@@ -67,30 +65,22 @@ class Checked:
 
 
 def checked(
-    query: npt.NDArray[np.uint8] | Features,
-    box: Box | None,
-    photos: Sequence[Kept | Path],
-    *,
-    kind: str = KEEPING.kind,
-    until: float | None = None,
+    query: Features, box: Box | None, photos: Sequence[Kept | Path], *, until: float | None = None
 ) -> list[Checked]:
     """Return what geometry says of each photo.
 
     Parameters
     ----------
-    query : (h, w, 3) uint8 array or Features
-        The query's photo, or the features of what is looked for in it.
+    query : Features
+        Those of what is looked for.
     box : (x0, y0, x1, y1), optional
-        What is looked for in it.
+        What is looked for in the query's photo; all of it by default.
     photos : sequence of Kept or Path
-        Features that were kept, or files.
-    kind : str
-        Of local features; those that were kept are of this kind.
+        Features that were kept, of the same kind as the query's, or files.
     until : float, optional
         The moment by `time.monotonic` at which to give up: `TimeoutError` is raised.
     """
-    features = query if isinstance(query, Features) else query_features(query, box, kind=kind)
-    look = partial(_look, features, box, kind, until)
+    look = partial(_look, query, box, until)
     threads = min(thread_count(), len(photos))
     # Each thread has photos of its own; a product of two small matrices gains nothing from more.
     with threadpool_limits(1, user_api="blas"):
@@ -100,15 +90,15 @@ def checked(
             return list(pool.map(look, photos))
 
 
-def _look(query: Features, box: Box | None, kind: str, until: float | None, photo: Kept | Path) -> Checked:
+def _look(query: Features, box: Box | None, until: float | None, photo: Kept | Path) -> Checked:
     if until is not None and time.monotonic() > until:
         raise TimeoutError("photos were not looked at in time.")
-    features = features_of(photo, kind=kind)
+    features = features_of(photo, kind=query.kind)
     if features is None:
         return Checked(None)
-    limits = LIMITS[kind]
-    part = is_part(query, box)
-    fewer = replace(limits, inliers=PERHAPS.get(kind, limits.inliers)) if part else limits
+    limits = LIMITS[query.kind]
+    part = query.is_part(box)
+    fewer = replace(limits, inliers=PERHAPS.get(query.kind, limits.inliers)) if part else limits
     found = _checked(verdict := verify(query, features, box, limits=fewer), limits.inliers)
     if box is None or not part or not found.verified:
         return found
@@ -142,9 +132,8 @@ def looked_at(
 ) -> dict[int, Checked]:
     """Return what geometry says of photos of an index, by their numbers: the surest of several views counts."""
     photos = kept_or_files(now, [now.catalogue[image] for image in images])
-    kind = kind_of(now)
     by_view = [
-        [_of_view(check, view) for check in checked(query, box, photos, kind=kind, until=until)]
+        [_of_view(check, view) for check in checked(query, box, photos, until=until)]
         for view, (query, box) in enumerate(views)
     ]
     surest = [max(some, key=lambda one: one.inliers) for some in zip(*by_view, strict=True)]

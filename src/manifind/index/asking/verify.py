@@ -83,5 +83,4 @@ def verified_answer(
             known |= looked_at(now, promising, views, until=until)
     except TimeoutError:
         pass  # what was looked at is answered with
-    part = all(box is not None for _, box in views)
-    return VerifiedAnswer(answer, known, top, part=part)
+    return VerifiedAnswer(answer, known, top, part=all(query.is_part(box) for query, box in views))

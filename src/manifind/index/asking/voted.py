@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from manifind.geometry import pack, votes
 from manifind.geometry.verification import TEXTURE
-from manifind.index.asking.features import Sought, is_part
+from manifind.index.asking.features import Sought
 from manifind.index.state.generation import Generation
 
 AMONG = 2_000
@@ -38,7 +38,7 @@ def voted(now: Generation, images: npt.NDArray[np.integer], views: Sequence[Soug
     local = now.local
     if local is None or len(local.starts) != len(now.catalogue) + 1:
         return []
-    voters = [query for query, box in views if is_part(query, box) and len(query) >= TEXTURE]
+    voters = [query for query, box in views if query.is_part(box) and len(query) >= TEXTURE]
     if not voters:
         return []
     among = images[:AMONG]

@@ -32,6 +32,14 @@ FILES = (
 )
 """The files that an index may have besides the arrays of its manifold."""
 
+FACTS: dict[str, type | tuple[type, ...]] = {
+    "name": str,
+    "sha256": str,
+    "whitening": (str, type(None)),
+    "dimension": int,
+}
+"""What a fingerprint says at least, and of which types."""
+
 OF_THE_MACHINE = ("memory", "device")
 """Parameters of a manifold that are a matter of the machine and not of the index."""
 
@@ -116,13 +124,15 @@ class Manifest:
     """What is kept of the photos' local features; None for nothing."""
     frames: float | None = None
     """Seconds between two frames of a film that are taken for photos; None for no films."""
+    unlikely: float | None = None
+    """The similarity that few pairs of regions of different photos exceed; None where it was not kept yet."""
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Self:
         """Read what a manifest says, or raise `Damaged`."""
         facts = _mapping(fields, "describer")
-        for name, kinds in {"name": str, "sha256": str, "whitening": (str, type(None)), "dimension": int}.items():
-            _typed(facts, name, kinds, "describer.")  # type: ignore[arg-type]
+        for name, kinds in FACTS.items():
+            _typed(facts, name, kinds, "describer.")
         learnt = _mapping(fields, "whitening")
         root = Path(_typed(fields, "root", str))
         _hold(root.is_absolute() and _is_path(root), "root", fields["root"])
@@ -151,6 +161,7 @@ class Manifest:
             chosen_for,
             _keeping(_mapping(fields, "geometry")) if fields.get("geometry") is not None else None,
             _positive(fields.get("frames"), "frames"),
+            _similarity(fields.get("unlikely"), "unlikely"),
         )
 
     @property
@@ -172,12 +183,14 @@ class Manifest:
             said["geometry"] = self.geometry.fields
         if self.frames is not None:
             said["frames"] = self.frames
+        if self.unlikely is not None:
+            said["unlikely"] = self.unlikely
         return said if self.built is None else {**said, BUILT: self.built._asdict()}
 
     def asks_for_the_same(self, other: "Manifest") -> bool:
         """Whether the same photos would become the same index, however its graph came about."""
-        mine, its = (json.dumps(replace(one, built=None).fields, sort_keys=True) for one in (self, other))
-        return mine == its
+        mine, its = (replace(one, built=None, unlikely=None).fields for one in (self, other))
+        return json.dumps(mine, sort_keys=True) == json.dumps(its, sort_keys=True)
 
 
 def settled_parameters(manifold: Manifold) -> dict[str, Any]:
@@ -225,13 +238,25 @@ def _typed(fields: Mapping[str, Any], name: str, kinds: type | tuple[type, ...],
 def _positive(value: object, name: str) -> float | None:
     if value is None:
         return None
-    _hold(isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e18, name, value)
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e18:
+        return float(value)
+    raise _impossible(name, value)
+
+
+def _similarity(value: object, name: str) -> float | None:
+    if value is None:
+        return None
+    _hold(isinstance(value, int | float) and not isinstance(value, bool) and -1.01 <= value <= 1.01, name, value)
     return float(value)  # type: ignore[arg-type]
 
 
 def _hold(true: bool, name: str, value: object) -> None:
     if not true:
-        raise Damaged(f"the manifest says {name} is {str(value)[:60]!r}, which it cannot be; restore the index.")
+        raise _impossible(name, value)
+
+
+def _impossible(name: str, value: object) -> Damaged:
+    return Damaged(f"the manifest says {name} is {str(value)[:60]!r}, which it cannot be; restore the index.")
 
 
 def _is_path(path: Path) -> bool:
