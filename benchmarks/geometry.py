@@ -36,7 +36,7 @@ import oxford5k_data
 from manifind.boxes import overlaps
 from manifind.demo.scenes import make_scenes
 from manifind.describe import read_photo
-from manifind.geometry import KINDS, LIMITS, Features, extract, pack, unpack, verify, verify_many
+from manifind.geometry import KINDS, LIMITS, Features, extract, pack, unpack, verify
 from manifind.index import Index
 from manifind.index.asking.features import QUERY_FEATURES, sought_in
 from manifind.index.asking.verify import verified_answer
@@ -171,7 +171,8 @@ def strangers(photos: Path, kept: Kept, count: int) -> dict[str, Any]:
         query = files[numbers.integers(len(files))]
         others = [files[i] for i in numbers.choice(len(files), 50, replace=False)]
         others = [file for file in others if file.stem[:4] != query.stem[:4]]
-        verdicts = verify_many(kept.query(query, None), [kept.photo(file) for file in others])
+        asked = kept.query(query, None)
+        verdicts = [verify(asked, kept.photo(file)) for file in others]
         false += [(query.stem, file.stem) for file, one in zip(others, verdicts, strict=True) if one.verified]
         done += len(others)
     return {"pairs": done, "verified": false}
@@ -198,7 +199,8 @@ def cost(pairs: Sequence[Pair], kept: Kept, count: int = 50) -> dict[str, float]
         asked = kept.query(*query)
         rows = [(kept.photo(file), kept._photos[file])[1] for file in files]
         before = time.thread_time()
-        verify_many(asked, [unpack(*row, kept.kind) for row in rows], query[1])
+        for row in rows:
+            verify(asked, unpack(*row, kept.kind), query[1])
         seconds.append((time.thread_time() - before) / len(files) * count)
     sizes = [rows.nbytes for rows, _, _ in kept._photos.values()]
     return {

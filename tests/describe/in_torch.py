@@ -8,7 +8,7 @@ import torch
 from manifind.describe.backbone import BackboneSpec
 from manifind.describe.cuda.layers import FILTER, PRODUCT, Layer
 from manifind.describe.cuda.network import INFINITE
-from manifind.describe.cuda.pictures import Tensor
+from manifind.types import Tensor
 
 
 def in_torch(layers: Sequence[Layer], spec: BackboneSpec, photo: Tensor, kind: Any = torch.float32) -> Tensor:

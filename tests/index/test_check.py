@@ -87,6 +87,10 @@ def test_a_whole_index_has_no_problems(whole: Path) -> None:
     assert check(whole) == []
 
 
+def test_an_index_of_one_region_a_photo_has_no_problems(tmp_path: Path) -> None:
+    assert small_index(tmp_path, 8, describer=DESCRIBER, means=1).check() == []
+
+
 @pytest.mark.parametrize("damage", [truncated, extended, flipped, missing, holding_objects])
 def test_every_damaged_file_is_named_and_repaired(
     copy: Path, whole: Path, damage: Callable[[Path], None], tmp_path: Path

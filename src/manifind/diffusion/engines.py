@@ -17,7 +17,7 @@ from manifind.diffusion import offline, spectral
 from manifind.diffusion.iteration import iterate
 from manifind.diffusion.seeding import Seed, dense
 from manifind.errors import InvalidInput
-from manifind.kernels import Rows, Seeded, Solution, System, backend
+from manifind.kernels import Dividing, Rows, Seeded, Solution, System, backend
 from manifind.kernels.cpu.local import Divided, Division
 from manifind.types import FloatArray, IntArray, Progress
 
@@ -103,20 +103,16 @@ def _locally(system: System, seeds: Sequence[Seed], setting: Setting, divided: D
     return divided.solve(seeds, *setting)
 
 
-def _divide(system: System, division: Division | None = None) -> Divided:
-    divide = getattr(system, "divide", None)
-    if divide is None:
+def _divide(system: System) -> Divided:
+    if not isinstance(system, Dividing):
         raise InvalidInput(
             "engine='local' is in the compiled core (manifind info --system says whether it is there); use engine='cg'."
         )
-    divided: Divided = divide(division)
-    return divided
+    return system.divide()
 
 
 def _divided_again(system: System, arrays: Mapping[str, npt.NDArray[Any]]) -> Divided | None:
-    if not hasattr(system, "divide"):
-        return None
-    return _divide(system, Division.from_arrays(arrays, system.size))
+    return system.divide(Division.from_arrays(arrays, system.size)) if isinstance(system, Dividing) else None
 
 
 def _columns(ground: Ground, size: int, setting: Setting, progress: Progress | None) -> offline.Columns:
@@ -146,7 +142,7 @@ ENGINES: dict[str, Engine] = {
             lambda ground, _size, _setting, _progress: _divide(ground.system),
             to_arrays=lambda divided: divided.division.to_arrays(),
             from_arrays=_divided_again,
-            possible=lambda system: hasattr(system, "divide"),
+            possible=lambda system: isinstance(system, Dividing),
         ),
         Engine(
             "offline",

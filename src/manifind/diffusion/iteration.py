@@ -2,14 +2,8 @@
 
 import numpy as np
 
-from manifind.kernels import Solution, System
+from manifind.kernels import FLOOR, PRECISE, Solution, System
 from manifind.types import FloatArray
-
-SMALL = 2**14
-"""Graphs of up to this many regions are iterated on in float64, which costs little there."""
-
-FLOOR = 1e-10
-"""Relative residual at which a column stops whatever `tol` says: in float32 it cannot be told from zero."""
 
 
 def iterate(system: System, y: FloatArray, alpha: float, max_iter: int, tol: float) -> Solution:
@@ -17,7 +11,7 @@ def iterate(system: System, y: FloatArray, alpha: float, max_iter: int, tol: flo
 
     A column is left alone once its relative residual is within `tol`.
     """
-    kind = np.float64 if system.size <= SMALL else np.float32
+    kind = np.float64 if system.size <= PRECISE else np.float32
     b = np.multiply(y, 1 - alpha, dtype=kind)
     norms = np.linalg.norm(b, axis=0).astype(np.float64)
     live = np.flatnonzero(norms > 0)

@@ -63,7 +63,7 @@ class Spectra(NamedTuple):
     """By component, those of more than one region."""
 
 
-def decompose(S: sp.csr_array, rank: int = 1000, *, seed: int = 0, progress: Progress | None = None) -> Spectra:
+def decompose(S: sp.csr_array, rank: int = 1000, *, progress: Progress | None = None) -> Spectra:
     """Return the largest eigenvalues of each component of S, some `rank` in all, with eigenvectors.
 
     Parameters
@@ -71,8 +71,6 @@ def decompose(S: sp.csr_array, rank: int = 1000, *, seed: int = 0, progress: Pro
     S : (n, n) CSR, float32, symmetric, of spectrum within [−1, 1]
     rank : int
         With n of them nothing is left out.
-    seed : int
-        Of the random block that the iteration starts from.
     progress : callable, optional
         Called with the regions done and the regions in all, after each round on a large component.
     """
@@ -89,7 +87,7 @@ def decompose(S: sp.csr_array, rank: int = 1000, *, seed: int = 0, progress: Pro
         if size > 1:
             own = min(size, max(LEAST, math.ceil(rank * size / n)))
             report = None if progress is None else partial(_within, progress, start, size, n)
-            parts[label] = Spectrum(order[start:end], *_largest(blocks[start:end, start:end], own, seed, report))
+            parts[label] = Spectrum(order[start:end], *_largest(blocks[start:end, start:end], own, report))
     if progress is not None:
         progress(n, n)
     return Spectra(component.astype(np.int32), parts)
@@ -113,9 +111,7 @@ def _within(progress: Progress, start: int, size: int, n: int, done: float) -> N
     progress(start + int(done * size), n)
 
 
-def _largest(
-    S: sp.csr_array, rank: int, seed: int, progress: Callable[[float], None] | None
-) -> tuple[FloatArray, FloatArray]:
+def _largest(S: sp.csr_array, rank: int, progress: Callable[[float], None] | None) -> tuple[FloatArray, FloatArray]:
     """Return the `rank` largest eigenvalues of a connected graph, descending, with eigenvectors."""
     n = S.shape[0]
     if n <= DENSE * rank:
@@ -123,7 +119,7 @@ def _largest(
 
         values, vectors = eigh(S.toarray().astype(np.float64), subset_by_index=(n - rank, n - 1))
         return values[::-1].astype(np.float32), np.ascontiguousarray(vectors[:, ::-1], np.float32)
-    block = np.random.default_rng(seed).standard_normal((n, rank + max(16, rank // 10)), np.float32)
+    block = np.random.default_rng(0).standard_normal((n, rank + max(16, rank // 10)), np.float32)
     damped = 0.5
     for done in range(1, ROUNDS + 1):
         block = np.linalg.qr(_filter(S, block, damped))[0]

@@ -10,7 +10,7 @@ The room works on plain arrays: it takes the pixels of photos, and knows nothing
 from manifind.geometry.extraction import KINDS, extract
 from manifind.geometry.features import Features
 from manifind.geometry.packing import ROW, pack, unpack
-from manifind.geometry.verification import LIMITS, Instance, Limits, Verdict, verify, verify_many
+from manifind.geometry.verification import LIMITS, Instance, Limits, Verdict, verify
 from manifind.geometry.votes import votes
 
 __all__ = [
@@ -25,6 +25,5 @@ __all__ = [
     "pack",
     "unpack",
     "verify",
-    "verify_many",
     "votes",
 ]

@@ -15,21 +15,16 @@ Pairs = npt.NDArray[np.intp]
 """(k, 2): places of matching features, the query's and the photo's."""
 
 
-def match(query: FloatArray, photo: FloatArray, *, ratio: float) -> Pairs:
+def pairs_of(similar: FloatArray, *, ratio: float) -> Pairs:
     """Return the pairs of features that match.
 
     Parameters
     ----------
-    query : (m, d) unit rows
-    photo : (n, d) unit rows
+    similar : (n, m) array
+        The inner products of the photo's n descriptors with the query's m, all of unit norm.
     ratio : float
         The most that the distance to the nearest may be, in parts of the distance to the second nearest.
     """
-    return pairs_of(photo @ query.T, ratio=ratio)
-
-
-def pairs_of(similar: FloatArray, *, ratio: float) -> Pairs:
-    """Return the pairs of features that match, given how similar the photo's (rows) and the query's (columns) are."""
     if not similar.size:
         return np.empty((0, 2), np.intp)
     places = np.arange(len(similar))

@@ -8,7 +8,6 @@ Points that crowd in a part of the query's box say that this part is the same, a
 object, and not that the object is: such an instance is told, and verifies nothing.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -109,25 +108,13 @@ def verify(query: Features, photo: Features, box: Box | None = None, *, limits: 
     limits : Limits, optional
         The kind's own by default.
     """
-    return verify_many(query, [photo], box, limits=limits)[0]
-
-
-def verify_many(
-    query: Features, photos: Sequence[Features], box: Box | None = None, *, limits: Limits | None = None
-) -> list[Verdict]:
-    """Return for each of many photos whether it shows the query, and where."""
-    for photo in photos:
-        if photo.kind != query.kind:
-            raise InvalidInput(f"the query has {query.kind} features and a photo has {photo.kind}; give one kind.")
+    if photo.kind != query.kind:
+        raise InvalidInput(f"the query has {query.kind} features and the photo has {photo.kind}; give one kind.")
     whole = (0.0, 0.0, float(query.width), float(query.height))
     inside = check_box(box or whole, query.width, query.height)
-    limits = limits or LIMITS[query.kind]
+    instances = _instances(query, photo, inside, limits or LIMITS[query.kind])
     otherwise = False if len(query) >= TEXTURE else None
-    verdicts = []
-    for photo in photos:
-        instances = _instances(query, photo, inside, limits)
-        verdicts.append(Verdict(True if any(not one.crowded for one in instances) else otherwise, instances))
-    return verdicts
+    return Verdict(True if any(not one.crowded for one in instances) else otherwise, instances)
 
 
 def _instances(query: Features, photo: Features, box: Box, limits: Limits) -> tuple[Instance, ...]:

@@ -27,28 +27,17 @@ from manifind.checks import choice, image_numbers, integers, sequence_of_queries
 from manifind.diffusion import ENGINES, best_engine
 from manifind.diffusion.engines import AUTO as AUTO_ENGINE
 from manifind.errors import InvalidInput, NotFitted
-from manifind.graph import (
-    AUTO,
-    GIVEN,
-    GRAPHS,
-    UNKNOWN,
-    Built,
-    Neighbours,
-    given_neighbours,
-    given_origin,
-    measured,
-    settled,
-    update_neighbours,
-)
-from manifind.kernels import CPU, Rows, backend
-from manifind.layout import Layout, aggregate
+from manifind.graph import AUTO, UNKNOWN, Built, Neighbours, given_origin
+from manifind.kernels import CPU, Rows
+from manifind.layout import Layout
 from manifind.manifold import given
+from manifind.manifold.building import built, updated
 from manifind.manifold.fitted import SIZE, Fitted
 from manifind.manifold.parameters import OF_THE_GRAPH, OF_THE_MACHINE, Parameters
 from manifind.manifold.searching import Manner, Request, Searcher
-from manifind.ranking import POOLINGS, Ranking, pooling_weights
+from manifind.ranking import Ranking
 from manifind.storage import store
-from manifind.types import FloatArray, IntArray, Progress, Vectors
+from manifind.types import FloatArray, Progress, Vectors
 
 FORMAT = 1
 BUILT = "built"
@@ -216,20 +205,9 @@ class Manifold:
         checked = self.check_params()
         X = unit_vectors(vectors, "vectors")
         layout = Layout.of(image_numbers(image_of, len(X)))
-        if global_vectors is not None:
-            globals_ = _checked_globals(global_vectors, layout)
-        else:
-            globals_ = X if len(layout.images) == len(X) else aggregate(X, layout)
-        device = backend(checked.device)
-        rows = device.rows(X) if rows is None else rows
-        if neighbours is not None:
-            method, lists = GIVEN, given_neighbours(neighbours, X, checked.k)
-        else:
-            method = settled(checked.graph, rows, checked.k)
-            lists = GRAPHS[method](rows, checked.k, reserve=checked.reserve, memory=checked.memory, progress=progress)
-        built = measured(method, lists, rows, checked.k, memory=checked.memory)
-        weights = pooling_weights(checked.pooling, X, layout, checked.lam, memory=min(2**26, checked.memory))
-        self._state = Fitted.of(checked, device, rows, X, layout, lists, built, weights, globals_)
+        self._state = built(
+            checked, X, layout, neighbours=neighbours, global_vectors=global_vectors, rows=rows, progress=progress
+        )
         return self
 
     def update(
@@ -265,23 +243,7 @@ class Manifold:
         rows = given_origin(origin, vectors, before.vectors)
         if (rows < 0).sum() > LARGEST_CHANGE * len(rows):
             return self.fit(vectors, image_of, global_vectors=global_vectors, progress=progress)
-        regions = before.backend.rows(vectors)
-        lists = update_neighbours(
-            before.lists, regions, rows, checked.k, reserve=checked.reserve, memory=checked.memory, progress=progress
-        )
-        change = before.layout.change(layout, rows)
-        X = regions.take(change.regions)
-        weights = _updated_weights(before, checked, vectors, layout, rows)
-        if global_vectors is not None:
-            globals_ = _checked_globals(global_vectors, layout)
-        elif before.global_vectors.shape[1] != before.vectors.shape[1]:
-            raise InvalidInput("global_vectors is missing: the collection was fitted with some of its own.")
-        else:
-            globals_ = np.empty((len(layout.images), vectors.shape[1]), np.float32)
-            globals_[change.kept] = before.global_vectors[change.before]
-            globals_[change.new] = aggregate(X, change.layout)
-        built = before.built.after_update()
-        self._state = Fitted.of(checked, before.backend, regions, vectors, layout, lists, built, weights, globals_)
+        self._state = updated(before, checked, vectors, layout, rows, global_vectors=global_vectors, progress=progress)
         return self
 
     # -- fitted state -------------------------------------------------------------------------------------------------
@@ -328,8 +290,8 @@ class Manifold:
     @property
     def graph_(self) -> Built:
         """How the neighbours were found."""
-        built: Built = self._attribute("built")
-        return built
+        found: Built = self._attribute("built")
+        return found
 
     @property
     def S_(self) -> sp.csr_array:  # noqa: N802 (the paper's name)
@@ -540,8 +502,8 @@ class Manifold:
         known = dict(parameters)
         record = known.pop(BUILT, None)
         manifold = cls(**known)
-        built = Built.by(UNKNOWN) if record is None else Built.of(record)
-        manifold._state = Fitted.from_arrays(manifold.check_params(), built, arrays)
+        found = Built.by(UNKNOWN) if record is None else Built.of(record)
+        manifold._state = Fitted.from_arrays(manifold.check_params(), found, arrays)
         return manifold
 
     @classmethod
@@ -597,27 +559,3 @@ def answer(
     """
     places = given.places(manifold._fitted, shortlist, [request.regions for request in requests], None)
     return manifold._answer(requests, places, top, AUTO_ENGINE, keep_regions=True)
-
-
-def _checked_globals(global_vectors: npt.ArrayLike, layout: Layout) -> FloatArray:
-    checked = unit_vectors(global_vectors, "global_vectors")
-    if len(checked) != len(layout.images):
-        raise InvalidInput(
-            f"global_vectors has {len(checked)} rows for {len(layout.images)} images; give one for each image."
-        )
-    return checked
-
-
-def _updated_weights(
-    before: Fitted, checked: Parameters, vectors: Vectors, layout: Layout, rows: IntArray
-) -> FloatArray:
-    """Return the pooling weights of a changed collection; those of images that stayed are as they were."""
-    pooled = len(layout.images) < len(vectors), len(before.layout.images) < len(before.vectors)
-    if pooled != (True, True):  # with one region an image there is nothing to pool
-        return pooling_weights(checked.pooling, vectors, layout, checked.lam)
-    change = before.layout.change(layout, rows)
-    weights = np.ones(len(rows), np.float32)
-    weights[rows >= 0] = before.weights[rows[rows >= 0]]
-    if len(change.regions):
-        weights[change.regions] = POOLINGS[checked.pooling](vectors[change.regions], change.layout, checked.lam)
-    return weights

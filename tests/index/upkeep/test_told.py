@@ -47,7 +47,7 @@ def test_what_is_said_of_the_graph_follows_it(
 ) -> None:
     # As if it had been found by descent: what was measured then is carried along, not measured or made up anew.
     rough = Built("nn-descent", 0.99, 0.75, 300)
-    monkeypatch.setattr("manifind.manifold.estimator.measured", lambda *_, **__: rough)
+    monkeypatch.setattr("manifind.manifold.building.measured", lambda *_, **__: rough)
     made = Index.create(tmp_path / "i.manifind", folder, describer=describer, **PARAMETERS)
     monkeypatch.undo()
     assert made.manifold.graph_ == rough

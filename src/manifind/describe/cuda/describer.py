@@ -14,12 +14,12 @@ from manifind.describe.backbone import OnnxBackbone, Photo, available_cores, che
 from manifind.describe.cuda.batches import Batches
 from manifind.describe.cuda.layers import read_layers
 from manifind.describe.cuda.network import Maps, Network
-from manifind.describe.cuda.pictures import Pictures, Sizes, Starts, Tensor, laid_out, to_device
+from manifind.describe.cuda.pictures import Pictures, Sizes, Starts, laid_out, to_device
 from manifind.describe.describer import Describer, Regions
 from manifind.describe.regions import on_another_map, region_grid, to_pixels
 from manifind.describe.whitening import Whitening
 from manifind.errors import InvalidInput
-from manifind.types import FloatArray, IntArray
+from manifind.types import FloatArray, IntArray, Tensor
 
 PIXELS, ROOMY = 2**24, 2**35
 """Pixels, at all zooms together, that are seen at once, and the bytes of memory from which a device sees twice as many.

@@ -12,7 +12,8 @@ import torch
 
 from manifind.describe.backbone import BackboneSpec
 from manifind.describe.cuda.layers import FILTER, FIRST, PRODUCT, Layer
-from manifind.describe.cuda.pictures import Pictures, Sizes, Tensor, few_lengths, halved
+from manifind.describe.cuda.pictures import Pictures, Sizes, few_lengths, halved
+from manifind.types import Tensor
 
 INFINITE = (-np.inf, np.inf)
 CELLS, CHANNELS = 64, 32

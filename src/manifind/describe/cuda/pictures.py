@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-Tensor = Any
-"""A torch.Tensor; torch has no types where it is not installed."""
+from manifind.types import Tensor
+
 Sizes = npt.NDArray[np.int64]
 """(pictures, 2): height and width."""
 Starts = npt.NDArray[np.int64]

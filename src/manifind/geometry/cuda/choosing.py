@@ -1,11 +1,8 @@
 """Which points of many photos are described, chosen on the device: the same as `extraction.spread` chooses."""
 
-from typing import Any
-
 import torch
 
-Tensor = Any
-"""A torch.Tensor; torch has no types where it is not installed."""
+from manifind.types import Tensor
 
 
 def spread(of: Tensor, cell: Tensor, strengths: Tensor, pictures: int, most: int, cells: int) -> Tensor:

@@ -1,14 +1,10 @@
 """Features on the device -> the bytes that an index keeps of them: the same as `geometry.packing.pack` makes."""
 
-from typing import Any
-
 import numpy as np
 import torch
 
 from manifind.geometry.packing import CODES, LEVELS, OCTAVES, PLACE, ROW, STEPS
-
-Tensor = Any
-"""A torch.Tensor; torch has no types where it is not installed."""
+from manifind.types import Tensor
 
 
 def packed(points: Tensor, scales: Tensor, angles: Tensor, descriptors: Tensor, sizes: Tensor, kind: str) -> Tensor:

@@ -16,6 +16,7 @@ from manifind.geometry.packing import Packed
 from manifind.geometry.sift import DIMENSION
 from manifind.kernels.cuda.transfer import to_device, to_host
 from manifind.kernels.local_features import CONTRAST
+from manifind.types import Tensor
 
 KIND = "sift"
 PIXELS = 2**25
@@ -30,9 +31,6 @@ ALSO = 0.8
 """A turn counts if it has so much of the strongest."""
 MOST = 0.2
 """The largest part of a descriptor's length that one of its numbers may be."""
-
-Tensor = Any
-"""A torch.Tensor; torch has no types where it is not installed."""
 
 
 class Found(NamedTuple):

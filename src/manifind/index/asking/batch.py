@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from manifind.describe import Unreadable
 from manifind.errors import InvalidInput
-from manifind.geometry import Features
 from manifind.index.asking.answer import Answer
 from manifind.index.asking.features import kind_of, sought_in
 from manifind.index.asking.query import QueryRegions, View, rank, view
@@ -20,7 +19,7 @@ from manifind.index.asking.refine import NONE, refined_answers
 from manifind.index.asking.sources import Source
 from manifind.index.asking.verified import VerifiedAnswer
 from manifind.index.asking.verify import deepest, verified_answer
-from manifind.types import Box, StageProgress
+from manifind.types import StageProgress
 
 if TYPE_CHECKING:
     from manifind.index.index import Index
@@ -150,15 +149,11 @@ def _verified(
     looked_at: dict[int, VerifiedAnswer] = {}
     sought = {}
     for done, (place, answer) in enumerate(answers.items(), 1):
-        sought[place] = _sought(index, queries[place].views, kind_of(answer.search.generation))
+        kind = kind_of(answer.search.generation)
+        sought[place] = [sought_in(index.pixels(photo), box, kind=kind) for photo, box in queries[place].views]
         looked_at[place] = verified_answer(answer, sought[place], first=first)
         report("geometry", done, len(answers))
     if refine == NONE:
         return {place: answer.cut(top) for place, answer in looked_at.items()}
     refined = refined_answers(list(looked_at.values()), list(sought.values()), first=first, top=top)
     return dict(zip(looked_at, refined, strict=True))
-
-
-def _sought(index: "Index", views: Views, kind: str) -> list[tuple[Features, Box | None]]:
-    """Return the features of what is looked for."""
-    return [sought_in(index.pixels(photo), box, kind=kind) for photo, box in views]

@@ -11,7 +11,15 @@ import numpy as np
 import numpy.typing as npt
 
 from manifind.geometry import Features, Verdict, verify
-from manifind.index.asking.features import features_of, kept_or_file, kind_of, part_of, photo_features, sought_in
+from manifind.index.asking.features import (
+    Sought,
+    features_of,
+    kept_or_file,
+    kind_of,
+    part_of,
+    photo_features,
+    sought_in,
+)
 from manifind.index.asking.query import whole_box
 from manifind.index.asking.sources import Source, pixels_of, record_of
 from manifind.index.state.generation import State
@@ -60,7 +68,7 @@ def matching_points(now: State, image: Source, other: Source, box: Sequence[floa
     return MatchingPoints.of(query, photo or photo_features(pixels_of(now, other), kind=kind_of(now)), part)
 
 
-def _part(now: State, image: Source, box: Sequence[float] | None) -> tuple[Features, Box | None]:
+def _part(now: State, image: Source, box: Sequence[float] | None) -> Sought:
     """Return the features of what is looked for, and its box: those that the index keeps, where they are enough."""
     record = None if now.local is None else record_of(now, image)
     if record is not None:

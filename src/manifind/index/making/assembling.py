@@ -12,7 +12,6 @@ import numpy.typing as npt
 from manifind.geometry import ROW
 from manifind.geometry.packing import Packed
 from manifind.index.making.journal import NO_FEATURES, Journal
-from manifind.index.making.supplement import span_of
 from manifind.index.state.catalogue import ImageRecord
 from manifind.index.state.generation import Generation
 from manifind.index.state.kept import Keeping, KeptFeatures
@@ -87,13 +86,14 @@ def assembled_features(
 ) -> KeptFeatures:
     """Lay out the local features of all photos in order, in a file of the folder; `late` has those made afterwards."""
     spans: list[tuple[Packed, int, int]] = []
-    new = journal.local()
+    new, afterwards = journal.local(), NO_FEATURES if late is None else late.local()
     for image in images:
         old = None if before is None else before.catalogue.of_content(image.sha256)
         if before is not None and before.local is not None and old is not None:
             spans.append((before.local.rows, *before.local.span(old.number)))
         elif late is not None and old is not None:
-            spans.append(span_of(image, late))
+            made = late.get(image.sha256)  # nothing where its file could not be read
+            spans.append((afterwards, 0, 0) if made is None else (afterwards, made.local, made.local + made.features))
         else:
             entry = journal.get(image.sha256)
             assert entry is not None  # noqa: S101 (it is in one of the two)

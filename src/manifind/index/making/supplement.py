@@ -9,11 +9,12 @@ from contextlib import closing
 from functools import partial
 
 import numpy as np
+import numpy.typing as npt
 
 from manifind.describe import Found, Unreadable, describe_ahead, key_to_path
 from manifind.geometry.packing import Packed
 from manifind.index.making.gather import as_listed
-from manifind.index.making.journal import NO_FEATURES, Journal
+from manifind.index.making.journal import Journal
 from manifind.index.state.catalogue import ImageRecord
 from manifind.index.state.generation import Generation
 from manifind.index.state.kept import Keeping, keep
@@ -67,11 +68,5 @@ def supplement(
     return unreadable
 
 
-def span_of(image: ImageRecord, journal: Journal) -> tuple[Packed, int, int]:
-    """Return where the features of a photo stand in the journal; none where its file could not be read."""
-    entry = journal.get(image.sha256)
-    return (NO_FEATURES, 0, 0) if entry is None else (journal.local(), entry.local, entry.local + entry.features)
-
-
-def _rows(keeping: Keeping, pixels: Packed) -> Packed:
+def _rows(keeping: Keeping, pixels: npt.NDArray[np.uint8]) -> Packed:
     return keep(pixels, keeping).rows

@@ -32,6 +32,14 @@ FILES = (
 )
 """The files that an index may have besides the arrays of its manifold."""
 
+FACTS: dict[str, type | tuple[type, ...]] = {
+    "name": str,
+    "sha256": str,
+    "whitening": (str, type(None)),
+    "dimension": int,
+}
+"""What a fingerprint says at least, and of which types."""
+
 OF_THE_MACHINE = ("memory", "device")
 """Parameters of a manifold that are a matter of the machine and not of the index."""
 
@@ -123,8 +131,8 @@ class Manifest:
     def of(cls, fields: Mapping[str, Any]) -> Self:
         """Read what a manifest says, or raise `Damaged`."""
         facts = _mapping(fields, "describer")
-        for name, kinds in {"name": str, "sha256": str, "whitening": (str, type(None)), "dimension": int}.items():
-            _typed(facts, name, kinds, "describer.")  # type: ignore[arg-type]
+        for name, kinds in FACTS.items():
+            _typed(facts, name, kinds, "describer.")
         learnt = _mapping(fields, "whitening")
         root = Path(_typed(fields, "root", str))
         _hold(root.is_absolute() and _is_path(root), "root", fields["root"])
@@ -230,8 +238,9 @@ def _typed(fields: Mapping[str, Any], name: str, kinds: type | tuple[type, ...],
 def _positive(value: object, name: str) -> float | None:
     if value is None:
         return None
-    _hold(isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e18, name, value)
-    return float(value)  # type: ignore[arg-type]
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e18:
+        return float(value)
+    raise _impossible(name, value)
 
 
 def _similarity(value: object, name: str) -> float | None:
@@ -243,7 +252,11 @@ def _similarity(value: object, name: str) -> float | None:
 
 def _hold(true: bool, name: str, value: object) -> None:
     if not true:
-        raise Damaged(f"the manifest says {name} is {str(value)[:60]!r}, which it cannot be; restore the index.")
+        raise _impossible(name, value)
+
+
+def _impossible(name: str, value: object) -> Damaged:
+    return Damaged(f"the manifest says {name} is {str(value)[:60]!r}, which it cannot be; restore the index.")
 
 
 def _is_path(path: Path) -> bool:

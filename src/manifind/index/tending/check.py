@@ -18,7 +18,7 @@ from manifind.errors import Damaged, InvalidInput, OtherFormat
 from manifind.graph import NOBODY, Neighbours
 from manifind.index.state.generation import CATALOGUE, Generation
 from manifind.index.state.manifest import FORMAT, KIND
-from manifind.ranking import gmp_weights
+from manifind.ranking import pooling_weights
 from manifind.storage import store
 from manifind.types import StageProgress
 
@@ -169,7 +169,7 @@ def _descriptions(now: Generation, report: StageProgress) -> Iterator[Problem]:
             yield Problem("vectors", "a descriptor is not of unit norm", BY_PHOTOS)
             return
         report("descriptions", min(start + ROWS, n), n)
-    expected = gmp_weights(X, layout, float(manifold.lam)) if manifold.pooling == "gmp" else np.ones(n, np.float32)
+    expected = pooling_weights(manifold.pooling, X, layout, float(manifold.lam))
     if not np.allclose(manifold.weights_, expected, atol=1e-4):
         yield Problem("weights", "a pooling weight is not that of the region", BY_GRAPH)
     sizes = np.array([(image.width, image.height) for image in now.catalogue.images], np.float32)

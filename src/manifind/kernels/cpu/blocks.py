@@ -13,21 +13,13 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from manifind.kernels.backend import Solution
+from manifind.kernels.backend import FLOOR, PRECISE, Solution
 from manifind.kernels.threads import thread_count
 from manifind.types import FloatArray
 
 WIDEST_BLOCK = 32
 BLOCK_BYTES = 2**26
 """A block's (n, columns) array stays below this; a solver holds five such arrays for each thread."""
-
-SMALL = 2**14
-"""Graphs of up to this many regions are solved in float64, which costs nothing there. On a graph of a few hundred
-regions, 20 steps of conjugate gradient nearly exhaust the Krylov space, and rounding in float32 was seen to grow to
-0.5 % of the scores; on one of 106,887 it stays at 2e-6."""
-
-FLOOR = 1e-10
-"""Relative residual at which a column stops whatever `tol` says: in float32 it cannot be told from zero."""
 
 TILE = 2**16
 """Entries of a block that the vector updates of conjugate gradient handle at a time, while they are in cache."""
@@ -38,7 +30,7 @@ Floats = npt.NDArray[Any]  # float32 or float64, as S is
 def conjugate_gradient(S: sp.csr_array, y: FloatArray, alpha: float, max_iter: int, tol: float) -> Solution:
     """Solve by conjugate gradient from f = 0 until `max_iter` or a relative residual of `tol` (Sec. 4.3)."""
     n, columns = y.shape
-    if n <= SMALL:
+    if n <= PRECISE:
         S = S.astype(np.float64)
     b = np.multiply(y, 1 - alpha, dtype=S.dtype, order="C")
     threads = thread_count()

@@ -104,7 +104,6 @@ class Divided:
         tol: float,
         *,
         budget: int = BUDGET,
-        most: int = MOST_PARTS,
     ) -> Solution:
         """Solve by conjugate gradient with the neighbourhood of y in full detail and the rest by parts.
 
@@ -120,7 +119,7 @@ class Divided:
         scores, reached = [], []
         for rows, values in columns:
             f = np.empty(len(self.division.order), np.float32)
-            reached.append(solver.solve(rows, values, alpha, max_iter, tol, budget, most, first, f))
+            reached.append(solver.solve(rows, values, alpha, max_iter, tol, budget, MOST_PARTS, first, f))
             scores.append(f)
         self._idle.append(solver)
         iterations, residuals, regions = zip(*reached, strict=True) if reached else ((), (), ())

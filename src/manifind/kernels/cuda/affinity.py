@@ -6,8 +6,8 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from manifind.kernels.cuda.transfer import Tensor, to_device, to_host
-from manifind.types import FloatArray, IntArray
+from manifind.kernels.cuda.transfer import to_device, to_host
+from manifind.types import FloatArray, IntArray, Tensor
 
 ENTRIES = 2**26
 """Entries of the lists that are sorted or looked up at a time."""

@@ -12,11 +12,10 @@ from typing import Any, NamedTuple
 
 import torch
 
+from manifind.kernels.backend import FLOOR
 from manifind.kernels.cuda.matrix import Matrix, product, width_of
-from manifind.kernels.cuda.transfer import Tensor
+from manifind.types import Tensor
 
-FLOOR = 1e-10
-"""Relative residual at which a column stops whatever `tol` says: in float32 it cannot be told from zero."""
 LOOK = 8
 """Iterations between looks at whether any column goes on: a look waits for the device."""
 ROWS_OF_ONE, ENTRIES_OF_ONE, TIMES = 4, 8, 8

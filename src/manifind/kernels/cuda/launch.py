@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from manifind.kernels.cuda import tiles
-from manifind.kernels.cuda.packing import GROUP, Packed, Tensor
+from manifind.kernels.cuda.packing import GROUP, Packed
+from manifind.types import Tensor
 
 if TYPE_CHECKING:
     from manifind.kernels.cuda.neighbours import Side

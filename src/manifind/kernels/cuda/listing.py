@@ -5,8 +5,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from manifind.kernels.cuda.transfer import Tensor, to_device
+from manifind.kernels.cuda.transfer import to_device
 from manifind.layout import Runs
+from manifind.types import Tensor
 
 RUNS, REGIONS = 4, 32
 """Runs of a program, and how many regions of a run it writes at a time."""

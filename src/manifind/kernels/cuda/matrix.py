@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import torch
 
-from manifind.kernels.cuda.transfer import Tensor
+from manifind.types import Tensor
 
 ROWS, ENTRIES = 4, 8
 """Rows and entries of a program that takes a part of a matrix."""

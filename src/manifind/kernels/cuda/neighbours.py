@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from manifind.kernels.cuda.packing import GROUP, Packed, Tensor, pack
+from manifind.kernels.cuda.packing import GROUP, Packed, pack
 from manifind.kernels.cuda.transfer import to_host
-from manifind.types import FloatArray, IntArray, Progress
+from manifind.types import FloatArray, IntArray, Progress, Tensor
 
 if TYPE_CHECKING:
     from manifind.kernels.cuda.rows import Block, TorchRows

@@ -5,9 +5,11 @@ and a whole group which products are large enough. The bound on the rounding is 
 x·z − x̂·ẑ = (x − x̂)·z + x̂·(z − ẑ), each at most the product of the lengths.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
+
+from manifind.types import Tensor
 
 GROUP = 256
 """Rows that share a scale: the widest tile of columns."""
@@ -15,9 +17,6 @@ AT_ONCE = 2**28
 """Bytes of rows, in float32, that are packed at a time."""
 ROUNDED_UP = 1.0001
 """What a length that was added up in float32 is multiplied by, so that it is never too short."""
-
-Tensor = Any
-"""A torch.Tensor; torch has no types where it is not installed."""
 
 
 class Packed(NamedTuple):

@@ -16,9 +16,9 @@ from manifind.kernels.backend import SCRATCH
 from manifind.kernels.cuda import neighbours
 from manifind.kernels.cuda.listing import listed
 from manifind.kernels.cuda.matrix import width_of
-from manifind.kernels.cuda.transfer import Tensor, on_the_way, to_device, to_host
+from manifind.kernels.cuda.transfer import on_the_way, to_device, to_host
 from manifind.layout import Runs
-from manifind.types import FloatArray, IntArray, Progress, Vectors
+from manifind.types import FloatArray, IntArray, Progress, Tensor, Vectors
 
 SHARE = 0.4
 """The share of the device's free memory that rows may take. Packed rows take half as much again."""

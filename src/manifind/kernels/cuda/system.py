@@ -14,17 +14,15 @@ import numpy.typing as npt
 import scipy.sparse as sp
 import torch
 
-from manifind.kernels.backend import Pool, Solution
+from manifind.kernels.backend import PRECISE, Pool, Solution
 from manifind.kernels.cuda import gradient
 from manifind.kernels.cuda import matrix as matrices
 from manifind.kernels.cuda.listing import listed
 from manifind.kernels.cuda.matrix import Matrix
-from manifind.kernels.cuda.transfer import Tensor, in_pinned_memory, to_device
+from manifind.kernels.cuda.transfer import in_pinned_memory, to_device
 from manifind.layout import Runs
-from manifind.types import FloatArray, IntArray
+from manifind.types import FloatArray, IntArray, Tensor
 
-PRECISE = 2**14
-"""Systems of up to this many regions are solved in float64, which costs nothing there: see `kernels.cpu.blocks`."""
 WIDEST = 64
 SHARE = 0.5
 """Share of the device's free memory that the vectors of a solution may take."""

@@ -8,12 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from manifind.types import Tensor
+
 STAGED, SMALL, TINY = 2**26, 2**21, 2**14
 """How many bytes are copied at a time; up to how many are copied at once; up to how many the driver sends with its
 commands."""
-
-Tensor = Any
-"""A torch.Tensor; torch has no types where it is not installed."""
 
 
 def to_device(array: npt.NDArray[Any], device: Any, *, dtype: Any = None) -> Tensor:
@@ -51,13 +50,10 @@ def to_device(array: npt.NDArray[Any], device: Any, *, dtype: Any = None) -> Ten
     return made
 
 
-def to_host(tensor: Tensor, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
-    """Return a tensor as an array, or write it into one."""
+def to_host(tensor: Tensor) -> npt.NDArray[Any]:
+    """Return a tensor as an array."""
     made: npt.NDArray[Any] = tensor.cpu().numpy()
-    if out is None:
-        return made
-    out[...] = made
-    return out
+    return made
 
 
 def in_pinned_memory(*tensors: Tensor) -> list[npt.NDArray[Any]]:
