@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 from manifind.errors import MissingExtra
 from manifind.geometry import Features
-from manifind.index import MatchingPoints, whole_box
-from manifind.index.asking.features import Sought, kind_of, photo_features, query_features
+from manifind.index import MatchingPoints
+from manifind.index.asking.features import Sought, kind_of, photo_features, sought_in
 from manifind.index.state.generation import State
 from manifind.pages.answers import points_data
 from manifind.serve.memory import RecentlyUsed
@@ -71,8 +71,7 @@ class Geometry:
                 if view.key is None or view.box is not None or view.lies_in is not None or now.local is None:
                     raise
                 return await self.photo(now, view.key), None
-            box = None if view.box is None else whole_box(view.box, photo.width, photo.height)
-            known = await self._extracted(lambda: query_features(photo.pixels, box, kind=kind)), box
+            known = await self._extracted(lambda: sought_in(photo.pixels, view.box, kind=kind))
             self._features.put(name, known, known[0].descriptors.nbytes + known[0].points.nbytes)
         return known
 
@@ -85,8 +84,8 @@ class Geometry:
         pixels = (await self._rendering.photo(now, ViewRequest(key=key))).pixels
         return await self._extracted(lambda: photo_features(pixels))
 
-    async def _extracted(self, work: Callable[[], Features]) -> Features:
-        def measured() -> Features:
+    async def _extracted(self, work: Callable[[], T]) -> T:
+        def measured() -> T:
             with self._metrics.stage("extract"):
                 return work()
 

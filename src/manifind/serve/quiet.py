@@ -8,6 +8,8 @@ FEW = 5
 """Messages of a kind in a row."""
 SECONDS = 60.0
 KINDS = 200
+LOGGERS = ("asyncio", "uvicorn", "uvicorn.error", "manifind.serve")
+"""Loggers that anybody on the network can make write."""
 
 
 class Few(logging.Filter):
@@ -38,9 +40,9 @@ class Few(logging.Filter):
         return count < self._few
 
 
-def limit_logs(names: tuple[str, ...] = ("asyncio", "uvicorn", "uvicorn.error", "manifind.serve")) -> None:
-    """Limit the rate of what these loggers write, once."""
-    for name in names:
+def limit_logs() -> None:
+    """Limit the rate of what the `LOGGERS` write, once."""
+    for name in LOGGERS:
         logger = logging.getLogger(name)
         if not any(isinstance(one, Few) for one in logger.filters):
             logger.addFilter(Few())

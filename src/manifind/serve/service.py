@@ -3,10 +3,9 @@
 import asyncio
 import logging
 import time
-from collections import Counter
-from collections.abc import AsyncIterator, Callable, Hashable, Sequence
-from contextlib import asynccontextmanager, suppress
-from pathlib import Path, PurePosixPath
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -23,8 +22,10 @@ from manifind.index.asking.verify import deepest, first_photos
 from manifind.index.state.catalogue import ImageRecord
 from manifind.index.state.generation import State
 from manifind.manifold import batch_size
+from manifind.serve.admission import Admission
 from manifind.serve.answers import Job, answer_of, explanation, found_by, shown
 from manifind.serve.batcher import Batcher
+from manifind.serve.browsing import Browsing
 from manifind.serve.common import Common
 from manifind.serve.dated import Dated
 from manifind.serve.memory import RecentlyUsed
@@ -37,15 +38,6 @@ T = TypeVar("T")
 
 RECORDS = 20_000
 """Photos of which what the index has is kept at hand."""
-
-WELL_WITHIN = 0.7
-"""The part of the time limit that what is let in may take to be answered."""
-
-REMEMBERED = 0.5
-"""How much earlier searches say about the pace, beside those that were solved last."""
-
-FEWEST_WAITING = 4
-"""Searches that are let in however slow the machine is."""
 
 TRIES = 20
 """Times that a query is described before it is given up, while the index changes its describer."""
@@ -72,19 +64,16 @@ class Service:
         self.common = common
         self.settings, self.metrics = common.settings, common.metrics
         self.pictures, self.rendering, self.geometry = common.pictures, common.rendering, common.geometry
-        self._describing, self._browsing = common.describing, common.browsing
+        self._describing = common.describing
         self.served = Served(index, self.metrics)
         self.dated = Dated(self.once)
+        self._browse = Browsing(common.browsing, self.once)
+        self._admission = Admission(self.settings, self.metrics)
         self.ready = False
         self._described: RecentlyUsed[View] = RecentlyUsed(DESCRIBED_BYTES)
         self._records: RecentlyUsed[ImageRecord] = RecentlyUsed(RECORDS)
         self._checked: Describer | None = None
         self._fingerprint = ""
-        self._under_way = 0
-        self._pace = 0.0
-        """Seconds that the solver takes for a search of late, in the company that it has."""
-        self._spent = self._searches = 0.0
-        """Seconds that the solver has worked, and for how many searches: the latest count most."""
         self._tasks: list[asyncio.Task[None]] = []
         self._known: RecentlyUsed[Any] = RecentlyUsed(16)
         """What was found out about a state of the index, the last sixteen things."""
@@ -142,7 +131,7 @@ class Service:
     async def search(self, request: SearchRequest) -> dict[str, Any]:
         """Answer a search, ready for JSON."""
         start = time.perf_counter()
-        async with self._admitted():
+        with self._admission.place():
             job = await self._asked(request)
             described = time.perf_counter()
             with self.metrics.stage("wait"):
@@ -196,7 +185,7 @@ class Service:
     async def explain(self, request: ExplainRequest) -> dict[str, Any]:
         """Explain why a photo was found."""
         self.pictures.record(self.now, request.key)  # before anything is described
-        async with self._admitted():
+        with self._admission.place():
             job = (await self._asked(request.search()))._replace(whole=True)
             search = await self._batcher.answer(job)
             if not isinstance(search, Search):
@@ -213,27 +202,8 @@ class Service:
         """Return the points that match in views of an object and in a photo."""
         now = self.now
         self.pictures.record(now, request.key)
-        async with self._admitted():
+        with self._admission.place():
             return await self.geometry.points(now, request.views, request.key)
-
-    @asynccontextmanager
-    async def _admitted(self) -> AsyncIterator[None]:
-        """Hold one of the places for searches; 503 where none is free."""
-        # No more than can be answered well within the time that a search may take, at the pace of late.
-        room = min(
-            self.settings.waiting,
-            max(FEWEST_WAITING, int(WELL_WITHIN * self.settings.time_limit / max(self._pace, 1e-6))),
-        )
-        if self._under_way >= room:
-            self.metrics.refused.inc()
-            raise busy()
-        self._under_way += 1
-        self.metrics.busy.set(self._under_way)
-        try:
-            yield
-        finally:
-            self._under_way -= 1
-            self.metrics.busy.set(self._under_way)
 
     async def _asked(self, request: SearchRequest) -> Job:
         """Describe what was asked for, in threads; once more where a new generation has another describer."""
@@ -314,13 +284,8 @@ class Service:
         """Answer jobs, those of one method and one state of the index together, and note the pace."""
         start = time.perf_counter()
         answers = self._solved(jobs)
-        self._spent += time.perf_counter() - start
-        # A taught query is the second solve of a search that was counted: its time belongs to the searches.
-        searches = sum(not job.query.lessons for job in jobs)
-        if searches:
-            self._searches += searches
-            self._pace = self._spent / self._searches
-            self._spent, self._searches = REMEMBERED * self._spent, REMEMBERED * self._searches
+        # A taught query is the second solve of a search that was counted.
+        self._admission.note(time.perf_counter() - start, sum(not job.query.lessons for job in jobs))
         return answers
 
     def _record(self, now: State, image: int) -> ImageRecord:
@@ -358,20 +323,7 @@ class Service:
 
     async def photos(self, folder: str, contains: str, start: int, count: int) -> dict[str, Any]:
         """Return a stretch of the photos whose key lies below `folder` and has `contains` in it."""
-        now = self.now
-
-        def found() -> list[int]:
-            keys = self.once(now, "keys", lambda: [one.key for one in now.catalogue.images])
-            return self.once(now, (folder, contains), lambda: _matching(keys, folder, contains.casefold()))
-
-        numbers = await self._browsing.do(1, found)
-        stretch = [now.catalogue[int(number)] for number in numbers[start : start + count]]
-        return {
-            "total": len(numbers),
-            "start": start,
-            "generation": now.number,
-            "photos": [shown(one) for one in stretch],
-        }
+        return await self._browse.photos(self.now, folder, contains, start, count)
 
     def photo(self, key: str) -> dict[str, Any]:
         """Return what the index knows of a photo."""
@@ -379,20 +331,11 @@ class Service:
 
     async def folders(self) -> dict[str, Any]:
         """Return the folders of the collection."""
-        now = self.now
-        return {"folders": await self._browsing.do(1, lambda: self.once(now, "folders", lambda: _folders(now)))}
+        return await self._browse.folders(self.now)
 
     async def info(self) -> dict[str, Any]:
         """Return counts, parameters and health; where things lie on this machine is not told."""
-        now = self.now
-        facts = dict(await self._browsing.do(1, lambda: self.once(now, "info", self.served.index.info)))
-        facts.pop("photos_folder", None)
-        learnt = facts["whitening"]
-        name = PurePosixPath(learnt["from"]).name
-        facts["whitening"] = {**learnt, "from": name, "words": learnt["words"].replace(learnt["from"], name)}
-        facts.pop("path", None)
-        facts["name"] = self.name
-        return facts
+        return {**await self._browse.info(self.now, self.served.index.info), "name": self.name}
 
     # -- pictures -----------------------------------------------------------------------------------------------------
 
@@ -441,21 +384,3 @@ def _given(now: State, vectors: list[list[float]]) -> View:
     rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(np.float64).tiny)
     checked = unit_vectors(rows, "vectors", dimension=now.dimension)
     return View(checked, np.zeros((len(checked), 4), np.float32))
-
-
-def _matching(keys: Sequence[str], folder: str, contains: str) -> list[int]:
-    below = f"{folder.rstrip('/')}/" if folder else ""
-    return [
-        number
-        for number, key in enumerate(keys)
-        if key.startswith(below) and (not contains or contains in key.casefold())
-    ]
-
-
-def _folders(now: State) -> list[dict[str, Any]]:
-    counts: Counter[str] = Counter()
-    for one in now.catalogue.images:
-        for above in PurePosixPath(one.key).parents:
-            if str(above) != ".":
-                counts[str(above)] += 1
-    return [{"folder": folder, "photos": counts[folder]} for folder in sorted(counts)]
