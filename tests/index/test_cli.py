@@ -130,7 +130,7 @@ def test_explain_shows_the_chain(index: Index, photos: Path, tmp_path: Path) -> 
     page = (tmp_path / "why.html").read_text()
     assert page.count("<figure") == len(links) + 1
     assert geometry["verified"]
-    assert f"{geometry['inliers']} points of the query match" in shown.stdout
+    assert f"{geometry['inliers']} points of the query were found again" in shown.stdout
     assert page.count("<line ") == len(geometry["points"]) >= geometry["inliers"] >= 6
     # The thing is pasted at (20, 30) in the one and at (170, 90) in the other.
     for x, y, u, v in geometry["points"]:
@@ -185,6 +185,8 @@ def test_info_prints_counts(index: Index) -> None:
         (("search", "{index}", "first-0.png", "--html", "{photos}"), 2, "name of a file"),
         (("whiten", "{photos}/first-0.png", "-o", "x.npz"), 2, "not a list of pairs"),
         (("info", "{photos}"), 2, "is a folder of photos"),
+        (("serve", "nowhere"), 2, "does not exist; give the folder of the photos, or their index"),
+        (("idnex", "{photos}"), 2, "Did you mean index?"),
     ],
 )
 def test_an_error_is_a_sentence_and_an_exit_code(
@@ -351,6 +353,7 @@ def test_check_says_what_is_damaged_and_index_repairs_it(photos: Path, index: In
         f"{file.name}: does not match its checksum; manifind index PHOTOS --repair builds it anew from the "
         "descriptions.\n"
     )
+    assert told.stderr.strip() == f"to mend it: manifind index {photos} -o {copy} --repair"
     problems = json.loads(run("check", copy, "--json").stdout)["problems"]
     assert [problem["what"] for problem in problems] == [file.name]
     repaired = run("index", photos, "-o", copy, "--repair")

@@ -94,7 +94,7 @@ def test_info_counts(index: Index) -> None:
     assert facts["photos"] == 12
     assert facts["regions"] == len(index.boxes)
     assert facts["manifold"]["k"] == 20
-    assert {"key": "broken.jpg", "reason": facts["skipped"][0]["reason"]} in facts["skipped"]
+    assert {"key": "broken.jpg", "reason": facts["skipped"][0]["reason"], "same_as": None} in facts["skipped"]
 
 
 def test_a_reopened_index_answers_the_same(index: Index) -> None:
