@@ -11,6 +11,8 @@ memory  peak resident memory of a process that loads the descriptors and fits, b
 query   one `Manifold.search` against SciPy's float64 `cg` (20 iterations, one BLAS thread) plus the search of the
         query's regions in `IndexFlatIP` with faiss's BLAS threshold lowered
 batch   `Manifold.search_many` of 64 queries against 64 single searches, by query
+
+Each ratio is what manifind takes as a part of what its peer takes: less is better.
 """
 
 import argparse
@@ -116,8 +118,8 @@ def query_costs(
     batch = {
         "manifind_ms_a_query": 1e3 * many / BATCH,
         "one_at_a_time_ms": 1e3 * one / BATCH,
-        "ratio": one / many,
-        "at_least": 2.5,
+        "ratio": many / one,
+        "at_most": 0.4,
     }
     return query, batch, {"edges": int(S.nnz), "edges_a_region": S.nnz / n}
 
@@ -157,11 +159,8 @@ def main() -> None:
     for key, value in {**setting, **graph}.items():
         print(f"{key:16} {value}")
     for stage, cost in costs.items():
-        bound = f"at most {cost['at_most']}" if "at_most" in cost else f"at least {cost['at_least']}"
-        rest = ", ".join(
-            f"{key} {value:.4g}" for key, value in cost.items() if key not in ("ratio", "at_most", "at_least")
-        )
-        print(f"{stage:8} ratio {cost['ratio']:.2f} ({bound}); {rest}")
+        rest = ", ".join(f"{key} {value:.4g}" for key, value in cost.items() if key not in ("ratio", "at_most"))
+        print(f"{stage:8} ratio {cost['ratio']:.2f} (at most {cost['at_most']}); {rest}")
 
 
 if __name__ == "__main__":

@@ -14,6 +14,15 @@
     ManifindWarning   (UserWarning)     the work went on, but not quite as asked
 """
 
+import os
+import shlex
+import subprocess
+
+
+def typed(path: object) -> str:
+    """Return a path as one types it into a shell: a sentence that says what to type can be copied."""
+    return subprocess.list2cmdline([str(path)]) if os.name == "nt" else shlex.quote(str(path))
+
 
 class ManifindError(Exception):
     """The root of every error that manifind raises on purpose."""

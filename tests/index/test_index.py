@@ -95,7 +95,7 @@ def test_info_counts(index: Index) -> None:
     assert facts["photos"] == 12
     assert facts["regions"] == len(index.boxes)
     assert facts["manifold"]["k"] == 20
-    assert facts["skipped"] == [{"key": "broken.jpg", "reason": DAMAGED}]
+    assert facts["skipped"] == [{"key": "broken.jpg", "reason": DAMAGED, "same_as": None}]
 
 
 def test_a_reopened_index_answers_the_same(index: Index) -> None:

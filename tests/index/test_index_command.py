@@ -122,6 +122,7 @@ def test_check_says_what_is_damaged_and_index_repairs_it(photos: Path, index: In
         f"{file.name}: does not match its checksum; manifind index PHOTOS --repair builds it anew from the "
         "descriptions.\n"
     )
+    assert told.stderr.strip() == f"to mend it: manifind index {photos} -o {copy} --repair"
     problems = json.loads(run("check", copy, "--json").stdout)["problems"]
     assert [problem["what"] for problem in problems] == [file.name]
     repaired = run("index", photos, "-o", copy, "--repair")
@@ -170,6 +171,8 @@ def test_info_tells_how_the_graph_was_built(index: Index, photos: Path, tmp_path
         (("index", "{photos}", "-o", "{photos}"), "is not a saved index"),
         (("whiten", "{photos}/first-0.png", "-o", "x.npz"), "not a list of pairs"),
         (("info", "{photos}"), "is a folder of photos"),
+        (("serve", "nowhere"), "does not exist; give the folder of the photos, or their index"),
+        (("idnex", "{photos}"), "Did you mean index?"),
     ],
 )
 def test_what_cannot_be_made_or_opened_is_told_in_a_sentence(words: tuple[str, ...], what: str, photos: Path) -> None:

@@ -101,7 +101,7 @@ def test_explain_shows_the_chain(index: Index, photos: Path, tmp_path: Path) -> 
     page = (tmp_path / "why.html").read_text()
     assert page.count("<figure") == len(links) + 1
     assert geometry["verified"]
-    assert f"{geometry['inliers']} points of the query match" in shown.stdout
+    assert f"{geometry['inliers']} points of the query were found again" in shown.stdout
     assert page.count("<line ") == len(geometry["points"]) >= geometry["inliers"] >= 6
     # The thing is pasted at (20, 30) in the one and at (170, 90) in the other.
     for x, y, u, v in geometry["points"]:

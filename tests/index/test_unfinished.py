@@ -27,6 +27,25 @@ def test_the_folder_of_photos_is_told_from_its_index(folder: Path) -> None:
         assert told.stderr.strip() == f"{folder} is a folder of photos; its index is {folder}.manifind."
 
 
+def test_what_to_type_can_be_copied_where_a_name_has_spaces(tmp_path: Path) -> None:
+    folder = save_photos(tmp_path / "my photos", 2)
+    told = run("search", f"{folder}.manifind", folder / "0.png")
+    assert told.exit_code == 2
+    assert told.stderr.strip() == f"{folder}.manifind is not there yet; make it with manifind index '{folder}'."
+    assert run("search", folder, folder / "0.png").stderr.strip().endswith(f"manifind index '{folder}'.")
+
+
+def test_copies_are_told_apart_from_what_was_passed_over(folder: Path) -> None:
+    (folder / "again.png").write_bytes((folder / "0.png").read_bytes())
+    (folder / "letter.jpg").write_text("no photo")
+    target = f"{folder}.manifind"
+    made = Index.create(target, folder, describer=small_describer(), k=12, query_k=10)
+    assert {one["key"]: one["same_as"] for one in made.info()["skipped"]} == {"again.png": "0.png", "letter.jpg": None}
+    told = run("info", target).stdout
+    assert "passed over 1:\n  letter.jpg: not a photo" in told
+    assert "copies of others, listed with their twins, 1:\n  again.png: the same content as 0.png" in told
+
+
 def test_a_file_and_an_empty_folder_are_called_what_they_are(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="is a file; give the folder of an index"):
         Index.open(folder / "0.png")

@@ -1,5 +1,6 @@
 """The commands: one file each, thin, no logic of their own. A command's file is imported when it is called."""
 
+import difflib
 import importlib
 from pathlib import Path
 
@@ -39,6 +40,18 @@ class Commands(click.Group):
         command: click.Command = getattr(importlib.import_module(f"manifind.cli.{cmd_name}"), cmd_name)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that is meant, or say which one is named nearly so."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            near = difflib.get_close_matches(args[0], COMMANDS, 1)
+            if not near:
+                raise
+            raise click.UsageError(f"{error.message} Did you mean {near[0]}?", ctx) from error
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """List the commands without importing them."""
         with formatter.section("Commands"):
@@ -58,7 +71,19 @@ def _write_manual(context: click.Context, _: click.Parameter, folder: Path | Non
     context.exit()
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+BEGIN = """\b
+Begin with a folder of photos:
+  manifind serve photos/      a page to draw a box on; the index is made meanwhile
+or without the page:
+  manifind index photos/      makes photos.manifind
+  manifind search photos.manifind shot.jpg --box 40,60,220,310
+"""
+"""What stands below the list of commands."""
+
+
+@click.group(
+    cls=Commands, epilog=BEGIN, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.version_option(VERSION, prog_name="manifind")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.option("--threads", type=click.IntRange(min=1), help="Threads to use; all cores by default.")

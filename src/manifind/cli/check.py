@@ -6,9 +6,10 @@ from pathlib import Path
 
 import click
 
-from manifind.cli.terminal import CHECK_FAILED, out, plain_errors, progress_bars
+from manifind.cli.terminal import CHECK_FAILED, err, out, plain_errors, progress_bars
 from manifind.index.state.unfinished import check_finished
 from manifind.index.tending.check import check as check_index
+from manifind.index.tending.repair import repair_command
 from manifind.pages.text import visible
 
 
@@ -29,5 +30,7 @@ def check(debug: bool, index_path: Path, as_json: bool) -> None:
                 out.print(visible(str(problem)))
             if not problems:
                 out.print("everything is as it should be")
+        if any(problem.damage for problem in problems):
+            err.print(f"to mend it: {repair_command(index_path)}")
         if problems:
             sys.exit(CHECK_FAILED)

@@ -9,7 +9,7 @@ import click
 from manifind.cli.describing import WHITEN, describing, settings_of
 from manifind.cli.parameters import BYTES, DEVICE
 from manifind.cli.terminal import devices_named, err, out, plain_errors, progress_bars, show_skipped
-from manifind.errors import InvalidInput
+from manifind.errors import InvalidInput, typed
 from manifind.graph import AUTO, GRAPHS
 from manifind.index import Changes, Index
 from manifind.index.state.parameters import RECIPES
@@ -107,9 +107,9 @@ def index(
             show_facts(facts, changes, done)
             out.print(target)
             if changes is None and done is None:
-                err.print(
-                    f"look for something: manifind serve {target}, or manifind search {target} PHOTO --box X0,Y0,X1,Y1"
-                )
+                there = typed(target)
+                err.print(f"look for something: manifind serve {there}")
+                err.print(f"or, in the terminal: manifind search {there} PHOTO --box X0,Y0,X1,Y1")
 
 
 def _opened(target: Path, photos: Path, settled: dict[str, Any], device: str) -> Index:
@@ -123,11 +123,13 @@ def _opened(target: Path, photos: Path, settled: dict[str, Any], device: str) ->
 
 def show_facts(facts: dict[str, Any], changes: Changes | None, done: str | None) -> None:
     """Print what is in an index, and what was done to it."""
-    out.print(f"{facts['photos']} photos, {facts['regions']} regions, {facts['edges_a_region']:.1f} edges a region")
+    graph = f"{facts['regions']:,} regions, {facts['edges_a_region']:.1f} edges a region"
+    out.print(f"{facts['photos']:,} photos can be searched ({graph})")
     if done:
         out.print(done)
     if changes is not None:
-        counts = {what: count for what, count in vars(changes).items() if what != "unreadable"}
+        # What was passed over is listed below, with the reasons.
+        counts = {what: count for what, count in vars(changes).items() if what not in ("skipped", "unreadable")}
         if not changes.supplemented:
             del counts["supplemented"]
         out.print(", ".join(f"{count} {what}" for what, count in counts.items()))

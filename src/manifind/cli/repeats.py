@@ -16,6 +16,7 @@ from manifind.cli.terminal import (
     shown_box,
     write_page,
 )
+from manifind.errors import typed
 from manifind.index import Index, Repeats
 from manifind.pages.repeats import repeats_csv, repeats_data, repeats_page
 from manifind.pages.text import visible
@@ -67,7 +68,7 @@ def show_repeats(found: Repeats) -> None:
     for place, one in enumerate(found.objects, 1):
         first = one.sightings[0]
         verified = "" if one.verified is None else one.verified
-        where = f"{visible(first.key)} --box {shown_box(first.box)}"
+        where = f"{typed(visible(first.key))} --box {shown_box(first.box)}"
         out.print(f"{place:4}  {len(one):6}  {verified:>8}  {one.score:7.2f}  {where}")
     if found.found > len(found.objects):
         err.print(f"and {found.found - len(found.objects)} more; --top shows more of them.")

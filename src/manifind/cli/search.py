@@ -10,7 +10,7 @@ import click
 from manifind.cli.batching import search_batch
 from manifind.cli.parameters import ALSO, BOX, INDEX
 from manifind.cli.terminal import NOTHING_FOUND, check_formats, err, out, plain_errors, shown_box, write_page
-from manifind.errors import InvalidInput
+from manifind.errors import InvalidInput, typed
 from manifind.index import METHODS, Answer, Hit, Index
 from manifind.index.asking.refine import NONE, VERIFIED
 from manifind.pages.answers import answer_data, hit_data
@@ -22,7 +22,9 @@ from manifind.pages.text import visible
 @click.command()
 @click.argument("index_path", metavar="INDEX", type=INDEX)
 @click.argument("image", type=click.Path(), required=False)
-@click.option("--box", type=BOX, help="The part of IMAGE to look for, in pixels of the upright photo.")
+@click.option(
+    "--box", type=BOX, help="The part of IMAGE to look for: left, top, right, bottom in pixels of the upright photo."
+)
 @click.option("--also", type=ALSO, multiple=True, help="Another photo of the same object; may be repeated.")
 @click.option(
     "--queries",
@@ -110,7 +112,7 @@ def keep_found(
     kept = [(record.key if (record := opened.find(photo)) else str(Path(photo).resolve()), box) for photo, box in views]
     opened.sets.add(name, answer[: answer.likely])
     made = opened.sets.keep_search(name, kept, method=method)
-    err.print(f"kept {len(made)} photos as {visible(name)}; manifind sets {opened.path} shows the sets.")
+    err.print(f"kept {len(made)} photos as {visible(name)}; manifind sets {typed(opened.path)} shows the sets.")
 
 
 def show_hits(answer: Answer) -> None:

@@ -7,9 +7,9 @@ import click
 
 from manifind.cli.parameters import DEVICE, INDEX
 from manifind.cli.terminal import out, plain_errors
-from manifind.errors import InvalidInput
+from manifind.errors import InvalidInput, typed
 from manifind.index import Index
-from manifind.index.state.unfinished import index_of, is_folder_of_photos, is_index
+from manifind.index.state.unfinished import SUFFIX, index_of, is_folder_of_photos, is_index
 
 
 @click.command()
@@ -79,11 +79,14 @@ def what_to_serve(given: Sequence[Path | str], device: str) -> list[Index] | Pat
     found: list[Index] = []
     for one in given:
         meant = one
+        if isinstance(one, Path) and not one.exists() and one.suffix != SUFFIX:
+            raise InvalidInput(f"{one} does not exist; give the folder of the photos, or their index.")
         if isinstance(one, Path) and one.is_dir() and is_folder_of_photos(one):
             meant = index_of(one)
             if not is_index(meant):
                 if len(given) == 1:
                     return one
-                raise InvalidInput(f"{one} has no index yet; make it with manifind index {one}, or serve it alone.")
+                todo = f"make it with manifind index {typed(one)}, or serve it alone"
+                raise InvalidInput(f"{one} has no index yet; {todo}.")
         found.append(Index.open(meant, device=device))
     return found or None

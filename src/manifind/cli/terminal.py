@@ -4,6 +4,7 @@ Exit codes: 0 done, 1 nothing found or a check that failed, 2 the user's words a
 is one sentence on standard error; the traceback comes with ``--debug``.
 """
 
+import errno
 import logging
 import sqlite3
 import sys
@@ -22,6 +23,13 @@ from manifind.types import StageProgress
 NOTHING_FOUND = CHECK_FAILED = 1
 WRONG_WORDS, MACHINE_FAULT, INTERRUPTED = 2, 3, 130
 
+REMEDIES = {
+    errno.ENOSPC: "; free some space, or choose another disk",
+    errno.EROFS: "; choose a place that can be written",
+    errno.EACCES: "; ask for the right to it, or choose another place",
+}
+"""What to do where the system refuses."""
+
 # Keys are printed as they are: nothing in them is markup, an emoji's name, or something to colour or to break.
 out = Console(markup=False, emoji=False, highlight=False, soft_wrap=True)
 err = Console(stderr=True, markup=False, emoji=False, highlight=False, soft_wrap=True)
@@ -32,14 +40,22 @@ def shown_box(box: tuple[float, ...]) -> str:
     return ",".join(f"{corner:.0f}" for corner in box)
 
 
-def show_skipped(skipped: list[dict[str, str]]) -> None:
-    """Print what was passed over, the first few."""
-    if skipped:
-        out.print(f"passed over {len(skipped)}:")
-        for one in skipped[:10]:
+def show_skipped(skipped: list[dict[str, str | None]]) -> None:
+    """Print what was passed over, and apart from it the copies, which are listed with their twins."""
+    copies = [one for one in skipped if one.get("same_as")]
+    others = [one for one in skipped if not one.get("same_as")]
+    _show_files(f"passed over {len(others)}:", others)
+    _show_files(f"copies of others, listed with their twins, {len(copies)}:", copies)
+
+
+def _show_files(heading: str, files: list[dict[str, str | None]]) -> None:
+    """Print the first few of some files, each with the reason."""
+    if files:
+        out.print(heading)
+        for one in files[:10]:
             out.print(visible(f"  {one['key']}: {one['reason']}"))
-        if len(skipped) > 10:
-            out.print(f"  and {len(skipped) - 10} more; manifind info --json lists them")
+        if len(files) > 10:
+            out.print(f"  and {len(files) - 10} more; manifind info --json lists them")
 
 
 def write_page(file: Path, text: str) -> None:
@@ -113,7 +129,8 @@ def plain_errors(
         if debug:
             raise
         where = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
-        err.print(f"{where}{getattr(error, 'strerror', None) or error or 'out of memory'}.")
+        todo = REMEDIES.get(error.errno or 0, "") if isinstance(error, OSError) else ""
+        err.print(f"{where}{getattr(error, 'strerror', None) or error or 'out of memory'}{todo}.")
         sys.exit(MACHINE_FAULT)
 
 

@@ -28,7 +28,7 @@ from manifind.describe import Whitening
 from manifind.errors import InvalidInput
 from manifind.geometry.packing import Packed
 from manifind.index.asking.query import QueryRegions, Search, View, rank
-from manifind.index.state.catalogue import SAME, ImageRecord, SkippedRecord
+from manifind.index.state.catalogue import ImageRecord, SkippedRecord
 from manifind.index.state.elsewhere import Elsewhere
 from manifind.index.state.generation import Generation, MadeOnce
 from manifind.index.state.manifest import Manifest
@@ -339,8 +339,8 @@ class StoredCatalogue:
         """Return the photo of that key, or the one that a file of that key is identical to."""
         found = self.of_key(key)
         copy = None if found is not None else self.skipped_of(key)
-        if copy is not None and copy.reason.startswith(SAME):
-            return self.of_key(copy.reason.removeprefix(SAME))
+        if copy is not None and copy.same_as is not None:
+            return self.of_key(copy.same_as)
         return found
 
     def copies_of(self, sha256: str) -> tuple[str, ...]:  # noqa: ARG002

@@ -128,8 +128,8 @@ def _figure(picture: Picture) -> str:
         for (x0, y0, x1, y1), strength in picture.boxes
     )
     shapes += "".join(
-        f'<polygon points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in outline)}" stroke-width="3"/>'
-        for outline in picture.outlines
+        f'<polygon points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in seen)}" stroke-width="3"/>'
+        for seen in (seen_part(outline, picture.width, picture.height) for outline in picture.outlines)
     )
     frame = f'viewBox="0 0 {picture.width} {picture.height}" preserveAspectRatio="none" aria-hidden="true"'
     overlay = f"<svg {frame}>{shapes}</svg>"
@@ -139,6 +139,22 @@ def _figure(picture: Picture) -> str:
         f'<figure{kind} style="{aspect}"><div class="photo"><img alt="" src="{inline(picture.pixels)}">{overlay}</div>'
         f"<figcaption>{picture.caption}</figcaption></figure>"
     )
+
+
+def seen_part(outline: Corners, width: float, height: float) -> list[tuple[float, float]]:
+    """Return the part of an outline that lies in the photo: one that goes beyond it is closed along the border."""
+    left = list(outline)
+    for axis, sign, border in ((0, 1, 0.0), (0, -1, -width), (1, 1, 0.0), (1, -1, -height)):
+        kept = []
+        for before, here in zip((left[-1:] + left)[:-1], left, strict=True):
+            out, into = sign * before[axis] - border, sign * here[axis] - border
+            if (out < 0) != (into < 0):
+                part = out / (out - into)
+                kept.append((before[0] + part * (here[0] - before[0]), before[1] + part * (here[1] - before[1])))
+            if into >= 0:
+                kept.append(here)
+        left = kept
+    return left
 
 
 def inline(pixels: npt.NDArray[np.uint8], side: int = THUMBNAIL) -> str:

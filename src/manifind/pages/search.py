@@ -55,7 +55,7 @@ def chain_page(
         pixels, photo = index.pixels(image), index.photo(hit.key).pixels
         part = None if box is None else whole_box(box, *pixels.shape[1::-1])
         sections += [
-            (f"{counted(points.inliers, 'point')} match under one map", side_by_side(pixels, photo, points)),
+            (f"{counted(points.inliers, 'point')} match in the same arrangement", side_by_side(pixels, photo, points)),
             ("The query laid on the result", overlay(pixels, part, photo, points)),
         ]
     elif points is not None:
@@ -66,10 +66,10 @@ def chain_page(
 def geometry_words(points: MatchingPoints) -> str:
     """Say what geometry says of two photos."""
     if points.verified:
-        return f"{counted(points.inliers, 'point')} of the query match in it under one map."
+        return f"{counted(points.inliers, 'point')} of the query were found again in it, in the same arrangement."
     if points.verified is None:
         return "The query has too little texture for geometry to say anything."
-    return "No map takes points of the query to it: it was reached by likeness alone."
+    return "Too few points of the query were found again in it, in the same arrangement: reached by likeness alone."
 
 
 def counted(count: int, what: str) -> str:

@@ -28,6 +28,7 @@ from manifind.errors import Damaged, InvalidInput, OtherFormat
 from manifind.storage import disk
 from manifind.storage.arrays import NotAnArray, read_array
 
+MEND = "restore it or save it again; manifind index PHOTOS --repair mends an index"
 MANIFEST = "manifest.json"
 DRAFT = f"{MANIFEST}.draft"
 LOCK = ".lock"
@@ -221,7 +222,7 @@ def read(path: Path, kind: str, version: int, *, verify: bool = True) -> Stored:
 
 def open_file(file: Path, listed: Mapping[str, Any], *, verify: bool) -> npt.NDArray[Any] | None:
     """Compare a file with what the manifest says of it; return the array that it holds, if it holds one."""
-    remedy = f"{file.parent} was cut short or altered; restore it or save it again"
+    remedy = f"{file.parent} was cut short or altered; {MEND}"
     try:
         status = file.stat()
         if not stat.S_ISREG(status.st_mode):
@@ -270,17 +271,17 @@ def _read_manifest(path: Path, kind: str, name: str = MANIFEST) -> dict[str, Any
         raise FileNotFoundError(f"{path} does not exist; give the path of a saved {kind}.")
     file = path / name
     if not file.is_file():
-        raise Damaged(f"{path} has no {name}: it is not a saved {kind}, or it was not saved to the end.")
+        raise Damaged(f"{path} has no {name}: it is not a saved {kind}, or it was not saved to the end; {MEND}.")
     manifest = _signed(file)
     if not {"kind", "version", "generation", "stamp", "fields", "files"} <= set(manifest):
-        raise Damaged(f"{file} does not say all that a manifest says; restore {path} or save it again.")
+        raise Damaged(f"{file} does not say all that a manifest says; {MEND}.")
     if manifest["kind"] != kind:
         raise Damaged(f"{path} is a saved {manifest['kind']}, not a {kind}; load it as what it is.")
     types = {"fields": dict, "files": dict, "stamp": str, "generation": int}
     if not all(type(manifest[part]) is wanted for part, wanted in types.items()) or not (
         0 < manifest["generation"] < 10**18
     ):
-        raise Damaged(f"{file} does not say what a saved {kind} is; restore {path} or save it again.")
+        raise Damaged(f"{file} does not say what a saved {kind} is; {MEND}.")
     for name, listed in manifest["files"].items():
         parts: list[Any] = [name]
         if isinstance(listed, dict):
@@ -293,7 +294,7 @@ def _read_manifest(path: Path, kind: str, name: str = MANIFEST) -> dict[str, Any
 
 def _signed(file: Path) -> dict[str, Any]:
     """Return what a manifest of any kind and format says, if its checksum is right."""
-    remedy = f"restore {file.parent} or save it again"
+    remedy = MEND
     status = file.stat()
     if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST_MANIFEST:
         raise Damaged(f"{file} is no plain file, or {status.st_size} bytes long, which no manifest is; {remedy}.")

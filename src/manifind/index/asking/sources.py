@@ -61,5 +61,8 @@ def _read(now: State, image: str | os.PathLike[str] | bytes) -> Photo:
     if is_photo_there(image):
         return read_photo(image)
     if now.catalogue.photo_of(os.fspath(image)) is None:
-        raise InvalidInput(f"{image} is neither a file nor a key of the collection; give the path of a photo.")
+        raise InvalidInput(
+            f"{image} is neither a file nor a key of the collection; give the path of a photo, or of one of the "
+            f"collection its path below {now.manifest.root}."
+        )
     return photo_of(now, os.fspath(image))

@@ -33,7 +33,7 @@ from manifind.index.making.journal import Journal
 from manifind.index.making.supplement import supplement, supplement_journal, without_features
 from manifind.index.making.wanted import Wanted
 from manifind.index.making.workers import Workers
-from manifind.index.state.catalogue import REMOVED, SAME, Catalogue, ImageRecord, SkippedRecord
+from manifind.index.state.catalogue import REMOVED, Catalogue, ImageRecord, SkippedRecord
 from manifind.index.state.chance import measure_unlikely
 from manifind.index.state.generation import CATALOGUE, Generation
 from manifind.index.state.manifest import FORMAT, KIND, Manifest
@@ -227,7 +227,7 @@ def _changes(
     new = len(images) if known is None else sum(one.sha256 not in old for one in images)
     moved = 0 if known is None else sum(old.get(one.sha256, one.key) != one.key for one in images)
     gone = {key for content, key in old.items() if key not in keys and content not in contents}
-    there = {one.key for one in skipped if one.reason != REMOVED and not one.reason.startswith(SAME)}
+    there = {one.key for one in skipped if one.reason != REMOVED and one.same_as is None}
     return Changes(
         described=new,
         kept=len(images) - new - moved,

@@ -66,7 +66,7 @@ def plan(
         if digest in first_of:
             skipped.append(_passed_over(one, f"{SAME}{first_of[digest]}", digest))
             continue
-        if same and isinstance(old, SkippedRecord) and not old.reason.startswith(SAME):
+        if same and isinstance(old, SkippedRecord) and old.same_as is None:
             skipped.append(old)  # as unreadable as it was
             continue
         first_of[digest] = one.key

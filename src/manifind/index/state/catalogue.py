@@ -69,6 +69,11 @@ class SkippedRecord:
     bytes: int | None = None
     mtime_ns: int | None = None
 
+    @property
+    def same_as(self) -> str | None:
+        """The key of the photo that the file is a copy of, where it was passed over because it is one."""
+        return self.reason.removeprefix(SAME) if self.reason.startswith(SAME) else None
+
 
 IMAGE_TYPES = (int, str, str, int, int, int, int)
 SKIPPED_TYPES: tuple[Any, ...] = (str, str, str | None, int | None, int | None)
@@ -190,7 +195,7 @@ class Catalogue:
         found = self.of_key(key)
         if found is None:
             copy = self.skipped_of(key)
-            if copy is not None and copy.sha256 is not None and copy.reason.startswith(SAME):
+            if copy is not None and copy.sha256 is not None and copy.same_as is not None:
                 return self.of_content(copy.sha256)
         return found
 
@@ -199,7 +204,7 @@ class Catalogue:
         if self._copies is None:
             found: dict[str, tuple[str, ...]] = {}
             for one in self.skipped:
-                if one.sha256 is not None and one.reason.startswith(SAME):
+                if one.sha256 is not None and one.same_as is not None:
                     found[one.sha256] = (*found.get(one.sha256, ()), one.key)
             self._copies = found
         return self._copies.get(sha256, ())

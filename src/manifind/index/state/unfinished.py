@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 
 from manifind.describe import list_photos
-from manifind.errors import InvalidInput
+from manifind.errors import InvalidInput, typed
 from manifind.storage import disk, store
 
 NOTE = "wanted.json"
@@ -42,8 +42,13 @@ def note(work: Path, root: Path, photos: int) -> None:
 
 
 def check_finished(path: Path) -> None:
-    """Raise `InvalidInput` where a folder is there that is plainly no finished index, and say what it is."""
-    if not path.exists() or is_index(path):
+    """Raise an error where there is plainly no finished index, and say what is there or what to do."""
+    if is_index(path):
+        return
+    if not path.exists():
+        photos = path.with_name(path.name.removesuffix(SUFFIX))
+        if photos != path and photos.is_dir():
+            raise FileNotFoundError(f"{path} is not there yet; make it with manifind index {typed(photos)}.")
         return
     if not path.is_dir():
         raise InvalidInput(f"{path} is a file; give the folder of an index, photos{SUFFIX} say.")
@@ -57,7 +62,7 @@ def check_finished(path: Path) -> None:
     if beside.is_dir() and (beside / store.WORK).is_dir():
         raise InvalidInput(f"{path} is a folder of photos. Its index is not finished: {_progress(beside)}")
     if next(list_photos(path), None) is not None:
-        raise InvalidInput(f"{path} is a folder of photos; make its index with manifind index {path}.")
+        raise InvalidInput(f"{path} is a folder of photos; make its index with manifind index {typed(path)}.")
     raise InvalidInput(f"{path} is a folder without an index in it; give one that manifind index made.")
 
 
@@ -72,10 +77,10 @@ def _progress(path: Path) -> str:
         wanted = json.loads((work / NOTE).read_text(encoding="utf-8"))
         root, photos = str(wanted["root"]), int(wanted["photos"])
     except (OSError, ValueError, TypeError, KeyError):
-        return f"{path} was not finished; run manifind index PHOTOS -o {path} to go on."
+        return f"{path} was not finished; run manifind index PHOTOS -o {typed(path)} to go on."
     done = max((_lines(file) for file in work.glob("*/photos.jsonl")), default=0)
-    where = "" if index_of(Path(root)) == path.resolve() else f" -o {path}"
-    return f"{path} has {done:,} of {photos:,} photos described; run manifind index {root}{where} to go on."
+    where = "" if index_of(Path(root)) == path.resolve() else f" -o {typed(path)}"
+    return f"{path} has {done:,} of {photos:,} photos described; run manifind index {typed(root)}{where} to go on."
 
 
 def _lines(file: Path) -> int:

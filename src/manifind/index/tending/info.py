@@ -47,7 +47,7 @@ def info(path: Path, now: Generation) -> dict[str, Any]:
         },
         "graph": {**manifold.graph_._asdict(), "words": manifold.graph_.words()},
         "health": facts.as_dict(),
-        "skipped": [{"key": one.key, "reason": one.reason} for one in now.catalogue.skipped],
+        "skipped": [{"key": one.key, "reason": one.reason, "same_as": one.same_as} for one in now.catalogue.skipped],
     }
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from manifind.describe import Describer, Whitening, load_describer
-from manifind.errors import Damaged, InvalidInput, OtherFormat
+from manifind.errors import Damaged, InvalidInput, ManifindError, OtherFormat, typed
 from manifind.index.making.assembling import Assembled
 from manifind.index.making.build import build, rebuild
 from manifind.index.making.wanted import all_of, removed_by_hand
@@ -61,6 +61,15 @@ def repair(
         )
         learnt = "the whitening was learnt and " if lost else ""
         return f"{learnt}{changes.described} photos were described again"
+
+
+def repair_command(path: Path) -> str:
+    """Return what to type to have the index at `path` repaired, with the folder of its photos where that is known."""
+    try:
+        photos = typed(Manifest.of(_manifest(path)[1]["fields"]).root)
+    except ManifindError:
+        photos = "PHOTOS"
+    return f"manifind index {photos} -o {typed(path)} --repair"
 
 
 def _manifest(path: Path) -> tuple[str, dict[str, Any]]:

@@ -1,7 +1,7 @@
 // A result looked at closely: beside the query, with what each part contributes, and the chain of photos that led there.
 
 import * as api from "./api.js";
-import { byId, counted, h, say } from "./dom.js";
+import { byId, counted, h, named, say } from "./dom.js";
 import { facts } from "./facts.js";
 import { confirm, matches } from "./geometry.js";
 import { heat, outlines, photo } from "./photo.js";
@@ -172,7 +172,7 @@ export class Detail {
           h("li", { class: `stop ${node.kind}` },
             photo(node.about, { side: 320, boxes: [node.box], kind: node.kind, lazy: false, alt: node.label }),
             h("img", { class: "crop", src: api.picture(node.about, 160, { box: node.box, version: node.about.version }), alt: `The part of it that matches` }),
-            h("span", { class: "key", title: node.label }, node.label)),
+            named(node.label)),
         ])));
   }
 }

@@ -40,3 +40,10 @@ export function complain(text) {
 }
 
 export const counted = (count, one, many = `${one}s`) => `${count.toLocaleString("en")} ${count === 1 ? one : many}`;
+
+// The key of a photo, of which the file's name is the last to be cut short: photos of one folder begin alike.
+export function named(key) {
+  const at = key.lastIndexOf("/") + 1;
+  return h("span", { class: "key", title: key },
+    at ? h("span", { class: "folder" }, key.slice(0, at)) : null, h("span", { class: "name" }, key.slice(at)));
+}

@@ -35,7 +35,7 @@ async function fill(answer, list, copy, section) {
   const path = known.path ?? known.key;
   const rows = {
     Path: path,
-    Taken: known.taken ? moment(known.taken) : `not said; the file is of ${moment(known.changed)}`,
+    Taken: known.taken ? moment(known.taken) : `not known; the file is dated ${moment(known.changed)}`,
     Camera: known.camera && [known.camera, known.lens].filter(Boolean).join(", "),
     Size: `${answer.width} × ${answer.height}, ${weight(known.bytes)}`,
   };

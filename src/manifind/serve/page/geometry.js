@@ -36,10 +36,10 @@ function seen(found, query, box, result) {
   if (!found.verified) {
     return [h("p", { class: "quiet" }, found.verified === null
       ? "The query has too little texture for geometry to say anything."
-      : "No map takes points of the query to this photo: it was reached by likeness alone.")];
+      : "Too few points of the query were found again in this photo in the same arrangement: it was reached by likeness alone.")];
   }
   return [
-    h("p", {}, h("strong", { class: "sure" }, "Verified. "), `${counted(found.inliers, "point")} of the query were found again in it, under one map.`),
+    h("p", {}, h("strong", { class: "sure" }, "Verified. "), `${counted(found.inliers, "point")} of the query were found again in this photo, in the same arrangement.`),
     h("div", { class: "seen" }, sideBySide(query, result, found.points), laid(query, box, result, found.map)),
   ];
 }

@@ -38,12 +38,18 @@ function about(facts) {
     h("details", {},
       h("summary", {}, "For engineers"),
       h("dl", {}, Object.entries(facts.manifold).flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, String(value))]))),
-    h("h2", {}, skipped.length ? `Passed over: ${counted(skipped.length, "file")}` : "No file was passed over"),
-    skipped.length
-      ? h("table", {}, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "File"), h("th", { scope: "col" }, "Why"))),
-        h("tbody", {}, skipped.slice(0, 500).map((one) => h("tr", {}, h("td", {}, one.key), h("td", {}, one.reason)))))
-      : null,
+    ...listed("Passed over", "No file was passed over", skipped.filter((one) => !one.same_as)),
+    ...listed("Copies, shown with their twin", null, skipped.filter((one) => one.same_as)),
   ].filter(Boolean);
+}
+
+function listed(heading, none, files) {
+  if (!files.length) return none ? [h("h2", {}, none)] : [];
+  return [
+    h("h2", {}, `${heading}: ${counted(files.length, "file")}`),
+    h("table", {}, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "File"), h("th", { scope: "col" }, "Why"))),
+      h("tbody", {}, files.slice(0, 500).map((one) => h("tr", {}, h("td", {}, one.key), h("td", {}, one.reason))))),
+  ];
 }
 
 function shown(name, value) {

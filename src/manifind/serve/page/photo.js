@@ -47,8 +47,19 @@ export function outlines(width, height, boxes, kind, corners = []) {
     { class: `outlines ${kind}`, viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", "aria-hidden": "true" },
     boxes.map(([x0, y0, x1, y1], place) =>
       svg("rect", { x: x0, y: y0, width: x1 - x0, height: y1 - y0, class: place ? "lesser" : "best" })),
-    corners.map((outline) => svg("polygon", { points: outline.map((corner) => corner.join(",")).join(" ") })),
+    corners.map((outline) => svg("polygon", { points: seenPart(outline, width, height).map((corner) => corner.join(",")).join(" ") })),
   );
+}
+
+// The part of an outline that lies in the photo: one that goes beyond it is closed along the border.
+function seenPart(outline, width, height) {
+  const depths = [([x]) => x, ([x]) => width - x, ([, y]) => y, ([, y]) => height - y];
+  return depths.reduce((left, depth) => left.flatMap((here, at) => {
+    const before = left.at(at - 1);
+    const [from, to] = [depth(before), depth(here)];
+    const border = before.map((value, axis) => value + ((here[axis] - value) * from) / (from - to));
+    return [...(from < 0 !== to < 0 ? [border] : []), ...(to < 0 ? [] : [here])];
+  }), outline);
 }
 
 // The share of a region is spread evenly over its box; what lies in many strong regions glows.

@@ -12,7 +12,7 @@ const IN_A_ROW = 14; // crops of an object
 export async function showRepeats(main, top = FIRST) {
   const section = h("section", { class: "repeats" },
     h("h1", {}, "What repeats in this collection"),
-    h("p", { class: "lead" }, "Things that occur in several photos, found by themselves. Choose one to search for it everywhere."));
+    h("p", { class: "lead" }, "Things that occur in several photos, found without being asked for. Choose one to search for it everywhere."));
   const waiting = h("p", { class: "quiet", role: "status" }, "Looking through all photos …");
   section.append(waiting);
   main.replaceChildren(section);
@@ -47,7 +47,7 @@ function object(one) {
   return h("li", {},
     h("div", { class: "object-head" },
       h("h2", {}, `In ${counted(one.photos, "photo")}`),
-      one.confirmed ? h("span", { class: "sure", title: `Points of the first photo were found again in ${counted(one.verified, "other")} under one map` }, "✓ confirmed") : null,
+      one.confirmed ? h("span", { class: "sure", title: `Points of the first photo were found again in ${counted(one.verified, "other")}, in the same arrangement` }, "✓ confirmed") : null,
       h("a", { class: "button", "data-local": true, href: searchFor([{ key: first.key, box: first.box }]),
         "aria-label": `Search for object ${one.rank}, in ${one.photos} photos` }, "Search for it")),
     h("ul", { class: "crops" },

@@ -4,7 +4,7 @@ import * as api from "./api.js";
 import { BoxEditor } from "./boxes.js";
 import { copies } from "./copies.js";
 import { chooser } from "./collections.js";
-import { complain, counted, h, say } from "./dom.js";
+import { complain, counted, h, named, say } from "./dom.js";
 import { marks, photo } from "./photo.js";
 import { Ticks } from "./ticks.js";
 import { filters, sheet } from "./filters.js";
@@ -263,9 +263,15 @@ export class Search {
     const gallery = h("ol", { class: "gallery" });
     this.ticks.begin(answer, likely);
     const cards = results.map((one) => this.card(one, one.rank > likely));
-    const parts = [this.bar(state, answer), chooser(this.page, state), filters(this.page, state)];
-    if (!results.length || likely === 0) {
-      parts.push(this.emptiness(results, evidence, gallery, cards));
+    const empty = !results.length || likely === 0;
+    const bar = this.bar(state, empty ? null : answer);
+    const parts = [bar, chooser(this.page, state), filters(this.page, state)];
+    if (empty) {
+      parts.push(this.emptiness(results, evidence, () => {
+        gallery.append(...cards, h("li", { class: "filler", "aria-hidden": "true" }));
+        bar.append(this.downloads(state, answer));
+        return gallery;
+      }));
       say("Nothing in this collection matches.");
     } else {
       if (nothing) {
@@ -300,21 +306,20 @@ export class Search {
     state.refine ? "Verified photos teach the query" : "Let the verified photos teach the query");
   }
 
-  emptiness(results, evidence, gallery, cards) {
+  emptiness(results, evidence, nearest) {
     const element = h("div", { class: "nothing" },
       h("h2", {}, "Nothing in this collection matches"),
       evidence && evidence.similarity <= evidence.chance
-        ? h("p", {}, `It resembles no photo more (${evidence.similarity.toFixed(2)}) than photos that have nothing in ` +
-          `common resemble each other by chance (${evidence.chance.toFixed(2)}). ` +
+        ? h("p", {}, `No photo resembles it more (${evidence.similarity.toFixed(2)}) than photos of different things resemble ` +
+          `each other by chance (${evidence.chance.toFixed(2)}). ` +
           "A smaller box that holds the object alone may help, or another photo of it.")
         : h("p", {}, results.length
           ? "No photo stands out from the others. A smaller box that holds the object alone may help, or another photo of it."
           : "No photo has a score above zero."),
       results.length
         ? h("button", { type: "button", onclick: (event) => {
-          gallery.append(...cards, h("li", { class: "filler", "aria-hidden": "true" }));
           event.target.replaceWith(h("p", { class: "quiet" }, "What comes nearest, though it is probably something else:"));
-          element.after(gallery);
+          element.after(nearest());
         } }, "Show what comes nearest anyway")
         : null);
     return element;
@@ -327,13 +332,13 @@ export class Search {
     const aspect = state.sheet && box ? (box[2] - box[0]) / (box[3] - box[1]) : one.width / one.height;
     return h("li", { class: `card${doubtful ? " doubtful" : ""}`, style: { "--aspect": aspect }, "data-key": one.key },
       h("a", { class: "look", "data-local": true, href: address({ ...state, why: one.key }),
-        title: one.verified ? `${counted(one.inliers, "point")} of it match the query under one map` : null,
+        title: one.verified ? `${counted(one.inliers, "point")} of the query were found again in it, in the same arrangement` : null,
         "aria-label": `Rank ${one.rank}: ${one.key}, ${one.verified ? "verified, " : ""}score ${one.score.toFixed(3)}. Look closer` },
       state.sheet && box ? sheet(one) : photo(one, { side: 320, ...marks(one) })),
       h("div", { class: "about" },
         this.ticks.box(one),
         h("span", { class: "rank" }, one.rank),
-        h("span", { class: "key", title: one.key }, one.key),
+        named(one.key),
         one.verified ? h("span", { class: "sure", title: one.refined ? "Only a second pass reached it, whose query verified photos had joined" : null }, one.refined ? "✓ verified, by way of others" : "✓ verified") : null,
         h("span", { class: "score", title: `Score: ${SCORE}` }, one.score.toFixed(3))),
       one.date ? h("p", { class: "quiet date" }, one.date.slice(0, 10)) : null,
@@ -387,8 +392,8 @@ function line(evidence, nothing, sure) {
         ? h("p", {}, `Besides the query's own photo, none resembles it clearly more (${evidence.similarity.toFixed(2)}) than photos ` +
           `that have nothing in common do by chance (${evidence.chance.toFixed(2)}), and no points of it were found again.`)
         : sure
-          ? h("p", {}, "Above it stand the photos in which points of the query were found again under one map, and those whose score is " +
-            "near theirs: the object seen from another side is reached from photo to photo, where no map leads.")
+          ? h("p", {}, "Above it stand the photos in which points of the query were found again in the same arrangement, and those whose score " +
+            "is near theirs: the object seen from another side is reached from photo to photo, where no points match.")
           : h("p", {}, `Scores fall steeply behind the photos that show the object. Below here they are under ${evidence.score.toFixed(4)}, ` +
           "half of what the best photo scores. On photos whose contents are known, this line is right more often than " +
           "not, but it is a measured habit of the scores, not a proof: look at a few below it.")));

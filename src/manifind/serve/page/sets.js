@@ -1,7 +1,7 @@
 // Sets of found photos: looked through, judged, exported; and what the search of a set finds since.
 
 import * as api from "./api.js";
-import { complain, counted, h, say } from "./dom.js";
+import { complain, counted, h, named, say } from "./dom.js";
 import { photo } from "./photo.js";
 import { address, readState } from "./state.js";
 
@@ -77,7 +77,7 @@ function card(one, again) {
   return h("li", { class: `card verdict-${one.verdict}`, style: { "--aspect": one.there ? one.width / one.height : 1.33 }, "data-key": one.key },
     one.there ? h("a", { class: "look", "data-local": true, href: address({ ...readState(""), views: [{ key: one.key, box: one.box }] }),
       "aria-label": `Search with ${one.key}` }, picture) : picture,
-    h("div", { class: "about" }, h("span", { class: "key", title: one.key }, one.key)),
+    h("div", { class: "about" }, named(one.key)),
     h("div", { class: "marks", role: "group", "aria-label": `Does ${one.key} show it?` },
       Object.entries(VERDICTS).map(([verdict, label]) => h("button", { type: "button", "aria-pressed": String(one.verdict === verdict), disabled: !one.there,
         onclick: () => again({ add: [{ key: one.key }], verdict }) }, label)),
@@ -94,7 +94,7 @@ async function showNews(place, name, again) {
       h("h2", {}, words),
       news.length ? h("ul", { class: "gallery" }, news.map((one) => h("li", { class: "card", style: { "--aspect": one.width / one.height }, "data-key": one.key },
         photo(one, { side: 320, boxes: one.where ? [one.where] : [], alt: one.key }),
-        h("div", { class: "about" }, h("span", { class: "key", title: one.key }, one.key)),
+        h("div", { class: "about" }, named(one.key)),
         h("div", { class: "marks" }, Object.entries(VERDICTS).map(([verdict, label]) =>
           h("button", { type: "button", "aria-label": `${label}: ${one.key}`, onclick: () => again({ add: [{ key: one.key, box: one.where }], verdict }) }, label))))),
       h("li", { class: "filler", "aria-hidden": "true" })) : null,

@@ -75,7 +75,7 @@ function grow({ folder, stage, done, total, seconds_left: left }) {
       h("p", { class: "lead", id: "stage" }),
       h("progress", { max: 1, value: 0, "aria-label": "How far it is" }),
       h("p", { class: "quiet", id: "left" }),
-      h("p", { class: "quiet" }, "If it is interrupted, it goes on from where it was. The search opens here as soon as it is done."));
+      h("p", { class: "quiet" }, "The search opens here as soon as a dozen photos are described. If it is interrupted, it goes on from where it was."));
   }
   const bar = main.querySelector("progress");
   bar.value = total ? done / total : 0;
