@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
 from manifind.cluster import joining, planes, tasks
@@ -60,7 +61,7 @@ class DaskRows:
         n, d = self._vectors.shape
         return n, d
 
-    def take(self, rows: "np.ndarray[Any, np.dtype[np.integer[Any]]]") -> FloatArray:
+    def take(self, rows: npt.NDArray[np.integer]) -> FloatArray:
         """Return some rows."""
         return self._here.take(rows)
 
