@@ -111,9 +111,7 @@ def on_line(shortlist: int, regions: int, d: int, k: int, queries: int) -> dict[
             moments = [time.process_time()]
             fetched = [row for row in store.fetch(numbers) if row is not None]
             moments.append(time.process_time())
-            part = shortlist_generation(
-                np.arange(shortlist), fetched, number=1, stamp=str(seed), manifest=manifest, chance=0.4
-            )
+            part = shortlist_generation(np.arange(shortlist), fetched, number=1, stamp=str(seed), manifest=manifest)
             moments.append(time.process_time())
             rank(part, [QueryRegions.of([View(query, np.zeros((21, 4), np.float32))])], 100)
             moments.append(time.process_time())

@@ -14,10 +14,7 @@ from sklearn.mixture import GaussianMixture
 from manifind.compact import compact
 from manifind.errors import InvalidInput, ManifindWarning
 from manifind.types import FloatArray, IntArray
-
-
-def unit(rows: npt.NDArray[np.floating[Any]]) -> FloatArray:
-    return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True), np.float32)
+from tests.collections_of_regions import unit
 
 
 def photos(counts: list[int], d: int, *, spread: float = 0.5, seed: int = 0) -> tuple[FloatArray, IntArray]:

@@ -179,12 +179,6 @@ def test_a_first_saving_that_was_cut_off_can_be_repeated(manifold: Manifold, tmp
     assert Manifold.load(path).k == 10
 
 
-def test_what_others_laid_beside_the_files_stays(manifold: Manifold, saved: Path) -> None:
-    (saved / "notes-2024.txt").write_text("mine")
-    manifold.save(saved)
-    assert (saved / "notes-2024.txt").read_text() == "mine"
-
-
 def test_a_second_writer_is_told_who_has_the_lock(manifold: Manifold, saved: Path) -> None:
     with store.writing(saved, "manifold"), pytest.raises(InvalidInput, match=f"written by process {os.getpid()}"):
         manifold.save(saved)
@@ -226,10 +220,11 @@ def test_what_is_not_ours_is_neither_replaced_nor_removed(manifold: Manifold, sa
         with pytest.raises(InvalidInput, match="is not a saved manifold"):
             manifold.save(folder)
         assert sorted(file.name for file in folder.iterdir()) == names
-    (saved / "notes-1.json").write_text("mine")
-    (saved / "fold-7.npy").write_text("mine")
+    beside = [saved / name for name in ("notes-1.json", "fold-7.npy", "notes-2024.txt")]
+    for file in beside:
+        file.write_text("mine")
     manifold.save(saved)
-    assert (saved / "notes-1.json").read_text() == (saved / "fold-7.npy").read_text() == "mine"
+    assert [file.read_text() for file in beside] == ["mine"] * 3
     with store.writing(tmp_path / "other", "index") as writer:
         writer.write(1, {}, {"a": np.arange(3)})
     with pytest.raises(InvalidInput, match="is not a saved manifold"):

@@ -28,20 +28,23 @@ EVALUATE = (
     *("collection", "confidence", "matlab", "measures", "methods"),
     *("protocol", "published", "truth", "unpickle"),
 )
+EVALUATE_TESTS = ("collection", "measures", "methods", "own_truth", "truth", "unpickle")
 INDEX = (
     *("asking/answer", "asking/evidence", "asking/refine", "asking/verified", "asking/verify"),
-    *("state/manifest", "state/parameters"),
+    *("state/chance", "state/manifest", "state/parameters"),
     *("tending/health", "tending/info", "tending/pairs", "tending/teaching"),
 )
 INDEX_TESTS = (
     "answer",
     "evidence",
+    "looking",
     "manifest",
     "pairs",
     "parameters",
     "query",
     "refine",
     "teaching",
+    "verified",
     "verify",
     "words",
 )
@@ -58,7 +61,7 @@ ROOMS = {
     "geometry": (["geometry/*.py"], ["tests/geometry"]),
     "evaluate": (
         [*(f"evaluate/{name}.py" for name in EVALUATE), "evaluate/truths/*.py"],
-        [f"tests/evaluate/test_{name}.py" for name in ("collection", "measures", "methods", "truth")],
+        [f"tests/evaluate/test_{name}.py" for name in EVALUATE_TESTS],
     ),
     "index": ([f"index/{name}.py" for name in INDEX], [f"tests/index/test_{name}.py" for name in INDEX_TESTS]),
 }

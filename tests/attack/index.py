@@ -33,6 +33,7 @@ from manifind.index import METHODS, Index, QueryRegions, rank, stored_view
 from manifind.index.making import build
 from manifind.storage import store
 from tests.attack import Attack, Place, broken, photos, picture, program
+from tests.index.signing import sign
 from tests.index.small import save_photo, small_describer
 
 SECONDS, MEMORY = 30, 8 * 2**30
@@ -140,7 +141,7 @@ def odd_manifest(case: Case) -> str:
         else:
             holder[name] = case.choose.choice(ODD)
         said.append(name)
-    _sign(case.path, manifest)
+    sign(case.path, manifest)
     return f"manifest: {said}"
 
 
@@ -356,10 +357,6 @@ def _places(tree: dict[str, Any]) -> Any:
             yield from _places(value)
 
 
-def _sign(path: Path, manifest: dict[str, Any]) -> None:
-    (path / store.MANIFEST).write_text(json.dumps({**manifest, "checksum": store._checksum(manifest)}))
-
-
 def _sign_files(path: Path) -> None:
     try:
         manifest = json.loads((path / store.MANIFEST).read_text())
@@ -369,7 +366,7 @@ def _sign_files(path: Path) -> None:
             listed.update(bytes=file.stat().st_size, sha256=store.digest(file))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return
-    _sign(path, manifest)
+    sign(path, manifest)
 
 
 def main(arguments: list[str]) -> int:

@@ -16,6 +16,7 @@ from manifind.cluster.store import Address, Store, Unavailable, store_at
 from manifind.describe import Describer
 from manifind.errors import InvalidInput
 from manifind.index import METHODS, Index
+from manifind.index.asking.evidence import unlikely_similarity
 from tests.cluster.conftest import SCHEMES, save_photo
 
 SHORTLIST = 15
@@ -66,6 +67,8 @@ def test_the_ranking_is_the_truncated_one_of_the_index(far: Index, index: Index,
         keys, scores = truncated(index, far.state, answer.search.query.vectors, SHORTLIST)
         assert [hit.key for hit in answer] == keys
         np.testing.assert_allclose(answer.scores, scores, rtol=2e-5)
+        # How similar regions are by chance is that of all photos: those of a shortlist resemble each other.
+        assert unlikely_similarity(answer.search.generation) == unlikely_similarity(index.state)
 
 
 @pytest.mark.parametrize("address", ["folder"], indirect=True)

@@ -116,7 +116,7 @@ def test_breadth_first_order_is_a_relabelling(n: int, seed: int) -> None:
     core.breadth_first(matrix, order)
     np.testing.assert_array_equal(np.sort(order), np.arange(n))
     starts, columns, values = np.empty(n + 1, np.int64), np.empty(S.nnz, np.int32), np.empty(S.nnz, np.float32)
-    core.reorder(matrix, order, starts, columns, values)
+    core.reorder(matrix, order, 2, starts, columns, values)
     ordered = sp.csr_array((values, columns, starts), shape=(n, n))
     np.testing.assert_array_equal(ordered.toarray(), S.toarray()[np.ix_(order, order)])
 

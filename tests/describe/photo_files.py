@@ -36,6 +36,11 @@ LOSSY: dict[str, dict[str, Any]] = {
 FORMATS = LOSSLESS | LOSSY
 
 
+def noise(height: int, width: int, seed: int = 0) -> Pixels:
+    """Pixels of which none tells anything of another."""
+    return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+
 def scene(width: int, height: int, seed: int = 0) -> Pixels:
     """Draw smooth light with a few boxes: something that every codec keeps, and that no turn or flip maps to itself."""
     rng = np.random.default_rng(seed)

@@ -14,6 +14,7 @@ from manifind.describe import Backbone, BackboneSpec, OnnxBackbone, load_backbon
 from manifind.describe.backbone import NETWORKS, network_input
 from manifind.errors import Damaged, InvalidInput, MissingExtra
 from manifind.networks import multiplies_bytes
+from tests.describe.photo_files import noise
 
 REFERENCE = Path(__file__).with_name("mobilenet_v2_reference.npz")
 """A small photo and torch's features of it, written by ``tools/export_mobilenet_v2.py``."""
@@ -28,10 +29,6 @@ def backbone() -> Backbone:
 def reference() -> dict[str, npt.NDArray[Any]]:
     with np.load(REFERENCE) as arrays:
         return dict(arrays)
-
-
-def photo_of(height: int, width: int, seed: int = 0) -> npt.NDArray[np.uint8]:
-    return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
 
 
 def cosines(first: npt.NDArray[np.float32], second: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
@@ -79,24 +76,18 @@ def test_its_licence_and_provenance_are_beside_it() -> None:
 @pytest.mark.parametrize("size", [(32, 32), (33, 64), (65, 97), (1, 200), (224, 160)])
 def test_photos_of_any_size_give_a_cell_for_every_begun_stride(backbone: OnnxBackbone, size: tuple[int, int]) -> None:
     expected = -(-size[0] // 32), -(-size[1] // 32)
-    assert backbone.features(photo_of(*size)).shape == (1280, *expected)
-
-
-def test_a_batch_gives_what_each_photo_gives(backbone: OnnxBackbone) -> None:
-    photos = [photo_of(64, 96, seed) for seed in range(3)]
-    batch = np.concatenate([network_input(photo, backbone.spec) for photo in photos])
-    np.testing.assert_allclose(backbone._run(batch), [backbone.features(photo) for photo in photos], atol=1e-4)
+    assert backbone.features(noise(*size)).shape == (1280, *expected)
 
 
 def test_the_number_of_threads_does_not_matter(backbone: OnnxBackbone) -> None:
-    photo = photo_of(100, 130)
+    photo = noise(100, 130)
     np.testing.assert_allclose(load_backbone(threads=2).features(photo), backbone.features(photo), atol=1e-4)
 
 
 @pytest.mark.parametrize("order", ["rgb", "bgr"])
 def test_the_network_sees_scaled_values_in_its_order_of_colours(order: str) -> None:
     spec = BackboneSpec("any", 4, 8, mean=(127, 10, 0), std=(128, 1, 255), colour_order=order)
-    photo = photo_of(5, 7)
+    photo = noise(5, 7)
     seen = network_input(photo, spec)
     ordered = photo if order == "rgb" else photo[:, :, ::-1]
     expected = (ordered.astype(np.float64) - spec.mean) / spec.std
@@ -204,7 +195,7 @@ def test_anybodys_network_is_measured_where_it_says_nothing(tmp_path: Path) -> N
     backbone = load_backbone(path)
     assert (backbone.spec.name, backbone.spec.channels, backbone.spec.stride) == ("mine", 5, 4)
     assert backbone.spec.mean == (123.675, 116.28, 103.53)
-    photo = photo_of(8, 12)
+    photo = noise(8, 12)
     seen = network_input(photo, backbone.spec)[0]
     weights = np.random.default_rng(0).normal(size=(5, 3, 4, 4))
     expected = np.einsum("chywx,ocyx->ohw", seen.reshape(3, 2, 4, 3, 4), weights)
@@ -213,7 +204,7 @@ def test_anybodys_network_is_measured_where_it_says_nothing(tmp_path: Path) -> N
 
 def test_a_network_in_half_precision_runs(tmp_path: Path) -> None:
     path = save_network(tmp_path / "half.onnx", [CONV], kind=10, photo=FREE, map=["b", 5, "y", "x"])
-    features = load_backbone(path).features(photo_of(16, 16))
+    features = load_backbone(path).features(noise(16, 16))
     assert features.dtype == np.float32
     assert features.shape == (5, 4, 4)
 

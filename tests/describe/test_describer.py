@@ -243,8 +243,10 @@ def test_a_network_that_overflows_is_reported() -> None:
         Describer(Broken()).describe(scene(64, 64))
 
 
-def test_whitening_can_be_another_or_none() -> None:
-    assert load_describer(threads=1, whitening=None).dimension == 1280
+def test_the_shipped_whitening_is_left_out_or_replaced_if_one_says_so() -> None:
+    other = Whitening(np.zeros(1280, np.float32), np.eye(1280, 7, dtype=np.float32))
+    given: tuple[Whitening | None, ...] = (None, other)
+    assert [load_describer(threads=1, whitening=one).dimension for one in given] == [1280, 7]
     assert load_describer(threads=1).dimension == 512
 
 

@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from manifind.describe.folder import Found, Skipped, key_of, key_to_path, list_photos
-from manifind.describe.photos import content_hash, read_photo
+from manifind.describe.photos import read_photo
 from manifind.errors import InvalidInput
 from tests.describe.photo_files import photo_file
 
@@ -141,12 +141,6 @@ class TestListing:
         photo.unlink()
         for folder in folders[:0:-1]:  # what clears up after tests gives up at such depth
             folder.rmdir()
-
-    def test_copies_are_found_by_content(self, tmp_path: Path) -> None:
-        for name, shade in (("a.jpg", 1), ("b/copy of a.png", 1), ("c.jpg", 2)):
-            photo_file(tmp_path / name, shade)
-        hashes = {item.key: content_hash(item.path) for item in list_photos(tmp_path) if isinstance(item, Found)}
-        assert hashes["a.jpg"] == hashes["b/copy of a.png"] != hashes["c.jpg"]
 
 
 class TestLinks:

@@ -192,14 +192,6 @@ class TestContentHash:
             path.write_bytes(data)
             assert content_hash(path) == hashlib.sha256(data).hexdigest()
 
-    def test_copies_are_equal_and_others_are_not(self, tmp_path: Path) -> None:
-        data = saved(scene(30, 20), "PNG")
-        contents = {"a.jpg": data, "b.png": data, "c.png": data + b"x"}
-        for name, content in contents.items():
-            (tmp_path / name).write_bytes(content)
-        a, b, c = (content_hash(tmp_path / name) for name in contents)
-        assert a == b != c
-
     def test_a_file_that_is_gone_says_so(self, tmp_path: Path) -> None:
         with pytest.raises(Unreadable, match="no such file"):
             content_hash(tmp_path / "gone.jpg")

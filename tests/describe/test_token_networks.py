@@ -10,16 +10,13 @@ import pytest
 from manifind.describe import load_backbone, load_describer
 from manifind.describe.backbone import network_input, whole_path
 from manifind.errors import InvalidInput
+from tests.describe.photo_files import noise
 
 torch = pytest.importorskip("torch", reason="networks of torch need torch")
 
 from manifind.describe.torch_backbone import TorchBackbone  # noqa: E402 (torch comes first)
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
-
-
-def photo_of(height: int, width: int) -> npt.NDArray[np.uint8]:
-    return np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
 
 
 def seen_by(backbone: TorchBackbone, photo: npt.NDArray[np.uint8]) -> Any:
@@ -56,7 +53,7 @@ def test_the_map_of_transformers_is_the_hidden_state_of_the_patches(kind: str, p
     module = of_transformers(kind)
     backbone = TorchBackbone(module, name=kind)
     assert (backbone.spec.patch, backbone.spec.channels) == (patch, 16)
-    photo = photo_of(3 * patch, 5 * patch)  # another shape than that of its training: positions are interpolated
+    photo = noise(3 * patch, 5 * patch)  # another shape than that of its training: positions are interpolated
     options = {"interpolate_pos_encoding": True} if kind in ("siglip", "clip") else {}
     with torch.inference_mode():
         tokens = module(seen_by(backbone, photo), **options).last_hidden_state
@@ -73,7 +70,7 @@ def test_the_map_of_timm_is_that_of_its_features(name: str, leading: int) -> Non
     backbone = TorchBackbone(module)
     patch = backbone.spec.patch
     np.testing.assert_allclose(backbone.spec.mean, 255 * np.array(module.pretrained_cfg["mean"]), rtol=1e-6)
-    photo = photo_of(2 * patch, 3 * patch)
+    photo = noise(2 * patch, 3 * patch)
     with torch.inference_mode():
         tokens = module.forward_features(seen_by(backbone, photo))
     assert tokens.shape[1] == leading + 6
@@ -94,14 +91,14 @@ def test_torchvisions_transformer_sees_its_own_size_as_it_does_itself_and_others
     module = torchvision.models.VisionTransformer(image_size=64, **sizes).eval()
     module.encoder.pos_embedding.data.normal_()
     backbone = TorchBackbone(module)
-    photo = photo_of(64, 64)
+    photo = noise(64, 64)
     seen = seen_by(backbone, photo)
     with torch.inference_mode():
         tokens = module._process_input(seen)
         tokens = module.encoder(torch.cat([module.class_token, tokens], dim=1))
     expected = tokens[0, 1:].reshape(4, 4, 16).permute(2, 0, 1).numpy()
     np.testing.assert_allclose(backbone.features(photo), expected, atol=1e-5)
-    assert backbone.features(photo_of(32, 80)).shape == (16, 2, 5)
+    assert backbone.features(noise(32, 80)).shape == (16, 2, 5)
 
 
 def test_a_folder_that_transformers_saved_is_a_backbone_by_its_path(
@@ -113,7 +110,7 @@ def test_a_folder_that_transformers_saved_is_a_backbone_by_its_path(
     describer = load_describer(whole_path("dino"))
     assert describer.backbone.spec.mean == (0, 0, 0)
     assert describer.backbone.spec.std == (255, 255, 255)
-    assert describer.describe(photo_of(90, 130)).vectors.shape[1] == 16
+    assert describer.describe(noise(90, 130)).vectors.shape[1] == 16
     assert whole_path("dino") == str(tmp_path / "dino")
 
 
@@ -124,7 +121,7 @@ def test_a_model_of_timm_takes_its_weights_from_a_file(tmp_path: Path) -> None:
     torch.save(trained.state_dict(), tmp_path / "w.pth")
     source = f"timm:vit_tiny_patch16_224:{tmp_path / 'w.pth'}"
     assert whole_path(source) == source
-    photo = photo_of(32, 48)
+    photo = noise(32, 48)
     np.testing.assert_allclose(load_backbone(source).features(photo), TorchBackbone(trained).features(photo), atol=1e-5)
     with pytest.raises(InvalidInput, match="does not hold the weights"):
         load_backbone(f"timm:vit_small_patch16_224:{tmp_path / 'w.pth'}")

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 from manifind.describe import BackboneSpec, load_describer
 from manifind.describe.backbone import network_input
 from manifind.errors import Damaged, InvalidInput
+from tests.describe.photo_files import noise
 
 torch = pytest.importorskip("torch", reason="networks of torch need torch")
 
@@ -23,10 +23,6 @@ from manifind.describe.torch_backbone import (  # noqa: E402 (torch comes first)
 )
 
 
-def photo_of(height: int, width: int) -> npt.NDArray[np.uint8]:
-    return np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
-
-
 def small_network() -> Any:
     torch.manual_seed(0)
     return torch.nn.Sequential(torch.nn.Conv2d(3, 6, 4, 4), torch.nn.ReLU())
@@ -36,7 +32,7 @@ def test_any_module_is_measured_and_run() -> None:
     module = small_network()
     backbone = TorchBackbone(module, name="small")
     assert (backbone.spec.name, backbone.spec.channels, backbone.spec.stride) == ("small", 6, 4)
-    photo = photo_of(20, 32)
+    photo = noise(20, 32)
     with torch.inference_mode():
         expected = module(torch.from_numpy(network_input(photo, backbone.spec)))[0].numpy()
     np.testing.assert_array_equal(backbone.features(photo), expected)
@@ -50,7 +46,7 @@ def returning(change: Callable[[Any], Any]) -> Any:
 
 
 def test_of_several_maps_the_last_is_taken() -> None:
-    photo = photo_of(16, 24)
+    photo = noise(16, 24)
     expected = TorchBackbone(small_network()).features(photo)
     for change in (lambda made: [made[:, :1], made], lambda made: {"fine": made[:, :1], "coarse": made}):
         np.testing.assert_array_equal(TorchBackbone(returning(change)).features(photo), expected)
@@ -74,7 +70,7 @@ def test_a_module_without_a_map_is_refused_in_one_sentence() -> None:
     with pytest.raises(InvalidInput, match="returns a str; give a module that returns one map"):
         TorchBackbone(returning(lambda made: "map"))
     with pytest.raises(InvalidInput, match=r"\(1, 7, height, width\) was declared"):
-        TorchBackbone(small_network(), BackboneSpec("small", 7, 4)).features(photo_of(8, 8))
+        TorchBackbone(small_network(), BackboneSpec("small", 7, 4)).features(noise(8, 8))
 
 
 @pytest.mark.parametrize(
@@ -150,7 +146,7 @@ def test_a_resnet_checkpoint_gives_the_features_of_its_weights(tmp_path: Path, s
     assert (trained.pooling, trained.p, trained.whitening) == ("gem", 2.5, None)
     assert (spec.name, spec.channels, spec.stride) == ("resnet101-net", 2048, 32)
     np.testing.assert_allclose(spec.mean, [123.675, 116.28, 103.53])
-    photo = photo_of(70, 100)
+    photo = noise(70, 100)
     expected = literal_resnet(content["state_dict"], torch.from_numpy(network_input(photo, spec)))[0]
     np.testing.assert_allclose(trained.backbone.features(photo), expected.numpy(), rtol=1e-3, atol=1e-4)
 
@@ -160,7 +156,7 @@ def test_a_vgg_checkpoint_stops_before_the_last_pooling(tmp_path: Path) -> None:
     torch.save(content, tmp_path / "net.pth")
     trained = load_retrieval_checkpoint(tmp_path / "net.pth")
     assert (trained.pooling, trained.backbone.spec.stride) == ("mac", 16)
-    photo = photo_of(40, 50)
+    photo = noise(40, 50)
     x = torch.from_numpy(network_input(photo, trained.backbone.spec))
     state = content["state_dict"]
     for at in range(30):
@@ -214,7 +210,7 @@ def test_a_checkpoint_makes_a_describer(tmp_path: Path, small_resnet: str) -> No
     torch.save(checkpoint(small_resnet, Lw=learnt), tmp_path / "net.pth")
     describer = load_describer(tmp_path / "net.pth", scales=2)
     assert (describer.pooling, describer.p, describer.dimension, describer.scales) == ("gem", 2.5, 16, 2)
-    regions = describer.describe(photo_of(128, 160))
+    regions = describer.describe(noise(128, 160))
     np.testing.assert_allclose(np.linalg.norm(regions.vectors, axis=1), 1, atol=1e-5)
 
 

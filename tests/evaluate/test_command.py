@@ -1,62 +1,20 @@
-"""``manifind evaluate``, as it is typed."""
+"""``manifind evaluate`` on descriptors, as it is typed."""
 
 import csv
 import io
 import json
 import re
-import shutil
-import sys
-from collections.abc import Iterable, Sequence
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
-from click.testing import CliRunner, Result
-from PIL import Image
 
 from manifind import Manifold
 from manifind.baselines import NearestImages, RegionMatch
-from manifind.cli import main
-from manifind.compact import compact as compact_of
-from manifind.evaluate import average_precision
 from manifind.evaluate import runs as running
-from manifind.evaluate.curves import SIZES
+from tests.evaluate.asking import FEW, by_hand, counted, on, printed, run
 from tests.evaluate.conftest import Laid
-from tests.index.conftest import scene
-
-FEW = ("--method", "nearest", "--method", "global-diffusion:k=10", "--method", "regional-diffusion:k=20,query_k=10")
-
-
-def run(*words: object) -> Result:
-    return CliRunner().invoke(main, ["evaluate", *map(str, words)], catch_exceptions=False)
-
-
-def on(laid: Laid, *words: object) -> Result:
-    return run(laid.vectors, "--truth", laid.truth, "--queries", laid.queries, *words)
-
-
-def printed(result: Result) -> Any:
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
-
-
-def by_hand(laid: Laid, estimator: Any, definition: str) -> list[float]:
-    """Average precision of each query, in percent, from the estimator itself and the truth's own file."""
-    estimator.fit(laid.planted.vectors, laid.planted.image_of)
-    return counted(laid, [estimator.search(vectors).images for vectors in laid.planted.queries], definition)
-
-
-def counted(laid: Laid, rankings: Iterable[npt.NDArray[np.integer]], definition: str = "trapezoid") -> list[float]:
-    """Average precision of each query's ranking, in percent, by the truth's own file."""
-    found = []
-    for query, ranking in zip(json.loads(laid.truth.read_text())["queries"], rankings, strict=True):
-        wanted = [laid.names.index(one["image"]) for one in query["positives"]]
-        junk = [laid.names.index(one) for one in query["junk"]]
-        found.append(100 * average_precision(ranking, wanted, junk, definition=definition))
-    return found
 
 
 @pytest.mark.parametrize("definition", ["trapezoid", "mean"])
@@ -156,150 +114,6 @@ def test_other_descriptors_are_measured_anew(laid: Laid, tmp_path: Path) -> None
     np.savez(tmp_path / "changed.npz", **arrays)
     changed = run(tmp_path / "changed.npz", "--truth", laid.truth, "--queries", laid.queries, *words)
     assert [row["from_cache"] for row in printed(changed)["results"]] == [False]
-
-
-# -- figures and the page ----------------------------------------------------------------------------------------------
-
-
-class _Resources(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.sources: list[str] = []
-        self.tags: set[str] = set()
-
-    def handle_starttag(self, tag: str, attrs: Sequence[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        self.sources += [value or "" for name, value in attrs if name in ("src", "href", "srcset", "data")]
-
-
-def resources(text: str) -> _Resources:
-    parser = _Resources()
-    parser.feed(text)
-    return parser
-
-
-def test_everything_is_written_to_a_folder(laid: Laid, tmp_path: Path) -> None:
-    result = on(laid, *FEW, "--figure", "all", "-o", tmp_path / "out", "--cache", tmp_path / "kept")
-    assert result.exit_code == 0, result.output
-    written = {file.name for file in (tmp_path / "out").iterdir()}
-    named = ("k", "query_k", "iterations", "systems", "mixtures", "shortlists", "sizes")
-    figures = {f"figure-{name}.png" for name in named}
-    assert written == {"results.json", "results.csv", "report.md", "report.html"} | figures
-    found = json.loads((tmp_path / "out" / "results.json").read_text())
-    assert found["data"][0]["images"] == 60
-    assert len(found["data"][0]["sha256"]) == 64
-    assert {"numpy", "scipy", "manifind"} <= set(found["versions"])
-    page = (tmp_path / "out" / "report.html").read_text()
-    parsed = resources(page)
-    assert all(source.startswith("data:") for source in parsed.sources)
-    assert len(parsed.sources) == 7
-    assert not parsed.tags & {"script", "link", "iframe"}
-    for said in (found["data"][0]["sha256"], "trapezoid", "numpy", "query_k = 10", "Tolias"):
-        assert said in page
-    text = (tmp_path / "out" / "report.md").read_text()
-    assert f"{found['results'][0]['mAP_trapezoid']:.2f}" in text
-    assert "figure-k.png" in text
-    assert text.startswith("# How good manifind is on planted\n")
-
-
-def at(found: Any, figure: str, line: str, x: int, column: str = "planted") -> float:
-    points = found["figures"][figure]["points"]
-    (value,) = [p["mAP"] for p in points if (p["column"], p["line"], p["x"]) == (column, line, x)]
-    return float(value)
-
-
-def test_a_point_of_a_curve_is_the_method_run_so_in_the_papers_setting(laid: Laid, tmp_path: Path) -> None:
-    words = ("--method", "nearest", "--figure", "mixtures", "--figure", "k", "--figure", "iterations", "--json")
-    found = printed(on(laid, *words, "--cache", tmp_path))
-    assert set(found["figures"]) == {"k", "mixtures", "iterations"}
-
-    def score(manifold: Manifold) -> Any:
-        return pytest.approx(np.mean(by_hand(laid, manifold, "trapezoid")), abs=1e-3)
-
-    assert at(found, "k", "regional", 20) == score(Manifold(k=20, query_k=200))
-    assert at(found, "iterations", "conjugate gradient", 5) == score(Manifold(k=200, query_k=200, max_iter=5))
-    few = compact_of(laid.planted.vectors, laid.planted.image_of, regions_per_image=3)
-
-    class OnMeans(Manifold):
-        def fit(self, *_: Any, **__: Any) -> Any:
-            return super().fit(few.vectors, few.image_of)
-
-    assert at(found, "mixtures", "means of mixtures", 3) == score(OnMeans(k=50, query_k=50))
-    points = found["figures"]["iterations"]["points"]
-    assert all(point["ms_alone"] > 0 for point in points)
-    assert {(p["parameters"]["k"], p["parameters"]["query_k"]) for p in points} == {(200, 200)}
-    assert {level["line"] for level in found["figures"]["k"]["levels"]} == {"R-match", "nearest neighbours"}
-
-
-def test_a_figure_takes_other_parameters(laid: Laid, tmp_path: Path) -> None:
-    words = ("--method", "nearest", "--figure", "shortlists:k=20,query_k=10", "--json", "--cache", tmp_path)
-    found = printed(on(laid, *words))
-    whole = Manifold(k=20, query_k=10).fit(laid.planted.vectors, laid.planted.image_of)
-    for size in (50, 60):
-        truth = counted(laid, [whole.search(vectors, shortlist=size).images for vectors in laid.planted.queries])
-        assert at(found, "shortlists", "regional", size) == pytest.approx(np.mean(truth), abs=1e-3)
-
-
-def test_several_truths_are_drawn_over_each_other(laid: Laid, tmp_path: Path) -> None:
-    """The same truth twice under two names, and Revisited, of which the level is named."""
-    other = tmp_path / "again.json"
-    stored = json.loads(laid.truth.read_text())
-    other.write_text(json.dumps({**stored, "name": "again"}))
-    plain = [[one["image"] for one in query["positives"]] for query in stored["queries"]]
-    levels = {
-        "images": laid.names,
-        "queries": [
-            {
-                "name": query["image"],
-                "box": None,
-                "easy": [laid.names.index(name) for name in wanted[:3]],
-                "hard": [laid.names.index(name) for name in wanted[3:]],
-                "junk": [],
-            }
-            for query, wanted in zip(stored["queries"], plain, strict=True)
-        ],
-    }
-    revisited = tmp_path / "gnd_roxford5k.json"
-    revisited.write_text(json.dumps(levels))
-    words = [word for path in (other, revisited) for word in ("--truth", path, "--queries", laid.queries)]
-    asked = ("--method", "nearest", "--figure", "iterations", "--figure", "k:task=Hard", "--json", "--cache", tmp_path)
-    found = printed(on(laid, *words, *asked))
-    columns = {point["column"] for point in found["figures"]["iterations"]["points"]}
-    assert columns == {"planted", "again", "ROxford5k Medium"}
-    line = "conjugate gradient"
-    assert at(found, "iterations", line, 20) == at(found, "iterations", line, 20, "again")
-    assert at(found, "k", "regional", 20, "ROxford5k Hard") > 0
-
-
-def test_a_figure_that_cannot_be_drawn_is_an_error_that_says_what_is_missing(
-    laid: Laid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bare = tmp_path / "bare.json"
-    stored = json.loads(laid.truth.read_text())["queries"]
-    queries = [{**query, "positives": [one["image"] for one in query["positives"]]} for query in stored]
-    bare.write_text(json.dumps({"name": "bare", "queries": queries}))
-    given = (laid.vectors, "--truth", bare, "--queries", laid.queries, "--method", "nearest", "--cache", tmp_path / "k")
-    for figure, message in (
-        ("sizes", "figure sizes needs the boxes of objects"),
-        ("k:task=Hard", "figure k needs a ground truth with the task Hard"),
-        ("magic", "choose one of all, k"),
-        ("k:magic=1", "has no parameter 'magic'"),
-    ):
-        refused = run(*given, "--figure", figure)
-        assert refused.exit_code == 2
-        assert message in refused.stderr
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    refused = run(*given, "--figure", "k")
-    assert refused.exit_code == 2
-    assert "pip install 'manifind[plots]'" in refused.stderr
-
-
-def test_the_system_that_is_not_normalised_converges_slower(laid: Laid, tmp_path: Path) -> None:
-    asked = ("--method", "nearest", "--figure", "systems:k=20,query_k=10", "--json", "--cache", tmp_path)
-    points = printed(on(laid, *asked))["figures"]["systems"]["points"]
-    residuals = {(point["line"][:3], point["x"]): point["residual"] for point in points}
-    for steps in (5, 10, 20):
-        assert residuals["nor", steps] < residuals["not", steps]
 
 
 # -- the paper's tables ------------------------------------------------------------------------------------------------
@@ -406,118 +220,6 @@ def test_a_first_image_that_is_never_right_is_said(laid: Laid, tmp_path: Path) -
     warned = run(tmp_path / "copies.npz", "--truth", laid.truth, *words)
     assert "the first image is wrong for nearly all queries" in warned.stdout
     assert "nearly all queries" not in on(laid, "--method", "nearest", "--no-cache").stdout
-
-
-def test_precision_by_size_and_gains_equal_counting(laid: Laid, tmp_path: Path) -> None:
-    figures = ("--figure", "sizes:k=20,query_k=10", "--figure", "gains:k=20,query_k=10")
-    found = printed(on(laid, "--method", "nearest", *figures, "--json", "--cache", tmp_path))
-    truth = json.loads(laid.truth.read_text())["queries"]
-    manifold = Manifold(k=20, query_k=10).fit(laid.planted.vectors, laid.planted.image_of)
-    sizes = found["precision_by_size"]
-    regional = "Regional diffusion, k = 20, query_k = 10"
-    assert set(sizes["precision"]) == {"Global diffusion, k = 50, query_k = 10", regional}
-    assert sum(sizes["counts"]) == sum(len(query["positives"]) for query in truth)
-    bins: list[list[float]] = [[] for _ in SIZES[1:]]
-    for query, vectors in zip(truth, laid.planted.queries, strict=True):
-        junk = {laid.names.index(name) for name in query["junk"]}
-        wanted = {laid.names.index(one["image"]) for one in query["positives"]}
-        seen = [image for image in manifold.search(vectors).images.tolist() if image not in junk]
-        for one in query["positives"]:
-            part = one["box"][3] / 1000
-            rank = seen.index(laid.names.index(one["image"])) + 1
-            bins[min(int(part * 10), 9)].append(100 * sum(image in wanted for image in seen[:rank]) / rank)
-    for values, measured in zip(bins, sizes["precision"][regional], strict=True):
-        assert measured == (pytest.approx(np.mean(values)) if values else None)
-    gains = found["gains"]
-    assert gains
-    differences = [gain["after"] - gain["before"] for gain in gains]
-    assert differences == sorted(differences, reverse=True)
-    assert all(image["after"] > image["before"] for gain in gains for image in gain["images"])
-
-
-# -- photos ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("photos")
-    for i in range(4):
-        Image.fromarray(scene(i, 1, (20 + 50 * i, 30 + 20 * i))).save(root / f"first-{i}.png")
-        Image.fromarray(scene(10 + i, 2, (180 - 50 * i, 20 + 25 * i))).save(root / f"second-{i}.png")
-    return root
-
-
-def truth_of_photos(folder: Path, **change: Any) -> Path:
-    def positives(kind: str) -> list[Any]:
-        corners = [(20 + 50 * i, 30 + 20 * i) if kind == "first" else (180 - 50 * i, 20 + 25 * i) for i in range(4)]
-        return [{"image": f"{kind}-{i}", "box": [x, y, x + 128, y + 128]} for i, (x, y) in enumerate(corners) if i]
-
-    queries = [
-        {"image": "first-0.png", "box": [20, 30, 148, 158], "positives": positives("first"), "junk": ["first-0"]},
-        {"image": "second-0.png", "box": [180, 20, 308, 148], "positives": positives("second"), "junk": ["second-0"]},
-    ]
-    queries[0] |= change
-    path = folder / "things.json"
-    path.write_text(json.dumps({"name": "things", "queries": queries}))
-    return path
-
-
-def test_photos_are_described_once_and_shown_in_the_page(photos: Path, tmp_path: Path) -> None:
-    methods = ("nearest", "global-diffusion:k=3,query_k=2", "regional-diffusion:k=10,query_k=5")
-    words: list[object] = [word for method in methods for word in ("--method", method)]
-    words += ["--figure", "sizes:k=10,query_k=5", "--figure", "gains:k=10,query_k=5"]
-    words += [
-        *("--backbone", "mobilenet_v2", "--whiten", "shipped", "--zooms", "1"),
-        "--json",
-        "--cache",
-        tmp_path / "kept",
-    ]
-    page = tmp_path / "page.html"
-    truth = truth_of_photos(tmp_path)
-    found = printed(run(photos, "--truth", truth, *words, "--html", page))
-    by_method = {row["method"]: row["mAP_trapezoid"] for row in found["results"]}
-    assert by_method["regional-diffusion"] > 90
-    assert sum(found["precision_by_size"]["counts"]) == 6
-    # The thing takes 128 × 128 of 320 × 240, a fifth.
-    assert found["precision_by_size"]["counts"][2] == 6
-    pictures = [source for source in resources(page.read_text()).sources if source.startswith("data:image/jpeg")]
-    assert len(pictures) == sum(1 + len(gain["images"]) for gain in found["gains"])
-    local = printed(run(photos, "--truth", truth, "--method", "hqe", "--json", "--cache", tmp_path / "kept"))["results"]
-    assert local[0]["mAP_trapezoid"] > 60
-    copy = tmp_path / "copy"
-    shutil.copytree(photos, copy)
-    again = run(copy, "--truth", truth, *words)
-    assert all(row["from_cache"] for row in printed(again)["results"])
-
-
-def test_a_method_whose_package_is_missing_is_left_out(
-    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "cv2", None)
-    words = ("--method", "nearest", "--method", "hqe", "--json", "--cache", tmp_path / "kept")
-    result = run(photos, "--truth", truth_of_photos(tmp_path), *words)
-    assert re.search(r"hqe is left out: .*pip install 'manifind\[sift\]'", result.stderr)
-    assert [row["method"] for row in printed(result)["results"]] == ["nearest"]
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"box": [20, 30, 500, 158]}, r"not within their photos: first-0.png \(20, 30, 500, 158\) in 320 × 240"),
-        ({"image": "lost.png"}, "photos are not in .*: lost.png"),
-        ({"positives": ["lost-1", "lost-2"]}, "not in the collection: lost-1, lost-2"),
-        ({"junk": []}, None),
-    ],
-)
-def test_a_truth_that_photos_contradict_is_refused(
-    photos: Path, tmp_path: Path, change: dict[str, Any], message: str | None
-) -> None:
-    result = run(
-        photos, "--truth", truth_of_photos(tmp_path, **change), "--method", "nearest", "--cache", tmp_path / "k"
-    )
-    assert result.exit_code == (0 if message is None else 2)
-    if message is not None:
-        assert re.search(message, result.stderr.replace("\n", " "))
 
 
 # -- words that are off ------------------------------------------------------------------------------------------------

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
-from manifind.cli import main
+from tests.commands import run
 
 ANGLES = {"duck": 0, "d": 5, "a": 10, "c": 21, "b": 30}
 """Of the descriptor of each photo in degrees: duck finds d, a, c, b, in this order."""
@@ -75,7 +74,7 @@ def test_a_ground_truth_of_the_page_gives_what_it_should(files: Path, tmp_path: 
     np.save(tmp_path / "queries.npy", rows(asked))
     words = [tmp_path / "vectors.npz", "--truth", files / kind, "--queries", tmp_path / "queries.npy"]
     options = ["--method", "nearest", "--no-cache", "--json"]
-    result = CliRunner().invoke(main, ["evaluate", *map(str, words), *options], catch_exceptions=False)
+    result = run("evaluate", *words, *options)
     assert result.exit_code == 0, result.output
     found = [row["mAP_trapezoid"] for row in json.loads(result.stdout)["results"]]
     np.testing.assert_allclose(found, 100 * np.array(truth), atol=1e-6)

@@ -1,5 +1,4 @@
 from dataclasses import replace
-from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -105,7 +104,6 @@ def test_no_two_unrelated_photographs_verify_each_other() -> None:
     for name, asked in features.items():
         others = [other for other in UNRELATED if other != name]
         assert not any(verify(asked, features[other]).verified for other in others), name
-    assert len(list(permutations(UNRELATED, 2))) == 210
 
 
 def test_noise_and_even_photos_are_never_verified() -> None:

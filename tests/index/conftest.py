@@ -11,6 +11,10 @@ from manifind.index import Index
 from tests.described import PLAINLY
 
 Pixels = npt.NDArray[np.uint8]
+BOX = (40.0, 60.0, 168.0, 188.0)
+"""Of the thing in `scene` where it is laid by default."""
+ALL = (0.0, 0.0, 320.0, 240.0)
+"""Round all of a `scene`."""
 
 
 def texture(seed: int, height: int, width: int, grain: int = 16) -> Pixels:
@@ -35,6 +39,18 @@ def scene(background: int, number: int | None, at: tuple[int, int] = (40, 60)) -
     if number is not None:
         photo[at[1] : at[1] + 128, at[0] : at[0] + 128] = thing(number)
     return photo
+
+
+def where(i: int) -> tuple[float, float, float, float]:
+    """The box of the first thing in photo ``first-{i}.png``."""
+    x, y = 20 + 50 * i, 30 + 20 * i
+    return x, y, x + 128, y + 128
+
+
+@pytest.fixture(scope="session")
+def query() -> Pixels:
+    """The first thing before what no photo of the index shows."""
+    return scene(99, 1)
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 from manifind.index import Index
+from tests.described import PLAINLY
 from tests.index.conftest import scene, texture
 
 
@@ -35,7 +36,7 @@ def bomb(width: int, height: int, bits: int = 8, colour: int = 2, data: bytes = 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("corpus")
-    whole = encoded(np.kron(texture(3, 300, 400, grain=2), np.ones((1, 1, 1), np.uint8)), quality=95)
+    whole = encoded(texture(3, 300, 400, grain=2), quality=95)
     for size in range(0, len(whole), 1024):
         (root / f"truncated-{size:06}.jpg").write_bytes(whole[:size])
     (root / "bomb.png").write_bytes(bomb(60_000, 60_000))
@@ -64,7 +65,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_good_are_indexed_and_the_bad_are_listed(corpus: Path, tmp_path: Path) -> None:
-    index = Index.create(tmp_path / "corpus.manifind", corpus)
+    index = Index.create(tmp_path / "corpus.manifind", corpus, **PLAINLY)
     keys = {image.key for image in index.catalogue.images}
     skipped = {one.key: one.reason for one in index.catalogue.skipped}
     assert all(key.startswith("good") for key in keys)

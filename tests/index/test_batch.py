@@ -6,18 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
-from manifind.cli import main
 from manifind.errors import InvalidInput
 from manifind.index import Asked, Index
 from manifind.index.asking.batch import read_queries
+from tests.commands import run
 
 BOX = (20, 30, 148, 158)
-
-
-def run(*words: object) -> Result:
-    return CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
 
 
 @pytest.fixture
@@ -106,7 +101,7 @@ def test_a_photo_or_a_list_not_both_and_not_neither(index: Index, listed: Path) 
 def test_a_name_that_no_file_could_have_costs_its_own_query_alone(index: Index, tmp_path: Path) -> None:
     file = tmp_path / "odd.csv"
     file.write_text("photo,box,name\n" + "x" * 5000 + ",,long\nfirst-0.png,,short\n", encoding="utf-8")
-    done = CliRunner().invoke(main, ["search", str(index.path), "--queries", str(file), "--json"])
+    done = run("search", index.path, "--queries", file, "--json")
     assert done.exit_code == 0
     long, short = json.loads(done.stdout)["queries"]
     assert short["results"]

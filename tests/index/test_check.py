@@ -1,6 +1,5 @@
 """Damage of every kind: seen, named, never a crash, and repaired."""
 
-import json
 import os
 import shutil
 import sqlite3
@@ -17,8 +16,8 @@ from manifind.index import Index
 from manifind.index.state.catalogue import Catalogue, ImageRecord, SkippedRecord
 from manifind.index.tending.check import BY_GRAPH, BY_HAND, BY_PHOTOS, BY_WHITENING, check
 from manifind.storage import store
-from manifind.storage.store import MANIFEST, _checksum
 from tests.attack.index import STATEMENTS
+from tests.index.signing import MANIFEST, resigned
 from tests.index.small import save_photo, small_describer, small_index
 
 DESCRIBER = small_describer()
@@ -124,14 +123,6 @@ def test_every_file_of_another_index_is_seen(copy: Path, whole: Path, other: Pat
         shutil.copy(whole / name, copy / name)
 
 
-def resigned(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    """Change a manifest as somebody would who knows how to sign it again."""
-    manifest = json.loads((path / MANIFEST).read_text())
-    del manifest["checksum"]
-    change(manifest)
-    (path / MANIFEST).write_text(json.dumps({**manifest, "checksum": _checksum(manifest)}))
-
-
 @pytest.mark.parametrize("name", ["../../outside-1.npy", "/etc/passwd", "..", "vectors.npy", None, 7])
 def test_a_manifest_that_leads_out_of_its_folder_is_refused(copy: Path, name: Any) -> None:
     resigned(copy, lambda manifest: manifest["files"]["vectors.npy"].update(file=name))
@@ -158,9 +149,6 @@ def test_a_lost_manifest_is_made_up_for_by_its_copy(copy: Path, whole: Path) -> 
     assert check(copy)[0].repair == BY_HAND
     with pytest.raises(InvalidInput, match="is not a saved index"):
         Index.repair(copy, describer=DESCRIBER)
-
-
-Change = Callable[[dict[str, Any]], None]
 
 
 def rewritten(path: Path, **changed: Callable[[Any], Any]) -> None:

@@ -10,7 +10,9 @@ import pytest
 from manifind.index import QueryRegions, Search, View, evidence
 from manifind.index.asking.evidence import (
     AT_MOST,
+    KINSHIP,
     LEAST_BY_CHANCE,
+    LOOKED_AT,
     MOST_BY_CHANCE,
     PAIRS,
     PART_OF_THE_BEST,
@@ -18,10 +20,12 @@ from manifind.index.asking.evidence import (
     THE_SAME,
     TOGETHER,
     chance_similarity,
+    kinship,
     resemblance,
     resembles_both,
     unlikely_similarity,
 )
+from manifind.index.state import chance
 from manifind.index.state.generation import MadeOnce
 from manifind.layout import Layout
 from manifind.ranking import Ranking
@@ -38,7 +42,7 @@ def collection(images: int = 200, d: int = 64, shared: int = 0) -> Any:
     manifold = SimpleNamespace(vectors_=vectors, layout_=layout)
     return SimpleNamespace(
         manifold=manifold,
-        boxes=np.zeros((3 * images, 4)),
+        manifest=SimpleNamespace(unlikely=None),
         made=MadeOnce(),
         regions_of=lambda image: slice(3 * image, 3 * image + 3),
     )
@@ -70,6 +74,13 @@ def test_the_querys_own_photo_is_no_evidence() -> None:
     assert shown.likely == 1
 
 
+def test_a_query_with_no_other_photo_resembles_none() -> None:
+    now = collection()
+    shown = evidence(found(now, now.manifold.vectors_[:1], [0, 1], [1.0, 0.0]), own={0})
+    assert shown is not None
+    assert (shown.likely, shown.similarity, shown.score, shown.stands_out) == (1, 0, 0, False)
+
+
 def test_nothing_is_likely_where_nothing_is_alike() -> None:
     now = collection()
     stranger = unit(np.random.default_rng(9).normal(size=(4, 64)).astype(np.float32))
@@ -85,6 +96,25 @@ def test_a_photo_that_stands_out_is_likely_whatever_it_resembles(times: float, l
     shown = evidence(found(collection(), stranger, list(range(20)), scores))
     assert shown is not None
     assert (shown.likely, shown.stands_out) == (likely, bool(likely))
+
+
+@pytest.mark.parametrize("photos", [1, 2, 7, 40, 400])
+def test_what_is_unlikely_is_a_quantile_of_all_pairs_of_regions_of_different_photos(
+    photos: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chance, "BLOCK", 50)
+    X = unit(np.random.default_rng(photos).normal(size=(photos, 8)).astype(np.float32))
+    # Regions of one photo, two of each and the same twice, are no pair, however alike they are.
+    pairs = np.repeat((X @ X.T)[~np.eye(photos, dtype=bool)], 4)
+    measured = chance.measure_unlikely(np.repeat(X, 2, axis=0), np.arange(2 * photos) // 2)
+    assert measured == pytest.approx(np.quantile(pairs, 1 - 1 / 300) if len(pairs) else 1.0, abs=1e-5)
+
+
+def test_what_the_manifest_says_is_not_measured_again() -> None:
+    now = collection()
+    now.manifest.unlikely = 0.141
+    assert unlikely_similarity(now) == 0.141
+    assert chance_similarity(now) == pytest.approx(3 * 0.141)
 
 
 def test_chance_is_measured_between_photos_and_bounded() -> None:
@@ -156,6 +186,32 @@ def test_one_region_that_is_closely_alike_is_not_enough() -> None:
         assert shown.chance == pytest.approx(TOGETHER * chance_similarity(now))
         assert shown.likely == likely
         assert (shown.similarity > shown.chance) == (alike == 3)
+
+
+def test_photos_of_one_thing_resemble_each_other_as_they_resemble_the_query() -> None:
+    now = collection(shared=12)
+    thing = unit(now.manifold.vectors_[:1] + 0.02 * np.random.default_rng(5).normal(size=(1, 64))).astype(np.float32)
+    stranger = unit(np.random.default_rng(9).normal(size=(4, 64)).astype(np.float32))
+    asked = found(now, thing, list(range(12)), [1.0] * 12)
+    assert kinship(asked) == pytest.approx(1, abs=0.02)
+    assert kinship(asked, own={0, 1}) == pytest.approx(1, abs=0.02)
+    # Of fewer photos nothing is said, and what no score reached is not looked at.
+    assert kinship(asked, own={0, 1, 2}) == 0
+    assert kinship(found(now, thing, list(range(12)), [1.0] * (LOOKED_AT - 1) + [0.0] * 3)) == 0
+    # The photos that most resemble a stranger, of those that show different things.
+    nearest = 20 + np.argsort(-(stranger @ now.manifold.vectors_[60:].T).max(axis=0).reshape(-1, 3).max(axis=1))
+    assert kinship(found(now, stranger, nearest[:20].tolist(), [1.0] * 20)) < KINSHIP
+
+
+def test_kinship_compares_the_region_that_the_query_found_with_each_other_photo() -> None:
+    now = collection(images=LOOKED_AT)
+    query = unit(np.random.default_rng(6).normal(size=(5, 64)).astype(np.float32))
+    photos = now.manifold.vectors_.reshape(LOOKED_AT, 3, 64)
+    best = [max(regions, key=lambda region: max(query @ region)) for regions in photos]
+    to_query = np.median([max(query @ region) for region in best])
+    pairs = [max(photos[j] @ best[i]) for i in range(LOOKED_AT) for j in range(LOOKED_AT) if i != j]
+    told = kinship(found(now, query, list(range(LOOKED_AT)), [1.0] * LOOKED_AT))
+    assert told == pytest.approx(np.median(pairs) / to_query, rel=1e-5)
 
 
 def test_a_photo_resembles_both_the_query_and_what_was_taught_by_one_region() -> None:

@@ -2,16 +2,16 @@
 
 import json
 import shutil
+import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 
-from manifind.cli import main
 from manifind.errors import InvalidInput, Unreadable
 from manifind.index import Index
 from manifind.index.state.catalogue import REMOVED
+from tests.commands import run
 from tests.described import PLAINLY
 from tests.films import film, shades
 from tests.index.conftest import scene
@@ -19,10 +19,6 @@ from tests.index.small import save_photo, save_photos, small_describer
 from tests.index.test_repeats import BEHIND, before
 
 OPTIONS = {"describer": small_describer(), "k": 12, "query_k": 10, "geometry": False}
-
-
-def run(*words: object) -> Result:
-    return CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
 
 
 @pytest.fixture
@@ -134,8 +130,6 @@ def test_an_index_without_frames_passes_films_over(made: Index, tmp_path: Path) 
 
 def test_the_command_indexes_searches_and_exports_frames(tmp_path: Path) -> None:
     film(tmp_path / "photos" / "walk.avi", [scene(1, None)] * 10 + [scene(2, 1)] * 10, fps=10)
-    for i in range(3):
-        (tmp_path / "photos" / f"{i}.png").parent.mkdir(exist_ok=True)
     told = run("index", tmp_path / "photos", "--frames", 1, "--whiten", "shipped", "--zooms", 1)
     assert told.exit_code == 0, told.stderr
     assert "2 photos" in told.stdout
@@ -147,7 +141,5 @@ def test_the_command_indexes_searches_and_exports_frames(tmp_path: Path) -> None
     assert page.read_text().count("data:image/jpeg") >= 2
     run("sets", index, "walks", "--yes", "walk.avi#00:00.0", "--zip", tmp_path / "set.zip", "--xmp", tmp_path / "xmp")
     assert [file.name for file in (tmp_path / "xmp").iterdir()] == ["walk.avi.xmp"]
-    import zipfile
-
     assert {"walk.avi_00_00.0.jpg", "walk.avi_00_01.0.jpg"} <= set(zipfile.ZipFile(tmp_path / "set.zip").namelist())
     assert run("index", tmp_path / "photos", "--frames", 2).exit_code == 2  # settled when it was made

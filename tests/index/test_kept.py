@@ -10,16 +10,19 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
-from manifind.cli import main
 from manifind.describe import Describer, read_photo
 from manifind.errors import Damaged
 from manifind.index import Index
 from manifind.index.making import supplement
 from manifind.index.state.kept import ARRAYS, KEEPING, Keeping, Kept, keep
-from tests.index.conftest import texture
+from tests.commands import run
+from tests.described import QUICKLY
+from tests.index.conftest import scene, texture
 from tests.index.small import small_describer
 
-PARAMETERS = {"k": 12, "query_k": 10}
+
+def index_of(photos: Path, path: Path, *, geometry: bool = True) -> Index:
+    return Index.create(path, photos, describer=small_describer(), geometry=geometry, k=12, query_k=10)
 
 
 @pytest.fixture
@@ -27,12 +30,7 @@ def made(tmp_path: Path) -> Index:
     """Five photos of patches that no two share, 48 × 64 as the small network sees them."""
     for seed in range(5):
         save(tmp_path / "photos" / f"{seed}.png", seed)
-    return Index.create(
-        tmp_path / "made.manifind",
-        tmp_path / "photos",
-        describer=small_describer(),
-        **PARAMETERS,  # type: ignore[arg-type]
-    )
+    return index_of(tmp_path / "photos", tmp_path / "made.manifind")
 
 
 def save(file: Path, seed: int) -> None:
@@ -60,6 +58,12 @@ def test_features_are_kept_of_every_photo(made: Index) -> None:
     assert made.info()["bytes_by_part"]["local features"] > 0
 
 
+def test_what_is_kept_is_small() -> None:
+    kept = keep(scene(99, 1))
+    assert isinstance(kept, Kept)
+    assert kept.rows.nbytes <= 20_000
+
+
 def test_features_follow_photos_that_come_go_move_and_change(made: Index) -> None:
     photos = made.root
     (photos / "1.png").unlink()
@@ -76,13 +80,7 @@ def test_features_follow_photos_that_come_go_move_and_change(made: Index) -> Non
 
 
 def test_an_index_without_features_stays_without(tmp_path: Path, made: Index) -> None:
-    plain = Index.create(
-        tmp_path / "plain",
-        made.root,
-        describer=small_describer(),
-        geometry=False,
-        **PARAMETERS,  # type: ignore[arg-type]
-    )
+    plain = index_of(made.root, tmp_path / "plain", geometry=False)
     assert plain.state.local is None
     assert "geometry" not in json.loads((plain.path / "manifest.json").read_text())["fields"]
     save(made.root / "new.png", 7)
@@ -112,12 +110,7 @@ def test_damage_of_features_is_found_and_repaired(made: Index) -> None:
 
 
 def test_features_of_another_collection_are_refused(made: Index, tmp_path: Path) -> None:
-    other = Index.create(
-        tmp_path / "other",
-        made.root,
-        describer=small_describer(),
-        **PARAMETERS,  # type: ignore[arg-type]
-    )
+    other = index_of(made.root, tmp_path / "other")
     other.remove(["0.png"])
     manifest = json.loads((made.path / "manifest.json").read_text())
     wrong = json.loads((other.path / "manifest.json").read_text())["files"]["feature_starts.npy"]
@@ -129,13 +122,7 @@ def test_features_of_another_collection_are_refused(made: Index, tmp_path: Path)
 @pytest.fixture
 def bare(made: Index, tmp_path: Path) -> Index:
     """The same photos in an index that keeps no features."""
-    return Index.create(
-        tmp_path / "bare",
-        made.root,
-        describer=small_describer(),
-        geometry=False,
-        **PARAMETERS,  # type: ignore[arg-type]
-    )
+    return index_of(made.root, tmp_path / "bare", geometry=False)
 
 
 def test_features_are_added_to_an_index_without_describing_again(
@@ -204,23 +191,11 @@ def test_a_photo_that_cannot_be_read_any_more_is_named_and_has_no_features(bare:
     assert [len(local.of_photo(one).rows) > 0 for one in bare.catalogue.images] == [True, False, True, True, True]
 
 
-def test_the_command_adds_features_and_says_so(
-    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_adds_features_and_says_so(photos: Path, tmp_path: Path) -> None:
     (tmp_path / "few").mkdir()
     for name in ("first-0.png", "second-0.png"):
         shutil.copy(photos / name, tmp_path / "few" / name)
-    options = ["--whiten", "none", "--zooms", "1", "--long-side", "224"]
-
-    def manifind(*words: str) -> str:
-        with pytest.raises(SystemExit) as ended:
-            main(words, prog_name="manifind")
-        told = capsys.readouterr()
-        assert ended.value.code == 0, told.err
-        return told.out
-
-    manifind("index", str(tmp_path / "few"), "--no-geometry", *options)
-    index = str(tmp_path / "few.manifind")
-    assert "--geometry adds them" in manifind("info", index)
-    assert "2 supplemented" in manifind("index", str(tmp_path / "few"), "--geometry")
-    assert "results are verified by geometry" in manifind("info", index)
+    assert run("index", tmp_path / "few", "--no-geometry", *QUICKLY).exit_code == 0
+    assert "--geometry adds them" in run("info", tmp_path / "few.manifind").stdout
+    assert "2 supplemented" in run("index", tmp_path / "few", "--geometry").stdout
+    assert "results are verified by geometry" in run("info", tmp_path / "few.manifind").stdout

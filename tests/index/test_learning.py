@@ -7,12 +7,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from manifind.compact import compact
 from manifind.describe import Describer, Moments, learn_pca, whitening_of
 from manifind.index import Index
 from manifind.index.making import creating, learning
 from manifind.index.state.manifest import LEARNT, WhiteningOrigin
 from manifind.index.state.recipe import Learning
-from tests.index.small import SmallBackbone, save_photo, small_describer, small_photo
+from tests.index.small import SmallBackbone, save_photo, save_photos, small_describer, small_photo
 
 PARAMETERS: dict[str, Any] = {"k": 12, "query_k": 10}
 PHOTOS = 40
@@ -34,9 +35,7 @@ class CountingBackbone(SmallBackbone):
 
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
-    for i in range(PHOTOS):
-        save_photo(tmp_path / "photos" / f"{i:02}.png", i)
-    return tmp_path / "photos"
+    return save_photos(tmp_path / "photos", PHOTOS, digits=2)
 
 
 @pytest.fixture
@@ -55,7 +54,7 @@ def create(
     return Index.create(path, photos, **PARAMETERS, **more)
 
 
-def raw_rows(photos: Path) -> npt.NDArray[np.float32]:
+def raw_rows() -> npt.NDArray[np.float32]:
     bare = Describer(SmallBackbone(), zooms=(1, 0.5))
     return np.concatenate([bare.unwhitened(small_photo(i)) for i in range(PHOTOS)])
 
@@ -66,7 +65,7 @@ def test_the_whitening_is_that_of_the_mixed_moments(
     backbone = CountingBackbone()
     made = create(monkeypatch, tmp_path / "i.manifind", photos, backbone, Learning(prior, 300, 8))
     assert backbone.seen == 2 * PHOTOS  # each photo once, at two zooms
-    rows = raw_rows(photos).astype(np.float64)
+    rows = raw_rows().astype(np.float64)
     own = len(rows) ** 2 / (len(rows) ** 2 + 300**2)
     mean = own * rows.mean(axis=0) + (1 - own) * prior.mean
     covariance = own * np.cov(rows.T, bias=True) + (1 - own) * prior.covariance
@@ -83,7 +82,7 @@ def test_without_a_prior_it_is_pca_of_the_photos_alone(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = create(monkeypatch, tmp_path / "i.manifind", photos, SmallBackbone(), Learning(dimension=8))
-    rows = raw_rows(photos)
+    rows = raw_rows()
     expected = learn_pca(rows, dimension=8).apply(rows)
     stored = np.asarray(made.manifold.vectors_, np.float32)
     np.testing.assert_allclose(stored @ stored.T, expected @ expected.T, atol=0.02)
@@ -124,8 +123,11 @@ def test_means_are_taken_of_whitened_vectors(
     photos: Path, tmp_path: Path, prior: Moments, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = create(monkeypatch, tmp_path / "i.manifind", photos, SmallBackbone(), Learning(prior, 300, 8), means=3)
-    assert made.manifold.vectors_.shape[0] <= 3 * PHOTOS
-    assert made.manifold.vectors_.shape[1] == 8
+    rows = raw_rows()
+    whitening = made.describer.whitening
+    assert whitening is not None
+    means = compact(whitening.apply(rows), np.arange(len(rows)) // (len(rows) // PHOTOS), regions_per_image=3)
+    np.testing.assert_allclose(made.manifold.vectors_, means.vectors, atol=5e-3)
 
 
 def test_photos_that_come_later_use_what_was_learnt_until_it_is_learnt_anew(

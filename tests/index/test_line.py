@@ -8,8 +8,7 @@ import pytest
 from PIL import Image
 
 from manifind.index import Index
-from tests.index.conftest import scene, texture
-from tests.index.test_verify import BOX, where
+from tests.index.conftest import BOX, scene, texture, where
 from tests.test_benchmarks import printed
 
 

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,7 @@ from manifind import Damaged
 from manifind.index import Index
 from manifind.index.state.generation import Generation
 from manifind.index.state.manifest import Fingerprint, Manifest
-from manifind.storage.store import MANIFEST, _checksum
+from tests.index.signing import MANIFEST, resigned
 from tests.index.small import small_describer, small_index
 
 DESCRIBER = small_describer()
@@ -26,6 +25,7 @@ MAY_BE: dict[tuple[str, ...], tuple[Any, ...]] = {
     ("built",): (None,),
     ("chosen_for",): (None, 10**30),
     ("geometry",): (None,),
+    ("unlikely",): (None, -1, 0.5),
     ("whitening", "from"): ("", "x\0y", "\ud800"),
     ("whitening", "photos"): (None, 10**30),
     ("describer", "name"): ("", "x\0y", "\ud800"),
@@ -49,14 +49,6 @@ def copy(whole: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(whole, tmp_path / "copy.manifind"))
 
 
-def resigned(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    """Change a manifest as somebody would who knows how to sign it again."""
-    manifest = json.loads((path / MANIFEST).read_text())
-    del manifest["checksum"]
-    change(manifest)
-    (path / MANIFEST).write_text(json.dumps({**manifest, "checksum": _checksum(manifest)}))
-
-
 def paths(tree: dict[str, Any], above: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
     found = []
     for name, value in tree.items():
@@ -78,7 +70,7 @@ def test_fields_come_back_as_they_were(whole: Path) -> None:
 
 def test_a_manifest_of_before_graphs_were_chosen_is_read(copy: Path) -> None:
     def older(manifest: dict[str, Any]) -> None:
-        del manifest["fields"]["built"]
+        del manifest["fields"]["built"], manifest["fields"]["unlikely"]
         for name in ("graph", "reserve"):
             del manifest["fields"]["manifold"][name]
 

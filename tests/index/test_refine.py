@@ -14,13 +14,7 @@ from manifind.index.asking.features import sought_in
 from manifind.index.asking.refine import lessons, refined_answer, verified_in_time
 from manifind.index.asking.verified import VerifiedAnswer
 from manifind.index.asking.verify import verified_answer
-from tests.index.conftest import Pixels, scene
-from tests.index.test_verify import BOX, where
-
-
-@pytest.fixture(scope="module")
-def query() -> Pixels:
-    return scene(99, 1)
+from tests.index.conftest import BOX, Pixels, where
 
 
 @pytest.fixture(scope="module")

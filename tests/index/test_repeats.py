@@ -7,19 +7,13 @@ import time
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 from PIL import Image
 
-from manifind.cli import main
 from manifind.demo import cutouts
 from manifind.index import Index
 from manifind.index.asking.repeats import confirmed_first, repeats
+from tests.commands import run
 from tests.geometry.photographs import UNRELATED
-
-
-def run(*words: object) -> Result:
-    return CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
-
 
 BEHIND = (*UNRELATED, "text.png")
 """Photographs that have nothing in common."""

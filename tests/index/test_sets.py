@@ -8,22 +8,15 @@ import sqlite3
 import threading
 import zipfile
 from pathlib import Path
-from xml.etree import ElementTree as ET
 
 import pytest
-from click.testing import CliRunner, Result
-from PIL import Image
 
-from manifind.cli import main
 from manifind.errors import Damaged, InvalidInput
-from manifind.index import FoundSet, Index, Member
-from manifind.pages.sets import set_csv, sidecars, with_keywords, xmp
+from manifind.index import Index
+from manifind.pages.sets import set_csv, xmp
+from tests.commands import run
 from tests.faults import FAULTS, struck
 from tests.index.small import save_photo, small_index
-
-
-def run(*words: object) -> Result:
-    return CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
 
 
 @pytest.fixture
@@ -152,54 +145,6 @@ def test_sets_survive_whatever_happens_to_their_writer(made: Index, tmp_path: Pa
         assert not (made.path / "sets.sqlite.draft").exists()
     assert len(seen) > 4
     assert before in seen
-
-
-def keywords_in(packet: bytes) -> list[list[str]]:
-    """What another reader finds: the words of dc:subject, and of lr:hierarchicalSubject."""
-    tree = ET.fromstring(packet)  # noqa: S314 (our own)
-    names = "{http://purl.org/dc/elements/1.1/}subject", "{http://ns.adobe.com/lightroom/1.0/}hierarchicalSubject"
-    item = "{http://www.w3.org/1999/02/22-rdf-syntax-ns#}li"
-    return [[one.text or "" for one in tree.iterfind(f".//{name}//{item}")] for name in names]
-
-
-def marked(jpeg: bytes, *words: str) -> tuple[list[list[str]], bytes]:
-    """Put keywords into a JPEG file; return what is found in it, and its XMP. Its picture and EXIF are as they were."""
-    made = with_keywords(jpeg, words)
-    assert made is not None
-    with Image.open(io.BytesIO(made)) as copy, Image.open(io.BytesIO(jpeg)) as photo:
-        assert copy.getexif()[271] == photo.getexif()[271] == "Kodak"
-        assert copy.tobytes() == photo.tobytes()
-        return keywords_in(copy.info["xmp"]), made
-
-
-def jpeg(packet: bytes | None = None) -> bytes:
-    exif, buffer = Image.Exif(), io.BytesIO()
-    exif[271] = "Kodak"
-    Image.linear_gradient("L").save(buffer, "JPEG", exif=exif, **({} if packet is None else {"xmp": packet}))
-    return buffer.getvalue()
-
-
-def test_keywords_go_into_copies_whose_picture_is_as_it_was_beside_those_that_are_there() -> None:
-    assert keywords_in(xmp(["a & b", "<c>"])) == [["a & b", "<c>"]] * 2
-    found, once = marked(jpeg(), "object 1923.4")
-    assert found == [["object 1923.4"]] * 2
-    assert marked(once, "again & more")[0] == [["again & more", "object 1923.4"]] * 2
-    said = '<rdf:Description rdf:about="" xmlns:x="u:x"><x:said>yes</x:said></rdf:Description>'
-    begin, end = '<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">', "</rdf:RDF>"
-    found, other = marked(jpeg((begin + said + end).encode()), "new")
-    assert found == [["new"], ["new"]]
-    assert b"<x:said>yes</x:said>" in other
-    for odd in (begin + said.replace("x:said>", "dc:subject>").replace("u:x", "u:dc") + end, "no packet at all"):
-        assert with_keywords(jpeg(odd.encode()), ["new"]) is None
-    assert with_keywords(jpeg(begin.encode() + b" " * 65_000 + end.encode()), ["long " * 200]) is None
-    assert with_keywords(b"\x89PNG", ["a"]) is None
-
-
-def test_sidecars_are_named_as_programs_look_for_them() -> None:
-    names = ("a/b.jpg", "a/raw.CR2", "film.mp4#00:01.0", "film.mp4#00:02.0")
-    members = tuple(Member(name, name, None, "yes", True) for name in names)
-    one = FoundSet("roofs", "2026", (*members, Member("no.jpg", "no", None, "no", True)), None)
-    assert [name for name, _ in sidecars(one)] == ["a/b.jpg.xmp", "a/raw.CR2.xmp", "film.mp4.xmp", "a/raw.xmp"]
 
 
 def test_the_command_keeps_shows_judges_and_exports(index: Index, photos: Path, tmp_path: Path) -> None:

@@ -7,10 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from PIL import Image
 
-from manifind.cli import main
 from manifind.describe.whitening import Whitening, unit_rows
 from manifind.errors import InvalidInput
 from manifind.index import Index
@@ -20,6 +18,7 @@ from manifind.index.tending.pairs import PhotoPair
 from manifind.index.tending.teach import composed
 from manifind.index.tending.teaching import Taught, diffused_rank, kept_apart, reciprocal_ranks, taught
 from manifind.manifold import Manifold
+from tests.commands import run
 from tests.described import PLAINLY
 from tests.index.small import save_photo, save_photos, small_describer, small_photo
 
@@ -44,6 +43,21 @@ def test_what_varies_between_views_is_unlearnt_and_things_kept_apart_are_found_a
     assert learnt.pairs + learnt.apart == len(pairs)
     weights = np.linalg.norm(learnt.project, axis=1)
     assert weights[:8].min() > 2 * weights[8:].max()
+
+
+def test_no_more_pairs_judge_than_a_sample_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors, pairs = collection(nuisance=1.5)
+    monkeypatch.setattr(teaching, "SAMPLE", (10, 100_000))
+    asked: list[int] = []
+
+    def noted(vectors: np.ndarray, thing_of: np.ndarray, some: np.ndarray, project: np.ndarray | None) -> np.ndarray:
+        asked.append(len(some))
+        return reciprocal_ranks(vectors, thing_of, some, project)
+
+    monkeypatch.setattr(teaching, "reciprocal_ranks", noted)
+    assert taught(vectors, np.arange(len(vectors) + 1), pairs, shrinkage=0.1).helps
+    assert len(asked) == 2
+    assert all(10 <= count < 20 for count in asked)
 
 
 def test_pairs_that_have_nothing_in_common_do_not_help() -> None:
@@ -91,7 +105,7 @@ def test_a_graph_by_which_photos_find_each_other_later_is_not_written(
     monkeypatch.setattr(teach, "diffused_rank", lambda *_: next(said))
     refused = index.learn()
     assert (refused.diffused, refused.helps, index.generation) == ((0.9, 0.8), False, 1)
-    assert sorted(file.name for file in index.path.iterdir() if file.name == ".part") == []
+    assert not (index.path / ".part").exists()
     taken = index.learn()
     assert (taken.diffused, taken.helps, index.generation) == ((0.8, 0.9), True, 2)
 
@@ -230,14 +244,14 @@ def test_the_command_finds_the_pairs_by_geometry_and_says_what_they_taught(
                 part.save(tmp_path / "photos" / f"{name[:-4]}-{x}-{view}.png")
     target = tmp_path / "photos.manifind"
     Index.create(target, tmp_path / "photos", **PLAINLY, k=20, query_k=20)
-    ended = CliRunner().invoke(main, ["learn", str(target), "--json"], catch_exceptions=False)
+    ended = run("learn", target, "--json")
     told = json.loads(ended.stdout)
     # Three photographs have a pair on either side, and the two of the motorcycle up to six together.
     assert 10 <= told["pairs"] + told["apart"] <= 18
     assert told["regions"] >= told["pairs"]
     assert ended.exit_code == (0 if told["helps"] else 1)
     assert told["generation"] == (2 if told["helps"] else 1)
-    shown = CliRunner().invoke(main, ["learn", str(target)], catch_exceptions=False)
+    shown = run("learn", target)
     assert "pairs of photos show the same thing" in shown.stdout
     assert ("It helps" in shown.stdout) == (shown.exit_code == 0)
 

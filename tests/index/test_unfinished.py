@@ -5,16 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
-from manifind.cli import main
 from manifind.errors import InvalidInput
 from manifind.index import Index
+from tests.commands import run
 from tests.index.small import save_photos, small_describer
-
-
-def run(*words: object) -> Result:
-    return CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
 
 
 @pytest.fixture

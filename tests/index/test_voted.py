@@ -10,15 +10,7 @@ from manifind.index.asking.query import Search
 from manifind.index.asking.verify import verified_answer
 from manifind.index.asking.voted import voted
 from manifind.index.state.generation import Generation
-from tests.index.conftest import Pixels, scene
-
-BOX = (40.0, 60.0, 168.0, 188.0)
-"""Of the thing in `scene` where it is laid by default."""
-
-
-@pytest.fixture(scope="module")
-def query() -> Pixels:
-    return scene(99, 1)
+from tests.index.conftest import BOX, Pixels
 
 
 @pytest.fixture(scope="module")

@@ -1,10 +1,12 @@
 """What an index says of itself, without an index."""
 
+from dataclasses import replace
+
 import pytest
 
 from manifind.index.state.generation import CATALOGUE
 from manifind.index.state.manifest import Fingerprint, WhiteningOrigin
-from manifind.index.tending.health import percent, whitening_in_words
+from manifind.index.tending.health import Health, percent, whitening_in_words
 from manifind.index.tending.info import by_part
 
 LEARNT = WhiteningOrigin("learnt", photos=1000, spread=200.0)
@@ -51,3 +53,35 @@ def test_what_differs_between_two_ways_to_describe_is_named_by_its_value() -> No
     assert one.differences(other) == []
     changed = Fingerprint("small", "c", None, {**others, "zooms": [1.0], "long_side": 768})
     assert one.differences(changed) == ["zooms", "long_side"]
+
+
+WELL = Health(
+    regions=100,
+    isolated_regions=0,
+    largest_component=100,
+    components=1,
+    mean_mutual_degree=3.25,
+    hubs=0,
+    most_listed=9,
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said", "not_said"),
+    [
+        ({}, "A region has 3.2 mutual neighbours on average. Every region has at least one.", "none"),
+        ({"isolated_regions": 20}, "20.0 % of the regions have none", "larger k"),
+        (
+            {"isolated_regions": 21},
+            "21.0 % of the regions have none: no chain of photos reaches them. A larger k",
+            "at least",
+        ),
+        ({"largest_component": 51, "components": 7}, "51.0 % hang together", "pieces"),
+        ({"largest_component": 50, "components": 7}, "in 7 pieces, the largest with 50.0 %", "hang together"),
+        ({"hubs": 3}, "3 regions are hubs, which many others resemble (up to 9 of them)", "pieces"),
+    ],
+)
+def test_the_health_of_a_graph_is_said_in_the_words_for_it(changes: dict[str, int], said: str, not_said: str) -> None:
+    words = " ".join(replace(WELL, **changes).words())
+    assert said in words
+    assert not_said not in words

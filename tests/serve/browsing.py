@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.serve.asking import PATIENCE
 
@@ -59,8 +59,25 @@ def kept(page: Page, name: str, repository: Path) -> None:
     page.screenshot(path=folder / f"{name}.png")
 
 
+def box_of(one: Locator) -> dict[str, float]:
+    """Where something is on the screen, once two pictures of the screen in a row have it there."""
+    found = one.evaluate(
+        """async (one) => {
+          const place = () => new Promise((done) => requestAnimationFrame(() => {
+            const { x, y, width, height } = one.getBoundingClientRect();
+            done({ x, y, width, height });
+          }));
+          let before = null, now = await place();
+          while (JSON.stringify(before) !== JSON.stringify(now)) [before, now] = [now, await place()];
+          return now;
+        }"""
+    )
+    return dict(found)
+
+
 def shown(page: Page) -> list[str]:
-    """The keys in the gallery, in order, once they have come."""
+    """The keys in the gallery, in order, once they have come, and the name of the collection above them."""
+    expect(page.locator("#collection")).not_to_be_empty()
     expect(page.locator(".card").first).to_be_visible()
     expect(page.locator(".results")).not_to_have_attribute("aria-busy", "true")
     return [str(key) for key in page.locator(".card").evaluate_all("cards => cards.map((one) => one.dataset.key)")]

@@ -8,14 +8,14 @@ from playwright.sync_api import Page, expect
 
 from manifind import Client, Index, InvalidInput
 from manifind.client import NotAnswered
-from tests.serve.asking import BOX, get
+from tests.serve.asking import BOX, PATIENCE, get
 from tests.serve.browsing import kept
 from tests.serve.conftest import planted
 from tests.serve.running import patient, running
 
 
 def test_a_client_answers_as_the_index_does(address: str, index: Index) -> None:
-    client = Client(address)
+    client = Client(address, timeout=PATIENCE)
     found = client.search("first-0.png", BOX, also=[("first-1.png", None)], top=10, verify=0)
     own = index.search("first-0.png", BOX, also=[("first-1.png", None)], top=10, verify=0).reached()
     assert [hit.key for hit in found] == [hit.key for hit in own]
@@ -30,7 +30,7 @@ def test_a_client_answers_as_the_index_does(address: str, index: Index) -> None:
 
 
 def test_a_photo_is_given_by_path_by_bytes_or_by_pixels(address: str, tmp_path: Path) -> None:
-    client = Client(address)
+    client = Client(address, timeout=PATIENCE)
     shot = planted(5000, 1, (150, 60))
     shot.save(tmp_path / "shot.png")
     sources = (tmp_path / "shot.png", (tmp_path / "shot.png").read_bytes(), np.asarray(shot))

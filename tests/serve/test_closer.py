@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 from manifind.index import Index
 from tests.index.small import save_photos, small_describer, small_photo
 from tests.serve.asking import get
-from tests.serve.browsing import kept, leave, opened, shown
+from tests.serve.browsing import box_of, kept, leave, opened, shown
 from tests.serve.running import patient, running
 
 
@@ -74,18 +74,17 @@ def test_the_file_is_told_opened_and_its_path_copied(page: Page, folder: Path, r
 
 def test_a_photo_is_zoomed_moved_and_closed(page: Page, repository: Path) -> None:
     page.goto("/?q=k:1.png&why=3.jpg")
+    shown(page)
     page.get_by_role("dialog").get_by_role("button", name="Zoom in").click()
     closer = page.locator("dialog.closer")
     sheet, stage = closer.locator(".closer-sheet"), closer.locator(".closer-stage")
     expect(stage).to_be_focused()
-    whole = sheet.bounding_box()
-    assert whole is not None
+    whole, percent = box_of(sheet), closer.locator("output").inner_text()
     page.mouse.move(300, 300)
     before = (300 - whole["x"]) / whole["width"], (300 - whole["y"]) / whole["height"]
     page.mouse.wheel(0, -400)
-    expect(closer.locator("output")).not_to_have_text("100 %")
-    larger = sheet.bounding_box()
-    assert larger is not None
+    expect(closer.locator("output")).not_to_have_text(percent)
+    larger = box_of(sheet)
     assert larger["width"] == pytest.approx(whole["width"] * 2.718, rel=0.02)
     after = (300 - larger["x"]) / larger["width"], (300 - larger["y"]) / larger["height"]
     assert after == pytest.approx(before, abs=0.01)  # what is under the pointer stays there
@@ -93,12 +92,12 @@ def test_a_photo_is_zoomed_moved_and_closed(page: Page, repository: Path) -> Non
     page.mouse.down()
     page.mouse.move(360, 340, steps=3)
     page.mouse.up()
-    moved = sheet.bounding_box()
-    assert moved is not None
+    moved = box_of(sheet)
     assert (moved["x"] - larger["x"], moved["y"] - larger["y"]) == pytest.approx((60, 40), abs=1)
     kept(page, "closer", repository)
     page.keyboard.press("0")
-    assert sheet.bounding_box() == pytest.approx(whole, abs=1)
+    expect(closer.locator("output")).to_have_text(percent)
+    assert box_of(sheet) == pytest.approx(whole, abs=1)
     page.keyboard.press("Escape")
     expect(closer).to_have_count(0)
     expect(page.get_by_role("dialog")).to_be_visible()  # the result is still looked at

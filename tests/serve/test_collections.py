@@ -14,7 +14,7 @@ from manifind import Client, Index
 from manifind.serve.merging import merged
 from manifind.serve.schemas import SearchRequest, ViewRequest
 from tests.described import PLAINLY
-from tests.serve.asking import BOX, client_of, post
+from tests.serve.asking import BOX, PATIENCE, client_of, post
 from tests.serve.browsing import kept, leave, opened, shown
 from tests.serve.conftest import PLACES, background, planted
 from tests.serve.running import running
@@ -143,7 +143,7 @@ def test_a_set_may_have_photos_of_both_and_its_search_tells_news_of_both(
 
 
 def test_the_client_names_photos_by_collection(both: str) -> None:
-    client = Client(both)
+    client = Client(both, timeout=PATIENCE)
     assert client.collections() == ["photos", "other"]
     found = client.search("photos/first-0.png", BOX, top=10)
     assert {hit.key for hit in found} >= LATER

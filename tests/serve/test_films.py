@@ -60,7 +60,7 @@ def test_the_film_plays_in_the_browser(browser: Browser, address: str) -> None:
     page.goto("/api/original?key=trips%2Fwalk.webm%2300%3A01.0#t=1")
     page.wait_for_function("() => document.querySelector('video')?.readyState >= 2")
     assert page.evaluate("document.querySelector('video').videoWidth") == 320
-    assert page.evaluate("document.querySelector('video').currentTime") >= 1
+    page.wait_for_function("() => document.querySelector('video').currentTime >= 1")
 
 
 def test_frames_are_handed_out_as_photos(address: str) -> None:

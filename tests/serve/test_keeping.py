@@ -56,6 +56,7 @@ def test_results_are_ticked_named_kept_judged_and_exported(
     expect(page.locator(".news")).to_contain_text("Nothing new")
     cards.nth(0).get_by_role("button", name="No", exact=True).click()
     expect(page.locator(".verdict-no")).to_have_count(1)
+    expect(page.locator(".news")).to_contain_text("Nothing new")  # and the cards stay where they are
     cards.nth(1).get_by_role("button", name="Take").click()
     expect(cards).to_have_count(len(likely) - 1)
     kept(page, "set", repository)

@@ -100,6 +100,21 @@ def test_the_query_is_laid_on_the_result_and_faded(page: Page, repository: Path)
     assert "why=first-3.png" in page.url  # the key moved the slider and not to the next result
 
 
+def test_results_that_come_late_disturb_nobody_who_looks_at_one(page: Page) -> None:
+    held: list[Route] = []
+    page.route("**/api/search", lambda route: held.append(route))
+    page.goto(f"{SEARCH}&why=first-3.png")
+    slider = page.get_by_label("How much of the query is seen")
+    slider.focus()
+    expect(page.get_by_role("button", name="The next result")).to_be_disabled()
+    held[0].continue_()
+    expect(page.get_by_role("button", name="The next result")).to_be_enabled()
+    expect(slider).to_be_focused()
+    page.get_by_role("button", name="The next result").click()
+    expect(page.get_by_role("dialog").locator("h2")).not_to_have_text("first-3.png")
+    expect(page.get_by_role("button", name="The next result")).to_be_focused()
+
+
 def test_hops_that_geometry_joins_look_strong_and_others_weak(page: Page, repository: Path) -> None:
     page.goto(f"{SEARCH}&why=second-3.png")
     expect(page.locator(".matches")).to_contain_text("by likeness alone")

@@ -19,7 +19,7 @@ from manifind.index import Index
 from manifind.pages.text import visible
 from tests.described import PLAINLY
 from tests.serve.asking import BOX, FIRST, SEARCH
-from tests.serve.browsing import kept, leave, opened, shown
+from tests.serve.browsing import box_of, kept, leave, opened, shown
 from tests.serve.conftest import planted
 from tests.serve.running import patient, running
 
@@ -41,8 +41,7 @@ def boxes_in(page: Page) -> list[list[float]]:
 
 def drag(page: Page, way: tuple[float, ...], width: int = 320, height: int = 240) -> None:
     """Drag on the query's photo, from one place to another in its pixels: it draws a box, or moves what is there."""
-    frame = page.locator(".layer").bounding_box()
-    assert frame is not None
+    frame = box_of(page.locator(".layer"))
     across, down = frame["width"] / width, frame["height"] / height
     page.mouse.move(frame["x"] + way[0] * across, frame["y"] + way[1] * down)
     page.mouse.down()
@@ -411,6 +410,7 @@ def test_the_collection_is_browsed_filtered_and_picked_from(page: Page, reposito
     assert "q=k:second-2.png" in page.url
     page.get_by_role("link", name="Add from the collection").click()
     page.get_by_label("Name").fill("first-1")
+    expect(page.locator(".cell")).to_have_count(1)  # a click on what makes room for others would be lost
     page.get_by_role("button", name="Search with first-1.png").click()
     expect(page.locator(".strip button")).to_have_count(2)
 
@@ -472,6 +472,7 @@ def test_everything_can_be_done_with_the_keyboard_alone(page: Page) -> None:
     expect(dialog.locator(".stop").first).to_be_visible()
     page.keyboard.press("Escape")
     expect(dialog).to_be_hidden()
+    expect(page).not_to_have_url(re.compile("why="))
     expect(page.locator(".card").nth(1).locator(".look")).to_be_focused()
     reach(page.get_by_role("button", name="Not this:").first)
     old = page.url
@@ -490,8 +491,7 @@ def test_a_box_is_drawn_with_a_finger(browser: Browser, address: str) -> None:
     page.goto("/?q=k:first-0.png")
     shown(page)
     page.locator(".layer").scroll_into_view_if_needed()
-    frame = page.locator(".layer").bounding_box()
-    assert frame is not None
+    frame = box_of(page.locator(".layer"))
     scale = frame["width"] / 320
     at = [(frame["x"] + x * scale, frame["y"] + y * scale) for x, y in ((20, 12), (90, 80), (148, 140))]
     old = page.url
@@ -523,6 +523,7 @@ def test_nothing_serious_is_found_by_axe(
     for name, (path, sign) in places.items():
         page.goto(path)
         expect(page.locator(sign).first).to_be_visible()
+        expect(page.locator(".results[aria-busy]")).to_have_count(0)
         page.wait_for_function("() => [...document.images].every((one) => one.complete || one.loading === 'lazy')")
         kept(page, f"{name}-{width}-{scheme}", repository)
         found = Axe().run(page).response["violations"]

@@ -58,6 +58,8 @@ def test_nothing_serious_is_found_by_axe_in_the_other_sections(
     for name, (path, sign) in places.items():
         page.goto(path)
         expect(page.locator(sign).first).to_be_visible()
+        expect(page.locator(".results[aria-busy]")).to_have_count(0)
+        page.wait_for_function("() => [...document.images].every((one) => one.complete || one.loading === 'lazy')")
         kept(page, f"{name}-{width}-{scheme}", repository)
         found = Axe().run(page).response["violations"]
         serious = [

@@ -70,7 +70,7 @@ class StoredCollection:
     ) -> None:
         self.address, self.store, self.published = address, store, published
         self.shortlist = shortlist
-        self.made = MadeOnce(chance=published.chance)
+        self.made = MadeOnce()
         self._fetched = kept or (KeptRows(store.fetch), KeptRows(store.fetch_beside))
         self._kept, self._beside = self._fetched
         self._searches = itertools.count()
@@ -232,7 +232,6 @@ class StoredCollection:
                     number=self.number,
                     stamp=f"{self.stamp}/{next(self._searches)}",
                     manifest=self.manifest,
-                    chance=self.published.chance,
                     whole=whole,
                     local=self._local_of(photos, numbers),
                 )

@@ -21,7 +21,7 @@ from manifind.describe import Whitening
 from manifind.errors import Damaged, OtherFormat
 from manifind.index.state.manifest import Manifest
 
-FORMAT = 1
+FORMAT = 2
 GRACE = 10.0
 """Seconds after a generation became visible before rows that it has no more are removed: searches end meanwhile."""
 
@@ -37,8 +37,6 @@ class Published:
     photos: int
     regions: int
     dimension: int
-    chance: float
-    """The similarity that regions of different photos hardly exceed by chance."""
     descriptors: int
     """How many a photo is found by; 0 is its global descriptor."""
     source: str
@@ -83,7 +81,6 @@ class Published:
                 photos=int(head["photos"]),
                 regions=int(head["regions"]),
                 dimension=int(head["dimension"]),
-                chance=float(head["chance"]),
                 descriptors=int(head["descriptors"]),
                 source=str(head["source"]),
                 row_bytes=int(head["row_bytes"]),
@@ -116,7 +113,6 @@ class Published:
             "photos": self.photos,
             "regions": self.regions,
             "dimension": self.dimension,
-            "chance": self.chance,
             "descriptors": self.descriptors,
             "source": self.source,
             "row_bytes": self.row_bytes,

@@ -8,7 +8,7 @@ published by sending the difference. One process at a time may publish to a coll
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from manifind.cluster.store import Row, Store, Versions
 from manifind.compact import compact
 from manifind.errors import InvalidInput
 from manifind.index import Generation, Index
-from manifind.index.asking.evidence import chance_similarity
+from manifind.index.asking.evidence import unlikely_similarity
 from manifind.layout import aggregate_one
 from manifind.types import FloatArray, StageProgress
 
@@ -108,11 +108,10 @@ def _described(
         photos=len(now.catalogue),
         regions=len(now.boxes),
         dimension=now.dimension,
-        chance=chance_similarity(now),
         descriptors=descriptors,
         source=now.stamp,
         row_bytes=row_bytes,
-        manifest=now.manifest,
+        manifest=replace(now.manifest, unlikely=unlikely_similarity(now)),
         facts=facts,
         whitening=now.whitening,
         superseded=superseded,

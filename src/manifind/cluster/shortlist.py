@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from manifind.cluster.packing import Numbers, Unpacked, content_number, number_of, unpack
 from manifind.errors import Damaged
 from manifind.index.state.catalogue import ImageRecord, SkippedRecord
-from manifind.index.state.generation import Generation, MadeOnce
+from manifind.index.state.generation import Generation
 from manifind.index.state.kept import KeptFeatures
 from manifind.index.state.manifest import Manifest
 from manifind.layout import Layout, aggregate
@@ -98,7 +98,6 @@ def shortlist_generation(
     number: int,
     stamp: str,
     manifest: Manifest,
-    chance: float,
     whole: bool = False,
     local: KeptFeatures | None = None,
 ) -> Generation:
@@ -110,7 +109,7 @@ def shortlist_generation(
         Their numbers in the store.
     rows
         Their packed rows.
-    number, stamp, manifest, chance
+    number, stamp, manifest
         Of the collection's generation.
     whole : bool
         Make the photos' global descriptors too.
@@ -131,8 +130,7 @@ def shortlist_generation(
         aggregate(unpacked.vectors.astype(np.float32), layout) if whole else None,
     )
     catalogue = ShortlistCatalogue(own, unpacked)
-    made = MadeOnce(chance=chance)
-    return Generation(number, stamp, manifest, catalogue, manifold, unpacked.boxes, None, {}, local, made=made)
+    return Generation(number, stamp, manifest, catalogue, manifold, unpacked.boxes, None, {}, local)
 
 
 def affinity(photos: Numbers, starts: npt.NDArray[np.int64], unpacked: Unpacked) -> sp.csr_array:

@@ -9,7 +9,7 @@ from manifind.describe import Describer
 from manifind.index import Index
 from manifind.index import index as index_module
 from tests.index.small import save_photo
-from tests.index.upkeep.fresh import PARAMETERS, Counting
+from tests.index.upkeep.fresh import PARAMETERS, Counting, assert_as_fresh
 
 
 def test_a_whitening_is_learnt_again_when_asked_and_recommended_when_wise(
@@ -29,6 +29,22 @@ def test_a_whitening_is_learnt_again_when_asked_and_recommended_when_wise(
     made.sync()  # what comes is described with what was learnt
     assert made.describer.fingerprint()["whitening"] == again
     assert "learning it again would be wise" in made.info()["whitening"]["words"]
+
+
+def test_a_making_that_was_interrupted_goes_on_to_what_one_that_was_not_comes_to(
+    folder: Path, tmp_path: Path, describer: Counting
+) -> None:
+    def interrupt(stage: str, done: int, total: int) -> None:
+        if stage == "photos" and done == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Index.create(tmp_path / "i.manifind", folder, describer=describer, progress=interrupt, **PARAMETERS)
+    describer.described = 0
+    made = Index.create(tmp_path / "i.manifind", folder, describer=describer, **PARAMETERS)
+    assert describer.described == 3
+    assert not (made.path / ".part").exists()
+    assert_as_fresh(made, Index.create(tmp_path / "whole.manifind", folder, describer=describer, **PARAMETERS))
 
 
 def test_an_interrupted_run_keeps_what_it_described_across_other_changes(

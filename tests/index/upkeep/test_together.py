@@ -33,6 +33,34 @@ def test_a_second_writer_is_told_who_holds_the_index(made: Index) -> None:
     other.remove(["1.png"])  # and nobody has to remove the lock
 
 
+def test_an_index_that_is_being_made_is_not_made_by_another(folder: Path, tmp_path: Path, describer: Counting) -> None:
+    seen = []
+
+    def meanwhile(stage: str, done: int, total: int) -> None:
+        if stage == "photos" and done == 3:
+            with pytest.raises(InvalidInput, match="being written by process"):
+                Index.create(tmp_path / "i.manifind", folder, describer=describer, **PARAMETERS)
+            seen.append(True)
+
+    made = Index.create(tmp_path / "i.manifind", folder, describer=describer, progress=meanwhile, **PARAMETERS)
+    assert seen
+    assert (len(made), describer.described) == (8, 8)
+
+
+def test_hits_and_readers_keep_the_generation_that_they_are_of(made: Index, folder: Path) -> None:
+    reader = Index.open(made.path, describer=made.describer)
+    hits, before = made.search("6.png"), [(hit.key, hit.score) for hit in reader.search("7.png")]
+    for number in range(4):
+        (folder / f"{number}.png").unlink()
+    made.sync()
+    assert len(made) == 4
+    assert made.explain(hits[-1]).key == hits[-1].key
+    assert len(reader) == 8
+    assert [(hit.key, hit.score) for hit in reader.search("7.png")] == before
+    reader.reload()
+    assert len(reader) == 4
+
+
 def test_a_writer_starts_from_what_others_wrote(made: Index, folder: Path) -> None:
     late = Index.open(made.path, describer=made.describer)
     made.remove(["1.png"])

@@ -14,8 +14,11 @@ from manifind import InvalidInput
 from manifind.graph import Built
 from manifind.index import Estimate, Index
 from manifind.index.making import estimate
+from manifind.index.state.catalogue import Catalogue, ImageRecord
+from manifind.index.state.generation import CATALOGUE
 from manifind.index.state.kept import KEEPING
-from manifind.index.state.manifest import FORMAT, KIND
+from manifind.index.state.manifest import FORMAT, KIND, WhiteningOrigin
+from manifind.index.state.recipe import Recipe
 from manifind.index.tending.health import health
 from manifind.manifold import Manifold
 from manifind.storage import store
@@ -175,12 +178,6 @@ print(private() - before)
 
 def _sparse_index(path: Path, photos: int) -> Path:
     """An index of the right shape whose arrays are holes."""
-    from manifind.index.state.catalogue import Catalogue, ImageRecord
-    from manifind.index.state.generation import CATALOGUE
-    from manifind.index.state.manifest import FORMAT, KIND, WhiteningOrigin
-    from manifind.index.state.recipe import Recipe
-    from manifind.storage import store
-
     each, d, k = 20, 512, 20
     n = photos * each
     shapes: dict[str, tuple[tuple[int, ...], Any]] = {

@@ -10,6 +10,10 @@ one (``benchmarks/line.py`` prints how well that does):
   of regions reaches by chance (`chance_similarity`). Where the query resembles none of the best photos more than that,
   nothing matches, unless one photo stands out: a stranger's scores fall slowly, so that a best score of `STANDS_OUT`
   times the fifth is none of theirs.
+- **Do the best photos resemble each other?** Photos of one thing resemble each other about as much as they resemble
+  another photo of it. What a stranger resembles, each photo resembles in its own way (`kinship`). So `NEARLY` as much
+  resemblance is enough where the best photos have `KINSHIP`; but patches of sky have it too, so that this counts only
+  for a query in which geometry found points to match (`asking.verified`).
 - **Down to where?** Scores fall steeply behind the photos that show the object. The line is where they fall below half
   of the best.
 
@@ -25,8 +29,10 @@ from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
+import numpy.typing as npt
 
 from manifind.index.asking.query import Search
+from manifind.index.state.chance import measure_unlikely
 from manifind.index.state.generation import Generation, State
 from manifind.types import FloatArray, IntArray
 
@@ -40,7 +46,6 @@ THE_SAME = 0.85
 """How similar two regions of a query, or of a photo, are that count as one: sky is everywhere the same. Chosen on
 Holidays."""
 
-ONE_IN = 300
 AT_MOST = 3.0
 """How many times the similarity that one pair in so many exceeds a stranger's regions reach; chosen on Holidays."""
 LEAST_BY_CHANCE, MOST_BY_CHANCE = 0.40, 0.45
@@ -48,9 +53,10 @@ LEAST_BY_CHANCE, MOST_BY_CHANCE = 0.40, 0.45
 STANDS_OUT, BEHIND = 20.0, 4
 """How many times the score of the photo so many places behind it the best must have to stand out; chosen on Holidays,
 where strangers had 15 at most."""
-
-SAMPLE = 400, 40_000
-"""How many regions are compared, and with how many others, to learn how similar regions are by chance."""
+KINSHIP, NEARLY = 0.7, 0.75
+"""How much the best photos must resemble each other, in parts of how much they resemble the query, and which part of
+what chance gives the query must then resemble one of them by; chosen on Holidays, where strangers with points to match
+and with 0.65 of the one had at most 0.74 of the other."""
 
 
 @dataclass(frozen=True)
@@ -77,13 +83,8 @@ def evidence(search: Search, own: Collection[int] = ()) -> Evidence | None:
     if search.method != "regional":
         return None
     images, scores = search.ranking.images, search.ranking.scores
-    others = np.flatnonzero(~np.isin(images, list(own)) & (scores > 0))
-    vectors = search.generation.manifold.vectors_
-    query = search.query.vectors
-    best: list[FloatArray] = [
-        np.asarray(vectors[search.generation.regions_of(int(image))], np.float32)
-        for image in images[others[:LOOKED_AT]]
-    ]
+    others, query = _others(search, own), search.query.vectors
+    best = _best(search, others)
     # Photos and queries of one region, of one's own descriptors, have no more pairs.
     pairs = min([PAIRS, len(query), *(len(regions) for regions in best)])
     similarity = max((resemblance(query, regions, pairs) for regions in best), default=0.0)
@@ -114,6 +115,22 @@ def resemblance(query: FloatArray, photo: FloatArray, pairs: int = PAIRS) -> flo
     return float(values[counted].sum()) / pairs
 
 
+def kinship(search: Search, own: Collection[int] = ()) -> float:
+    """Return how much the best photos resemble each other, in parts of how much they resemble the query.
+
+    Of each photo the region counts that most resembles the query. It is compared with the most similar region of the
+    query, and with that of each other photo; the two medians are compared. Fewer than `LOOKED_AT` photos have none.
+    """
+    best = _best(search, _others(search, own))
+    if len(best) < LOOKED_AT:
+        return 0.0
+    alike = [search.query.vectors @ regions.T for regions in best]
+    shown = np.array([regions[one.max(axis=0).argmax()] for one, regions in zip(alike, best, strict=True)])
+    each_other = np.array([(shown @ regions.T).max(axis=1) for regions in best])
+    to_query = float(np.median([one.max() for one in alike]))
+    return float(np.median(each_other[~np.eye(len(best), dtype=bool)])) / to_query if to_query > 0 else 0.0
+
+
 def resembles_both(search: Search, image: int) -> bool:
     """Return whether a photo resembles both the query as it was given and what verified photos taught, where any did.
 
@@ -127,32 +144,40 @@ def resembles_both(search: Search, image: int) -> bool:
 
 
 def chance_similarity(now: State) -> float:
-    """Return the similarity that regions of different photos hardly exceed by chance; measured once for each state.
+    """Return the similarity that regions of different photos hardly exceed by chance.
 
     It is `AT_MOST` times what one pair of regions in `ONE_IN` exceeds, not less than `LEAST_BY_CHANCE`, which most
     strangers stay below in collections of several thousand photos, and not more than `MOST_BY_CHANCE`, since in a
     collection of one thing alone most pairs are no chance.
     """
-    with now.made.lock:
-        if now.made.chance is None:
-            now.made.chance = min(max(AT_MOST * unlikely_similarity(now), LEAST_BY_CHANCE), MOST_BY_CHANCE)
-        return now.made.chance
+    return min(max(AT_MOST * unlikely_similarity(now), LEAST_BY_CHANCE), MOST_BY_CHANCE)
 
 
 def unlikely_similarity(now: State) -> float:
-    """Return the similarity that one pair in `ONE_IN` of regions of different photos exceeds; measured once."""
+    """Return the similarity that one pair in `ONE_IN` of regions of different photos exceeds.
+
+    The manifest says it; of an index that was made before manifests did, it is measured once.
+    """
+    if now.manifest.unlikely is not None:
+        return now.manifest.unlikely
     with now.made.lock:
         if now.made.unlikely is None:
-            here = cast(Generation, now)  # a collection elsewhere was published with what chance gives
-            manifold, n = here.manifold, len(here.boxes)
-            rows, columns = (np.unique(np.linspace(0, n - 1, min(size, n)).astype(np.intp)) for size in SAMPLE)
-            image_of = np.repeat(np.arange(len(manifold.layout_.images)), manifold.layout_.counts)
-            similarities = (
-                np.asarray(manifold.vectors_[rows], np.float32) @ np.asarray(manifold.vectors_[columns], np.float32).T
-            )
-            pairs = similarities[image_of[rows][:, None] != image_of[columns]]
-            now.made.unlikely = float(np.quantile(pairs, 1 - 1 / ONE_IN)) if len(pairs) else 1.0
+            manifold = cast(Generation, now).manifold  # whatever is elsewhere was published with it
+            now.made.unlikely = measure_unlikely(manifold.vectors_, manifold.layout_.place_of)
         return now.made.unlikely
+
+
+def _others(search: Search, own: Collection[int]) -> npt.NDArray[np.intp]:
+    """Return the places in a ranking of photos that scores reached and that the query was not taken from."""
+    ranking = search.ranking
+    return np.flatnonzero(~np.isin(ranking.images, list(own)) & (ranking.scores > 0))
+
+
+def _best(search: Search, places: npt.NDArray[np.intp]) -> list[FloatArray]:
+    """Return the regions of each of the best photos, of those at these places of a ranking."""
+    now = search.generation
+    best = search.ranking.images[places[:LOOKED_AT]]
+    return [np.asarray(now.manifold.vectors_[now.regions_of(int(image))], np.float32) for image in best]
 
 
 def _leading(images: IntArray, own: Collection[int]) -> int:

@@ -34,6 +34,7 @@ from manifind.index.making.supplement import supplement, supplement_journal, wit
 from manifind.index.making.wanted import Wanted
 from manifind.index.making.workers import Workers
 from manifind.index.state.catalogue import REMOVED, SAME, Catalogue, ImageRecord, SkippedRecord
+from manifind.index.state.chance import measure_unlikely
 from manifind.index.state.generation import CATALOGUE, Generation
 from manifind.index.state.manifest import FORMAT, KIND, Manifest
 from manifind.index.state.recipe import Recipe
@@ -273,7 +274,7 @@ def _write(
         kept = {name: listed for name, listed in present["files"].items() if name != CATALOGUE}
         manifest, said = recipe.manifest, Manifest.of(present["fields"])
         new = regions.local.arrays if regions.local is not None and said.geometry is None else {}
-        writer.write(FORMAT, replace(manifest, built=said.built).fields, new, files, keep=kept)
+        writer.write(FORMAT, replace(manifest, built=said.built, unlikely=said.unlikely).fields, new, files, keep=kept)
         return
     if len(regions.boxes) > WHOLE_UP_TO and kernels.compiled():
         manifold.prepare("local")
@@ -281,9 +282,10 @@ def _write(
     learnt = recipe.describer.whitening
     whitening = {} if learnt is None else {"whitening_mean": learnt.mean, "whitening_project": learnt.project}
     local = {} if regions.local is None else regions.local.arrays
+    unlikely = measure_unlikely(regions.vectors, regions.image_of)
     writer.write(
         FORMAT,
-        replace(recipe.manifest, built=manifold.graph_).fields,
+        replace(recipe.manifest, built=manifold.graph_, unlikely=unlikely).fields,
         {**arrays, "vectors": regions.vectors, "boxes": regions.boxes, **whitening, **local},
         files,
     )

@@ -33,10 +33,8 @@ class MadeOnce:
 
     describer: Describer | None = None
     """The describer of queries."""
-    chance: float | None = None
-    """The similarity that regions of different photos hardly exceed by chance."""
     unlikely: float | None = None
-    """The similarity that few pairs of regions of different photos exceed."""
+    """The similarity that few pairs of regions of different photos exceed, where the manifest does not say it."""
     methods: dict[str, Manifold | NearestImages | RegionMatch] = field(default_factory=dict)
     """The objects that answer by other methods than regional diffusion."""
     lists_checked: bool = False

@@ -124,6 +124,8 @@ class Manifest:
     """What is kept of the photos' local features; None for nothing."""
     frames: float | None = None
     """Seconds between two frames of a film that are taken for photos; None for no films."""
+    unlikely: float | None = None
+    """The similarity that few pairs of regions of different photos exceed; None where it was not kept yet."""
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Self:
@@ -159,6 +161,7 @@ class Manifest:
             chosen_for,
             _keeping(_mapping(fields, "geometry")) if fields.get("geometry") is not None else None,
             _positive(fields.get("frames"), "frames"),
+            _similarity(fields.get("unlikely"), "unlikely"),
         )
 
     @property
@@ -180,12 +183,14 @@ class Manifest:
             said["geometry"] = self.geometry.fields
         if self.frames is not None:
             said["frames"] = self.frames
+        if self.unlikely is not None:
+            said["unlikely"] = self.unlikely
         return said if self.built is None else {**said, BUILT: self.built._asdict()}
 
     def asks_for_the_same(self, other: "Manifest") -> bool:
         """Whether the same photos would become the same index, however its graph came about."""
-        mine, its = (json.dumps(replace(one, built=None).fields, sort_keys=True) for one in (self, other))
-        return mine == its
+        mine, its = (replace(one, built=None, unlikely=None).fields for one in (self, other))
+        return json.dumps(mine, sort_keys=True) == json.dumps(its, sort_keys=True)
 
 
 def settled_parameters(manifold: Manifold) -> dict[str, Any]:
@@ -236,6 +241,13 @@ def _positive(value: object, name: str) -> float | None:
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e18:
         return float(value)
     raise _impossible(name, value)
+
+
+def _similarity(value: object, name: str) -> float | None:
+    if value is None:
+        return None
+    _hold(isinstance(value, int | float) and not isinstance(value, bool) and -1.01 <= value <= 1.01, name, value)
+    return float(value)  # type: ignore[arg-type]
 
 
 def _hold(true: bool, name: str, value: object) -> None:

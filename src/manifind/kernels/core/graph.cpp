@@ -195,14 +195,14 @@ Affinity mutual_affinity(const Lists& lists, float gamma, float slack, bool norm
     return result;
 }
 
-void reorder(const Csr& S, const int32_t* order, int64_t* starts, int32_t* columns, float* values) {
+void reorder(const Csr& S, const int32_t* order, int threads, int64_t* starts, int32_t* columns, float* values) {
     std::vector<int32_t> place(S.n);
     starts[0] = 0;
     for (int64_t i = 0; i < S.n; ++i) {
         place[order[i]] = int32_t(i);
         starts[i + 1] = starts[i] + S.starts[order[i] + 1] - S.starts[order[i]];
     }
-    by_rows(S.n, 1, [&](int64_t begin, int64_t end) {
+    by_rows(S.n, threads, [&](int64_t begin, int64_t end) {
         std::vector<std::pair<int32_t, float>> row;
         for (int64_t i = begin; i < end; ++i) {
             row.clear();

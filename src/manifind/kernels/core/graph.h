@@ -59,7 +59,7 @@ struct Affinity {
 Affinity mutual_affinity(const Lists& lists, float gamma, float slack, bool normalised, int threads);
 
 // S with its regions in another order: region order[i] becomes i. Columns of a row ascend.
-void reorder(const Csr& S, const int32_t* order, int64_t* starts, int32_t* columns, float* values);
+void reorder(const Csr& S, const int32_t* order, int threads, int64_t* starts, int32_t* columns, float* values);
 
 struct Part {
     std::vector<int64_t> starts;

@@ -204,14 +204,15 @@ void breadth_first_(const Matrix& S, Array<int32_t, 1> order) {
     breadth_first(S.csr, order.data());
 }
 
-void reorder_(const Matrix& S, Array<const int32_t, 1> order, Array<int64_t, 1> starts, Array<int32_t, 1> columns,
-              Array<float, 1> values) {
+void reorder_(const Matrix& S, Array<const int32_t, 1> order, int threads, Array<int64_t, 1> starts,
+              Array<int32_t, 1> columns, Array<float, 1> values) {
+    demand(threads >= 1, "threads is less than 1");
     check_order(order.data(), order.size(), S.csr.n);
     const size_t entries = size_t(S.csr.starts[S.csr.n]);
     demand(int64_t(starts.size()) == S.csr.n + 1 && columns.size() == entries && values.size() == entries,
            "starts, columns and values are not of the sizes of those of S");
     const Working working;
-    reorder(S.csr, order.data(), starts.data(), columns.data(), values.data());
+    reorder(S.csr, order.data(), threads, starts.data(), columns.data(), values.data());
 }
 
 // Vectors in single or half precision.
@@ -539,7 +540,7 @@ NB_MODULE(_core, m) {
     m.def("divide", divide_, "S"_a, "size"_a, "most"_a, "part"_a.noconvert());
     m.def("mutual_affinity", mutual_affinity_, "ids"_a.noconvert(), "similarities"_a.noconvert(), "gamma"_a, "slack"_a,
           "normalised"_a, "threads"_a);
-    m.def("reorder", reorder_, "S"_a, "order"_a.noconvert(), "starts"_a.noconvert(), "columns"_a.noconvert(),
+    m.def("reorder", reorder_, "S"_a, "order"_a.noconvert(), "threads"_a, "starts"_a.noconvert(), "columns"_a.noconvert(),
           "values"_a.noconvert());
     m.def("restrict", restrict_, "S"_a, "degrees"_a.noconvert(), "rows"_a.noconvert(), "threads"_a);
     nb::class_<LocalFeatures>(m, "LocalFeatures")

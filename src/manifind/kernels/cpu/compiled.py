@@ -206,7 +206,7 @@ class CompiledSystem:
 
     def _reordered(self, order: IntArray) -> "_core.Matrix":
         arrays = tuple(np.empty_like(array) for array in self._arrays)
-        core.reorder(self.matrix, order, *arrays)
+        core.reorder(self.matrix, order, thread_count(), *arrays)
         matrix: _core.Matrix = core.Matrix(*arrays)
         return matrix
 

@@ -80,15 +80,26 @@ export class Detail {
   }
 
   fill(...parts) {
-    const held = this.dialog.contains(document.activeElement) ? document.activeElement.getAttribute("aria-label") : null;
+    const held = document.activeElement;
     this.dialog.replaceChildren(this.head(), ...parts);
-    const button = held && this.dialog.querySelector(`.steps [aria-label="${CSS.escape(held)}"]:enabled`);
-    (button ?? this.dialog.querySelector(".steps [aria-label=Close]")).focus();
+    this.hold(held);
   }
 
-  // The list of results may come after the dialog, where the address asks for both.
+  // The list of results may come after the dialog, where the address asks for both. Only the head tells of it: whoever
+  // has begun to read, to press or to slide something below goes on with it.
   refresh() {
-    if (this.key) this.fill(...[...this.dialog.children].slice(1));
+    if (!this.key) return;
+    const [head, held] = [this.dialog.firstElementChild, document.activeElement];
+    const holds = head.contains(held);
+    head.replaceWith(this.head());
+    if (holds) this.hold(held);
+  }
+
+  // Give the button that had the focus, or else the one that closes, the focus again.
+  hold(held) {
+    const label = held?.getAttribute("aria-label");
+    const button = label && this.dialog.querySelector(`.steps [aria-label="${CSS.escape(label)}"]:enabled`);
+    (button || this.dialog.querySelector(".steps [aria-label=Close]")).focus();
   }
 
   head() {
