@@ -9,7 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from manifind.cluster.milvus import INDEXES, MOST
+from manifind.cluster.milvus import INDEXES
+from manifind.cluster.milvus_requests import MOST
 from manifind.cluster.publishing import DESCRIPTORS
 from manifind.cluster.store import STORES
 from manifind.index import Index

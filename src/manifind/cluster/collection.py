@@ -33,6 +33,7 @@ from manifind.index.state.elsewhere import Elsewhere
 from manifind.index.state.generation import Generation, MadeOnce
 from manifind.index.state.manifest import Manifest
 from manifind.kernels import kernel
+from manifind.types import FloatArray
 
 SHORTLIST = 2000
 """Photos that a search looks at closely, unless the address says otherwise (``?shortlist=10000``)."""
@@ -185,7 +186,7 @@ class StoredCollection:
         self._visible_at = asked
         return True
 
-    def chosen(self, regions: Sequence[np.ndarray[Any, np.dtype[np.float32]]]) -> list[tuple[Numbers, Numbers]]:
+    def chosen(self, regions: Sequence[FloatArray]) -> list[tuple[Numbers, Numbers]]:
         """Return the shortlist of each query: the photos, and the numbers of their rows."""
         asked = [found_by(one, self.published.descriptors) for one in regions]
         # A row that is superseded takes the place of another, until it is removed.
@@ -211,9 +212,7 @@ class StoredCollection:
         order = np.lexsort((photos, -np.array(list(scores.values()))))[: self.shortlist]
         return photos[order], np.array([rows[photo] for photo in photos[order].tolist()], np.int64)
 
-    def _parts(
-        self, regions: Sequence[np.ndarray[Any, np.dtype[np.float32]]], *, whole: bool
-    ) -> list[Generation] | None:
+    def _parts(self, regions: Sequence[FloatArray], *, whole: bool) -> list[Generation] | None:
         """Return the generation of each query's shortlist; None where a newer one of the collection came meanwhile."""
         chosen = self.chosen(regions)
         fetched = [self._kept.fetch(numbers) for _, numbers in chosen]

@@ -1,7 +1,5 @@
 """What a process has fetched from a store: the rows it asked for last, and local features when they are looked at."""
 
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -12,6 +10,7 @@ from manifind.geometry.packing import Packed
 from manifind.index.making.journal import NO_FEATURES
 from manifind.index.state.catalogue import ImageRecord
 from manifind.index.state.kept import Keeping, Kept, KeptFeatures
+from manifind.recently_used import RecentlyUsed
 
 KEPT_BYTES = 2**28
 """Of packed rows, and of local features, that a process keeps at hand."""
@@ -20,30 +19,19 @@ KEPT_BYTES = 2**28
 class KeptRows:
     """What was fetched last, by the numbers of the rows; rows never change."""
 
-    def __init__(self, fetch: Callable[[Numbers], list[bytes | None]], most: int = KEPT_BYTES) -> None:
-        self._fetch, self._most = fetch, most
-        self._rows: OrderedDict[int, bytes] = OrderedDict()
-        self._bytes = 0
-        self._lock = threading.Lock()
+    def __init__(self, fetch: Callable[[Numbers], list[bytes | None]]) -> None:
+        self._fetch = fetch
+        self._rows: RecentlyUsed[bytes] = RecentlyUsed(KEPT_BYTES)
 
     def fetch(self, numbers: Numbers) -> list[bytes | None]:
         """Return what belongs to rows, by their numbers."""
-        with self._lock:
-            known = {number: self._rows.get(number) for number in numbers.tolist()}
-            for number, row in known.items():
-                if row is not None:
-                    self._rows.move_to_end(number)
+        known = {number: self._rows.get(number) for number in numbers.tolist()}
         missing = np.array([number for number, row in known.items() if row is None], np.int64)
         if len(missing):
-            fetched = dict(zip(missing.tolist(), self._fetch(missing), strict=True))
-            known |= fetched
-            with self._lock:
-                for number, row in fetched.items():
-                    if row is not None and number not in self._rows:
-                        self._rows[number] = row
-                        self._bytes += len(row)
-                while self._bytes > self._most:
-                    self._bytes -= len(self._rows.popitem(last=False)[1])
+            for number, row in zip(missing.tolist(), self._fetch(missing), strict=True):
+                known[number] = row
+                if row is not None:
+                    self._rows.put(number, row, len(row))
         return [known[number] for number in numbers.tolist()]
 
 

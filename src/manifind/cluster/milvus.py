@@ -10,33 +10,26 @@ are always read that way, and rows for a while after their generation came, when
 """
 
 import base64
-import logging
-import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from manifind.cluster.folder import FolderStore
+from manifind.cluster.milvus_requests import MOST, NEWEST, Requests
 from manifind.cluster.packing import Numbers, beside_number, row_number
 from manifind.cluster.store import UNFINISHED, Address, Found, Row, Unavailable, Versions
-from manifind.errors import InvalidInput, MissingExtra
+from manifind.errors import InvalidInput
 from manifind.types import FloatArray
-
-T = TypeVar("T")
 
 PART = 48_000
 """Bytes of a part: 64,000 characters, where Milvus takes 65,535."""
-MOST = 16_384
-"""Rows that Milvus returns at most."""
 ANSWER_BYTES, ANSWERS = 2**24, 4
 """Bytes fetched by one request, and requests under way at once."""
-SENT = 2**22
-"""Bytes sent at a time."""
 SETTLED = 10.0
 """Seconds after which every state that Milvus answers from has all rows of a generation; Milvus' own bound is five."""
 BUILDING = 600.0
@@ -52,184 +45,77 @@ INDEXES: dict[str, tuple[dict[str, int], Callable[[int], dict[str, int]]]] = {
 """What Milvus may search by, how it is built, and how it is asked for so many."""
 
 
-def _unanswered(error: BaseException | None) -> bool:
-    """Say whether an error came of a server that gave no answer, rather than of one that refused."""
-    while error is not None:
-        code = getattr(error, "code", None)
-        if callable(code) and getattr(code(), "name", "") == "UNAVAILABLE":
-            return True
-        error = error.__cause__
-    return False
-
-
-def _listens(address: Address) -> bool:
-    """Say whether somebody listens where a server should be."""
-    host, _, port = address.place.rpartition(":")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=1).close()
-    except (OSError, ValueError):
-        return False
-    return True
-
-
 class MilvusStore:
     """Rows and documents in three collections of Milvus."""
 
     def __init__(self, address: Address) -> None:
-        try:
-            import pymilvus
-        except ImportError as error:
-            raise MissingExtra(
-                "pymilvus is not installed; pip install 'manifind[cluster]' installs it with what else a cluster takes."
-            ) from error
-        self._milvus = pymilvus
-        self._address, self._name = address, address.name
-        self._timeout = float(address.whole("timeout", 60))
+        self._address = address
         self._kind = address.options.get("index", "").upper()
         if self._kind and self._kind not in INDEXES:
             raise InvalidInput(f"index is {self._kind!r} in {address.shown}; give one of {', '.join(INDEXES)}.")
         self._seen: dict[int, float] = {}
-        self._loaded: set[str] = set()
         self._folder: FolderStore | None = None
         self._asked_for_folder = False
-        logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # what it logs is raised as well
-        if address.scheme == "milvus-lite":
-            folder = Path(address.place)
-            folder.mkdir(parents=True, exist_ok=True)
-            where: dict[str, Any] = {"uri": str(folder / f"{address.name}.db")}
-        else:
-            secure = address.options.get("tls", "") not in ("", "0", "no")
-            where = {"uri": f"{'https' if secure else 'http'}://{address.place}", "token": address.token or ""}
-        self._client = self._connected(where)
-
-    def _connected(self, where: dict[str, Any]) -> Any:
-        """Return a client; a server that listens but does not answer yet is starting, and is asked again."""
-        until = time.monotonic() + self._timeout
-        while True:
-            left = max(1.0, until - time.monotonic())
-            try:
-                return self._ask(lambda: self._milvus.MilvusClient(**where, timeout=left))  # noqa: B023
-            except Unavailable as error:
-                if time.monotonic() + 1 > until or not (_unanswered(error) and _listens(self._address)):
-                    raise
-                time.sleep(0.5)
-
-    def _ask(self, work: Callable[[], T]) -> T:
-        """Do something with Milvus; what goes wrong there is one sentence."""
-        try:
-            return work()
-        except (self._milvus.MilvusException, OSError, EOFError) as error:
-            said = " ".join(str(getattr(error, "message", "") or error).split())[:200]
-            raise Unavailable(
-                f"{self._address.shown} did not answer ({said}); see that Milvus runs there, and try again."
-            ) from error
-        except Exception as error:
-            if type(error).__module__.partition(".")[0] != "grpc":
-                raise
-            raise Unavailable(
-                f"{self._address.shown} cannot be reached; see that Milvus runs there, and try again."
-            ) from error
+        self._milvus = Requests(address)
 
     def close(self) -> None:
         """Let go of the connection."""
-        self._client.close()
+        self._milvus.close()
 
     # -- collections --------------------------------------------------------------------------------------------------
 
     def create(self, dimension: int, photos: int) -> None:
         """Make the collections that are not there."""
-        kinds = self._milvus.DataType
+        kinds, has, make = self._milvus.types, self._milvus.has, self._milvus.make
         kind = self._kind or ("FLAT" if photos <= FLAT_UP_TO else "HNSW")
         whole: dict[str, Any] = {name: (kinds.INT64, {}) for name in ("photo", "born", "digest", "number")}
         text: dict[str, Any] = {"part": (kinds.INT64, {}), "parts": (kinds.INT64, {})}
         text["content"] = (kinds.VARCHAR, {"max_length": 65_535})
-        self._make("documents", {"name": (kinds.VARCHAR, {"max_length": 200}), **text}, 2, "FLAT", text_id=True)
+        plain = "FLAT", INDEXES["FLAT"][0]
+        make("documents", {"name": (kinds.VARCHAR, {"max_length": 200}), **text}, 2, plain, text_id=True)
         folder = self._address.options.get("rows")
-        if folder is not None and not self._has("vectors"):
+        if folder is not None and not has("vectors"):
             self.write("rows_folder", str(Path(folder).resolve()).encode())
         # The descriptors come last: where they are, all of it is settled.
-        if folder is None and not self._has("vectors"):
-            self._make("rows", {"number": (kinds.INT64, {}), **text}, 2, "FLAT", sorted_by=("number",))
-        self._make("vectors", {**whole, "pieces": (kinds.INT64, {})}, dimension, kind, sorted_by=("photo", "number"))
+        if folder is None and not has("vectors"):
+            make("rows", {"number": (kinds.INT64, {}), **text}, 2, plain, sorted_by=("number",))
+        index = kind, INDEXES[kind][0]
+        make("vectors", {**whole, "pieces": (kinds.INT64, {})}, dimension, index, sorted_by=("photo", "number"))
         if self._rows_folder is not None:
             self._rows_folder.create(dimension, photos)
-
-    def _make(
-        self,
-        part: str,
-        fields: dict[str, tuple[Any, dict[str, Any]]],
-        dimension: int,
-        kind: str,
-        *,
-        text_id: bool = False,
-        sorted_by: Sequence[str] = (),
-    ) -> None:
-        name, kinds = f"{self._name}_{part}", self._milvus.DataType
-        if self._has(part):
-            return
-        schema = self._client.create_schema(auto_id=False, enable_dynamic_field=False)
-        own = {"max_length": 250} if text_id else {}
-        schema.add_field("id", kinds.VARCHAR if text_id else kinds.INT64, is_primary=True, **own)
-        for field, (of_type, options) in fields.items():
-            schema.add_field(field, of_type, **options)
-        schema.add_field("vector", kinds.FLOAT_VECTOR, dim=dimension)
-        indexes = self._client.prepare_index_params()
-        indexes.add_index(field_name="vector", index_type=kind, metric_type="IP", params=INDEXES[kind][0])
-        if self._address.scheme == "milvus":  # Milvus Lite has no such index
-            for field in sorted_by:
-                indexes.add_index(field_name=field, index_type="STL_SORT")
-        self._ask(
-            lambda: self._client.create_collection(
-                name, schema=schema, index_params=indexes, consistency_level="Strong", timeout=self._timeout
-            )
-        )
-
-    def _has(self, part: str) -> bool:
-        """Whether a collection is there; loaded for searching, which a reopened one may not be."""
-        name = f"{self._name}_{part}"
-        if part in self._loaded:
-            return True
-        # Asked of a server that has died meanwhile, pymilvus says that a collection is not there.
-        if not self._ask(lambda: self._client.has_collection(name, timeout=self._timeout)):
-            self._ask(lambda: self._client.list_collections(timeout=self._timeout))
-            return False
-        self._ask(lambda: self._client.load_collection(name, timeout=self._timeout))
-        self._loaded.add(part)
-        return True
 
     @property
     def _there(self) -> bool:
         parts = ("documents", "vectors") if self._rows_folder else ("documents", "vectors", "rows")
-        return all(self._has(part) for part in parts)
+        return all(self._milvus.has(part) for part in parts)
 
     @property
     def _rows_folder(self) -> FolderStore | None:
         """Where packed rows lie, if not in Milvus; settled when the collection is made."""
-        if not self._asked_for_folder and self._has("vectors"):
+        if not self._asked_for_folder and self._milvus.has("vectors"):
             said = self._document("rows_folder")
             self._folder, self._asked_for_folder = None if said is None else FolderStore(Path(said.decode())), True
         return self._folder
 
     @cached_property
     def _searched_by(self) -> str:
-        facts = self._ask(lambda: self._client.describe_index(f"{self._name}_vectors", "vector"))
-        kind = str((facts or {}).get("index_type", "FLAT"))
+        kind = str(self._milvus.index_of("vectors").get("index_type", "FLAT"))
         return kind if kind in INDEXES else "FLAT"
 
     # -- documents ----------------------------------------------------------------------------------------------------
 
     def names(self) -> list[str]:
         """Return the names of all documents."""
-        if not self._has("documents"):
+        if not self._milvus.has("documents"):
             return []
-        return sorted(str(one["name"]) for one in self._query("documents", "part == 0", ["name"]))
+        return sorted(str(one["name"]) for one in self._milvus.query("documents", "part == 0", ["name"]))
 
     def read(self, name: str) -> bytes | None:
         """Return a document."""
-        return self._document(name) if self._has("documents") else None
+        return self._document(name) if self._milvus.has("documents") else None
 
     def _document(self, name: str) -> bytes | None:
-        parts = self._query("documents", f'name == "{name}"', ["part", "parts", "content"])
+        parts = self._milvus.query("documents", f'name == "{name}"', ["part", "parts", "content"])
         return _joined(parts)
 
     def write(self, name: str, content: bytes) -> None:
@@ -239,13 +125,13 @@ class MilvusStore:
             {"id": f"{name}#{i}", "name": name, "part": i, "parts": len(parts), "content": part, "vector": [0.0, 0.0]}
             for i, part in enumerate(parts)
         ]
-        self._send("documents", rows[1:])
-        self._send("documents", rows[:1])
+        self._milvus.send("documents", rows[1:])
+        self._milvus.send("documents", rows[:1])
 
     def erase(self, names: Sequence[str]) -> None:
         """Remove documents."""
         for name in names:
-            self._delete("documents", f'name == "{name}"')
+            self._milvus.delete("documents", f'name == "{name}"')
 
     # -- rows ---------------------------------------------------------------------------------------------------------
 
@@ -254,7 +140,7 @@ class MilvusStore:
         if self._rows_folder is not None:
             self._rows_folder.put([row._replace(vectors=row.vectors[:0]) for row in rows])
         else:
-            self._send(
+            self._milvus.send(
                 "rows",
                 (
                     {
@@ -272,7 +158,7 @@ class MilvusStore:
                     for i, part in enumerate(parts)
                 ),
             )
-        self._send(
+        self._milvus.send(
             "vectors",
             (
                 {
@@ -294,28 +180,27 @@ class MilvusStore:
 
         Milvus takes the index into use some seconds later; until then it searches by what it has made as rows came.
         """
-        if self._address.scheme != "milvus" or not self._has("vectors"):
+        if self._address.scheme != "milvus" or not self._milvus.has("vectors"):
             return
-        self._ask(lambda: self._client.flush(f"{self._name}_vectors", timeout=self._timeout))
+        self._milvus.flush("vectors")
         until = time.monotonic() + BUILDING
         while self._searched_by != "FLAT" and time.monotonic() < until and self._unfinished():
             time.sleep(0.5)
 
     def _unfinished(self) -> int:
         """Return how many rows Milvus has sealed and not yet indexed."""
-        facts = self._ask(lambda: self._client.describe_index(f"{self._name}_vectors", "vector"))
-        return int((facts or {}).get("pending_index_rows", 0))
+        return int(self._milvus.index_of("vectors").get("pending_index_rows", 0))
 
     def remove(self, numbers: Numbers) -> None:
         """Remove the descriptors of rows, and the rows after them."""
         for start in range(0, len(numbers), MOST // 16):
             some = numbers[start : start + MOST // 16]
-            self._delete("vectors", f"number in {some.tolist()}")
+            self._milvus.delete("vectors", f"number in {some.tolist()}")
             if self._rows_folder is not None:
                 self._rows_folder.remove(some)
             else:
                 beside = [beside_number(number) for number in some.tolist()]
-                self._delete("rows", f"number in {some.tolist() + beside}")
+                self._milvus.delete("rows", f"number in {some.tolist() + beside}")
 
     def versions(self) -> Iterator[Versions]:
         """Yield all rows at once: a row is whole when all its descriptors are there."""
@@ -324,11 +209,12 @@ class MilvusStore:
         counts: dict[int, int] = {}
         facts: dict[int, tuple[int, int, int, int]] = {}
         fields = ["number", "photo", "born", "digest", "pieces"]
-        for block in self._all("vectors", fields):
+        for block in self._milvus.all("vectors", fields):
             for one in block:
                 number = int(one["number"])
                 counts[number] = counts.get(number, 0) + 1
-                facts[number] = tuple(int(one[name]) for name in fields[1:])  # type: ignore[assignment]
+                photo, born, digest, pieces = (int(one[name]) for name in fields[1:])
+                facts[number] = photo, born, digest, pieces
         rows = [
             (number, photo, born, digest if counts[number] == pieces else UNFINISHED)
             for number, (photo, born, digest, pieces) in facts.items()
@@ -340,18 +226,14 @@ class MilvusStore:
         if count > MOST:
             raise InvalidInput(f"Milvus returns {MOST} rows at most, not {count}; give a smaller shortlist.")
         self._must_be_there()
-        found = self._ask(
-            lambda: self._client.search(
-                f"{self._name}_vectors",
-                data=[np.ascontiguousarray(query, np.float32) for query in queries],
-                anns_field="vector",
-                limit=count,
-                filter=f"born <= {born}",
-                output_fields=["number", "photo"],
-                search_params={"metric_type": "IP", "params": INDEXES[self._searched_by][1](count)},
-                consistency_level=self._consistency(born),
-                timeout=self._timeout,
-            )
+        found = self._milvus.search(
+            "vectors",
+            data=[np.ascontiguousarray(query, np.float32) for query in queries],
+            limit=count,
+            filter=f"born <= {born}",
+            output_fields=["number", "photo"],
+            search_params={"metric_type": "IP", "params": INDEXES[self._searched_by][1](count)},
+            consistency_level=self._consistency(born),
         )
         return [
             Found(
@@ -382,7 +264,7 @@ class MilvusStore:
         def block(some: Numbers) -> dict[int, list[dict[str, Any]]]:
             fields = ["number", "part", "parts", "content"]
             found: dict[int, list[dict[str, Any]]] = {}
-            for one in self._query("rows", f"number in {some.tolist()}", fields):
+            for one in self._milvus.query("rows", f"number in {some.tolist()}", fields):
                 found.setdefault(int(one["number"]), []).append(one)
             return found
 
@@ -397,12 +279,10 @@ class MilvusStore:
         found: dict[int, tuple[int, ...]] = {}
         for start in range(0, len(photos), MOST // 16):
             where = f"photo in {photos[start : start + MOST // 16].tolist()} and born <= {born}"
-            for one in self._query("vectors", where, fields):
+            for one in self._milvus.query("vectors", where, fields):
                 found[int(one["number"])] = tuple(int(one[name]) for name in fields)
         columns = zip(*found.values(), strict=True) if found else [[]] * 4
         return Versions(*(np.array(column, np.int64) for column in columns))
-
-    # -- requests -----------------------------------------------------------------------------------------------------
 
     def _must_be_there(self) -> None:
         if not self._there:
@@ -410,53 +290,7 @@ class MilvusStore:
 
     def _consistency(self, born: int) -> str:
         seen = self._seen.setdefault(born, time.monotonic())
-        return "Strong" if time.monotonic() - seen < SETTLED else "Bounded"
-
-    def _query(self, part: str, where: str, fields: list[str]) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self._ask(
-            lambda: self._client.query(
-                f"{self._name}_{part}",
-                filter=where,
-                output_fields=fields,
-                consistency_level="Strong",
-                limit=MOST,
-                timeout=self._timeout,
-            )
-        )
-        return found
-
-    def _all(self, part: str, fields: list[str]) -> Iterator[list[dict[str, Any]]]:
-        scan = self._ask(
-            lambda: self._client.query_iterator(
-                f"{self._name}_{part}",
-                filter="",
-                output_fields=fields,
-                batch_size=MOST // 2,
-                consistency_level="Strong",
-                timeout=self._timeout,
-            )
-        )
-        while block := self._ask(scan.next):
-            yield block
-        scan.close()
-
-    def _send(self, part: str, rows: "Iterator[dict[str, Any]] | Sequence[dict[str, Any]]") -> None:
-        name, waiting, size = f"{self._name}_{part}", [], 0
-
-        def sent(block: list[dict[str, Any]]) -> None:
-            if block:
-                self._ask(lambda: self._client.upsert(name, block, timeout=self._timeout))
-
-        for row in rows:
-            waiting.append(row)
-            size += len(row.get("content", "")) + 4 * len(row["vector"]) + 64
-            if size > SENT:
-                sent(waiting)
-                waiting, size = [], 0
-        sent(waiting)
-
-    def _delete(self, part: str, where: str) -> None:
-        self._ask(lambda: self._client.delete(f"{self._name}_{part}", filter=where, timeout=self._timeout))
+        return NEWEST if time.monotonic() - seen < SETTLED else "Bounded"
 
 
 def _parts(content: bytes) -> list[str]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from manifind.cluster.generations import GRACE, Published, forget_before, new_stamp
 from manifind.cluster.packing import Edges, Numbers, PackedPhoto, digest, number_of, pack, pack_features, row_number
@@ -193,7 +194,7 @@ def _tidied(store: Store, before: Published | None) -> Versions:
     return Versions(*(column[~gone] for column in there))
 
 
-def _by_photo(rows: Versions, chosen: "np.ndarray[tuple[int], np.dtype[np.bool_]]") -> dict[int, tuple[int, int]]:
+def _by_photo(rows: Versions, chosen: npt.NDArray[np.bool_]) -> dict[int, tuple[int, int]]:
     """Return the number and the digest of the chosen rows by photo."""
     numbers, photos, _, digests = (column[chosen].tolist() for column in rows)
     return {photo: (number, own) for number, photo, own in zip(numbers, photos, digests, strict=True)}

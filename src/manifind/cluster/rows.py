@@ -61,7 +61,7 @@ class DaskRows:
         n, d = self._vectors.shape
         return n, d
 
-    def take(self, rows: "np.ndarray[Any, np.dtype[np.integer[Any]]]") -> FloatArray:
+    def take(self, rows: npt.NDArray[np.integer]) -> FloatArray:
         """Return some rows."""
         return self._here.take(rows)
 

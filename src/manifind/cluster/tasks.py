@@ -168,10 +168,7 @@ class Describing:
     def describer(self) -> Describer:
         """Return the describer, made once in each process."""
         kernels.set_threads(self._threads)
-        if self._own is not None or self._backbone is None:
-            assert self._own is not None  # noqa: S101
-            return self._own
-        return _loaded(self)
+        return _loaded(self) if self._own is None else self._own
 
 
 @lru_cache(maxsize=2)

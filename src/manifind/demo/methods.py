@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from manifind.baselines import NearestImages, RegionMatch
+from manifind.boxes import shared_area
 from manifind.demo.scenes import Query, Scene, Scenes
 from manifind.evaluate import mean_average_precision
 from manifind.index import Chain, Index
@@ -145,11 +146,7 @@ def scenes_by_size(scenes: Sequence[Scene]) -> dict[str, list[Scene]]:
 
 def _meets(region: Box, box: Box | None) -> bool:
     """Say whether a region has half of the object in a box, or the object half of it."""
-    if box is None:
-        return False
-    width, height = (min(region[i + 2], box[i + 2]) - max(region[i], box[i]) for i in (0, 1))
-    smaller = min((x1 - x0) * (y1 - y0) for x0, y0, x1, y1 in (region, box))
-    return width > 0 and height > 0 and width * height >= smaller / 2
+    return box is not None and bool(shared_area(region, box) >= 0.5)
 
 
 def _numbers(index: Index, scenes: Sequence[Scene]) -> list[int]:

@@ -7,6 +7,7 @@ a ruler that is off by a few images gives figures that look right.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -280,10 +281,10 @@ def numbers_of(names: Iterable[str], find: Callable[[str], int | None], missing:
     return np.array(list(numbers), np.int64)
 
 
-def as_box(values: object, whose: str) -> Box:
+def as_box(values: Any, whose: str) -> Box:
     """Return four numbers as a box."""
     try:
-        x0, y0, x1, y1 = (float(value) for value in values)  # type: ignore[attr-defined]
+        x0, y0, x1, y1 = (float(value) for value in values)
     except (TypeError, ValueError):
         raise InvalidInput(f"the box of {whose} is {values!r}; give four numbers x0, y0, x1, y1 in pixels.") from None
     return x0, y0, x1, y1

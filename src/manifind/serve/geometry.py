@@ -19,7 +19,7 @@ from manifind.index import MatchingPoints
 from manifind.index.asking.features import Sought, kind_of, photo_features, sought_in
 from manifind.index.state.generation import State
 from manifind.pages.answers import points_data
-from manifind.serve.memory import RecentlyUsed
+from manifind.recently_used import RecentlyUsed
 from manifind.serve.metrics import Metrics
 from manifind.serve.problems import Problem
 from manifind.serve.rendering import Rendering

@@ -21,7 +21,7 @@ from manifind.errors import InvalidInput
 from manifind.index.state.catalogue import ImageRecord
 from manifind.index.state.generation import State
 from manifind.pages.text import archived, visible
-from manifind.serve.memory import RecentlyUsed
+from manifind.recently_used import RecentlyUsed
 from manifind.serve.problems import Problem
 from manifind.serve.schemas import ViewRequest
 from manifind.serve.settings import Settings

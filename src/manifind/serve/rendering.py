@@ -13,7 +13,7 @@ from manifind.describe import Photo
 from manifind.index import whole_box
 from manifind.index.state.catalogue import ImageRecord
 from manifind.index.state.generation import State
-from manifind.serve.memory import RecentlyUsed
+from manifind.recently_used import RecentlyUsed
 from manifind.serve.metrics import Metrics
 from manifind.serve.pictures import Pictures, Upload, encoded, look
 from manifind.serve.schemas import ViewRequest

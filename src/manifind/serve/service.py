@@ -22,13 +22,13 @@ from manifind.index.asking.verify import deepest, first_photos
 from manifind.index.state.catalogue import ImageRecord
 from manifind.index.state.generation import State
 from manifind.manifold import batch_size
+from manifind.recently_used import RecentlyUsed
 from manifind.serve.admission import Admission
 from manifind.serve.answers import Job, answer_of, explanation, found_by, shown
 from manifind.serve.batcher import Batcher
 from manifind.serve.browsing import Browsing
 from manifind.serve.common import Common
 from manifind.serve.dated import Dated
-from manifind.serve.memory import RecentlyUsed
 from manifind.serve.problems import Problem, busy
 from manifind.serve.schemas import ExplainRequest, GeometryRequest, SearchRequest, ViewRequest
 from manifind.serve.served import Served

@@ -16,6 +16,8 @@ from manifind.describe.cuda.pictures import Pictures, Sizes, few_lengths, halved
 from manifind.types import Tensor
 
 INFINITE = (-np.inf, np.inf)
+ROUNDED = torch.float16
+"""What layers give is rounded to this."""
 CELLS, CHANNELS = 64, 32
 """Cells and channels of a program that filters."""
 CELLS_OF_FIRST = 64
@@ -39,12 +41,10 @@ class Network:
     spec : BackboneSpec
         How the network wants its input scaled.
     device : torch.device
-    kind : torch.dtype
-        What the output of a layer is rounded to.
     """
 
-    def __init__(self, layers: Sequence[Layer], spec: BackboneSpec, device: Any, kind: Any = torch.float16) -> None:
-        self.layers, self.device, self.kind = list(layers), device, kind
+    def __init__(self, layers: Sequence[Layer], spec: BackboneSpec, device: Any) -> None:
+        self.layers, self.device = list(layers), device
         mean, std = (np.array(values)[:: 1 if spec.colour_order == "rgb" else -1] for values in (spec.mean, spec.std))
         self.scaling = torch.tensor([*mean, *(1 / std)], dtype=torch.float32, device=device)
         self._weights = [self._on_device(layer, spec) for layer in layers]
@@ -59,7 +59,7 @@ class Network:
     def _on_device(self, layer: Layer, spec: BackboneSpec) -> tuple[Tensor, Tensor]:
         weight, bias = torch.from_numpy(layer.weight), torch.from_numpy(layer.bias)
         if layer.kind == PRODUCT:
-            return weight.T.contiguous().to(self.device, self.kind), bias.to(self.device, self.kind)
+            return weight.T.contiguous().to(self.device, ROUNDED), bias.to(self.device, ROUNDED)
         if layer.kind == FIRST and spec.colour_order == "bgr":
             weight = weight.flip(1)
         # The place and the colour first, the channel last.
@@ -94,7 +94,7 @@ class Network:
             else:
                 rows, channels = after.rows, len(layer.weight)
                 # What is beyond the last row means nothing, and is never read back.
-                out = torch.empty((few_lengths(rows), channels), dtype=self.kind, device=made.device)
+                out = torch.empty((few_lengths(rows), channels), dtype=ROUNDED, device=made.device)
                 if layer.kind == FIRST:
                     cells.first[(-(-rows // CELLS_OF_FIRST),)](
                         made, out, after.of, after.table, before.table, weight, bias, self.scaling, *own, rows,

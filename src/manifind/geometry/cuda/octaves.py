@@ -54,7 +54,8 @@ class Octaves:
     @cached_property
     def begins(self) -> list[int]:
         """Where each octave would begin if it had a single scale; the last entry is where all end."""
-        return np.cumsum([0, *self.rows]).tolist()  # type: ignore[no-any-return]
+        begins: list[int] = np.cumsum([0, *self.rows]).tolist()
+        return begins
 
     @cached_property
     def tables(self) -> Table:

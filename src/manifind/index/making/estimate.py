@@ -262,9 +262,10 @@ def _noise(n: int, d: int) -> FloatArray:
     return rows
 
 
-def _fastest(work: Callable[[], object], times: int = 2) -> float:
+def _fastest(work: Callable[[], object]) -> float:
+    """Return how long some work takes: the less of two times, as other work may disturb one."""
     seconds = []
-    for _ in range(times):
+    for _ in range(2):
         start = time.perf_counter()
         work()
         seconds.append(time.perf_counter() - start)

@@ -1,0 +1,255 @@
+"""What is asked of Milvus: a connection, and requests that say in one sentence what went wrong.
+
+A name stands for a collection of Milvus: ``NAME_vectors`` is the part ``vectors`` of the collection NAME. Whatever is
+read here is read from the newest state, unless the caller says otherwise.
+"""
+
+import logging
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from manifind.cluster.store import Address, Unavailable
+from manifind.errors import MissingExtra
+
+T = TypeVar("T")
+
+MOST = 16_384
+"""Rows that Milvus returns at most."""
+SENT = 2**22
+"""Bytes sent at a time."""
+NEWEST = "Strong"
+"""What Milvus calls the newest state."""
+
+Document = dict[str, Any]
+"""A row of Milvus, by the names of its fields."""
+Fields = dict[str, tuple[Any, dict[str, Any]]]
+"""The type of each field and its options."""
+
+
+class Requests:
+    """Requests to the collections of one name.
+
+    Parameters
+    ----------
+    address : Address
+        Of a server, or of a folder where Milvus Lite keeps them.
+    """
+
+    def __init__(self, address: Address) -> None:
+        try:
+            import pymilvus
+        except ImportError as error:
+            raise MissingExtra(
+                "pymilvus is not installed; pip install 'manifind[cluster]' installs it with what else a cluster takes."
+            ) from error
+        self._milvus = pymilvus
+        self._address = address
+        self._timeout = float(address.whole("timeout", 60))
+        self._loaded: set[str] = set()
+        logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # what it logs is raised as well
+        self._client = self._connected(_where(address))
+
+    @property
+    def types(self) -> Any:
+        """The types of fields, by Milvus' names."""
+        return self._milvus.DataType
+
+    def _connected(self, where: dict[str, Any]) -> Any:
+        """Return a client; a server that listens but does not answer yet is starting, and is asked again."""
+        until = time.monotonic() + self._timeout
+        while True:
+            left = max(1.0, until - time.monotonic())
+            try:
+                return self._ask(lambda: self._milvus.MilvusClient(**where, timeout=left))  # noqa: B023
+            except Unavailable as error:
+                if time.monotonic() + 1 > until or not (_unanswered(error) and _listens(self._address)):
+                    raise
+                time.sleep(0.5)
+
+    def _ask(self, work: Callable[[], T]) -> T:
+        """Do something with Milvus; what goes wrong there is one sentence."""
+        try:
+            return work()
+        except (self._milvus.MilvusException, OSError, EOFError) as error:
+            said = " ".join(str(getattr(error, "message", "") or error).split())[:200]
+            raise Unavailable(
+                f"{self._address.shown} did not answer ({said}); see that Milvus runs there, and try again."
+            ) from error
+        except Exception as error:
+            if type(error).__module__.partition(".")[0] != "grpc":
+                raise
+            raise Unavailable(
+                f"{self._address.shown} cannot be reached; see that Milvus runs there, and try again."
+            ) from error
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._client.close()
+
+    def _named(self, part: str) -> str:
+        return f"{self._address.name}_{part}"
+
+    # -- collections --------------------------------------------------------------------------------------------------
+
+    def make(
+        self,
+        part: str,
+        fields: Fields,
+        dimension: int,
+        index: tuple[str, dict[str, int]],
+        *,
+        text_id: bool = False,
+        sorted_by: Sequence[str] = (),
+    ) -> None:
+        """Make a collection that is not there.
+
+        Parameters
+        ----------
+        part : str
+        fields : dict
+            Its fields, besides ``id`` and ``vector``.
+        dimension : int
+            Of the vectors.
+        index : tuple
+            What vectors are searched by, and how that is built.
+        text_id : bool
+            Whether ids are texts rather than numbers.
+        sorted_by : sequence of str
+            Fields by which rows are looked up.
+        """
+        if self.has(part):
+            return
+        kind, options = index
+        schema = self._client.create_schema(auto_id=False, enable_dynamic_field=False)
+        own = {"max_length": 250} if text_id else {}
+        schema.add_field("id", self.types.VARCHAR if text_id else self.types.INT64, is_primary=True, **own)
+        for field, (of_type, more) in fields.items():
+            schema.add_field(field, of_type, **more)
+        schema.add_field("vector", self.types.FLOAT_VECTOR, dim=dimension)
+        indexes = self._client.prepare_index_params()
+        indexes.add_index(field_name="vector", index_type=kind, metric_type="IP", params=options)
+        if self._address.scheme == "milvus":  # Milvus Lite has no such index
+            for field in sorted_by:
+                indexes.add_index(field_name=field, index_type="STL_SORT")
+        self._ask(
+            lambda: self._client.create_collection(
+                self._named(part),
+                schema=schema,
+                index_params=indexes,
+                consistency_level=NEWEST,
+                timeout=self._timeout,
+            )
+        )
+
+    def has(self, part: str) -> bool:
+        """Whether a collection is there; loaded for searching, which a reopened one may not be."""
+        name = self._named(part)
+        if part in self._loaded:
+            return True
+        # Asked of a server that has died meanwhile, pymilvus says that a collection is not there.
+        if not self._ask(lambda: self._client.has_collection(name, timeout=self._timeout)):
+            self._ask(lambda: self._client.list_collections(timeout=self._timeout))
+            return False
+        self._ask(lambda: self._client.load_collection(name, timeout=self._timeout))
+        self._loaded.add(part)
+        return True
+
+    def index_of(self, part: str) -> dict[str, Any]:
+        """Return what Milvus says of the index of a collection's vectors."""
+        return dict(self._ask(lambda: self._client.describe_index(self._named(part), "vector")) or {})
+
+    def flush(self, part: str) -> None:
+        """Seal what was written to a collection."""
+        self._ask(lambda: self._client.flush(self._named(part), timeout=self._timeout))
+
+    # -- rows ---------------------------------------------------------------------------------------------------------
+
+    def search(self, part: str, **asked: Any) -> list[list[Document]]:
+        """Return the rows whose vectors are nearest to each of some; `asked` is what pymilvus takes."""
+        found: list[list[Document]] = self._ask(
+            lambda: self._client.search(self._named(part), anns_field="vector", timeout=self._timeout, **asked)
+        )
+        return found
+
+    def query(self, part: str, where: str, fields: list[str]) -> list[Document]:
+        """Return fields of the rows of which an expression holds, up to `MOST`."""
+        found: list[Document] = self._ask(
+            lambda: self._client.query(
+                self._named(part),
+                filter=where,
+                output_fields=fields,
+                consistency_level=NEWEST,
+                limit=MOST,
+                timeout=self._timeout,
+            )
+        )
+        return found
+
+    def all(self, part: str, fields: list[str]) -> Iterator[list[Document]]:
+        """Yield fields of all rows, some at a time."""
+        scan = self._ask(
+            lambda: self._client.query_iterator(
+                self._named(part),
+                filter="",
+                output_fields=fields,
+                batch_size=MOST // 2,
+                consistency_level=NEWEST,
+                timeout=self._timeout,
+            )
+        )
+        while block := self._ask(scan.next):
+            yield block
+        scan.close()
+
+    def send(self, part: str, rows: "Iterator[Document] | Sequence[Document]") -> None:
+        """Write rows, about `SENT` bytes at a time."""
+        name, waiting, size = self._named(part), [], 0
+
+        def sent(block: list[Document]) -> None:
+            if block:
+                self._ask(lambda: self._client.upsert(name, block, timeout=self._timeout))
+
+        for row in rows:
+            waiting.append(row)
+            size += len(row.get("content", "")) + 4 * len(row["vector"]) + 64
+            if size > SENT:
+                sent(waiting)
+                waiting, size = [], 0
+        sent(waiting)
+
+    def delete(self, part: str, where: str) -> None:
+        """Remove the rows of which an expression holds."""
+        self._ask(lambda: self._client.delete(self._named(part), filter=where, timeout=self._timeout))
+
+
+def _where(address: Address) -> dict[str, Any]:
+    """Return what pymilvus takes for an address."""
+    if address.scheme == "milvus-lite":
+        folder = Path(address.place)
+        folder.mkdir(parents=True, exist_ok=True)
+        return {"uri": str(folder / f"{address.name}.db")}
+    secure = address.options.get("tls", "") not in ("", "0", "no")
+    return {"uri": f"{'https' if secure else 'http'}://{address.place}", "token": address.token or ""}
+
+
+def _unanswered(error: BaseException | None) -> bool:
+    """Say whether an error came of a server that gave no answer, rather than of one that refused."""
+    while error is not None:
+        code = getattr(error, "code", None)
+        if callable(code) and getattr(code(), "name", "") == "UNAVAILABLE":
+            return True
+        error = error.__cause__
+    return False
+
+
+def _listens(address: Address) -> bool:
+    """Say whether somebody listens where a server should be."""
+    host, _, port = address.place.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=1).close()
+    except (OSError, ValueError):
+        return False
+    return True
