@@ -104,7 +104,7 @@ def test_what_is_asked_of_an_index_is_answered(far: Index, index: Index, photos:
 
 
 def test_what_only_an_index_on_disk_can_do_is_refused(far: Index) -> None:
-    for work in (far.sync, far.check, lambda: far.remove(["000.png"]), lambda: far.manifold):
+    for work in (far.learn, far.check, lambda: far.manifold):
         with pytest.raises(InvalidInput, match="lies in a store"):
             work()
 
@@ -130,6 +130,34 @@ def test_what_was_added_and_removed_is_published_by_the_difference(
     np.testing.assert_allclose(answer.scores, scores, rtol=2e-5)
     versions = list(store.versions())
     assert sum(len(one.numbers) for one in versions) == len(index), "rows of the old generation are gone"
+
+
+def test_photos_are_added_and_removed_through_a_collection_by_way_of_its_index(
+    far: Index, index: Index, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("manifind.cluster.publishing.time.sleep", lambda _: None)
+    save_photo(photos / "new.png", 112)
+    assert far.add([photos / "new.png"]).described == 1
+    assert far.remove(["005.png"]).removed == 1
+    assert far.generation == 3
+    assert far.find("new.png") is not None
+    assert far.find("005.png") is None
+    index.reload()
+    assert {one.key for one in index.catalogue.images} == {one.key for one in far.catalogue.images}
+    (photos / "007.png").unlink()
+    assert far.sync().removed == 1
+    assert far.find("007.png") is None
+
+    index.close()
+    moved = index.path.rename(index.path.with_name("moved.manifind"))
+    with pytest.raises(InvalidInput, match=r"made\.manifind, which is not here .*; change that index where it lies"):
+        far.remove(["008.png"])
+    (photos.parent / "others").mkdir()
+    save_photo(photos.parent / "others" / "1.png", 1)
+    Index.create(index.path, photos.parent / "others", describer=far.describer, k=20, query_k=20)
+    with pytest.raises(InvalidInput, match="another index here"):
+        far.sync()
+    assert Index.open(moved, describer=far.describer).find("008.png") is not None
 
 
 @pytest.mark.parametrize("address", ["folder", "milvus-lite"], indirect=True)

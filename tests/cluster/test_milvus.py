@@ -18,6 +18,7 @@ from manifind.cluster.store import Address, Row, Unavailable, store_at
 from manifind.describe import Describer
 from manifind.errors import InvalidInput
 from manifind.index import Index
+from tests.cluster.conftest import save_photo
 from tests.cluster.ports import PATIENCE
 from tests.cluster.server import MilvusServer
 from tests.cluster.test_collection import SHORTLIST, truncated
@@ -26,9 +27,9 @@ DEAD = 3
 """Seconds for which a server that was killed is waited for."""
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[MilvusServer]:
-    one = MilvusServer(tmp_path)
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MilvusServer]:
+    one = MilvusServer(tmp_path_factory.mktemp("milvus"))
     one.start()
     yield one
     one.kill()
@@ -92,6 +93,45 @@ def test_a_server_killed_while_written_to_and_while_searched_loses_nothing_ackno
     far = Index.open(address(server), describer=describer)
     again = far.search(photos / "003.png", (0, 0, 32, 48), top=SHORTLIST, verify=0)
     assert [hit.key for hit in again] == [hit.key for hit in right]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["in_milvus", "in_files"])
+def test_a_server_answers_as_the_index_does_and_takes_in_what_changed(
+    server: MilvusServer, index: Index, photos: Path, describer: Describer, tmp_path: Path, where: str
+) -> None:
+    folder = tmp_path / "rows" / "kept"
+    options = f"rows={folder}" if where == "in_files" else "index=HNSW"
+    at = f"milvus://127.0.0.1:{server.port}/{where}?timeout={PATIENCE:.0f}&shortlist={SHORTLIST}&{options}"
+    store = store_at(Address.of(at))
+    publish(index, store, grace=0)
+    assert folder.is_dir() == (where == "in_files"), "packed rows lie where the address says"
+    far = Index.open(at, describer=describer)
+    assert isinstance(far.state, StoredCollection)
+    assert far.state.local is not None
+    assert index.state.local is not None
+    record, mine = far.find("003.png"), index.find("003.png")
+    assert record is not None
+    assert mine is not None
+    np.testing.assert_array_equal(far.state.local.of_photo(record).rows, index.state.local.of_photo(mine).rows)
+    answer = far.search(photos / "011.png", (0, 0, 32, 48), top=SHORTLIST, verify=0)
+    keys, scores = truncated(index, far.state, answer.search.query.vectors, SHORTLIST)
+    assert [hit.key for hit in answer] == keys
+    np.testing.assert_allclose(answer.scores, scores, rtol=2e-5)
+
+    save_photo(photos / "new.png", 111)
+    index.add([photos / "new.png"])
+    index.remove(["003.png"])
+    sent = publish(index, store, grace=0)
+    assert (sent.generation, sent.added, sent.removed) == (2, 1, 1)
+    far.reload()
+    assert far.find("003.png") is None
+    assert far.info()["photos"] == len(index)
+    found = far.search(photos / "new.png", top=SHORTLIST, verify=0)
+    assert [hit.key for hit in found] == truncated(index, far.state, found.search.query.vectors, SHORTLIST)[0]
+    assert "new.png" in [hit.key for hit in found]
+    assert sum(len(one.numbers) for one in store.versions()) == len(index), "rows of the old generation are gone"
+    store.close()
 
 
 def test_a_server_that_listens_and_does_not_answer_yet_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,21 +12,22 @@ made again on the newest.
 
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from manifind.cluster.fetched import KeptRows, StoredFeatures
 from manifind.cluster.generations import GRACE, Published, visible
 from manifind.cluster.packing import Numbers, number_of, unpack, unpack_features
-from manifind.cluster.publishing import found_by
+from manifind.cluster.publishing import found_by, publish
 from manifind.cluster.shortlist import record_of, shortlist_generation
 from manifind.cluster.store import Address, Found, Store, Unavailable, Versions, store_at
-from manifind.describe import Whitening
-from manifind.errors import InvalidInput
+from manifind.describe import Describer, Whitening
+from manifind.errors import InvalidInput, ManifindError
 from manifind.geometry.packing import Packed
+from manifind.index import Index
 from manifind.index.asking.query import QueryRegions, Search, View, rank
 from manifind.index.state.catalogue import ImageRecord, SkippedRecord
 from manifind.index.state.elsewhere import Elsewhere
@@ -34,6 +35,8 @@ from manifind.index.state.generation import Generation, MadeOnce
 from manifind.index.state.manifest import Manifest
 from manifind.kernels import kernel
 from manifind.types import FloatArray
+
+T = TypeVar("T")
 
 SHORTLIST = 2000
 """Photos that a search looks at closely, unless the address says otherwise (``?shortlist=10000``)."""
@@ -293,6 +296,24 @@ class StoredCollection:
                 "index": published.facts["path"],
             },
         }
+
+    def through(self, change: Callable[[Index], T], describer: Describer | None) -> T:
+        """Change the index that the collection was published from, and publish it."""
+        path = self.published.facts["path"]
+        again = "change that index where it lies, and publish it again."
+        try:
+            index = Index.open(path, describer=describer)
+        except (ManifindError, OSError) as error:
+            raise InvalidInput(
+                f"{self.where} was published from {path}, which is not here ({error}); {again}"
+            ) from error
+        with index:
+            theirs, mine = index.state.manifest, self.manifest
+            if (theirs.root, theirs.describer.sha256) != (mine.root, mine.describer.sha256):
+                raise InvalidInput(f"{self.where} was published from {path}, which is another index here; {again}")
+            changed = change(index)
+            publish(index, self.store, descriptors=self.published.descriptors)
+        return changed
 
     def close(self) -> None:
         """Let go of the connection."""

@@ -86,7 +86,8 @@ def publish(
     sent = _send(now, store, generation, descriptors, old, mine, progress)
     gone = np.array(sorted(set(old) - sent.photos), np.int64)
     superseded = np.array([old[int(photo)][0] for photo in [*gone, *sent.changed]], np.int64)
-    next_one = _described(now, index.info(), generation, descriptors, sent.row_bytes, superseded)
+    facts = {**index.info(), "path": str(index.path.resolve())}
+    next_one = _described(now, facts, generation, descriptors, sent.row_bytes, superseded)
     if before is not None and not (len(superseded) or sent.added) and _says_the_same(before, next_one):
         return Sent(before.number, 0, 0, 0, sent.kept, 0)
     store.settle()

@@ -580,10 +580,15 @@ class Index:
     ) -> Changes:
         """Move the index, as it is once nobody else can write, to the photos wanted.
 
-        `anew` learns a new whitening; `keeping` is what is kept of photos from now on, where nothing was so far.
+        `anew` learns a new whitening; `keeping` is what is kept of photos from now on, where nothing was so far. What
+        lies in a store is changed by way of the index on disk that it was published from.
         """
         if not isinstance(self._now, Generation):
-            raise refused(self.where, "changed")
+            how: dict[str, Any] = {"root": root, "anew": anew, "keeping": keeping, "memory": memory}
+            how |= {"progress": progress, "announce": announce, "client": client}
+            through: Changes = self._now.through(lambda index: index._change(wanted, **how), self._given)
+            self.reload()
+            return through
         with store.writing(self.path, KIND, FILES) as writer, working(client) as by:
             self.reload()
             now = self._here

@@ -11,20 +11,22 @@ it by its name alone, and imports it when the first address is given.
 import importlib
 import os
 import re
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from manifind.describe import Whitening
+from manifind.describe import Describer, Whitening
 from manifind.errors import InvalidInput
 from manifind.index.state.catalogue import Photos
 from manifind.index.state.manifest import Manifest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from manifind.index.asking.query import QueryRegions, Search, View
     from manifind.index.state.catalogue import ImageRecord
     from manifind.index.state.generation import MadeOnce
     from manifind.index.state.kept import KeptFeatures
+
+T = TypeVar("T")
 
 ROOM = "manifind.cluster.collection"
 """The module that opens addresses: its function `opened` returns an `Elsewhere`."""
@@ -86,6 +88,9 @@ class Elsewhere(Protocol):
 
     def info(self) -> dict[str, Any]:
         """Return counts, parameters and health, ready for JSON."""
+
+    def through(self, change: "Callable[[Any], T]", describer: Describer | None) -> T:
+        """Change the index on disk that this is a copy of, and bring the copy to its new state."""
 
     def close(self) -> None:
         """Let go of the connection."""
