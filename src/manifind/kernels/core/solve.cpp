@@ -92,10 +92,8 @@ void solve_block(const Csr& S, const int32_t* order, const float* y, int64_t col
         over_rows(S.n, threads, 2 * width, along.data(), [&](int64_t begin, int64_t end, double* sums) {
             l.multiply(S, begin, end, reached.rows(), words, alpha, p, ap, sums);
         });
-        // rᵀap is pᵀap, as p is r and a multiple of the direction before, to which ap is orthogonal; but for the
-        // rounding of p, which a direction can bear.
         for (int c = 0; c < width; ++c)
-            column[c].choose(along[c], after[width + c], along[c], along[width + c], &step[c], &turn[c]);
+            column[c].choose_rounded(along[c], after[width + c], along[width + c], &step[c], &turn[c]);
         over_rows(S.n, threads, 2 * width, after.data(), advance);
         for (int c = 0; c < width; ++c) column[c].reach(after[c], iteration, stop.tol);
     }
@@ -134,7 +132,7 @@ void solve_alone(const Csr& S, const int32_t* order, const float* y, int64_t col
         over_rows(S.n, threads, 2, along, [&](int64_t begin, int64_t end, double* sums) {
             l.multiply_one(S, begin, end, reached.rows(), alpha, p.data(), ap.data(), sums);
         });
-        column.choose(along[0], after[1], along[0], along[1], &step, &turn);
+        column.choose_rounded(along[0], after[1], along[1], &step, &turn);
         over_rows(S.n, 1, 2, after, advance);
         column.reach(after[0], iteration, stop.tol);
     }

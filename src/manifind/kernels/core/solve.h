@@ -48,6 +48,14 @@ struct Column {
         *step = float(forward);
         *turn = float(std::max(after, 0.0) / rr);
     }
+    // The same for a rounded direction, whose rᵀap is pᵀap: p is r and a multiple of the direction before, to which ap is
+    // orthogonal, but for the rounding, which a direction can bear. So rᵀp is about rᵀr, until a residual that falls to
+    // what rounding leaves makes p a multiple of the direction before and little else: then it begins anew from r. It
+    // would grow from step to step without bounds.
+    void choose_rounded(double pap, double rp, double apap, float* step, float* turn) const {
+        *step = *turn = 0;
+        if (rp > rr / 2) choose(pap, rp, pap, apap, step, turn);
+    }
     void reach(double squared, int iteration, double tol) {
         if (!live) return;
         rr = squared;
