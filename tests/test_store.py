@@ -109,7 +109,7 @@ def test_what_is_not_a_manifold_is_said(tmp_path: Path) -> None:
         Manifold.load(tmp_path)
     with store.writing(tmp_path / "other", "index") as writer:
         writer.write(1, {}, {"a": np.arange(3)})
-    with pytest.raises(Damaged, match="a saved index, not a manifold"):
+    with pytest.raises(Damaged, match="a saved index and no saved manifold"):
         Manifold.load(tmp_path / "other")
     with store.writing(tmp_path / "newer", "manifold") as writer:
         writer.write(99, {}, {"a": np.arange(3)})

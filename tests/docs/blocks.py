@@ -6,7 +6,7 @@ A fence says by its second word how its block is taken:
 - ``exit N``: it is run and ends with that code;
 - ``install``: the extras that it names are there;
 - ``parsed``: its commands are read by the parser of the command, which knows every option, and not run; Python is
-  compiled, and what it imports of manifind must be there;
+  compiled, and what it imports of manifind must be there; so is the command that a unit of systemd starts (``ini``);
 - ``serve``: a service is started, asked whether it is ready, and ended;
 - ``gpu``: run where there is a GPU, else parsed or compiled;
 - ``cluster``: run by ``scripts/cluster-demo``, which `tests/cluster/test_guide.py` compares with the page;
@@ -15,6 +15,7 @@ A fence says by its second word how its block is taken:
 """
 
 import ast
+import configparser
 import copy
 import re
 import shlex
@@ -66,6 +67,14 @@ def commands_of(block: Block) -> list[list[str]]:
     return [words for line in lines if (words := shlex.split(line, comments=True))]
 
 
+def started_by(block: Block) -> list[str]:
+    """Return the command that a unit of systemd starts, as words."""
+    unit = configparser.ConfigParser()
+    unit.read_string(block.content)
+    program, *words = shlex.split(unit["Service"]["ExecStart"])
+    return [Path(program).name, *words]
+
+
 class Notebook:
     """A page that is gone through: its folder, and the names that its Python has made."""
 
@@ -82,8 +91,10 @@ class Notebook:
         elif block.language == "sh":
             for words in commands_of(block):
                 self._command(block, words)
+        elif block.language == "ini":
+            parsed(block, started_by(block))
         else:
-            raise AssertionError(f"{block.name} is of {block.language!r}, which nothing runs: sh, python or text.")
+            raise AssertionError(f"{block.name} is of {block.language!r}, which nothing runs: sh, python, ini or text.")
 
     def _python(self, block: Block) -> None:
         code = compile(block.content, block.name, "exec")

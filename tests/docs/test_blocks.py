@@ -60,7 +60,7 @@ def test_what_is_taken_by_other_tests_is_only_what_they_take() -> None:
     assert {page for page, how in left if how == "cluster"} <= {"cluster.md"}
     assert {page for page, how in left if how == "shell"} <= {"commands.md"}
     assert {page for page, how in left if "." in how} <= {"evaluate.md"}
-    shown = {block.language for page in PAGES for block in blocks_of(page)} - {"sh", "python"}
+    shown = {block.language for page in PAGES for block in blocks_of(page)} - {"sh", "python", "ini"}
     assert shown <= set(SHOWN)
 
 
@@ -75,6 +75,7 @@ def test_what_is_taken_by_other_tests_is_only_what_they_take() -> None:
         "```python\nraise ValueError\n```\n",
         "```sh\nmanifind info nothing.manifind\n```\n",
         "```bash\nls\n```\n",
+        "```ini\n[Service]\nExecStart=/opt/manifind serve photos.manifind --nonsense\n```\n",
     ],
 )
 def test_a_block_that_does_not_work_is_noticed(content: str, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 
 from manifind.cli import main
 from manifind.index import Index
+from manifind.serve.run import address_shown
 from tests.serve.asking import PATIENCE, get
 
 
@@ -26,6 +27,12 @@ def test_an_address_that_others_can_reach_demands_a_token(index: Index) -> None:
     assert refused.exit_code == 2
     assert "--token" in refused.stderr
     assert "--open-to-all" in refused.stderr
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])  # noqa: S104
+def test_an_address_that_stands_for_all_is_shown_by_the_name_of_the_machine(host: str) -> None:
+    assert address_shown(host, 80, "a b") == f"http://{socket.gethostname()}:80/?token=a%20b"
+    assert address_shown("::1", 80, None) == "http://[::1]:80/"
 
 
 def test_a_port_in_use_is_told(index: Index) -> None:

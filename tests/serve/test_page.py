@@ -231,6 +231,18 @@ def test_the_line_says_where_the_evidence_ends(page: Page) -> None:
     expect(page.locator(".line details")).to_contain_text("points of the query were found again")
 
 
+def test_the_name_of_a_file_is_seen_whole_before_its_folder(page: Page) -> None:
+    page.set_viewport_size({"width": 400, "height": 800})
+    page.goto("/?q=k:more/none-000.jpg")
+    shown(page)
+    key = page.locator(".card[data-key='more/none-000.jpg'] .key")
+    expect(key).to_have_text("more/none-000.jpg")
+    key.evaluate("one => { one.style.maxWidth = '6.5rem'; }")
+    whole = "one => one.scrollWidth <= one.clientWidth"
+    folder, name = key.locator("span").all()
+    assert (folder.evaluate(whole), name.evaluate(whole)) == (False, True)
+
+
 def test_an_honest_empty_result(page: Page, tmp_path: Path, repository: Path) -> None:
     noise = np.random.default_rng(0).integers(0, 256, (200, 200, 3), dtype=np.uint8)
     Image.fromarray(noise).save(tmp_path / "noise.png")
@@ -238,9 +250,11 @@ def test_an_honest_empty_result(page: Page, tmp_path: Path, repository: Path) ->
     page.locator("#file").set_input_files(tmp_path / "noise.png")
     expect(page.get_by_role("heading", name="Nothing in this collection matches")).to_be_visible()
     expect(page.locator(".card")).to_have_count(0)
+    expect(page.get_by_text("Download")).to_have_count(0)  # what does not match is not offered
     kept(page, "nothing", repository)
     page.get_by_role("button", name="Show what comes nearest anyway").click()
     expect(page.locator(".card").first).to_be_visible()
+    expect(page.get_by_role("link", name="CSV")).to_be_visible()
 
 
 def test_a_broken_upload_is_told_in_one_sentence(page: Page, photos: Path, repository: Path) -> None:
@@ -431,6 +445,9 @@ def test_health_shows_what_was_passed_over(page: Page, repository: Path) -> None
     page.goto("/?tab=health")
     expect(page.get_by_role("cell", name="broken.jpg")).to_be_visible()
     expect(page.locator(".health dd").first).to_have_text("116")
+    expect(page.locator(".health p.lead")).to_have_text(
+        "116 photos can be searched; 1 file was passed over (listed below)."
+    )
     kept(page, "health", repository)
 
 

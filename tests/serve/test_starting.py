@@ -42,7 +42,7 @@ def until_ready(address: str) -> None:
 def test_a_folder_is_chosen_its_index_is_made_and_searched(
     browser: Browser, folder: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HOME", str(folder))
+    monkeypatch.chdir(folder)
     with begun(patient()) as address:
         page = opened(browser, address)
         page.goto("/")

@@ -10,7 +10,14 @@ from manifind.demo import report, walkthrough
 
 @click.command()
 @click.option(
-    "--out", "folder", type=click.Path(path_type=Path), default="out", show_default=True, help="Where everything goes."
+    "-o",
+    "--output",
+    "--out",
+    "folder",
+    type=click.Path(path_type=Path),
+    default="out",
+    show_default=True,
+    help="Where everything goes.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj

@@ -67,10 +67,7 @@ def serve(
             )
         settings = replace(settings, hosts=None)
     listening = _listen(host, port)
-    shown = f"[{host}]" if ":" in host else host
-    address = f"http://{shown}:{listening.getsockname()[1]}/"
-    if settings.token is not None:
-        address += f"?token={quote(settings.token, safe='')}"
+    address = address_shown(host, listening.getsockname()[1], settings.token)
     app: ASGIApp
     if index is None or isinstance(index, Path):
         app = Starting(settings, index, device=device)
@@ -121,6 +118,21 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def address_shown(host: str, port: int, token: str | None) -> str:
+    """Return what a browser is given to open: by the machine's name where the host stands for all of its addresses."""
+    name = socket.gethostname() if _is_any(host) else host
+    shown = f"[{name}]" if ":" in name else name
+    return f"http://{shown}:{port}/" + ("" if token is None else f"?token={quote(token, safe='')}")
+
+
+def _is_any(host: str) -> bool:
+    """Say whether the address stands for all that the machine has: nobody can open that one."""
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
 
 
 def _listen(host: str, port: int) -> socket.socket:

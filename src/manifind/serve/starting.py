@@ -170,7 +170,7 @@ class Starting:
         @app.get("/api/start/folders")
         async def folders(path: Annotated[str, Query(max_length=LONGEST_KEY)] = "") -> Response:
             self._check_here()
-            return JSONResponse(await asyncio.to_thread(_listed, Path(path) if path else Path.home()))
+            return JSONResponse(await asyncio.to_thread(_listed, Path(path) if path else _beginning()))
 
         return app
 
@@ -186,6 +186,12 @@ class Starting:
     def _check_here(self) -> None:
         if not self._picks:
             raise Problem(403, "Folders are chosen only where the service answers this machine alone.")
+
+
+def _beginning() -> Path:
+    """Return where choosing begins: where the command was given, or at home where that is no place for photos."""
+    here = Path.cwd()
+    return Path.home() if here == Path(here.anchor) else here
 
 
 def _listed(folder: Path) -> dict[str, Any]:

@@ -276,7 +276,7 @@ def _read_manifest(path: Path, kind: str, name: str = MANIFEST) -> dict[str, Any
     if not {"kind", "version", "generation", "stamp", "fields", "files"} <= set(manifest):
         raise Damaged(f"{file} does not say all that a manifest says; {MEND}.")
     if manifest["kind"] != kind:
-        raise Damaged(f"{path} is a saved {manifest['kind']}, not a {kind}; load it as what it is.")
+        raise Damaged(f"{path} is a saved {manifest['kind']} and no saved {kind}; load it as what it is.")
     types = {"fields": dict, "files": dict, "stamp": str, "generation": int}
     if not all(type(manifest[part]) is wanted for part, wanted in types.items()) or not (
         0 < manifest["generation"] < 10**18

@@ -57,7 +57,8 @@ def from_csv(path: Path, names: Sequence[str], *, query_counts: bool = False) ->
         columns = set(reader.fieldnames or ())
         if not {"query", "positives"} <= columns:
             raise InvalidInput(
-                f"{path} has the columns {sorted(columns)}; give query, box, positives, junk in its first line."
+                f"{path} has the columns {sorted(columns)}; give query, box, positives, junk in its first line, with "
+                "commas between."
             )
         rows = list(reader)
 

@@ -47,7 +47,7 @@ class Health:
             remedy = " A larger k would connect more of them." if isolated > 0.2 else ""
             said.append(f"{percent(isolated)} of the regions have none: no chain of photos reaches them.{remedy}")
         else:
-            said.append("Every region has at least one.")
+            said.append("Every region has at least one mutual neighbour.")
         if together > 0.5:
             said.append(f"{percent(together)} hang together: a chain of photos leads from each to each other.")
         else:

@@ -45,5 +45,5 @@ export const counted = (count, one, many = `${one}s`) => `${count.toLocaleString
 export function named(key) {
   const at = key.lastIndexOf("/") + 1;
   return h("span", { class: "key", title: key },
-    at ? h("span", { class: "folder" }, key.slice(0, at)) : null, h("span", { class: "name" }, key.slice(at)));
+    at ? h("span", { class: "key-folder" }, key.slice(0, at)) : null, h("span", {}, key.slice(at)));
 }

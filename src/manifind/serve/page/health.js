@@ -30,6 +30,7 @@ function about(facts) {
   const { skipped = [] } = facts;
   return [
     facts.photos_folder_is_there ? null : h("p", { class: "note" }, "The folder of the photos is not there: searches still rank, but show no photo. Is its disk connected?"),
+    h("p", { class: "lead" }, whatIsIn(facts.photos, skipped)),
     h("ul", { class: "lead" }, [facts.graph.words, ...facts.health.words, facts.whitening.words].map((words) => h("li", {}, words))),
     h("dl", {}, Object.entries(NAMES).filter(([name]) => facts[name] !== undefined).flatMap(([name, label]) => [
       h("dt", {}, label), h("dd", {}, shown(name, facts[name]))])),
@@ -41,6 +42,15 @@ function about(facts) {
     ...listed("Passed over", "No file was passed over", skipped.filter((one) => !one.same_as)),
     ...listed("Copies, shown with their twin", null, skipped.filter((one) => one.same_as)),
   ].filter(Boolean);
+}
+
+function whatIsIn(photos, skipped) {
+  const copies = skipped.filter((one) => one.same_as).length;
+  return [
+    `${counted(photos, "photo")} can be searched`,
+    copies ? `${counted(copies, "file is a copy", "files are copies")} of one of them` : null,
+    skipped.length > copies ? `${counted(skipped.length - copies, "file was", "files were")} passed over (listed below)` : null,
+  ].filter(Boolean).join("; ") + ".";
 }
 
 function listed(heading, none, files) {
