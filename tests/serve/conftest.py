@@ -20,6 +20,8 @@ OTHERS = 104
 """Photos without either thing: enough to tell what chance gives."""
 
 BACKGROUNDS = ("astronaut.png", "chelsea.png", "coffee.png", "motorcycle_left.png", "rocket.jpg", "retina.jpg")
+SIZE = (320, 240)
+"""Of each photo."""
 PLACES = [(20 + 36 * i, 12 + 18 * i) for i in range(6)]
 """Where the thing of 128 × 128 lies in each photo that has it."""
 
@@ -30,13 +32,13 @@ def _photograph(name: str) -> Image.Image:
 
 
 def background(number: int) -> Image.Image:
-    """A part of a photograph, 320 × 240, of a size, place and handedness of its own."""
+    """A part of a photograph, of a size, place and handedness of its own."""
     rng = np.random.default_rng(number)
     whole = _photograph(BACKGROUNDS[number % len(BACKGROUNDS)])
     width = int(rng.uniform(0.35, 0.9) * min(whole.width, whole.height * 4 / 3))
     height = width * 3 // 4
     x, y = int(rng.integers(0, whole.width - width + 1)), int(rng.integers(0, whole.height - height + 1))
-    part = whole.resize((320, 240), Image.Resampling.LANCZOS, box=(x, y, x + width, y + height))
+    part = whole.resize(SIZE, Image.Resampling.LANCZOS, box=(x, y, x + width, y + height))
     return part.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if rng.random() < 0.5 else part
 
 
