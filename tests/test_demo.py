@@ -263,7 +263,10 @@ def test_a_disk_that_cannot_be_written_is_the_machines_fault(tmp_path: Path, mon
     monkeypatch.setattr(Path, "mkdir", refuse)
     result = manifind("--out", tmp_path / "locked")
     assert result.exit_code == 3
-    assert result.stderr == f"{tmp_path / 'locked'}: Permission denied.\n"
+    assert (
+        result.stderr
+        == f"{tmp_path / 'locked'}: Permission denied; ask for the right to it, or choose another place.\n"
+    )
 
 
 def test_without_the_photographs_the_sentence_says_what_to_install(

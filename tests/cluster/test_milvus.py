@@ -50,13 +50,14 @@ def test_a_server_killed_while_written_to_and_while_searched_loses_nothing_ackno
 ) -> None:
     monkeypatch.setattr("manifind.cluster.publishing.BLOCK_BYTES", 9_000)
     store = store_at(Address.of(address(server)))
+    assert isinstance(store, MilvusStore)
     acknowledged: list[Row] = []
-    put = store.put
+    put, requests = store.put, store._milvus
 
     def put_and_note(rows: list[Row]) -> None:
         if len(acknowledged) > 15:
             server.kill()
-            monkeypatch.setattr(store, "_timeout", DEAD)
+            monkeypatch.setattr(requests, "_timeout", DEAD)
         put(rows)
         acknowledged.extend(rows)
 
@@ -82,7 +83,8 @@ def test_a_server_killed_while_written_to_and_while_searched_loses_nothing_ackno
     right = far.search(photos / "003.png", (0, 0, 32, 48), top=SHORTLIST, verify=0)
     assert isinstance(far.state, StoredCollection)
     assert [hit.key for hit in right] == truncated(index, far.state, right.search.query.vectors, SHORTLIST)[0]
-    monkeypatch.setattr(far.state.store, "_timeout", DEAD)
+    assert isinstance(far.state.store, MilvusStore)
+    monkeypatch.setattr(far.state.store._milvus, "_timeout", DEAD)
     killer = threading.Timer(0.3, server.kill)
     killer.start()
     with pytest.raises(Unavailable, match="Milvus runs there"):

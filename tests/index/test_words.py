@@ -69,7 +69,7 @@ WELL = Health(
 @pytest.mark.parametrize(
     ("changes", "said", "not_said"),
     [
-        ({}, "A region has 3.2 mutual neighbours on average. Every region has at least one.", "none"),
+        ({}, "A region has 3.2 mutual neighbours on average. Every region has at least one mutual neighbour.", "none"),
         ({"isolated_regions": 20}, "20.0 % of the regions have none", "larger k"),
         (
             {"isolated_regions": 21},
