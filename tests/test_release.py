@@ -13,6 +13,7 @@ from tools import contents
 
 import manifind
 from manifind.cli import main
+from manifind.kernels import cuda
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +74,16 @@ def test_the_workflows_run_files_that_are_there(repository: Path, project: dict[
     assert len(named) >= 3
     for name in named:
         assert (repository / name).exists(), name
+
+
+def test_what_judges_a_change_tests_the_kernels_of_the_gpu(repository: Path) -> None:
+    run = (repository / ".ci" / "run").read_text()
+    assert run.index("scripts/environment") < run.index("scripts/torch") < run.index("scripts/test")
+    pinned = dict(re.findall(r"^(\w+)==([\d.]+)", (repository / "scripts" / "torch.txt").read_text(), re.M))
+    for name, oldest in (("torch", cuda.TORCH), ("triton", cuda.TRITON)):
+        assert tuple(map(int, pinned[name].split(".")[:2])) >= oldest
+    constrained = (repository / "scripts" / "constraints.txt").read_text()
+    assert not [name for name in pinned if re.search(rf"^{name}==", constrained, re.M)], "one release of each package"
 
 
 def test_wheels_are_made_for_every_system_that_the_project_names(repository: Path) -> None:
