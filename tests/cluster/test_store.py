@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from manifind.cli.publish import advice
 from manifind.cluster.folder import FolderStore
 from manifind.cluster.packing import row_number
 from manifind.cluster.store import ONE_STEP, Address, Row, Store, Versions, store_at
@@ -180,3 +181,17 @@ def test_a_token_is_never_shown() -> None:
     assert address.token == "user:secret"  # noqa: S105
     assert "secret" not in address.shown
     assert address.shown == "milvus://host:19530/name?shortlist=5"
+
+
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [
+        ("milvus://host:1/a", "?rows="),
+        ("milvus://host:1/a?shortlist=9", "&rows="),
+        ("milvus://host:1/a?rows=/b/a", None),
+        ("folder:///b/a", None),
+    ],
+)
+def test_who_keeps_rows_in_milvus_is_told_what_is_quicker(address: str, told: str | None) -> None:
+    said = advice(Address.of(address))
+    assert said is None if told is None else told in str(said)

@@ -42,4 +42,17 @@ def publish(debug: bool, index_path: Path, address: str, descriptors: int, as_js
         )
         if sent.found:
             out.print(f"{sent.found} rows were there from a run that was interrupted")
+        if (quicker := advice(where)) is not None and sent.generation == 1:
+            out.print(quicker)
         out.print(where.shown)
+
+
+def advice(address: Address) -> str | None:
+    """Say how a new collection would be searched sooner; None where it is as quick as can be."""
+    if address.scheme != "milvus" or "rows" in address.options:
+        return None
+    and_also = "&" if address.options else "?"
+    return (
+        "its rows lie in Milvus; in a folder that all who search see, they are fetched many times as fast: publish "
+        f"under another name with {and_also}rows=/FOLDER/NAME"
+    )
