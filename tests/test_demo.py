@@ -43,7 +43,10 @@ def made(shown: Demo) -> scenes.Scenes:
     folder = shown.report.parent / "scenes"
     said = json.loads((folder / "truth.json").read_text())
     truth = tuple(scenes.Scene(**one) for one in said["scenes"])
-    queries = tuple(scenes.Query(**one) for one in said["queries"])
+    queries = tuple(
+        scenes.Query(Path(one["image"]).name, one["name"].rpartition("-")[0], tuple(one["box"]))
+        for one in said["queries"]
+    )
     return scenes.Scenes(folder / "photos", folder / "queries", truth, queries)
 
 

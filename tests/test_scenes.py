@@ -16,6 +16,7 @@ from manifind import InvalidInput, MissingExtra
 from manifind.demo import cutouts, scenes
 from manifind.demo.cutouts import BEHIND, GROUND, OBJECTS, photograph
 from manifind.demo.scenes import HIDDEN, SIZES, Scenes, make_scenes
+from manifind.evaluate import read_truth
 
 FEW = 45
 
@@ -138,7 +139,15 @@ def test_the_truth_is_written_beside(made: Scenes) -> None:
     for one, scene in zip(said["scenes"], made.truth, strict=True):
         assert (one["shows"], one["size"], one["visible"]) == (scene.shows, scene.size, scene.visible)
         assert one["box"] == (None if scene.box is None else list(scene.box))
-    assert [tuple(one["box"]) for one in said["queries"]] == [query.box for query in made.queries]
+    truth = read_truth(made.folder.parent / "truth.json", [scene.file for scene in made.truth])
+    assert [(made.folder / query.image).resolve() for query in truth.queries] == [
+        made.queries_folder / query.file for query in made.queries
+    ]
+    assert [query.box for query in truth.queries] == [query.box for query in made.queries]
+    for number, query in enumerate(made.queries):
+        shows = {i: scene for i, scene in enumerate(made.truth) if scene.shows == query.shows}
+        assert truth.tasks[0].positives[number].tolist() == list(shows)
+        assert truth.objects[number] == {i: scene.box for i, scene in shows.items()}
 
 
 def test_the_same_seed_gives_the_same_bytes_and_fewer_scenes_are_the_first_of_more(

@@ -58,7 +58,8 @@ def own(tmp_path: Path, *queries: dict[str, Any], **more: Any) -> Path:
             {"positives": [{"image": "photo_1", "box": [0, 0, 700, 40], "photo": [640, 480]}]},
             r"photo_0 in jpg/photo_1.jpg \(0, 0, 700, 40\)",
         ),
-        ({}, "not laid out"),
+        ({}, "query 1 lacks image or positives; give"),
+        ({"positives": 3}, "not laid out"),
     ],
 )
 def test_a_ground_truth_of_ones_own_that_cannot_be_right_is_refused(

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -109,7 +109,8 @@ def make_scenes(
     ----------
     folder
         Made where it is not there. Scenes go to ``photos/`` in it, queries to ``queries/``, the truth to
-        ``truth.json``. Scenes that an earlier call left there are replaced or removed.
+        ``truth.json``, which ``manifind evaluate --truth`` reads. Scenes that an earlier call left there are replaced
+        or removed.
     scenes : int
         How many. A fifth of them show no object, the others one each, all objects equally often.
     seed : int
@@ -137,9 +138,24 @@ def make_scenes(
         (queries / query.file).write_bytes(as_jpeg(picture, 92))
         asked.append(query)
     made = Scenes(photos, queries, tuple(truth), tuple(asked))
-    said = {"seed": seed, "scenes": [asdict(one) for one in truth], "queries": [asdict(one) for one in asked]}
+    name = f"planted scenes, seed {seed}"
+    said = {"name": name, "scenes": [asdict(one) for one in truth], "queries": [_as_truth(one, made) for one in asked]}
     (root / TRUTH).write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
     return made
+
+
+def _as_truth(query: Query, made: Scenes) -> dict[str, Any]:
+    """Return a query as ``manifind evaluate`` reads it: its photo by the path from the scenes, and what shows it."""
+    return {
+        "name": Path(query.file).stem,
+        "image": f"../{made.queries_folder.name}/{query.file}",
+        "box": query.box,
+        "positives": [
+            {"image": scene.file, "box": scene.box, "photo": (scene.width, scene.height)}
+            for scene in made.truth
+            if scene.shows == query.shows
+        ],
+    }
 
 
 # -- one scene --------------------------------------------------------------------------------------------------------

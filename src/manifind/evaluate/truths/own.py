@@ -85,7 +85,11 @@ def _own(stored: Mapping[str, Any], path: Path, names: Sequence[str] | None, *, 
     objects: list[dict[int, Box]] = []
     sizes: dict[int, tuple[float, float]] = {}
     called: dict[str, int] = {}
-    for entry in stored["queries"]:
+    for place, entry in enumerate(stored["queries"], 1):
+        if not isinstance(entry, dict) or not {"image", "positives"} <= set(entry):
+            raise InvalidInput(
+                f'{path}: query {place} lacks image or positives; give {{"image": "duck.jpg", "positives": ["a.jpg"]}}.'
+            )
         image = entry["image"]
         called[image] = called.get(image, 0) + 1
         usual = image if called[image] == 1 else f"{image} ({called[image]})"
