@@ -10,9 +10,7 @@ import pytest
 from manifind.index import QueryRegions, Search, View, evidence
 from manifind.index.asking.evidence import (
     AT_MOST,
-    KINSHIP,
     LEAST_BY_CHANCE,
-    LOOKED_AT,
     MOST_BY_CHANCE,
     PAIRS,
     PART_OF_THE_BEST,
@@ -20,7 +18,6 @@ from manifind.index.asking.evidence import (
     THE_SAME,
     TOGETHER,
     chance_similarity,
-    kinship,
     resemblance,
     resembles_both,
     unlikely_similarity,
@@ -186,32 +183,6 @@ def test_one_region_that_is_closely_alike_is_not_enough() -> None:
         assert shown.chance == pytest.approx(TOGETHER * chance_similarity(now))
         assert shown.likely == likely
         assert (shown.similarity > shown.chance) == (alike == 3)
-
-
-def test_photos_of_one_thing_resemble_each_other_as_they_resemble_the_query() -> None:
-    now = collection(shared=12)
-    thing = unit(now.manifold.vectors_[:1] + 0.02 * np.random.default_rng(5).normal(size=(1, 64))).astype(np.float32)
-    stranger = unit(np.random.default_rng(9).normal(size=(4, 64)).astype(np.float32))
-    asked = found(now, thing, list(range(12)), [1.0] * 12)
-    assert kinship(asked) == pytest.approx(1, abs=0.02)
-    assert kinship(asked, own={0, 1}) == pytest.approx(1, abs=0.02)
-    # Of fewer photos nothing is said, and what no score reached is not looked at.
-    assert kinship(asked, own={0, 1, 2}) == 0
-    assert kinship(found(now, thing, list(range(12)), [1.0] * (LOOKED_AT - 1) + [0.0] * 3)) == 0
-    # The photos that most resemble a stranger, of those that show different things.
-    nearest = 20 + np.argsort(-(stranger @ now.manifold.vectors_[60:].T).max(axis=0).reshape(-1, 3).max(axis=1))
-    assert kinship(found(now, stranger, nearest[:20].tolist(), [1.0] * 20)) < KINSHIP
-
-
-def test_kinship_compares_the_region_that_the_query_found_with_each_other_photo() -> None:
-    now = collection(images=LOOKED_AT)
-    query = unit(np.random.default_rng(6).normal(size=(5, 64)).astype(np.float32))
-    photos = now.manifold.vectors_.reshape(LOOKED_AT, 3, 64)
-    best = [max(regions, key=lambda region: max(query @ region)) for regions in photos]
-    to_query = np.median([max(query @ region) for region in best])
-    pairs = [max(photos[j] @ best[i]) for i in range(LOOKED_AT) for j in range(LOOKED_AT) if i != j]
-    told = kinship(found(now, query, list(range(LOOKED_AT)), [1.0] * LOOKED_AT))
-    assert told == pytest.approx(np.median(pairs) / to_query, rel=1e-5)
 
 
 def test_a_photo_resembles_both_the_query_and_what_was_taught_by_one_region() -> None:

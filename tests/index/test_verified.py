@@ -46,27 +46,6 @@ def test_a_query_without_texture_must_resemble_a_photo_clearly(
         assert VerifiedAnswer(answer, plain).likely == likely
 
 
-@pytest.mark.parametrize(
-    ("textured", "nearly", "kin", "some"),
-    [(True, True, True, True), (True, True, False, False), (True, False, True, False), (False, True, True, False)],
-)
-def test_less_resemblance_is_enough_where_the_best_photos_resemble_each_other(
-    index: Index, query: Pixels, textured: bool, nearly: bool, kin: bool, some: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    module = import_module("manifind.index.asking.evidence")
-    monkeypatch.setattr(module, "STANDS_OUT", np.inf)
-    monkeypatch.setattr(module, "TOGETHER", 3.0)
-    answer = index.search(query, BOX, top=None, verify=0)
-    evidence = answer.evidence
-    assert evidence is not None
-    assert not answer.likely
-    monkeypatch.setattr(verified, "NEARLY", evidence.similarity / evidence.chance + (-0.01 if nearly else 0.01))
-    monkeypatch.setattr(verified, "KINSHIP", module.kinship(answer.search) + (-0.01 if kin else 0.01))
-    looked = {hit.image: Checked(False if textured else None) for hit in answer[:5]}
-    half = int((answer.scores >= answer.scores.max() / 2).sum())
-    assert VerifiedAnswer(answer, looked).likely == (half if some else 0)
-
-
 def test_photos_that_few_points_match_stand_above_the_line_beside_verified_ones(index: Index, query: Pixels) -> None:
     answer = index.search(query, BOX, top=None, verify=0)
     images = answer.images.tolist()

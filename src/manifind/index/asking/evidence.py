@@ -10,10 +10,6 @@ one (``benchmarks/line.py`` prints how well that does):
   of regions reaches by chance (`chance_similarity`). Where the query resembles none of the best photos more than that,
   nothing matches, unless one photo stands out: a stranger's scores fall slowly, so that a best score of `STANDS_OUT`
   times the fifth is none of theirs.
-- **Do the best photos resemble each other?** Photos of one thing resemble each other about as much as they resemble
-  another photo of it. What a stranger resembles, each photo resembles in its own way (`kinship`). So `NEARLY` as much
-  resemblance is enough where the best photos have `KINSHIP`; but patches of sky have it too, so that this counts only
-  for a query in which geometry found points to match (`asking.verified`).
 - **Down to where?** Scores fall steeply behind the photos that show the object. The line is where they fall below half
   of the best.
 
@@ -29,7 +25,6 @@ from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
-import numpy.typing as npt
 
 from manifind.index.asking.query import Search
 from manifind.index.state.chance import measure_unlikely
@@ -53,10 +48,6 @@ LEAST_BY_CHANCE, MOST_BY_CHANCE = 0.40, 0.45
 STANDS_OUT, BEHIND = 20.0, 4
 """How many times the score of the photo so many places behind it the best must have to stand out; chosen on Holidays,
 where strangers had 15 at most."""
-KINSHIP, NEARLY = 0.7, 0.75
-"""How much the best photos must resemble each other, in parts of how much they resemble the query, and which part of
-what chance gives the query must then resemble one of them by; chosen on Holidays, where strangers with points to match
-and with 0.65 of the one had at most 0.74 of the other."""
 
 
 @dataclass(frozen=True)
@@ -83,8 +74,13 @@ def evidence(search: Search, own: Collection[int] = ()) -> Evidence | None:
     if search.method != "regional":
         return None
     images, scores = search.ranking.images, search.ranking.scores
-    others, query = _others(search, own), search.query.vectors
-    best = _best(search, others)
+    others = np.flatnonzero(~np.isin(images, list(own)) & (scores > 0))
+    vectors = search.generation.manifold.vectors_
+    query = search.query.vectors
+    best: list[FloatArray] = [
+        np.asarray(vectors[search.generation.regions_of(int(image))], np.float32)
+        for image in images[others[:LOOKED_AT]]
+    ]
     # Photos and queries of one region, of one's own descriptors, have no more pairs.
     pairs = min([PAIRS, len(query), *(len(regions) for regions in best)])
     similarity = max((resemblance(query, regions, pairs) for regions in best), default=0.0)
@@ -113,22 +109,6 @@ def resemblance(query: FloatArray, photo: FloatArray, pairs: int = PAIRS) -> flo
         if len(counted) < pairs and not same[pair, counted].any():
             counted.append(pair)
     return float(values[counted].sum()) / pairs
-
-
-def kinship(search: Search, own: Collection[int] = ()) -> float:
-    """Return how much the best photos resemble each other, in parts of how much they resemble the query.
-
-    Of each photo the region counts that most resembles the query. It is compared with the most similar region of the
-    query, and with that of each other photo; the two medians are compared. Fewer than `LOOKED_AT` photos have none.
-    """
-    best = _best(search, _others(search, own))
-    if len(best) < LOOKED_AT:
-        return 0.0
-    alike = [search.query.vectors @ regions.T for regions in best]
-    shown = np.array([regions[one.max(axis=0).argmax()] for one, regions in zip(alike, best, strict=True)])
-    each_other = np.array([(shown @ regions.T).max(axis=1) for regions in best])
-    to_query = float(np.median([one.max() for one in alike]))
-    return float(np.median(each_other[~np.eye(len(best), dtype=bool)])) / to_query if to_query > 0 else 0.0
 
 
 def resembles_both(search: Search, image: int) -> bool:
@@ -165,19 +145,6 @@ def unlikely_similarity(now: State) -> float:
             manifold = cast(Generation, now).manifold  # whatever is elsewhere was published with it
             now.made.unlikely = measure_unlikely(manifold.vectors_, manifold.layout_.place_of)
         return now.made.unlikely
-
-
-def _others(search: Search, own: Collection[int]) -> npt.NDArray[np.intp]:
-    """Return the places in a ranking of photos that scores reached and that the query was not taken from."""
-    ranking = search.ranking
-    return np.flatnonzero(~np.isin(ranking.images, list(own)) & (ranking.scores > 0))
-
-
-def _best(search: Search, places: npt.NDArray[np.intp]) -> list[FloatArray]:
-    """Return the regions of each of the best photos, of those at these places of a ranking."""
-    now = search.generation
-    best = search.ranking.images[places[:LOOKED_AT]]
-    return [np.asarray(now.manifold.vectors_[now.regions_of(int(image))], np.float32) for image in best]
 
 
 def _leading(images: IntArray, own: Collection[int]) -> int:

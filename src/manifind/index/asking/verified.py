@@ -9,8 +9,7 @@ in which points match a part of the box alone. A photo from another side, which 
 reached by diffusion alone: it stands above the line if it scores at least `AS_WELL_AS` of what verified photos score in
 the mean, and where a part of a photo is looked for, if it also resembles both the query and what verified photos show
 of the object. Where nothing was verified, the line is that of the scores (`asking.evidence`); a query without
-points that geometry could have matched must then resemble a photo `UNTEXTURED` times as much as others. A query
-that has such points may resemble it a little less where the best photos resemble each other (`evidence.kinship`).
+points that geometry could have matched must then resemble a photo `UNTEXTURED` times as much as others.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,7 +22,7 @@ import numpy.typing as npt
 from manifind.geometry import LIMITS
 from manifind.geometry.shape import fitted
 from manifind.index.asking.answer import Answer, Hit
-from manifind.index.asking.evidence import KINSHIP, NEARLY, PART_OF_THE_BEST, Evidence, kinship, resembles_both
+from manifind.index.asking.evidence import Evidence, resembles_both
 from manifind.index.asking.features import kind_of
 from manifind.index.asking.looking import Checked
 from manifind.index.asking.query import Search
@@ -114,13 +113,7 @@ class VerifiedAnswer(Answer):
             return None
         textured = any(check.verified is False for check in self._looked_at.values())
         needed = (1 if textured else UNTEXTURED) * found.chance
-        if found.similarity > needed or found.stands_out:
-            return answer.likely
-        own = answer.own | answer.left_out
-        if textured and found.similarity > NEARLY * needed and kinship(answer.search, own) >= KINSHIP:
-            others = answer.scores[~np.isin(answer.images, list(own))]
-            return int((answer.scores >= PART_OF_THE_BEST * others.max(initial=0.0)).sum())
-        return self._only_own()
+        return answer.likely if found.similarity > needed or found.stands_out else self._only_own()
 
     @property
     def asked(self) -> Search:
