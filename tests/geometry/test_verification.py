@@ -168,9 +168,28 @@ def test_what_is_no_box_is_refused(box: Any) -> None:
         extract(photograph("coffee.png"), box)
 
 
-@pytest.mark.parametrize(("points", "instances"), [(5, 1), (9, 2)])
-def test_no_more_is_looked_for_after_an_instance_that_verifies_nothing(points: int, instances: int) -> None:
-    """A photo shows the same points twice, side by side; six are needed to verify, and four to be told."""
+@pytest.mark.parametrize(
+    ("points", "similarity", "verified"),
+    [(6, 0.91, False), (6, 0.92, True), (12, 0.89, False), (12, 0.90, True), (29, 0.882, False), (30, 0.882, True)],
+)
+def test_few_points_must_look_more_alike_than_many(points: int, similarity: float, verified: bool) -> None:
+    numbers = np.random.default_rng(1)
+    both = np.linalg.qr(numbers.normal(size=(128, 2 * points)))[0].T.astype(np.float32)
+    alike = similarity * both[:points] + np.float32(np.sqrt(1 - similarity**2)) * both[points:]
+    at = numbers.permutation(np.stack(np.meshgrid(np.arange(20, 300, 50), np.arange(20, 300, 50)), -1).reshape(-1, 2))
+    places, size, turn = at[:points].astype(np.float32), np.full(points, 10, np.float32), np.zeros(points, np.float32)
+    query, photo = (Features(places, size, turn, some, 300, 300, "sift") for some in (both[:points], alike))
+    found = verify(query, photo)
+    assert (found.verified is True, found.inliers) == (verified, points)
+    assert [one.doubtful for one in found.instances] == [not verified]
+    assert verify(query, photo, limits=replace(LIMITS["sift"], alike=None)).verified
+
+
+@pytest.mark.parametrize(("points", "doubtful", "instances"), [(5, True, 1), (9, True, 2), (5, False, 2)])
+def test_no_more_is_looked_for_after_a_few_points_that_verify_nothing(
+    points: int, doubtful: bool, instances: int
+) -> None:
+    """A photo shows the same points twice, side by side; six are needed where they are doubtful, and four are told."""
     numbers = np.random.default_rng(0)
     descriptors = numbers.normal(size=(points, 128)).astype(np.float32)
     descriptors /= np.linalg.norm(descriptors, axis=1, keepdims=True)
@@ -179,8 +198,9 @@ def test_no_more_is_looked_for_after_an_instance_that_verifies_nothing(points: i
     size, turn = np.full(2 * points, 10, np.float32), np.zeros(2 * points, np.float32)
     query = Features(places[:points], size[:points], turn[:points], descriptors, 300, 300, "sift")
     photo = Features(places, size, turn, np.concatenate([descriptors, descriptors]), 600, 300, "sift")
-    found = verify(query, photo, limits=replace(LIMITS["sift"], inliers=4))
-    assert [one.inliers for one in found.instances] == [points] * instances
+    limits = replace(LIMITS["sift"], inliers=4, alike=(1.0, 0.2) if doubtful else None)
+    found = verify(query, photo, limits=limits)
+    assert [(one.inliers, one.doubtful) for one in found.instances] == [(points, doubtful)] * instances
 
 
 def grid_of_features() -> Features:
@@ -197,8 +217,8 @@ def test_points_that_match_a_part_of_the_box_alone_are_told_and_verify_nothing()
     asked, box = grid_of_features(), (0.0, 0.0, 240.0, 240.0)
     part = asked.within((60.0, 60.0, 120.0, 180.0))
     crowd, spread = verify(asked, part, box), verify(asked, asked[np.arange(0, 144, 7)], box)
-    assert (crowd.verified, crowd.inliers, crowd.instances[0].crowded) == (False, 18, True)
-    assert (spread.verified, spread.instances[0].crowded) == (True, False)
+    assert (crowd.verified, crowd.inliers, crowd.instances[0].doubtful) == (False, 18, True)
+    assert (spread.verified, spread.instances[0].doubtful) == (True, False)
     # Without a box, it is a photo that is looked for: a part of it is something that both show.
     assert verify(asked, part).verified
     # A photo that ends where the part ends could not show more.

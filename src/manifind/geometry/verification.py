@@ -4,8 +4,10 @@ Features are matched, one map is found that as many pairs as possible agree with
 do. The map takes the four corners of the query's box to the object's outline in the photo. What the outline covers is
 then set aside and the rest of the photo is looked at again: each instance of the object gets its own outline.
 
-Points that crowd in a part of the query's box say that this part is the same, a print or a piece of what is behind the
-object, and not that the object is: such an instance is told, and verifies nothing.
+An instance may be doubtful, which is told and verifies nothing. Points that crowd in a part of the query's box say that
+this part is the same, a print or a piece of what is behind the object, and not that the object is. A few points that
+look only roughly alike say that both photos show something of one kind: two faces have eyes, nose and mouth in the same
+arrangement.
 """
 
 from dataclasses import dataclass
@@ -54,10 +56,13 @@ class Limits:
     """How far a pair may lie from the map, in parts of the long side of the query's box and of the photo."""
     inliers: int
     """How many pairs at places of their own must agree."""
+    alike: tuple[float, float] | None = None
+    """The similarity of descriptors above which a pair counts, and how much all pairs together must have above it: few
+    must look more alike than many. None: looks do not count."""
 
 
 LIMITS = {
-    "sift": Limits(ratio=0.94, tolerances=(0.015, 0.01), inliers=6),
+    "sift": Limits(ratio=0.94, tolerances=(0.015, 0.01), inliers=6, alike=(0.88, 0.2)),
     "xfeat": Limits(ratio=0.95, tolerances=(0.015, 0.01), inliers=15),
 }
 """When each kind of local feature is believed."""
@@ -77,8 +82,9 @@ class Instance:
     """Matching points at places of their own."""
     pairs: Pairs
     """(k, 2): the features that agree, the query's and the photo's, by their places."""
-    crowded: bool = False
-    """Whether the matching points are not `MANY` and lie in a part of the query's box alone: they verify nothing."""
+    doubtful: bool = False
+    """Whether the matching points verify nothing: they are not `MANY`, and lie in a part of the query's box alone or
+    look too little alike."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +120,7 @@ def verify(query: Features, photo: Features, box: Box | None = None, *, limits: 
     inside = check_box(box or whole, query.width, query.height)
     instances = _instances(query, photo, inside, limits or LIMITS[query.kind])
     otherwise = False if len(query) >= TEXTURE else None
-    return Verdict(True if any(not one.crowded for one in instances) else otherwise, instances)
+    return Verdict(True if any(not one.doubtful for one in instances) else otherwise, instances)
 
 
 def _instances(query: Features, photo: Features, box: Box, limits: Limits) -> tuple[Instance, ...]:
@@ -128,10 +134,10 @@ def _instances(query: Features, photo: Features, box: Box, limits: Limits) -> tu
         if one is None or any(shared_area(one.box, other.box) > SAME for other in found):
             break
         found.append(one)
-        if one.inliers < LIMITS[query.kind].inliers:
+        if one.doubtful and one.inliers < LIMITS[query.kind].inliers:
             break  # it is weak evidence at best, and so would be what else is there
         left = left[~_covered(one, photo.points[left])]
-    return tuple(sorted(found, key=lambda one: (one.crowded, -one.inliers)))
+    return tuple(sorted(found, key=lambda one: (one.doubtful, -one.inliers)))
 
 
 def _instance(query: Features, photo: Features, pairs: Pairs, box: Box, limits: Limits) -> Instance | None:
@@ -162,10 +168,21 @@ def _instance(query: Features, photo: Features, pairs: Pairs, box: Box, limits: 
     if x0 >= x1 or y0 >= y1:
         return None
     tight = float(x0), float(y0), float(x1), float(y1)
-    crowded = (
-        part and len(matching) < MANY and _crowded(query.points[_within(agreement.map, query, photo)], matching, box)
+    agreed = pairs[agreement.inliers]
+    doubtful = len(matching) < MANY and (
+        not _alike(query, photo, agreed, agreement.distinct, limits)
+        or (part and _crowded(query.points[_within(agreement.map, query, photo)], matching, box))
     )
-    return Instance(agreement.map, outline, tight, agreement.distinct, pairs[agreement.inliers], crowded)
+    return Instance(agreement.map, outline, tight, agreement.distinct, agreed, doubtful)
+
+
+def _alike(query: Features, photo: Features, pairs: Pairs, distinct: int, limits: Limits) -> bool:
+    """Return whether pairs at so many places of their own look enough alike."""
+    if limits.alike is None:
+        return True
+    above, together = limits.alike
+    similar = np.einsum("ij,ij->i", query.descriptors[pairs[:, 0]], photo.descriptors[pairs[:, 1]])
+    return distinct * (float(similar.mean()) - above) >= together
 
 
 def _on_object(points: npt.NDArray[np.float32], box: Box) -> bool:

@@ -26,7 +26,8 @@ from manifind.types import Box, FloatArray
 
 PERHAPS = {"sift": 4}
 """How many points must match, by kind of feature, for a photo to stand above the line beside verified ones where the
-object was given by a box; chosen on planted scenes. Without a box, photos of other things have as many."""
+object was given by a box, or to be verified if they look alike; chosen on planted scenes. Without a box, photos of
+other things have as many."""
 
 
 class Seen(NamedTuple):
@@ -58,8 +59,7 @@ class Checked:
     others: tuple[Outline, ...] = ()
     """The outlines of the object's further instances."""
     perhaps: Box | None = None
-    """Where the object would be, in a photo that too few points match for it to be verified (`PERHAPS`), or
-    in which points match a part of the query's box alone."""
+    """Where the object would be, in a photo in which points match that are doubtful (`geometry.Instance`)."""
     seen: Seen | None = field(default=None, repr=False, compare=False)
     """How it was found, in a verified photo, where a part of a photo is looked for."""
 
@@ -99,22 +99,21 @@ def _look(query: Features, box: Box | None, until: float | None, photo: Kept | P
     limits = LIMITS[query.kind]
     part = query.is_part(box)
     fewer = replace(limits, inliers=PERHAPS.get(query.kind, limits.inliers)) if part else limits
-    found = _checked(verdict := verify(query, features, box, limits=fewer), limits.inliers)
+    found = _checked(verdict := verify(query, features, box, limits=fewer))
     if box is None or not part or not found.verified:
         return found
     sure = verdict.instances[0]
     return replace(found, seen=Seen(box, sure.map, query.points[sure.pairs[:, 0]], (features.width, features.height)))
 
 
-def _checked(verdict: Verdict, least: int) -> Checked:
-    """Return what a verdict says where so many points verify a photo."""
+def _checked(verdict: Verdict) -> Checked:
     if not verdict.instances:
         return Checked(verdict.verified)
     first, *more = verdict.instances
     x0, y0, x1, y1 = (round(side, 1) for side in first.box)
-    if first.inliers < least or first.crowded:
+    if first.doubtful:
         return Checked(False, first.inliers, perhaps=(x0, y0, x1, y1))
-    others = tuple(_outline(one) for one in more if one.inliers >= least and not one.crowded)
+    others = tuple(_outline(one) for one in more if not one.doubtful)
     return Checked(True, first.inliers, _outline(first), (x0, y0, x1, y1), others)
 
 

@@ -3,13 +3,13 @@
 Verified photos come first, in the order in which they were found, with outline, tight box and the number of matching
 points.
 
-The line of such an answer rests on geometry. Verified photos stand above it, and beside them photos in which fewer
-points match the object in a box than it takes to verify one (`PERHAPS`; where nothing else speaks for any, `ALONE`), or
-in which points match a part of the box alone. A photo from another side, which no map connects with the query, is
-reached by diffusion alone: it stands above the line if it scores at least `AS_WELL_AS` of what verified photos score in
-the mean, and where a part of a photo is looked for, if it also resembles both the query and what verified photos show
-of the object. Where nothing was verified, the line is that of the scores (`asking.evidence`); a query without
-points that geometry could have matched must then resemble a photo `UNTEXTURED` times as much as others.
+The line of such an answer rests on geometry. Verified photos stand above it, and beside them photos in which points
+match that verify nothing by themselves: too few, on a part of the box alone, or too little alike. A photo from another
+side, which no map connects with the query, is reached by diffusion alone: it stands above the line if it scores at
+least `AS_WELL_AS` of what verified photos score in the mean, and where a part of a photo is looked for, if it also
+resembles both the query and what verified photos show of the object. Where nothing was verified, the line is that of
+the scores (`asking.evidence`); a query without points that geometry could have matched must then resemble a photo
+`UNTEXTURED` times as much as others.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,18 +19,13 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from manifind.geometry import LIMITS
 from manifind.geometry.shape import fitted
 from manifind.index.asking.answer import Answer, Hit
 from manifind.index.asking.evidence import Evidence, resembles_both
-from manifind.index.asking.features import kind_of
 from manifind.index.asking.looking import Checked
 from manifind.index.asking.query import Search
 from manifind.types import Box, FloatArray
 
-ALONE = 5
-"""How many points must match for such a photo to stand above the line where neither another is verified nor scores say
-anything: of 216 strangers to four collections, none found a photo with as many."""
 AS_WELL_AS, AS_WELL_AS_WHOLE = 0.25, 0.75
 """How much of the mean score of verified photos another photo must reach to stand above the line, where a part of a
 photo is looked for (chosen on planted scenes and small objects in clutter) and where all of it is (on Holidays)."""
@@ -73,18 +68,14 @@ class VerifiedAnswer(Answer):
         verified = np.array([self._says(image) is True for image in images.tolist()], bool)
         # Regions that joined the query resemble themselves: what scores say is said by the query as it was given.
         self._scored: int | None = self._by_scores(answer) if before is None else before._scored
-        points = np.array([self._points(image) for image in images.tolist()], int)
-        perhaps, believed = (points > 0) & ~verified, verified.copy()
-        self._found = bool((verified & ~own).any())
+        believed = verified.copy()
+        self._found: bool = bool((verified & ~own).any())
+        # Points that are doubtful say something beside a photo that is verified, and nothing by themselves.
+        perhaps = ~verified & np.array([self._perhaps(image) is not None for image in images.tolist()], bool)
+        perhaps &= self._found
         if self._found:
             believed |= perhaps | own
             believed |= self._as_well(answer, verified & ~own, believed)
-        else:
-            # Many points on a part of the box alone are mostly of what is behind the object.
-            few = (points >= ALONE) & (points < LIMITS[kind_of(answer.search.generation)].inliers)
-            perhaps &= few & (self._scored == answer._only_own())
-            self._found = bool((perhaps & ~own).any())
-            believed |= (perhaps | own) & self._found
         # What the query was taken from comes first, whatever has joined the query.
         order = np.lexsort((~own, ~believed, ~perhaps, ~verified))[:top]
         self._images, self._scores = images[order], answer.scores[order]
@@ -158,10 +149,6 @@ class VerifiedAnswer(Answer):
 
     def _says(self, image: int) -> bool | None:
         return self._looked_at[image].verified if image in self._looked_at else None
-
-    def _points(self, image: int) -> int:
-        """Return how many points match in a photo that they do not verify; none where they are too few to count."""
-        return 0 if self._perhaps(image) is None else self._looked_at[image].inliers
 
     def _perhaps(self, image: int) -> Box | None:
         return self._looked_at[image].perhaps if image in self._looked_at else None
