@@ -1,6 +1,7 @@
 """Pairs of photos that show the same thing, and the regions in them that match."""
 
 import numpy as np
+import pytest
 import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
@@ -51,6 +52,22 @@ def test_regions_match_where_the_map_takes_the_one_to_the_other() -> None:
     found = matching_regions(to, points, moved, boxes, np.concatenate([elsewhere, placed[::-1]]))
     # The second region holds one matching point, which proves nothing.
     assert found.tolist() == [[0, 3], [2, 1]]
+
+
+@pytest.mark.parametrize("corner", range(4))
+def test_a_region_is_placed_by_all_four_corners(corner: int) -> None:
+    """Turned by an eighth, each corner alone reaches one side of the box that is round the region."""
+    half = np.sqrt(0.5)
+    to = np.array([[half, -half, 200], [half, half, 0], [0, 0, 1.0]])
+    region = np.array([[20, 40, 120, 100]], np.float32)
+    at = plane.apply(to, np.array([[20, 40], [120, 40], [120, 100], [20, 100]], np.float64))
+    round_it = np.concatenate([at.min(axis=0), at.max(axis=0)])
+    without = np.delete(at, corner, axis=0)
+    less = np.concatenate([without.min(axis=0), without.max(axis=0)])
+    points = np.array([[60, 60], [70, 80], [80, 70]], np.float32)
+    moved = plane.apply(to, points).astype(np.float32)
+    found = matching_regions(to, points, moved, region, np.stack([less, round_it]).astype(np.float32))
+    assert found.tolist() == [[0, 1]]
 
 
 def test_photos_of_one_thing_are_joined_and_others_are_not() -> None:

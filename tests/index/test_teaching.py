@@ -129,6 +129,11 @@ def test_nothing_that_judges_has_taught() -> None:
     assert apart.isdisjoint(shown[sorted(taught_by)].tolist())
 
 
+def test_a_third_of_the_pairs_is_kept_apart_as_far_as_whole_things_allow() -> None:
+    pairs = [PhotoPair(4 * thing, 4 * thing + i, FOUND) for thing in range(6) for i in (1, 2, 3)]
+    assert kept_apart(pairs, np.repeat(np.arange(6, dtype=np.int32), 4)) == {0, 2}
+
+
 def test_the_rank_counts_regions_of_other_things_that_are_nearer() -> None:
     angles = np.deg2rad([0, 30, 10, 20, 40, 5])
     vectors = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)

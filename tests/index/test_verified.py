@@ -95,6 +95,18 @@ def test_verified_photos_together_give_the_object_its_shape(index: Index, query:
     np.testing.assert_allclose(np.array(boxes({first})), [plain, by(1), by(2)], atol=0.051)
 
 
+def test_a_point_that_several_photos_confirm_counts_once(index: Index, query: Pixels) -> None:
+    answer = index.search(query, BOX, top=None, verify=0)
+    points = np.random.default_rng(0).uniform(60, 120, (12, 2)).astype(np.float32)
+    plain, size = (10.0, 20.0, 110.0, 120.0), (320, 240)
+    looked = {
+        image: Checked(True, 9, box=plain, seen=Seen(BOX, np.eye(3), points, size, 0))
+        for image in answer.images[:9].tolist()
+    }
+    found = VerifiedAnswer(answer, looked, part=True)
+    np.testing.assert_allclose(np.array(found[0].box), fitted(np.eye(3), points, BOX, plain, size), atol=0.051)
+
+
 @pytest.mark.parametrize("part", [True, False])
 def test_what_scores_as_well_as_verified_photos_stands_above_the_line(
     index: Index, query: Pixels, part: bool, monkeypatch: pytest.MonkeyPatch

@@ -2,11 +2,14 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
+import scipy.sparse as sp
 
+from manifind.graph import Neighbours
 from manifind.index.state.generation import CATALOGUE
 from manifind.index.state.manifest import Fingerprint, WhiteningOrigin
-from manifind.index.tending.health import Health, percent, whitening_in_words
+from manifind.index.tending.health import Health, health, percent, whitening_in_words
 from manifind.index.tending.info import by_part
 
 LEARNT = WhiteningOrigin("learnt", photos=1000, spread=200.0)
@@ -85,3 +88,13 @@ def test_the_health_of_a_graph_is_said_in_the_words_for_it(changes: dict[str, in
     words = " ".join(replace(WELL, **changes).words())
     assert said in words
     assert not_said not in words
+
+
+@pytest.mark.parametrize(("lists", "hubs"), [(20, 0), (21, 1)])
+def test_a_hub_is_in_more_than_ten_times_as_many_lists_as_the_average(lists: int, hubs: int) -> None:
+    n, k = 40, 2
+    ids = np.stack([(np.arange(n) + 1) % (n - 1) + 1, (np.arange(n) + 2) % (n - 1) + 1], axis=1).astype(np.int32)
+    ids[1 : 1 + lists, 0] = 0
+    neighbours = Neighbours(ids, np.zeros((n, k), np.float32))
+    found = health(sp.csr_array((n, n), dtype=np.float32), neighbours)
+    assert (found.hubs, found.most_listed) == (hubs, lists)
