@@ -59,12 +59,12 @@ def test_a_region_is_placed_by_all_four_corners(corner: int) -> None:
     """Turned by an eighth, each corner alone reaches one side of the box that is round the region."""
     half = np.sqrt(0.5)
     to = np.array([[half, -half, 200], [half, half, 0], [0, 0, 1.0]])
-    region = np.array([[20, 40, 120, 100]], np.float32)
-    at = plane.apply(to, np.array([[20, 40], [120, 40], [120, 100], [20, 100]], np.float64))
+    region = np.array([[20, 40, 120, 46]], np.float32)
+    at = plane.apply(to, np.array([[20, 40], [120, 40], [120, 46], [20, 46]], np.float64))
     round_it = np.concatenate([at.min(axis=0), at.max(axis=0)])
     without = np.delete(at, corner, axis=0)
     less = np.concatenate([without.min(axis=0), without.max(axis=0)])
-    points = np.array([[60, 60], [70, 80], [80, 70]], np.float32)
+    points = np.array([[60, 42], [70, 44], [80, 43]], np.float32)
     moved = plane.apply(to, points).astype(np.float32)
     found = matching_regions(to, points, moved, region, np.stack([less, round_it]).astype(np.float32))
     assert found.tolist() == [[0, 1]]
