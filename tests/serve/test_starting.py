@@ -15,7 +15,7 @@ from manifind.errors import InvalidInput
 from manifind.index import Index
 from manifind.serve import Settings
 from manifind.serve.growing import Building
-from manifind.serve.starting import Starting
+from manifind.serve.starting import Starting, _beginning
 from tests.index.small import SmallBackbone, save_photo, save_photos, small_describer
 from tests.serve.asking import PATIENCE, client_of, get, post, wait_for
 from tests.serve.browsing import kept, leave, opened, shown
@@ -188,3 +188,15 @@ def test_what_is_typed_is_an_index_a_folder_or_nothing(folder: Path) -> None:
     save_photo(folder / "other" / "0.png", 0)
     with pytest.raises(InvalidInput, match="other has no index yet"):
         what_to_serve([mine, folder / "other"], "cpu")
+
+
+def test_choosing_begins_at_home_where_the_folder_of_the_command_is_gone_or_is_no_place_for_photos(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    assert _beginning() == tmp_path / "gone"
+    (tmp_path / "gone").rmdir()
+    assert _beginning() == Path.home()
+    monkeypatch.chdir("/")
+    assert _beginning() == Path.home()

@@ -190,7 +190,10 @@ class Starting:
 
 def _beginning() -> Path:
     """Return where choosing begins: where the command was given, or at home where that is no place for photos."""
-    here = Path.cwd()
+    try:
+        here = Path.cwd()
+    except OSError:  # it was removed meanwhile
+        return Path.home()
     return Path.home() if here == Path(here.anchor) else here
 
 
