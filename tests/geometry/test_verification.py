@@ -185,6 +185,23 @@ def test_few_points_must_look_more_alike_than_many(points: int, similarity: floa
     assert verify(query, photo, limits=replace(LIMITS["sift"], alike=None)).verified
 
 
+@pytest.mark.parametrize(("similarity", "verified"), [(0.92, False), (0.94, True)])
+def test_four_points_that_look_alike_verify_a_part_of_a_photo_and_no_whole_one(
+    similarity: float, verified: bool
+) -> None:
+    both = np.linalg.qr(np.random.default_rng(1).normal(size=(128, 8)))[0].T.astype(np.float32)
+    alike = similarity * both[:4] + np.float32(np.sqrt(1 - similarity**2)) * both[4:]
+    places = np.array([[100, 100], [200, 110], [110, 190], [180, 210]], np.float32)
+    size, turn = np.full(4, 10, np.float32), np.zeros(4, np.float32)
+    query, photo = (Features(places, size, turn, some, 300, 300, "sift") for some in (both[:4], alike))
+    box = (60.0, 60.0, 240.0, 240.0)
+    found = verify(query, photo, box)
+    assert (found.verified is True, [one.inliers for one in found.instances]) == (verified, [4] * verified)
+    assert verify(query, photo).instances == ()
+    told = verify(query, photo, box, limits=replace(LIMITS["sift"], inliers=4))
+    assert [one.doubtful for one in told.instances] == [not verified]
+
+
 @pytest.mark.parametrize(("points", "doubtful", "instances"), [(5, True, 1), (9, True, 2), (5, False, 2)])
 def test_no_more_is_looked_for_after_a_few_points_that_verify_nothing(
     points: int, doubtful: bool, instances: int

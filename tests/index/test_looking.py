@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from manifind.geometry import LIMITS, Verdict, verify
+from manifind.index import Index
 from manifind.index.asking import looking
 from manifind.index.asking.features import query_features
 from manifind.index.asking.looking import Checked, checked
+from manifind.index.state.generation import Generation
 from manifind.index.state.kept import keep
 from tests.index.conftest import ALL, BOX, Pixels, scene, texture
 
@@ -97,3 +99,14 @@ def test_a_photo_in_which_a_part_of_the_box_alone_matches_is_not_verified_and_pe
     (part,) = checked(query_features(query, BOX), BOX, [keep(scene(0, 1))])
     assert (sure.verified, part.verified) == (True, False)
     assert (part.inliers, part.perhaps, part.box, part.outline) == (sure.inliers, sure.box, None, None)
+
+
+def test_the_view_that_is_verified_counts_before_one_with_more_points(
+    index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checks = iter([[Checked(False, 9, perhaps=(0.0, 0.0, 9.0, 9.0))], [Checked(True, 4)], [Checked(None, 0)]])
+    monkeypatch.setattr(looking, "checked", lambda *asked, **how: next(checks))
+    features = query_features(scene(99, 1), BOX)
+    assert isinstance(index.state, Generation)
+    found = looking.looked_at(index.state, [0], [(features, BOX)] * 3)
+    assert (found[0].verified, found[0].inliers) == (True, 4)

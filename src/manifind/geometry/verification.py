@@ -56,14 +56,16 @@ class Limits:
     """How far a pair may lie from the map, in parts of the long side of the query's box and of the photo."""
     inliers: int
     """How many pairs at places of their own must agree."""
+    of_part: int
+    """How many are enough where a part of a photo is looked for, unless they are doubtful."""
     alike: tuple[float, float] | None = None
     """The similarity of descriptors above which a pair counts, and how much all pairs together must have above it: few
     must look more alike than many. None: looks do not count."""
 
 
 LIMITS = {
-    "sift": Limits(ratio=0.94, tolerances=(0.015, 0.01), inliers=6, alike=(0.88, 0.2)),
-    "xfeat": Limits(ratio=0.95, tolerances=(0.015, 0.01), inliers=15),
+    "sift": Limits(ratio=0.94, tolerances=(0.015, 0.01), inliers=6, of_part=4, alike=(0.88, 0.2)),
+    "xfeat": Limits(ratio=0.95, tolerances=(0.015, 0.01), inliers=15, of_part=15),
 }
 """When each kind of local feature is believed."""
 
@@ -127,7 +129,7 @@ def _instances(query: Features, photo: Features, box: Box, limits: Limits) -> tu
     found: list[Instance] = []
     left = np.arange(len(photo))
     similar = photo.descriptors @ query.descriptors.T
-    while len(found) < INSTANCES and len(left) >= limits.inliers:
+    while len(found) < INSTANCES and len(left):
         pairs = pairs_of(similar if len(left) == len(similar) else similar[left], ratio=limits.ratio)
         pairs[:, 1] = left[pairs[:, 1]]
         one = _instance(query, photo, pairs, box, limits)
@@ -141,7 +143,9 @@ def _instances(query: Features, photo: Features, box: Box, limits: Limits) -> tu
 
 
 def _instance(query: Features, photo: Features, pairs: Pairs, box: Box, limits: Limits) -> Instance | None:
-    if len(pairs) < limits.inliers:
+    part = query.is_part(box)
+    least = min(limits.of_part, limits.inliers) if part else limits.inliers
+    if len(pairs) < least:
         return None
     a, b = pairs.T
     oriented = KINDS[query.kind].oriented
@@ -155,10 +159,10 @@ def _instance(query: Features, photo: Features, pairs: Pairs, box: Box, limits: 
         limits.tolerances[0] * max(box[2] - box[0], box[3] - box[1]),
         limits.tolerances[1] * max(photo.width, photo.height),
     )
-    agreement = find_map(matches, box, tolerances, least=limits.inliers)
-    if agreement is None or agreement.distinct < limits.inliers:
+    agreement = find_map(matches, box, tolerances, least=least)
+    if agreement is None or agreement.distinct < least:
         return None
-    part, matching = query.is_part(box), matches.a[agreement.inliers]
+    matching = matches.a[agreement.inliers]
     if part and not _on_object(matching, box):
         return None
     outline = maps.apply(agreement.map, maps.corners(box))
@@ -173,6 +177,8 @@ def _instance(query: Features, photo: Features, pairs: Pairs, box: Box, limits: 
         not _alike(query, photo, agreed, agreement.distinct, limits)
         or (part and _crowded(query.points[_within(agreement.map, query, photo)], matching, box))
     )
+    if doubtful and agreement.distinct < limits.inliers:
+        return None
     return Instance(agreement.map, outline, tight, agreement.distinct, agreed, doubtful)
 
 

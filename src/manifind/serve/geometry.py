@@ -102,7 +102,11 @@ class Geometry:
         def matched() -> tuple[int, MatchingPoints]:
             with self._metrics.stage("points"):
                 found = [MatchingPoints.of(features, photo, box) for features, box in queries]
-            return max(enumerate(found), key=lambda one: (one[1].inliers, one[1].verified is not None))
+            # One that is verified before one with more points that are doubtful.
+            return max(
+                enumerate(found),
+                key=lambda one: (one[1].verified or False, one[1].inliers, one[1].verified is not None),
+            )
 
         place, most = await self._extract.do(1, matched)
         return {"view": place, **points_data(most)}

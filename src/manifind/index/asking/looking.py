@@ -24,11 +24,6 @@ from manifind.index.state.kept import Kept
 from manifind.kernels.threads import thread_count
 from manifind.types import Box, FloatArray
 
-PERHAPS = {"sift": 4}
-"""How many points must match, by kind of feature, for a photo to stand above the line beside verified ones where the
-object was given by a box, or to be verified if they look alike; chosen on planted scenes. Without a box, photos of
-other things have as many."""
-
 
 class Seen(NamedTuple):
     """How geometry found the object of a box in a photo."""
@@ -98,8 +93,9 @@ def _look(query: Features, box: Box | None, until: float | None, photo: Kept | P
         return Checked(None)
     limits = LIMITS[query.kind]
     part = query.is_part(box)
-    fewer = replace(limits, inliers=PERHAPS.get(query.kind, limits.inliers)) if part else limits
-    found = _checked(verdict := verify(query, features, box, limits=fewer))
+    # Of a part, few points that are doubtful are told too: beside verified photos they say something.
+    told = replace(limits, inliers=limits.of_part) if part else limits
+    found = _checked(verdict := verify(query, features, box, limits=told))
     if box is None or not part or not found.verified:
         return found
     sure = verdict.instances[0]
@@ -135,7 +131,7 @@ def looked_at(
         [_of_view(check, view) for check in checked(query, box, photos, until=until)]
         for view, (query, box) in enumerate(views)
     ]
-    surest = [max(some, key=lambda one: one.inliers) for some in zip(*by_view, strict=True)]
+    surest = [max(some, key=lambda one: (one.verified is True, one.inliers)) for some in zip(*by_view, strict=True)]
     return dict(zip(images, surest, strict=True))
 
 
