@@ -189,6 +189,13 @@ def test_holidays_reads_groups_off_the_names_and_passes_over_the_query(tmp_path:
         read_truth(path)
 
 
+def test_a_truth_in_json_may_be_called_after_holidays(tmp_path: Path) -> None:
+    path = tmp_path / "my_holidays.json"
+    path.write_text('{"queries": [{"image": "beach.jpg", "positives": ["sea.jpg"]}]}')
+    protocol = read_truth(path, ["beach.jpg", "sea.jpg"])
+    assert [query.image for query in protocol.queries] == ["beach.jpg"]
+
+
 # -- ILIAS -------------------------------------------------------------------------------------------------------------
 
 

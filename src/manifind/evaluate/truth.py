@@ -75,10 +75,10 @@ def _read(path: Path, names: Sequence[str] | None, *, query_counts: bool) -> Pro
             raise InvalidInput(f"{path} is not laid out as a ground truth: {error}.") from error
     if suffix == ".csv":
         return from_csv(path, needed_names(names, path), query_counts=query_counts)
-    if suffix == ".dat" or "holidays" in path.stem.lower():
-        return holidays(path)
     if suffix == ".json":
         return from_json(path, names, query_counts=query_counts)
+    if suffix == ".dat" or "holidays" in path.stem.lower():
+        return holidays(path)
     raise InvalidInput(
         f"{path} is no ground truth; give a .json, .csv, .pkl, .mat, .dat file or a folder of text files."
     )
