@@ -9,14 +9,17 @@ import pytest
 
 from manifind.index import QueryRegions, Search, View, evidence
 from manifind.index.asking.evidence import (
+    A_DOUBLING,
     AT_MOST,
+    LEAST_AMONG,
     LEAST_BY_CHANCE,
     MOST_BY_CHANCE,
     PAIRS,
     PART_OF_THE_BEST,
-    STANDS_OUT,
+    PHOTOS,
     THE_SAME,
     TOGETHER,
+    among,
     chance_similarity,
     resemblance,
     resembles_both,
@@ -39,7 +42,8 @@ def collection(images: int = 200, d: int = 64, shared: int = 0) -> Any:
     manifold = SimpleNamespace(vectors_=vectors, layout_=layout)
     return SimpleNamespace(
         manifold=manifold,
-        manifest=SimpleNamespace(unlikely=None),
+        manifest=SimpleNamespace(unlikely=None, chosen_for=None),
+        catalogue=range(images),
         made=MadeOnce(),
         regions_of=lambda image: slice(3 * image, 3 * image + 3),
     )
@@ -75,7 +79,7 @@ def test_a_query_with_no_other_photo_resembles_none() -> None:
     now = collection()
     shown = evidence(found(now, now.manifold.vectors_[:1], [0, 1], [1.0, 0.0]), own={0})
     assert shown is not None
-    assert (shown.likely, shown.similarity, shown.score, shown.stands_out) == (1, 0, 0, False)
+    assert (shown.likely, shown.similarity, shown.score) == (1, 0, 0)
 
 
 def test_nothing_is_likely_where_nothing_is_alike() -> None:
@@ -86,13 +90,36 @@ def test_nothing_is_likely_where_nothing_is_alike() -> None:
     assert shown.likely == 0
 
 
-@pytest.mark.parametrize(("times", "likely"), [(0.9, 0), (1.1, 1)])
-def test_a_photo_that_stands_out_is_likely_whatever_it_resembles(times: float, likely: int) -> None:
-    stranger = unit(np.random.default_rng(9).normal(size=(4, 64)).astype(np.float32))
-    scores = [times * STANDS_OUT, 1.2, 1.1, 1.05, *([1.0] * 16)]
-    shown = evidence(found(collection(), stranger, list(range(20)), scores))
-    assert shown is not None
-    assert (shown.likely, shown.stands_out) == (likely, bool(likely))
+def test_the_best_of_more_photos_must_resemble_a_query_more() -> None:
+    assert among(PHOTOS) == 1
+    assert among(2 * PHOTOS) - among(PHOTOS) == pytest.approx(among(8 * PHOTOS) - among(4 * PHOTOS)) == A_DOUBLING
+    assert among(1) == among(2) == LEAST_AMONG < among(75) < among(300) < 1
+
+
+def test_strangers_to_parts_of_a_collection_resemble_the_best_of_more_photos_more() -> None:
+    # `among` was measured on photos; that the best of many grows by even steps holds for regions of any kind.
+    rng = np.random.default_rng(5)
+    photos = unit(rng.normal(size=(160, 4, 24)).astype(np.float32))
+    strangers = unit(rng.normal(size=(30, 4, 24)).astype(np.float32))
+    best = [
+        np.mean([max(resemblance(one, photo) for photo in photos[:count]) for one in strangers])
+        for count in (10, 40, 160)
+    ]
+    steps = np.diff(best)
+    assert (steps > 0).all()
+    assert steps[0] == pytest.approx(steps[1], rel=0.6)
+
+
+def test_a_shortlist_has_the_limit_of_its_whole_collection() -> None:
+    now = collection(images=40)
+    query = now.manifold.vectors_[:3]
+    limits = []
+    for chosen_for in (None, 30, 2_000, 50_000):
+        now.manifest.chosen_for = chosen_for
+        shown = evidence(found(now, query, list(range(20)), [1.0] * 20))
+        assert shown is not None
+        limits.append(shown.chance / chance_similarity(now) / TOGETHER)
+    assert limits == pytest.approx([among(40), among(40), among(2_000), among(50_000)])
 
 
 @pytest.mark.parametrize("photos", [1, 2, 7, 40, 400])
@@ -176,11 +203,11 @@ def test_one_region_that_is_closely_alike_is_not_enough() -> None:
     now = collection()
     vectors = now.manifold.vectors_
     strange = unit(np.random.default_rng(9).normal(size=(3, 64)).astype(np.float32))
-    for alike, part, likely in ((1, 0.45, 0), (3, 0.45, 1), (1, 0.7, 0)):
+    for alike, part, likely in ((1, 0.45, 0), (3, 0.45, 1), (1, 0.6, 0)):
         query = np.concatenate([part * vectors[:alike] + np.sqrt(1 - part**2) * strange[:alike], strange[alike:]])
         shown = evidence(found(now, unit(query.astype(np.float32)), [0, *range(10, 20)], [1.0, *([0.3] * 10)]))
         assert shown is not None
-        assert shown.chance == pytest.approx(TOGETHER * chance_similarity(now))
+        assert shown.chance == pytest.approx(TOGETHER * among(200) * chance_similarity(now))
         assert shown.likely == likely
         assert (shown.similarity > shown.chance) == (alike == 3)
 

@@ -171,7 +171,7 @@ def test_photos_that_are_merely_the_nearest_have_it_too(
     index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = tmp_path / "report.html"
-    monkeypatch.setattr(sys.modules["manifind.index.asking.evidence"], "chance_similarity", lambda _: 2.0)
+    monkeypatch.setattr(sys.modules["manifind.index.asking.evidence"], "chance_similarity", lambda _: 4.0)
     monkeypatch.setattr(Index, "find", lambda *_: None)  # nor is the query's own photo among them
     result = run("search", index.path, "first-0.png", "--no-verify")
     assert result.exit_code == 1

@@ -19,7 +19,7 @@ from tests.index.conftest import ALL, BOX, Pixels
 def test_where_geometry_finds_nothing_the_scores_say_how_many_are_likely_if_they_know(
     index: Index, query: Pixels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(import_module("manifind.index.asking.evidence"), "STANDS_OUT", 0)
+    monkeypatch.setattr(import_module("manifind.index.asking.evidence"), "TOGETHER", 0.1)
     answer = index.search(query, BOX, top=None, verify=0)
     assert answer.likely is not None
     assert answer.likely > 1
@@ -33,7 +33,6 @@ def test_a_query_without_texture_must_resemble_a_photo_clearly(
     index: Index, query: Pixels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = import_module("manifind.index.asking.evidence")
-    monkeypatch.setattr(module, "STANDS_OUT", np.inf)
     monkeypatch.setattr(module, "TOGETHER", 0.1)
     answer = index.search(query, BOX, top=None, verify=0)
     evidence = answer.evidence
@@ -63,7 +62,7 @@ def test_points_that_verify_nothing_change_nothing_by_themselves(
     index: Index, query: Pixels, scores_tell: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = import_module("manifind.index.asking.evidence")
-    monkeypatch.setattr(module, "STANDS_OUT", 0 if scores_tell else np.inf)
+    monkeypatch.setattr(module, "TOGETHER", 0.1 if scores_tell else 3)
     answer = index.search(query, BOX, top=None, verify=0)
     assert bool(answer.likely) == scores_tell
     doubted, last = answer.images[-2:].tolist()

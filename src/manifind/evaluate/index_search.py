@@ -74,7 +74,7 @@ class IndexSearch:
 
     def _verified(self, answer: Answer, photo: Path, box: Box | None, first: int) -> Answer:
         sought = [sought_in(read_photo(photo).pixels, box, kind=kind_of(self._state))]
-        looked_at = verified_answer(answer, sought, first=first)
+        looked_at = verified_answer(answer, sought, first=first, final=self.refine == NONE)
         return looked_at if self.refine == NONE else refined_answer(looked_at, sought, first=first)
 
 

@@ -337,7 +337,7 @@ class Index:
         sought = [sought_in(pixels, part, kind=kind) for pixels, part in asked]
         if refine == NONE_JOINS:
             return verified_answer(answer, sought, first=verify, top=top)
-        return refined_answer(verified_answer(answer, sought, first=verify), sought, first=verify, top=top)
+        return refined_answer(verified_answer(answer, sought, first=verify, final=False), sought, first=verify, top=top)
 
     def search_many(
         self,

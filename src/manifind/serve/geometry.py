@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from manifind.errors import MissingExtra
 from manifind.geometry import Features
 from manifind.index import MatchingPoints
+from manifind.index.asking.closer import all_features
 from manifind.index.asking.features import Sought, kind_of, photo_features, sought_in
 from manifind.index.state.generation import State
 from manifind.pages.answers import points_data
@@ -99,16 +100,23 @@ class Geometry:
         except MissingExtra as missing:
             raise Problem(422, f"{missing}.") from None
 
-        def matched() -> tuple[int, MatchingPoints]:
+        def matched(features: Features) -> tuple[int, MatchingPoints]:
             with self._metrics.stage("points"):
-                found = [MatchingPoints.of(features, photo, box) for features, box in queries]
+                found = [MatchingPoints.of(query, features, box) for query, box in queries]
             # One that is verified before one with more points that are doubtful.
             return max(
                 enumerate(found),
                 key=lambda one: (one[1].verified or False, one[1].inliers, one[1].verified is not None),
             )
 
-        place, most = await self._extract.do(1, matched)
+        place, most = await self._extract.do(1, lambda: matched(photo))
+        if most.verified is False and now.local is not None:
+            # As a search does that has a closer look.
+            record = self._rendering.record(now, key)
+            everything = await self._extracted(lambda: all_features(now, record))
+            if everything is not None:
+                closer = await self._extract.do(1, lambda: matched(everything))
+                place, most = closer if closer[1].verified else (place, most)
         return {"view": place, **points_data(most)}
 
     async def sought(self, now: State, views: Sequence[ViewRequest]) -> tuple[Sought, ...]:

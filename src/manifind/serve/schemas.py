@@ -178,7 +178,6 @@ class EvidenceAnswer(BaseModel):
     similarity: float = Field(description="How much the query resembles the photo found that it resembles most.")
     chance: float = Field(description="How much strangers to the collection resemble photos of it.")
     score: float = Field(description="The score at the line.")
-    stands_out: bool = Field(description="Whether the best photo scores so far above the next that no stranger's does.")
     best: float = Field(description="The best score of a photo that the query was not taken from.")
 
 

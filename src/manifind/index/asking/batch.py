@@ -151,7 +151,7 @@ def _verified(
     for done, (place, answer) in enumerate(answers.items(), 1):
         kind = kind_of(answer.search.generation)
         sought[place] = [sought_in(index.pixels(photo), box, kind=kind) for photo, box in queries[place].views]
-        looked_at[place] = verified_answer(answer, sought[place], first=first)
+        looked_at[place] = verified_answer(answer, sought[place], first=first, final=refine == NONE)
         report("geometry", done, len(answers))
     if refine == NONE:
         return {place: answer.cut(top) for place, answer in looked_at.items()}

@@ -7,9 +7,9 @@ one (``benchmarks/line.py`` prints how well that does):
   photo that shows the query's object has several regions, each of which resembles another region of the query. So the
   query resembles a photo by the mean similarity of the `PAIRS` best pairs of regions that are each other's best, and
   regions that are nearly `THE_SAME` count once (`resemblance`). Strangers stay below `TOGETHER` of what a single pair
-  of regions reaches by chance (`chance_similarity`). Where the query resembles none of the best photos more than that,
-  nothing matches, unless one photo stands out: a stranger's scores fall slowly, so that a best score of `STANDS_OUT`
-  times the fifth is none of theirs.
+  of regions reaches by chance (`chance_similarity`), and a little higher among more photos, since the best of many is
+  better than the best of few (`among`). Where the query resembles none of the best photos more than that,
+  nothing matches.
 - **Down to where?** Scores fall steeply behind the photos that show the object. The line is where they fall below half
   of the best.
 
@@ -37,6 +37,11 @@ LOOKED_AT = 10
 PAIRS, TOGETHER = 3, 0.62
 """How many pairs of regions count, and which part of what one pair reaches by chance their mean must exceed; chosen on
 Holidays."""
+PHOTOS, A_DOUBLING = 1_153, 0.07
+"""Of how many photos Holidays has, and which part more strangers reach in a collection of twice as many; measured with
+strangers to parts of Holidays, of 75 photos to all."""
+LEAST_AMONG = 0.6
+"""What it does not fall below, in collections of fewer photos than that was measured on."""
 THE_SAME = 0.85
 """How similar two regions of a query, or of a photo, are that count as one: sky is everywhere the same. Chosen on
 Holidays."""
@@ -45,9 +50,6 @@ AT_MOST = 3.0
 """How many times the similarity that one pair in so many exceeds a stranger's regions reach; chosen on Holidays."""
 LEAST_BY_CHANCE, MOST_BY_CHANCE = 0.40, 0.45
 """Bounds of what chance gives; the lower was chosen with strangers to Oxford5k."""
-STANDS_OUT, BEHIND = 20.0, 4
-"""How many times the score of the photo so many places behind it the best must have to stand out; chosen on Holidays,
-where strangers had 15 at most."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +64,6 @@ class Evidence:
     """How much queries that have nothing in common with a photo resemble it."""
     score: float
     """The score at the line."""
-    stands_out: bool = False
-    """Whether the best photo scores so far above the next ones that no stranger's does."""
 
 
 def evidence(search: Search, own: Collection[int] = ()) -> Evidence | None:
@@ -84,12 +84,22 @@ def evidence(search: Search, own: Collection[int] = ()) -> Evidence | None:
     # Photos and queries of one region, of one's own descriptors, have no more pairs.
     pairs = min([PAIRS, len(query), *(len(regions) for regions in best)])
     similarity = max((resemblance(query, regions, pairs) for regions in best), default=0.0)
-    chance = chance_similarity(search.generation) * (TOGETHER if pairs == PAIRS else 1)
-    apart = len(others) > 2 * BEHIND and scores[others[0]] >= STANDS_OUT * scores[others[BEHIND]]
-    if similarity <= chance and not apart:
+    chance = chance_similarity(search.generation)
+    if pairs == PAIRS:
+        chance *= TOGETHER * among(_photos(search.generation))
+    if similarity <= chance:
         return Evidence(_leading(images, own), similarity, chance, 0.0)
     line = PART_OF_THE_BEST * float(scores[others[0]])
-    return Evidence(int((scores >= line).sum()), similarity, chance, line, bool(apart))
+    return Evidence(int((scores >= line).sum()), similarity, chance, line)
+
+
+def among(photos: int) -> float:
+    """Return how much more strangers resemble the best of so many photos than the best of those of Holidays.
+
+    The best of many photos resembles a stranger more than the best of few. What all but 3 in 100 strangers stay below
+    grows by the same amount whenever a collection doubles.
+    """
+    return max(1 + A_DOUBLING * float(np.log2(photos / PHOTOS)), LEAST_AMONG)
 
 
 def resemblance(query: FloatArray, photo: FloatArray, pairs: int = PAIRS) -> float:
@@ -145,6 +155,11 @@ def unlikely_similarity(now: State) -> float:
             manifold = cast(Generation, now).manifold  # whatever is elsewhere was published with it
             now.made.unlikely = measure_unlikely(manifold.vectors_, manifold.layout_.place_of)
         return now.made.unlikely
+
+
+def _photos(now: Generation) -> int:
+    """Return how many photos the collection has: a shortlist knows for how many its parameters were chosen."""
+    return max(len(now.catalogue), now.manifest.chosen_for or 1)
 
 
 def _leading(images: IntArray, own: Collection[int]) -> int:

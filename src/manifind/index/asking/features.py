@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from PIL import Image
 
 from manifind.describe import key_to_path, read_photo
 from manifind.errors import Unreadable
@@ -22,6 +23,11 @@ from manifind.types import Box
 
 QUERY_FEATURES = 700
 """How many features of a query are matched."""
+CLOSELY, ENLARGED = 1152, 2.0
+"""The long side of a photo that gets a closer look, and how many times as large as it is a smaller one becomes at most:
+more detail than the index keeps the features of, for two to three times the time."""
+ALL = 3_000
+"""How many features of a photo are matched on a closer look: few photos have more."""
 
 Sought = tuple[Features, Box | None]
 """The features of what is looked for, and its box in the query's photo; None is all of it."""
@@ -38,9 +44,9 @@ def sought_in(pixels: npt.NDArray[np.uint8], box: Sequence[float] | None, *, kin
     return query_features(pixels, part, kind=kind), part
 
 
-def photo_features(pixels: npt.NDArray[np.uint8], *, kind: str = KEEPING.kind) -> Features:
+def photo_features(pixels: npt.NDArray[np.uint8], *, kind: str = KEEPING.kind, most: int = KEEPING.most) -> Features:
     """Return the features of a photo that is looked at."""
-    return extract(pixels, kind=kind, most=KEEPING.most)
+    return extract(pixels, kind=kind, most=most)
 
 
 def kind_of(now: State) -> str:
@@ -69,6 +75,21 @@ def features_of(photo: Kept | Path, *, kind: str = KEEPING.kind) -> Features | N
     except Unreadable:
         return None
     return photo_features(read.pixels, kind=kind).resized(read.width, read.height)
+
+
+def close_features(file: Path, *, kind: str = KEEPING.kind) -> Features | None:
+    """Return all features of a photo that gets a closer look, in its own pixels; None where it cannot be read."""
+    try:
+        read = read_photo(file, long_side=CLOSELY)
+    except Unreadable:
+        return None
+    height, width = read.pixels.shape[:2]
+    by = min(ENLARGED, CLOSELY / max(width, height))
+    pixels = read.pixels
+    if by > 1:
+        larger = Image.fromarray(pixels).resize((round(by * width), round(by * height)), Image.Resampling.BICUBIC)
+        pixels = np.asarray(larger)
+    return extract(pixels, kind=kind, most=ALL, long_side=CLOSELY).resized(read.width, read.height)
 
 
 def part_of(now: State, photo: ImageRecord, box: Box | None) -> Features | None:

@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 from manifind.geometry import LIMITS, Features, Instance, Verdict, verify
 from manifind.geometry.maps import Map
 from manifind.index.asking.answer import Outline
-from manifind.index.asking.features import Sought, features_of, kept_or_files
+from manifind.index.asking.features import Sought, close_features, features_of, kept_or_files
 from manifind.index.state.generation import Generation
 from manifind.index.state.kept import Kept
 from manifind.kernels.threads import thread_count
@@ -55,12 +55,19 @@ class Checked:
     """The outlines of the object's further instances."""
     perhaps: Box | None = None
     """Where the object would be, in a photo in which points match that are doubtful (`geometry.Instance`)."""
+    closely: bool = field(default=False, repr=False, compare=False)
+    """Whether it had a closer look: all features of its file were compared."""
     seen: Seen | None = field(default=None, repr=False, compare=False)
     """How it was found, in a verified photo, where a part of a photo is looked for."""
 
 
 def checked(
-    query: Features, box: Box | None, photos: Sequence[Kept | Path], *, until: float | None = None
+    query: Features,
+    box: Box | None,
+    photos: Sequence[Kept | Path],
+    *,
+    closely: bool = False,
+    until: float | None = None,
 ) -> list[Checked]:
     """Return what geometry says of each photo.
 
@@ -72,10 +79,12 @@ def checked(
         What is looked for in the query's photo; all of it by default.
     photos : sequence of Kept or Path
         Features that were kept, of the same kind as the query's, or files.
+    closely : bool
+        Whether all features of a file are compared, in more detail than an index keeps.
     until : float, optional
         The moment by `time.monotonic` at which to give up: `TimeoutError` is raised.
     """
-    look = partial(_look, query, box, until)
+    look = partial(_look, query, box, closely, until)
     threads = min(thread_count(), len(photos))
     # Each thread has photos of its own; a product of two small matrices gains nothing from more.
     with threadpool_limits(1, user_api="blas"):
@@ -85,17 +94,20 @@ def checked(
             return list(pool.map(look, photos))
 
 
-def _look(query: Features, box: Box | None, until: float | None, photo: Kept | Path) -> Checked:
+def _look(query: Features, box: Box | None, closely: bool, until: float | None, photo: Kept | Path) -> Checked:
     if until is not None and time.monotonic() > until:
         raise TimeoutError("photos were not looked at in time.")
-    features = features_of(photo, kind=query.kind)
+    if closely and isinstance(photo, Path):
+        features = close_features(photo, kind=query.kind)
+    else:
+        features = features_of(photo, kind=query.kind)
     if features is None:
         return Checked(None)
     limits = LIMITS[query.kind]
     part = query.is_part(box)
     # Of a part, few points that are doubtful are told too: beside verified photos they say something.
     told = replace(limits, inliers=limits.of_part) if part else limits
-    found = _checked(verdict := verify(query, features, box, limits=told))
+    found = replace(_checked(verdict := verify(query, features, box, limits=told)), closely=closely)
     if box is None or not part or not found.verified:
         return found
     sure = verdict.instances[0]
@@ -127,12 +139,22 @@ def looked_at(
 ) -> dict[int, Checked]:
     """Return what geometry says of photos of an index, by their numbers: the surest of several views counts."""
     photos = kept_or_files(now, [now.catalogue[image] for image in images])
+    return dict(zip(images, surest_of(views, photos, until=until), strict=True))
+
+
+def surest_of(
+    views: Sequence[Sought],
+    photos: Sequence[Kept | Path],
+    *,
+    closely: bool = False,
+    until: float | None = None,
+) -> list[Checked]:
+    """Return what geometry says of each photo, by the view that is surest; other parameters as in `checked`."""
     by_view = [
-        [_of_view(check, view) for check in checked(query, box, photos, until=until)]
+        [_of_view(check, view) for check in checked(query, box, photos, closely=closely, until=until)]
         for view, (query, box) in enumerate(views)
     ]
-    surest = [max(some, key=lambda one: (one.verified is True, one.inliers)) for some in zip(*by_view, strict=True)]
-    return dict(zip(images, surest, strict=True))
+    return [max(some, key=lambda one: (one.verified is True, one.inliers)) for some in zip(*by_view, strict=True)]
 
 
 def _of_view(check: Checked, view: int) -> Checked:

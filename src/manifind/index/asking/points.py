@@ -10,7 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from manifind.errors import Unreadable
 from manifind.geometry import Features, Verdict, verify
+from manifind.index.asking.closer import all_features
 from manifind.index.asking.features import (
     Sought,
     features_of,
@@ -60,12 +62,22 @@ class MatchingPoints:
 def matching_points(now: State, image: Source, other: Source, box: Sequence[float] | None = None) -> MatchingPoints:
     """Return the points that match between two photos, under the map that geometry finds; see `Index.matching_points`.
 
-    Photos whose features the collection keeps are not read from their files.
+    Photos whose features the collection keeps are read from their files only where these do not verify: a search may
+    have had a closer look too.
     """
     query, part = _part(now, image, box)
     found = None if now.local is None else record_of(now, other)
     photo = None if found is None else features_of(kept_or_file(now, found))
-    return MatchingPoints.of(query, photo or photo_features(pixels_of(now, other), kind=kind_of(now)), part)
+    points = MatchingPoints.of(query, photo or photo_features(pixels_of(now, other), kind=kind_of(now)), part)
+    if found is None or points.verified is not False:
+        return points
+    try:
+        everything = all_features(now, found)
+        query, part = sought_in(pixels_of(now, image), box, kind=kind_of(now))
+    except Unreadable:
+        return points
+    closer = points if everything is None else MatchingPoints.of(query, everything, part)
+    return closer if closer.verified else points
 
 
 def _part(now: State, image: Source, box: Sequence[float] | None) -> Sought:

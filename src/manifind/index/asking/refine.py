@@ -12,6 +12,7 @@ import numpy as np
 
 from manifind.boxes import overlaps
 from manifind.index.asking.answer import Answer
+from manifind.index.asking.closer import looked_at_closely
 from manifind.index.asking.features import Sought
 from manifind.index.asking.looking import looked_at
 from manifind.index.asking.query import QueryRegions, Search, View, rank
@@ -100,7 +101,8 @@ def looked_at_again(
     found = Answer(again, own=answer.own, left_out=answer.left_out, top=most)
     known = dict(answer.looked_at)
     unknown = [image for image in found.images[:more].tolist() if image not in known]
-    known.update(looked_at(again.generation, unknown, views, until=until))
+    known |= looked_at(again.generation, unknown, views, until=until)
+    known |= looked_at_closely(again.generation, found.images.tolist(), known, views, own=answer.own, until=until)
     return VerifiedAnswer(found, known, top, before=answer)
 
 
@@ -114,7 +116,7 @@ def verified_in_time(
     """
     begun = time.monotonic()
     more_until = begun + TIME_FOR_MORE * (until - begun)
-    once = verified_answer(answer, views, first=first, until=until, deeper_until=more_until)
+    once = verified_answer(answer, views, first=first, final=refine == NONE, until=until, deeper_until=more_until)
     if refine == NONE or until - time.monotonic() < TIME_LEFT * (until - begun):
         return once, None
     return once, taught_query(once)

@@ -104,7 +104,7 @@ class VerifiedAnswer(Answer):
             return None
         textured = any(check.verified is False for check in self._looked_at.values())
         needed = (1 if textured else UNTEXTURED) * found.chance
-        return answer.likely if found.similarity > needed or found.stands_out else self._only_own()
+        return answer.likely if found.similarity > needed else self._only_own()
 
     @property
     def asked(self) -> Search:
@@ -117,8 +117,7 @@ class VerifiedAnswer(Answer):
         found = super().evidence
         if found is None or self._given is None:
             return found
-        given = self._given
-        return replace(found, similarity=given.similarity, stands_out=given.stands_out)
+        return replace(found, similarity=self._given.similarity)
 
     @property
     def likely(self) -> int | None:
