@@ -14,7 +14,15 @@ from manifind.index import Index
 from manifind.index.asking import closer
 from manifind.index.asking import features as asked_of
 from manifind.index.asking.closer import FIRST, MOST, looked_at_closely
-from manifind.index.asking.features import CLOSELY, Sought, close_features, kept_or_file, photo_features, sought_in
+from manifind.index.asking.features import (
+    CLOSELY,
+    Sought,
+    close_features,
+    kept_or_file,
+    photo_features,
+    query_features,
+    sought_in,
+)
 from manifind.index.asking.looking import Checked, looked_at, surest_of
 from manifind.index.asking.verified import VerifiedAnswer
 from manifind.index.state.generation import Generation
@@ -59,9 +67,8 @@ def known(index: Index, query: Pixels) -> dict[int, Checked]:
     return looked_at(state_of(index), range(4), [sought_in(query, BOX)])
 
 
-def test_all_features_are_more_than_those_that_are_kept_and_lie_at_the_same_places(photos: Path) -> None:
-    file = photos / "small-0.png"
-    everything = close_features(file)
+def test_all_features_are_more_than_those_that_are_kept_and_lie_at_the_same_places(photos: Path, query: Pixels) -> None:
+    everything = close_features(photos / "small-0.png", query_features(query, BOX))
     assert everything is not None
     few = photo_features(crowded(0, 1))
     assert len(few) == 500 < len(everything)
@@ -70,8 +77,10 @@ def test_all_features_are_more_than_those_that_are_kept_and_lie_at_the_same_plac
     assert np.median(apart) < 1
 
 
-def test_a_small_photo_is_enlarged_up_to_twice_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes = []
+def test_a_small_photo_is_enlarged_up_to_twice_its_size(
+    tmp_path: Path, query: Pixels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes, asked = [], query_features(query, BOX)
 
     def seen(pixels: Pixels, *, long_side: int, **_: object) -> Features:
         assert long_side == CLOSELY  # what is larger is reduced to that
@@ -81,11 +90,11 @@ def test_a_small_photo_is_enlarged_up_to_twice_its_size(tmp_path: Path, monkeypa
     monkeypatch.setattr(asked_of, "extract", seen)
     for width, height in ((400, 300), (768, 576), (1152, 100)):
         Image.new("RGB", (width, height)).save(tmp_path / "even.png")
-        found = close_features(tmp_path / "even.png")
+        found = close_features(tmp_path / "even.png", asked)
         assert found is not None
         assert (found.width, found.height) == (width, height)
     assert sizes == [(800, 600), (CLOSELY, 864), (CLOSELY, 100)]
-    assert close_features(tmp_path / "missing.png") is None
+    assert close_features(tmp_path / "missing.png", asked) is None
 
 
 def test_a_small_thing_in_a_crowded_photo_is_verified_on_a_closer_look_alone(

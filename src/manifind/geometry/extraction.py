@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,8 @@ class Kind:
     """Whether features know their scale and angle."""
     long_side: int
     """Larger photos are reduced to this before anything is detected."""
+    faint: Callable[[Pixels, Choose], Detected] | None = None
+    """What detects faint features too; None where the kind knows no difference."""
 
 
 def extract(
@@ -39,6 +42,7 @@ def extract(
     most: int = 500,
     long_side: int | None = None,
     cells: int = CELLS,
+    faint: bool = False,
 ) -> Features:
     """Return the local features of a photo, or of the part of it within a box: at most `most`, spread over it.
 
@@ -56,6 +60,8 @@ def extract(
         What is larger is reduced to this; the kind's own by default.
     cells : int
         The strongest features are chosen in turn from this many cells across and down.
+    faint : bool
+        Let faint features count too: something smooth has hardly any others.
     """
     what = KINDS[choice(kind, KINDS, "kind")]
     whole_number(most, "most")
@@ -74,13 +80,14 @@ def extract(
         kept = np.flatnonzero((at >= inside[:2]).all(axis=1) & (at < inside[2:]).all(axis=1))
         return kept[spread(at[kept], strengths[kept], inside, most, cells)]
 
-    points, scales, angles, descriptors = what.detect(reduced, choose)
+    detect = what.faint if faint else None
+    points, scales, angles, descriptors = (detect or what.detect)(reduced, choose)
     if not len(points):
         return empty(kind, what.dimension, width, height)
     at = (points / by + corner).astype(np.float32)
     sizes = (scales / float(by.mean())).astype(np.float32)
     # A point that is turned in two ways makes two features.
-    return Features(at, sizes, angles, descriptors, width, height, kind)[:most]
+    return Features(at, sizes, angles, descriptors, width, height, kind, detect is not None)[:most]
 
 
 def spread(points: FloatArray, strengths: FloatArray, box: Box, most: int, cells: int) -> npt.NDArray[np.intp]:
@@ -123,7 +130,13 @@ def _grey(detect: Callable[[Pixels, Choose], Detected]) -> Callable[[Pixels, Cho
 
 
 KINDS = {
-    "sift": Kind(_grey(sift.detect), sift.DIMENSION, oriented=True, long_side=768),
+    "sift": Kind(
+        _grey(sift.detect),
+        sift.DIMENSION,
+        oriented=True,
+        long_side=768,
+        faint=_grey(partial(sift.detect, contrast=sift.FAINT)),
+    ),
     "xfeat": Kind(_grey(xfeat.detect), xfeat.DIMENSION, oriented=False, long_side=768),
 }
 """The kinds of local feature, by the names that `extract` takes."""

@@ -43,6 +43,8 @@ class Features:
     """Of the whole photo, in pixels."""
     height: int
     kind: str
+    faint: bool = False
+    """Whether faint features are among them."""
 
     def __len__(self) -> int:
         return len(self.points)

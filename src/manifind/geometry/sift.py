@@ -16,10 +16,12 @@ from PIL import Image
 
 from manifind.errors import MissingExtra
 from manifind.geometry.features import Choose, Detected
-from manifind.kernels import local_features
+from manifind.kernels import CONTRAST, local_features
 from manifind.types import FloatArray
 
 DIMENSION = 128
+FAINT = CONTRAST / 2
+"""How much a faint point stands out at least."""
 SMALL = 200_000
 """Pixels up to which a photo is doubled before points are looked for: it has few that are not small."""
 
@@ -27,31 +29,34 @@ Everything = tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]
 """Points (m, 2), sizes, angles in radians, descriptors (m, 128) and strengths."""
 
 
-def detect(grey: npt.NDArray[np.uint8], choose: Choose) -> Detected:
-    """Return points (m, 2), sizes, angles in radians and descriptors (m, 128) of the features that were chosen."""
-    found = local_features(grey, doubled=grey.size <= SMALL)
+def detect(grey: npt.NDArray[np.uint8], choose: Choose, contrast: float = CONTRAST) -> Detected:
+    """Return points (m, 2), sizes, angles in radians and descriptors (m, 128) of the features that were chosen.
+
+    Points that stand out by less than `contrast` do not count.
+    """
+    found = local_features(grey, doubled=grey.size <= SMALL, contrast=contrast)
     if found is None:
-        return _by_opencv(grey, choose)
+        return _by_opencv(grey, choose, contrast)
     points, sizes, strengths, describe = found
     of, angles, descriptors = describe(choose(points, strengths))
     return points[of], sizes[of], angles, descriptors
 
 
-def _by_opencv(grey: npt.NDArray[np.uint8], choose: Choose) -> Detected:
+def _by_opencv(grey: npt.NDArray[np.uint8], choose: Choose, contrast: float) -> Detected:
     height, width = grey.shape
     small = grey
     if grey.size > SMALL:
         smaller = Image.fromarray(grey).resize((max(1, width // 2), max(1, height // 2)), Image.Resampling.BOX)
         small = np.asarray(smaller)
     by = np.array([width / small.shape[1], height / small.shape[0]], np.float32)
-    points, sizes, angles, descriptors, strengths = opencv_features(small)
+    points, sizes, angles, descriptors, strengths = opencv_features(small, contrast)
     chosen = choose(points * by, strengths)
     return (points * by)[chosen], sizes[chosen] * np.float32(by.mean()), angles[chosen], descriptors[chosen]
 
 
-def opencv_features(grey: npt.NDArray[np.uint8]) -> Everything:
+def opencv_features(grey: npt.NDArray[np.uint8], contrast: float = CONTRAST) -> Everything:
     """Return all features that OpenCV finds in a grey photo, which it doubles first."""
-    points, raw = opencv().SIFT_create().detectAndCompute(grey, None)
+    points, raw = opencv().SIFT_create(contrastThreshold=contrast).detectAndCompute(grey, None)
     if not points:
         none = np.empty(0, np.float32)
         return np.empty((0, 2), np.float32), none, none, np.empty((0, DIMENSION), np.float32), none

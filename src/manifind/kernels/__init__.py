@@ -34,12 +34,13 @@ from manifind.kernels.backend import (
 )
 from manifind.kernels.bits import nearest_bits
 from manifind.kernels.kernel import kernel
-from manifind.kernels.local_features import local_features
+from manifind.kernels.local_features import CONTRAST, local_features
 from manifind.kernels.machine import compiled, machine
 from manifind.kernels.threads import set_threads, thread_count
 
 __all__ = [
     "AUTO",
+    "CONTRAST",
     "CPU",
     "CUDA",
     "DEVICES",

@@ -25,14 +25,17 @@ class LocalFeatures(NamedTuple):
     feature: the place of its point, its angle, and its descriptor. A point may have several features."""
 
 
-def local_features(grey: npt.NDArray[np.uint8], *, doubled: bool = False) -> LocalFeatures | None:
+def local_features(
+    grey: npt.NDArray[np.uint8], *, doubled: bool = False, contrast: float = CONTRAST
+) -> LocalFeatures | None:
     """Return the points of a grey photo by SIFT; None where there is no compiled core.
 
     `doubled` enlarges the photo to twice its size first, which finds smaller points and takes four times as long.
+    Points that stand out by less than `contrast` do not count.
     """
     if core is None:
         return None
-    found = core.LocalFeatures(np.ascontiguousarray(grey), doubled, CONTRAST)
+    found = core.LocalFeatures(np.ascontiguousarray(grey), doubled, contrast)
     rows = found.points()
     return LocalFeatures(
         rows[:, :2], rows[:, 2], rows[:, 3], lambda chosen: found.describe(np.ascontiguousarray(chosen, np.int32))

@@ -10,7 +10,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from manifind.errors import MissingExtra
@@ -18,6 +18,7 @@ from manifind.geometry import Features
 from manifind.index import MatchingPoints
 from manifind.index.asking.closer import all_features
 from manifind.index.asking.features import Sought, kind_of, photo_features, sought_in
+from manifind.index.state.catalogue import ImageRecord
 from manifind.index.state.generation import State
 from manifind.pages.answers import points_data
 from manifind.recently_used import RecentlyUsed
@@ -100,23 +101,31 @@ class Geometry:
         except MissingExtra as missing:
             raise Problem(422, f"{missing}.") from None
 
-        def matched(features: Features) -> tuple[int, MatchingPoints]:
-            with self._metrics.stage("points"):
-                found = [MatchingPoints.of(query, features, box) for query, box in queries]
+        def surest(found: Iterable[MatchingPoints]) -> tuple[int, MatchingPoints]:
             # One that is verified before one with more points that are doubtful.
             return max(
                 enumerate(found),
                 key=lambda one: (one[1].verified or False, one[1].inliers, one[1].verified is not None),
             )
 
-        place, most = await self._extract.do(1, lambda: matched(photo))
+        def matched() -> tuple[int, MatchingPoints]:
+            with self._metrics.stage("points"):
+                return surest(MatchingPoints.of(query, photo, box) for query, box in queries)
+
+        def closely(record: ImageRecord) -> tuple[int, MatchingPoints]:
+            with self._metrics.stage("points"):
+                of_file = [all_features(now, record, query) for query, _ in queries]
+                return surest(
+                    MatchingPoints.of(query, photo if features is None else features, box)
+                    for (query, box), features in zip(queries, of_file, strict=True)
+                )
+
+        place, most = await self._extract.do(1, matched)
         if most.verified is False and now.local is not None:
             # As a search does that has a closer look.
             record = self._rendering.record(now, key)
-            everything = await self._extracted(lambda: all_features(now, record))
-            if everything is not None:
-                closer = await self._extract.do(1, lambda: matched(everything))
-                place, most = closer if closer[1].verified else (place, most)
+            closer = await self._extract.do(1, lambda: closely(record))
+            place, most = closer if closer[1].verified else (place, most)
         return {"view": place, **points_data(most)}
 
     async def sought(self, now: State, views: Sequence[ViewRequest]) -> tuple[Sought, ...]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from manifind.describe import key_to_path
 from manifind.geometry import Features
-from manifind.index.asking.features import Sought, close_features, kind_of
+from manifind.index.asking.features import Sought, close_features
 from manifind.index.asking.looking import Checked, surest_of
 from manifind.index.state.catalogue import ImageRecord
 from manifind.index.state.generation import State
@@ -68,10 +68,10 @@ def looked_at_closely(
     return {image: check for image, check in seen.items() if check.closely}
 
 
-def all_features(now: State, photo: ImageRecord) -> Features | None:
-    """Return all features of a photo of an index; None where its file is not as it was."""
+def all_features(now: State, photo: ImageRecord, query: Features) -> Features | None:
+    """Return all features of a photo of an index, for a query; None where its file is not as it was."""
     file = file_as_it_was(now, photo)
-    return None if file is None else close_features(file, kind=kind_of(now))
+    return None if file is None else close_features(file, query)
 
 
 def _shares(files: Sequence[tuple[int, Path]]) -> Iterator[Sequence[tuple[int, Path]]]:

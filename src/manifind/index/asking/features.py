@@ -23,6 +23,8 @@ from manifind.types import Box
 
 QUERY_FEATURES = 700
 """How many features of a query are matched."""
+SMOOTH = 300
+"""With fewer features, faint ones count too: of the query, and of photos that get a closer look."""
 CLOSELY, ENLARGED = 1152, 2.0
 """The long side of a photo that gets a closer look, and how many times as large as it is a smaller one becomes at most:
 more detail than the index keeps the features of, for two to three times the time."""
@@ -34,8 +36,11 @@ Sought = tuple[Features, Box | None]
 
 
 def query_features(pixels: npt.NDArray[np.uint8], box: Box | None, *, kind: str = KEEPING.kind) -> Features:
-    """Return the features of what is looked for."""
-    return extract(pixels, box, kind=kind, most=QUERY_FEATURES)
+    """Return the features of what is looked for; faint ones too, where it is smooth."""
+    found = extract(pixels, box, kind=kind, most=QUERY_FEATURES)
+    if not TEXTURE <= len(found) < SMOOTH:
+        return found
+    return extract(pixels, box, kind=kind, most=QUERY_FEATURES, faint=True)
 
 
 def sought_in(pixels: npt.NDArray[np.uint8], box: Sequence[float] | None, *, kind: str = KEEPING.kind) -> Sought:
@@ -77,8 +82,11 @@ def features_of(photo: Kept | Path, *, kind: str = KEEPING.kind) -> Features | N
     return photo_features(read.pixels, kind=kind).resized(read.width, read.height)
 
 
-def close_features(file: Path, *, kind: str = KEEPING.kind) -> Features | None:
-    """Return all features of a photo that gets a closer look, in its own pixels; None where it cannot be read."""
+def close_features(file: Path, query: Features) -> Features | None:
+    """Return all features of a photo that gets a closer look for a query, in its own pixels.
+
+    Faint ones are among them if they are among the query's. None where the file cannot be read.
+    """
     try:
         read = read_photo(file, long_side=CLOSELY)
     except Unreadable:
@@ -89,7 +97,8 @@ def close_features(file: Path, *, kind: str = KEEPING.kind) -> Features | None:
     if by > 1:
         larger = Image.fromarray(pixels).resize((round(by * width), round(by * height)), Image.Resampling.BICUBIC)
         pixels = np.asarray(larger)
-    return extract(pixels, kind=kind, most=ALL, long_side=CLOSELY).resized(read.width, read.height)
+    found = extract(pixels, kind=query.kind, most=ALL, long_side=CLOSELY, faint=query.faint)
+    return found.resized(read.width, read.height)
 
 
 def part_of(now: State, photo: ImageRecord, box: Box | None) -> Features | None:

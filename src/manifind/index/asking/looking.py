@@ -98,7 +98,7 @@ def _look(query: Features, box: Box | None, closely: bool, until: float | None, 
     if until is not None and time.monotonic() > until:
         raise TimeoutError("photos were not looked at in time.")
     if closely and isinstance(photo, Path):
-        features = close_features(photo, kind=query.kind)
+        features = close_features(photo, query)
     else:
         features = features_of(photo, kind=query.kind)
     if features is None:

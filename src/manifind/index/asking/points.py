@@ -72,8 +72,8 @@ def matching_points(now: State, image: Source, other: Source, box: Sequence[floa
     if found is None or points.verified is not False:
         return points
     try:
-        everything = all_features(now, found)
         query, part = sought_in(pixels_of(now, image), box, kind=kind_of(now))
+        everything = all_features(now, found, query)
     except Unreadable:
         return points
     closer = points if everything is None else MatchingPoints.of(query, everything, part)
