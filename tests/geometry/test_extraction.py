@@ -1,4 +1,5 @@
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from manifind.errors import InvalidInput
@@ -46,6 +47,32 @@ def test_features_are_spread_over_the_photo() -> None:
         few = extract(pixels, most=100, cells=cells)
         places.append(len(np.unique(np.floor(few.points / (few.width / 8, few.height / 8)), axis=0)))
     assert places[0] > 1.3 * places[1]
+
+
+def spots(contrast: float) -> npt.NDArray[np.uint8]:
+    """A photo of nine soft spots that stand out by so much, where black to white is 1."""
+    down, across = np.mgrid[:300, :300]
+    grey = np.full((300, 300), 0.4)
+    for x in (60, 150, 240):
+        for y in (60, 150, 240):
+            grey += contrast * np.exp(-((across - x) ** 2 + (down - y) ** 2) / (2 * 5.0**2))
+    return np.repeat(np.round(255 * grey).astype(np.uint8)[:, :, None], 3, axis=2)
+
+
+def test_faint_features_count_where_they_are_asked_for() -> None:
+    plain, faint = (extract(spots(0.06), faint=faint) for faint in (False, True))
+    assert len(plain) == 0
+    assert len(faint) >= 9
+    assert (plain.faint, faint.faint) == (False, True)
+    assert np.linalg.norm(faint.points - (150, 150), axis=1).min() < 2
+    clear = extract(spots(0.3))
+    assert len(clear) >= 9
+
+
+def test_a_kind_that_knows_no_faint_features_has_the_same_ones() -> None:
+    plain, faint = (extract(photograph("coffee.png"), kind="xfeat", faint=faint) for faint in (False, True))
+    assert plain.points.tobytes() == faint.points.tobytes()
+    assert not faint.faint
 
 
 def test_what_is_no_photo_is_refused() -> None:

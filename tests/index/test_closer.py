@@ -10,12 +10,14 @@ import pytest
 from PIL import Image
 
 from manifind.geometry.features import Features, empty
+from manifind.geometry.verification import TEXTURE
 from manifind.index import Index
 from manifind.index.asking import closer
 from manifind.index.asking import features as asked_of
 from manifind.index.asking.closer import FIRST, MOST, looked_at_closely
 from manifind.index.asking.features import (
     CLOSELY,
+    SMOOTH,
     Sought,
     close_features,
     kept_or_file,
@@ -27,7 +29,7 @@ from manifind.index.asking.looking import Checked, looked_at, surest_of
 from manifind.index.asking.verified import VerifiedAnswer
 from manifind.index.state.generation import Generation
 from tests.described import PLAINLY
-from tests.index.conftest import BOX, Pixels, texture, thing
+from tests.index.conftest import BOX, Pixels, scene, texture, thing
 
 AT = 520, 310
 """Where the thing lies in a crowded photo."""
@@ -210,3 +212,35 @@ def test_no_photo_is_begun_after_the_time_is_up(
     seen = looked_at_closely(state_of(index), [3, 2, 1, 0], known, views, until=later)
     assert list(seen) == [3, 2]
     assert moments == [later] * 3
+
+
+def smooth(photo: Pixels, contrast: float) -> Pixels:
+    """The same in hardly any contrast."""
+    return np.round(110 + (photo.astype(np.float64) - 128) * contrast).astype(np.uint8)
+
+
+def test_something_smooth_is_looked_for_by_faint_points_in_files_too(
+    tmp_path: Path, query: Pixels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Image.fromarray(smooth(scene(3, 1, (100, 50)), 0.14)).save(tmp_path / "smooth.png")
+    pale = smooth(query, 0.3)
+    asked = query_features(pale, BOX)
+    everything = close_features(tmp_path / "smooth.png", asked)
+    assert everything is not None
+    assert asked.faint
+    assert everything.faint
+    (found,) = surest_of([(asked, BOX)], [tmp_path / "smooth.png"], closely=True)
+    assert found.verified
+    assert found.box is not None
+    np.testing.assert_allclose(found.box, (100, 50, 228, 178), atol=8)
+    monkeypatch.setattr(asked_of, "SMOOTH", 0)
+    plain = query_features(pale, BOX)
+    assert not plain.faint
+    (missed,) = surest_of([(plain, BOX)], [tmp_path / "smooth.png"], closely=True)
+    assert missed.verified is False
+
+
+def test_something_even_has_no_faint_points_and_something_clear_needs_none(query: Pixels) -> None:
+    assert len(query_features(np.full((200, 200, 3), 90, np.uint8), None)) < TEXTURE
+    clear = query_features(texture(3, 300, 400, grain=8), None)
+    assert (len(clear) > SMOOTH, clear.faint) == (True, False)
