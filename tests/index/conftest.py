@@ -15,6 +15,8 @@ BOX = (40.0, 60.0, 168.0, 188.0)
 """Of the thing in `scene` where it is laid by default."""
 ALL = (0.0, 0.0, 320.0, 240.0)
 """Round all of a `scene`."""
+AT = 520, 310
+"""Where the thing lies in a `crowded` photo."""
 
 
 def texture(seed: int, height: int, width: int, grain: int = 16) -> Pixels:
@@ -38,6 +40,15 @@ def scene(background: int, number: int | None, at: tuple[int, int] = (40, 60)) -
     photo = texture(1000 + background, 240, 320).copy()
     if number is not None:
         photo[at[1] : at[1] + 128, at[0] : at[0] + 128] = thing(number)
+    return photo
+
+
+def crowded(seed: int, number: int | None) -> Pixels:
+    """A photo full of fine grain with a small thing in it: of its many features few are of the thing."""
+    photo = texture(seed, 576, 768, grain=10).copy()
+    if number is not None:
+        small = np.asarray(Image.fromarray(thing(number)).resize((80, 80), Image.Resampling.LANCZOS))
+        photo[AT[1] : AT[1] + 80, AT[0] : AT[0] + 80] = small
     return photo
 
 

@@ -29,19 +29,7 @@ from manifind.index.asking.looking import Checked, looked_at, surest_of
 from manifind.index.asking.verified import VerifiedAnswer
 from manifind.index.state.generation import Generation
 from tests.described import PLAINLY
-from tests.index.conftest import BOX, Pixels, scene, texture, thing
-
-AT = 520, 310
-"""Where the thing lies in a crowded photo."""
-
-
-def crowded(seed: int, number: int | None) -> Pixels:
-    """A photo full of fine grain with a small thing in it: of its many features few are of the thing."""
-    photo = texture(seed, 576, 768, grain=10).copy()
-    if number is not None:
-        small = np.asarray(Image.fromarray(thing(number)).resize((80, 80), Image.Resampling.LANCZOS))
-        photo[AT[1] : AT[1] + 80, AT[0] : AT[0] + 80] = small
-    return photo
+from tests.index.conftest import AT, BOX, Pixels, crowded, scene, texture
 
 
 @pytest.fixture(scope="module")

@@ -3,15 +3,20 @@
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
+from PIL import Image
 
 from manifind.index import Index
 from manifind.index.asking import looking
 from manifind.kernels.threads import thread_count
+from tests.described import PLAINLY
+from tests.index.conftest import AT, crowded, scene
+from tests.index.conftest import BOX as THING
 from tests.serve.asking import BOX, FIRST, PATIENCE, VIEW, client_of, counted, ranked, wait_for
 from tests.serve.conftest import PLACES
 from tests.serve.running import patient, running
@@ -172,3 +177,24 @@ def test_what_cannot_be_compared_is_said(request_: dict[str, Any], status: int, 
     answer = client.post("/api/geometry", json=request_)
     assert answer.status_code == status
     assert answer.json()["error"].endswith(".")
+
+
+def test_a_closer_look_is_had_by_searches_and_by_who_asks_why(tmp_path: Path) -> None:
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    for name, shown in (("small", 1), ("none", None)):
+        Image.fromarray(crowded(len(name), shown)).save(photos / f"{name}.png")
+    Image.fromarray(scene(99, 1)).save(photos / "query.png")
+    index = Index.create(tmp_path / "photos.manifind", photos, **PLAINLY, k=20, query_k=20)
+    view = {"key": "query.png", "box": list(THING)}
+    with running(index) as address, client_of(address) as client:
+        told = client.post("/api/search", json={"views": [view]}).json()
+        assert {one["key"] for one in told["results"] if one["verified"]} == {"query.png", "small.png"}
+        why = client.post("/api/geometry", json={"views": [view], "key": "small.png"}).json()
+        assert why["verified"]
+        assert all(AT[0] <= u <= AT[0] + 80 and AT[1] <= v <= AT[1] + 80 for _, _, u, v in why["points"])
+        other = client.post("/api/geometry", json={"views": [view], "key": "none.png"}).json()
+        assert (other["verified"], other["points"]) == (False, [])
+        # Without its file there is what the index keeps.
+        (photos / "small.png").unlink()
+        assert client.post("/api/geometry", json={"views": [view], "key": "small.png"}).json()["verified"] is False
