@@ -164,7 +164,7 @@ def inliers(query: Features, photo: Features, box: Box | None, limits: Limits, m
     if matcher is None:
         return verify(query, photo, box, limits=limits).inliers
     inside = box or (0.0, 0.0, float(query.width), float(query.height))
-    one = _instance(query, photo, matcher(query, photo, inside), inside, limits)
+    one, _ = _instance(query, photo, matcher(query, photo, inside), inside, limits)
     return one.inliers if one else 0
 
 

@@ -176,8 +176,9 @@ def test_others_get_a_closer_look_where_it_pays_however_many_threads_there_are(
     assert list(looked_at_closely(now, range(50), known, [sought_in(query, BOX)])) == list(range(looked))
     # Those in which points match already come first; the query's own, and what is settled, get no closer look.
     known |= {40: Checked(False, 4, perhaps=BOX), 2: Checked(True), 3: Checked(None), 4: Checked(False, closely=True)}
+    known |= {30: Checked(False, agreeing=3), 20: Checked(False, agreeing=3), 10: Checked(False, agreeing=2)}
     seen = looked_at_closely(now, range(50), known, [sought_in(query, BOX)], own={1})
-    assert list(seen)[:4] == [40, 0, 5, 6]
+    assert list(seen)[:6] == [40, 20, 30, 0, 5, 6]
     assert not {1, 2, 3, 4} & set(seen)
 
 

@@ -37,9 +37,9 @@ CELLS, EVEN = 4, 0.36
 """Into how many cells across and down a box is divided, and how many of them matching points must reach, in parts of
 those that as many of the query's features would reach if they were drawn by lot; chosen on planted scenes and packages,
 where it costs one in a hundred of the photos that are right."""
-MANY = 30
-"""So many matching points verify a photo even if they crowd in a part of the box: a box that is drawn loosely has the
-object in a part of it."""
+MANY, OF = 30, 500
+"""So many matching points, of so many features of the photo, verify it even if they crowd in a part of the box: a box
+that is drawn loosely has the object in a part of it. Of more features it takes as many times more points."""
 SAME = 0.5
 """The part of the smaller of two instances' boxes that the other may cover: beyond it, they are one instance."""
 TEXTURE = 20
@@ -97,6 +97,8 @@ class Verdict:
     """None where the query has too little texture for a photo without matches to mean anything."""
     instances: tuple[Instance, ...] = ()
     """Where the object is, the surest first; where only a part of it is, last."""
+    agreeing: int = 0
+    """How many pairs at places of their own agree on one map at most, be they enough or not."""
 
     @property
     def inliers(self) -> int:
@@ -120,33 +122,37 @@ def verify(query: Features, photo: Features, box: Box | None = None, *, limits: 
         raise InvalidInput(f"the query has {query.kind} features and the photo has {photo.kind}; give one kind.")
     whole = (0.0, 0.0, float(query.width), float(query.height))
     inside = check_box(box or whole, query.width, query.height)
-    instances = _instances(query, photo, inside, limits or LIMITS[query.kind])
+    instances, agreeing = _instances(query, photo, inside, limits or LIMITS[query.kind])
     otherwise = False if len(query) >= TEXTURE else None
-    return Verdict(True if any(not one.doubtful for one in instances) else otherwise, instances)
+    return Verdict(True if any(not one.doubtful for one in instances) else otherwise, instances, agreeing)
 
 
-def _instances(query: Features, photo: Features, box: Box, limits: Limits) -> tuple[Instance, ...]:
+def _instances(query: Features, photo: Features, box: Box, limits: Limits) -> tuple[tuple[Instance, ...], int]:
+    """Return where the object is, and how many pairs agree at most."""
     found: list[Instance] = []
+    most = 0
     left = np.arange(len(photo))
     similar = photo.descriptors @ query.descriptors.T
     while len(found) < INSTANCES and len(left):
         pairs = pairs_of(similar if len(left) == len(similar) else similar[left], ratio=limits.ratio)
         pairs[:, 1] = left[pairs[:, 1]]
-        one = _instance(query, photo, pairs, box, limits)
+        one, agreeing = _instance(query, photo, pairs, box, limits)
+        most = max(most, agreeing)
         if one is None or any(shared_area(one.box, other.box) > SAME for other in found):
             break
         found.append(one)
         if one.doubtful and one.inliers < LIMITS[query.kind].inliers:
             break  # it is weak evidence at best, and so would be what else is there
         left = left[~_covered(one, photo.points[left])]
-    return tuple(sorted(found, key=lambda one: (one.doubtful, -one.inliers)))
+    return tuple(sorted(found, key=lambda one: (one.doubtful, -one.inliers))), most
 
 
-def _instance(query: Features, photo: Features, pairs: Pairs, box: Box, limits: Limits) -> Instance | None:
+def _instance(query: Features, photo: Features, pairs: Pairs, box: Box, limits: Limits) -> tuple[Instance | None, int]:
+    """Return the instance that most pairs agree on, where it is one, and how many pairs do."""
     part = query.is_part(box)
     least = min(limits.of_part, limits.inliers) if part else limits.inliers
     if len(pairs) < least:
-        return None
+        return None, 0
     a, b = pairs.T
     oriented = KINDS[query.kind].oriented
     matches = Matches(
@@ -160,26 +166,28 @@ def _instance(query: Features, photo: Features, pairs: Pairs, box: Box, limits: 
         limits.tolerances[1] * max(photo.width, photo.height),
     )
     agreement = find_map(matches, box, tolerances, least=least)
-    if agreement is None or agreement.distinct < least:
-        return None
+    if agreement is None:
+        return None, 0
+    if agreement.distinct < least:
+        return None, agreement.distinct
     matching = matches.a[agreement.inliers]
     if part and not _on_object(matching, box):
-        return None
+        return None, agreement.distinct
     outline = maps.apply(agreement.map, maps.corners(box))
     around = maps.apply(agreement.map, maps.rounded(box)) if part else outline
     size = np.array([photo.width, photo.height], np.float64)
     (x0, y0), (x1, y1) = np.clip(around.min(axis=0), 0, size), np.clip(around.max(axis=0), 0, size)
     if x0 >= x1 or y0 >= y1:
-        return None
+        return None, agreement.distinct
     tight = float(x0), float(y0), float(x1), float(y1)
     agreed = pairs[agreement.inliers]
-    doubtful = len(matching) < MANY and (
+    doubtful = len(matching) < MANY * max(1, len(photo) / OF) and (
         not _alike(query, photo, agreed, agreement.distinct, limits)
         or (part and _crowded(query.points[_within(agreement.map, query, photo)], matching, box))
     )
     if doubtful and agreement.distinct < limits.inliers:
-        return None
-    return Instance(agreement.map, outline, tight, agreement.distinct, agreed, doubtful)
+        return None, agreement.distinct
+    return Instance(agreement.map, outline, tight, agreement.distinct, agreed, doubtful), agreement.distinct
 
 
 def _alike(query: Features, photo: Features, pairs: Pairs, distinct: int, limits: Limits) -> bool:

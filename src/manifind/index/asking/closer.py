@@ -2,8 +2,8 @@
 
 An index keeps the strongest few hundred local features of a photo. A small object in a photo full of texture may have
 three of them, where its file has dozens. To read a file and to find its features takes a thread about as long as to
-compare fifty photos by what is kept, so that a closer look is for a few photos: those in which points match that
-verify nothing yet, and the first of the ranking that are not verified.
+compare fifty photos by what is kept, so that a closer look is for a few photos. Those in which points match that verify
+nothing yet come first, then those in which a few points agree on one map, then the others in rank order.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -19,6 +19,8 @@ from manifind.kernels.threads import thread_count
 
 FIRST, MOST = 6, 18
 """How many photos that are not verified get a closer look, and how many at most where it pays."""
+AGREEING = 3
+"""Photos in which so many points agree on one map come before others: that is too few to say anything by itself."""
 PAYS = 2
 """How many of the last `FIRST` must be verified for as many others to get a closer look. All were chosen on scenes."""
 
@@ -51,8 +53,8 @@ def looked_at_closely(
     if now.local is None:
         return {}
     refused = [image for image in images if image in known and known[image].verified is False and image not in own]
-    doubtful = [image for image in refused if known[image].perhaps is not None]
-    promising = [image for image in dict.fromkeys(doubtful + refused) if not known[image].closely][:MOST]
+    left = [image for image in refused if not known[image].closely]
+    promising = sorted(left, key=lambda image: (known[image].perhaps is None, known[image].agreeing < AGREEING))[:MOST]
     files = [(image, file) for image in promising if (file := file_as_it_was(now, now.catalogue[image])) is not None]
     seen: dict[int, Checked] = {}
     try:

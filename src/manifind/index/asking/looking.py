@@ -55,6 +55,8 @@ class Checked:
     """The outlines of the object's further instances."""
     perhaps: Box | None = None
     """Where the object would be, in a photo in which points match that are doubtful (`geometry.Instance`)."""
+    agreeing: int = field(default=0, repr=False, compare=False)
+    """How many points agree on one map at most, be they enough or not."""
     closely: bool = field(default=False, repr=False, compare=False)
     """Whether it had a closer look: all features of its file were compared."""
     seen: Seen | None = field(default=None, repr=False, compare=False)
@@ -107,7 +109,8 @@ def _look(query: Features, box: Box | None, closely: bool, until: float | None, 
     part = query.is_part(box)
     # Of a part, few points that are doubtful are told too: beside verified photos they say something.
     told = replace(limits, inliers=limits.of_part) if part else limits
-    found = replace(_checked(verdict := verify(query, features, box, limits=told)), closely=closely)
+    verdict = verify(query, features, box, limits=told)
+    found = replace(_checked(verdict), agreeing=verdict.agreeing, closely=closely)
     if box is None or not part or not found.verified:
         return found
     sure = verdict.instances[0]
