@@ -1,6 +1,5 @@
 """Emblems drawn from nothing in photos full of texture: a search finds each of them, where regions alone find half."""
 
-
 import numpy as np
 import pytest
 from PIL import Image

@@ -3,7 +3,6 @@
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -14,6 +13,9 @@ from PIL import Image
 from manifind.index import Index
 from manifind.index.asking import looking
 from manifind.kernels.threads import thread_count
+from manifind.serve import Settings
+from manifind.serve.geometry import Geometry
+from manifind.serve.metrics import Metrics
 from tests.described import PLAINLY
 from tests.index.conftest import AT, crowded, scene
 from tests.index.conftest import BOX as THING
@@ -179,22 +181,56 @@ def test_what_cannot_be_compared_is_said(request_: dict[str, Any], status: int, 
     assert answer.json()["error"].endswith(".")
 
 
-def test_a_closer_look_is_had_by_searches_and_by_who_asks_why(tmp_path: Path) -> None:
-    photos = tmp_path / "photos"
+@pytest.fixture(scope="module")
+def crowded_index(tmp_path_factory: pytest.TempPathFactory) -> Index:
+    """Photos one of which shows the thing so small that what is kept of it does not verify it."""
+    root = tmp_path_factory.mktemp("crowded")
+    photos = root / "photos"
     photos.mkdir()
     for name, shown in (("small", 1), ("none", None)):
         Image.fromarray(crowded(len(name), shown)).save(photos / f"{name}.png")
     Image.fromarray(scene(99, 1)).save(photos / "query.png")
-    index = Index.create(tmp_path / "photos.manifind", photos, **PLAINLY, k=20, query_k=20)
-    view = {"key": "query.png", "box": list(THING)}
-    with running(index) as address, client_of(address) as client:
-        told = client.post("/api/search", json={"views": [view]}).json()
-        assert {one["key"] for one in told["results"] if one["verified"]} == {"query.png", "small.png"}
-        why = client.post("/api/geometry", json={"views": [view], "key": "small.png"}).json()
-        assert why["verified"]
-        assert all(AT[0] <= u <= AT[0] + 80 and AT[1] <= v <= AT[1] + 80 for _, _, u, v in why["points"])
-        other = client.post("/api/geometry", json={"views": [view], "key": "none.png"}).json()
+    return Index.create(root / "photos.manifind", photos, **PLAINLY, k=20, query_k=20)
+
+
+SMALL_VIEW = {"key": "query.png", "box": list(THING)}
+
+
+def verified_of(client: httpx.Client, **asked: Any) -> set[str]:
+    told = client.post("/api/search", json={"views": [SMALL_VIEW], **asked}).json()
+    return {one["key"] for one in told["results"] if one["verified"]}
+
+
+@pytest.mark.parametrize("refine", [False, True])
+def test_a_search_has_a_closer_look_while_no_other_waits(
+    crowded_index: Index, refine: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running(crowded_index) as address, client_of(address) as client:
+        assert verified_of(client, refine=refine) == {"query.png", "small.png"}
+        monkeypatch.setattr(Geometry, "alone", False)
+        assert verified_of(client, refine=refine) == {"query.png"}
+
+
+@pytest.mark.parametrize(("answers", "waiting", "alone"), [(1, 1, True), (1, 2, False), (2, 2, True), (2, 3, False)])
+def test_a_search_of_several_collections_does_not_wait_for_another(answers: int, waiting: int, alone: bool) -> None:
+    geometry = Geometry(None, Settings(), Metrics(), answers=answers)  # type: ignore[arg-type]
+    geometry._verify.amount = waiting
+    assert geometry.alone == alone
+    geometry.stop()
+
+
+def test_why_has_a_closer_look_too(crowded_index: Index) -> None:
+    with running(crowded_index) as address, client_of(address) as client:
+
+        def why(key: str) -> Any:
+            return client.post("/api/geometry", json={"views": [SMALL_VIEW], "key": key}).json()
+
+        told = why("small.png")
+        assert told["verified"]
+        assert all(AT[0] <= u <= AT[0] + 80 and AT[1] <= v <= AT[1] + 80 for _, _, u, v in told["points"])
+        other = why("none.png")
         assert (other["verified"], other["points"]) == (False, [])
         # Without its file there is what the index keeps.
-        (photos / "small.png").unlink()
-        assert client.post("/api/geometry", json={"views": [view], "key": "small.png"}).json()["verified"] is False
+        (crowded_index.root / "small.png").rename(crowded_index.root / "away.png")
+        assert why("small.png")["verified"] is False
+        (crowded_index.root / "away.png").rename(crowded_index.root / "small.png")

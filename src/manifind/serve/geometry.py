@@ -47,6 +47,7 @@ class Geometry:
         self._rendering = rendering
         self._metrics = metrics
         self._seconds = settings.verify_seconds * answers
+        self._answers = answers
         self._extract = Stage(
             "extract",
             settings.describe_threads,
@@ -57,6 +58,11 @@ class Geometry:
         # Verifying shares the photos of one answer out to threads of its own.
         self._verify = Stage("verify", 1, seconds=self._seconds, pace=PHOTOS_A_SECOND, metrics=metrics)
         self._features: RecentlyUsed[Sought] = RecentlyUsed(FEATURES_BYTES)
+
+    @property
+    def alone(self) -> bool:
+        """Whether no other search waits for geometry: then there is time for a closer look."""
+        return self._verify.amount <= self._answers
 
     async def query(self, now: State, view: ViewRequest) -> Sought:
         """Return the features of what a view shows, and its box, as `Index.search` finds them in the photo's file.

@@ -156,7 +156,8 @@ class Service:
             self.served.check()
             found = found_by(search, job, max(job.request.top, deepest(job.first)))
             refine = VERIFIED if job.request.refine else NONE
-            once, taught = verified_in_time(found, job.sought, first=job.first, refine=refine, until=until)
+            limits: dict[str, Any] = {"first": job.first, "closely": self.geometry.alone, "until": until}
+            once, taught = verified_in_time(found, job.sought, refine=refine, **limits)
             return told(once) if taught is None else (once, taught)
 
         looked, until = await self.geometry.in_time(looked_at)
@@ -176,8 +177,8 @@ class Service:
 
         def looked_again(again: Search) -> dict[str, Any]:
             self.served.check()
-            limits: dict[str, Any] = {"first": job.first, "top": job.request.top, "until": until}
-            return told(looked_at_again(once, again, job.sought, **limits))
+            limits: dict[str, Any] = {"first": job.first, "closely": self.geometry.alone, "until": until}
+            return told(looked_at_again(once, again, job.sought, top=job.request.top, **limits))
 
         refined = await self.geometry.again(solved, looked_again, until)
         return await self._describing.do(1, lambda: told(once)) if refined is None else refined

@@ -34,6 +34,8 @@ TIME_LEFT = 0.5
 """The part of the time for geometry that must be left for a second pass to be worth beginning."""
 TIME_FOR_MORE = 0.4
 """The part of the time for geometry in which it looks at more photos than the first, where many are verified."""
+TIME_FOR_CLOSER = 0.6
+"""The part of the time that is left in which a closer look is begun: the last photo takes a while."""
 
 
 def refined_answer(
@@ -85,6 +87,7 @@ def looked_at_again(
     *,
     first: int = FIRST,
     top: int | None = None,
+    closely: bool = True,
     until: float | None = None,
 ) -> VerifiedAnswer:
     """Look at the photos that a taught query found, and return its answer; other parameters as in `refined_answer`.
@@ -95,6 +98,8 @@ def looked_at_again(
         The answer that taught the query.
     again : Search
         The taught query, solved on the same state of the index; it may have more photos than are wanted.
+    closely : bool
+        Whether there is time for a closer look at the most promising photos.
     """
     more = AGAIN * first
     most = None if top is None else max(top, more)
@@ -102,24 +107,46 @@ def looked_at_again(
     known = dict(answer.looked_at)
     unknown = [image for image in found.images[:more].tolist() if image not in known]
     known |= looked_at(again.generation, unknown, views, until=until)
-    known |= looked_at_closely(again.generation, found.images.tolist(), known, views, own=answer.own, until=until)
+    if closely:
+        soon = None if until is None else _before(until, TIME_FOR_CLOSER)
+        known |= looked_at_closely(again.generation, found.images.tolist(), known, views, own=answer.own, until=soon)
     return VerifiedAnswer(found, known, top, before=answer)
 
 
 def verified_in_time(
-    answer: Answer, views: Sequence[Sought], *, first: int = FIRST, refine: str = BY_DEFAULT, until: float
+    answer: Answer,
+    views: Sequence[Sought],
+    *,
+    first: int = FIRST,
+    refine: str = BY_DEFAULT,
+    closely: bool = True,
+    until: float,
 ) -> tuple[VerifiedAnswer, QueryRegions | None]:
     """Verify an answer until a moment by `time.monotonic`; with it comes the query to be solved once more.
 
     There is no such query where no photo teaches it, or where too little of the time is left (`TIME_LEFT`).
-    `TimeoutError` is raised where not even the first photos are looked at in time.
+    `TimeoutError` is raised where not even the first photos are looked at in time. Without `closely` no photo gets a
+    closer look.
     """
     begun = time.monotonic()
-    more_until = begun + TIME_FOR_MORE * (until - begun)
-    once = verified_answer(answer, views, first=first, final=refine == NONE, until=until, deeper_until=more_until)
+    once = verified_answer(
+        answer,
+        views,
+        first=first,
+        final=refine == NONE,
+        closely=closely,
+        until=until,
+        deeper_until=_before(until, TIME_FOR_MORE),
+    )
     if refine == NONE or until - time.monotonic() < TIME_LEFT * (until - begun):
         return once, None
     return once, taught_query(once)
+
+
+def _before(until: float, part: float) -> float:
+    """Return the moment at which this part of the time from now to a moment is over."""
+    now = time.monotonic()
+    return now + part * (until - now)
 
 
 def taught_query(answer: VerifiedAnswer) -> QueryRegions | None:

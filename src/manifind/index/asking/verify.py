@@ -42,6 +42,7 @@ def verified_answer(
     most: int | None = None,
     top: int | None = None,
     final: bool = True,
+    closely: bool = True,
     until: float | None = None,
     deeper_until: float | None = None,
 ) -> VerifiedAnswer:
@@ -68,6 +69,8 @@ def verified_answer(
     final : bool
         Whether this is the answer that is given. Before verified photos teach the query, photos get a closer look only
         where none is verified: the second pass knows better which ones are promising.
+    closely : bool
+        Whether there is time for a closer look at all.
     until : float, optional
         The moment by `time.monotonic` at which to give up: `TimeoutError` is raised.
     deeper_until : float, optional
@@ -88,7 +91,7 @@ def verified_answer(
             promising = [image for image in voted(now, answer.images, views, first) if image not in known]
             known |= looked_at(now, promising, views, until=until)
             found = any(check.verified and image not in answer.own for image, check in known.items())
-            if final or not found:
+            if closely and (final or not found):
                 known |= looked_at_closely(now, answer.images.tolist(), known, views, own=answer.own, until=until)
     except TimeoutError:
         pass  # what was looked at is answered with
