@@ -133,7 +133,6 @@ def test_geometry_looks_on_while_a_tenth_of_the_last_photos_are_verified(
         return {image: Checked(image in verified) for image in images}
 
     monkeypatch.setattr(verifying, "looked_at", says)
-    monkeypatch.setattr(verifying, "looked_at_closely", lambda *_, **__: {})
     found = verified_answer(answer, [sought_in(query, BOX)], first=20)
     assert list(found.looked_at) == list(range(looked))
     assert found.verified == len(verified)

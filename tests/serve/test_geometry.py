@@ -1,5 +1,6 @@
 """Geometry in the service: answers verified in time, or given without, and the points that match."""
 
+import asyncio
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ from manifind.index import Index
 from manifind.index.asking import looking
 from manifind.kernels.threads import thread_count
 from manifind.serve import Settings
+from manifind.serve import geometry as geometry_of_the_service
 from manifind.serve.geometry import Geometry
 from manifind.serve.metrics import Metrics
 from tests.described import PLAINLY
@@ -207,15 +209,23 @@ def test_a_search_has_a_closer_look_while_no_other_waits(
 ) -> None:
     with running(crowded_index) as address, client_of(address) as client:
         assert verified_of(client, refine=refine) == {"query.png", "small.png"}
-        monkeypatch.setattr(Geometry, "alone", False)
+        monkeypatch.setattr(geometry_of_the_service, "closer_answer", _too_slow)
         assert verified_of(client, refine=refine) == {"query.png"}
 
 
-@pytest.mark.parametrize(("answers", "waiting", "alone"), [(1, 1, True), (1, 2, False), (2, 2, True), (2, 3, False)])
-def test_a_search_of_several_collections_does_not_wait_for_another(answers: int, waiting: int, alone: bool) -> None:
+def _too_slow(*_: object, **__: object) -> None:
+    raise TimeoutError
+
+
+@pytest.mark.parametrize(("answers", "waiting", "looks"), [(1, 0, True), (1, 1, False), (2, 1, True), (2, 2, False)])
+def test_there_is_no_closer_look_while_another_search_waits(
+    answers: int, waiting: int, looks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     geometry = Geometry(None, Settings(), Metrics(), answers=answers)  # type: ignore[arg-type]
     geometry._verify.amount = waiting
-    assert geometry.alone == alone
+    monkeypatch.setattr(geometry_of_the_service, "closer_answer", lambda *_, **__: "closer")
+    answered: object = asyncio.run(geometry.closer("as it was", [], time.monotonic() + 60))  # type: ignore[arg-type]
+    assert answered == ("closer" if looks else "as it was")
     geometry.stop()
 
 

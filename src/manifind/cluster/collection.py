@@ -237,6 +237,7 @@ class StoredCollection:
                     manifest=self.manifest,
                     whole=whole,
                     local=self._local_of(photos, numbers),
+                    part_of=self.published.photos,
                 )
             )
         return parts

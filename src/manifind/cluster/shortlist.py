@@ -100,6 +100,7 @@ def shortlist_generation(
     manifest: Manifest,
     whole: bool = False,
     local: KeptFeatures | None = None,
+    part_of: int | None = None,
 ) -> Generation:
     """Return the generation of some photos of a collection.
 
@@ -115,6 +116,8 @@ def shortlist_generation(
         Make the photos' global descriptors too.
     local : KeptFeatures, optional
         What hands out their local features.
+    part_of : int, optional
+        How many photos the collection has.
     """
     order = np.argsort(photos)
     own = photos[order]
@@ -130,7 +133,7 @@ def shortlist_generation(
         aggregate(unpacked.vectors.astype(np.float32), layout) if whole else None,
     )
     catalogue = ShortlistCatalogue(own, unpacked)
-    return Generation(number, stamp, manifest, catalogue, manifold, unpacked.boxes, None, {}, local)
+    return Generation(number, stamp, manifest, catalogue, manifold, unpacked.boxes, None, {}, local, part_of=part_of)
 
 
 def affinity(photos: Numbers, starts: npt.NDArray[np.int64], unpacked: Unpacked) -> sp.csr_array:

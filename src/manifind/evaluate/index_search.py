@@ -12,6 +12,7 @@ from manifind.checks import choice
 from manifind.describe import content_hash, read_photo
 from manifind.evaluate.protocol import name_finder
 from manifind.index import Answer, Generation, Index, QueryRegions, View, rank
+from manifind.index.asking.closer import closer_answer
 from manifind.index.asking.features import kind_of, sought_in
 from manifind.index.asking.refine import BY_DEFAULT, NONE, REFINEMENTS, refined_answer
 from manifind.index.asking.verify import first_photos, verified_answer
@@ -74,8 +75,10 @@ class IndexSearch:
 
     def _verified(self, answer: Answer, photo: Path, box: Box | None, first: int) -> Answer:
         sought = [sought_in(read_photo(photo).pixels, box, kind=kind_of(self._state))]
-        looked_at = verified_answer(answer, sought, first=first, final=self.refine == NONE)
-        return looked_at if self.refine == NONE else refined_answer(looked_at, sought, first=first)
+        looked_at = verified_answer(answer, sought, first=first)
+        return (
+            closer_answer(looked_at, sought) if self.refine == NONE else refined_answer(looked_at, sought, first=first)
+        )
 
 
 def _without(index: Index, left_out: npt.NDArray[np.bool_]) -> Generation:

@@ -30,7 +30,7 @@ class Kind:
     """Whether features know their scale and angle."""
     long_side: int
     """Larger photos are reduced to this before anything is detected."""
-    faint: Callable[[Pixels, Choose], Detected] | None = None
+    detect_faint: Callable[[Pixels, Choose], Detected] | None = None
     """What detects faint features too; None where the kind knows no difference."""
 
 
@@ -80,7 +80,7 @@ def extract(
         kept = np.flatnonzero((at >= inside[:2]).all(axis=1) & (at < inside[2:]).all(axis=1))
         return kept[spread(at[kept], strengths[kept], inside, most, cells)]
 
-    detect = what.faint if faint else None
+    detect = what.detect_faint if faint else None
     points, scales, angles, descriptors = (detect or what.detect)(reduced, choose)
     if not len(points):
         return empty(kind, what.dimension, width, height)
@@ -135,7 +135,7 @@ KINDS = {
         sift.DIMENSION,
         oriented=True,
         long_side=768,
-        faint=_grey(partial(sift.detect, contrast=sift.FAINT)),
+        detect_faint=_grey(partial(sift.detect, contrast=sift.FAINT)),
     ),
     "xfeat": Kind(_grey(xfeat.detect), xfeat.DIMENSION, oriented=False, long_side=768),
 }

@@ -37,7 +37,7 @@ CELLS, EVEN = 4, 0.36
 """Into how many cells across and down a box is divided, and how many of them matching points must reach, in parts of
 those that as many of the query's features would reach if they were drawn by lot; chosen on planted scenes and packages,
 where it costs one in a hundred of the photos that are right."""
-MANY, OF = 30, 500
+MANY, MANY_OF = 30, 500
 """So many matching points, of so many features of the photo, verify it even if they crowd in a part of the box: a box
 that is drawn loosely has the object in a part of it. Of more features it takes as many times more points."""
 SAME = 0.5
@@ -181,7 +181,7 @@ def _instance(query: Features, photo: Features, pairs: Pairs, box: Box, limits: 
         return None, agreement.distinct
     tight = float(x0), float(y0), float(x1), float(y1)
     agreed = pairs[agreement.inliers]
-    doubtful = len(matching) < MANY * max(1, len(photo) / OF) and (
+    doubtful = len(matching) < MANY * max(1, len(photo) / MANY_OF) and (
         not _alike(query, photo, agreed, agreement.distinct, limits)
         or (part and _crowded(query.points[_within(agreement.map, query, photo)], matching, box))
     )

@@ -13,6 +13,7 @@ from manifind.describe import Describer, Photo, Unreadable
 from manifind.errors import InvalidInput, MissingExtra
 from manifind.index.asking.answer import Answer, Hit
 from manifind.index.asking.batch import Asked, Outcome, batch
+from manifind.index.asking.closer import closer_answer
 from manifind.index.asking.explain import Chain, Link, confirmed, explained
 from manifind.index.asking.features import kind_of, sought_in
 from manifind.index.asking.points import MatchingPoints, matching_points
@@ -312,8 +313,9 @@ class Index:
         verify : int, optional
             How many of the first photos to check by geometry: those that show this very object come first, with their
             outline. By default 50 by regional diffusion where the index keeps local features, and none elsewhere.
-            Where a tenth of them are verified, as many more are checked, up to four times as many in all. Without
-            features kept, the photos' files are read, which takes a tenth of a second each.
+            Where a tenth of them are verified, as many more are checked, up to four times as many in all. The most
+            promising of those that are not verified get a closer look in their files. Without features kept, the
+            photos' files are read, which takes a tenth of a second each.
         refine : {"verified", "none"}
             Verified lets what verified photos show of the object join the query, which is then answered once more.
         """
@@ -336,8 +338,8 @@ class Index:
         kind = kind_of(search.generation)
         sought = [sought_in(pixels, part, kind=kind) for pixels, part in asked]
         if refine == NONE_JOINS:
-            return verified_answer(answer, sought, first=verify, top=top)
-        return refined_answer(verified_answer(answer, sought, first=verify, final=False), sought, first=verify, top=top)
+            return closer_answer(verified_answer(answer, sought, first=verify, top=top), sought)
+        return refined_answer(verified_answer(answer, sought, first=verify), sought, first=verify, top=top)
 
     def search_many(
         self,
@@ -376,7 +378,7 @@ class Index:
     def confirm(self, chain: Chain, image: Source, box: Sequence[float] | None = None) -> Chain:
         """Return a chain whose links say whether geometry joins their photos.
 
-        Photos whose features the index keeps are not read from their files.
+        Photos whose features the index keeps are read from their files only where these do not verify.
 
         Parameters
         ----------

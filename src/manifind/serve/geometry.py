@@ -5,19 +5,22 @@
     a query's photo   ──▶ its features, once for each box ──┐
     a ranking         ──▶ its first photos ─────────────────┴─▶ verified, or as it was where time is short
     a taught query    ──▶ solved once more ──▶ its first photos, or the verified answer where time is short
+    an answer         ──▶ a closer look at its most promising photos, while no other search waits
     two photos        ──▶ the points that match in them
 """
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from manifind.errors import MissingExtra
 from manifind.geometry import Features
 from manifind.index import MatchingPoints
-from manifind.index.asking.closer import all_features
+from manifind.index.asking.closer import all_features, closer_answer
 from manifind.index.asking.features import Sought, kind_of, photo_features, sought_in
+from manifind.index.asking.verified import VerifiedAnswer
 from manifind.index.state.catalogue import ImageRecord
 from manifind.index.state.generation import State
 from manifind.pages.answers import points_data
@@ -33,6 +36,8 @@ S = TypeVar("S")
 T = TypeVar("T")
 FEATURES_BYTES = 64_000_000
 """What features of queries may take, kept for when the same box is asked for again."""
+TIME_FOR_CLOSER = 0.6
+"""The part of the time that is left in which photos get a closer look: the last one may take a while."""
 PHOTOS_A_SECOND = 4.0
 """Photos whose features are extracted, and answers that are verified, until it was measured."""
 
@@ -57,12 +62,9 @@ class Geometry:
         )
         # Verifying shares the photos of one answer out to threads of its own.
         self._verify = Stage("verify", 1, seconds=self._seconds, pace=PHOTOS_A_SECOND, metrics=metrics)
+        # A stage of its own, so that the pace of verifying is known without it.
+        self._closer = Stage("closer", 1, seconds=self._seconds, pace=PHOTOS_A_SECOND, metrics=metrics)
         self._features: RecentlyUsed[Sought] = RecentlyUsed(FEATURES_BYTES)
-
-    @property
-    def alone(self) -> bool:
-        """Whether no other search waits for geometry: then there is time for a closer look."""
-        return self._verify.amount <= self._answers
 
     async def query(self, now: State, view: ViewRequest) -> Sought:
         """Return the features of what a view shows, and its box, as `Index.search` finds them in the photo's file.
@@ -120,18 +122,16 @@ class Geometry:
 
         def closely(record: ImageRecord) -> tuple[int, MatchingPoints]:
             with self._metrics.stage("points"):
-                of_file = [all_features(now, record, query) for query, _ in queries]
-                return surest(
-                    MatchingPoints.of(query, photo if features is None else features, box)
-                    for (query, box), features in zip(queries, of_file, strict=True)
-                )
+                of_file = {query.faint: all_features(now, record, query) for query, _ in queries}
+                return surest(MatchingPoints.of(query, of_file[query.faint] or photo, box) for query, box in queries)
 
         place, most = await self._extract.do(1, matched)
         if most.verified is False and now.local is not None:
-            # As a search does that has a closer look.
+            # As a search does, which has a closer look too.
             record = self._rendering.record(now, key)
-            closer = await self._extract.do(1, lambda: closely(record))
-            place, most = closer if closer[1].verified else (place, most)
+            with suppress(Problem):
+                closer = await self._extract.do(1, lambda: closely(record))
+                place, most = closer if closer[1].verified else (place, most)
         return {"view": place, **points_data(most)}
 
     async def sought(self, now: State, views: Sequence[ViewRequest]) -> tuple[Sought, ...]:
@@ -165,6 +165,22 @@ class Geometry:
         except (TimeoutError, Problem):
             return None
 
+    async def closer(self, answer: VerifiedAnswer, views: Sequence[Sought], until: float) -> VerifiedAnswer:
+        """Give photos of an answer a closer look; it stays as it is where other searches wait or it takes too long."""
+        if self._verify.amount + self._closer.amount >= self._answers:
+            return answer
+        left = until - time.monotonic()
+
+        def looked() -> VerifiedAnswer:
+            with self._metrics.stage("closer"):
+                return closer_answer(answer, views, until=until - (1 - TIME_FOR_CLOSER) * left)
+
+        try:
+            async with asyncio.timeout(left):
+                return await self._closer.do(1, looked)
+        except (TimeoutError, Problem):
+            return answer
+
     async def _looked(self, work: Callable[[], T], until: float) -> T:
         def measured() -> T:
             with self._metrics.stage("verify"):
@@ -177,3 +193,4 @@ class Geometry:
         """Do no more."""
         self._extract.stop()
         self._verify.stop()
+        self._closer.stop()

@@ -16,7 +16,7 @@ from manifind.errors import ManifindError, MissingExtra
 from manifind.index import Index, QueryRegions, Search, View, rank, stored_view, view
 from manifind.index.asking.evidence import chance_similarity
 from manifind.index.asking.features import Sought
-from manifind.index.asking.refine import NONE, VERIFIED, looked_at_again, verified_in_time
+from manifind.index.asking.refine import NONE, VERIFIED, looked_at_again, taught_query, verified_in_time
 from manifind.index.asking.verified import VerifiedAnswer
 from manifind.index.asking.verify import deepest, first_photos
 from manifind.index.state.catalogue import ImageRecord
@@ -152,36 +152,41 @@ class Service:
         def told(answer: VerifiedAnswer) -> dict[str, Any]:
             return answer_of(answer.cut(job.request.top).reached(), job, self._record)
 
-        def looked_at(until: float) -> dict[str, Any] | tuple[VerifiedAnswer, QueryRegions]:
+        refine = VERIFIED if job.request.refine else NONE
+
+        def looked_at(until: float) -> tuple[VerifiedAnswer, QueryRegions | None]:
             self.served.check()
             found = found_by(search, job, max(job.request.top, deepest(job.first)))
-            refine = VERIFIED if job.request.refine else NONE
-            limits: dict[str, Any] = {"first": job.first, "closely": self.geometry.alone, "until": until}
-            once, taught = verified_in_time(found, job.sought, refine=refine, **limits)
-            return told(once) if taught is None else (once, taught)
+            return verified_in_time(found, job.sought, first=job.first, refine=refine, until=until)
 
         looked, until = await self.geometry.in_time(looked_at)
         if looked is None:
             return await self._describing.do(1, lambda: answer_of(found_by(search, job), job, self._record))
-        if isinstance(looked, dict):
-            return looked
-        once, taught = looked
+        answer, taught = looked
+        if not answer.found:
+            # So that there may be something to teach.
+            answer = await self.geometry.closer(answer, job.sought, until)
+            taught = taught_query(answer) if answer.found and refine == VERIFIED else taught
 
-        async def solved() -> Search:
+        async def solved(query: QueryRegions) -> Search:
             # On the state that the first answer is of: its regions are what was taught.
             with self.metrics.stage("wait"):
-                found = await self._batcher.answer(job._replace(now=search.generation, query=taught))
+                found = await self._batcher.answer(job._replace(now=search.generation, query=query))
             if not isinstance(found, Search):
                 raise TypeError("a taught query was answered without being looked at.")
             return found
 
-        def looked_again(again: Search) -> dict[str, Any]:
+        def looked_again(again: Search) -> VerifiedAnswer:
             self.served.check()
-            limits: dict[str, Any] = {"first": job.first, "closely": self.geometry.alone, "until": until}
-            return told(looked_at_again(once, again, job.sought, top=job.request.top, **limits))
+            return looked_at_again(answer, again, job.sought, first=job.first, top=job.request.top, until=until)
 
-        refined = await self.geometry.again(solved, looked_again, until)
-        return await self._describing.do(1, lambda: told(once)) if refined is None else refined
+        if taught is not None:
+            query = taught
+            refined = await self.geometry.again(lambda: solved(query), looked_again, until)
+            answer = answer if refined is None else refined
+        if answer.found:
+            answer = await self.geometry.closer(answer, job.sought, until)
+        return await asyncio.to_thread(told, answer)
 
     async def explain(self, request: ExplainRequest) -> dict[str, Any]:
         """Explain why a photo was found."""

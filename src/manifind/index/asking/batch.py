@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from manifind.describe import Unreadable
 from manifind.errors import InvalidInput
 from manifind.index.asking.answer import Answer
+from manifind.index.asking.closer import closer_answer
 from manifind.index.asking.features import kind_of, sought_in
 from manifind.index.asking.query import QueryRegions, View, rank, view
 from manifind.index.asking.refine import NONE, refined_answers
@@ -151,9 +152,9 @@ def _verified(
     for done, (place, answer) in enumerate(answers.items(), 1):
         kind = kind_of(answer.search.generation)
         sought[place] = [sought_in(index.pixels(photo), box, kind=kind) for photo, box in queries[place].views]
-        looked_at[place] = verified_answer(answer, sought[place], first=first, final=refine == NONE)
+        looked_at[place] = verified_answer(answer, sought[place], first=first)
         report("geometry", done, len(answers))
     if refine == NONE:
-        return {place: answer.cut(top) for place, answer in looked_at.items()}
+        return {place: closer_answer(answer, sought[place]).cut(top) for place, answer in looked_at.items()}
     refined = refined_answers(list(looked_at.values()), list(sought.values()), first=first, top=top)
     return dict(zip(looked_at, refined, strict=True))

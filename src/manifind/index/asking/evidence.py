@@ -40,8 +40,8 @@ Holidays."""
 PHOTOS, A_DOUBLING = 1_153, 0.07
 """Of how many photos Holidays has, and which part more strangers reach in a collection of twice as many; measured with
 strangers to parts of Holidays, of 75 photos to all."""
-LEAST_AMONG = 0.6
-"""What it does not fall below, in collections of fewer photos than that was measured on."""
+LEAST_AMONG, MOST_AMONG = 0.6, 1.5
+"""Bounds of that, for collections far smaller and far larger than those it was measured on: 20 and 160,000 photos."""
 THE_SAME = 0.85
 """How similar two regions of a query, or of a photo, are that count as one: sky is everywhere the same. Chosen on
 Holidays."""
@@ -86,7 +86,7 @@ def evidence(search: Search, own: Collection[int] = ()) -> Evidence | None:
     similarity = max((resemblance(query, regions, pairs) for regions in best), default=0.0)
     chance = chance_similarity(search.generation)
     if pairs == PAIRS:
-        chance *= TOGETHER * among(_photos(search.generation))
+        chance *= TOGETHER * among(search.generation.photos)
     if similarity <= chance:
         return Evidence(_leading(images, own), similarity, chance, 0.0)
     line = PART_OF_THE_BEST * float(scores[others[0]])
@@ -99,7 +99,8 @@ def among(photos: int) -> float:
     The best of many photos resembles a stranger more than the best of few. What all but 3 in 100 strangers stay below
     grows by the same amount whenever a collection doubles.
     """
-    return max(1 + A_DOUBLING * float(np.log2(photos / PHOTOS)), LEAST_AMONG)
+    more = 1 + A_DOUBLING * float(np.log2(max(1, photos) / PHOTOS))
+    return min(max(more, LEAST_AMONG), MOST_AMONG)
 
 
 def resemblance(query: FloatArray, photo: FloatArray, pairs: int = PAIRS) -> float:
@@ -155,11 +156,6 @@ def unlikely_similarity(now: State) -> float:
             manifold = cast(Generation, now).manifold  # whatever is elsewhere was published with it
             now.made.unlikely = measure_unlikely(manifold.vectors_, manifold.layout_.place_of)
         return now.made.unlikely
-
-
-def _photos(now: Generation) -> int:
-    """Return how many photos the collection has: a shortlist knows for how many its parameters were chosen."""
-    return max(len(now.catalogue), now.manifest.chosen_for or 1)
 
 
 def _leading(images: IntArray, own: Collection[int]) -> int:

@@ -6,6 +6,7 @@ that are confirmed, points that are drawn, repeats that are compared, pairs that
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,10 +25,11 @@ from manifind.types import Box
 QUERY_FEATURES = 700
 """How many features of a query are matched."""
 SMOOTH = 300
-"""With fewer features, faint ones count too: of the query, and of photos that get a closer look."""
+"""A query that has at least `TEXTURE` and fewer features than this is smooth: faint ones count too, of the query and of
+photos that get a closer look."""
 CLOSELY, ENLARGED = 1152, 2.0
-"""The long side of a photo that gets a closer look, and how many times as large as it is a smaller one becomes at most:
-more detail than the index keeps the features of, for two to three times the time."""
+"""The long side of a photo that gets a closer look, in pixels. A smaller photo is enlarged by this factor at most. That
+shows more detail than the index keeps the features of, and takes two to three times as long."""
 ALL = 3_000
 """How many features of a photo are matched on a closer look: few photos have more."""
 
@@ -35,10 +37,18 @@ Sought = tuple[Features, Box | None]
 """The features of what is looked for, and its box in the query's photo; None is all of it."""
 
 
+class Whole(NamedTuple):
+    """A photo that gets a closer look: its file, and the size that it had when it was described."""
+
+    file: Path
+    width: int
+    height: int
+
+
 def query_features(pixels: npt.NDArray[np.uint8], box: Box | None, *, kind: str = KEEPING.kind) -> Features:
     """Return the features of what is looked for; faint ones too, where it is smooth."""
     found = extract(pixels, box, kind=kind, most=QUERY_FEATURES)
-    if not TEXTURE <= len(found) < SMOOTH:
+    if KINDS[kind].detect_faint is None or not TEXTURE <= len(found) < SMOOTH:
         return found
     return extract(pixels, box, kind=kind, most=QUERY_FEATURES, faint=True)
 
@@ -82,14 +92,16 @@ def features_of(photo: Kept | Path, *, kind: str = KEEPING.kind) -> Features | N
     return photo_features(read.pixels, kind=kind).resized(read.width, read.height)
 
 
-def close_features(file: Path, query: Features) -> Features | None:
+def close_features(photo: Whole, query: Features) -> Features | None:
     """Return all features of a photo that gets a closer look for a query, in its own pixels.
 
-    Faint ones are among them if they are among the query's. None where the file cannot be read.
+    Faint ones are among them if they are among the query's. None where the file cannot be read, or has another size.
     """
     try:
-        read = read_photo(file, long_side=CLOSELY)
+        read = read_photo(photo.file, long_side=CLOSELY)
     except Unreadable:
+        return None
+    if (read.width, read.height) != (photo.width, photo.height):
         return None
     height, width = read.pixels.shape[:2]
     by = min(ENLARGED, CLOSELY / max(width, height))

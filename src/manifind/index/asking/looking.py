@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 from manifind.geometry import LIMITS, Features, Instance, Verdict, verify
 from manifind.geometry.maps import Map
 from manifind.index.asking.answer import Outline
-from manifind.index.asking.features import Sought, close_features, features_of, kept_or_files
+from manifind.index.asking.features import Sought, Whole, close_features, features_of, kept_or_files
 from manifind.index.state.generation import Generation
 from manifind.index.state.kept import Kept
 from manifind.kernels.threads import thread_count
@@ -66,9 +66,8 @@ class Checked:
 def checked(
     query: Features,
     box: Box | None,
-    photos: Sequence[Kept | Path],
+    photos: Sequence[Kept | Path | Whole],
     *,
-    closely: bool = False,
     until: float | None = None,
 ) -> list[Checked]:
     """Return what geometry says of each photo.
@@ -79,14 +78,12 @@ def checked(
         Those of what is looked for.
     box : (x0, y0, x1, y1), optional
         What is looked for in the query's photo; all of it by default.
-    photos : sequence of Kept or Path
-        Features that were kept, of the same kind as the query's, or files.
-    closely : bool
-        Whether all features of a file are compared, in more detail than an index keeps.
+    photos : sequence of Kept, Path or Whole
+        Features that were kept, of the same kind as the query's, or files; of a `Whole` all features are compared.
     until : float, optional
         The moment by `time.monotonic` at which to give up: `TimeoutError` is raised.
     """
-    look = partial(_look, query, box, closely, until)
+    look = partial(_look, query, box, until)
     threads = min(thread_count(), len(photos))
     # Each thread has photos of its own; a product of two small matrices gains nothing from more.
     with threadpool_limits(1, user_api="blas"):
@@ -96,13 +93,10 @@ def checked(
             return list(pool.map(look, photos))
 
 
-def _look(query: Features, box: Box | None, closely: bool, until: float | None, photo: Kept | Path) -> Checked:
+def _look(query: Features, box: Box | None, until: float | None, photo: Kept | Path | Whole) -> Checked:
     if until is not None and time.monotonic() > until:
         raise TimeoutError("photos were not looked at in time.")
-    if closely and isinstance(photo, Path):
-        features = close_features(photo, query)
-    else:
-        features = features_of(photo, kind=query.kind)
+    features = close_features(photo, query) if isinstance(photo, Whole) else features_of(photo, kind=query.kind)
     if features is None:
         return Checked(None)
     limits = LIMITS[query.kind]
@@ -110,7 +104,7 @@ def _look(query: Features, box: Box | None, closely: bool, until: float | None, 
     # Of a part, few points that are doubtful are told too: beside verified photos they say something.
     told = replace(limits, inliers=limits.of_part) if part else limits
     verdict = verify(query, features, box, limits=told)
-    found = replace(_checked(verdict), agreeing=verdict.agreeing, closely=closely)
+    found = replace(_checked(verdict), agreeing=verdict.agreeing, closely=isinstance(photo, Whole))
     if box is None or not part or not found.verified:
         return found
     sure = verdict.instances[0]
@@ -147,17 +141,21 @@ def looked_at(
 
 def surest_of(
     views: Sequence[Sought],
-    photos: Sequence[Kept | Path],
+    photos: Sequence[Kept | Path | Whole],
     *,
-    closely: bool = False,
     until: float | None = None,
 ) -> list[Checked]:
     """Return what geometry says of each photo, by the view that is surest; other parameters as in `checked`."""
     by_view = [
-        [_of_view(check, view) for check in checked(query, box, photos, closely=closely, until=until)]
+        [_of_view(check, view) for check in checked(query, box, photos, until=until)]
         for view, (query, box) in enumerate(views)
     ]
-    return [max(some, key=lambda one: (one.verified is True, one.inliers)) for some in zip(*by_view, strict=True)]
+    return [max(some, key=_sureness) for some in zip(*by_view, strict=True)]
+
+
+def _sureness(check: Checked) -> tuple[bool, int, bool, int]:
+    """Return what makes one view of the query surer than another: one without texture says nothing."""
+    return check.verified is True, check.inliers, check.verified is not None, check.agreeing
 
 
 def _of_view(check: Checked, view: int) -> Checked:

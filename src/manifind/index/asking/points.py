@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from manifind.errors import Unreadable
+from manifind.errors import MissingExtra, Unreadable
 from manifind.geometry import Features, Verdict, verify
-from manifind.index.asking.closer import all_features
+from manifind.index.asking.closer import all_features, file_as_it_was
 from manifind.index.asking.features import (
     Sought,
     features_of,
@@ -69,12 +69,12 @@ def matching_points(now: State, image: Source, other: Source, box: Sequence[floa
     found = None if now.local is None else record_of(now, other)
     photo = None if found is None else features_of(kept_or_file(now, found))
     points = MatchingPoints.of(query, photo or photo_features(pixels_of(now, other), kind=kind_of(now)), part)
-    if found is None or points.verified is not False:
+    if found is None or points.verified is not False or file_as_it_was(now, found) is None:
         return points
     try:
         query, part = sought_in(pixels_of(now, image), box, kind=kind_of(now))
         everything = all_features(now, found, query)
-    except Unreadable:
+    except (Unreadable, MissingExtra):
         return points
     closer = points if everything is None else MatchingPoints.of(query, everything, part)
     return closer if closer.verified else points

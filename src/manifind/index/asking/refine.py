@@ -12,12 +12,12 @@ import numpy as np
 
 from manifind.boxes import overlaps
 from manifind.index.asking.answer import Answer
-from manifind.index.asking.closer import looked_at_closely
+from manifind.index.asking.closer import closer_answer
 from manifind.index.asking.features import Sought
 from manifind.index.asking.looking import looked_at
 from manifind.index.asking.query import QueryRegions, Search, View, rank
 from manifind.index.asking.verified import VerifiedAnswer
-from manifind.index.asking.verify import FIRST, verified_answer
+from manifind.index.asking.verify import FIRST, deepest, verified_answer
 from manifind.index.state.generation import Generation
 from manifind.types import Box
 
@@ -34,8 +34,6 @@ TIME_LEFT = 0.5
 """The part of the time for geometry that must be left for a second pass to be worth beginning."""
 TIME_FOR_MORE = 0.4
 """The part of the time for geometry in which it looks at more photos than the first, where many are verified."""
-TIME_FOR_CLOSER = 0.6
-"""The part of the time that is left in which a closer look is begun: the last photo takes a while."""
 
 
 def refined_answer(
@@ -48,8 +46,8 @@ def refined_answer(
 ) -> VerifiedAnswer:
     """Let verified photos join the query and answer it once more; the same answer where none may.
 
-    Parameters are those of `verified_answer`. Of the second answer `AGAIN` times as many photos are looked at; those
-    that were looked at before are not looked at again.
+    Parameters are those of `verified_answer`. Of the second answer `AGAIN` times as many photos are looked at; what
+    was said of photos before is not asked again, unless they get a closer look.
     """
     return refined_answers([answer], [views], first=first, top=top, until=until)[0]
 
@@ -62,13 +60,19 @@ def refined_answers(
     top: int | None = None,
     until: float | None = None,
 ) -> list[VerifiedAnswer]:
-    """Let verified photos join many queries of one state of the index, and solve once more for all of them together."""
+    """Let verified photos join many queries of one state of the index, and solve once more for all of them together.
+
+    Photos get a closer look (`asking.closer`) at the end: the second pass knows better which ones are promising. Where
+    nothing is verified, they get one before it too, so that there may be something to teach.
+    """
+    answers = [
+        answer if answer.found else closer_answer(answer, sought, until=until)
+        for answer, sought in zip(answers, views, strict=True)
+    ]
     refined = [answer.cut(top) for answer in answers]
     taught = {place: query for place, answer in enumerate(answers) if (query := taught_query(answer)) is not None}
-    if not taught:
-        return refined
-    left_out = max(len(answers[place].left_out) for place in taught)
-    wanted = None if top is None else max(top, AGAIN * first) + left_out
+    left_out = max((len(answers[place].left_out) for place in taught), default=0)
+    wanted = None if top is None else max(top, deepest(first)) + left_out
     # Of a collection that lies elsewhere, each query is answered on a part of its own.
     together: dict[int, list[int]] = {}
     for place in taught:
@@ -77,7 +81,10 @@ def refined_answers(
         now = answers[places[0]].search.generation
         for place, again in zip(places, rank(now, [taught[place] for place in places], wanted), strict=True):
             refined[place] = looked_at_again(answers[place], again, views[place], first=first, top=top, until=until)
-    return refined
+    return [
+        closer_answer(answer, sought, until=until) if answer.found else answer
+        for answer, sought in zip(refined, views, strict=True)
+    ]
 
 
 def looked_at_again(
@@ -87,7 +94,6 @@ def looked_at_again(
     *,
     first: int = FIRST,
     top: int | None = None,
-    closely: bool = True,
     until: float | None = None,
 ) -> VerifiedAnswer:
     """Look at the photos that a taught query found, and return its answer; other parameters as in `refined_answer`.
@@ -98,18 +104,13 @@ def looked_at_again(
         The answer that taught the query.
     again : Search
         The taught query, solved on the same state of the index; it may have more photos than are wanted.
-    closely : bool
-        Whether there is time for a closer look at the most promising photos.
     """
     more = AGAIN * first
-    most = None if top is None else max(top, more)
+    most = None if top is None else max(top, deepest(first))
     found = Answer(again, own=answer.own, left_out=answer.left_out, top=most)
     known = dict(answer.looked_at)
     unknown = [image for image in found.images[:more].tolist() if image not in known]
     known |= looked_at(again.generation, unknown, views, until=until)
-    if closely:
-        soon = None if until is None else _before(until, TIME_FOR_CLOSER)
-        known |= looked_at_closely(again.generation, found.images.tolist(), known, views, own=answer.own, until=soon)
     return VerifiedAnswer(found, known, top, before=answer)
 
 
@@ -119,34 +120,19 @@ def verified_in_time(
     *,
     first: int = FIRST,
     refine: str = BY_DEFAULT,
-    closely: bool = True,
     until: float,
 ) -> tuple[VerifiedAnswer, QueryRegions | None]:
     """Verify an answer until a moment by `time.monotonic`; with it comes the query to be solved once more.
 
     There is no such query where no photo teaches it, or where too little of the time is left (`TIME_LEFT`).
-    `TimeoutError` is raised where not even the first photos are looked at in time. Without `closely` no photo gets a
-    closer look.
+    `TimeoutError` is raised where not even the first photos are looked at in time.
     """
     begun = time.monotonic()
-    once = verified_answer(
-        answer,
-        views,
-        first=first,
-        final=refine == NONE,
-        closely=closely,
-        until=until,
-        deeper_until=_before(until, TIME_FOR_MORE),
-    )
+    more_until = begun + TIME_FOR_MORE * (until - begun)
+    once = verified_answer(answer, views, first=first, until=until, deeper_until=more_until)
     if refine == NONE or until - time.monotonic() < TIME_LEFT * (until - begun):
         return once, None
     return once, taught_query(once)
-
-
-def _before(until: float, part: float) -> float:
-    """Return the moment at which this part of the time from now to a moment is over."""
-    now = time.monotonic()
-    return now + part * (until - now)
 
 
 def taught_query(answer: VerifiedAnswer) -> QueryRegions | None:

@@ -60,6 +60,7 @@ class VerifiedAnswer(Answer):
         part: bool = False,
     ) -> None:
         super().__init__(answer.search, own=answer.own, left_out=answer.left_out, top=len(answer))
+        self._ranked, self._top, self._before = answer, top, before
         self._looked_at = looked_at
         self._shapes: dict[int, FloatArray] | None = None
         self._part: bool = part if before is None else before._part
@@ -126,13 +127,32 @@ class VerifiedAnswer(Answer):
             return self._believed
         return self._scored if self._scored is None else min(self._scored, len(self))
 
+    @property
+    def found(self) -> bool:
+        """Whether a photo is verified that is not the query's own."""
+        return self._found
+
+    @property
+    def ranking(self) -> list[int]:
+        """The numbers of all photos of the answer in the order of their scores, before geometry looked at any."""
+        return [int(image) for image in self._ranked.images]
+
+    def knowing(self, more: Mapping[int, Checked]) -> "VerifiedAnswer":
+        """Return the same answer with what geometry says of more photos, or on a closer look."""
+        if not more:
+            return self
+        known = {**self._looked_at, **more}
+        return VerifiedAnswer(self._ranked, known, self._top, self._before, part=self._part)
+
     def reached(self) -> "VerifiedAnswer":
         """Return the same answer without the photos that no score reached."""
         return self._some(self._scores > 0)
 
     def cut(self, top: int | None) -> "VerifiedAnswer":
         """Return the first hits of the same answer; None for all."""
-        return self._some(np.arange(len(self)) < (len(self) if top is None else top))
+        left = self._some(np.arange(len(self)) < (len(self) if top is None else top))
+        left._top = top if self._top is None or top is None else min(top, self._top)
+        return left
 
     def _some(self, kept: npt.NDArray[np.bool_]) -> "VerifiedAnswer":
         left = copy(self)

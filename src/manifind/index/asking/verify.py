@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 from manifind.checks import whole_number
 from manifind.index.asking.answer import Answer
-from manifind.index.asking.closer import looked_at_closely
 from manifind.index.asking.features import Sought
 from manifind.index.asking.looking import looked_at
 from manifind.index.asking.verified import VerifiedAnswer
@@ -41,8 +40,6 @@ def verified_answer(
     first: int = FIRST,
     most: int | None = None,
     top: int | None = None,
-    final: bool = True,
-    closely: bool = True,
     until: float | None = None,
     deeper_until: float | None = None,
 ) -> VerifiedAnswer:
@@ -50,9 +47,8 @@ def verified_answer(
 
     While at least `WORTH` of the photos looked at last are verified, as many more are looked at: of an object that many
     photos show, the later ones show it otherwise. As many again, wherever they stand, are those that the features in a
-    box vote for (`asking.voted`). Last, the most promising of those that are not verified get a closer look
-    (`asking.closer`). Where the index keeps no features, the files of the first photos are read, and no more than
-    these.
+    box vote for (`asking.voted`). Where the index keeps no features, the files of the first photos are read,
+    and no more than these.
 
     Parameters
     ----------
@@ -66,11 +62,6 @@ def verified_answer(
         features.
     top : int, optional
         How many hits to return at most.
-    final : bool
-        Whether this is the answer that is given. Before verified photos teach the query, photos get a closer look only
-        where none is verified: the second pass knows better which ones are promising.
-    closely : bool
-        Whether there is time for a closer look at all.
     until : float, optional
         The moment by `time.monotonic` at which to give up: `TimeoutError` is raised.
     deeper_until : float, optional
@@ -90,9 +81,6 @@ def verified_answer(
         if until is None or time.monotonic() < until:
             promising = [image for image in voted(now, answer.images, views, first) if image not in known]
             known |= looked_at(now, promising, views, until=until)
-            found = any(check.verified and image not in answer.own for image, check in known.items())
-            if closely and (final or not found):
-                known |= looked_at_closely(now, answer.images.tolist(), known, views, own=answer.own, until=until)
     except TimeoutError:
         pass  # what was looked at is answered with
     return VerifiedAnswer(answer, known, top, part=all(query.is_part(box) for query, box in views))

@@ -1,8 +1,8 @@
 """Photos of an index that local features vote for, wherever in the ranking they stand.
 
 A region of a photo holds a small object and much besides, so that such a photo may stand far down. The features of what
-a box holds are compared with those of many photos at once (`manifind.geometry.votes`), and geometry looks closely at
-the photos on which most of them agree.
+a box holds are compared with those of many photos at once (`manifind.geometry.votes`), and geometry looks at the photos
+on which most of them agree.
 """
 
 from collections.abc import Sequence

@@ -58,7 +58,14 @@ class Generation:
     """The size of each file in bytes."""
     local: KeptFeatures | None = None
     """The local features of the photos, where the index keeps them."""
+    part_of: int | None = None
+    """How many photos the collection has of which these are a part; None for all of them."""
     made: MadeOnce = field(default_factory=MadeOnce, repr=False, compare=False)
+
+    @property
+    def photos(self) -> int:
+        """How many photos the whole collection has."""
+        return len(self.catalogue) if self.part_of is None else self.part_of
 
     @classmethod
     def read(cls, path: Path, *, verify: bool = False, device: str = CPU) -> Self:

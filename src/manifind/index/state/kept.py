@@ -1,4 +1,4 @@
-"""The local features that an index keeps of its photos, so that geometry need not read their files.
+"""The local features that an index keeps of its photos, so that geometry need read few of their files.
 
 They are made in the pass that describes the photos, in 38 bytes each (`manifind.geometry.packing`), and are laid one
 photo after the other in one array.
