@@ -115,6 +115,11 @@ def test_what_scores_as_well_as_verified_photos_stands_above_the_line(
     looked = {int(answer.images[0]): Checked(True, 9, box=BOX)}
     limit = (verified.AS_WELL_AS if part else verified.AS_WELL_AS_WHOLE) * answer.scores[0]
     assert VerifiedAnswer(answer, looked, part=part).likely == (answer.scores >= limit).sum()
+    # A photo that took a closer look does not lower what others must score, unless no other is verified.
+    last = int(answer.images[-1])
+    closely = {last: Checked(True, 9, box=BOX, closely=True)}
+    assert VerifiedAnswer(answer, looked | closely, part=part).likely == (answer.scores >= limit).sum() + 1
+    assert VerifiedAnswer(answer, closely, part=part).likely == len(answer)
 
 
 def test_a_box_round_the_whole_photo_is_no_part_of_it(

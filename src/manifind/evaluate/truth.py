@@ -10,7 +10,7 @@ a JSON object of key → name, good, ok …  the same in one file
 ``gnd_*.mat``                            INSTRE, or the others as MATLAB has them; version 5 or 7.3
 a JSON object of images and queries      Revisited in one file, where queries have ``easy`` and ``hard``; else your own
 ``*.csv``                                your own: query, box, positives, junk
-``*.dat``, or a name with "holidays"     INRIA Holidays: names of photos, a line each
+``*.dat``, or another with "holidays"    INRIA Holidays: names of photos, a line each
 ======================================== ==========================================================================
 """
 

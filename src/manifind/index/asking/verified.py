@@ -76,7 +76,8 @@ class VerifiedAnswer(Answer):
         perhaps &= self._found
         if self._found:
             believed |= perhaps | own
-            believed |= self._as_well(answer, verified & ~own, believed)
+            clearly = verified & ~own & np.array([not self._looked_closely(image) for image in images.tolist()], bool)
+            believed |= self._as_well(answer, clearly if clearly.any() else verified & ~own, believed)
         # What the query was taken from comes first, whatever has joined the query.
         order = np.lexsort((~own, ~believed, ~perhaps, ~verified))[:top]
         self._images, self._scores = images[order], answer.scores[order]
@@ -90,7 +91,10 @@ class VerifiedAnswer(Answer):
     def _as_well(
         self, answer: Answer, verified: npt.NDArray[np.bool_], known: npt.NDArray[np.bool_]
     ) -> npt.NDArray[np.bool_]:
-        """Return which photos stand above the line by what they score, of those of which this is not known."""
+        """Return which photos stand above the line by what they score, of those of which this is not known.
+
+        It is compared with what verified photos score, those that took a closer look left out: they score less.
+        """
         least = (AS_WELL_AS if self._part else AS_WELL_AS_WHOLE) * float(answer.scores[verified].mean())
         well = ~known & (answer.scores >= least)
         if self._part:
@@ -168,6 +172,9 @@ class VerifiedAnswer(Answer):
 
     def _says(self, image: int) -> bool | None:
         return self._looked_at[image].verified if image in self._looked_at else None
+
+    def _looked_closely(self, image: int) -> bool:
+        return image in self._looked_at and self._looked_at[image].closely
 
     def _perhaps(self, image: int) -> Box | None:
         return self._looked_at[image].perhaps if image in self._looked_at else None
