@@ -191,11 +191,17 @@ def test_others_get_a_closer_look_where_it_pays_however_many_threads_there_are(
     known = {image: Checked(False) for image in range(50)}
     assert seen_of(Ranked(known, set(), many), []) == list(range(looked))
     # Those in which points match already come first; the query's own, and what is settled, get no closer look.
-    known |= {40: Checked(False, 4, perhaps=BOX), 2: Checked(True), 3: Checked(None), 4: Checked(False, closely=True)}
+    known |= {
+        39: Checked(False, 4, perhaps=BOX),
+        49: Checked(False, 9, perhaps=BOX),
+        2: Checked(True),
+        3: Checked(None),
+        4: Checked(False, closely=True),
+    }
     known |= {30: Checked(False, agreeing=3), 20: Checked(False, agreeing=3), 10: Checked(False, agreeing=2)}
     seen = seen_of(Ranked(known, {1}, many), [])
-    assert seen[:6] == [40, 20, 30, 0, 5, 6]
-    assert not {1, 2, 3, 4} & set(seen)
+    assert seen[:6] == [39, 20, 30, 0, 5, 6]
+    assert not {1, 2, 3, 4, 49} & set(seen)
 
 
 def test_frames_of_films_take_no_photos_place(monkeypatch: pytest.MonkeyPatch, many: Generation) -> None:

@@ -23,6 +23,9 @@ AT_ONCE, MOST = 6, 18
 """How many photos get a closer look, and how many at most where it pays. Chosen on planted scenes, as is `PAYS`."""
 PAYS = 2
 """How many of the last `AT_ONCE` must be verified for as many others to get a closer look."""
+AMONG = 40
+"""They are chosen among so many of the first photos that are not verified: what stands further down and has points in
+common with the query mostly shows what is behind the object. Chosen on planted scenes."""
 AGREEING = 3
 """Photos in which so many points agree on one map come before others: that is too few to say anything by itself."""
 
@@ -70,8 +73,9 @@ def file_as_it_was(now: State, photo: ImageRecord) -> Whole | None:
 def _files(answer: VerifiedAnswer, now: State) -> Iterator[tuple[int, Whole]]:
     """Yield the photos that may get a closer look, the most promising first, with their files."""
     known = answer.looked_at
-    refused = [image for image in answer.ranking if image in known and image not in answer.own]
-    left = [image for image in refused if known[image].verified is False and not known[image].closely]
+    looked = (image for image in answer.ranking if image in known and image not in answer.own)
+    refused = islice((image for image in looked if known[image].verified is False), AMONG)
+    left = [image for image in refused if not known[image].closely]
     left.sort(key=lambda image: (known[image].perhaps is None, known[image].agreeing < AGREEING))
     for image in left:
         whole = file_as_it_was(now, now.catalogue[image])
