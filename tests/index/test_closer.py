@@ -222,6 +222,14 @@ def test_a_file_that_is_no_longer_as_it_was_gets_none(photos: Path, index: Index
         replace(photo, key="../outside.png"),
     ):
         assert file_as_it_was(now, other) is None
+    outside = photos.parent / "outside.png"
+    (photos / photo.key).rename(outside)
+    (photos / photo.key).symlink_to(outside)
+    try:
+        assert file_as_it_was(now, photo) is None
+    finally:
+        outside.replace(photos / photo.key)
+    assert file_as_it_was(now, photo) is not None
 
 
 def test_a_file_that_cannot_be_read_takes_nothing_back(

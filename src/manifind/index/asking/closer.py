@@ -61,10 +61,13 @@ def all_features(now: State, photo: ImageRecord, query: Features) -> Features | 
 
 
 def file_as_it_was(now: State, photo: ImageRecord) -> Whole | None:
-    """Return the file of a photo if it has as many bytes as when it was described; None for frames of films."""
+    """Return the file of a photo if it has as many bytes as when it was described.
+
+    None for frames of films, and for links that lead out of the collection: a service does not follow these.
+    """
     try:
         file = key_to_path(now.manifest.root, photo.key)
-        same = file.stat().st_size == photo.bytes
+        same = file.stat().st_size == photo.bytes and file.resolve().is_relative_to(now.manifest.root.resolve())
     except (OSError, InvalidInput):
         return None
     return Whole(file, photo.width, photo.height) if same else None
