@@ -166,7 +166,8 @@ class Service:
         if not answer.found:
             # So that there may be something to teach.
             answer = await self.geometry.closer(answer, job.sought, until)
-            taught = taught_query(answer) if answer.found and refine == VERIFIED else taught
+            if answer.found and refine == VERIFIED:
+                taught = await asyncio.to_thread(taught_query, answer)
 
         async def solved(query: QueryRegions) -> Search:
             # On the state that the first answer is of: its regions are what was taught.

@@ -37,9 +37,9 @@ def closer_answer(answer: VerifiedAnswer, views: Sequence[Sought], *, until: flo
     moment by `time.monotonic`, no other photo is begun, and what was seen so far is answered with.
     """
     now = answer.search.generation
-    seen: dict[int, Checked] = {}
     if now.local is None:
         return answer
+    seen: dict[int, Checked] = {}
     files = islice(_files(answer, now), MOST)
     try:
         while some := list(islice(files, AT_ONCE)):

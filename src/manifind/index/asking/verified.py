@@ -139,7 +139,8 @@ class VerifiedAnswer(Answer):
     @property
     def ranking(self) -> list[int]:
         """The numbers of all photos of the answer in the order of their scores, before geometry looked at any."""
-        return [int(image) for image in self._ranked.images]
+        images: list[int] = self._ranked.images.tolist()
+        return images
 
     def knowing(self, more: Mapping[int, Checked]) -> "VerifiedAnswer":
         """Return the same answer with what geometry says of more photos, or on a closer look."""
