@@ -1,10 +1,8 @@
-"""The compiled core; ``core/module.cpp`` has what each takes, checked there.
+"""The compiled core: search and diffusion; ``core/module.cpp`` checks all arguments.
 
-Every call lets other threads run, and hears Ctrl-C within some 50 ms: a handler that raises ends it. What it was to
-fill is then not to be used; what it was given is as before. A search in steps that was ended so refuses to go on.
+Calls release the interpreter's lock, and Ctrl-C interrupts them within some 50 ms. Output arrays of an interrupted call
+are undefined, inputs are unchanged. An interrupted stepwise search cannot be continued.
 """
-
-from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +14,8 @@ Starts = npt.NDArray[np.int64]
 class Matrix:
     def __init__(self, starts: Starts, columns: IntArray, values: FloatArray) -> None: ...
 
-class LocalSolver:
-    def __init__(self, S: Matrix, order: IntArray, starts: Starts, root: FloatArray, flow: Matrix) -> None: ...
+class TwoLevelSolver:
+    def __init__(self, S: Matrix, order: IntArray, starts: Starts, root: FloatArray, coarse_matrix: Matrix) -> None: ...
     def solve(
         self,
         rows: IntArray,
@@ -25,14 +23,14 @@ class LocalSolver:
         alpha: float,
         max_iter: int,
         tol: float,
-        budget: int,
-        most: int,
-        first: int,
+        max_entries: int,
+        max_aggregates: int,
+        refine_after: int,
         f: FloatArray,
     ) -> tuple[int, float, int]: ...
 
-class NeighbourSearch:
-    searched_again: int
+class SelfJoin:
+    rescanned_rows: int
     def __init__(
         self,
         vectors: Vectors,
@@ -43,14 +41,14 @@ class NeighbourSearch:
     ) -> None: ...
     def step(self) -> int: ...
 
-class NeighbourDescent:
+class NNDescent:
     def __init__(self, vectors: Vectors, seed: int, threads: int, ids: IntArray, similarities: FloatArray) -> None: ...
     def step(self) -> int: ...
 
-class CompressedRows:
-    """Rows in a byte a value (four where `low_precision` is false), for searching queries in them, exactly.
+class QuantizedMatrix:
+    """Rows quantized to one byte a value (four without int8 products), for exact k-NN search.
 
-    `search` is given the same `vectors` again, for scoring what the rounding leaves in doubt.
+    `search` takes the same `vectors` again, for rescoring.
     """
 
     def __init__(self, vectors: Vectors, threads: int) -> None: ...
@@ -65,7 +63,7 @@ class CompressedRows:
         similarities: FloatArray,
     ) -> None: ...
 
-def nearest(
+def knn_search(
     vectors: Vectors,
     queries: FloatArray,
     rows: IntArray | None,
@@ -74,14 +72,14 @@ def nearest(
     ids: IntArray,
     similarities: FloatArray,
 ) -> None:
-    """Find the k most similar of `vectors` for each query, best first and equals by id, keeping nothing.
+    """Find the k most similar of `vectors` for each query, best first, ties by id, without keeping anything.
 
-    Rows are compressed as they are come to, which costs about as much as some 20 queries. With ascending `rows` only
-    these are searched, and ids are places in them. Candidates take about `memory` bytes.
+    Rows are quantized during the search, which costs about as much as 20 queries. With ascending `rows` only these are
+    searched, and ids are indices into them. Candidates take about `memory` bytes.
     """
 
 def level() -> str: ...
-def low_precision() -> bool: ...
+def has_int8_dot() -> bool: ...
 def levels() -> list[str]: ...
 def use_level(name: str) -> None: ...
 def solve(
@@ -95,18 +93,18 @@ def solve(
     f: FloatArray,
     iterations: IntArray,
     residuals: FloatArray,
-    precise: bool = False,
+    use_float64: bool = False,
 ) -> None:
     """Solve (I − αS) f = (1 − α) y by conjugate gradient, all columns in one pass over S.
 
-    With `precise` vectors are float64 and agree with any float64 solver; a graph of up to some 10,000 regions wants it,
-    where rounding in float32 grows to 0.5 % of the scores. Without it vectors are float32 and directions are rounded to
-    bfloat16: many columns are three times as fast, and scores differ from float64's by some 0.1 % of the best while the
-    residual is still percents. Either way a column gets the same answer alone and among others, to the last bit,
-    provided that `S` and `order` are the same.
+    With `use_float64` vectors are float64 and agree with any float64 solver; graphs of up to some 10,000 regions need
+    it, where float32 rounding grows to 0.5 % of the scores. Otherwise vectors are float32 and directions bfloat16: many
+    columns are three times as fast, and scores differ from float64's by some 0.1 % of the best while the residual is
+    still some percent. Either way a column has bitwise the same solution alone and in a batch, provided that `S` and
+    `order` are the same.
     """
 
-def divide(S: Matrix, size: int, most: int, part: IntArray) -> int: ...
+def aggregate(S: Matrix, target_size: int, max_size: int, aggregate_of: IntArray) -> int: ...
 def mutual_affinity(
     ids: IntArray, similarities: FloatArray, gamma: float, slack: float, normalised: bool, threads: int
 ) -> tuple[Starts, IntArray, FloatArray, FloatArray]: ...
@@ -115,40 +113,3 @@ def reorder(
     S: Matrix, order: IntArray, threads: int, starts: Starts, columns: IntArray, values: FloatArray
 ) -> None: ...
 def restrict(S: Matrix, degrees: FloatArray, rows: IntArray, threads: int) -> tuple[Starts, IntArray, FloatArray]: ...
-
-class LocalFeatures:
-    """The points of a grey photo by SIFT; `describe` says how the chosen are turned and what surrounds them.
-
-    A row of `points` is x, y, size and strength. `describe` returns which point each feature is of, its angle in
-    radians, and its descriptor by RootSIFT, a unit row.
-    """
-
-    def __init__(self, grey: npt.NDArray[np.uint8], doubled: bool, contrast: float) -> None: ...
-    def points(self) -> FloatArray: ...
-    def describe(self, chosen: IntArray) -> tuple[IntArray, FloatArray, FloatArray]: ...
-
-def agreement(
-    pairs: npt.NDArray[np.float64],
-    anchors: Starts,
-    guesses: npt.NDArray[np.float64],
-    box: Sequence[float],
-    tolerances: Sequence[float],
-    loose: float,
-    turned: float,
-    scaled: float,
-    refined: int,
-    homography: int,
-    rounds: int,
-    stretch: float,
-    enlarged: float,
-    least: int,
-) -> tuple[npt.NDArray[np.float64], IntArray, int] | None:
-    """Return the map (3, 3) that most pairs agree with, their places and how many count; ``core/agreement.h``."""
-
-def counts_bits() -> bool:
-    """Say whether `nearest_bits` may be called on this machine."""
-
-def nearest_bits(
-    queries: npt.NDArray[np.uint8], rows: npt.NDArray[np.uint8], k: int, threads: int
-) -> tuple[IntArray, IntArray]:
-    """Return the k rows of 32 bytes that differ from each query in the fewest bits, and in how many."""

@@ -1,11 +1,12 @@
-// Memory for the hot loops: on lines of the cache, so that a load of a register touches one line and not two, and in
-// large pages where there are any, as rows are gathered from all over it.
+// Memory for kernels: cache-aligned, so that loads touch one line, and in huge pages where available, as rows are
+// gathered from everywhere.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <memory>
 #include <new>
 
 #ifdef __linux__
@@ -15,11 +16,11 @@
 namespace manifind {
 
 template <class T>
-struct OnLines {
+struct CacheAligned {
     using value_type = T;
-    OnLines() = default;
+    CacheAligned() = default;
     template <class Other>
-    OnLines(const OnLines<Other>&) {}
+    CacheAligned(const CacheAligned<Other>&) {}
 
     T* allocate(size_t count) {
         constexpr size_t LINE = 64, LARGE_PAGE = size_t(1) << 21;
@@ -33,15 +34,15 @@ struct OnLines {
         return static_cast<T*>(at);
     }
     void deallocate(T* at, size_t) { std::free(at); }
-    friend bool operator==(const OnLines&, const OnLines&) { return true; }
-    friend bool operator!=(const OnLines&, const OnLines&) { return false; }
+    friend bool operator==(const CacheAligned&, const CacheAligned&) { return true; }
+    friend bool operator!=(const CacheAligned&, const CacheAligned&) { return false; }
 };
 
-// Zeroed memory of that kind. Large pages come zeroed from the system, and are not written twice.
+// Zeroed memory of that kind. The system hands out huge pages zeroed; they are not written twice.
 template <class T>
-class Zeroed {
+class ZeroedArray {
    public:
-    explicit Zeroed(size_t count) : size_(std::max<size_t>(1, count) * sizeof(T)) {
+    explicit ZeroedArray(size_t count) : size_(std::max<size_t>(1, count) * sizeof(T)) {
 #ifdef __linux__
         constexpr size_t LARGE_PAGE = size_t(1) << 21;
         if (size_ >= LARGE_PAGE) {
@@ -53,10 +54,10 @@ class Zeroed {
             return;
         }
 #endif
-        data_ = OnLines<T>().allocate(std::max<size_t>(1, count));
+        data_ = CacheAligned<T>().allocate(std::max<size_t>(1, count));
         std::fill_n(data_, count, T(0));
     }
-    ~Zeroed() {
+    ~ZeroedArray() {
 #ifdef __linux__
         if (base_) {
             munmap(base_, size_);
@@ -65,14 +66,40 @@ class Zeroed {
 #endif
         std::free(data_);
     }
-    Zeroed(const Zeroed&) = delete;
-    Zeroed& operator=(const Zeroed&) = delete;
+    ZeroedArray(const ZeroedArray&) = delete;
+    ZeroedArray& operator=(const ZeroedArray&) = delete;
     operator T*() { return data_; }
 
    private:
     size_t size_;
-    void* base_ = nullptr;  // of what was mapped
+    void* base_ = nullptr;  // of the mapping
     T* data_ = nullptr;
+};
+
+// Uninitialized memory; `shrink` returns the rest to the system.
+template <class T>
+class Buffer {
+   public:
+    explicit Buffer(int64_t size = 0)
+        : data_(CacheAligned<T>().allocate(size_t(std::max<int64_t>(1, size)))), size_(size) {}
+    void shrink(int64_t size) {
+        if (auto* moved = static_cast<T*>(std::realloc(data_.get(), size_t(std::max<int64_t>(1, size)) * sizeof(T)))) {
+            (void)data_.release();  // realloc took it
+            data_.reset(moved);
+        }
+        size_ = size;
+    }
+    T* data() { return data_.get(); }
+    T& operator[](int64_t i) { return data_.get()[i]; }
+    int64_t size() const { return size_; }
+    T* release() { return data_.release(); }  // the caller frees it by std::free
+
+   private:
+    struct Free {
+        void operator()(T* one) const { std::free(one); }
+    };
+    std::unique_ptr<T, Free> data_;
+    int64_t size_;
 };
 
 }  // namespace manifind

@@ -1,6 +1,6 @@
-// Threads of one call: started when it begins, joined before it ends. There is no pool to own or to fork.
+// Threads of one call, started and joined within it: there is no pool that a fork could break.
 //
-// A call may be ended before its time: its own thread asks now and then, by `pulse`, whether it should go on.
+// The calling thread can interrupt the work: it calls `check_interrupt` regularly.
 #pragma once
 
 #include <algorithm>
@@ -13,16 +13,16 @@
 
 namespace manifind {
 
-// Thrown where a call should not go on. Who asked knows why.
+// Thrown to end a call; the hook knows why.
 struct Interrupted : std::exception {
     const char* what() const noexcept override { return "interrupted"; }
 };
 
-// What the thread that made the call asks; null where nobody does, as in the threads that it started.
-inline thread_local void (*ask)() = nullptr;
+// Throws `Interrupted` to end the work of the calling thread; null in other threads.
+inline thread_local void (*interrupt_hook)() = nullptr;
 
-inline void pulse() {
-    if (ask) ask();
+inline void check_interrupt() {
+    if (interrupt_hook) interrupt_hook();
 }
 
 // Calls work(task, thread) for every task of 0 … tasks, on up to `threads` threads; rethrows the first exception.
@@ -34,7 +34,7 @@ void parallel(int64_t tasks, int threads, Work work) {
     auto run = [&](int thread) {
         try {
             for (int64_t task; (task = next.fetch_add(1)) < tasks;) {
-                pulse();
+                check_interrupt();
                 work(task, thread);
             }
         } catch (...) {
@@ -49,7 +49,7 @@ void parallel(int64_t tasks, int threads, Work work) {
         started.reserve(size_t(std::max(0, helpers)));
         for (int thread = 1; thread <= helpers; ++thread) started.emplace_back(run, thread);
     } catch (const std::exception&) {
-        // The system gives no more of them, or no memory: those that there are share the tasks.
+        // No more threads or no memory: the threads that exist share the tasks.
     }
     run(0);
     for (std::thread& one : started) one.join();

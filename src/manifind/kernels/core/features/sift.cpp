@@ -1,0 +1,279 @@
+#include "features/sift.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "features/blur_kernel.h"
+#include "parallel.h"
+
+namespace manifind {
+namespace {
+
+constexpr int LAYERS = 3;             // scales of an octave that are searched for extrema
+constexpr float SIGMA = 1.6f;         // blur of an octave's first scale, in its pixels
+constexpr float CAMERA_BLUR = 0.5f;   // blur that a photo has already
+constexpr float MAX_EDGE_RATIO = 10;  // ratio of principal curvatures
+constexpr float MAX_OFFSET =
+    0.6f;  // in samples; more than half, so that an extremum between two samples is found from either
+constexpr int BORDER = 5, MAX_LOCALIZE_STEPS = 5, MIN_OCTAVE_SIZE = 12;
+constexpr int ORIENTATION_BINS = 36;                              // of 360°
+constexpr float MIN_PEAK_RATIO = 0.8f;                            // of an orientation, relative to the strongest
+constexpr int DESCRIPTOR_CELLS = 4, DESCRIPTOR_ORIENTATIONS = 8;  // 4 · 4 · 8 = 128
+constexpr float CELL_SCALES = 3, DESCRIPTOR_CLIP = 0.2f;
+constexpr float PI = 3.14159265358979f;
+
+// Reflects an index beyond the ends of a line.
+int64_t reflect(int64_t index, int64_t size) {
+    if (size == 1) return 0;
+    while (index < 0 || index >= size) index = index < 0 ? -index : 2 * size - 2 - index;
+    return index;
+}
+
+// atan2 from 0 to 2π, within 1e-4.
+inline float fast_atan2(float y, float x) {
+    const float ax = std::fabs(x), ay = std::fabs(y);
+    const float t = std::min(ax, ay) / (std::max(ax, ay) + 1e-20f), s = t * t;
+    float angle = t * (0.9998660f + s * (-0.3302995f + s * (0.1801410f + s * (-0.0851330f + s * 0.0208351f))));
+    if (ay > ax) angle = PI / 2 - angle;
+    if (x < 0) angle = PI - angle;
+    return y < 0 ? 2 * PI - angle : angle;
+}
+
+}  // namespace
+
+Sift::Sift(const uint8_t* grey, int64_t height, int64_t width, bool upsample, float contrast_threshold)
+    : contrast_threshold_(contrast_threshold / LAYERS), pixel_size_(upsample ? 0.5f : 1) {
+    Image base(upsample ? 2 * height - 1 : height, upsample ? 2 * width - 1 : width);
+    for (int64_t y = 0; y < base.height; ++y)
+        for (int64_t x = 0; x < base.width; ++x) {
+            const int64_t up = upsample ? y / 2 : y, left = upsample ? x / 2 : x;
+            const int64_t down = upsample ? (y + 1) / 2 : y, right = upsample ? (x + 1) / 2 : x;
+            base.row(y)[x] = (grey[up * width + left] + grey[up * width + right] + grey[down * width + left] +
+                              grey[down * width + right]) /
+                             (4 * 255.f);
+        }
+    const float camera_sigma = CAMERA_BLUR / pixel_size_;
+    base = gaussian_blur(base, std::sqrt(std::max(SIGMA * SIGMA - camera_sigma * camera_sigma, 0.01f)));
+    for (int octave = 0; std::min(base.height, base.width) >= MIN_OCTAVE_SIZE; ++octave) {
+        check_interrupt();
+        std::vector<Image> scales, differences;
+        scales.push_back(std::move(base));
+        for (int layer = 1; layer < LAYERS + 3; ++layer) {
+            const float sigma = SIGMA * std::pow(2.f, float(layer - 1) / LAYERS),
+                        next_sigma = SIGMA * std::pow(2.f, float(layer) / LAYERS);
+            scales.push_back(gaussian_blur(scales.back(), std::sqrt(next_sigma * next_sigma - sigma * sigma)));
+            const Image &a = scales[size_t(layer - 1)], &b = scales[size_t(layer)];
+            differences.emplace_back(a.height, a.width);
+            float* target = differences.back().values.get();
+            for (int64_t i = 0; i < a.height * a.width; ++i) target[i] = b.values[size_t(i)] - a.values[size_t(i)];
+        }
+        find_extrema(octave, differences);
+        const Image& last = scales[LAYERS];
+        base = Image(last.height / 2, last.width / 2);
+        for (int64_t y = 0; y < base.height; ++y)
+            for (int64_t x = 0; x < base.width; ++x) base.row(y)[x] = last.row(2 * y)[2 * x];
+        octaves_.push_back(std::move(scales));
+    }
+}
+
+Sift::Image Sift::gaussian_blur(const Image& from, float sigma) {
+    const int radius = std::max(1, int(std::ceil(3 * sigma)));
+    std::vector<float> weights(size_t(radius) + 1);
+    float sum = 0;
+    for (int k = 0; k <= radius; ++k) {
+        weights[size_t(k)] = std::exp(-0.5f * float(k * k) / (sigma * sigma));
+        sum += (k ? 2 : 1) * weights[size_t(k)];
+    }
+    for (float& one : weights) one /= sum;
+    Image target(from.height, from.width);
+    std::vector<float> line(size_t(from.width + 2 * radius));
+    float* const padded = line.data() + radius;
+    std::vector<const float*> above(weights.size()), below(weights.size());
+    for (int64_t y = 0; y < from.height; ++y) {
+        for (int k = 0; k <= radius; ++k) {
+            above[size_t(k)] = from.row(reflect(y - k, from.height));
+            below[size_t(k)] = from.row(reflect(y + k, from.height));
+        }
+        blur_kernels().blend(above.data(), below.data(), weights.data(), radius, from.width, padded);
+        for (int k = 1; k <= radius; ++k) {
+            padded[-k] = padded[reflect(-k, from.width)];
+            padded[from.width - 1 + k] = padded[reflect(from.width - 1 + k, from.width)];
+        }
+        for (int k = 0; k <= radius; ++k) above[size_t(k)] = padded - k, below[size_t(k)] = padded + k;
+        blur_kernels().blend(above.data(), below.data(), weights.data(), radius, from.width, target.row(y));
+    }
+    return target;
+}
+
+void Sift::find_extrema(int octave, const std::vector<Image>& differences) {
+    const int64_t height = differences[0].height, width = differences[0].width;
+    for (int layer = 1; layer <= LAYERS; ++layer)
+        for (int64_t y = BORDER; y < height - BORDER; ++y) {
+            const float* const row = differences[size_t(layer)].row(y);
+            for (int64_t x = BORDER; x < width - BORDER; ++x) {
+                const float value = row[x];
+                if (std::fabs(value) <= contrast_threshold_ / 2) continue;
+                const float sign = value > 0 ? 1.f : -1.f, size = std::fabs(value);
+                // Two comparisons in the same line reject most samples.
+                if (sign * row[x - 1] > size || sign * row[x + 1] > size) continue;
+                bool is_extremum = true;
+                for (int l = layer - 1; l <= layer + 1 && is_extremum; ++l)
+                    for (int64_t v = y - 1; v <= y + 1 && is_extremum; ++v) {
+                        const float* const other = differences[size_t(l)].row(v);
+                        is_extremum =
+                            sign * other[x - 1] <= size && sign * other[x] <= size && sign * other[x + 1] <= size;
+                    }
+                if (is_extremum) localize(octave, differences, layer, y, x);
+            }
+        }
+}
+
+// Interpolates the position of an extremum; rejects low contrast and edges.
+bool Sift::localize(int octave, const std::vector<Image>& differences, int layer, int64_t y, int64_t x) {
+    float shift[3] = {0, 0, 0}, slope[3] = {0, 0, 0};
+    float xx = 0, yy = 0, xy = 0;
+    for (int step = 0;; ++step) {
+        if (step == MAX_LOCALIZE_STEPS) return false;
+        const Image &lower = differences[size_t(layer - 1)], &center = differences[size_t(layer)],
+                    &upper = differences[size_t(layer + 1)];
+        const auto value = [&](const Image& one, int64_t dy, int64_t dx) { return one.row(y + dy)[x + dx]; };
+        const float value_here = value(center, 0, 0);
+        slope[0] = (value(center, 0, 1) - value(center, 0, -1)) / 2;
+        slope[1] = (value(center, 1, 0) - value(center, -1, 0)) / 2;
+        slope[2] = (value(upper, 0, 0) - value(lower, 0, 0)) / 2;
+        xx = value(center, 0, 1) + value(center, 0, -1) - 2 * value_here;
+        yy = value(center, 1, 0) + value(center, -1, 0) - 2 * value_here;
+        xy = (value(center, 1, 1) - value(center, 1, -1) - value(center, -1, 1) + value(center, -1, -1)) / 4;
+        const float ss = value(upper, 0, 0) + value(lower, 0, 0) - 2 * value_here;
+        const float xs = (value(upper, 0, 1) - value(upper, 0, -1) - value(lower, 0, 1) + value(lower, 0, -1)) / 4;
+        const float ys = (value(upper, 1, 0) - value(upper, -1, 0) - value(lower, 1, 0) + value(lower, -1, 0)) / 4;
+        // Cramer's rule for H · shift = −slope.
+        const float a = yy * ss - ys * ys, b = xs * ys - xy * ss, c = xy * ys - xs * yy;
+        const float determinant = xx * a + xy * b + xs * c;
+        if (std::fabs(determinant) < 1e-20f) return false;
+        shift[0] = -(a * slope[0] + b * slope[1] + c * slope[2]) / determinant;
+        shift[1] = -(b * slope[0] + (xx * ss - xs * xs) * slope[1] + (xs * xy - xx * ys) * slope[2]) / determinant;
+        shift[2] = -(c * slope[0] + (xs * xy - xx * ys) * slope[1] + (xx * yy - xy * xy) * slope[2]) / determinant;
+        if (std::max({std::fabs(shift[0]), std::fabs(shift[1]), std::fabs(shift[2])}) < MAX_OFFSET) break;
+        if (!(std::fabs(shift[0]) < 1e6f && std::fabs(shift[1]) < 1e6f && std::fabs(shift[2]) < 1e6f)) return false;
+        x += std::lround(shift[0]);
+        y += std::lround(shift[1]);
+        layer += int(std::lround(shift[2]));
+        if (layer < 1 || layer > LAYERS || x < BORDER || x >= center.width - BORDER || y < BORDER ||
+            y >= center.height - BORDER)
+            return false;
+    }
+    const float response = std::fabs(differences[size_t(layer)].row(y)[x] +
+                                     0.5f * (slope[0] * shift[0] + slope[1] * shift[1] + slope[2] * shift[2]));
+    if (response < contrast_threshold_) return false;
+    const float trace = xx + yy, determinant = xx * yy - xy * xy;
+    if (determinant <= 0 || trace * trace * MAX_EDGE_RATIO >= (MAX_EDGE_RATIO + 1) * (MAX_EDGE_RATIO + 1) * determinant)
+        return false;
+    const float scale = SIGMA * std::pow(2.f, (float(layer) + shift[2]) / LAYERS),
+                pixel_size = pixel_size_ * float(1 << octave);
+    keypoints_.push_back(
+        {(float(x) + shift[0]) * pixel_size, (float(y) + shift[1]) * pixel_size, 2 * scale * pixel_size, response});
+    positions_.push_back({octave, layer, int(x), int(y), scale});
+    return true;
+}
+
+Sift::Features Sift::describe(const int32_t* indices, int64_t count) const {
+    Features features;
+    std::vector<float> orientations;
+    for (int64_t i = 0; i < count; ++i) {
+        if (i % 64 == 0) check_interrupt();
+        orientations.clear();
+        assign_orientations(indices[i], orientations);
+        for (const float angle : orientations) {
+            features.keypoint_of.push_back(indices[i]);
+            features.orientations.push_back(angle);
+            features.descriptors.resize(features.descriptors.size() + DIMENSION);
+            compute_descriptor(indices[i], angle,
+                               features.descriptors.data() + features.descriptors.size() - DIMENSION);
+        }
+    }
+    return features;
+}
+
+// The orientations of a keypoint: peaks of the histogram of gradient directions around it.
+void Sift::assign_orientations(int32_t keypoint, std::vector<float>& orientations) const {
+    const Position& position = positions_[size_t(keypoint)];
+    const Image& image = octaves_[size_t(position.octave)][size_t(position.layer)];
+    const float sigma = 1.5f * position.scale;
+    const int64_t radius = std::lround(3 * sigma);
+    float bins[ORIENTATION_BINS] = {};
+    for (int64_t y = std::max<int64_t>(1, position.y - radius); y <= std::min(image.height - 2, position.y + radius);
+         ++y)
+        for (int64_t x = std::max<int64_t>(1, position.x - radius); x <= std::min(image.width - 2, position.x + radius);
+             ++x) {
+            const float dx = image.row(y)[x + 1] - image.row(y)[x - 1];
+            const float dy = image.row(y + 1)[x] - image.row(y - 1)[x];
+            const float squared_distance =
+                float((y - position.y) * (y - position.y) + (x - position.x) * (x - position.x));
+            const int bin = int(fast_atan2(dy, dx) * (ORIENTATION_BINS / (2 * PI)) + 0.5f) % ORIENTATION_BINS;
+            bins[bin] += std::exp(-squared_distance / (2 * sigma * sigma)) * std::sqrt(dx * dx + dy * dy);
+        }
+    float smoothed[ORIENTATION_BINS], maximum = 0;
+    for (int i = 0; i < ORIENTATION_BINS; ++i) {
+        const auto at = [&](int k) { return bins[(i + k + ORIENTATION_BINS) % ORIENTATION_BINS]; };
+        smoothed[i] = (at(-2) + at(2)) / 16 + (at(-1) + at(1)) / 4 + at(0) * 6 / 16;
+        maximum = std::max(maximum, smoothed[i]);
+    }
+    for (int i = 0; i < ORIENTATION_BINS; ++i) {
+        const float left = smoothed[(i + ORIENTATION_BINS - 1) % ORIENTATION_BINS], value_here = smoothed[i],
+                    right = smoothed[(i + 1) % ORIENTATION_BINS];
+        if (value_here > left && value_here >= right && value_here >= MIN_PEAK_RATIO * maximum) {
+            const float bin = float(i) + 0.5f * (left - right) / (left - 2 * value_here + right);
+            orientations.push_back(std::fmod(bin + ORIENTATION_BINS, float(ORIENTATION_BINS)) *
+                                   (2 * PI / ORIENTATION_BINS));
+        }
+    }
+}
+
+// Histograms of gradient directions, relative to the orientation, in 4 × 4 cells around the keypoint.
+void Sift::compute_descriptor(int32_t keypoint, float angle, float* out) const {
+    const Position& position = positions_[size_t(keypoint)];
+    const Image& image = octaves_[size_t(position.octave)][size_t(position.layer)];
+    const float cell = CELL_SCALES * position.scale, cosine = std::cos(angle) / cell, sine = std::sin(angle) / cell;
+    const int64_t reach = std::lround(cell * 1.4142136f * (DESCRIPTOR_CELLS + 1) * 0.5f);
+    const int64_t radius = std::min(reach, image.height + image.width);
+    float bins[DESCRIPTOR_CELLS + 2][DESCRIPTOR_CELLS + 2][DESCRIPTOR_ORIENTATIONS + 1] = {};
+    for (int64_t y = std::max<int64_t>(1, position.y - radius); y <= std::min(image.height - 2, position.y + radius);
+         ++y)
+        for (int64_t x = std::max<int64_t>(1, position.x - radius); x <= std::min(image.width - 2, position.x + radius);
+             ++x) {
+            const float i = float(x - position.x), j = float(y - position.y);
+            const float u = i * cosine + j * sine, v = j * cosine - i * sine;
+            const float column = u + DESCRIPTOR_CELLS / 2 - 0.5f, row = v + DESCRIPTOR_CELLS / 2 - 0.5f;
+            if (!(column > -1 && column < DESCRIPTOR_CELLS && row > -1 && row < DESCRIPTOR_CELLS)) continue;
+            const float dx = image.row(y)[x + 1] - image.row(y)[x - 1];
+            const float dy = image.row(y + 1)[x] - image.row(y - 1)[x];
+            float relative = angle - fast_atan2(dy, dx);  // in OpenCV's direction
+            relative += relative < 0 ? 2 * PI : 0;
+            const float t =
+                std::min(relative * (DESCRIPTOR_ORIENTATIONS / (2 * PI)), float(DESCRIPTOR_ORIENTATIONS) - 1e-4f);
+            const float weight = std::exp(-(u * u + v * v) / (0.5f * DESCRIPTOR_CELLS * DESCRIPTOR_CELLS)) *
+                                 std::sqrt(dx * dx + dy * dy);
+            const int r = int(row + 1), c = int(column + 1), o = int(t);
+            const float dr = row + 1 - float(r), dc = column + 1 - float(c), fraction = t - float(o);
+            const float shares[2][2] = {{(1 - dr) * (1 - dc), (1 - dr) * dc}, {dr * (1 - dc), dr * dc}};
+            for (int a = 0; a < 2; ++a)
+                for (int b = 0; b < 2; ++b) {
+                    bins[r + a][c + b][o] += weight * shares[a][b] * (1 - fraction);
+                    bins[r + a][c + b][o + 1] += weight * shares[a][b] * fraction;
+                }
+        }
+    float squares = 0, sum = 0;
+    for (int r = 0; r < DESCRIPTOR_CELLS; ++r)
+        for (int c = 0; c < DESCRIPTOR_CELLS; ++c)
+            for (int o = 0; o < DESCRIPTOR_ORIENTATIONS; ++o) {
+                float& target = out[(r * DESCRIPTOR_CELLS + c) * DESCRIPTOR_ORIENTATIONS + o];
+                target = bins[r + 1][c + 1][o] + (o == 0 ? bins[r + 1][c + 1][DESCRIPTOR_ORIENTATIONS] : 0);
+                squares += target * target;
+            }
+    const float maximum = DESCRIPTOR_CLIP * std::sqrt(squares);
+    for (int k = 0; k < DIMENSION; ++k) sum += out[k] = std::min(out[k], maximum);
+    for (int k = 0; k < DIMENSION; ++k) out[k] = std::sqrt(out[k] / std::max(sum, 1e-20f));
+}
+
+}  // namespace manifind
