@@ -1,41 +1,40 @@
-"""The few hot loops behind two protocols, `Rows` and `System`, which each device implements (`backend`).
+"""The hot loops behind three abstract classes (`api`), which each device implements.
 
 `manifind.kernels.cpu` implements them with the compiled core (``core/``), or with NumPy, SciPy and faiss where there is
-none; `manifind.kernels.cuda` with torch and Triton, on a GPU. `manifind.kernels.plain` has the plain twins: the same
-answers in the fewest words, for tests and for readers.
+none; `manifind.kernels.cuda` with torch and Triton, on a GPU. `manifind.kernels.reference` has the plain twin of each,
+for tests and readers.
 """
 
-from manifind.kernels.agreement import agreement
-from manifind.kernels.backend import (
+from manifind.kernels.api import (
     AUTO,
     CPU,
     CUDA,
     DEVICES,
-    FLOOR,
-    PRECISE,
-    SCRATCH,
+    EXACT,
+    FLOAT64_MAX_REGIONS,
+    JOIN_BLOCK_ROWS,
+    MAX_BATCH,
+    MIN_RESIDUAL,
+    NN_DESCENT,
+    NO_NEIGHBOUR,
+    SCRATCH_BYTES,
     Backend,
-    Choosing,
-    Descending,
-    Dividing,
-    Following,
-    Joining,
+    KnnGraphBuilder,
+    Neighbours,
+    Operator,
     Pool,
-    Pooling,
-    RestrictingToRuns,
-    Rows,
-    SearchingRuns,
-    Seeded,
-    SelfComparing,
+    Seeds,
     Solution,
-    System,
-    as_rows,
+    VectorSet,
+    as_vector_set,
     backend,
+    batch_size,
+    dense_columns,
+    pooled_solution,
 )
-from manifind.kernels.bits import nearest_bits
+from manifind.kernels.features import CONTRAST, detect_keypoints, knn_hamming, ransac
 from manifind.kernels.kernel import kernel
-from manifind.kernels.local_features import CONTRAST, local_features
-from manifind.kernels.machine import compiled, machine
+from manifind.kernels.machine import compiled, features_compiled, machine
 from manifind.kernels.threads import set_threads, thread_count
 
 __all__ = [
@@ -44,32 +43,34 @@ __all__ = [
     "CPU",
     "CUDA",
     "DEVICES",
-    "FLOOR",
-    "PRECISE",
-    "SCRATCH",
+    "EXACT",
+    "FLOAT64_MAX_REGIONS",
+    "JOIN_BLOCK_ROWS",
+    "MAX_BATCH",
+    "MIN_RESIDUAL",
+    "NN_DESCENT",
+    "NO_NEIGHBOUR",
+    "SCRATCH_BYTES",
     "Backend",
-    "Choosing",
-    "Descending",
-    "Dividing",
-    "Following",
-    "Joining",
+    "KnnGraphBuilder",
+    "Neighbours",
+    "Operator",
     "Pool",
-    "Pooling",
-    "RestrictingToRuns",
-    "Rows",
-    "SearchingRuns",
-    "Seeded",
-    "SelfComparing",
+    "Seeds",
     "Solution",
-    "System",
-    "agreement",
-    "as_rows",
+    "VectorSet",
+    "as_vector_set",
     "backend",
+    "batch_size",
     "compiled",
+    "dense_columns",
+    "detect_keypoints",
+    "features_compiled",
     "kernel",
-    "local_features",
+    "knn_hamming",
     "machine",
-    "nearest_bits",
+    "pooled_solution",
+    "ransac",
     "set_threads",
     "thread_count",
 ]

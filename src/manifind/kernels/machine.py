@@ -6,13 +6,18 @@ from typing import Any
 import numpy as np
 import scipy
 
-from manifind.kernels.cpu.core import core
+from manifind.kernels.cpu.native import core, features
 from manifind.kernels.threads import thread_count
 
 
 def compiled() -> bool:
     """Whether the compiled core is there."""
     return core is not None
+
+
+def features_compiled() -> bool:
+    """Whether the compiled extension for local features is there."""
+    return features is not None
 
 
 def machine() -> dict[str, Any]:
@@ -22,6 +27,7 @@ def machine() -> dict[str, Any]:
     return {
         "threads": thread_count(),
         "core": "compiled" if compiled() else "not compiled: NumPy, SciPy and faiss serve, several times slower",
+        "features": "compiled" if features_compiled() else "not compiled: NumPy, faiss and OpenCV serve, slower",
         "instructions": core.level() if compiled() else None,
         "could_run": core.levels() if compiled() else [],
         "blas": sorted({f"{pool['internal_api']} {pool.get('version')}" for pool in threadpool_info()}),

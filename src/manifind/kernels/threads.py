@@ -12,8 +12,8 @@ more starts processes afresh (``multiprocessing`` with ``spawn``).
 import os
 import sys
 
-from manifind.checks import whole_number
-from manifind.errors import InvalidInput
+from manifind.checks import check_int
+from manifind.errors import InvalidInputError
 
 _chosen: int | None = None
 _said = os.environ.get("OMP_NUM_THREADS", "")
@@ -24,7 +24,7 @@ def set_threads(threads: int) -> None:
     from threadpoolctl import threadpool_limits
 
     global _chosen
-    _chosen = whole_number(threads, "threads")
+    _chosen = check_int(threads, "threads")
     threadpool_limits(_chosen, user_api="blas")
     _tell_faiss(_chosen)
 
@@ -55,7 +55,9 @@ def _from_environment() -> None:
     if given is None:
         return
     if not given.isdecimal() or int(given) < 1:
-        raise InvalidInput(f"MANIFIND_THREADS is {given!r}; give a whole number of threads, 1 or more, or unset it.")
+        raise InvalidInputError(
+            f"MANIFIND_THREADS is {given!r}; give a whole number of threads, 1 or more, or unset it."
+        )
     set_threads(int(given))
 
 

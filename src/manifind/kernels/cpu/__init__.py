@@ -3,16 +3,16 @@
 `make` is the one place that asks which of the two it is.
 """
 
-from manifind.kernels.backend import Backend
-from manifind.kernels.cpu.core import core
+from manifind.kernels.api import Backend
+from manifind.kernels.cpu.native import core
 
 
 def make() -> Backend:
     """Return the backend that this install has."""
     if core is None:
-        from manifind.kernels.cpu import portable
+        from manifind.kernels.cpu import numpy_backend
 
-        return portable.make()
-    from manifind.kernels.cpu import compiled
+        return numpy_backend.make()
+    from manifind.kernels.cpu import native_backend
 
-    return compiled.make()
+    return native_backend.make()

@@ -6,11 +6,11 @@ Nothing of torch is imported before `make` is called, or before `lacking` has se
 import importlib.util
 from pathlib import Path
 
-from manifind.errors import InvalidInput, ManifindError, MissingExtra
-from manifind.kernels.backend import Backend
+from manifind.errors import InvalidInputError, ManifindError, MissingExtraError
+from manifind.kernels.api import Backend
 
 TORCH, TRITON = (2, 8), (3, 4)
-"""The oldest that serve: from these on, tiles are described to the GPU's copy engine from the host."""
+"""The oldest that serve: from these on, tiles are described to the GPU's copy solver from the host."""
 DRIVERS = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg")
 """One of these is there where a GPU is; asking the driver itself takes torch, which takes seconds to import."""
 
@@ -24,27 +24,29 @@ def lacking() -> ManifindError | None:
     """Return why this backend cannot work here, as the error to raise, or None."""
     install = "pip install 'manifind[torch]'"
     if importlib.util.find_spec("torch") is None:
-        return MissingExtra(f"device 'cuda' needs torch; {install}.")
+        return MissingExtraError(f"device 'cuda' needs torch; {install}.")
     if not gpu_here():
-        return InvalidInput("device is 'cuda' but there is no NVIDIA GPU here; use device='cpu'.")
+        return InvalidInputError("device is 'cuda' but there is no NVIDIA GPU here; use device='cpu'.")
     import torch
 
     if _numbers(torch.__version__) < TORCH:
-        return MissingExtra(
+        return MissingExtraError(
             f"device 'cuda' needs torch {_dotted(TORCH)}, and {torch.__version__} is here; {install} -U."
         )
     if not torch.cuda.is_available():
-        return InvalidInput("device is 'cuda' but torch sees no GPU (torch.cuda.is_available()); use device='cpu'.")
+        return InvalidInputError(
+            "device is 'cuda' but torch sees no GPU (torch.cuda.is_available()); use device='cpu'."
+        )
     if importlib.util.find_spec("triton") is None:
-        return MissingExtra("device 'cuda' needs Triton; pip install triton.")
+        return MissingExtraError("device 'cuda' needs Triton; pip install triton.")
     import triton
 
     if _numbers(triton.__version__) < TRITON:
-        return MissingExtra(
+        return MissingExtraError(
             f"device 'cuda' needs Triton {_dotted(TRITON)}, and {triton.__version__} is here; pip install -U triton."
         )
     if torch.cuda.get_device_capability() < (8, 0):
-        return InvalidInput(
+        return InvalidInputError(
             f"device is 'cuda' but {torch.cuda.get_device_name()} is older than the kernels take (compute capability "
             "8.0); use device='cpu'."
         )
@@ -56,9 +58,9 @@ def make() -> Backend:
     reason = lacking()
     if reason is not None:
         raise reason
-    from manifind.kernels.cuda.torch_backend import Torch
+    from manifind.kernels.cuda.torch_backend import TorchBackend
 
-    return Torch("cuda")
+    return TorchBackend("cuda")
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from manifind.kernels.backend import FLOOR
+from manifind.kernels.api import MIN_RESIDUAL
 from manifind.kernels.cuda.matrix import Matrix, product, width_of
 from manifind.types import Tensor
 
@@ -63,8 +63,8 @@ class Solved(NamedTuple):
 def conjugate_gradient(matrix: Matrix, y: Tensor, alpha: float, max_iter: int, tol: float) -> Solved:
     """Solve for the columns of y, (n, b), from f = 0 until `max_iter` or a relative residual of `tol` (Sec. 4.3)."""
     if y.is_cuda and y.shape[1] == 1 and 0 < len(y) <= SOON:
-        return descended(matrix, y, alpha, max_iter, max(tol, FLOOR))
-    state = (_OnGpu if y.is_cuda else _InTorch)(matrix, y, alpha, max(tol, FLOOR))
+        return descended(matrix, y, alpha, max_iter, max(tol, MIN_RESIDUAL))
+    state = (_OnGpu if y.is_cuda else _InTorch)(matrix, y, alpha, max(tol, MIN_RESIDUAL))
     for iteration in range(max_iter):
         if iteration % LOOK == LOOK - 1 and not bool(state.live.any()):
             break
@@ -119,13 +119,13 @@ class _InTorch(_Columns):
         step = torch.where((self.live > 0) & (curvature > 0), self.rr / curvature, 0.0).to(q.dtype)
         self.x += self.p * step
         self.r -= q * step
-        now = self.r.square().sum(dim=0, dtype=torch.float64)
+        snapshot = self.r.square().sum(dim=0, dtype=torch.float64)
         lives = self.live > 0
         self.iterations += self.live
-        self.residuals = torch.where(lives, now.sqrt() / self.norms, self.residuals)
+        self.residuals = torch.where(lives, snapshot.sqrt() / self.norms, self.residuals)
         self.live = (lives & (self.residuals > self.enough)).int()
-        turn = torch.where(self.live > 0, now / self.rr, 0.0).to(q.dtype)
-        self.p, self.rr = self.r + self.p * turn, now
+        turn = torch.where(self.live > 0, snapshot / self.rr, 0.0).to(q.dtype)
+        self.p, self.rr = self.r + self.p * turn, snapshot
 
 
 class _OnGpu(_Columns):

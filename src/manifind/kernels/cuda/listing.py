@@ -1,12 +1,12 @@
-"""The list of regions of runs (`manifind.layout.Runs`) on a torch device, which makes it of where the runs begin."""
+"""The list of regions of runs (`manifind.groups.Runs`) on a torch device, which makes it of where the runs begin."""
 
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
+from manifind.groups import RowRanges
 from manifind.kernels.cuda.transfer import to_device
-from manifind.layout import Runs
 from manifind.types import Tensor
 
 RUNS, REGIONS = 4, 32
@@ -24,7 +24,7 @@ class Listed(NamedTuple):
     """Where each run starts in the list, int32. The last entry is how many regions there are."""
 
 
-def listed(runs: Runs, device: Any) -> Listed:
+def listed(runs: RowRanges, device: Any) -> Listed:
     """Return runs on the device. `runs` holds what was made, and the second call makes nothing."""
     name = _with_number(device)
     made: Listed | None = runs.copies.get(name)
@@ -39,7 +39,7 @@ def listed(runs: Runs, device: Any) -> Listed:
     return made
 
 
-def written(runs: Runs, starts: Tensor, begins: Tensor) -> Tensor:
+def written(runs: RowRanges, starts: Tensor, begins: Tensor) -> Tensor:
     """Return the list of regions by a kernel."""
     from manifind.kernels.cuda import sparse
 
@@ -56,7 +56,7 @@ def _with_number(device: Any) -> Any:
     return torch.device("cuda", torch.cuda.current_device()) if named.type == "cuda" and named.index is None else named
 
 
-def _sent(runs: Runs, device: Any) -> tuple[Tensor, Tensor]:
+def _sent(runs: RowRanges, device: Any) -> tuple[Tensor, Tensor]:
     """Return starts and begins on the device, sent together."""
     count = len(runs.begins)
     second = -(-(count + 1) // ALIGNED) * ALIGNED

@@ -22,7 +22,7 @@ from manifind.kernels.cuda.transfer import to_host
 from manifind.types import FloatArray, IntArray, Progress, Tensor
 
 if TYPE_CHECKING:
-    from manifind.kernels.cuda.rows import Block, TorchRows
+    from manifind.kernels.cuda.rows import Block, TorchVectorSet
 
 FEWEST = 2**16
 """Rows from which tiles are faster than sorting products."""
@@ -30,7 +30,7 @@ SAMPLE = 24
 """One column in so many is in the sample. A larger sample makes better guesses and costs more products."""
 SMALLEST_SAMPLE = 2**15
 BLOCK, TILE = 128, 128
-"""Rows and columns of a tile."""
+"""VectorSet and columns of a tile."""
 ROUNDS = 3
 """Searches from better thresholds before what is left is sorted."""
 OVERFLOW = 0.05
@@ -45,7 +45,7 @@ WAITING = 3
 
 
 class Best:
-    """The k most similar rows of queries, among those that were compared so far."""
+    """The k most similar rows of queries, subset those that were compared so far."""
 
     def __init__(self, queries: Tensor, k: int, own: Tensor | None = None, *, ordered: bool = True) -> None:
         # Somebody may have told torch to multiply float32 in fewer bits; float64 is then exact enough.
@@ -76,7 +76,7 @@ class Best:
 
 
 def of_all(
-    rows: "TorchRows", k: int, memory: int, ids: IntArray, scores: FloatArray, progress: Progress | None
+    rows: "TorchVectorSet", k: int, memory: int, ids: IntArray, scores: FloatArray, progress: Progress | None
 ) -> None:
     """Write the `k` most similar other rows of each row, best first."""
     n = rows.shape[0]
@@ -87,7 +87,7 @@ def of_all(
 
 
 def sort_products(
-    rows: "TorchRows",
+    rows: "TorchVectorSet",
     which: npt.NDArray[np.integer],
     k: int,
     memory: int,
@@ -158,7 +158,7 @@ class Side(NamedTuple):
 
     size: int
     ids: Tensor
-    """The id of each among all rows, (size,)."""
+    """The id of each subset all rows, (size,)."""
     vectors: Tensor
     places: Tensor
     """The place of each in `vectors`, (size,)."""
@@ -182,7 +182,7 @@ class Side(NamedTuple):
         )
 
     @classmethod
-    def of(cls, rows: "TorchRows", which: npt.NDArray[np.integer], *, whole: bool) -> "Side":
+    def of(cls, rows: "TorchVectorSet", which: npt.NDArray[np.integer], *, whole: bool) -> "Side":
         """Pack some rows by themselves."""
         vectors = rows.on_device(which)
         packed = pack(vectors, whole=whole)
@@ -204,7 +204,7 @@ class Found(NamedTuple):
 class Tiled:
     """One search for the neighbours of all rows."""
 
-    def __init__(self, rows: "TorchRows", k: int, memory: int, writer: Writer) -> None:
+    def __init__(self, rows: "TorchVectorSet", k: int, memory: int, writer: Writer) -> None:
         self.rows, self.k, self.writer = rows, k, writer
         self.memory = memory
         self.room = max(2048, 1 << (8 * k - 1).bit_length())
@@ -309,10 +309,10 @@ class Sample(NamedTuple):
 
     packed: Packed
     rank: int
-    """How many of the best of a sample are looked at: hardly ever are more of them among the k best of all."""
+    """How many of the best of a sample are looked at: hardly ever are more of them subset the k best of all."""
 
     @classmethod
-    def of(cls, rows: "TorchRows", k: int) -> "Sample":
+    def of(cls, rows: "TorchVectorSet", k: int) -> "Sample":
         """Take columns at random."""
         n = rows.shape[0]
         size = min(n, max(SMALLEST_SAMPLE, n // SAMPLE)) // TILE * TILE

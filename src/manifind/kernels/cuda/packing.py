@@ -1,7 +1,7 @@
 """Rows in eight bits, and how far they are from what they stand for.
 
 Rows are put in the order of their largest entry, and each group of them shares a scale. So one integer tells for a row
-and a whole group which products are large enough. The bound on the rounding is that of ``core/neighbours.h``:
+and a whole group which products are large enough. The bound on the rounding is that of ``core/self_join.h``:
 x·z − x̂·ẑ = (x − x̂)·z + x̂·(z − ẑ), each at most the product of the lengths.
 """
 

@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from manifind.kernels.array_rows import ArrayRows
-from manifind.kernels.backend import SCRATCH
+from manifind.groups import RowRanges
+from manifind.kernels.api import SCRATCH_BYTES
+from manifind.kernels.array_vector_set import ArrayVectorSet
 from manifind.kernels.cuda import neighbours
 from manifind.kernels.cuda.listing import listed
 from manifind.kernels.cuda.matrix import width_of
 from manifind.kernels.cuda.transfer import on_the_way, to_device, to_host
-from manifind.layout import Runs
 from manifind.types import FloatArray, IntArray, Progress, Tensor, Vectors
 
 SHARE = 0.4
@@ -61,7 +61,7 @@ class Some(NamedTuple):
         return low, self.held[low:high] - block.first
 
 
-class TorchRows(ArrayRows):
+class TorchVectorSet(ArrayVectorSet):
     """Descriptors of regions where they lie, and their copy on the device after the first search.
 
     Parameters
@@ -102,24 +102,24 @@ class TorchRows(ArrayRows):
             return self._resident[torch.as_tensor(np.asarray(rows, np.int64), device=self._resident.device)]
         return to_device(self.vectors[rows], self.device)
 
-    def nearest(
-        self, queries: FloatArray, k: int, *, among: IntArray | None = None, memory: int = SCRATCH
+    def search(
+        self, queries: FloatArray, k: int, *, subset: IntArray | None = None, memory: int = SCRATCH_BYTES
     ) -> tuple[IntArray, FloatArray]:
         """Find the `k` most similar rows of each query."""
-        some = None if among is None else Some(to_device(among, self.device), lambda: among)
+        some = None if subset is None else Some(to_device(subset, self.device), lambda: subset)
         return _arrived(self._lists(queries, k, some, memory), len(queries), k)
 
-    def search_runs(
-        self, runs: Runs, queries: FloatArray, k: int, *, memory: int = SCRATCH
+    def search_ranges(
+        self, ranges: RowRanges, queries: FloatArray, k: int, *, memory: int = SCRATCH_BYTES
     ) -> Callable[[], tuple[IntArray, FloatArray]]:
         """Begin to find the `k` most similar rows of each query in ascending runs."""
-        held = listed(runs, self.device).regions
-        coming = list(self._lists(queries, k, Some(held, lambda: runs.regions), memory))
+        held = listed(ranges, self.device).regions
+        coming = list(self._lists(queries, k, Some(held, lambda: ranges.regions), memory))
         return lambda: _arrived(coming, len(queries), k)
 
-    def choose(self, queries: FloatArray, k: int) -> list[npt.NDArray[np.intp]]:
+    def choose_shortlist(self, queries: FloatArray, k: int) -> list[npt.NDArray[np.intp]]:
         """Return the `k` most similar rows of each query, ascending."""
-        found = (to_host(best.ids) for _, best in self._search(queries, k, None, SCRATCH, ordered=False))
+        found = (to_host(best.ids) for _, best in self._search(queries, k, None, SCRATCH_BYTES, ordered=False))
         return [_ascending(row, self.shape[0]) for some in found for row in some]
 
     def _lists(self, queries: FloatArray, k: int, some: "Some | None", memory: int) -> Iterator[Coming]:
@@ -155,8 +155,8 @@ class TorchRows(ArrayRows):
                     best.meet(block.vectors[rows[begin : begin + width]], low + begin)
             yield own, best
 
-    def nearest_others(
-        self, k: int, *, memory: int = SCRATCH, progress: Progress | None = None
+    def self_join(
+        self, k: int, *, memory: int = SCRATCH_BYTES, progress: Progress | None = None
     ) -> tuple[IntArray, FloatArray]:
         """Find the `k` most similar other rows of each row by all products (`neighbours`).
 

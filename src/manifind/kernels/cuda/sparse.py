@@ -141,19 +141,19 @@ def turn(
     """
     of = tl.arange(0, B)
     held = of < b
-    now = _added_up(squares, count, b, of, held, B, CHUNK)
+    snapshot = _added_up(squares, count, b, of, held, B, CHUNK)
     before = tl.load(rr + of, mask=held, other=1.0)
     lives = tl.load(live + of, mask=held, other=0) != 0
-    residual = tl.sqrt(now) / tl.where(lives, tl.load(norms + of, mask=held, other=1.0), 1.0)
+    residual = tl.sqrt(snapshot) / tl.where(lives, tl.load(norms + of, mask=held, other=1.0), 1.0)
     goes_on = lives & (residual > enough)
-    kept = tl.where(goes_on, now / tl.where(goes_on, before, 1.0), 0.0).to(p.dtype.element_ty)
+    kept = tl.where(goes_on, snapshot / tl.where(goes_on, before, 1.0), 0.0).to(p.dtype.element_ty)
     if tl.program_id(0) == 0:
-        tl.store(rr_next + of, now, mask=held)
+        tl.store(rr_next + of, snapshot, mask=held)
         tl.store(live_next + of, goes_on.to(tl.int32), mask=held)
         tl.store(residuals + of, residual, mask=held & lives)
         tl.store(iterations + of, tl.load(iterations + of, mask=held, other=0) + lives.to(tl.int32), mask=held)
         if HALVES:
-            tl.store(back + of, (tl.sqrt(now) / HEADROOM).to(tl.float32), mask=held)
+            tl.store(back + of, (tl.sqrt(snapshot) / HEADROOM).to(tl.float32), mask=held)
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     inside = (rows < n)[:, None] & held[None, :]
     place = rows[:, None] * b + of[None, :]
@@ -163,14 +163,14 @@ def turn(
     new = tl.load(r + place, mask=inside, other=0.0) + kept[None, :] * old
     tl.store(p + place, new, mask=inside)
     if HALVES:
-        scale = tl.where(now > 0, HEADROOM / tl.sqrt(tl.where(now > 0, now, 1.0)), 0.0).to(tl.float32)
+        scale = tl.where(snapshot > 0, HEADROOM / tl.sqrt(tl.where(snapshot > 0, snapshot, 1.0)), 0.0).to(tl.float32)
         rounded = tl.minimum(tl.maximum(new * scale[None, :], -LARGEST_HALF), LARGEST_HALF)
         tl.store(half + place, rounded.to(tl.float16), mask=inside)
 
 
 @triton.jit
 def place_of(rows, place, size, BLOCK: tl.constexpr):
-    """Write the place of each row among the rows that are kept."""
+    """Write the place of each row subset the rows that are kept."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     there = at < size
     tl.store(place + tl.load(rows + at, mask=there, other=0), at, mask=there)

@@ -5,7 +5,7 @@ gathers is in a cache. A part of another matrix keeps its order, because one sol
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,32 +14,29 @@ import numpy.typing as npt
 import scipy.sparse as sp
 import torch
 
-from manifind.kernels.backend import PRECISE, Pool, Solution
+from manifind.groups import RowRanges
+from manifind.kernels.api import FLOAT64_MAX_REGIONS, MAX_BATCH, Operator, Pool, Seeds, Solution
 from manifind.kernels.cuda import gradient
 from manifind.kernels.cuda import matrix as matrices
 from manifind.kernels.cuda.listing import listed
 from manifind.kernels.cuda.matrix import Matrix
 from manifind.kernels.cuda.transfer import in_pinned_memory, to_device
-from manifind.layout import Runs
 from manifind.types import FloatArray, IntArray, Tensor
 
 WIDEST = 64
 SHARE = 0.5
 """Share of the device's free memory that the vectors of a solution may take."""
 
-Entries = tuple[IntArray, FloatArray]
-"""The regions of a column's entries, and their values."""
-
 
 class PartOf(NamedTuple):
     """The whole that a system is a part of."""
 
-    whole: "TorchSystem"
-    runs: Runs | None
-    """The rows of the part, if they came as runs."""
+    whole: "TorchOperator"
+    ranges: RowRanges | None
+    """The rows of the part, if they came as ranges."""
 
 
-class TorchSystem:
+class TorchOperator(Operator):
     """A symmetric matrix on a torch device, and its ordered copy after the first solution."""
 
     def __init__(
@@ -54,7 +51,7 @@ class TorchSystem:
         self._weights: tuple[FloatArray, Tensor] | None = None
 
     @classmethod
-    def of(cls, S: sp.csr_array, degrees: FloatArray | None, device: Any) -> "TorchSystem":
+    def of(cls, S: sp.csr_array, degrees: FloatArray | None, device: Any) -> "TorchOperator":
         """Copy a matrix to a device."""
         matrix = Matrix.of(
             to_device(S.indptr, device, dtype=np.int32 if S.nnz <= np.iinfo(np.int32).max else np.int64),
@@ -79,13 +76,18 @@ class TorchSystem:
         return len(self.matrix.starts) - 1
 
     @property
+    def batch_size(self) -> int:
+        """How many queries to solve for at once; the device splits them further where it must."""
+        return MAX_BATCH
+
+    @property
     def longest(self) -> int:
         """How many entries a row has at most."""
         if self._longest is None:
             self._longest = int(self.matrix.starts.diff().max()) if self.size else 0
         return self._longest
 
-    def multiply(self, x: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
+    def matmul(self, x: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
         """Return Sx."""
         kind = np.dtype(np.float64 if x.dtype == np.float64 else np.float32)
         product = np.empty(x.shape, kind)
@@ -103,26 +105,28 @@ class TorchSystem:
 
         return self._solve(right, y.shape[1], alpha, max_iter, tol)
 
-    def solve_seeds(self, seeds: Sequence[Entries], alpha: float, max_iter: int, tol: float) -> Solution:
+    def solve_seeds(self, seeds: Seeds, alpha: float, max_iter: int, tol: float) -> Solution:
         """Solve for columns that are given by their entries. Only the entries go to the device."""
         return self._solve(partial(self._columns, seeds), len(seeds), alpha, max_iter, tol)
 
-    def solve_images(
-        self, seeds: Sequence[Entries], pool: Pool, alpha: float, max_iter: int, tol: float, *, keep: bool = False
+    def solve_and_pool(
+        self, seeds: Seeds, pool: Pool, alpha: float, max_iter: int, tol: float, *, keep_regions: bool = False
     ) -> Solution:
         """Solve, and pool the scores of regions. The arrays of the last `pool` stay on the device."""
         to_images = self._pooled_by(pool)
         kept: list[Tensor] = []
 
         def then(scores: Tensor) -> Tensor:
-            if keep:
+            if keep_regions:
                 kept.append(scores)
             return to_images(scores)
 
         solution = self._solve(partial(self._columns, seeds), len(seeds), alpha, max_iter, tol, then)
-        return solution._replace(column=lambda i: torch.cat(kept, dim=1)[:, i].cpu().numpy()) if keep else solution
+        return (
+            solution._replace(column=lambda i: torch.cat(kept, dim=1)[:, i].cpu().numpy()) if keep_regions else solution
+        )
 
-    def _columns(self, seeds: Sequence[Entries], some: slice) -> Tensor:
+    def _columns(self, seeds: Seeds, some: slice) -> Tensor:
         """Return seeds as columns on the device."""
         columns = seeds[some]
         y = torch.zeros((self.size, len(columns)), device=self.device)
@@ -137,11 +141,16 @@ class TorchSystem:
         """Return a function that pools the scores of this system's regions."""
         if self._pool is None or self._pool[0] is not pool:
             part = self._part
-            if part is not None and part.runs is not None and pool.runs is part.runs:
-                regions, starts = listed(part.runs, self.device)
+            if part is not None and part.ranges is not None and pool.ranges is part.ranges:
+                regions, starts = listed(part.ranges, self.device)
                 self._pool = pool, starts, part.whole.weights_there(pool.weights), regions
             else:
-                self._pool = pool, to_device(pool.starts, self.device), to_device(pool.own_weights, self.device), None
+                self._pool = (
+                    pool,
+                    to_device(pool.starts, self.device),
+                    to_device(pool.region_weights, self.device),
+                    None,
+                )
         return partial(matrices.pooled, *self._pool[1:])
 
     def weights_there(self, weights: FloatArray) -> Tensor:
@@ -163,7 +172,7 @@ class TorchSystem:
 
         `right` makes the right-hand sides, and `then` makes the result from the scores.
         """
-        precise = self.size <= PRECISE
+        precise = self.size <= FLOAT64_MAX_REGIONS
         matrix, order = (self.matrix, None) if precise or self._part is not None else self.in_order()
         width = self._width(columns, 8 if precise else 4)
         parts = [
@@ -195,17 +204,17 @@ class TorchSystem:
                 self.ordered = matrices.sorted_by_column(matrices.part(self.matrix, order)), order
             return self.ordered
 
-    def restrict(self, rows: IntArray) -> "TorchSystem":
+    def restrict(self, rows: IntArray) -> "TorchOperator":
         """Return the system of some regions, whose affinity is normalised anew."""
         return self._restricted(to_device(rows, self.device))
 
-    def restrict_to(self, runs: Runs) -> "TorchSystem":
-        """Return the system of the regions of ascending runs, whose affinity is normalised anew."""
-        return self._restricted(listed(runs, self.device).regions, runs)
+    def restrict_ranges(self, ranges: RowRanges) -> "TorchOperator":
+        """Return the system of the regions of ascending ranges, whose affinity is normalised anew."""
+        return self._restricted(listed(ranges, self.device).regions, ranges)
 
-    def _restricted(self, rows: Tensor, runs: Runs | None = None) -> "TorchSystem":
+    def _restricted(self, rows: Tensor, ranges: RowRanges | None = None) -> "TorchOperator":
         made, degrees = matrices.restricted(self.matrix, rows, self.roots, self.longest)
-        return TorchSystem(made, degrees, part=PartOf(self, runs), longest=self.longest)
+        return TorchOperator(made, degrees, part=PartOf(self, ranges), longest=self.longest)
 
     @property
     def roots(self) -> Tensor:

@@ -108,10 +108,10 @@ def descend(
         rr = _added_up(lengths, programs, CHUNK)
         step = tl.where(curvature > 0, rr / tl.where(curvature > 0, curvature, 1.0), 0.0).to(KIND)
         far = step.to(tl.float64)
-        now = rr - 2 * far * _added_up(along_r, programs, CHUNK) + far * far * _added_up(squares, programs, CHUNK)
-        now = tl.maximum(now, 0.0)
-        relative = tl.sqrt(now) / norm
-        turn = tl.where(rr > 0, now / tl.where(rr > 0, rr, 1.0), 0.0).to(KIND)
+        snapshot = rr - 2 * far * _added_up(along_r, programs, CHUNK) + far * far * _added_up(squares, programs, CHUNK)
+        snapshot = tl.maximum(snapshot, 0.0)
+        relative = tl.sqrt(snapshot) / norm
+        turn = tl.where(rr > 0, snapshot / tl.where(rr > 0, rr, 1.0), 0.0).to(KIND)
         for start in range(begin, end, BLOCK):
             rows = start + tl.arange(0, BLOCK)
             there = rows < end

@@ -5,13 +5,14 @@ from typing import Any
 import scipy.sparse as sp
 import torch
 
+from manifind.kernels.api import Backend
 from manifind.kernels.cuda import affinity
-from manifind.kernels.cuda.rows import TorchRows
-from manifind.kernels.cuda.system import TorchSystem
+from manifind.kernels.cuda.rows import TorchVectorSet
+from manifind.kernels.cuda.system import TorchOperator
 from manifind.types import FloatArray, IntArray, Vectors
 
 
-class Torch:
+class TorchBackend(Backend):
     """The work of a backend on one torch device."""
 
     name = "cuda"
@@ -19,15 +20,15 @@ class Torch:
     def __init__(self, device: str) -> None:
         self.device: Any = torch.device(device)
 
-    def rows(self, vectors: Vectors) -> TorchRows:
+    def vector_set(self, vectors: Vectors) -> TorchVectorSet:
         """Return descriptors as the device searches them; they are copied to it when they are first searched."""
-        return TorchRows(vectors, self.device)
+        return TorchVectorSet(vectors, self.device)
 
-    def system(self, S: sp.csr_array, degrees: FloatArray | None = None) -> TorchSystem:
+    def operator(self, S: sp.csr_array, degrees: FloatArray | None = None) -> TorchOperator:
         """Return a copy of a matrix as the device solves on it."""
-        return TorchSystem.of(S, degrees, self.device)
+        return TorchOperator.of(S, degrees, self.device)
 
-    def affinity(
+    def mutual_graph(
         self,
         ids: IntArray,
         similarities: FloatArray,

@@ -9,36 +9,37 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from manifind.kernels.array_rows import ArrayRows
-from manifind.kernels.backend import SCRATCH, Solution
+from manifind.kernels.api import SCRATCH_BYTES, Backend, Neighbours, Operator, Solution
+from manifind.kernels.array_vector_set import ArrayVectorSet
 from manifind.kernels.cpu import affinity
-from manifind.kernels.cpu.blocks import conjugate_gradient
-from manifind.kernels.cpu.products import multiply
+from manifind.kernels.cpu.block_cg import conjugate_gradient
+from manifind.kernels.cpu.spmm import multiply
 from manifind.kernels.threads import thread_count
+from manifind.kernels.topk import merge_topk
 from manifind.types import FloatArray, IntArray, Vectors
 
-PART_BYTES = 2**25
+BLOCK_BYTES = 2**25
 """Rows gathered or widened at a time: few enough that they are still in cache when they are multiplied."""
 
-FEWEST_FOR_BLAS = 5
+MIN_BLAS_QUERIES = 5
 """Queries from which a matrix product is faster than faiss's own loop, which it prefers for up to hundreds: three times
 as fast for the 21 regions of one photo, against 106,887 regions of 512 dimensions."""
 
 
-class Portable:
+class NumpyBackend(Backend):
     """The processor, by way of NumPy, SciPy and faiss."""
 
     name = "cpu"
 
-    def rows(self, vectors: Vectors) -> "FaissRows":
+    def vector_set(self, vectors: Vectors) -> "FaissVectorSet":
         """Return descriptors as faiss searches them."""
-        return FaissRows(vectors)
+        return FaissVectorSet(vectors)
 
-    def system(self, S: sp.csr_array, degrees: FloatArray | None = None) -> "ScipySystem":
+    def operator(self, S: sp.csr_array, degrees: FloatArray | None = None) -> "ScipyOperator":
         """Return a matrix as SciPy multiplies it."""
-        return ScipySystem(S, degrees)
+        return ScipyOperator(S, degrees)
 
-    def affinity(
+    def mutual_graph(
         self, ids: IntArray, similarities: FloatArray, gamma: float, *, slack: float, normalised: bool
     ) -> tuple[sp.csr_array, FloatArray]:
         """Return the affinity of mutual neighbours, or S, and the degrees."""
@@ -48,14 +49,14 @@ class Portable:
         return A, affinity.row_sums(A).astype(np.float32)
 
 
-class FaissRows(ArrayRows):
+class FaissVectorSet(ArrayVectorSet):
     """Descriptors of regions where they lie; half precision is widened a block at a time."""
 
     def _held(self) -> str:
         return "searched by faiss"
 
-    def nearest(
-        self, queries: FloatArray, k: int, *, among: IntArray | None = None, memory: int = SCRATCH
+    def search(
+        self, queries: FloatArray, k: int, *, subset: IntArray | None = None, memory: int = SCRATCH_BYTES
     ) -> tuple[IntArray, FloatArray]:
         """Find the `k` most similar rows of each query."""
         m, d = queries.shape
@@ -64,21 +65,23 @@ class FaissRows(ArrayRows):
         step = max(1, memory // (max(1, k) * 12))
         for start in range(0, m if k else 0, step):
             block = slice(start, start + step)
-            if among is None and self.vectors.dtype == np.float32:
+            if subset is None and self.vectors.dtype == np.float32:
                 scores[block], ids[block] = _search(queries[block], self.vectors, k)
             else:
-                parts = self._parts(among, max(k, min(memory, PART_BYTES) // (4 * d)))
-                scores[block], ids[block] = _search_parts(queries[block], parts, k)
+                parts = self._parts(subset, max(k, min(memory, BLOCK_BYTES) // (4 * d)))
+                ids[block], scores[block] = _search_parts(queries[block], parts, k)
         return ids, scores
 
-    def _parts(self, among: IntArray | None, step: int) -> Iterator[FloatArray]:
-        """Yield `step` rows at a time in float32, of those in `among` or of all."""
-        for start in range(0, len(self.vectors if among is None else among), step):
+    def _parts(self, subset: IntArray | None, step: int) -> Iterator[FloatArray]:
+        """Yield `step` rows at a time in float32, of those in `subset` or of all."""
+        for start in range(0, len(self.vectors if subset is None else subset), step):
             block = slice(start, start + step)
-            yield (self.vectors[block] if among is None else self.vectors[among[block]]).astype(np.float32, copy=False)
+            yield (self.vectors[block] if subset is None else self.vectors[subset[block]]).astype(
+                np.float32, copy=False
+            )
 
 
-class ScipySystem:
+class ScipyOperator(Operator):
     """A symmetric sparse matrix."""
 
     def __init__(self, S: sp.csr_array, degrees: FloatArray | None = None) -> None:
@@ -93,7 +96,7 @@ class ScipySystem:
         """How many regions there are."""
         return int(self.S.shape[0])
 
-    def multiply(self, x: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
+    def matmul(self, x: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
         """Return Sx."""
         return multiply(self.S, x)
 
@@ -101,11 +104,11 @@ class ScipySystem:
         """Solve by conjugate gradient."""
         return conjugate_gradient(self.S, y, alpha, max_iter, tol)
 
-    def restrict(self, rows: IntArray) -> "ScipySystem":
+    def restrict(self, rows: IntArray) -> "ScipyOperator":
         """Keep some regions of the affinity, and normalise anew."""
         if self.degrees is None:
             raise ValueError("the system was made without the degrees of its affinity, which restricting takes")
-        return ScipySystem(*affinity.restrict(self.S, self.degrees, rows))
+        return ScipyOperator(*affinity.restrict(self.S, self.degrees, rows))
 
 
 class _LoweredThreshold:
@@ -135,26 +138,21 @@ _BLAS = _LoweredThreshold()
 
 def _search(queries: FloatArray, vectors: Vectors, k: int) -> tuple[FloatArray, IntArray]:
     # faiss.knn searches the array where it lies; an IndexFlatIP would first copy it.
-    with _BLAS if len(queries) >= FEWEST_FOR_BLAS else nullcontext():
+    with _BLAS if len(queries) >= MIN_BLAS_QUERIES else nullcontext():
         scores, ids = faiss.knn(queries, vectors, k, metric=faiss.METRIC_INNER_PRODUCT)
     return scores, ids
 
 
-def _search_parts(queries: FloatArray, parts: Iterator[FloatArray], k: int) -> tuple[FloatArray, IntArray]:
-    scores = np.empty((len(queries), 0), np.float32)
-    ids = np.empty((len(queries), 0), np.int32)
+def _search_parts(queries: FloatArray, parts: Iterator[FloatArray], k: int) -> Neighbours:
+    best = Neighbours(np.empty((len(queries), 0), np.int32), np.empty((len(queries), 0), np.float32))
     start = 0
     for part in parts:
-        part_scores, part_ids = _search(queries, part, min(k, len(part)))
-        scores = np.concatenate([scores, part_scores], axis=1)
-        ids = np.concatenate([ids, (part_ids + start).astype(np.int32)], axis=1)
-        order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-        scores = np.take_along_axis(scores, order, axis=1)
-        ids = np.take_along_axis(ids, order, axis=1)
+        scores, ids = _search(queries, part, min(k, len(part)))
+        best = merge_topk(best, Neighbours((ids + start).astype(np.int32), scores), k)
         start += len(part)
-    return scores, ids
+    return best
 
 
-def make() -> Portable:
+def make() -> NumpyBackend:
     """Return this backend."""
-    return Portable()
+    return NumpyBackend()

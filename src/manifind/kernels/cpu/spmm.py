@@ -8,10 +8,10 @@ import scipy.sparse as sp
 
 from manifind.kernels.threads import thread_count
 
-STRIP = 32
+STRIP_COLUMNS = 32
 """Columns that are multiplied together, while they are in cache."""
 
-FEW = 2**20
+MAX_SERIAL_PRODUCTS = 2**20
 """Products of two numbers that take less time than threads take to start."""
 
 
@@ -23,11 +23,11 @@ def multiply(S: sp.csr_array, x: npt.NDArray[np.floating]) -> npt.NDArray[np.flo
         return product
 
     def strip(start: int) -> None:
-        columns = slice(start, start + STRIP)
+        columns = slice(start, start + STRIP_COLUMNS)
         product[:, columns] = S @ np.ascontiguousarray(x[:, columns])
 
-    starts = range(0, x.shape[1], STRIP)
-    if len(starts) == 1 or S.nnz * x.shape[1] <= FEW:
+    starts = range(0, x.shape[1], STRIP_COLUMNS)
+    if len(starts) == 1 or S.nnz * x.shape[1] <= MAX_SERIAL_PRODUCTS:
         for start in starts:
             strip(start)
         return product

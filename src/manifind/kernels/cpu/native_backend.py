@@ -1,6 +1,6 @@
 """The backend of the compiled core (``kernels/core``).
 
-Rows are compressed to eight bits when they are first searched: products are taken in eight bits, and what the rounding
+Rows are quantized to eight bits when they are first searched: products are taken in eight bits, and what the rounding
 leaves in doubt is scored again in float32. A system is put in breadth-first order when it is first solved on: then
 neighbours lie near each other in memory, on which half of the time of a batch depends. Both copies belong to the object
 that made them.
@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from manifind.errors import Damaged
-from manifind.kernels.array_rows import ArrayRows
-from manifind.kernels.backend import PRECISE, SCRATCH, Solution
-from manifind.kernels.cpu.core import core
-from manifind.kernels.cpu.local import Divided, Division, divided
-from manifind.kernels.cpu.products import multiply
+from manifind.errors import DamagedError
+from manifind.kernels.api import FLOAT64_MAX_REGIONS, SCRATCH_BYTES, Backend, Operator, Solution
+from manifind.kernels.array_vector_set import ArrayVectorSet
+from manifind.kernels.cpu.native import core
+from manifind.kernels.cpu.spmm import multiply
+from manifind.kernels.cpu.two_level import Aggregation, TwoLevelSolver, aggregate
 from manifind.kernels.threads import thread_count
 from manifind.types import FloatArray, IntArray, Progress, Vectors
 
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
     from manifind.kernels import _core
 
 
-class Compiled:
+class NativeBackend(Backend):
     """The processor, by way of the compiled core."""
 
     name = "cpu"
 
-    def rows(self, vectors: Vectors) -> "CompiledRows":
+    def vector_set(self, vectors: Vectors) -> "NativeVectorSet":
         """Return descriptors as the core searches them."""
-        return CompiledRows(vectors)
+        return NativeVectorSet(vectors)
 
-    def system(self, S: sp.csr_array, degrees: FloatArray | None = None) -> "CompiledSystem":
+    def operator(self, S: sp.csr_array, degrees: FloatArray | None = None) -> "NativeOperator":
         """Return a matrix as the core solves on it."""
-        return CompiledSystem(S, degrees)
+        return NativeOperator(S, degrees)
 
-    def affinity(
+    def mutual_graph(
         self, ids: IntArray, similarities: FloatArray, gamma: float, *, slack: float, normalised: bool
     ) -> tuple[sp.csr_array, FloatArray]:
         """Return the affinity of mutual neighbours, or S, and the degrees.
@@ -58,42 +58,44 @@ class Compiled:
         return A, degrees
 
 
-class CompiledRows(ArrayRows):
+class NativeVectorSet(ArrayVectorSet):
     """Descriptors of regions. A copy in eight bits is made when they are first searched."""
+
+    has_nn_descent = True
 
     def __init__(self, vectors: Vectors) -> None:
         super().__init__(vectors)
-        self.compressed: _core.CompressedRows | None = None
-        self._compressing = threading.Lock()
+        self.quantized: _core.QuantizedMatrix | None = None
+        self._quantizing = threading.Lock()
 
     def _held(self) -> str:
-        return "compressed to eight bits" if self.compressed is not None else "not searched yet"
+        return "quantized to eight bits" if self.quantized is not None else "not searched yet"
 
-    def compress(self) -> "_core.CompressedRows":
+    def quantize(self) -> "_core.QuantizedMatrix":
         """Make the copy in eight bits now, which takes n · d bytes. Otherwise the first search makes it."""
-        with self._compressing:
-            if self.compressed is None:
+        with self._quantizing:
+            if self.quantized is None:
                 try:
-                    self.compressed = core.CompressedRows(self.vectors, thread_count())
+                    self.quantized = core.QuantizedMatrix(self.vectors, thread_count())
                 except ValueError as error:  # what was given was looked at: only a file can bring such
-                    raise Damaged(f"{error}; restore what was saved, or save it again.") from error
-            return self.compressed
+                    raise DamagedError(f"{error}; restore what was saved, or save it again.") from error
+            return self.quantized
 
-    def nearest(
-        self, queries: FloatArray, k: int, *, among: IntArray | None = None, memory: int = SCRATCH
+    def search(
+        self, queries: FloatArray, k: int, *, subset: IntArray | None = None, memory: int = SCRATCH_BYTES
     ) -> tuple[IntArray, FloatArray]:
         """Find the `k` most similar rows of each query."""
         ids, scores = np.empty((len(queries), k), np.int32), np.empty((len(queries), k), np.float32)
         if len(queries) and k:
             given = np.ascontiguousarray(queries, np.float32)
-            rows = None if among is None else np.ascontiguousarray(among, np.int32)
-            # Without products of eight bits a compressed row takes four bytes a value: it is made as it is come to.
-            search = self.compress().search if core.low_precision() else core.nearest
+            rows = None if subset is None else np.ascontiguousarray(subset, np.int32)
+            # Without products of eight bits a packed row takes four bytes a value: rows are packed during the search.
+            search = self.quantize().search if core.has_int8_dot() else core.knn_search
             search(self.vectors, given, rows, memory, thread_count(), ids, scores)
         return ids, scores
 
-    def nearest_others(
-        self, k: int, *, memory: int = SCRATCH, progress: Progress | None = None
+    def self_join(
+        self, k: int, *, memory: int = SCRATCH_BYTES, progress: Progress | None = None
     ) -> tuple[IntArray, FloatArray]:
         """Find the `k` most similar other rows of each row; each pair is multiplied once.
 
@@ -101,17 +103,19 @@ class CompiledRows(ArrayRows):
         once, and with less nearly twice.
         """
         ids, scores = self._lists(k)
-        return _stepped(core.NeighbourSearch(self.vectors, memory, thread_count(), ids, scores), ids, scores, progress)
+        if not k:
+            return ids, scores
+        return _stepped(core.SelfJoin(self.vectors, memory, thread_count(), ids, scores), ids, scores, progress)
 
-    def descend(self, k: int, *, seed: int = 0, progress: Progress | None = None) -> tuple[IntArray, FloatArray]:
-        """Find nearly the `k` most similar other rows of each row by NN-Descent (``core/descent.h``).
+    def nn_descent(self, k: int, *, seed: int = 0, progress: Progress | None = None) -> tuple[IntArray, FloatArray]:
+        """Find nearly the `k` most similar other rows of each row by NN-Descent (``core/nn_descent.h``).
 
         The same seed gives the same lists, whatever the number of threads. It takes memory for a copy of the rows in
         eight bits, for lists of 12 bytes an entry beside those returned, and about a kilobyte a row for what was
         compared already; most of it is free again when the lists are written.
         """
         ids, scores = self._lists(k)
-        return _stepped(core.NeighbourDescent(self.vectors, seed, thread_count(), ids, scores), ids, scores, progress)
+        return _stepped(core.NNDescent(self.vectors, seed, thread_count(), ids, scores), ids, scores, progress)
 
     def _lists(self, k: int) -> tuple[IntArray, FloatArray]:
         n = len(self.vectors)
@@ -119,7 +123,7 @@ class CompiledRows(ArrayRows):
 
 
 def _stepped(
-    search: "_core.NeighbourSearch | _core.NeighbourDescent",
+    search: "_core.SelfJoin | _core.NNDescent",
     ids: IntArray,
     scores: FloatArray,
     progress: Progress | None,
@@ -133,9 +137,10 @@ def _stepped(
     return ids, scores
 
 
-class CompiledSystem:
+class NativeOperator(Operator):
     """A symmetric matrix as the core takes it, and the ordered and the divided copy of it that solutions make."""
 
+    has_aggregation = True
     kept = True
     """Whether the system serves many solutions. Only then is it worth putting its matrix in order."""
 
@@ -147,14 +152,14 @@ class CompiledSystem:
         self.matrix: _core.Matrix = core.Matrix(*self._arrays)
         self.ordered: tuple[_core.Matrix, IntArray] | None = None
         """A copy of the matrix in breadth-first order, and the order of its regions."""
-        self.divided: Divided | None = None
-        """The graph divided into parts, which ``engine="local"`` solves on."""
+        self.two_level: TwoLevelSolver | None = None
+        """The graph divided into parts, which ``solver="local"`` solves on."""
         self._making = threading.RLock()  # dividing a graph solves on it
 
     def __repr__(self) -> str:
         has = [
             word
-            for word, there in (("in order", self.ordered), ("divided for local solutions", self.divided))
+            for word, there in (("in order", self.ordered), ("divided for local solutions", self.two_level))
             if there is not None
         ]
         return f"<system of {self.size:,} regions, {self.S.nnz:,} entries{''.join(f', {word}' for word in has)}>"
@@ -164,7 +169,7 @@ class CompiledSystem:
         """How many regions there are."""
         return int(self.S.shape[0])
 
-    def multiply(self, x: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
+    def matmul(self, x: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
         """Return Sx."""
         return multiply(self.S, x)
 
@@ -172,11 +177,11 @@ class CompiledSystem:
         """Solve by conjugate gradient; the first solution on a large graph puts the matrix in order.
 
         One column and many are solved on the same matrix: in another order sums are rounded otherwise, and images whose
-        scores are nearly equal would change places. On systems of more than `PRECISE` regions directions are rounded to
-        bfloat16: after 20 steps scores are within 0.03 to 0.14 % of the best of what float64 gives.
+        scores are nearly equal would change places. On systems of more than `FLOAT64_MAX_REGIONS` regions, directions
+        are rounded to bfloat16: after 20 steps scores are within 0.03 to 0.14 % of the best of what float64 gives.
         """
         columns = y.shape[1]
-        precise = self.size <= PRECISE
+        precise = self.size <= FLOAT64_MAX_REGIONS
         matrix, order = (self.matrix, None) if precise or not self.kept else self.in_order()
         right = np.ascontiguousarray(y, np.float32)
         solution = Solution(np.empty(y.shape, np.float32), np.empty(columns, np.int32), np.empty(columns, np.float32))
@@ -192,17 +197,17 @@ class CompiledSystem:
                 self.ordered = self._reordered(order), order
             return self.ordered
 
-    def divide(self, division: Division | None = None) -> Divided:
+    def aggregate(self, aggregation: Aggregation | None = None) -> TwoLevelSolver:
         """Divide the graph now, or take a division that was saved. The copy takes 8 bytes an entry."""
         with self._making:
-            if self.divided is None:
-                made = divided(self.S, self.matrix, self.solve) if division is None else division
-                self.divided = Divided(made, self._reordered(made.order))
-            return self.divided
+            if self.two_level is None:
+                made = aggregate(self.S, self.matrix, self.solve) if aggregation is None else aggregation
+                self.two_level = TwoLevelSolver(made, self._reordered(made.order))
+            return self.two_level
 
-    def restrict(self, rows: IntArray) -> "Restricted":
+    def restrict(self, rows: IntArray) -> "RestrictedOperator":
         """Keep some regions of the affinity, and normalise anew."""
-        return Restricted(self, np.ascontiguousarray(rows, np.int32))
+        return RestrictedOperator(self, np.ascontiguousarray(rows, np.int32))
 
     def _reordered(self, order: IntArray) -> "_core.Matrix":
         arrays = tuple(np.empty_like(array) for array in self._arrays)
@@ -211,12 +216,12 @@ class CompiledSystem:
         return matrix
 
 
-class Restricted(CompiledSystem):
+class RestrictedOperator(NativeOperator):
     """The system of some regions of another system. One query is solved on it, once."""
 
     kept = False
 
-    def __init__(self, whole: CompiledSystem, rows: IntArray) -> None:
+    def __init__(self, whole: NativeOperator, rows: IntArray) -> None:
         if whole.degrees is None:
             raise ValueError("the system was made without the degrees of its affinity, which restricting takes")
         degrees = np.ascontiguousarray(whole.degrees, np.float32)
@@ -224,11 +229,11 @@ class Restricted(CompiledSystem):
         super().__init__(sp.csr_array((values, columns, starts), shape=(len(rows), len(rows))))
         self._whole, self._rows = whole, rows
 
-    def restrict(self, rows: IntArray) -> "Restricted":
+    def restrict(self, rows: IntArray) -> "RestrictedOperator":
         """Keep some of these regions."""
-        return Restricted(self._whole, self._rows[rows])
+        return RestrictedOperator(self._whole, self._rows[rows])
 
 
-def make() -> Compiled:
+def make() -> NativeBackend:
     """Return this backend."""
-    return Compiled()
+    return NativeBackend()

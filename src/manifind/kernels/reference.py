@@ -4,7 +4,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.linalg import LinearOperator, cg
 
-from manifind.kernels.backend import Solution
+from manifind.kernels.api import Solution
 from manifind.types import FloatArray, IntArray
 
 

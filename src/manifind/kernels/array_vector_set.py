@@ -1,12 +1,13 @@
-"""Rows that lie in an array of this process. The rows of every device are built on this class."""
+"""A vector set in an array of this process, from which those of all devices derive."""
 
 import numpy as np
 import numpy.typing as npt
 
+from manifind.kernels.api import VectorSet
 from manifind.types import FloatArray, Vectors
 
 
-class ArrayRows:
+class ArrayVectorSet(VectorSet):
     """Descriptors of regions in an array, (n, d). Each device adds its own way to search them."""
 
     def __init__(self, vectors: Vectors) -> None:
@@ -26,7 +27,7 @@ class ArrayRows:
         n, d = self.vectors.shape
         return n, d
 
-    def take(self, rows: npt.NDArray[np.integer]) -> FloatArray:
+    def gather(self, rows: npt.NDArray[np.integer]) -> FloatArray:
         """Return some rows in float32."""
         taken: FloatArray = self.vectors[rows].astype(np.float32, copy=False)
         return taken

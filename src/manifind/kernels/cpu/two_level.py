@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from manifind.errors import Damaged
-from manifind.kernels.backend import Solution
-from manifind.kernels.cpu.core import core
+from manifind.errors import DamagedError
+from manifind.kernels.api import Solution
+from manifind.kernels.cpu.native import core
 from manifind.types import FloatArray, IntArray
 
 if TYPE_CHECKING:
@@ -31,18 +31,18 @@ BUDGET = 750_000
 """Entries of the system that is solved: what a product costs. Where S has no more, it is the whole system. On Oxford5k
 (k = 50, 100 and 200), from 700,000 to 1,000,000, mAP differs from that of the whole graph by 0.2 points at most; with
 600,000 at k = 200, whose parts exchange 470,000, by 0.6."""
-MOST_PARTS = 6000
+MAX_PARTS = 6000
 """Parts that take part in a solution: all of them, on a graph of some hundred thousand regions."""
-FIRST = 0.3
+REFINE_AFTER = 0.3
 """Share of the iterations after which more is resolved. Later it knows better what, and has less time for it."""
-PART, LARGEST_PART = 26, 50
+PART_REGIONS, MAX_PART_REGIONS = 26, 50
 """Regions of a part, about and at most. Smaller parts are more exact and exchange more."""
-SMOOTH, SMOOTHING = 0.999, 100
+SMOOTHING_ALPHA, SMOOTHING_STEPS = 0.999, 100
 """The α and the iterations of the diffusion from everywhere that finds the vector which S leaves as it is; it need be
 right within each part only."""
 
 
-class Division(NamedTuple):
+class Aggregation(NamedTuple):
     """A graph divided into parts of regions that exchange much with each other: what is saved."""
 
     order: IntArray
@@ -51,24 +51,28 @@ class Division(NamedTuple):
     """Where each part begins in `order`, and the end."""
     root: FloatArray
     """In that order: the vector that S leaves as it is, of unit norm on each part."""
-    flow: sp.csr_array
+    coarse_matrix: sp.csr_array
     """What parts exchange: CᵀSC, where column c of C is `root` on part c."""
 
     def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Return it as named arrays, as files keep it."""
-        flow = {"flow_data": self.flow.data, "flow_indices": self.flow.indices, "flow_indptr": self.flow.indptr}
-        return {"order": self.order, "starts": self.starts, "root": self.root, **flow}
+        coarse = {
+            "flow_data": self.coarse_matrix.data,
+            "flow_indices": self.coarse_matrix.indices,
+            "flow_indptr": self.coarse_matrix.indptr,
+        }
+        return {"order": self.order, "starts": self.starts, "root": self.root, **coarse}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]], n: int) -> Self:
-        """Return what `to_arrays` wrote for a graph of n regions, or raise `Damaged`."""
+        """Return what `to_arrays` wrote for a graph of n regions, or raise `DamagedError`."""
         try:
             order, starts, root = arrays["order"], arrays["starts"], arrays["root"]
             parts = len(starts) - 1
-            flow = sp.csr_array(
+            coarse = sp.csr_array(
                 (arrays["flow_data"], arrays["flow_indices"], arrays["flow_indptr"]), shape=(parts, parts)
             )
-            sound = (
+            valid = (
                 order.shape == root.shape == (n,)
                 and 0 <= order.min() <= order.max() < n
                 and (np.bincount(order, minlength=n) == 1).all()
@@ -76,24 +80,24 @@ class Division(NamedTuple):
                 and starts[0] == 0
                 and starts[-1] == n
                 and (np.diff(starts) > 0).all()
-                and flow.indptr[-1] == len(flow.data) == len(flow.indices)
-                and (np.diff(flow.indptr) >= 0).all()
-                and (not flow.nnz or 0 <= flow.indices.min() <= flow.indices.max() < parts)
+                and coarse.indptr[-1] == len(coarse.data) == len(coarse.indices)
+                and (np.diff(coarse.indptr) >= 0).all()
+                and (not coarse.nnz or 0 <= coarse.indices.min() <= coarse.indices.max() < parts)
             )
         except (KeyError, ValueError, IndexError, TypeError):
-            sound = False
-        if not sound:
-            raise Damaged("the division of the graph does not fit it; restore it, or save again.")
-        return cls(order.astype(np.int32), starts.astype(np.int64), root.astype(np.float32), flow.astype(np.float32))
+            valid = False
+        if not valid:
+            raise DamagedError("the division of the graph does not fit it; restore it, or save again.")
+        return cls(order.astype(np.int32), starts.astype(np.int64), root.astype(np.float32), coarse.astype(np.float32))
 
 
-class Divided:
+class TwoLevelSolver:
     """A divided graph, ready for solutions near y alone; any number of threads may use it."""
 
-    def __init__(self, division: Division, matrix: "_core.Matrix") -> None:
-        self.division = division
+    def __init__(self, aggregation: Aggregation, matrix: "_core.Matrix") -> None:
+        self.aggregation = aggregation
         self._matrix = matrix
-        self._idle: list[_core.LocalSolver] = []
+        self._idle: list[_core.TwoLevelSolver] = []
         """Solvers not in use, of as many as there were threads at work."""
 
     def solve(
@@ -115,41 +119,41 @@ class Divided:
             solver = self._idle.pop()
         except IndexError:  # all are at work in other threads
             solver = self._solver()
-        first = max(1, round(FIRST * max_iter))
-        scores, reached = [], []
+        first = max(1, round(REFINE_AFTER * max_iter))
+        scores, reports = [], []
         for rows, values in columns:
-            f = np.empty(len(self.division.order), np.float32)
-            reached.append(solver.solve(rows, values, alpha, max_iter, tol, budget, MOST_PARTS, first, f))
+            f = np.empty(len(self.aggregation.order), np.float32)
+            reports.append(solver.solve(rows, values, alpha, max_iter, tol, budget, MAX_PARTS, first, f))
             scores.append(f)
         self._idle.append(solver)
-        iterations, residuals, regions = zip(*reached, strict=True) if reached else ((), (), ())
+        iterations, residuals, regions = zip(*reports, strict=True) if reports else ((), (), ())
         return Solution(
-            np.stack(scores, axis=1) if scores else np.empty((len(self.division.order), 0), np.float32),
+            np.stack(scores, axis=1) if scores else np.empty((len(self.aggregation.order), 0), np.float32),
             np.array(iterations, np.int32),
             np.array(residuals, np.float32),
             np.array(regions, np.int32),
         )
 
-    def _solver(self) -> "_core.LocalSolver":
-        order, starts, root, flow = self.division
-        coarse = core.Matrix(flow.indptr.astype(np.int64), flow.indices.astype(np.int32), flow.data)
-        solver: _core.LocalSolver = core.LocalSolver(self._matrix, order, starts, root, coarse)
+    def _solver(self) -> "_core.TwoLevelSolver":
+        order, starts, root, coarse = self.aggregation
+        coarse_matrix = core.Matrix(coarse.indptr.astype(np.int64), coarse.indices.astype(np.int32), coarse.data)
+        solver: _core.TwoLevelSolver = core.TwoLevelSolver(self._matrix, order, starts, root, coarse_matrix)
         return solver
 
 
-def divided(
+def aggregate(
     S: sp.csr_array, matrix: "_core.Matrix", solve: Callable[[FloatArray, float, int, float], Solution]
-) -> Division:
+) -> Aggregation:
     """Divide a graph into parts; `solve` solves on it."""
     part = np.empty(S.shape[0], np.int32)
-    core.divide(matrix, PART, LARGEST_PART, part)
+    core.aggregate(matrix, PART_REGIONS, MAX_PART_REGIONS, part)
     n, parts = len(part), int(part.max(initial=-1)) + 1
-    root = solve(np.ones((n, 1), np.float32), SMOOTH, SMOOTHING, 1e-6).scores[:, 0].clip(0)
+    root = solve(np.ones((n, 1), np.float32), SMOOTHING_ALPHA, SMOOTHING_STEPS, 1e-6).scores[:, 0].clip(0)
     root[np.diff(S.indptr) == 0] = 0
     norms = np.sqrt(np.bincount(part, root.astype(np.float64) ** 2, parts))
     root = np.divide(root, norms[part], out=np.zeros(n, np.float32), where=norms[part] > 0)
     C = sp.csr_array((root, part, np.arange(n + 1, dtype=np.int32)), shape=(n, parts))
-    flow = sp.csr_array(C.T @ (S @ C), dtype=np.float32)
+    coarse = sp.csr_array(C.T @ (S @ C), dtype=np.float32)
     order = np.argsort(part, kind="stable").astype(np.int32)
     starts: npt.NDArray[np.int64] = np.searchsorted(part[order], np.arange(parts + 1)).astype(np.int64)
-    return Division(order, starts, root[order], flow)
+    return Aggregation(order, starts, root[order], coarse)

@@ -13,15 +13,15 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from manifind.kernels.backend import FLOOR, PRECISE, Solution
+from manifind.kernels.api import FLOAT64_MAX_REGIONS, MIN_RESIDUAL, Solution
 from manifind.kernels.threads import thread_count
 from manifind.types import FloatArray
 
-WIDEST_BLOCK = 32
+MAX_BLOCK_COLUMNS = 32
 BLOCK_BYTES = 2**26
 """A block's (n, columns) array stays below this; a solver holds five such arrays for each thread."""
 
-TILE = 2**16
+TILE_ENTRIES = 2**16
 """Entries of a block that the vector updates of conjugate gradient handle at a time, while they are in cache."""
 
 Floats = npt.NDArray[Any]  # float32 or float64, as S is
@@ -30,16 +30,16 @@ Floats = npt.NDArray[Any]  # float32 or float64, as S is
 def conjugate_gradient(S: sp.csr_array, y: FloatArray, alpha: float, max_iter: int, tol: float) -> Solution:
     """Solve by conjugate gradient from f = 0 until `max_iter` or a relative residual of `tol` (Sec. 4.3)."""
     n, columns = y.shape
-    if n <= PRECISE:
+    if n <= FLOAT64_MAX_REGIONS:
         S = S.astype(np.float64)
     b = np.multiply(y, 1 - alpha, dtype=S.dtype, order="C")
     threads = thread_count()
-    width = min(WIDEST_BLOCK, max(1, BLOCK_BYTES // (S.dtype.itemsize * n)), max(1, -(-columns // threads)))
+    width = min(MAX_BLOCK_COLUMNS, max(1, BLOCK_BYTES // (S.dtype.itemsize * n)), max(1, -(-columns // threads)))
     blocks = [b[:, start : start + width] for start in range(0, columns, width)]
     if len(blocks) <= 1:
-        return _of_block(S, b, alpha, max_iter, tol)
+        return _solve_block(S, b, alpha, max_iter, tol)
     with ThreadPoolExecutor(min(threads, len(blocks))) as pool:
-        parts = list(pool.map(lambda block: _of_block(S, block, alpha, max_iter, tol), blocks))
+        parts = list(pool.map(lambda block: _solve_block(S, block, alpha, max_iter, tol), blocks))
     return Solution(
         np.concatenate([part.scores for part in parts], axis=1),
         np.concatenate([part.iterations for part in parts]),
@@ -47,34 +47,34 @@ def conjugate_gradient(S: sp.csr_array, y: FloatArray, alpha: float, max_iter: i
     )
 
 
-def _of_block(S: sp.csr_array, b: Floats, alpha: float, max_iter: int, tol: float) -> Solution:
-    reached = _Reached(b)
+def _solve_block(S: sp.csr_array, b: Floats, alpha: float, max_iter: int, tol: float) -> Solution:
+    convergence = _Convergence(b)
     f = np.zeros(b.shape, np.float32)
-    live = np.flatnonzero(reached.norms > 0)
+    live = np.flatnonzero(convergence.norms > 0)
     r = b[:, live]
     p = r.copy()
     x = np.zeros_like(r)
-    rr = reached.norms[live] ** 2
+    rr = convergence.norms[live] ** 2
     for iteration in range(1, max_iter + 1):
         if not len(live):
             break
-        along = _sparse_product(S, p) if iteration == 1 else _product(S, p)
-        curvature = _complete(along, p, alpha)
-        rr_before, rr = rr, _descend(x, r, p, along, rr / curvature)
-        reached.note(live, iteration, np.sqrt(rr))
-        turn = rr / rr_before
-        done = reached.residuals[live] <= max(tol, FLOOR)
+        Ap = _sparse_product(S, p) if iteration == 1 else _product(S, p)
+        curvature = _apply_system(Ap, p, alpha)
+        rr_before, rr = rr, _step(x, r, p, Ap, rr / curvature)
+        convergence.note(live, iteration, np.sqrt(rr))
+        beta = rr / rr_before
+        done = convergence.residuals[live] <= max(tol, MIN_RESIDUAL)
         if done.any():
             f[:, live[done]] = x[:, done]
-            live, turn, rr = live[~done], turn[~done], rr[~done]
+            live, beta, rr = live[~done], beta[~done], rr[~done]
             x, r, p = x[:, ~done], r[:, ~done], p[:, ~done]
-        p *= turn.astype(p.dtype)
+        p *= beta.astype(p.dtype)
         p += r
     f[:, live] = x
-    return Solution(f, reached.iterations, reached.residuals)
+    return Solution(f, convergence.iterations, convergence.residuals)
 
 
-class _Reached:
+class _Convergence:
     """How far each column of a block has come."""
 
     def __init__(self, b: Floats) -> None:
@@ -106,7 +106,7 @@ def _sparse_product(S: sp.csr_array, x: Floats) -> Floats:
 
 
 def _tiles(x: Floats) -> Iterator[slice]:
-    rows = max(1, TILE // max(1, x.shape[1]))
+    rows = max(1, TILE_ENTRIES // max(1, x.shape[1]))
     return (slice(start, start + rows) for start in range(0, len(x), rows))
 
 
@@ -118,24 +118,24 @@ def _dots(x: Floats, z: Floats) -> npt.NDArray[np.float64]:
     return total
 
 
-def _complete(along: Floats, p: Floats, alpha: float) -> npt.NDArray[np.float64]:
+def _apply_system(Ap: Floats, p: Floats, alpha: float) -> npt.NDArray[np.float64]:
     """Turn Sp into (I − αS)p, in place, and return pᵀ(I − αS)p by column."""
     total = np.zeros(p.shape[1])
-    negative = along.dtype.type(-alpha)
+    negative = Ap.dtype.type(-alpha)
     for tile in _tiles(p):
-        part = along[tile]
+        part = Ap[tile]
         part *= negative
         part += p[tile]
         total += np.einsum("ij,ij->j", part, p[tile], dtype=np.float64)
     return total
 
 
-def _descend(x: Floats, r: Floats, p: Floats, along: Floats, step: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _step(x: Floats, r: Floats, p: Floats, Ap: Floats, step: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Step along p, in place: x += step·p, r −= step·(I − αS)p, which is spent. Return rᵀr by column."""
     total = np.zeros(x.shape[1])
     forward = step.astype(x.dtype)
     for tile in _tiles(x):
-        part, residual = along[tile], r[tile]
+        part, residual = Ap[tile], r[tile]
         part *= forward
         residual -= part
         total += np.einsum("ij,ij->j", residual, residual, dtype=np.float64)
