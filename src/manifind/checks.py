@@ -1,7 +1,7 @@
 """What the user gave, checked once at the edge.
 
 Each function takes an argument as given and its name, and returns it in the form the rooms work on, or raises
-`InvalidInput` with one sentence that names the argument, what is wrong with it and the remedy.
+`InvalidInputError` with one sentence that names the argument, what is wrong with it and the remedy.
 """
 
 import math
@@ -15,28 +15,28 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from manifind.errors import InvalidInput, ManifindWarning
+from manifind.errors import InvalidInputError, ManifindWarning
 from manifind.types import FloatArray, IntArray
 
 UNIT_TOLERANCE = 1e-3
 """Rows whose norm is this near to one are unit rows: storing a unit row in float16 moves its norm by less."""
 
 
-def choice(value: object, choices: Collection[str], name: str) -> str:
+def check_choice(value: object, choices: Collection[str], name: str) -> str:
     """Return `value` if it is one of `choices`."""
     if isinstance(value, str) and value in choices:
         return value
-    raise InvalidInput(f"{name} is {value!r}; choose one of {', '.join(map(repr, choices))}.")
+    raise InvalidInputError(f"{name} is {value!r}; choose one of {', '.join(map(repr, choices))}.")
 
 
-def whole_number(value: object, name: str, *, least: int = 1) -> int:
+def check_int(value: object, name: str, *, least: int = 1) -> int:
     """Return `value` as an `int` of at least `least`."""
     if isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= least:
         return int(value)
-    raise InvalidInput(f"{name} is {value!r}; give a whole number of at least {least}.")
+    raise InvalidInputError(f"{name} is {value!r}; give a whole number of at least {least}.")
 
 
-def real_number(value: object, name: str, *, above: float = -math.inf, below: float = math.inf) -> float:
+def check_float(value: object, name: str, *, above: float = -math.inf, below: float = math.inf) -> float:
     """Return `value` as a `float` strictly between `above` and `below`."""
     if isinstance(value, numbers.Real) and not isinstance(value, bool) and above < float(value) < below:
         return float(value)
@@ -46,7 +46,7 @@ def real_number(value: object, name: str, *, above: float = -math.inf, below: fl
         remedy = f"a finite number above {above:g}"
     else:
         remedy = f"a number strictly between {above:g} and {below:g}"
-    raise InvalidInput(f"{name} is {value!r}; give {remedy}.")
+    raise InvalidInputError(f"{name} is {value!r}; give {remedy}.")
 
 
 def unit_vectors(vectors: npt.ArrayLike, name: str, *, dimension: int | None = None) -> FloatArray:
@@ -57,29 +57,29 @@ def unit_vectors(vectors: npt.ArrayLike, name: str, *, dimension: int | None = N
     """
     given = _array(vectors, name)
     if given.dtype.kind != "f":
-        raise InvalidInput(f"{name} has dtype {given.dtype}; give floating-point descriptors, float32 at best.")
+        raise InvalidInputError(f"{name} has dtype {given.dtype}; give floating-point descriptors, float32 at best.")
     if given.ndim != 2:
         hint = "; one descriptor alone is vectors[None, :]" if given.ndim == 1 else ""
-        raise InvalidInput(f"{name} has shape {given.shape}; give a 2-D array (regions, dimensions){hint}.")
+        raise InvalidInputError(f"{name} has shape {given.shape}; give a 2-D array (regions, dimensions){hint}.")
     if given.shape[0] == 0 or given.shape[1] == 0:
-        raise InvalidInput(f"{name} is empty, of shape {given.shape}; give at least one descriptor.")
+        raise InvalidInputError(f"{name} is empty, of shape {given.shape}; give at least one descriptor.")
     if dimension is not None and given.shape[1] != dimension:
-        raise InvalidInput(
+        raise InvalidInputError(
             f"{name} has {given.shape[1]} dimensions but the collection has {dimension}; "
-            "describe both with the same network and whitening."
+            "extract both with the same network and whitening."
         )
     with np.errstate(over="ignore"):
         rows = np.ascontiguousarray(given, dtype=np.float32)
         norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
     wild = ~np.isfinite(norms)
     if wild.any():
-        raise InvalidInput(
+        raise InvalidInputError(
             f"{name} has NaN, infinite or overflowing entries in {_count(wild, 'row')}; "
-            "remove these rows or describe them again."
+            "remove these rows or extract them again."
         )
     zero = norms < np.finfo(np.float32).tiny ** 0.5
     if zero.any():
-        raise InvalidInput(
+        raise InvalidInputError(
             f"{name} has no direction (all zeros) in {_count(zero, 'row')}; remove these rows: similarity to them "
             "is undefined."
         )
@@ -102,18 +102,20 @@ def image_numbers(image_of: npt.ArrayLike | None, n: int, name: str = "image_of"
         return np.arange(n, dtype=np.int32)
     given = integers(image_of, name)
     if given.shape != (n,):
-        raise InvalidInput(
+        raise InvalidInputError(
             f"{name} has shape {given.shape} but there are {n} regions; give one image number a region, shape ({n},)."
         )
     descents = np.flatnonzero(np.diff(given) < 0)
     if len(descents):
         at = int(descents[0])
-        raise InvalidInput(
+        raise InvalidInputError(
             f"{name} is not ascending: {given[at]} is followed by {given[at + 1]} at place {at + 1}; "
             "sort the regions by image (order = np.argsort(image_of, kind='stable'))."
         )
     if given[0] < 0 or given[-1] > np.iinfo(np.int32).max:
-        raise InvalidInput(f"{name} runs from {given[0]} to {given[-1]}; give image numbers from 0 that fit in int32.")
+        raise InvalidInputError(
+            f"{name} runs from {given[0]} to {given[-1]}; give image numbers from 0 that fit in int32."
+        )
     return given.astype(np.int32, copy=False)
 
 
@@ -123,30 +125,30 @@ def integers(values: npt.ArrayLike, name: str) -> npt.NDArray[np.signedinteger[A
     if given.size == 0 and given.ndim == 1:
         return np.empty(0, np.int64)
     if given.dtype.kind not in "iu":
-        raise InvalidInput(f"{name} has dtype {given.dtype}; give whole numbers.")
+        raise InvalidInputError(f"{name} has dtype {given.dtype}; give whole numbers.")
     if given.ndim != 1:
-        raise InvalidInput(f"{name} has shape {given.shape}; give a 1-D array.")
+        raise InvalidInputError(f"{name} has shape {given.shape}; give a 1-D array.")
     return given.astype(np.int64, copy=False) if given.dtype.kind == "u" else given
 
 
 def _array(values: npt.ArrayLike, name: str) -> npt.NDArray[Any]:
     if np.ma.isMaskedArray(values):
-        raise InvalidInput(f"{name} is a masked array; give the rows that count, without the mask.")
+        raise InvalidInputError(f"{name} is a masked array; give the rows that count, without the mask.")
     try:
         return np.asarray(values)
     except ValueError as error:
-        raise InvalidInput(f"{name} is no array: its rows differ in length; give rows of equal length.") from error
+        raise InvalidInputError(f"{name} is no array: its rows differ in length; give rows of equal length.") from error
 
 
 def sequence_of_queries(queries: object, name: str) -> Sequence[npt.ArrayLike]:
     """Return a list of queries, each the (m, d) regions of one."""
     if isinstance(queries, np.ndarray) and queries.ndim == 2:
-        raise InvalidInput(
+        raise InvalidInputError(
             f"{name} is one 2-D array of shape {queries.shape}; give a list with one (m, d) array a query, "
             "[queries] if these are the regions of a single query."
         )
     if isinstance(queries, str | bytes) or not isinstance(queries, Sequence | np.ndarray):
-        raise InvalidInput(f"{name} is a {type(queries).__name__}; give a list with one (m, d) array a query.")
+        raise InvalidInputError(f"{name} is a {type(queries).__name__}; give a list with one (m, d) array a query.")
     return list(queries)
 
 

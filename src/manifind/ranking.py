@@ -1,24 +1,22 @@
 """Region scores → a ranking of images: pooling (eq. 13, 14) and sorting."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 
 from manifind.diffusion import Seed
-from manifind.errors import InvalidInput
-from manifind.kernels import Pool
-from manifind.layout import Layout
+from manifind.errors import InvalidInputError
+from manifind.groups import Layout
 from manifind.types import FloatArray, IntArray, Vectors
 
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """Images by descending score, with what it took."""
+    """Images by descending score, with what the search took. It unpacks: ``images, scores = ranking``."""
 
     images: IntArray
     """Image numbers, best first; equal scores by ascending number."""
@@ -27,12 +25,12 @@ class Ranking:
     iterations: int = 0
     """Products with S that the solver spent."""
     residual: float = 0.0
-    """Relative residual ‖(1 − α)y − (I − αS)f‖ / ‖(1 − α)y‖ that it reached; NaN where the engine does not know."""
+    """Relative residual ‖(1 − α)y − (I − αS)f‖ / ‖(1 − α)y‖ that it reached; NaN where the solver does not know."""
     converged: bool = True
     """Whether that is within `tol`; at the paper's 20 iterations of conjugate gradient it is usually not, and the
     order of the best images is nevertheless final."""
     reached: int | None = None
-    """Regions that were solved for one by one where that is not all of them: ``engine="local"``, whose residual is that
+    """Regions that were solved for one by one where that is not all of them: ``solver="local"``, whose residual is that
     of these regions and, beyond them, of parts of the graph as a whole."""
     seed: Seed | None = field(default=None, repr=False)
     """What the query put on the graph: y, by region of the collection. None where it was not put there by a seed."""
@@ -50,16 +48,25 @@ class Ranking:
         return self._region_scores()
 
     def __len__(self) -> int:
+        """Return the number of images."""
         return len(self.images)
 
+    def __iter__(self) -> Iterator[npt.NDArray[Any]]:
+        """Unpack: ``images, scores = ranking``."""
+        return iter((self.images, self.scores))
 
-LEAST_IN_SINGLE = 1.0
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what solves for region scores; scores of regions that were asked for already are kept."""
+        return {**self.__dict__, "_region_scores": None}
+
+
+MIN_FLOAT32_LAMBDA = 1.0
 """The least λ for which products of regions are taken in float32. The system is always solved in float64."""
-IN_CACHE = 2**21
+CACHE_BYTES = 2**21
 """Bytes of regions that are weighed at a time: they stay in the cache of a core."""
 
 
-def gmp_weights(vectors: Vectors, layout: Layout, lam: float = 1.0, *, memory: int = IN_CACHE) -> FloatArray:
+def gmp_weights(vectors: Vectors, layout: Layout, lam: float = 1.0, *, memory: int = CACHE_BYTES) -> FloatArray:
     """Return the weight of each region in generalised max pooling: w = (ΦΦᵀ + λI)^−1 1 for each image (eq. 14).
 
     Regions that resemble many others of their image weigh less, so that an object's score does not depend on how many
@@ -68,30 +75,30 @@ def gmp_weights(vectors: Vectors, layout: Layout, lam: float = 1.0, *, memory: i
     weights = np.empty(len(vectors), np.float32)
     d = vectors.shape[1]
     # Products of unit vectors in float32 are off by some 1e-7, which the inverse makes up to 1 / λ times as much.
-    precision = np.float32 if lam >= LEAST_IN_SINGLE else np.float64
-    for _, table in layout.equal_counts(lambda m: 12 * m * d + 24 * m * m, min(memory, IN_CACHE)):
+    precision = np.float32 if lam >= MIN_FLOAT32_LAMBDA else np.float64
+    for _, table in layout.equal_counts(lambda m: 12 * m * d + 24 * m * m, min(memory, CACHE_BYTES)):
         m = table.shape[1]
         phi: npt.NDArray[np.floating[Any]] = vectors[table].astype(precision, copy=False)
         system = (phi @ phi.transpose(0, 2, 1)).astype(np.float64, copy=False) + lam * np.eye(m)
         try:
             weights[table] = np.linalg.solve(system, np.ones((len(table), m, 1)))[..., 0]
         except np.linalg.LinAlgError as error:
-            raise InvalidInput(
+            raise InvalidInputError(
                 f"lam is {lam:g}, too small for images with equal regions; give 1e-6 or more."
             ) from error
     return weights
 
 
-def _ones(vectors: Vectors, layout: Layout, lam: float, *, memory: int = IN_CACHE) -> FloatArray:  # noqa: ARG001
+def _sum_weights(vectors: Vectors, layout: Layout, lam: float, *, memory: int = CACHE_BYTES) -> FloatArray:  # noqa: ARG001
     return np.ones(len(vectors), np.float32)
 
 
-POOLINGS: dict[str, Callable[..., FloatArray]] = {"gmp": gmp_weights, "sum": _ones}
+POOLINGS: dict[str, Callable[..., FloatArray]] = {"gmp": gmp_weights, "sum": _sum_weights}
 """How region scores become an image's: what each region weighs in the sum of eq. 13, by name of the pooling."""
 
 
 def pooling_weights(
-    pooling: str, vectors: Vectors, layout: Layout, lam: float = 1.0, *, memory: int = IN_CACHE
+    pooling: str, vectors: Vectors, layout: Layout, lam: float = 1.0, *, memory: int = CACHE_BYTES
 ) -> FloatArray:
     """Return what each region weighs in the score of its image.
 
@@ -100,20 +107,3 @@ def pooling_weights(
     if len(layout.images) == len(vectors):
         return np.ones(len(vectors), np.float32)
     return POOLINGS[pooling](vectors, layout, lam, memory=memory)
-
-
-def pooled(scores: FloatArray, pool: Pool) -> FloatArray:
-    """Return the scores of images, (images, b), from those of their regions, (regions, b): eq. 13 for every image."""
-    starts, weights = pool.starts, pool.own_weights
-    columns = np.arange(len(weights), dtype=np.int32)
-    P = sp.csr_array((weights, columns, starts.astype(np.int32)), shape=(len(starts) - 1, len(weights)))
-    return np.asarray(P @ scores)
-
-
-def best_first(scores: npt.NDArray[np.floating], top: int | None) -> npt.NDArray[np.intp]:
-    """Return the places of the `top` largest scores in descending order, equal ones by place; None means all."""
-    if top is None or top >= len(scores):
-        return np.argsort(-scores, kind="stable")
-    least = np.partition(scores, -top)[-top]
-    candidates = np.flatnonzero(scores >= least)
-    return candidates[np.argsort(-scores[candidates], kind="stable")[:top]]

@@ -21,10 +21,10 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from manifind.boxes import areas, shared_area
-from manifind.checks import whole_number
+from manifind.boxes import areas, covered_fraction
+from manifind.checks import check_int
 from manifind.graph import Neighbours, mutual_affinity
-from manifind.layout import Layout
+from manifind.groups import Layout
 from manifind.types import FloatArray, IntArray, Vectors
 
 LEAST_SIMILAR = 0.3
@@ -86,7 +86,7 @@ def find_groups(
     least : int
         How many images, of different numbers in `same`, a group has at least.
     """
-    least = whole_number(least, "least", least=2)
+    least = check_int(least, "least", least=2)
     image_of = layout.place_of
     one_of = image_of if same is None else same[image_of].astype(np.int32)
     ties = _ties(neighbours, one_of, own_similarity(vectors, boxes, layout))
@@ -119,7 +119,7 @@ def near_duplicates(neighbours: Neighbours, boxes: FloatArray | None, layout: La
         # Regions reach from edge to edge of their image, whose size they tell.
         sizes = np.maximum.reduceat(boxes[:, 2:], layout.starts[:-1])[image_of]
         a, b = (boxes[some] / np.tile(sizes[some], 2) for some in (row, column))
-        together = shared_area(a, b) >= IN_PLACE
+        together = covered_fraction(a, b) >= IN_PLACE
         alike_in_size = np.abs(np.log(areas(a) / areas(b))) <= np.log(1 / IN_PLACE)
         row, column = row[together & alike_in_size], column[together & alike_in_size]
     once = np.unique(row.astype(np.int64) * count + image_of[column])
@@ -139,7 +139,7 @@ def own_similarity(vectors: Vectors, boxes: FloatArray | None, layout: Layout) -
     for _, table in layout.equal_counts(lambda m: 4 * m * (vectors.shape[1] + 6 * m), MEMORY):
         some = np.asarray(vectors[table], np.float32)
         alike = some @ some.transpose(0, 2, 1)
-        alike[shared_area(boxes[table][:, :, None], boxes[table][:, None]) > APART] = 0
+        alike[covered_fraction(boxes[table][:, :, None], boxes[table][:, None]) > APART] = 0
         own[table] = np.maximum(alike.max(axis=2), 0)
     return own
 

@@ -1,23 +1,69 @@
-"""Diffusion behind the contract of the baselines: on whole images, on all regions, on a few means an image."""
+"""Diffusion behind the contract of the baselines: on global descriptors, on all regions, on a few regions an image."""
 
+import math
 import time
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Self
 
-from manifind.baselines.scorer import Asked, Collection, ImageScorer
-from manifind.checks import whole_number
-from manifind.compact import compact
-from manifind.diffusion import ENGINES
-from manifind.layout import Layout
+import numpy as np
+
+from manifind.baselines import offline, spectral
+from manifind.baselines.scorer import CollectionDescriptors, ImageScorer, QueryDescriptors
+from manifind.checks import check_choice, check_int
+from manifind.diffusion import SOLVERS, Seed
+from manifind.errors import InvalidInputError
+from manifind.gmm import compact
+from manifind.groups import Layout
+from manifind.kernels import Pool, batch_size
+from manifind.kernels.topk import argsort_topk
 from manifind.manifold import Manifold
 from manifind.ranking import Ranking
-from manifind.types import FloatArray
+from manifind.types import FloatArray, Progress
 
-ON_LINE = {"query_k", "alpha", "max_iter", "tol", "seeding", "engine", "shortlist"}
-"""The parameters of a search. All others are parameters of the graph."""
+SEARCH_PARAMETERS = {"query_k", "alpha", "max_iter", "tol", "seeding", "solver", "shortlist"}
+"""All other parameters belong to the graph."""
+NAMED = ("k", "query_k", "solver", "size", "shortlist")
+"""Attributes of `RegionalDiffusion`. All other parameters go to `Manifold`."""
 
 
-def _off_line(engine: Any) -> bool:
-    return engine in ENGINES and ENGINES[engine].prepare is not None
+@dataclass(frozen=True)
+class PreparedSolver:
+    """A solver that does most of its work off line, on the whole graph, and knows no residual."""
+
+    prepare: Callable[[Manifold, int, Progress | None], Any]
+    """Called with the fitted manifold, a size and progress; returns what `solve` takes."""
+    solve: Callable[[Any, Sequence[Seed], float], FloatArray]
+    """Called with what was prepared, seeds and α; returns the scores of regions, (n, b)."""
+
+
+def _solve_columns(manifold: Manifold, size: int, progress: Progress | None) -> offline.Columns:
+    return offline.columns(
+        manifold.S_,
+        manifold.vectors_,
+        manifold.neighbours_.ids,
+        alpha=manifold.alpha,
+        size=size,
+        max_iter=manifold.max_iter,
+        tol=manifold.tol,
+        progress=progress,
+    )
+
+
+PREPARED_SOLVERS = {
+    "offline": PreparedSolver(_solve_columns, lambda columns, seeds, _: offline.combine(columns, seeds)),
+    "spectral": PreparedSolver(
+        lambda manifold, size, progress: spectral.decompose(manifold.S_, size, progress=progress), spectral.combine
+    ),
+}
+"""Solvers that the paper and its successors compare with, beside those of `manifind.diffusion`. "offline" sums columns
+of the inverse, each solved off line on the regions nearest to its own. "spectral" multiplies with the largest
+eigenvectors of S."""
+
+
+def _needs_prepare(solver: Any) -> bool:
+    return solver in PREPARED_SOLVERS or (solver in SOLVERS and SOLVERS[solver].prepare is not None)
 
 
 class RegionalDiffusion(ImageScorer):
@@ -27,10 +73,12 @@ class RegionalDiffusion(ImageScorer):
     ----------
     k, query_k : int, default 200
         Neighbours of each region of the collection, and of the query: Sec. 5.2.
-    engine : str, default "cg"
-        As in `Manifold.search`.
+    solver : str, default "cg"
+        As in `Manifold.search`, or "offline" or "spectral", which search the whole collection only.
     size : int, default 1000
-        What an engine that works off line keeps, as in `Manifold.prepare`.
+        The regions around each region for "offline", or the eigenvectors for "spectral": at most n, with which nothing
+        is left out. "offline" keeps 8 · n · `size` bytes, and "spectral" 4 · n · `size`. How many eigenvectors are
+        enough grows with n; a thousand serve some thousands of regions.
     shortlist : int, optional
         Diffuse only on so many images, the most similar by global descriptor: Sec. 4.4.
     parameters
@@ -44,14 +92,14 @@ class RegionalDiffusion(ImageScorer):
         *,
         k: int = 200,
         query_k: int = 200,
-        engine: str = "cg",
+        solver: str = "cg",
         size: int = 1000,
         shortlist: int | None = None,
         **parameters: Any,
     ) -> None:
         self.k = k
         self.query_k = query_k
-        self.engine = engine
+        self.solver = solver
         self.size = size
         self.shortlist = shortlist
         self.parameters = parameters
@@ -59,30 +107,34 @@ class RegionalDiffusion(ImageScorer):
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters as they were given."""
-        named = super().get_params(deep)
-        del named["parameters"]
-        own = {name: getattr(self, name) for name in ("k", "query_k", "engine", "size", "shortlist")}
-        return {**named, **own, **self.parameters}
+        params = super().get_params(deep)
+        del params["parameters"]
+        return {**params, **{name: getattr(self, name) for name in NAMED}, **self.parameters}
 
-    def serves(self, parameters: dict[str, Any]) -> bool:
-        """Say whether what was fitted can be used with these parameters, and if so, use them from now on."""
-        own = self.get_params()
-        changed = {name for name in {*own, *parameters} if own.get(name) != parameters.get(name)}
-        if not changed <= ON_LINE or _off_line(parameters.get("engine")):
-            return not changed
-        for name in changed:
-            if name in ("engine", "shortlist"):
-                setattr(self, name, parameters[name])
-                continue
-            self.manifold_.set_params(**{name: parameters[name]})
-            if name == "query_k":
-                self.query_k = parameters[name]
+    def set_params(self, **parameters: Any) -> Self:
+        """Change parameters: those of this class, or any of `Manifold`."""
+        known = {**self.get_params(), **Manifold().get_params()}
+        for name, value in parameters.items():
+            check_choice(name, known, "parameter")
+            if hasattr(self, name):
+                setattr(self, name, value)
             else:
-                self.parameters = {**self.parameters, name: parameters[name]}
+                self.parameters = {**self.parameters, name: value}
+        return self
+
+    def try_params(self, parameters: dict[str, Any]) -> bool:
+        """Take these parameters without fitting anew and return True; return False if they need a new ``fit``."""
+        current = self.get_params()
+        changed = {name for name in {*current, *parameters} if current.get(name) != parameters.get(name)}
+        if not changed <= SEARCH_PARAMETERS or _needs_prepare(parameters.get("solver")):
+            return not changed
+        new = {name: parameters[name] for name in changed}
+        self.set_params(**new)
+        self.manifold_.set_params(**{name: new[name] for name in changed - {"solver", "shortlist"}})
         return True
 
     def costs(self) -> dict[str, float]:
-        """Return the seconds of mixtures, graph and preparation, the edges a region, and the bytes of what is kept."""
+        """Return the seconds of mixtures, graph and preparation, the edges a region, and the bytes in memory."""
         manifold = self.manifold_
         S, lists = manifold.S_, manifold.neighbours_
         return {
@@ -94,10 +146,17 @@ class RegionalDiffusion(ImageScorer):
             "descriptors_bytes": float(manifold.vectors_.nbytes),
         }
 
-    def _keep(self, collection: Collection) -> None:
+    def _fit(self, collection: CollectionDescriptors) -> None:
         vectors, layout = collection.vectors, collection.layout
+        size, prepared = check_int(self.size, "size"), PREPARED_SOLVERS.get(self.solver)
         if self.shortlist is not None:
-            whole_number(self.shortlist, "shortlist")
+            check_int(self.shortlist, "shortlist")
+            if prepared is not None:
+                raise InvalidInputError(
+                    f"solver={self.solver!r} is prepared on the whole graph and a shortlist needs another; use "
+                    "solver='cg' for it.",
+                    code="whole-graph-solver",
+                )
         manifold = Manifold(k=self.k, query_k=self.query_k, **self.parameters)
         manifold.check_params()
         lists = None
@@ -108,28 +167,63 @@ class RegionalDiffusion(ImageScorer):
             vectors,
             layout.image_of,
             neighbours=lists,
-            global_vectors=collection.given_whole,
+            global_vectors=collection.given_global,
             progress=collection.progress,
         )
         self._seconds["affinity" if lists is not None else "graph"] = time.perf_counter() - began
-        if _off_line(self.engine):
+        if _needs_prepare(self.solver):
             began = time.perf_counter()
-            self.manifold_.prepare(self.engine, size=self.size, progress=collection.progress)
+            if prepared is None:
+                self.manifold_.prepare(self.solver)
+            else:
+                self._prepared = prepared.prepare(self.manifold_, size, collection.progress)
             self._seconds["prepare"] = time.perf_counter() - began
 
-    def _rank(self, asked: list[Asked], top: int | None) -> list[Ranking]:
-        if not asked:
+    def _rank(self, queries: list[QueryDescriptors], top: int | None) -> list[Ranking]:
+        if not queries:
             return []
+        if self.solver in PREPARED_SOLVERS:
+            solver, step = PREPARED_SOLVERS[self.solver], batch_size(len(self.manifold_.vectors_))
+            batches = [queries[start : start + step] for start in range(0, len(queries), step)]
+            return [ranking for batch in batches for ranking in self._rank_prepared(solver, batch, top)]
         return self.manifold_.search_many(
-            [one.regions for one in asked],
+            [query.regions for query in queries],
             top,
-            engine=self.engine,
+            solver=self.solver,
             shortlist=self.shortlist,
-            global_vectors=None if asked[0].given_whole is None else [one.whole for one in asked],
+            global_vectors=None if queries[0].given_global is None else [query.global_vector for query in queries],
         )
 
-    def _scores(self, asked: Asked) -> FloatArray:
-        (ranking,) = self._rank([asked], None)
+    def _rank_prepared(self, solver: PreparedSolver, queries: list[QueryDescriptors], top: int | None) -> list[Ranking]:
+        seeds = self.manifold_.seeds([query.regions for query in queries])
+        scores = solver.solve(self._prepared, seeds, self.manifold_.alpha)
+        return self._rank_regions(scores, top, 0, [math.nan] * len(queries), seeds)
+
+    def _rank_regions(
+        self, scores: FloatArray, top: int | None, iterations: int, residuals: Sequence[float], seeds: Sequence[Seed]
+    ) -> list[Ranking]:
+        """Rank the images for the scores of all regions, (n, b), one column a query."""
+        manifold = self.manifold_
+        images, tol = manifold.layout_.images, manifold.tol
+        pooled = Pool(manifold.layout_.starts, manifold.weights_).pool_scores(scores)
+        rankings = []
+        for of_images, of_regions, residual, seed in zip(pooled.T, scores.T, residuals, seeds, strict=True):
+            order = argsort_topk(of_images, top)
+            rankings.append(
+                Ranking(
+                    images[order],
+                    of_images[order],
+                    iterations=iterations,
+                    residual=residual,
+                    converged=residual <= tol,
+                    seed=seed,
+                    _region_scores=partial(np.asarray, of_regions),
+                )
+            )
+        return rankings
+
+    def _score(self, query: QueryDescriptors) -> FloatArray:
+        (ranking,) = self._rank([query], None)
         return ranking.scores[ranking.images.argsort()]
 
 
@@ -139,21 +233,23 @@ class GlobalDiffusion(RegionalDiffusion):
     def __init__(self, *, k: int = 50, query_k: int = 10, **parameters: Any) -> None:
         super().__init__(k=k, query_k=query_k, **parameters)
 
-    def _keep(self, collection: Collection) -> None:
-        whole, layout = collection.whole, Layout.of(collection.layout.images)
-        super()._keep(Collection(whole, layout, None, collection.find, collection.progress))
+    def _fit(self, collection: CollectionDescriptors) -> None:
+        layout = Layout.of(collection.layout.images)
+        super()._fit(
+            CollectionDescriptors(collection.global_vectors, layout, None, collection.find, collection.progress)
+        )
 
-    def _rank(self, asked: list[Asked], top: int | None) -> list[Ranking]:
-        return super()._rank([Asked(one.whole[None]) for one in asked], top)
+    def _rank(self, queries: list[QueryDescriptors], top: int | None) -> list[Ranking]:
+        return super()._rank([QueryDescriptors(query.global_vector[None]) for query in queries], top)
 
 
 class CompactDiffusion(RegionalDiffusion):
-    """Diffusion on the few means of each image's Gaussian mixture (Sec. 4.4); the query keeps all its regions.
+    """Diffusion on the means of each image's Gaussian mixture (Sec. 4.4); the query keeps all its regions.
 
     Parameters
     ----------
     regions_per_image : int, default 5
-        Means of each image, the number that the paper's table has.
+        Means of each image, as many as in the paper's table.
     k, query_k : int, default 50
         Fewer than for all regions, "as there are now less positive neighbors" (Sec. 5.2).
     parameters
@@ -164,10 +260,13 @@ class CompactDiffusion(RegionalDiffusion):
         super().__init__(k=k, query_k=query_k, **parameters)
         self.regions_per_image = regions_per_image
 
-    def _keep(self, collection: Collection) -> None:
-        count, layout = whole_number(self.regions_per_image, "regions_per_image"), collection.layout
+    def _fit(self, collection: CollectionDescriptors) -> None:
+        count, layout = check_int(self.regions_per_image, "regions_per_image"), collection.layout
         began = time.perf_counter()
         few = compact(collection.vectors, layout.image_of, regions_per_image=count)
         self._seconds["mixtures"] = time.perf_counter() - began
-        means = Collection(few.vectors, Layout.of(few.image_of), collection.whole, collection.find, collection.progress)
-        super()._keep(means)
+        super()._fit(
+            CollectionDescriptors(
+                few.vectors, Layout.of(few.image_of), collection.global_vectors, collection.find, collection.progress
+            )
+        )

@@ -1,13 +1,13 @@
-"""k-reciprocal re-ranking: images are alike if their reciprocal neighbourhoods are."""
+"""k-reciprocal re-ranking: images are similar if their reciprocal neighbourhoods are."""
 
 import numpy as np
 import scipy.sparse as sp
 
 from manifind.baselines.nearest import NearestImages
-from manifind.baselines.scorer import Collection
-from manifind.checks import real_number, whole_number
+from manifind.baselines.scorer import CollectionDescriptors
+from manifind.checks import check_float, check_int
 from manifind.graph import Neighbours
-from manifind.ranking import best_first
+from manifind.kernels.topk import argsort_topk
 from manifind.types import FloatArray, IntArray
 
 BLOCK_BYTES = 2**24
@@ -17,19 +17,16 @@ class KReciprocal(NearestImages):
     """Re-rank by the Jaccard distance of neighbourhoods, mixed with the distance itself.
 
     Zhong, Zheng, Cao, Li: Re-ranking Person Re-identification with k-reciprocal Encoding (CVPR 2017). The neighbourhood
-    of p is R(p, k₁), those who have each other among their k₁ nearest; each of its members g adds its own R(g, k₁/2) if
-    at least two thirds of these are in R(p, k₁) already. p is encoded by exp(−d(p, g)) for each g of its neighbourhood,
-    averaged over its k₂ nearest; images are ranked by d* = (1 − λ) J + λ d, with J the Jaccard distance of codes,
-    1 − Σ min / Σ max.
+    R(p, k₁) of p holds the images that have p among their k₁ nearest and are among p's. Each member g adds its own
+    R(g, k₁/2) if at least two thirds of it are in R(p, k₁) already. The code of p is exp(−d(p, g)) for each g of its
+    neighbourhood, averaged over its k₂ nearest. Images are ranked by d* = (1 − λ) J + λ d, with J the Jaccard distance
+    of codes, 1 − Σ min / Σ max. Scores are −d*.
 
-    Where this departs from the authors' program: (1) d is the squared distance of unit vectors, 2 − 2 p·g, as it is;
-    the program divides each column of distances by its largest. (2) Codes are not normalised, as in the text; the
-    program divides each by its sum. (3) Images are encoded off line without the query; the program encodes queries and
-    images as one collection, where queries enter each other's neighbourhoods. Here the query counts as listed by an
-    image that it resembles more than the last there does, and its code has no entry for itself. As in the program,
-    everything is among its own neighbours, beside the k₁ others and as one of the k₂. An independent run of the program
-    had 88 % of the first 20 images in common with this one. Scores are −d*. Codes are sparse, a few hundred entries an
-    image.
+    Where this departs from the authors' program: (1) d is the squared distance of unit vectors, 2 − 2 p·g; the program
+    divides each column of distances by its largest. (2) Codes are not normalised, as in the text; the program divides
+    each by its sum. (3) Images are encoded off line without the query, which counts as listed by an image if it is more
+    similar than the last entry, and its code has no entry for itself; the program encodes queries and images as one
+    collection. As in the program, every image is among its own neighbours, beside the k₁ others and as one of the k₂.
 
     Parameters
     ----------
@@ -46,27 +43,27 @@ class KReciprocal(NearestImages):
         self.k2 = k2
         self.lam = lam
 
-    def _keep(self, collection: Collection) -> None:
-        k1 = whole_number(self.k1, "k1", least=2)
-        k2 = whole_number(self.k2, "k2")
-        real_number(self.lam, "lam", above=0, below=1)
-        super()._keep(collection)
-        lists = self._other_images(max(k1, k2 - 1), collection)
+    def _fit(self, collection: CollectionDescriptors) -> None:
+        k1 = check_int(self.k1, "k1", least=2)
+        k2 = check_int(self.k2, "k2")
+        check_float(self.lam, "lam", above=0, below=1)
+        super()._fit(collection)
+        lists = self._image_neighbours(max(k1, k2 - 1), collection)
         count, width = lists.ids.shape
         self._reach = lists.similarities[:, k1 - 1] if width >= k1 else np.full(count, -np.inf, np.float32)
         self._half = _reciprocal(lists, k1 // 2)
-        whole = _expanded(_reciprocal(lists, k1), self._half)
-        rows = np.repeat(np.arange(count), np.diff(whole.indptr))
-        whole.data = np.exp(-_distances(self.global_vectors_, rows, whole.indices))
+        codes = _expanded(_reciprocal(lists, k1), self._half)
+        rows = np.repeat(np.arange(count), np.diff(codes.indptr))
+        codes.data = np.exp(-_distances(self.global_vectors_, rows, codes.indices))
         averages = _indicator(lists.ids[:, : k2 - 1], count)
         averages.data /= np.repeat(np.diff(averages.indptr), np.diff(averages.indptr))
-        self._plain = whole
-        self.codes_ = sp.csr_array(averages @ whole)
+        self._local_codes = codes
+        self.codes_ = sp.csr_array(averages @ codes)
         self._by_image = self.codes_.tocsc()
         self._sums = np.asarray(self.codes_.sum(axis=1))
 
-    def _global_scores(self, query: FloatArray) -> FloatArray:
-        similarities = super()._global_scores(query)
+    def _score_global(self, query: FloatArray) -> FloatArray:
+        similarities = super()._score_global(query)
         code = self._encode(similarities)
         columns = self._by_image[:, code.indices]
         shares = np.minimum(columns.data, np.repeat(code.data, np.diff(columns.indptr)))
@@ -77,12 +74,12 @@ class KReciprocal(NearestImages):
 
     def _encode(self, similarities: FloatArray) -> sp.csr_array:
         """Return the code (1, images) of a query by its similarity to each image."""
-        nearest = best_first(similarities, self.k1)
+        nearest = argsort_topk(similarities, self.k1)
         mutual = nearest[similarities[nearest] > self._reach[nearest]]
         around = _expanded(_row(mutual, len(similarities)), self._half)
         around.data = np.exp(-(2 - 2 * similarities[around.indices]))
-        friends = self._plain[best_first(similarities, self.k2)[: self.k2 - 1]]
-        return sp.csr_array((around + sp.csr_array(friends.sum(axis=0)[None, :])) / (1 + friends.shape[0]))
+        nearest_codes = self._local_codes[argsort_topk(similarities, self.k2)[: self.k2 - 1]]
+        return sp.csr_array((around + sp.csr_array(nearest_codes.sum(axis=0)[None, :])) / (1 + nearest_codes.shape[0]))
 
 
 def _reciprocal(lists: Neighbours, k: int) -> sp.csr_array:

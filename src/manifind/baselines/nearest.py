@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from manifind.baselines.scorer import Asked, Collection, ImageScorer
+from manifind.baselines.scorer import CollectionDescriptors, ImageScorer, QueryDescriptors
 from manifind.graph import Neighbours, exact_neighbours
 from manifind.types import FloatArray
 
@@ -11,24 +11,23 @@ class NearestImages(ImageScorer):
     """Rank images by the similarity of their global descriptor to the query's.
 
     Unless others are given, global descriptors are the sum of the region descriptors at unit norm, as in R-MAC (Tolias
-    et al., ICLR 2016): the search by nearest neighbours that the paper's tables start from, and that the other global
-    methods start from too.
+    et al., ICLR 2016). The paper's tables and the other global baselines start from this search.
     """
 
     global_vectors_: FloatArray
 
-    def _keep(self, collection: Collection) -> None:
-        self.global_vectors_ = collection.whole
+    def _fit(self, collection: CollectionDescriptors) -> None:
+        self.global_vectors_ = collection.global_vectors
 
-    def _scores(self, asked: Asked) -> FloatArray:
-        return self._global_scores(asked.whole)
+    def _score(self, query: QueryDescriptors) -> FloatArray:
+        return self._score_global(query.global_vector)
 
-    def _global_scores(self, query: FloatArray) -> FloatArray:
+    def _score_global(self, query: FloatArray) -> FloatArray:
         """Return the score of each image for the global descriptor (d,) of one query."""
         scores: FloatArray = self.global_vectors_ @ query
         return scores
 
-    def _other_images(self, k: int, collection: Collection) -> Neighbours:
+    def _image_neighbours(self, k: int, collection: CollectionDescriptors) -> Neighbours:
         """Return the `k` images most similar to each, without itself, or all others where there are fewer."""
         count = len(self.global_vectors_)
         if count == 1:

@@ -1,6 +1,5 @@
 """The contract of a baseline: ``fit(vectors, image_of)``, then ``search(query_vectors, top)`` or many at once."""
 
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,85 +9,79 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from manifind.checks import image_numbers, sequence_of_queries, unit_vectors, whole_number
-from manifind.errors import InvalidInput, NotFitted
+from manifind.checks import check_int, image_numbers, sequence_of_queries, unit_vectors
+from manifind.errors import InvalidInputError, NotFittedError
+from manifind.estimator import Estimator
 from manifind.graph import Neighbours
-from manifind.layout import Layout, aggregate, aggregate_one
-from manifind.ranking import Ranking, best_first
+from manifind.groups import Layout, aggregate, aggregate_one
+from manifind.kernels.topk import argsort_topk
+from manifind.ranking import Ranking
 from manifind.types import FloatArray, Progress
 
-Find = Callable[[FloatArray, int, Progress | None], Neighbours]
+FindNeighbours = Callable[[FloatArray, int, Progress | None], Neighbours]
 """Finds the k nearest other rows of each row."""
 
 
 @dataclass(frozen=True)
-class Collection:
-    """What a baseline is fitted on: the regions of images, and a global descriptor of each image."""
+class CollectionDescriptors:
+    """The regions of all images, and a global descriptor of each image."""
 
     vectors: FloatArray
     layout: Layout
-    given_whole: FloatArray | None = None
-    find: Find | None = None
-    """A function that finds neighbours in place of the baseline's own search, so that several baselines can share
-    lists."""
+    given_global: FloatArray | None = None
+    find: FindNeighbours | None = None
+    """Replaces the baseline's own k-NN search, so that several baselines share their lists."""
     progress: Progress | None = None
 
     @cached_property
-    def whole(self) -> FloatArray:
+    def global_vectors(self) -> FloatArray:
         """The global descriptor of each image: as given, or the normalised sum of the image's regions (R-MAC)."""
-        if self.given_whole is not None:
-            return self.given_whole
+        if self.given_global is not None:
+            return self.given_global
         single = len(self.layout.images) == len(self.vectors)
         return self.vectors if single else aggregate(self.vectors, self.layout)
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A query: its regions (m, d), and its global descriptor."""
+class QueryDescriptors:
+    """The regions (m, d) of a query, and its global descriptor."""
 
     regions: FloatArray
-    given_whole: FloatArray | None = None
+    given_global: FloatArray | None = None
 
     @cached_property
-    def whole(self) -> FloatArray:
+    def global_vector(self) -> FloatArray:
         """The global descriptor (g,), as given or the normalised sum of the regions."""
-        found: FloatArray = aggregate_one(self.regions)[0] if self.given_whole is None else self.given_whole
-        return found
+        vector: FloatArray = aggregate_one(self.regions)[0] if self.given_global is None else self.given_global
+        return vector
 
 
-class ImageScorer(ABC):
-    """Rank images by a score of each; a baseline says what it keeps of a collection and how it scores.
+class Baseline(Estimator):
+    """An estimator that `manifind.evaluation` compares with others. Its parameters hold from the next ``fit``."""
 
-    Parameters are kept as they were given and checked in `fit`.
-    """
-
-    layout_: Layout
-
-    @abstractmethod
-    def _keep(self, collection: Collection) -> None:
-        """Check the parameters and keep of the collection what scoring needs."""
-
-    @abstractmethod
-    def _scores(self, asked: Asked) -> FloatArray:
-        """Return the score of each image for one query."""
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002 (scikit-learn's signature)
-        """Return the parameters as they were given."""
-        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
-
-    def serves(self, parameters: dict[str, Any]) -> bool:
-        """Say whether what was fitted can be used with these parameters, and if so, use them from now on."""
+    def try_params(self, parameters: dict[str, Any]) -> bool:
+        """Take these parameters without fitting anew and return True; return False if they need a new ``fit``."""
         return parameters == self.get_params()
 
     def costs(self) -> dict[str, float]:
-        """Return what fitting cost and how much is kept, by names that end in the unit.
-
-        A baseline that keeps little returns nothing.
-        """
+        """Return the seconds of stages of ``fit`` and the bytes in memory, by names that end in the unit."""
         return {}
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.get_params().items())})"
+
+class ImageScorer(Baseline, ABC):
+    """A baseline on descriptors, which ranks images by a score of each."""
+
+    layout_: Layout
+    n_features_in_: int
+    """The dimensions of a descriptor."""
+
+    @abstractmethod
+    def _fit(self, collection: CollectionDescriptors) -> None:
+        """Check the parameters and compute the fitted state that scoring needs."""
+
+    @abstractmethod
+    def _score(self, query: QueryDescriptors) -> FloatArray:
+        """Return the score of each image for one query."""
 
     def fit(
         self,
@@ -96,10 +89,10 @@ class ImageScorer(ABC):
         image_of: npt.ArrayLike | None = None,
         *,
         global_vectors: npt.ArrayLike | None = None,
-        find: Find | None = None,
+        find: FindNeighbours | None = None,
         progress: Progress | None = None,
     ) -> Self:
-        """Take in a collection.
+        """Fit the baseline on a collection.
 
         Parameters
         ----------
@@ -118,10 +111,13 @@ class ImageScorer(ABC):
         layout = Layout.of(image_numbers(image_of, len(checked)))
         whole = None if global_vectors is None else unit_vectors(global_vectors, "global_vectors")
         if whole is not None and len(whole) != len(layout.images):
-            raise InvalidInput(f"global_vectors has {len(whole)} rows for {len(layout.images)} images; give one each.")
-        self._keep(Collection(checked, layout, whole, find, progress))
+            raise InvalidInputError(
+                f"global_vectors has {len(whole)} rows for {len(layout.images)} images; give one each."
+            )
+        self._fit(CollectionDescriptors(checked, layout, whole, find, progress))
         self._dimensions = checked.shape[1], (checked if whole is None else whole).shape[1]
         self.layout_ = layout
+        self.n_features_in_ = checked.shape[1]
         return self
 
     def search(
@@ -148,27 +144,34 @@ class ImageScorer(ABC):
         queries: Sequence[npt.ArrayLike],
         names: Sequence[str],
         top: int | None,
-        wholes: Sequence[npt.ArrayLike] | None,
+        global_vectors: Sequence[npt.ArrayLike] | None,
     ) -> list[Ranking]:
         if not hasattr(self, "layout_"):
-            raise NotFitted(f"this {type(self).__name__} has no collection yet; call fit(vectors, image_of) first.")
+            raise NotFittedError(
+                f"this {type(self).__name__} has no collection yet; call fit(vectors, image_of) first."
+            )
         if top is not None:
-            whole_number(top, "top")
+            check_int(top, "top")
         dimension, global_dimension = self._dimensions
         regions = [unit_vectors(q, name, dimension=dimension) for q, name in zip(queries, names, strict=True)]
-        if wholes is None:
+        if global_vectors is None:
             if global_dimension != dimension:
-                raise InvalidInput("global_vectors is missing: the collection has some of its own; give the queries'.")
-            return self._rank([Asked(one) for one in regions], top)
-        if len(wholes) != len(regions):
-            raise InvalidInput(f"global_vectors has {len(wholes)} entries for {len(regions)} queries; give one each.")
-        rows = [unit_vectors(np.asarray(w)[None], "global_vectors", dimension=global_dimension)[0] for w in wholes]
-        return self._rank(list(map(Asked, regions, rows)), top)
+                raise InvalidInputError(
+                    "global_vectors is missing: the collection has some of its own; give the queries'."
+                )
+            return self._rank([QueryDescriptors(query) for query in regions], top)
+        if len(global_vectors) != len(regions):
+            raise InvalidInputError(
+                f"global_vectors has {len(global_vectors)} entries for {len(regions)} queries; give one each."
+            )
+        rows = [np.asarray(vector)[None] for vector in global_vectors]
+        wholes = [unit_vectors(row, "global_vectors", dimension=global_dimension)[0] for row in rows]
+        return self._rank(list(map(QueryDescriptors, regions, wholes)), top)
 
-    def _rank(self, asked: list[Asked], top: int | None) -> list[Ranking]:
+    def _rank(self, queries: list[QueryDescriptors], top: int | None) -> list[Ranking]:
         rankings = []
-        for one in asked:
-            scores = self._scores(one)
-            order = best_first(scores, top)
+        for query in queries:
+            scores = self._score(query)
+            order = argsort_topk(scores, top)
             rankings.append(Ranking(self.layout_.images[order], scores[order]))
         return rankings

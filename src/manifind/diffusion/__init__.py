@@ -1,30 +1,23 @@
 """A query's regions → y → f: the on-line half of diffusion, on plain arrays.
 
-`seed` puts the query on the graph (eq. 7, 8), an engine of `ENGINES` solves (I − αS) f = (1 − α) y, and `append` is the
-conventional way that the paper compares with: the query becomes part of the graph. Engines that do most of
-the work off line are `manifind.diffusion.offline` and `manifind.diffusion.spectral`.
+`seed` puts the query on the graph (eq. 7, 8), and a solver of `SOLVERS` solves (I − αS) f = (1 − α) y.
 """
 
-from manifind.diffusion.append import Appended, append
-from manifind.diffusion.engines import ENGINES, Ground, Prepared, Setting, best_engine, diffuse, prepare
-from manifind.diffusion.seeding import SEEDINGS, Seed, dense, opposed, seed, taught
+from manifind.diffusion.seeding import SEEDINGS, Seed, opposed, seed, taught
+from manifind.diffusion.solvers import SOLVERS, Solver, SolverOptions, best_solver, diffuse, iterate
 from manifind.kernels import Solution
 
 __all__ = [
-    "ENGINES",
     "SEEDINGS",
-    "Appended",
-    "Ground",
-    "Prepared",
+    "SOLVERS",
     "Seed",
-    "Setting",
     "Solution",
-    "append",
-    "best_engine",
-    "dense",
+    "Solver",
+    "SolverOptions",
+    "best_solver",
     "diffuse",
+    "iterate",
     "opposed",
-    "prepare",
     "seed",
     "taught",
 ]

@@ -5,24 +5,21 @@ a query of several regions the weights are summed (eq. 8), and only the largest 
 (Sec. 5.1): overlapping regions of the query agree on the right neighbours, and the wrong ones fall out.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from manifind.graph import Neighbours
-from manifind.kernels import kernel
+from manifind.kernels import Neighbours, kernel
 from manifind.types import FloatArray, IntArray
 
-SEEDINGS = ("paper", "released", "append")
-"""The ways to put a query on the graph that `Manifold` knows. "append" makes no seed (see
-`manifind.diffusion.append`)."""
+SEEDINGS = ("paper", "released")
+"""The ways to put a query on the graph: see `seed`."""
 
 LESSON = 2.0
 """The weight of what a query was taught, against that of the query as it was given; chosen on planted scenes."""
 AGAINST = 0.25
 """The weight of what a query does not mean, against that of what it means. It was chosen by
-``benchmarks/evidence.py``."""
+``benchmarks/feedback.py``."""
 
 
 class Seed(NamedTuple):
@@ -114,11 +111,3 @@ def opposed(seed: Seed, against: Seed, weight: float = AGAINST) -> Seed:
     values[np.searchsorted(regions, against.regions)] -= np.float32(factor) * against.values
     kept = values != 0
     return Seed(regions[kept].astype(np.int32), values[kept])
-
-
-def dense(seeds: Sequence[Seed], n: int) -> FloatArray:
-    """Return seeds as the columns of an (n, b) array, as the solvers take them."""
-    y = np.zeros((n, len(seeds)), np.float32)
-    for column, (regions, values) in enumerate(seeds):
-        y[regions, column] = values
-    return y

@@ -6,38 +6,47 @@
 """
 
 from manifind.graph.affinity import mutual_affinity, normalised_affinity
-from manifind.graph.choosing import AUTO, GIVEN, UNKNOWN, Built, choose, expected_seconds, measured, settled
+from manifind.graph.knn_method import (
+    AUTO,
+    GIVEN,
+    UNKNOWN,
+    KnnReport,
+    choose_knn_method,
+    estimate_recall,
+    expected_seconds,
+    resolve_method,
+)
 from manifind.graph.neighbours import (
     GRAPHS,
-    NOBODY,
-    Neighbours,
+    LocalKnnBuilder,
     exact_neighbours,
     given_neighbours,
     nn_descent_neighbours,
 )
 from manifind.graph.update import given_origin, update_neighbours
-from manifind.kernels import kernel
+from manifind.kernels import NO_NEIGHBOUR, Neighbours, kernel
 from manifind.kernels.cpu.affinity import normalise
 
 __all__ = [
     "AUTO",
     "GIVEN",
     "GRAPHS",
-    "NOBODY",
+    "NO_NEIGHBOUR",
     "UNKNOWN",
-    "Built",
+    "KnnReport",
+    "LocalKnnBuilder",
     "Neighbours",
-    "choose",
+    "choose_knn_method",
+    "estimate_recall",
     "exact_neighbours",
     "expected_seconds",
     "given_neighbours",
     "given_origin",
     "kernel",
-    "measured",
     "mutual_affinity",
     "nn_descent_neighbours",
     "normalise",
     "normalised_affinity",
-    "settled",
+    "resolve_method",
     "update_neighbours",
 ]

@@ -7,10 +7,9 @@ positive definite for α < 1. Nothing here is denser than the lists.
 
 import scipy.sparse as sp
 
-from manifind.checks import UNIT_TOLERANCE, real_number
-from manifind.errors import InvalidInput
-from manifind.graph.neighbours import NOBODY, Neighbours
-from manifind.kernels import Joining, backend
+from manifind.checks import UNIT_TOLERANCE, check_float
+from manifind.errors import InvalidInputError
+from manifind.kernels import NO_NEIGHBOUR, KnnGraphBuilder, Neighbours, backend
 from manifind.types import FloatArray
 
 SLACK = 2 * UNIT_TOLERANCE
@@ -27,37 +26,39 @@ def mutual_affinity(neighbours: Neighbours, gamma: float = 3.0) -> sp.csr_array:
     ----------
     neighbours : Neighbours
         Ids (n, k) and similarities (n, k), the inner products of the pairs up to a thousandth. The lists may come from
-        anywhere, and be longer ones cut short; `NOBODY` stands for no neighbour.
+        anywhere, and be longer ones cut short; `NO_NEIGHBOUR` stands for no neighbour.
     gamma : float
         Exponent of the kernel.
     """
-    return _affinity(neighbours, gamma, backend(), normalised=False)[0]
+    return _mutual_graph(neighbours, gamma, None, normalised=False)[0]
 
 
 def normalised_affinity(
-    neighbours: Neighbours, gamma: float = 3.0, *, by: Joining | None = None
+    neighbours: Neighbours, gamma: float = 3.0, *, builder: KnnGraphBuilder | None = None
 ) -> tuple[sp.csr_array, FloatArray]:
     """Return what `normalise` makes of `mutual_affinity`, S and the degrees, without A in between.
 
-    `by` is the backend or the rows that do it, the default backend unless given.
+    `builder` joins the lists; by default the default backend does.
     """
-    return _affinity(neighbours, gamma, by or backend(), normalised=True)
+    return _mutual_graph(neighbours, gamma, builder, normalised=True)
 
 
-def _affinity(
-    neighbours: Neighbours, gamma: float, by: Joining, *, normalised: bool
+def _mutual_graph(
+    neighbours: Neighbours, gamma: float, builder: KnnGraphBuilder | None, *, normalised: bool
 ) -> tuple[sp.csr_array, FloatArray]:
     ids, similarities = neighbours
     if ids.ndim != 2 or ids.shape != similarities.shape:
-        raise InvalidInput(f"neighbours has shapes {ids.shape} and {similarities.shape}; give both (n, k).")
-    exponent = real_number(gamma, "gamma", above=0)
+        raise InvalidInputError(f"neighbours has shapes {ids.shape} and {similarities.shape}; give both (n, k).")
+    exponent = check_float(gamma, "gamma", above=0)
     try:
-        return by.affinity(ids, similarities, exponent, slack=SLACK, normalised=normalised)
+        if builder is not None:
+            return builder.mutual_graph(neighbours, exponent, slack=SLACK, normalised=normalised)
+        return backend().mutual_graph(ids, similarities, exponent, slack=SLACK, normalised=normalised)
     except ValueError:
         n = len(ids)
-        if ids.size and (ids.min() < NOBODY or ids.max() >= n):
-            raise InvalidInput(
-                f"neighbours has ids from {ids.min()} to {ids.max()}; give rows from 0 to {n - 1}, or {NOBODY} for "
-                "nobody."
+        if ids.size and (ids.min() < NO_NEIGHBOUR or ids.max() >= n):
+            raise InvalidInputError(
+                f"neighbours has ids from {ids.min()} to {ids.max()}; give rows from 0 to {n - 1}, or {NO_NEIGHBOUR} "
+                "for none."
             ) from None
         raise

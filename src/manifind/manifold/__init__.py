@@ -5,7 +5,8 @@ fitted state, which `fitted` owns; `searching` answers queries; `part` is what a
 comes from a disk.
 """
 
-from manifind.manifold.estimator import BUILT, LARGEST_CHANGE, Manifold, answer
-from manifind.manifold.searching import Request, batch_size
+from manifind.kernels import batch_size
+from manifind.manifold.estimator import BUILT, MAX_NEW_SHARE, Manifold, answer
+from manifind.manifold.searching import Request
 
-__all__ = ["BUILT", "LARGEST_CHANGE", "Manifold", "Request", "answer", "batch_size"]
+__all__ = ["BUILT", "MAX_NEW_SHARE", "Manifold", "Request", "answer", "batch_size"]

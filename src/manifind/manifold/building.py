@@ -6,29 +6,37 @@ import numpy as np
 import numpy.typing as npt
 
 from manifind.checks import unit_vectors
-from manifind.errors import InvalidInput
-from manifind.graph import GIVEN, GRAPHS, given_neighbours, measured, settled, update_neighbours
-from manifind.kernels import Rows, backend
-from manifind.layout import Change, Layout, aggregate
+from manifind.errors import InvalidInputError
+from manifind.graph import (
+    GIVEN,
+    GRAPHS,
+    LocalKnnBuilder,
+    estimate_recall,
+    given_neighbours,
+    resolve_method,
+    update_neighbours,
+)
+from manifind.groups import Change, Layout, aggregate
+from manifind.kernels import KnnGraphBuilder, backend
 from manifind.manifold.fitted import Fitted
 from manifind.manifold.parameters import Parameters
 from manifind.ranking import POOLINGS, pooling_weights
 from manifind.types import FloatArray, IntArray, Progress, Vectors
 
-WEIGHING = 2**26
+MAX_POOLING_BYTES = 2**26
 """The most bytes of scratch that pooling weights take."""
-IMAGES = 2**10
+IMAGES_AT_A_TIME = 2**10
 """New images whose weights and global descriptors are made at a time."""
 
 
-def built(
+def fit_state(
     parameters: Parameters,
     vectors: FloatArray,
     layout: Layout,
     *,
     neighbours: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
     global_vectors: npt.ArrayLike | None = None,
-    rows: Rows | None = None,
+    builder: KnnGraphBuilder | None = None,
     progress: Progress | None = None,
 ) -> Fitted:
     """Find neighbours, the graph and the pooling weights of a collection: see `Manifold.fit`."""
@@ -37,18 +45,20 @@ def built(
     else:
         globals_ = vectors if len(layout.images) == len(vectors) else aggregate(vectors, layout)
     device, k, memory = backend(parameters.device), parameters.k, parameters.memory
-    rows = device.rows(vectors) if rows is None else rows
+    builder = LocalKnnBuilder(device.vector_set(vectors), device) if builder is None else builder
     if neighbours is not None:
         method, lists = GIVEN, given_neighbours(neighbours, vectors, k)
     else:
-        method = settled(parameters.graph, rows, k)
-        lists = GRAPHS[method](rows, k, reserve=parameters.reserve, memory=memory, progress=progress)
-    recall = measured(method, lists, rows, k, memory=memory)
-    weights = pooling_weights(parameters.pooling, vectors, layout, parameters.lam, memory=min(WEIGHING, memory))
-    return Fitted.of(parameters, device, rows, vectors, layout, lists, recall, weights, globals_)
+        method = resolve_method(parameters.graph, builder, k)
+        lists = GRAPHS[method](builder, k, reserve=parameters.reserve, memory=memory, progress=progress)
+    recall = estimate_recall(method, lists, builder.vectors, k, memory=memory)
+    weights = pooling_weights(
+        parameters.pooling, vectors, layout, parameters.lam, memory=min(MAX_POOLING_BYTES, memory)
+    )
+    return Fitted.of(parameters, device, builder, vectors, layout, lists, recall, weights, globals_)
 
 
-def updated(
+def update_state(
     before: Fitted,
     parameters: Parameters,
     vectors: Vectors,
@@ -56,14 +66,15 @@ def updated(
     origin: IntArray,
     *,
     global_vectors: npt.ArrayLike | None = None,
-    rows: Rows | None = None,
+    builder: KnnGraphBuilder | None = None,
     progress: Progress | None = None,
 ) -> Fitted:
     """Repair the lists of a collection that changed, and take over what did not: see `Manifold.update`."""
-    rows = before.backend.rows(vectors) if rows is None else rows
+    device = before.backend
+    builder = LocalKnnBuilder(device.vector_set(vectors), device) if builder is None else builder
     lists = update_neighbours(
         before.lists,
-        rows,
+        builder,
         origin,
         parameters.k,
         reserve=parameters.reserve,
@@ -75,20 +86,22 @@ def updated(
     if global_vectors is not None:
         globals_ = _checked_globals(global_vectors, layout)
     elif before.global_vectors.shape[1] != before.vectors.shape[1]:
-        raise InvalidInput("global_vectors is missing: the collection was fitted with some of its own; give them too.")
+        raise InvalidInputError(
+            "global_vectors is missing: the collection was fitted with some of its own; give them too."
+        )
     else:
         globals_ = np.empty((len(layout.images), vectors.shape[1]), np.float32)
         globals_[change.kept] = before.global_vectors[change.before]
-        for images, regions, own in _some_at_a_time(change):
-            globals_[change.new[images]] = aggregate(rows.take(regions), own)
-    recall = before.built.after_update()
-    return Fitted.of(parameters, before.backend, rows, vectors, layout, lists, recall, weights, globals_)
+        for images, regions, own in _new_image_blocks(change):
+            globals_[change.new[images]] = aggregate(builder.vectors.gather(regions), own)
+    recall = before.knn_report.after_update()
+    return Fitted.of(parameters, device, builder, vectors, layout, lists, recall, weights, globals_)
 
 
 def _checked_globals(global_vectors: npt.ArrayLike, layout: Layout) -> FloatArray:
     checked = unit_vectors(global_vectors, "global_vectors")
     if len(checked) != len(layout.images):
-        raise InvalidInput(
+        raise InvalidInputError(
             f"global_vectors has {len(checked)} rows for {len(layout.images)} images; give one for each image."
         )
     return checked
@@ -108,15 +121,15 @@ def _updated_weights(
         return pooling_weights(parameters.pooling, vectors, layout, parameters.lam)
     weights = np.ones(len(origin), np.float32)
     weights[origin >= 0] = before.weights[origin[origin >= 0]]
-    for _, regions, own in _some_at_a_time(change):
+    for _, regions, own in _new_image_blocks(change):
         new = vectors[regions].astype(np.float32, copy=False)
         weights[regions] = POOLINGS[parameters.pooling](new, own, parameters.lam)
     return weights
 
 
-def _some_at_a_time(change: Change) -> Iterator[tuple[slice, IntArray, Layout]]:
+def _new_image_blocks(change: Change) -> Iterator[tuple[slice, IntArray, Layout]]:
     """Yield the new images of a change in parts: which, their regions, and the layout of these."""
-    for first in range(0, len(change.layout.images), IMAGES):
-        images = slice(first, first + IMAGES)
-        starts = change.layout.starts[first : first + IMAGES + 1]
+    for first in range(0, len(change.layout.images), IMAGES_AT_A_TIME):
+        images = slice(first, first + IMAGES_AT_A_TIME)
+        starts = change.layout.starts[first : first + IMAGES_AT_A_TIME + 1]
         yield images, change.regions[starts[0] : starts[-1]], Layout(change.layout.images[images], starts - starts[0])

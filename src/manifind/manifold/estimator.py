@@ -12,7 +12,6 @@ Iscen, Tolias, Avrithis, Furon, Chum: Efficient Diffusion on Region Manifolds: R
 CNN Representations. CVPR 2017.
 """
 
-import inspect
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -23,18 +22,20 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from manifind.checks import choice, image_numbers, integers, sequence_of_queries, unit_vectors, whole_number
-from manifind.diffusion import ENGINES, best_engine
-from manifind.diffusion.engines import AUTO as AUTO_ENGINE
-from manifind.errors import InvalidInput, NotFitted
-from manifind.graph import AUTO, UNKNOWN, Built, Neighbours, given_origin
-from manifind.kernels import CPU, Rows
-from manifind.layout import Layout
-from manifind.manifold import given
-from manifind.manifold.building import built, updated
-from manifind.manifold.fitted import SIZE, Fitted
-from manifind.manifold.parameters import OF_THE_GRAPH, OF_THE_MACHINE, Parameters
-from manifind.manifold.searching import Manner, Request, Searcher
+from manifind.checks import check_choice, check_int, image_numbers, integers, sequence_of_queries, unit_vectors
+from manifind.diffusion import SOLVERS, Seed, best_solver
+from manifind.diffusion.solvers import AUTO as AUTO_SOLVER
+from manifind.errors import InvalidInputError, NotFittedError
+from manifind.estimator import Estimator
+from manifind.graph import AUTO, UNKNOWN, KnnReport, Neighbours, given_origin
+from manifind.groups import Layout
+from manifind.kernels import CPU, KnnGraphBuilder
+from manifind.manifold import validation as given
+from manifind.manifold.building import fit_state, update_state
+from manifind.manifold.fitted import Fitted
+from manifind.manifold.parameters import GRAPH_PARAMETERS, MACHINE_PARAMETERS, Parameters
+from manifind.manifold.searching import Request, Searcher, SearchOptions
+from manifind.manifold.subgraph import image_places
 from manifind.ranking import Ranking
 from manifind.storage import store
 from manifind.types import FloatArray, Progress, Vectors
@@ -42,11 +43,11 @@ from manifind.types import FloatArray, Progress, Vectors
 FORMAT = 1
 BUILT = "built"
 """The name under which a saved manifold says how its graph was built, beside the names of the parameters."""
-LARGEST_CHANGE = 0.25
+MAX_NEW_SHARE = 0.25
 """Up to this share of new regions `Manifold.update` repairs the lists. Beyond it, comparing all pairs is simpler."""
 
 
-class Manifold:
+class Manifold(Estimator):
     """Diffusion on the graph of a collection's region descriptors.
 
     Parameters
@@ -55,7 +56,7 @@ class Manifold:
         Neighbours of each region in the graph; only mutual ones become edges. It matters most, and the best depends on
         the collection: too few cut the manifold apart, too many join what does not belong together. The paper takes 200
         for regions (50 for global descriptors, or after `compact`); the descriptors of a small network want less: on
-        Oxford5k described by MobileNetV2, 50 is best and 200 costs several points of mAP (``docs/oxford5k.md``). The
+        Oxford5k with MobileNetV2, 50 is best and 200 costs several points of mAP (``docs/oxford5k.md``). The
         default came near the best on very different collections.
     query_k : int, default 50
         Neighbours searched for each query region, and entries kept of y. The paper takes 200 for regions and 10 for
@@ -67,18 +68,18 @@ class Manifold:
     pooling : {"gmp", "sum"}, default "gmp"
         How region scores become an image's: generalised max pooling, or their sum.
     max_iter : int, default 20
-        Most iterations of the solver. 20 is enough for conjugate gradient; ``engine="iteration"`` wants some 110.
+        Most iterations of the solver. 20 is enough for conjugate gradient; ``solver="iteration"`` wants some 110.
     tol : float, default 1e-6
         Relative residual at which the solver stops before `max_iter`.
     lam : float, default 1.0
         Regularisation λ of generalised max pooling, positive.
-    seeding : {"paper", "released", "append"}, default "paper"
-        How the query enters: eq. 8; the authors' released program, which sums similarities before raising them to
-        `gamma`; or the conventional way, the query's regions as nodes of the graph (slow: it rebuilds S).
+    seeding : {"paper", "released"}, default "paper"
+        How the query enters: eq. 8; or as in the authors' released program, which sums similarities before raising them
+        to `gamma`.
     graph : {"auto", "exact", "nn-descent"}, default "auto"
         How neighbours are found: all pairs, or NN-Descent with exact re-scoring, which misses some. "auto" compares all
-        pairs of up to 200,000 regions, and of more where that is expected to be the faster (`manifind.graph.choose`);
-        `graph_` says what it came to.
+        pairs of up to 200,000 regions, and of more where that is expected to be the faster
+        (`manifind.graph.choose_knn_method`); `graph_` says what it came to.
     reserve : int, default 0
         How many neighbours beyond `k` to keep in store, for `update`: without any, each region that goes leaves lists
         short of k that must be searched for anew.
@@ -98,7 +99,7 @@ class Manifold:
         The images and their regions.
     neighbours_ : Neighbours
         Ids (n, k) int32 and similarities (n, k) float32 of each region's neighbours, best first.
-    graph_ : Built
+    graph_ : KnnReport
         How they were found (`method`), and which share of the true neighbours they are (`recall`): 1 where all pairs
         were compared, else measured on a `sample` of the regions when they were found.
     S_ : (n, n) scipy.sparse.csr_array, float32
@@ -150,25 +151,23 @@ class Manifold:
 
     # -- parameters ---------------------------------------------------------------------------------------------------
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002 (scikit-learn's signature)
-        """Return the parameters as they were given."""
-        return {name: getattr(self, name) for name in PARAMETERS}
-
     def set_params(self, **parameters: Any) -> Self:
         """Change parameters: those of the query (query_k, alpha, max_iter, tol, seeding) hold from the next search.
 
         The others made the graph and hold from the next fit.
         """
-        for name, value in parameters.items():
-            setattr(self, choice(name, self.get_params(), "parameter"), value)
-        return self
+        return super().set_params(**parameters)
 
     def __repr__(self) -> str:
-        given = f"Manifold({', '.join(f'{name}={value!r}' for name, value in self.get_params().items())})"
+        given = super().__repr__()
         return given if self._state is None else " ".join([given, *self._state.words()])
 
+    def __sklearn_is_fitted__(self) -> bool:
+        """Whether there is a collection, for scikit-learn's ``check_is_fitted``."""
+        return self._state is not None
+
     def check_params(self) -> Parameters:
-        """Return the parameters in the form that the rooms take, or raise `InvalidInput`."""
+        """Return the parameters in the form that the rooms take, or raise `InvalidInputError`."""
         return Parameters.of(self.get_params())
 
     # -- off line -----------------------------------------------------------------------------------------------------
@@ -180,7 +179,7 @@ class Manifold:
         *,
         neighbours: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
         global_vectors: npt.ArrayLike | None = None,
-        rows: Rows | None = None,
+        builder: KnnGraphBuilder | None = None,
         progress: Progress | None = None,
     ) -> Self:
         """Build the graph of a collection.
@@ -197,16 +196,16 @@ class Manifold:
         global_vectors : (images, g) floating point, optional
             A global descriptor for each image, in the order of their numbers, for choosing a shortlist; by default the
             normalised sum of the image's regions.
-        rows : Rows, optional
-            The same vectors, as somebody else searches them: on other machines, say. By default, the device does.
+        builder : KnnGraphBuilder, optional
+            Builds the graph of these vectors: on other machines, say. By default, the device does.
         progress : callable, optional
             Called with the regions done and the regions in all while neighbours are searched exactly.
         """
         checked = self.check_params()
         X = unit_vectors(vectors, "vectors")
         layout = Layout.of(image_numbers(image_of, len(X)))
-        self._state = built(
-            checked, X, layout, neighbours=neighbours, global_vectors=global_vectors, rows=rows, progress=progress
+        self._state = fit_state(
+            checked, X, layout, neighbours=neighbours, global_vectors=global_vectors, builder=builder, progress=progress
         )
         return self
 
@@ -217,7 +216,7 @@ class Manifold:
         origin: npt.ArrayLike,
         *,
         global_vectors: npt.ArrayLike | None = None,
-        rows: Rows | None = None,
+        builder: KnnGraphBuilder | None = None,
         progress: Progress | None = None,
     ) -> Self:
         """Move to a collection that has most of its regions in common with the fitted one.
@@ -236,27 +235,92 @@ class Manifold:
             The row that each region has in the fitted collection, with the same descriptor; -1 where it is new.
         global_vectors : (images, g) floating point, optional
             As in `fit`; needed where `fit` had them.
-        rows : Rows, optional
-            As in `fit`: the same vectors, as somebody else searches them.
+        builder : KnnGraphBuilder, optional
+            As in `fit`.
         progress : callable, optional
             Called with the regions done and the regions in all.
         """
         checked, before = self._effective(), self._fitted
         layout = Layout.of(image_numbers(image_of, len(vectors)))
         were = given_origin(origin, vectors, before.vectors)
-        if (were < 0).sum() > LARGEST_CHANGE * len(were):
-            return self.fit(vectors, image_of, global_vectors=global_vectors, rows=rows, progress=progress)
-        self._state = updated(
-            before, checked, vectors, layout, were, global_vectors=global_vectors, rows=rows, progress=progress
+        if (were < 0).sum() > MAX_NEW_SHARE * len(were):
+            return self.fit(vectors, image_of, global_vectors=global_vectors, builder=builder, progress=progress)
+        self._state = update_state(
+            before, checked, vectors, layout, were, global_vectors=global_vectors, builder=builder, progress=progress
         )
         return self
+
+    def add(
+        self,
+        vectors: npt.ArrayLike,
+        image_of: npt.ArrayLike | None = None,
+        *,
+        global_vectors: npt.ArrayLike | None = None,
+        progress: Progress | None = None,
+    ) -> Self:
+        """Add images to the collection, as `update` does.
+
+        Parameters
+        ----------
+        vectors : (m, d) floating point
+            The descriptors of their regions.
+        image_of : (m,) integers, ascending, optional
+            The number of the image that each region belongs to, none of which the collection has. By default, each
+            region is an image, and numbers go on from the largest.
+        global_vectors : (images, g) floating point, optional
+            The global descriptor of each new image; needed where `fit` had them.
+        progress : callable, optional
+            As in `update`.
+        """
+        fitted = self._fitted
+        images, before = fitted.layout.images, fitted.vectors
+        new = unit_vectors(vectors, "vectors", dimension=before.shape[1])
+        if image_of is None:
+            image_of = int(images[-1]) + 1 + np.arange(len(new))
+        numbers = image_numbers(image_of, len(new))
+        known = np.intersect1d(numbers, images)
+        if len(known):
+            raise InvalidInputError(
+                f"image_of names {len(known)} images that the collection has, {known[0]} first; remove them first, or "
+                "give other numbers.",
+                code="known-image",
+            )
+        joined = np.concatenate([fitted.layout.image_of, numbers])
+        order = np.argsort(joined, kind="stable")
+        globals_ = None
+        if global_vectors is not None:
+            own = unit_vectors(global_vectors, "global_vectors", dimension=fitted.global_vectors.shape[1])
+            by_image = np.argsort(np.concatenate([images, np.unique(numbers)]), kind="stable")
+            globals_ = np.concatenate([fitted.global_vectors, own])[by_image]
+        origin = np.where(order < len(before), order, -1)
+        all_vectors = np.concatenate([before, new.astype(before.dtype, copy=False)])[order]
+        return self.update(all_vectors, joined[order], origin, global_vectors=globals_, progress=progress)
+
+    def remove(self, images: npt.ArrayLike, *, progress: Progress | None = None) -> Self:
+        """Remove images, by their numbers, from the collection, as `update` does."""
+        fitted = self._fitted
+        gone = image_places(images, fitted.layout.images, "images")
+        kept = np.delete(np.arange(len(fitted.layout.images)), gone)
+        if not len(kept):
+            raise InvalidInputError("images names the whole collection; leave at least one image.", code="no-images")
+        rows = fitted.layout.regions_of(kept)
+        own = fitted.global_vectors.shape[1] != fitted.vectors.shape[1]
+        return self.update(
+            fitted.vectors[rows],
+            fitted.layout.image_of[rows],
+            rows,
+            global_vectors=fitted.global_vectors[kept] if own else None,
+            progress=progress,
+        )
 
     # -- fitted state -------------------------------------------------------------------------------------------------
 
     @property
     def _fitted(self) -> Fitted:
         if self._state is None:
-            raise NotFitted("this Manifold has no collection yet; call fit(vectors, image_of) first, or Manifold.load.")
+            raise NotFittedError(
+                "this Manifold has no collection yet; call fit(vectors, image_of) first, or Manifold.load."
+            )
         return self._state
 
     def _attribute(self, name: str) -> Any:
@@ -273,6 +337,11 @@ class Manifold:
         """The regions' descriptors, (n, d)."""
         vectors: Vectors = self._attribute("vectors")
         return vectors
+
+    @property
+    def n_features_in_(self) -> int:
+        """The dimensions of a descriptor, d."""
+        return int(self.vectors_.shape[1])
 
     @property
     def layout_(self) -> Layout:
@@ -293,9 +362,9 @@ class Manifold:
         return lists
 
     @property
-    def graph_(self) -> Built:
+    def graph_(self) -> KnnReport:
         """How the neighbours were found."""
-        found: Built = self._attribute("built")
+        found: KnnReport = self._attribute("knn_report")
         return found
 
     @property
@@ -328,7 +397,7 @@ class Manifold:
         query_vectors: npt.ArrayLike,
         top: int | None = None,
         *,
-        engine: str = AUTO_ENGINE,
+        solver: str = AUTO_SOLVER,
         shortlist: int | npt.ArrayLike | None = None,
         global_vector: npt.ArrayLike | None = None,
     ) -> Ranking:
@@ -340,13 +409,12 @@ class Manifold:
             All regions of the query.
         top : int, optional
             Images to return; all by default. Images that no score reached are last, at zero.
-        engine : {"auto", "cg", "iteration", "local", "offline", "spectral"}
+        solver : {"auto", "cg", "iteration", "local"}
             "auto" is the fastest of equal quality: "cg", or "local" for few queries on more than 200,000 regions once
             `prepare` has divided the graph. "cg" is conjugate gradient on the whole graph. "iteration" is the iteration
             of eq. 3. "local" is conjugate gradient with the query's neighbourhood in detail and the rest of the graph
             in parts: its cost hardly grows with the collection, and `Ranking.reached` says how many regions the
-            neighbourhood has. "offline" and "spectral" do most of the work off line. They are less exact, and search
-            the whole collection only.
+            neighbourhood has.
         shortlist : int or array of image numbers, optional
             Diffuse only on the regions of these images (Sec. 4.4): the given ones, or as many as given that are the
             most similar by global descriptor. The others are not in the ranking.
@@ -358,7 +426,7 @@ class Manifold:
         if isinstance(shortlist, list | tuple):
             shortlist = integers(shortlist, "shortlist")
         places = given.places(fitted, shortlist, Q, None if global_vector is None else [global_vector])
-        (ranking,) = self._answer([Request(Q[0])], places, top, engine, keep_regions=True)
+        (ranking,) = self._answer([Request(Q[0])], places, top, solver, keep_regions=True)
         return ranking
 
     def search_many(
@@ -366,7 +434,7 @@ class Manifold:
         queries: Sequence[npt.ArrayLike],
         top: int | None = None,
         *,
-        engine: str = AUTO_ENGINE,
+        solver: str = AUTO_SOLVER,
         shortlist: int | npt.ArrayLike | Sequence[npt.ArrayLike] | None = None,
         global_vectors: Sequence[npt.ArrayLike] | None = None,
         against: Sequence[npt.ArrayLike | None] | None = None,
@@ -377,7 +445,7 @@ class Manifold:
         ----------
         queries : list of (m, d) arrays
             The regions of each query.
-        top, engine
+        top, solver
             As in `search`, for all queries alike.
         shortlist : int, array of image numbers, or list of such arrays, optional
             As in `search`, for all queries alike; or a list with an array for each query.
@@ -391,72 +459,62 @@ class Manifold:
         Q = given.queries(fitted, listed, [f"queries[{i}]" for i in range(len(listed))])
         if not Q:
             return []
-        requests = list(map(Request, Q, given.against(fitted, against, len(Q), self.seeding)))
-        return self._answer(requests, given.places(fitted, shortlist, Q, global_vectors), top, engine)
+        requests = list(map(Request, Q, given.against(fitted, against, len(Q))))
+        return self._answer(requests, given.places(fitted, shortlist, Q, global_vectors), top, solver)
 
     def _answer(
-        self, requests: Sequence[Request], places: Any, top: int | None, engine: str, *, keep_regions: bool = False
+        self, requests: Sequence[Request], places: Any, top: int | None, solver: str, *, keep_regions: bool = False
     ) -> list[Ranking]:
         checked, fitted = self._effective(), self._fitted
-        choice(engine, (AUTO_ENGINE, *ENGINES), "engine")
+        check_choice(solver, (AUTO_SOLVER, *SOLVERS), "solver")
         if top is not None:
-            whole_number(top, "top")
-        whole = places is None and checked.seeding != "append"
-        if engine == AUTO_ENGINE:
-            engine = best_engine(len(fitted.vectors), len(requests), divided=fitted.has("local")) if whole else "cg"
-        if ENGINES[engine].whole and not whole:
-            what = "a shortlist" if places is not None else "seeding='append'"
-            raise InvalidInput(
-                f"engine={engine!r} was prepared on the whole graph and {what} needs another; use engine='cg' for it."
-            )
-        return Searcher(fitted, Manner(checked, ENGINES[engine], top, keep_regions)).answer(requests, places)
+            check_int(top, "top")
+        if solver == AUTO_SOLVER:
+            divided = places is None and fitted.has("local")
+            solver = best_solver(len(fitted.vectors), len(requests), divided=divided)
+        return Searcher(fitted, SearchOptions(checked, SOLVERS[solver], top, keep_regions)).answer(requests, places)
 
-    # -- engines that work off line ----------------------------------------------------------------------------------
+    def seeds(self, queries: Sequence[npt.ArrayLike]) -> list[Seed]:
+        """Return what each query puts on the graph, y: the largest `query_k` entries of eq. 8."""
+        fitted, listed = self._fitted, sequence_of_queries(queries, "queries")
+        Q = given.queries(fitted, listed, [f"queries[{i}]" for i in range(len(listed))])
+        options = SearchOptions(self._effective(), SOLVERS["cg"])
+        return Searcher(fitted, options).seeds([Request(regions) for regions in Q])
 
-    def prepare(self, engine: str, *, size: int = SIZE, progress: Progress | None = None) -> Self:
-        """Do now what an engine needs off line; a search with it otherwise does so when it is first asked.
+    # -- solvers that work off line ----------------------------------------------------------------------------------
 
-        It is held beside the graph, and made anew for another graph or, if it depends on it, another α. What "local"
-        and "offline" prepare is saved with the manifold. Where `fit` was given the rows of Dask's workers
-        (`manifind.cluster.workers`), they solve for the columns of "offline", which then lie in files.
+    def prepare(self, solver: str) -> Self:
+        """Do now what a solver needs off line; a search with it otherwise does so when it is first asked.
+
+        The result is held beside the graph, made anew for another graph, and saved with the manifold.
 
         Parameters
         ----------
-        engine : {"local", "offline", "spectral"}
-            For "local", a division of the graph into parts: seconds for a million regions, and 8 bytes an edge kept.
-            For "offline", the inverse's column of each region, solved on the regions nearest to it: a search for these
-            and n small systems, 8 · n · `size` bytes kept and half as much again meanwhile. For "spectral", the largest
-            eigenvectors of S: some hundred products of S with `size` columns, 4 · n · `size` bytes kept and four times
-            as much meanwhile.
-        size : int, default 1000
-            The regions around each region, or the eigenvectors: at most n, with which nothing is left out. How many
-            eigenvectors are enough grows with n; a thousand serve some thousands of regions. "local" has none.
-        progress : callable, optional
-            Called with what is done and what there is in all.
+        solver : {"local"}
+            A division of the graph into parts: seconds for a million regions, and 8 bytes an edge kept.
         """
-        checked = self._effective()
-        able = [name for name, one in ENGINES.items() if one.prepare is not None]
-        wanted = ENGINES[choice(engine, able, "engine")]
-        self._fitted.prepare(wanted, whole_number(size, "size"), checked.setting, progress)
+        checked = check_choice(solver, [name for name, entry in SOLVERS.items() if entry.prepare is not None], "solver")
+        self._fitted.check()
+        self._fitted.prepare(SOLVERS[checked])
         return self
 
-    def is_ready(self, engine: str) -> bool:
-        """Whether a search by this engine can begin at once.
+    def is_ready(self, solver: str) -> bool:
+        """Whether a search by this solver can begin at once.
 
-        It can where the engine prepares nothing, where `prepare` was called, or where what it needs was loaded from a
+        It can where the solver prepares nothing, where `prepare` was called, or where what it needs was loaded from a
         file.
         """
-        choice(engine, ENGINES, "engine")
-        return ENGINES[engine].prepare is None or self._fitted.has(engine)
+        check_choice(solver, SOLVERS, "solver")
+        return SOLVERS[solver].prepare is None or self._fitted.has(solver)
 
     def _effective(self) -> Parameters:
         """Return the parameters in force: the graph's as they were at `fit`, the query's as they are now."""
         fitted = self._fitted
         fitted.check()
-        return replace(self.check_params(), **{name: getattr(fitted.parameters, name) for name in OF_THE_GRAPH})
+        return replace(self.check_params(), **{name: getattr(fitted.parameters, name) for name in GRAPH_PARAMETERS})
 
     def check_ids(self) -> None:
-        """Raise `Damaged` where an id of the graph leads nowhere; looked at once, if it came from a disk."""
+        """Raise `DamagedError` where an id of the graph leads nowhere; looked at once, if it came from a disk."""
         self._fitted.check()
 
     # -- on disk ------------------------------------------------------------------------------------------------------
@@ -492,22 +550,22 @@ class Manifold:
         Both are for a store of your own: the first is what JSON can say.
         """
         fitted = self._fitted
-        saved = {name: value for name, value in asdict(self._effective()).items() if name not in OF_THE_MACHINE}
-        parameters = {**saved, BUILT: fitted.built._asdict()}
+        saved = {name: value for name, value in asdict(self._effective()).items() if name not in MACHINE_PARAMETERS}
+        parameters = {**saved, BUILT: fitted.knn_report._asdict()}
         return parameters, fitted.to_arrays()
 
     @classmethod
     def from_arrays(cls, parameters: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
         """Return a fitted manifold of what `to_arrays` returned, without copying or reading it through.
 
-        Vectors may be of half precision. Shapes and types that do not fit together are `Damaged`; the graph's ids are
+        Vectors may be of half precision. Shapes and types that do not fit together raise `DamagedError`; ids are
         compared with their range when they are first used. Where nothing is said of how the graph was built, its recall
         is unknown. The parameters may name a `device`, which `to_arrays` does not.
         """
         known = dict(parameters)
         record = known.pop(BUILT, None)
         manifold = cls(**known)
-        found = Built.by(UNKNOWN) if record is None else Built.of(record)
+        found = KnnReport.by(UNKNOWN) if record is None else KnnReport.of(record)
         manifold._state = Fitted.from_arrays(manifold.check_params(), found, arrays)
         return manifold
 
@@ -551,10 +609,6 @@ class Manifold:
         return manifold
 
 
-PARAMETERS = tuple(inspect.signature(Manifold).parameters)
-"""Their names, looked up once: that takes longer than checking them."""
-
-
 def answer(
     manifold: Manifold, requests: Sequence[Request], top: int | None = None, *, shortlist: Any = None
 ) -> list[Ranking]:
@@ -563,4 +617,4 @@ def answer(
     The rankings hold the scores of all regions, n a request.
     """
     places = given.places(manifold._fitted, shortlist, [request.regions for request in requests], None)
-    return manifold._answer(requests, places, top, AUTO_ENGINE, keep_regions=True)
+    return manifold._answer(requests, places, top, AUTO_SOLVER, keep_regions=True)

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, Self
 
@@ -10,17 +10,16 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from manifind.diffusion import ENGINES, Ground, Prepared, Setting, prepare
-from manifind.diffusion.engines import Engine
-from manifind.graph import UNKNOWN, Built, Neighbours, normalise, normalised_affinity
-from manifind.kernels import Backend, Joining, Pool, Rows, System, backend
-from manifind.layout import Layout
+from manifind.diffusion import SOLVERS, Solver
+from manifind.graph import UNKNOWN, KnnReport, normalise, normalised_affinity
+from manifind.groups import Layout
+from manifind.kernels import Backend, KnnGraphBuilder, Neighbours, Operator, Pool, VectorSet, backend
 from manifind.manifold.parameters import Parameters
-from manifind.manifold.saved import check_arrays, check_ids, of_engines, prepared_for, written_for
-from manifind.types import FloatArray, Progress, Vectors
+from manifind.manifold.serialization import check_arrays, check_ids, solver_arrays
+from manifind.types import FloatArray, Vectors
 
-SIZE = 1000
-"""The `size` of `Manifold.prepare` where none is given."""
+MADE_ANEW = ("backend", "prepared", "_rows", "_global_rows", "_system", "_making")
+"""Fields of `Fitted` that a pickle does not have: they hold locks, and memory of the device."""
 
 
 @dataclass(eq=False)
@@ -38,21 +37,23 @@ class Fitted:
     layout: Layout
     lists: Neighbours
     """The neighbour lists, with the reserve that `update` draws on."""
-    built: Built
+    knn_report: KnnReport
     S: sp.csr_array
     degrees: FloatArray
     weights: FloatArray
     global_vectors: FloatArray
-    sound: bool
+    validated: bool
     """Whether the ids of the graph are known to be in range. What came from a disk is looked at once."""
-    prepared: dict[str, Prepared] = field(default_factory=dict)
-    """What engines prepared off line, by the name of the engine."""
+    prepared: dict[str, Any] = field(default_factory=dict)
+    """What solvers prepared off line, by the name of the solver."""
     saved: dict[str, Mapping[str, npt.NDArray[Any]]] = field(default_factory=dict)
-    """What engines had prepared when the manifold was saved, by the name of the engine. It becomes `prepared` when it
+    """What solvers had prepared when the manifold was saved, by the name of the solver. It becomes `prepared` when it
     is first used."""
-    _rows: Rows | None = None
-    _global_rows: Rows | None = None
-    _system: System | None = None
+    _rows: VectorSet | None = None
+    _global_rows: VectorSet | None = None
+    reorder: bool = True
+    """Whether `system` may put its matrix in order, which pays for many queries only."""
+    _system: Operator | None = None
     _making: threading.RLock = field(default_factory=threading.RLock)
 
     @cached_property
@@ -65,24 +66,34 @@ class Fitted:
         cls,
         parameters: Parameters,
         backend: Backend,
-        rows: Rows,
+        builder: KnnGraphBuilder,
         vectors: Vectors,
         layout: Layout,
         lists: Neighbours,
-        built: Built,
+        knn_report: KnnReport,
         weights: FloatArray,
         global_vectors: FloatArray,
     ) -> Self:
         """Return the state of a collection whose neighbour lists were found."""
-        neighbours = lists.first(min(parameters.k, len(vectors) - 1))
-        by = rows if isinstance(rows, Joining) else backend
-        S, degrees = normalised_affinity(neighbours, parameters.gamma, by=by)
+        neighbours = lists.head(min(parameters.k, len(vectors) - 1))
+        S, degrees = normalised_affinity(neighbours, parameters.gamma, builder=builder)
         return cls(
-            parameters, backend, vectors, layout, lists, built, S, degrees, weights, global_vectors, True, _rows=rows
+            parameters,
+            backend,
+            vectors,
+            layout,
+            lists,
+            knn_report,
+            S,
+            degrees,
+            weights,
+            global_vectors,
+            True,
+            _rows=builder.vectors,
         )
 
     @classmethod
-    def from_arrays(cls, parameters: Parameters, built: Built, arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
+    def from_arrays(cls, parameters: Parameters, knn_report: KnnReport, arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
         """Return the state that `to_arrays` wrote; shapes and types that do not fit together are `Damaged`."""
         check_arrays(arrays, parameters.k)
         n = len(arrays["vectors"])
@@ -94,13 +105,13 @@ class Fitted:
             arrays["vectors"],
             Layout(arrays["images"], arrays["starts"]),
             Neighbours(arrays["neighbour_ids"], arrays["neighbour_similarities"]),
-            built,
+            knn_report,
             S,
             arrays["degrees"],
             arrays["weights"],
             arrays["global_vectors"],
-            sound=False,
-            saved=of_engines(arrays),
+            validated=False,
+            saved=solver_arrays(arrays),
         )
 
     @classmethod
@@ -117,71 +128,85 @@ class Fitted:
         device, n = backend(parameters.device), len(vectors)
         S, degrees = normalise(A)
         none = Neighbours(np.empty((n, 0), np.int32), np.empty((n, 0), np.float32))
-        built = Built.by(UNKNOWN)
-        # A part of a graph is solved on as it lies: putting it in order pays for many queries only.
-        part = device.system(S, degrees).restrict(np.arange(n, dtype=np.int32))
+        report = KnnReport.by(UNKNOWN)
         return cls(
-            parameters, device, vectors, layout, none, built, S, degrees, weights, global_vectors, True, _system=part
+            parameters,
+            device,
+            vectors,
+            layout,
+            none,
+            report,
+            S,
+            degrees,
+            weights,
+            global_vectors,
+            True,
+            reorder=False,
         )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the arrays, and what solvers made that is worth saving; the rest is made anew where it is used."""
+        state = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name not in MADE_ANEW}
+        return {**state, "prepared": {}, "saved": self._saved_preparations()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.backend = backend(self.parameters.device)
+        self._rows = self._global_rows = self._system = None
+        self._making = threading.RLock()
 
     @property
     def neighbours(self) -> Neighbours:
         """The k neighbours of each region, or all others where they are fewer."""
-        return self.lists.first(min(self.parameters.k, len(self.vectors) - 1))
+        return self.lists.head(min(self.parameters.k, len(self.vectors) - 1))
 
     @property
-    def rows(self) -> Rows:
+    def rows(self) -> VectorSet:
         """The descriptors as the backend searches them."""
         with self._making:
             if self._rows is None:
-                self._rows = self.backend.rows(self.vectors)
+                self._rows = self.backend.vector_set(self.vectors)
             return self._rows
 
     @property
-    def global_rows(self) -> Rows:
+    def global_rows(self) -> VectorSet:
         """The images' global descriptors as the backend searches them."""
         with self._making:
             if self._global_rows is None:
                 same = self.global_vectors is self.vectors
-                self._global_rows = self.rows if same else self.backend.rows(self.global_vectors)
+                self._global_rows = self.rows if same else self.backend.vector_set(self.global_vectors)
             return self._global_rows
 
     @property
-    def system(self) -> System:
+    def system(self) -> Operator:
         """The graph as the backend solves on it; `Damaged` where one of its ids leads nowhere."""
         with self._making:
             if self._system is None:
                 self.check()
-                self._system = self.backend.system(self.S, self.degrees)
+                whole = self.backend.operator(self.S, self.degrees)
+                self._system = whole if self.reorder else whole.restrict(np.arange(whole.size, dtype=np.int32))
             return self._system
 
-    def prepare(self, engine: Engine, size: int, setting: Setting, progress: Progress | None = None) -> Prepared:
-        """Do what an engine needs off line."""
-        ground = Ground(self.system, self.S, self.rows, self.neighbours.ids)
-        made = self.prepared[engine.name] = prepare(engine.name, ground, size, setting, progress)
-        return made
-
-    def ready(self, engine: Engine, setting: Setting) -> Any:
-        """Return what an engine needs for a search: what was prepared or saved, or what it prepares now."""
-        if engine.prepare is None:
+    def prepare(self, solver: Solver) -> Any:
+        """Return what a solver needs for a search: what was prepared or saved, or what it prepares now."""
+        if solver.prepare is None:
             return None
         with self._making:
-            if engine.name not in self.prepared and engine.name in self.saved and engine.from_arrays is not None:
-                saved = self.saved[engine.name]
-                size, alpha = prepared_for(saved) if engine.needs_alpha else (0, None)
-                state = engine.from_arrays(self.system, saved)
-                self.prepared[engine.name] = Prepared(engine.name, size, alpha, state)
-            made = self.prepared.get(engine.name)
-            if made is None or not made.serves(setting.alpha):
-                made = self.prepare(engine, SIZE if made is None else made.size, setting)
-            return made.state
+            if solver.name not in self.prepared:
+                saved = self.saved.get(solver.name)
+                self.prepared[solver.name] = (
+                    solver.prepare(self.system)
+                    if saved is None or solver.from_arrays is None
+                    else solver.from_arrays(self.system, saved)
+                )
+            return self.prepared[solver.name]
 
-    def has(self, engine: str) -> bool:
-        """Whether a search by this engine can begin at once, without preparing anything."""
-        return engine in self.prepared or (engine in self.saved and ENGINES[engine].possible(self.system))
+    def has(self, solver: str) -> bool:
+        """Whether a search by this solver can begin at once, without preparing anything."""
+        return solver in self.prepared or (solver in self.saved and SOLVERS[solver].is_available(self.system))
 
     def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Return all of it as named arrays, with what engines made that is worth saving."""
+        """Return all of it as named arrays, with what solvers made that is worth saving."""
         arrays = {
             "vectors": self.vectors,
             "images": self.layout.images,
@@ -195,19 +220,23 @@ class Fitted:
             "weights": self.weights,
             "global_vectors": self.global_vectors,
         }
+        made = self._saved_preparations()
+        return arrays | {f"{name}_{part}": array for name, parts in made.items() for part, array in parts.items()}
+
+    def _saved_preparations(self) -> dict[str, Mapping[str, npt.NDArray[Any]]]:
         made = dict(self.saved)
         for name, prepared in self.prepared.items():
-            to_arrays = ENGINES[name].to_arrays
+            to_arrays = SOLVERS[name].to_arrays
             if to_arrays is not None:
-                made[name] = {**to_arrays(prepared.state), **written_for(prepared)}
-        return arrays | {f"{name}_{part}": array for name, parts in made.items() for part, array in parts.items()}
+                made[name] = to_arrays(prepared)
+        return made
 
     def check(self) -> None:
         """Raise `Damaged` where an id of the graph leads nowhere; looked at once."""
         with self._making:
-            if not self.sound:
+            if not self.validated:
                 check_ids(self.S, self.layout)
-                self.sound = True
+                self.validated = True
 
     def words(self) -> list[str]:
         """Say what is held to make searches fast."""

@@ -4,16 +4,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from manifind.checks import choice, real_number, whole_number
-from manifind.diffusion import SEEDINGS, Setting
+from manifind.checks import check_choice, check_float, check_int
+from manifind.diffusion import SEEDINGS, SolverOptions
 from manifind.graph import AUTO, GRAPHS
 from manifind.kernels import DEVICES
 from manifind.ranking import POOLINGS
 
-OF_THE_GRAPH = ("k", "gamma", "pooling", "lam", "graph", "reserve")
+GRAPH_PARAMETERS = ("k", "gamma", "pooling", "lam", "graph", "reserve")
 """Parameters that made the graph, and hold until the next fit; the others hold from the next search."""
 
-OF_THE_MACHINE = ("device",)
+MACHINE_PARAMETERS = ("device",)
 """Parameters that are not saved: what was built on one machine is searched on another."""
 
 
@@ -39,22 +39,22 @@ class Parameters:
     def of(cls, given: Mapping[str, Any]) -> Self:
         """Return parameters in the form that the rooms take, or raise `InvalidInput`."""
         return cls(
-            k=whole_number(given["k"], "k"),
-            query_k=whole_number(given["query_k"], "query_k"),
-            alpha=real_number(given["alpha"], "alpha", above=0, below=1),
-            gamma=real_number(given["gamma"], "gamma", above=0),
-            pooling=choice(given["pooling"], POOLINGS, "pooling"),
-            max_iter=whole_number(given["max_iter"], "max_iter"),
-            tol=real_number(given["tol"], "tol", above=0, below=1),
-            lam=real_number(given["lam"], "lam", above=0),
-            seeding=choice(given["seeding"], SEEDINGS, "seeding"),
-            graph=choice(given["graph"], (AUTO, *GRAPHS), "graph"),
-            reserve=whole_number(given["reserve"], "reserve", least=0),
-            memory=whole_number(given["memory"], "memory"),
-            device=choice(given["device"], DEVICES, "device"),
+            k=check_int(given["k"], "k"),
+            query_k=check_int(given["query_k"], "query_k"),
+            alpha=check_float(given["alpha"], "alpha", above=0, below=1),
+            gamma=check_float(given["gamma"], "gamma", above=0),
+            pooling=check_choice(given["pooling"], POOLINGS, "pooling"),
+            max_iter=check_int(given["max_iter"], "max_iter"),
+            tol=check_float(given["tol"], "tol", above=0, below=1),
+            lam=check_float(given["lam"], "lam", above=0),
+            seeding=check_choice(given["seeding"], SEEDINGS, "seeding"),
+            graph=check_choice(given["graph"], (AUTO, *GRAPHS), "graph"),
+            reserve=check_int(given["reserve"], "reserve", least=0),
+            memory=check_int(given["memory"], "memory"),
+            device=check_choice(given["device"], DEVICES, "device"),
         )
 
     @property
-    def setting(self) -> Setting:
-        """What an engine is told."""
-        return Setting(self.alpha, self.max_iter, self.tol)
+    def solver_options(self) -> SolverOptions:
+        """The parameters of a solution."""
+        return SolverOptions(self.alpha, self.max_iter, self.tol)

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from manifind.errors import InUse, InvalidInput
+from manifind.errors import InUseError, InvalidInputError
 from manifind.storage import locking
 
 CHUNK = 2**24
@@ -193,9 +193,9 @@ def sync_folder(folder: Path) -> None:
 def npy(array: npt.NDArray[Any]) -> Iterator[Bytes]:
     """Yield the bytes of an ``.npy`` file a chunk at a time, without a copy of the array."""
     header = io.BytesIO()
-    described = np.lib.format.header_data_from_array_1_0(array)
-    described["fortran_order"] = False
-    np.lib.format.write_array_header_1_0(header, described)
+    fields = np.lib.format.header_data_from_array_1_0(array)
+    fields["fortran_order"] = False
+    np.lib.format.write_array_header_1_0(header, fields)
     yield header.getvalue()
     if not array.size:
         return
@@ -206,7 +206,7 @@ def npy(array: npt.NDArray[Any]) -> Iterator[Bytes]:
 
 @contextmanager
 def lock(file: Path, what: Path) -> Iterator[None]:
-    """Hold the lock `file`, which dies with the process; `InUse` names the process that has it."""
+    """Hold the lock `file`, which dies with the process; `InUseError` names the process that has it."""
     try:
         descriptor = _opened(file)
     except OSError:
@@ -215,7 +215,7 @@ def lock(file: Path, what: Path) -> Iterator[None]:
     try:
         if not locking.hold(descriptor):
             holder = os.read(descriptor, 32).decode(errors="replace").strip() or "unknown"
-            raise InUse(f"{what} is being written by process {holder}; wait for it, or stop it.")
+            raise InUseError(f"{what} is being written by process {holder}; wait for it, or stop it.")
         os.ftruncate(descriptor, 0)
         os.write(descriptor, str(os.getpid()).encode())
         yield
@@ -251,7 +251,7 @@ def _own(file: Path, descriptor: int) -> int:
     if stat.S_ISREG(status.st_mode) and status.st_nlink <= 1:
         return descriptor
     os.close(descriptor)
-    raise InvalidInput(f"{file} is not a file of its own: it has another name elsewhere, or is none; remove it.")
+    raise InvalidInputError(f"{file} is not a file of its own: it has another name elsewhere, or is none; remove it.")
 
 
 def _is_folder(folder: Path) -> bool:
@@ -262,11 +262,11 @@ def _is_folder(folder: Path) -> bool:
     except FileNotFoundError:
         return False
     if not stat.S_ISDIR(mode):
-        raise InvalidInput(f"{folder} is a file where a folder of ours is to be; remove it.")
+        raise InvalidInputError(f"{folder} is a file where a folder of ours is to be; remove it.")
     return True
 
 
 def _refuse_link(file: Path) -> None:
     with suppress(FileNotFoundError):
         if stat.S_ISLNK(os.lstat(file).st_mode):
-            raise InvalidInput(f"{file} is a link, and what it leads to may be somebody else's; remove the link.")
+            raise InvalidInputError(f"{file} is a link, and what it leads to may be somebody else's; remove the link.")

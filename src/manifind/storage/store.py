@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from manifind.errors import Damaged, InvalidInput, OtherFormat
+from manifind.errors import DamagedError, FormatVersionError, InvalidInputError
 from manifind.storage import disk
 from manifind.storage.arrays import NotAnArray, read_array
 
@@ -42,6 +42,21 @@ OWN = re.compile(r"(\w{1,100})-([0-9]{1,18})\.(npy|sqlite|json)")
 """Names of files with their generation."""
 
 LARGEST_MANIFEST = 2**26
+
+
+class DamagedFileError(DamagedError):
+    """A file is not as the manifest lists it; `wrong` says how, in a few words."""
+
+    remedy = MEND
+
+    def __init__(self, file: Path, wrong: str, *, code: str | None = None) -> None:
+        super().__init__(file, wrong, code=code)
+        self.file, self.wrong = file, wrong
+
+    @property
+    def problem(self) -> str:
+        """What is wrong, without the remedy."""
+        return f"{self.file} {self.wrong}: {self.file.parent} was cut short or altered"
 
 
 @dataclass(frozen=True)
@@ -149,7 +164,7 @@ class Writer:
         copies = [name for name in copies_of_manifest(self.path) if name not in present]
         stems = {_stem(_numbered(name, 1)) for name in self.names} | {_stem(name) for name in present}
         for name in copies:
-            with suppress(Damaged, OSError):
+            with suppress(DamagedError, OSError):
                 other = _read_manifest(self.path, self.kind, name)
                 if other["generation"] > manifest["generation"]:
                     return  # the manifest is an old one that somebody put back
@@ -166,7 +181,7 @@ class Writer:
     def _present(self) -> dict[str, Any]:
         try:
             return _read_manifest(self.path, self.kind)
-        except (Damaged, OSError):
+        except (DamagedError, OSError):
             return {"generation": None, "files": {}}
 
 
@@ -175,7 +190,7 @@ def writing(path: Path, kind: str, names: Collection[str] = ()) -> Iterator[Writ
     """Become the one writer of the folder `path`, made if it is not there, until the end of the block.
 
     What earlier writers left unfinished is removed. `names` are the files that a thing of this kind may have.
-    `InvalidInput` where `path` is something else, or another process is writing; its number is named.
+    `InvalidInputError` where `path` is something else, or another process is writing; its number is named.
     """
     check_target(path, kind)
     disk.make_folder(path)
@@ -190,18 +205,18 @@ def writing(path: Path, kind: str, names: Collection[str] = ()) -> Iterator[Writ
 
 
 def check_target(path: Path, kind: str) -> None:
-    """Raise `InvalidInput` unless `path` is free, or holds the same kind of thing, damaged or interrupted or whole."""
+    """Raise `InvalidInputError` unless `path` is free or holds the same kind of store, damaged or whole."""
     if path.exists() and not _is_ours(path, kind):
-        raise InvalidInput(f"{path} exists and is not a saved {kind}; choose another path or remove it.")
+        raise InvalidInputError(f"{path} exists and is not a saved {kind}; choose another path or remove it.")
 
 
-def read(path: Path, kind: str, version: int, *, verify: bool = True) -> Stored:
-    """Read the folder `path`.
+def read(path: Path, kind: str, version: int, *, oldest: int | None = None, verify: bool = True) -> Stored:
+    """Read the folder `path`, of a format from `oldest` to `version`.
 
     Sizes and types are always compared with the manifest, and the checksums of small files; with `verify`, all.
     """
     while True:
-        manifest = read_manifest(path, kind, version)
+        manifest = read_manifest(path, kind, version, oldest=oldest)
         try:
             stored = Stored(manifest["generation"], manifest["stamp"], manifest["fields"], {}, {}, {})
             for name, listed in manifest["files"].items():
@@ -212,9 +227,9 @@ def read(path: Path, kind: str, version: int, *, verify: bool = True) -> Stored:
                     stored.files[name] = file
                 else:
                     stored.arrays[name.removesuffix(".npy")] = opened
-        except Damaged:
+        except DamagedError:
             # A writer may have replaced the files between the two looks; then there is a newer manifest.
-            if read_manifest(path, kind, version)["stamp"] == manifest["stamp"]:
+            if read_manifest(path, kind, version, oldest=oldest)["stamp"] == manifest["stamp"]:
                 raise
         else:
             return stored
@@ -222,34 +237,37 @@ def read(path: Path, kind: str, version: int, *, verify: bool = True) -> Stored:
 
 def open_file(file: Path, listed: Mapping[str, Any], *, verify: bool) -> npt.NDArray[Any] | None:
     """Compare a file with what the manifest says of it; return the array that it holds, if it holds one."""
-    remedy = f"{file.parent} was cut short or altered; {MEND}"
     try:
         status = file.stat()
         if not stat.S_ISREG(status.st_mode):
-            raise Damaged(f"{file} is no plain file: {remedy}.")
+            raise DamagedFileError(file, "is no plain file", code="not-a-file")
         if status.st_size != listed["bytes"]:
-            raise Damaged(f"{file} is {status.st_size} bytes long instead of {listed['bytes']}: {remedy}.")
+            wrong = f"is {status.st_size} bytes long instead of {listed['bytes']}"
+            raise DamagedFileError(file, wrong, code="wrong-size")
         content = file.read_bytes() if status.st_size <= SMALL else None
         if verify:
-            found = digest(file) if content is None else hashlib.sha256(content).hexdigest()
-            if found != listed["sha256"]:
-                raise Damaged(f"{file} does not match its checksum: {remedy}.")
+            actual = digest(file) if content is None else hashlib.sha256(content).hexdigest()
+            if actual != listed["sha256"]:
+                raise DamagedFileError(file, "does not match its checksum", code="wrong-checksum")
         return read_array(file, content) if file.suffix == ".npy" else None
     except FileNotFoundError as error:
-        raise Damaged(f"{file} is missing: {remedy}.") from error
+        raise DamagedFileError(file, "is missing", code="missing-file") from error
     except NotAnArray as error:
-        raise Damaged(f"{file} is no plain array ({error}): {remedy}.") from error
+        raise DamagedFileError(file, f"is no plain array ({error})", code="not-an-array") from error
 
 
-def read_manifest(path: Path, kind: str, version: int, name: str = MANIFEST) -> dict[str, Any]:
-    """Return the manifest of a folder of this kind and format, whole and with plain names of files."""
+def read_manifest(
+    path: Path, kind: str, version: int, name: str = MANIFEST, *, oldest: int | None = None
+) -> dict[str, Any]:
+    """Return the manifest of a folder of this kind, of a format from `oldest` to `version`; by default `version`."""
     manifest = _read_manifest(path, kind, name)
-    if manifest["version"] != version:
-        newer = isinstance(manifest["version"], int) and manifest["version"] > version
-        remedy = "install a newer manifind" if newer else "make it again with this one"
-        raise OtherFormat(
-            f"{path} is a saved {kind} of format {manifest['version']} and this manifind reads format {version}; "
-            f"{remedy}."
+    stored, first = manifest["version"], version if oldest is None else oldest
+    if type(stored) is not int or not first <= stored <= version:
+        newer = isinstance(stored, int) and stored > version
+        readable = f"format {version}" if first == version else f"formats {first} to {version}"
+        raise FormatVersionError(
+            f"{path} is a saved {kind} of format {stored} and this manifind reads {readable}",
+            remedy="install a newer manifind" if newer else "make it again with this one",
         )
     return manifest
 
@@ -271,40 +289,43 @@ def _read_manifest(path: Path, kind: str, name: str = MANIFEST) -> dict[str, Any
         raise FileNotFoundError(f"{path} does not exist; give the path of a saved {kind}.")
     file = path / name
     if not file.is_file():
-        raise Damaged(f"{path} has no {name}: it is not a saved {kind}, or it was not saved to the end; {MEND}.")
+        wrong = f"{path} has no {name}: it is not a saved {kind}, or it was not saved to the end"
+        raise DamagedError(wrong, remedy=MEND, code="no-manifest")
     manifest = _signed(file)
     if not {"kind", "version", "generation", "stamp", "fields", "files"} <= set(manifest):
-        raise Damaged(f"{file} does not say all that a manifest says; {MEND}.")
+        raise DamagedError(f"{file} does not say all that a manifest says", remedy=MEND)
     if manifest["kind"] != kind:
-        raise Damaged(f"{path} is a saved {manifest['kind']} and no saved {kind}; load it as what it is.")
+        wrong = f"{path} is a saved {manifest['kind']} and no saved {kind}"
+        raise DamagedError(wrong, remedy="load it as what it is", code="other-kind")
     types = {"fields": dict, "files": dict, "stamp": str, "generation": int}
     if not all(type(manifest[part]) is wanted for part, wanted in types.items()) or not (
         0 < manifest["generation"] < 10**18
     ):
-        raise Damaged(f"{file} does not say what a saved {kind} is; {MEND}.")
+        raise DamagedError(f"{file} does not say what a saved {kind} is", remedy=MEND)
     for name, listed in manifest["files"].items():
         parts: list[Any] = [name]
         if isinstance(listed, dict):
             parts = [listed.get(part) for part in ("file", "bytes", "sha256")]
         sound = [type(part) for part in parts] == [str, int, str] and parts[1] >= 0
         if not sound or not OWN.fullmatch(parts[0]):
-            raise Damaged(f"{file} names {parts[0]!r}, which is no file of a saved {kind}; restore {path}.")
+            wrong = f"{file} names {parts[0]!r}, which is no file of a saved {kind}"
+            raise DamagedError(wrong, remedy=f"restore {path}", code="foreign-file")
     return manifest
 
 
 def _signed(file: Path) -> dict[str, Any]:
     """Return what a manifest of any kind and format says, if its checksum is right."""
-    remedy = MEND
     status = file.stat()
     if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST_MANIFEST:
-        raise Damaged(f"{file} is no plain file, or {status.st_size} bytes long, which no manifest is; {remedy}.")
+        wrong = f"{file} is no plain file, or {status.st_size} bytes long, which no manifest is"
+        raise DamagedError(wrong, remedy=MEND)
     try:
         manifest = dict(json.loads(file.read_text(encoding="utf-8")))
         signed = manifest.pop("checksum") == _checksum(manifest)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise Damaged(f"{file} cannot be read ({error}); {remedy}.") from error
+        raise DamagedError(f"{file} cannot be read ({error})", remedy=MEND) from error
     if not signed:
-        raise Damaged(f"{file} does not match its checksum; {remedy}.")
+        raise DamagedError(f"{file} does not match its checksum", remedy=MEND, code="wrong-checksum")
     return manifest
 
 
@@ -324,7 +345,7 @@ def _is_manifest(path: Path, kind: str, name: str) -> bool:
     """Say whether this is a manifest of that kind, whatever its format."""
     try:
         return _signed(path / name).get("kind") == kind
-    except (OSError, Damaged):
+    except (OSError, DamagedError):
         return False
 
 

@@ -39,7 +39,7 @@ class Embedding(NamedTuple):
         # The nearest in distance are the largest of 2 x·c − c·c, an inner product with one more dimension.
         lifted = np.concatenate([2 * self.centroids, -np.square(self.centroids).sum(axis=1, keepdims=True)], axis=1)
         ones = np.ones((len(descriptors), 1), np.float32)
-        found: IntArray = kernels.as_rows(lifted).nearest(
+        found: IntArray = kernels.as_vector_set(lifted).search(
             np.concatenate([descriptors, ones], axis=1), min(count, len(self.centroids))
         )[0]
         return found

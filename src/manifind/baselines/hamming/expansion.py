@@ -1,22 +1,23 @@
 """Hamming query expansion: an inverted file of visual words and signatures, searched twice."""
 
-import inspect
 import os
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from manifind.baselines.hamming import embedding
 from manifind.baselines.hamming.features import local_descriptors
-from manifind.checks import real_number, whole_number
-from manifind.describe.folder import Found, list_photos
-from manifind.describe.photos import Source
-from manifind.errors import InvalidInput, ManifindWarning, NotFitted, Unreadable
-from manifind.geometry.sift import DIMENSION, opencv
-from manifind.ranking import Ranking, best_first
+from manifind.baselines.scorer import Baseline
+from manifind.checks import check_float, check_int
+from manifind.errors import InvalidInputError, ManifindWarning, NotFittedError, UnreadableImageError
+from manifind.geometry.sift import DIMENSION, import_opencv
+from manifind.io.image import Source
+from manifind.io.scan import Found, list_photos
+from manifind.kernels.topk import argsort_topk
+from manifind.ranking import Ranking
 from manifind.types import Box, FloatArray, IntArray, Progress
 
 PhotoLike = Source | npt.NDArray[np.uint8]
@@ -47,7 +48,7 @@ class Matches(NamedTuple):
     distances: npt.NDArray[np.uint8]
 
 
-class HammingQueryExpansion:
+class HammingQueryExpansion(Baseline):
     """Search photos by SIFT features, expand the query by what the reliable ones have in common, and search again.
 
     Tolias, Jégou: Visual Query Expansion with or without Geometry: Refining Local Descriptors by Feature Aggregation
@@ -114,13 +115,6 @@ class HammingQueryExpansion:
         self.features = features
         self.seed = seed
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002 (scikit-learn's signature)
-        """Return the parameters as they were given."""
-        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.get_params().items())})"
-
     # -- off line -----------------------------------------------------------------------------------------------------
 
     def fit(
@@ -136,7 +130,7 @@ class HammingQueryExpansion:
         photos in all, those of the vocabulary among them.
         """
         self._check()
-        opencv()
+        import_opencv()
         if isinstance(photos, str | os.PathLike):
             found = [item for item in list_photos(photos) if isinstance(item, Found)]
             sources: Sequence[PhotoLike] = [item.path for item in found]
@@ -144,17 +138,17 @@ class HammingQueryExpansion:
         else:
             sources, keys = list(photos), [str(i) for i in range(len(photos))]
         if not sources:
-            raise InvalidInput(f"photos is empty ({photos!r}); give a folder with photos, or a list of them.")
+            raise InvalidInputError(f"photos is empty ({photos!r}); give a folder with photos, or a list of them.")
         lost: list[str] = []
 
-        def described(i: int) -> FloatArray:
+        def descriptors_of(i: int) -> FloatArray:
             try:
                 return local_descriptors(sources[i], long_side=self.long_side, most=self.features)
-            except Unreadable:
+            except UnreadableImageError:
                 lost.append(keys[i])
                 return np.empty((0, DIMENSION), np.float32)
 
-        self._fit(described, len(sources), progress)
+        self._fit(descriptors_of, len(sources), progress)
         self.keys_ = keys
         if lost:
             warnings.warn(
@@ -164,13 +158,13 @@ class HammingQueryExpansion:
             )
         return self
 
-    def _fit(self, described: Callable[[int], FloatArray], count: int, progress: Progress | None) -> None:
-        sample, sampled = self._sample(described, count, progress)
+    def _fit(self, descriptors_of: Callable[[int], FloatArray], count: int, progress: Progress | None) -> None:
+        sample, sampled = self._sample(descriptors_of, count, progress)
         self._embedding = embedding.learn(sample, self.words, seed=self.seed)
         del sample
         words, signatures, images = [], [], []
         for i in range(count):
-            descriptors = described(i)
+            descriptors = descriptors_of(i)
             own = self._embedding.words(descriptors)[:, 0] if len(descriptors) else np.empty(0, np.int32)
             words.append(own)
             signatures.append(self._embedding.signatures(descriptors, own))
@@ -180,20 +174,20 @@ class HammingQueryExpansion:
         self._file(count, np.concatenate(words), np.concatenate(signatures), np.concatenate(images))
 
     def _sample(
-        self, described: Callable[[int], FloatArray], count: int, progress: Progress | None
+        self, descriptors_of: Callable[[int], FloatArray], count: int, progress: Progress | None
     ) -> tuple[FloatArray, int]:
         """Return descriptors of photos drawn at random, as many as the vocabulary needs, and of how many photos."""
         wanted = SAMPLED * self.words
         taken: list[FloatArray] = []
         for i in np.random.default_rng(self.seed).permutation(count).tolist():
-            taken.append(described(i))
+            taken.append(descriptors_of(i))
             if progress is not None:
                 progress(len(taken), len(taken) + count)
             if sum(map(len, taken)) >= wanted:
                 break
         sample = np.concatenate(taken)[:wanted]
         if not len(sample):
-            raise InvalidInput("photos has no photo in which SIFT finds anything; give photos with some contrast.")
+            raise InvalidInputError("photos has no photo in which SIFT finds anything; give photos with some contrast.")
         return sample, len(taken)
 
     def _file(self, count: int, words: IntArray, signatures: embedding.Signatures, images: IntArray) -> None:
@@ -213,12 +207,12 @@ class HammingQueryExpansion:
     def search(self, photo: PhotoLike, box: Box | None = None, top: int | None = None) -> Ranking:
         """Rank the images for a photo, or for what a box (x0, y0, x1, y1) in its pixels holds."""
         if not hasattr(self, "_idf"):
-            raise NotFitted("this HammingQueryExpansion has no collection yet; call fit(photos) first.")
+            raise NotFittedError("this HammingQueryExpansion has no collection yet; call fit(photos) first.")
         if top is not None:
-            whole_number(top, "top")
+            check_int(top, "top")
         self._check()
         scores = self._scores(local_descriptors(photo, box, long_side=self.long_side, most=self.features))
-        order = best_first(scores, top)
+        order = argsort_topk(scores, top)
         return Ranking(order.astype(np.int32), scores[order].astype(np.float32))
 
     def search_many(self, queries: Iterable[tuple[PhotoLike, Box | None]], top: int | None = None) -> list[Ranking]:
@@ -292,8 +286,8 @@ class HammingQueryExpansion:
 
     def _check(self) -> None:
         for name in ("words", "assignments", "reliable", "long_side", "features"):
-            whole_number(getattr(self, name), name)
+            check_int(getattr(self, name), name)
         for name in ("threshold", "strict", "seed"):
-            whole_number(getattr(self, name), name, least=0)
+            check_int(getattr(self, name), name, least=0)
         for name in ("sigma", "growth"):
-            real_number(getattr(self, name), name, above=0)
+            check_float(getattr(self, name), name, above=0)

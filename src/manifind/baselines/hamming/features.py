@@ -3,9 +3,9 @@
 import numpy as np
 import numpy.typing as npt
 
-from manifind.describe.photos import Photo, Source, read_photo
-from manifind.errors import InvalidInput
-from manifind.geometry.sift import opencv, opencv_features
+from manifind.errors import InvalidInputError
+from manifind.geometry.sift import import_opencv, opencv_features
+from manifind.io.image import Photo, Source, read_photo
 from manifind.types import Box, FloatArray
 
 
@@ -26,7 +26,7 @@ def local_descriptors(
     most : int
         Descriptors at most: those of the strongest contrast, within the box if there is one.
     """
-    cv2 = opencv()
+    cv2 = import_opencv()
     taken = _pixels(photo, long_side)
     height, width = taken.pixels.shape[:2]
     scale = min(1.0, long_side / max(height, width))
@@ -48,7 +48,7 @@ def _pixels(photo: Source | npt.NDArray[np.uint8], long_side: int) -> Photo:
     if not isinstance(photo, np.ndarray):
         return read_photo(photo, long_side=long_side)
     if photo.ndim != 3 or photo.shape[2] != 3 or photo.dtype != np.uint8 or 0 in photo.shape:
-        raise InvalidInput(
+        raise InvalidInputError(
             f"photo has shape {photo.shape} and dtype {photo.dtype}; give (height, width, 3) uint8 pixels, or a file."
         )
     return Photo(np.ascontiguousarray(photo), photo.shape[1], photo.shape[0])
@@ -58,9 +58,9 @@ def _within(box: Box, photo: Photo) -> Box:
     try:
         x0, y0, x1, y1 = (float(side) for side in box)
     except (TypeError, ValueError) as error:
-        raise InvalidInput(f"box is {box!r}; give (x0, y0, x1, y1) in pixels.") from error
+        raise InvalidInputError(f"box is {box!r}; give (x0, y0, x1, y1) in pixels.") from error
     if not (x0 < x1 and y0 < y1 and x0 < photo.width and y0 < photo.height and x1 > 0 and y1 > 0):
-        raise InvalidInput(
+        raise InvalidInputError(
             f"box is {box!r}, empty or outside the photo of {photo.width} by {photo.height} pixels; "
             "give x0 < x1 and y0 < y1 inside it."
         )

@@ -1,27 +1,26 @@
-"""R-match: the regions of the query and of each image cross-matched."""
+"""R-match: cross-matching of the regions of the query and of each image."""
 
 import numpy as np
 
-from manifind.baselines.scorer import Asked, Collection, ImageScorer
+from manifind.baselines.scorer import CollectionDescriptors, ImageScorer, QueryDescriptors
 from manifind.types import FloatArray
 
 BLOCK_BYTES = 2**24
 
 
 class RegionMatch(ImageScorer):
-    """Rank images by how well each region of the query is matched by the best region of the image.
+    """Rank images by the sum, over the query's regions, of the largest inner product with a region of the image.
 
-    The score of an image is the sum over the query's regions of the largest inner product with any of the image's: the
-    cross-matching of Razavian et al. (MTA 2016), which the paper calls R-match and takes as its regional baseline.
+    The cross-matching of Razavian et al. (MTA 2016), which the paper calls R-match: its regional baseline.
     """
 
     vectors_: FloatArray
 
-    def _keep(self, collection: Collection) -> None:
+    def _fit(self, collection: CollectionDescriptors) -> None:
         self.vectors_ = collection.vectors
 
-    def _scores(self, asked: Asked) -> FloatArray:
-        return self._match(asked.regions)
+    def _score(self, query: QueryDescriptors) -> FloatArray:
+        return self._match(query.regions)
 
     def _match(self, query: FloatArray) -> FloatArray:
         starts = self.layout_.starts

@@ -27,8 +27,9 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from manifind.diffusion.seeding import Seed, dense
-from manifind.kernels.cpu.products import multiply
+from manifind.diffusion import Seed
+from manifind.kernels import dense_columns
+from manifind.kernels.cpu.spmm import multiply
 from manifind.types import FloatArray, IntArray, Progress
 
 DENSE = 4
@@ -95,7 +96,7 @@ def decompose(S: sp.csr_array, rank: int = 1000, *, progress: Progress | None = 
 
 def combine(spectra: Spectra, seeds: Sequence[Seed], alpha: float) -> FloatArray:
     """Return the scores (n, b) of queries that put these seeds on the graph."""
-    y = dense(seeds, len(spectra.component))
+    y = dense_columns(seeds, len(spectra.component))
     scores = y * np.float32(1 - alpha)
     for label in np.unique(np.concatenate([spectra.component[seed.regions] for seed in seeds])).tolist():
         if label in spectra.parts:

@@ -17,21 +17,21 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from manifind.checks import image_numbers, real_number, unit_vectors, whole_number
+from manifind.checks import check_float, check_int, image_numbers, unit_vectors
 from manifind.errors import ManifindWarning
-from manifind.layout import Layout
+from manifind.groups import Layout
 from manifind.types import FloatArray, IntArray
 
 DoubleArray = npt.NDArray[np.float64]
 Places = npt.NDArray[np.intp]
 
-LEAST_VARIANCE = 1e-6
+MIN_VARIANCE = 1e-6
 """Added to each variance, as scikit-learn's `reg_covar`: a component of a single region has no variance of its own."""
 
-SAME_REGION = 1e-12
+DUPLICATE_DISTANCE = 1e-12
 """Regions at a squared distance below this are one region twice: rounding keeps equal rows nearer than that."""
 
-NO_DIRECTION = 1e-6
+MIN_MEAN_NORM = 1e-6
 """A mean shorter than this is made of regions that cancel: its direction is rounding."""
 
 
@@ -79,11 +79,11 @@ def compact(
     """
     rows = unit_vectors(vectors, "vectors")
     image_of = image_numbers(image_of, len(rows))
-    c = whole_number(regions_per_image, "regions_per_image")
-    seed = None if seed is None else whole_number(seed, "seed", least=0)
-    max_iter = whole_number(max_iter, "max_iter")
-    tol = real_number(tol, "tol", above=0)
-    memory = whole_number(memory, "memory")
+    c = check_int(regions_per_image, "regions_per_image")
+    seed = None if seed is None else check_int(seed, "seed", least=0)
+    max_iter = check_int(max_iter, "max_iter")
+    tol = check_float(tol, "tol", above=0)
+    memory = check_int(memory, "memory")
 
     d = rows.shape[1]
     layout = Layout.of(image_of)
@@ -131,7 +131,7 @@ def starting_regions(gram: DoubleArray, c: int, seed: int | None = None) -> Plac
     g, m, _ = gram.shape
     squares = np.diagonal(gram, axis1=1, axis2=2)
     distances = squares[:, :, None] + squares[:, None, :] - 2 * gram
-    distances[distances < SAME_REGION] = 0
+    distances[distances < DUPLICATE_DISTANCE] = 0
     each = np.arange(g)
     chosen = np.full((g, c), -1)
     if seed is None:
@@ -184,7 +184,7 @@ def _update(gram: DoubleArray, shares: DoubleArray, d: int) -> tuple[DoubleArray
     products = averages @ gram
     mean_squares = (averages * products).sum(axis=2)
     squares = np.diagonal(gram, axis1=1, axis2=2)[:, None, :]
-    variances = ((averages * squares).sum(axis=2) - mean_squares) / d + LEAST_VARIANCE
+    variances = ((averages * squares).sum(axis=2) - mean_squares) / d + MIN_VARIANCE
     log_weights = np.log(sizes / sizes.sum(axis=1, keepdims=True))
 
     distances = mean_squares[:, :, None] - 2 * products + squares
@@ -201,7 +201,7 @@ def _directions(shares: DoubleArray, points: DoubleArray) -> DoubleArray:
     sizes = shares.sum(axis=2, keepdims=True)
     means: DoubleArray = (shares / np.where(sizes > 0, sizes, 1)) @ points
     norms = np.linalg.norm(means, axis=2, keepdims=True)
-    image, component = np.nonzero(norms[:, :, 0] < NO_DIRECTION)
+    image, component = np.nonzero(norms[:, :, 0] < MIN_MEAN_NORM)
     means[image, component] = points[image, shares[image, component].argmax(axis=1)]
     norms[image, component] = np.linalg.norm(means[image, component], axis=1, keepdims=True)
     means /= norms

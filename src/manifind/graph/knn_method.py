@@ -1,8 +1,7 @@
-"""Which way to find neighbours, and how many of the true ones it found.
+"""How to find neighbours, and how many of the true ones were found.
 
-`choose` weighs comparing all pairs against NN-Descent by what each is expected to take. `measured` looks at lists that
-were found and compares a sample of them with exact search: what it returns is kept with the graph, so that whoever
-searches it can know how far to trust it.
+`choose_knn_method` weighs comparing all pairs against NN-Descent by their expected times. `estimate_recall` compares a
+sample of lists with exact search. The `KnnReport` that it returns is kept with the graph and tells how far to trust it.
 """
 
 import logging
@@ -14,21 +13,20 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from manifind import kernels
-from manifind.errors import Damaged, ManifindWarning
-from manifind.graph.neighbours import Neighbours, without_self
-from manifind.kernels import SCRATCH, Descending, Rows, as_rows
+from manifind.errors import DamagedError, ManifindWarning
+from manifind.kernels import EXACT, NN_DESCENT, SCRATCH_BYTES, KnnGraphBuilder, Neighbours, VectorSet, as_vector_set
 from manifind.types import Vectors
 
 log = logging.getLogger("manifind")
 
-AUTO, EXACT, DESCENT, GIVEN, UNKNOWN = "auto", "exact", "nn-descent", "given", "unknown"
+AUTO, GIVEN, UNKNOWN = "auto", "given", "unknown"
 
-# -- what each is expected to take: all that `choose` knows of the machine ---------------------------------------------
+# -- expected times: all that `choose_knn_method` knows of the machine -------------------------------------------------
 
-EXACT_UP_TO = 200_000
+MAX_EXACT_REGIONS = 200_000
 """Up to this many regions all pairs are compared, which takes minutes on any machine."""
 
-MULTIPLICATIONS = {True: 2.3e11, False: 4.6e10}
+MULTIPLICATIONS_PER_SECOND = {True: 2.3e11, False: 4.6e10}
 """How many multiplications `exact_neighbours` does in a second on one thread, with the compiled core (True) and without
 it (False). Both were measured at d = 512 on an AMD EPYC with AVX-512."""
 
@@ -36,26 +34,26 @@ DESCENT_SECONDS = 2e-8, 0.6
 """Two numbers a and b: on one thread of the compiled core, NN-Descent takes a · d · n · k^b seconds. That is 11 s for
 106,887 regions of 512 dimensions at k = 50, on the same machine."""
 
-SPEEDUP = {EXACT: 1.0, DESCENT: 0.9}
+SPEEDUP = {EXACT: 1.0, NN_DESCENT: 0.9}
 """An exponent e: t threads are assumed to be t^e times as fast as one."""
 
-EXPECTED_RECALL = {EXACT: 1.0, DESCENT: 0.995}
+EXPECTED_RECALL = {EXACT: 1.0, NN_DESCENT: 0.995}
 """The recall that each way is expected to reach. On Oxford5k's regions NN-Descent found 99.6 to 99.8 % (k = 50 and
 200)."""
 
 # ----------------------------------------------------------------------------------------------------------------------
 
-SAMPLE = 300
-"""How many lists `measured` compares with exact search, which takes one pass over the vectors for all of them."""
+RECALL_SAMPLE = 300
+"""How many lists `estimate_recall` compares with exact search, in one pass over the vectors."""
 
-TIE = 1e-6
+TIE_TOLERANCE = 1e-6
 """Similarities that differ by less than this count as equal, because products are rounded in different orders."""
 
-POOR = 0.9
+POOR_RECALL = 0.9
 """A recall below this is logged as a warning."""
 
 
-class Built(NamedTuple):
+class KnnReport(NamedTuple):
     """How the neighbour lists of a graph were found, and which part of the true neighbours they have."""
 
     method: str
@@ -79,16 +77,18 @@ class Built(NamedTuple):
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Self:
-        """Return what `_asdict` wrote, or raise `Damaged`."""
+        """Return what `_asdict` wrote, or raise `DamagedError`."""
         try:
-            built = cls(**record)
-            numbers = (built.expected_recall, built.recall)
-            sound = all(one is None or 0 <= one <= 1 for one in numbers) and built.sample >= 0
+            report = cls(**record)
+            numbers = (report.expected_recall, report.recall)
+            valid = all(number is None or 0 <= number <= 1 for number in numbers) and report.sample >= 0
         except TypeError:
-            sound = False
-        if not sound or not isinstance(built.method, str):
-            raise Damaged(f"what is said of the graph's making is none ({record!r}); restore it, or save it again.")
-        return built
+            valid = False
+        if not valid or not isinstance(report.method, str):
+            raise DamagedError(
+                f"what is said of the graph's making is none ({record!r}); restore it, or save it again."
+            )
+        return report
 
     def after_update(self) -> Self:
         """Return what is known of the lists after some of them were repaired."""
@@ -100,20 +100,20 @@ class Built(NamedTuple):
             return "Neighbours were found by comparing all pairs: none is missing."
         if self.method == UNKNOWN:
             return "How neighbours were found is not known."
-        how = "were found by NN-Descent" if self.method == DESCENT else "were given"
+        how = "were found by NN-Descent" if self.method == NN_DESCENT else "were given"
         if self.recall is None:
             return f"Neighbours {how}; how many of the true ones was not measured."
         when = " when the graph was built, before it last changed" if self.updated else ""
-        remedy = "; graph='exact' (--graph exact) finds all" if self.recall < POOR else ""
+        remedy = "; graph='exact' (--graph exact) finds all" if self.recall < POOR_RECALL else ""
         share = math.floor(1000 * self.recall) / 10  # never 100 unless it is
         return f"Neighbours {how}: {share:.1f} % of the true ones, estimated on {self.sample} regions{when}{remedy}."
 
 
-def choose(n: int, k: int, threads: int | None = None, *, compiled: bool | None = None) -> str:
+def choose_knn_method(n: int, k: int, threads: int | None = None, *, compiled: bool | None = None) -> str:
     """Return the way to find the `k` neighbours of each of `n` regions: "exact" or "nn-descent".
 
-    Exact, unless there are more than `EXACT_UP_TO` regions, NN-Descent is expected to be faster, and the compiled core
-    is there, which has it.
+    Exact, unless there are more than `MAX_EXACT_REGIONS` regions, NN-Descent is expected to be faster, and the compiled
+    core is there, which has it.
 
     Parameters
     ----------
@@ -124,10 +124,10 @@ def choose(n: int, k: int, threads: int | None = None, *, compiled: bool | None 
         Whether the compiled core will search; by default whether it is there.
     """
     compiled = kernels.compiled() if compiled is None else compiled
-    if n <= EXACT_UP_TO or not compiled:
+    if n <= MAX_EXACT_REGIONS or not compiled:
         return EXACT
-    exact, descent = (expected_seconds(way, n, k, 512, threads, compiled=compiled) for way in (EXACT, DESCENT))
-    return EXACT if exact <= descent else DESCENT
+    exact, descent = (expected_seconds(way, n, k, 512, threads, compiled=compiled) for way in (EXACT, NN_DESCENT))
+    return EXACT if exact <= descent else NN_DESCENT
 
 
 def expected_seconds(
@@ -137,20 +137,20 @@ def expected_seconds(
     threads = kernels.thread_count() if threads is None else threads
     compiled = kernels.compiled() if compiled is None else compiled
     if method == EXACT:
-        alone = n * n * d / MULTIPLICATIONS[compiled]
+        alone = n * n * d / MULTIPLICATIONS_PER_SECOND[compiled]
     else:
         scale, of_k = DESCENT_SECONDS
         alone = scale * d * n * k**of_k
     return float(alone / threads ** SPEEDUP[method])
 
 
-def settled(graph: str, rows: Rows, k: int) -> str:
-    """Return the way that `graph` means for these rows: itself, or what "auto" picks, which a line of the log says.
+def resolve_method(graph: str, builder: KnnGraphBuilder, k: int) -> str:
+    """Return the method that `graph` means here: itself, or the choice of "auto", which the log names.
 
-    Rows that cannot descend are compared with each other, and a warning says so where NN-Descent was asked for.
+    A builder without NN-Descent compares all pairs, and a warning says so where NN-Descent was asked for.
     """
-    n = rows.shape[0]
-    if graph == DESCENT and not isinstance(rows, Descending):
+    n = builder.vectors.shape[0]
+    if graph == NN_DESCENT and not builder.has_nn_descent:
         warnings.warn(
             "graph is 'nn-descent', which needs the compiled core (manifind info --system says whether it is there); "
             "all pairs are compared instead.",
@@ -160,14 +160,20 @@ def settled(graph: str, rows: Rows, k: int) -> str:
         return EXACT
     if graph != AUTO:
         return graph
-    method = choose(n, k) if isinstance(rows, Descending) else EXACT
+    method = choose_knn_method(n, k) if builder.has_nn_descent else EXACT
     log.info("graph: %s for %s regions and k = %d, expected recall %g", method, f"{n:,}", k, EXPECTED_RECALL[method])
     return method
 
 
-def measured(
-    method: str, lists: Neighbours, vectors: Vectors | Rows, k: int, *, sample: int = SAMPLE, memory: int = SCRATCH
-) -> Built:
+def estimate_recall(
+    method: str,
+    lists: Neighbours,
+    vectors: Vectors | VectorSet,
+    k: int,
+    *,
+    sample: int = RECALL_SAMPLE,
+    memory: int = SCRATCH_BYTES,
+) -> KnnReport:
     """Return how the lists were found and their recall: nothing to measure where all pairs were compared.
 
     Recall is the share of the `k` places of a list whose region is as similar as the true k-th neighbour or more, so
@@ -178,23 +184,23 @@ def measured(
     method : {"exact", "nn-descent", "given"}
     lists : Neighbours
         At least `k` long, or n − 1.
-    vectors : (n, d) float32 or float16, or Rows
+    vectors : (n, d) float32 or float16, or VectorSet
     k, sample, memory : int
         Neighbours that count, regions to look at, and bytes of scratch.
     """
-    built = Built.by(method)
-    regions = as_rows(vectors)
+    report = KnnReport.by(method)
+    regions = as_vector_set(vectors)
     n = regions.shape[0]
     k = min(k, n - 1)
     if method == EXACT or k < 1:
-        return built
+        return report
     rows = np.sort(np.random.default_rng(0).choice(n, min(n, sample), replace=False)).astype(np.int32)
-    own = regions.take(rows)
-    _, similarities = without_self(*regions.nearest(own, k + 1, memory=memory), rows)
+    own = regions.gather(rows)
+    _, similarities = Neighbours(*regions.search(own, k + 1, memory=memory)).without_self(rows)
     found = 0
     for row, one, last in zip(rows.tolist(), own, similarities[:, -1].tolist(), strict=True):
         ids = np.unique(lists.ids[row, :k])
-        found += int((regions.take(ids[ids >= 0]) @ one >= last - TIE).sum())
-    built = built._replace(recall=min(1.0, found / (len(rows) * k)), sample=len(rows))
-    log.log(logging.WARNING if found < POOR * len(rows) * k else logging.INFO, "graph: %s", built.words())
-    return built
+        found += int((regions.gather(ids[ids >= 0]) @ one >= last - TIE_TOLERANCE).sum())
+    report = report._replace(recall=min(1.0, found / (len(rows) * k)), sample=len(rows))
+    log.log(logging.WARNING if found < POOR_RECALL * len(rows) * k else logging.INFO, "graph: %s", report.words())
+    return report

@@ -11,12 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from manifind.diffusion import ENGINES, Prepared
-from manifind.errors import Damaged
-from manifind.layout import Layout
-
-FOR = "for"
-"""The name under which it is saved what an engine prepared for: the size, and α where it depends on it."""
+from manifind.diffusion import SOLVERS
+from manifind.errors import DamagedError
+from manifind.groups import Layout
 
 FLOATS = (np.dtype(np.float32),)
 TYPES = {
@@ -35,12 +32,12 @@ TYPES = {
 
 
 def check_arrays(arrays: Mapping[str, npt.NDArray[Any]], k: int) -> None:
-    """Raise `Damaged` unless these are the arrays of one manifold with `k` neighbours a region."""
+    """Raise `DamagedError` unless these are the arrays of one manifold with `k` neighbours a region."""
     for name, types in TYPES.items():
         if name not in arrays:
-            raise Damaged(f"{name} is missing; restore what was saved, or save it again.")
+            raise DamagedError(f"{name} is missing; restore what was saved, or save it again.")
         if arrays[name].dtype not in types or not arrays[name].flags.c_contiguous:
-            raise Damaged(f"{name} is of {arrays[name].dtype}, not of {types[0]}; restore it, or save it again.")
+            raise DamagedError(f"{name} is of {arrays[name].dtype}, not of {types[0]}; restore it, or save it again.")
     vectors, lists = arrays["vectors"], arrays["neighbour_ids"]
     n, images = len(vectors), len(arrays["images"])
     d = vectors.shape[1] if vectors.ndim == 2 else -1
@@ -61,43 +58,32 @@ def check_arrays(arrays: Mapping[str, npt.NDArray[Any]], k: int) -> None:
     }
     for name, shape in fit.items():
         if arrays[name].shape != shape:
-            raise Damaged(
+            raise DamagedError(
                 f"{name} has shape {arrays[name].shape} where {shape} would fit the other arrays: it belongs to "
                 "something else; restore it, or save again."
             )
 
 
 def check_ids(S: sp.csr_array, layout: Layout) -> None:
-    """Raise `Damaged` where an id leads out of the graph or the collection."""
+    """Raise `DamagedError` where an id leads out of the graph or the collection."""
     n = S.shape[0]
     starts, indptr, indices = layout.starts, S.indptr, S.indices
     if starts[0] != 0 or starts[-1] != n or (np.diff(starts) <= 0).any() or (np.diff(layout.images) <= 0).any():
-        raise Damaged("images or starts do not say which regions belong to which image; restore them, or save again.")
+        raise DamagedError(
+            "images or starts do not say which regions belong to which image; restore them, or save again."
+        )
     if indptr[0] != 0 or indptr[-1] != len(indices) or (np.diff(indptr) < 0).any():
-        raise Damaged("S_indptr does not divide the edges among the regions; restore it, or save again.")
+        raise DamagedError("S_indptr does not divide the edges among the regions; restore it, or save again.")
     if len(indices) and (indices.min() < 0 or indices.max() >= n):
-        raise Damaged(f"S_indices has ids beyond the {n} regions; restore it, or save again.")
+        raise DamagedError(f"S_indices has ids beyond the {n} regions; restore it, or save again.")
 
 
-def of_engines(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, Mapping[str, npt.NDArray[Any]]]:
-    """Return the arrays of engines whose preparation was saved, by engine: those whose names begin with its name."""
+def solver_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, Mapping[str, npt.NDArray[Any]]]:
+    """Return the arrays of solvers whose preparation was saved, by solver: those whose names begin with its name."""
     found: dict[str, Mapping[str, npt.NDArray[Any]]] = {}
-    for name, engine in ENGINES.items():
+    for name, solver in SOLVERS.items():
         prefix = f"{name}_"
         own = {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
-        if engine.from_arrays is not None and own:
+        if solver.from_arrays is not None and own:
             found[name] = own
     return found
-
-
-def written_for(prepared: Prepared) -> dict[str, npt.NDArray[Any]]:
-    """Return what an engine prepared for, to be saved beside what it made; nothing where it serves any α."""
-    return {} if prepared.alpha is None else {FOR: np.array([prepared.size, prepared.alpha])}
-
-
-def prepared_for(saved: Mapping[str, npt.NDArray[Any]]) -> tuple[int, float]:
-    """Return the size and the α that `written_for` wrote, or raise `Damaged`."""
-    written = saved.get(FOR, np.empty(0))
-    if written.shape != (2,) or written.dtype != np.float64 or not written[0] >= 1:
-        raise Damaged("what was prepared off line does not say for which α; restore it, or prepare it again.")
-    return int(written[0]), float(written[1])

@@ -7,11 +7,10 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from manifind.checks import integers, whole_number
-from manifind.errors import InvalidInput
-from manifind.graph import Neighbours
-from manifind.kernels import Choosing, Pool, RestrictingToRuns, Rows, SearchingRuns, System
-from manifind.layout import Runs
+from manifind.checks import check_int, integers
+from manifind.errors import InvalidInputError
+from manifind.groups import RowRanges
+from manifind.kernels import Neighbours, Operator, Pool, VectorSet
 from manifind.manifold.fitted import Fitted
 from manifind.types import FloatArray, IntArray
 
@@ -20,19 +19,19 @@ Places = npt.NDArray[np.intp]
 
 
 @dataclass(eq=False)
-class Part:
+class Subgraph:
     """Some images of a collection, their regions, and how region scores become scores of them."""
 
-    rows: Rows
+    rows: VectorSet
     """The descriptors of the whole collection."""
-    runs: Runs | None
+    ranges: RowRanges | None
     """Which regions of the collection are in this part, ascending; None means all of them. The system and the scores
     count regions by their place in the list of these."""
     images: IntArray
     pool: Pool
-    whole: System
+    whole: Operator
     """The system of the whole collection."""
-    _system: System | None = None
+    _system: Operator | None = None
 
     @classmethod
     def of(cls, fitted: Fitted, places: Places | None) -> Self:
@@ -40,47 +39,44 @@ class Part:
         layout = fitted.layout
         if places is None:
             return cls(fitted.rows, None, layout.images, fitted.pool, fitted.system)
-        runs = layout.runs_of(places)
-        pool = Pool(runs.starts, fitted.weights, runs)
-        return cls(fitted.rows, runs, layout.images[places], pool, fitted.system)
+        ranges = layout.ranges_of(places)
+        pool = Pool(ranges.starts, fitted.weights, ranges)
+        return cls(fitted.rows, ranges, layout.images[places], pool, fitted.system)
 
     @property
-    def system(self) -> System:
+    def system(self) -> Operator:
         """The system of this part, which is made when it is first asked for."""
-        if self.runs is None:
+        if self.ranges is None:
             return self.whole
         if self._system is None:
-            whole, runs = self.whole, self.runs
-            self._system = (
-                whole.restrict_to(runs) if isinstance(whole, RestrictingToRuns) else whole.restrict(runs.regions)
-            )
+            self._system = self.whole.restrict_ranges(self.ranges)
         return self._system
 
     @property
     def regions(self) -> IntArray | None:
         """The list of the part's regions; None where they are all of the collection's."""
-        return None if self.runs is None else self.runs.regions
+        return None if self.ranges is None else self.ranges.regions
 
     @property
     def size(self) -> int:
         """How many regions there are."""
         return int(self.pool.starts[-1])
 
-    def nearest(self, queries: FloatArray, k: int) -> Neighbours:
+    def search(self, queries: FloatArray, k: int) -> Neighbours:
         """Return the `k` nearest regions of this part, or all of them where there are fewer."""
         k = min(k, self.size)
-        if self.runs is not None and isinstance(self.rows, SearchingRuns):
-            found = self.rows.search_runs(self.runs, queries, k)
-            _ = self.system  # the device makes it while the answer is on its way and the seed is made of it
-            return Neighbours(*found())
-        return Neighbours(*self.rows.nearest(queries, k, among=self.regions))
+        if self.ranges is None:
+            return Neighbours(*self.rows.search(queries, k))
+        found = self.rows.search_ranges(self.ranges, queries, k)
+        _ = self.system  # a device makes it while the answer is on its way and the seed is made of it
+        return Neighbours(*found())
 
     def over_all_regions(self, scores: FloatArray) -> FloatArray:
         """Return scores of this part's regions as scores of all regions of the collection, zero outside the part."""
-        if self.runs is None:
+        if self.ranges is None:
             return scores
         spread = np.zeros(self.rows.shape[0], np.float32)
-        spread[self.runs.regions] = scores
+        spread[self.ranges.regions] = scores
         return spread
 
 
@@ -88,7 +84,7 @@ def shortlists(
     shortlist: Any,
     queries: int,
     images: IntArray,
-    global_rows: Callable[[], Rows],
+    global_rows: Callable[[], VectorSet],
     query_globals: Callable[[], FloatArray],
 ) -> Sequence[Places] | Places | None:
     """Return the places of the images to diffuse on: None for all, one array for every query, or one for each.
@@ -110,31 +106,29 @@ def shortlists(
         return None
     if _one_for_each(shortlist):
         if len(shortlist) != queries:
-            raise InvalidInput(f"shortlist has {len(shortlist)} lists for {queries} queries; give one for each.")
-        return [_places(one, images, f"shortlist[{i}]") for i, one in enumerate(shortlist)]
+            raise InvalidInputError(f"shortlist has {len(shortlist)} lists for {queries} queries; give one for each.")
+        return [image_places(one, images, f"shortlist[{i}]") for i, one in enumerate(shortlist)]
     if np.ndim(shortlist) == 0:
-        size = whole_number(shortlist, "shortlist")
+        size = check_int(shortlist, "shortlist")
         if size >= len(images):
             return None
-        rows, own = global_rows(), query_globals()
-        if isinstance(rows, Choosing):
-            return rows.choose(own, size)
-        return [np.sort(row).astype(np.intp) for row in rows.nearest(own, size)[0]]
-    return _places(shortlist, images, "shortlist")
+        return global_rows().choose_shortlist(query_globals(), size)
+    return image_places(shortlist, images, "shortlist")
 
 
 def _one_for_each(shortlist: Any) -> bool:
     return isinstance(shortlist, list | tuple) and len(shortlist) > 0 and all(np.ndim(one) == 1 for one in shortlist)
 
 
-def _places(shortlist: npt.ArrayLike, images: IntArray, name: str) -> Places:
-    wanted = np.unique(integers(shortlist, name))
+def image_places(numbers: npt.ArrayLike, images: IntArray, name: str) -> Places:
+    """Return the places of image numbers in a collection's `images`, ascending."""
+    wanted = np.unique(integers(numbers, name))
     if not len(wanted):
-        raise InvalidInput(f"{name} is empty; give at least one image, or None for the whole collection.")
+        raise InvalidInputError(f"{name} is empty; give at least one image, or None for the whole collection.")
     places = np.searchsorted(images, wanted)
     unknown = wanted[images[np.minimum(places, len(images) - 1)] != wanted]
     if len(unknown):
-        raise InvalidInput(
+        raise InvalidInputError(
             f"{name} names {len(unknown)} images that are not in the collection, {unknown[0]} first; "
             "give numbers that occur in image_of."
         )

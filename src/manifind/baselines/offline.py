@@ -14,18 +14,16 @@ Yang, Hinami, Matsui, Ly, Satoh: Efficient Image Retrieval via Decoupling Diffus
 AAAI 2019. The size of 1,000, 20 iterations of conjugate gradient and late truncation are theirs.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from manifind.diffusion.seeding import Seed
-from manifind.errors import Damaged
-from manifind.graph.neighbours import nearest_others
-from manifind.kernels import Rows, as_rows, thread_count
+from manifind.diffusion import Seed
+from manifind.kernels import VectorSet, as_vector_set, thread_count
 from manifind.types import FloatArray, IntArray, Progress, Vectors
 
 BLOCK_BYTES = 2**26
@@ -45,37 +43,10 @@ class Columns(NamedTuple):
     values: FloatArray
     """(n, size): the scores of these regions; all others count as zero."""
 
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]], n: int) -> "Columns":
-        """Return what `_asdict` gave to be saved, or raise `Damaged`."""
-        ids, values = (arrays.get(name, np.empty(0)) for name in cls._fields)
-        fit = ids.ndim == 2 and len(ids) == n and ids.shape == values.shape and ids.shape[1] > 0
-        if not fit or ids.dtype != np.int32 or values.dtype != np.float32 or ids.min() < 0 or ids.max() >= n:
-            raise Damaged(f"the off-line columns are not those of {n} regions; restore them, or prepare them again.")
-        return cls(ids, values)
-
-
-@runtime_checkable
-class Decoupling(Protocol):
-    """Rows of which somebody else solves for the columns: on other machines, say."""
-
-    def columns(
-        self,
-        S: sp.csr_array,
-        neighbours: IntArray,
-        *,
-        alpha: float,
-        size: int,
-        max_iter: int,
-        tol: float,
-        progress: Progress | None,
-    ) -> Columns:
-        """Return what `manifind.diffusion.offline.columns` returns; `size` is at most n."""
-
 
 def columns(
     S: sp.csr_array,
-    vectors: Vectors | Rows,
+    vectors: Vectors | VectorSet,
     neighbours: IntArray,
     *,
     alpha: float = 0.99,
@@ -89,7 +60,7 @@ def columns(
     Parameters
     ----------
     S : (n, n) CSR, float32
-    vectors : (n, d) float32 or float16, or Rows
+    vectors : (n, d) float32 or float16, or VectorSet
         The regions' descriptors, which say what is near.
     neighbours : (n, k) int32
         The nearest others of each region, best first, which say it too where `size` is not above k + 1.
@@ -100,11 +71,9 @@ def columns(
     progress : callable, optional
         Called with the columns done and the columns in all.
     """
-    n, rows = S.shape[0], as_rows(vectors)
+    n, rows = S.shape[0], as_vector_set(vectors)
     size = min(size, n)
-    if isinstance(rows, Decoupling):
-        return rows.columns(S, neighbours, alpha=alpha, size=size, max_iter=max_iter, tol=tol, progress=progress)
-    others = neighbours if size <= neighbours.shape[1] + 1 else nearest_others(rows, size - 1)[0]
+    others = neighbours if size <= neighbours.shape[1] + 1 else rows.self_join(size - 1)[0]
     ids, values = np.empty((n, size), np.int32), np.empty((n, size), np.float32)
     for start in range(0, n, REPORTED):
         block = slice(start, start + REPORTED)

@@ -7,10 +7,10 @@ import numpy as np
 import numpy.typing as npt
 
 from manifind.checks import unit_vectors
-from manifind.errors import InvalidInput
-from manifind.layout import aggregate_one
+from manifind.errors import InvalidInputError
+from manifind.groups import aggregate_one
 from manifind.manifold.fitted import Fitted
-from manifind.manifold.part import Places, shortlists
+from manifind.manifold.subgraph import Places, shortlists
 from manifind.types import FloatArray
 
 
@@ -20,16 +20,12 @@ def queries(fitted: Fitted, given: Sequence[npt.ArrayLike], names: Sequence[str]
     return [unit_vectors(query, name, dimension=dimension) for query, name in zip(given, names, strict=True)]
 
 
-def against(
-    fitted: Fitted, given: Sequence[npt.ArrayLike | None] | None, count: int, seeding: str
-) -> list[FloatArray | None]:
+def against(fitted: Fitted, given: Sequence[npt.ArrayLike | None] | None, count: int) -> list[FloatArray | None]:
     """Return for each of `count` queries the regions of what it does not mean, or None."""
     if given is None:
         return [None] * count
     if len(given) != count:
-        raise InvalidInput(f"against has {len(given)} entries for {count} queries; give one for each, or None.")
-    if seeding == "append":
-        raise InvalidInput("seeding is 'append', which knows no regions against; leave out against.")
+        raise InvalidInputError(f"against has {len(given)} entries for {count} queries; give one for each, or None.")
     dimension = fitted.vectors.shape[1]
     return [
         None if one is None else unit_vectors(one, f"against[{i}]", dimension=dimension) for i, one in enumerate(given)
@@ -55,7 +51,7 @@ def places(
 
 def _globals(fitted: Fitted, given: Sequence[npt.ArrayLike], count: int) -> FloatArray:
     if len(given) != count:
-        raise InvalidInput(f"global_vectors has {len(given)} entries for {count} queries; give one for each.")
+        raise InvalidInputError(f"global_vectors has {len(given)} entries for {count} queries; give one for each.")
     dimension = fitted.global_vectors.shape[1]
     return np.concatenate([unit_vectors(np.asarray(one)[None], "global_vector", dimension=dimension) for one in given])
 
@@ -63,7 +59,7 @@ def _globals(fitted: Fitted, given: Sequence[npt.ArrayLike], count: int) -> Floa
 def _sums(fitted: Fitted, regions: Sequence[FloatArray]) -> FloatArray:
     own, of_regions = fitted.global_vectors.shape[1], fitted.vectors.shape[1]
     if own != of_regions:
-        raise InvalidInput(
+        raise InvalidInputError(
             f"global_vector is missing: the collection's have {own} dimensions, not the {of_regions} of regions; "
             "give the query's too."
         )

@@ -12,9 +12,76 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from manifind.graph import Neighbours
-from manifind.kernels import kernel
+from manifind.baselines.diffusion import RegionalDiffusion
+from manifind.baselines.scorer import QueryDescriptors
+from manifind.diffusion import SOLVERS, Seed, SolverOptions
+from manifind.graph import Neighbours, normalise
+from manifind.kernels import Pool, backend, kernel
+from manifind.kernels.topk import argsort_topk
+from manifind.manifold import Manifold
+from manifind.ranking import Ranking
 from manifind.types import FloatArray, IntArray, Vectors
+
+
+class AppendedDiffusion(RegionalDiffusion):
+    """Diffusion on a graph that every query joins.
+
+    It takes seconds a query, since the matrix is made anew. With a shortlist, the query first joins the whole graph,
+    which is then cut to the shortlist and the query.
+    """
+
+    def _rank(self, queries: list[QueryDescriptors], top: int | None) -> list[Ranking]:
+        solver = "cg" if self.solver == "auto" else self.solver
+        rankings = []
+        for query in queries:
+            images = None
+            if self.shortlist is not None:
+                images = np.sort(super()._rank([query], None)[0].images)
+            rankings.append(search_appended(self.manifold_, query.regions, top, solver=solver, images=images))
+        return rankings
+
+
+def search_appended(
+    manifold: Manifold,
+    query: FloatArray,
+    top: int | None = None,
+    *,
+    solver: str = "cg",
+    images: IntArray | None = None,
+) -> Ranking:
+    """Rank all images, or some ascending ones, for one query that joins the graph of a manifold."""
+    A, nodes = append(
+        manifold.S_,
+        manifold.degrees_,
+        manifold.neighbours_,
+        manifold.vectors_,
+        query,
+        gamma=manifold.gamma,
+        k=manifold.k,
+    )
+    layout, weights = manifold.layout_, manifold.weights_
+    pool, images_ranked = Pool(layout.starts, weights), layout.images
+    if images is not None:
+        places = np.searchsorted(layout.images, images)
+        ranges = layout.ranges_of(places)
+        pool, images_ranked = Pool(ranges.starts, weights, ranges), layout.images[places]
+        rows = np.concatenate([ranges.regions, nodes])
+        A = sp.csr_array(A[rows][:, rows])
+    n = int(pool.starts[-1])
+    S, degrees = normalise(A)
+    seed = Seed(np.arange(n, n + len(nodes), dtype=np.int32), np.ones(len(nodes), np.float32))
+    options = SolverOptions(manifold.alpha, manifold.max_iter, manifold.tol)
+    solution = SOLVERS[solver].solve(backend().operator(S, degrees), [seed], options, None)
+    scores = pool.pool_scores(solution.scores[:n])[:, 0]
+    order = argsort_topk(scores, top)
+    residual = float(solution.residuals[0])
+    return Ranking(
+        images_ranked[order],
+        scores[order],
+        iterations=int(solution.iterations[0]),
+        residual=residual,
+        converged=residual <= manifold.tol,
+    )
 
 
 class Appended(NamedTuple):

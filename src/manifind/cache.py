@@ -8,14 +8,14 @@ from typing import Generic, TypeVar
 Value = TypeVar("Value")
 
 
-class RecentlyUsed(Generic[Value]):
+class LRUCache(Generic[Value]):
     """A dictionary of bounded total size; any number of threads may use it.
 
-    `most` is the largest total of the sizes that values are put with: bytes, or a count where each value has size 1.
+    `max_size` is the largest total of the sizes of the values: bytes, or a count where each has size 1.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, max_size: int) -> None:
+        self._max_size = max_size
         self._size = 0
         self._values: OrderedDict[Hashable, tuple[Value, int]] = OrderedDict()
         self._lock = threading.Lock()
@@ -29,15 +29,15 @@ class RecentlyUsed(Generic[Value]):
             return self._values[key][0]
 
     def put(self, key: Hashable, value: Value, size: int) -> None:
-        """Keep a value of this size; a value that is larger than `most` is not kept."""
+        """Keep a value of this size; a value that is larger than `max_size` is not kept."""
         with self._lock:
             if key in self._values:
                 self._size -= self._values.pop(key)[1]
-            if size > self._most:
+            if size > self._max_size:
                 return
             self._values[key] = value, size
             self._size += size
-            while self._size > self._most:
+            while self._size > self._max_size:
                 self._size -= self._values.popitem(last=False)[1][1]
 
     def __len__(self) -> int:

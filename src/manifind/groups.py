@@ -44,14 +44,14 @@ class Layout:
 
     def regions_of(self, places: npt.NDArray[np.integer]) -> IntArray:
         """Return the regions of the images at `places` in `images`, one image after the other."""
-        return self.runs_of(places).regions
+        return self.ranges_of(places).regions
 
-    def runs_of(self, places: npt.NDArray[np.integer]) -> "Runs":
+    def ranges_of(self, places: npt.NDArray[np.integer]) -> "RowRanges":
         """Return the runs of regions of the images at `places` in `images`, one image after the other."""
         begins = self.starts[places]
         starts = np.zeros(len(places) + 1, np.int64)
         np.cumsum(self.starts[places + 1] - begins, out=starts[1:])
-        return Runs(begins, starts)
+        return RowRanges(begins, starts)
 
     def change(self, now: "Layout", origin: IntArray) -> "Change":
         """Compare with the layout of a changed collection, where region i was region ``origin[i]``, or is new at -1.
@@ -86,7 +86,7 @@ class Layout:
 
 
 @dataclass(frozen=True, eq=False)
-class Runs:
+class RowRanges:
     """Regions that lie in runs, one run after the other. The list of them is made when somebody asks for it."""
 
     begins: npt.NDArray[np.int64]
