@@ -14,7 +14,7 @@ os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
 import onnxruntime
 
-from manifind.errors import InvalidInput
+from manifind.errors import InvalidInputError
 
 if hasattr(onnxruntime, "disable_telemetry_events"):
     onnxruntime.disable_telemetry_events()
@@ -34,7 +34,7 @@ def load_session(path: Path, threads: int) -> Any:
     try:
         return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime has a class of its own for each kind, all below Exception
-        raise InvalidInput(f"{path} is not an ONNX network that can be run ({first_line(error)}).") from error
+        raise InvalidInputError(f"{path} is not an ONNX network that can be run ({first_line(error)}).") from error
 
 
 @cache

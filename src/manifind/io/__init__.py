@@ -1,0 +1,18 @@
+"""Image files: find them in a folder, decode them within limits, read ahead; EXIF, raw previews and video frames."""
+
+from manifind.io.image import Photo, content_hash, read_photo
+from manifind.io.prefetch import extract_ahead, read_ahead
+from manifind.io.scan import Found, Skipped, key_of, key_to_path, list_photos
+
+__all__ = [
+    "Found",
+    "Photo",
+    "Skipped",
+    "content_hash",
+    "extract_ahead",
+    "key_of",
+    "key_to_path",
+    "list_photos",
+    "read_ahead",
+    "read_photo",
+]

@@ -1,0 +1,379 @@
+"""A photo as it is in the wild -> its pixels, upright, in sRGB.
+
+What a file is, its first bytes say, never its name. Only the formats that photos come in are opened: JPEG (MPO too),
+PNG, GIF, WebP, AVIF, TIFF, BMP, JPEG 2000, PNM, and HEIC with the extra ``manifind[heic]``. Of several frames the first
+is read. Whatever the file holds becomes 8-bit RGB:
+
+- turned upright by the EXIF orientation;
+- converted to sRGB by the embedded colour profile; a profile that is broken, or made for another kind of pixels, is
+  skipped, and pixels without one are taken for sRGB;
+- laid on white where it is transparent, as a browser shows it;
+- greys of 16 bits keep their scale (65535 is white, or 4095 if the file says 12 bits); greys of 32 bits run to 65535,
+  those in floating point to 1, 255 or 65535, whichever is the first to hold them all; greys that go beyond are
+  stretched between their extremes.
+
+A photo that cannot be decoded whole raises `UnreadableImageError` with the reason. Its size is checked before anything
+is decoded, and a file cut short is an error, never a photo that ends in grey.
+
+A photo much larger than needed is reduced on the way (`long_side`), a JPEG while it is decoded. The reduced photo has
+at least `MARGIN` times the long side that is needed, and exactly the frame of the whole: where the decoder can only
+round a side up to full pixels, the fraction is resampled away.
+"""
+
+import hashlib
+import io
+import os
+import re
+import stat
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+from PIL import ExifTags, Image
+from PIL.AvifImagePlugin import AvifImageFile
+from PIL.BmpImagePlugin import BmpImageFile
+from PIL.GifImagePlugin import GifImageFile
+from PIL.ImageFile import ImageFile
+from PIL.Jpeg2KImagePlugin import Jpeg2KImageFile
+from PIL.JpegImagePlugin import JpegImageFile
+from PIL.PngImagePlugin import PngImageFile
+from PIL.PpmImagePlugin import PpmImageFile
+from PIL.TiffImagePlugin import TiffImageFile
+from PIL.WebPImagePlugin import WebPImageFile
+
+from manifind.checks import check_int
+from manifind.errors import InvalidInputError, UnreadableImageError
+from manifind.io import colour, limits
+from manifind.io import video as films
+from manifind.io.limits import MAX_BYTES, MAX_PIXELS, Admit
+from manifind.io.raw import preview
+
+ByteArray = npt.NDArray[np.uint8]
+Source = str | os.PathLike[str] | bytes | BinaryIO
+
+MARGIN = 2
+"""A reduced photo keeps this many times the long side that is needed."""
+
+TOO_MUCH_MEMORY = "too large: reading it takes too much memory"
+NO_MEMORY = "too large: there was not enough memory to read it"
+"""Reasons that another machine, or another moment, may do away with."""
+
+HEAD_BYTES = 64
+"""How much of a file's beginning tells what it is."""
+
+_SIGNATURES = {
+    "JPEG": rb"\xff\xd8\xff",
+    "PNG": rb"\x89PNG\r\n\x1a\n",
+    "GIF": rb"GIF8[79]a",
+    "WEBP": rb"RIFF.{4}WEBP",
+    "TIFF": rb"II\*\0|MM\0\*|II\+\0|MM\0\+",
+    "BMP": rb"BM.{12}[\x0c\x28\x34\x38\x40\x6c\x7c]\0{3}",
+    "JPEG2000": rb"\0\0\0\x0cjP  \r\n\x87\n|\xff\x4f\xff\x51",
+    "PNM": rb"P[456]\s+[#0-9]",
+    "AVIF": rb".{4}ftyp(?:.{4})*?avi[fs]",
+    "HEIF": rb".{4}ftyp(?:.{4})*?(?:hei[cxms]|hev[cx]|mif1|msf1)",
+    "RAW": rb"FUJIFILMCCD-RAW |IIR[OS]|MMOR|IIU\0",
+    "JPEG XL": rb"\xff\x0a|\0\0\0\x0cJXL \r\n\x87\n",
+}
+CANON = b"CR"
+"""What a TIFF file has after its head if it is a CR2."""
+_PATTERNS = {name: re.compile(signature, re.DOTALL) for name, signature in _SIGNATURES.items()}
+
+_TRANSPOSES = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+"""What turns a photo of each EXIF orientation upright."""
+
+
+@dataclass(frozen=True, eq=False)
+class Photo:
+    """The pixels of a photo, and how large it is."""
+
+    pixels: ByteArray
+    """(h, w, 3) sRGB, upright, read-only; the whole frame, reduced in size if that was asked for."""
+    width: int
+    """Of the photo upright and in full, in pixels; boxes are given in these."""
+    height: int
+    """Of the photo upright and in full, in pixels."""
+
+
+def read_photo(
+    source: Source,
+    *,
+    max_pixels: int = MAX_PIXELS,
+    max_bytes: int = MAX_BYTES,
+    long_side: int | None = None,
+    admit: Admit | None = None,
+) -> Photo:
+    """Read one photo, or raise `UnreadableImageError`.
+
+    Parameters
+    ----------
+    source : path, bytes or binary file
+        The photo's file or its contents; or a frame of a film, ``film.mp4#00:12.4``.
+    max_pixels : int
+        A photo with more is refused before it is decoded, as is a file too long to hold a photo within it. Pillow's
+        own limit (twice `PIL.Image.MAX_IMAGE_PIXELS`) holds besides for WebP, GIF and TIFF.
+    max_bytes : int
+        A photo whose reading would take more memory is refused before it is decoded.
+    long_side : int, optional
+        The long side that the pixels will be shrunk to by the caller. A photo of at least 2 × `MARGIN` times that is
+        handed out reduced, faster than in full, with a long side of no less than `MARGIN` times that.
+    admit : callable, optional
+        Called with the bytes that reading will take, before the photo is decoded: it may wait for them.
+    """
+    max_pixels = check_int(max_pixels, "max_pixels")
+    max_bytes = check_int(max_bytes, "max_bytes")
+    long_side = None if long_side is None else check_int(long_side, "long_side")
+    name = _name(source)
+    # A file as long as 16-bit RGBA uncompressed, and room for the rest.
+    longest = min(8 * max_pixels + 2**26, max_bytes)
+    if isinstance(source, str | os.PathLike) and (frame := films.frame_of(source)) is not None:
+        return _frame(*frame, max_pixels, admit)
+    try:
+        data = _contents(source, longest)
+        with quietly():
+            return _decode(data, max_pixels, max_bytes, long_side, admit)
+    except UnreadableImageError as error:
+        error.name = name
+        raise
+    except InvalidInputError:
+        raise
+    except MemoryError:
+        raise UnreadableImageError(
+            NO_MEMORY, name, temporary=True
+        ) from None  # what is held on to here is not held on to there
+    except Exception as error:  # what hostile bytes make a decoder raise is anybody's guess
+        raise UnreadableImageError(_reason(error), name) from error
+
+
+def _frame(film: Path, tenths: int, max_pixels: int, admit: Admit | None) -> Photo:
+    """Read a frame of a film: whole, since ffmpeg has decoded it whole."""
+    try:
+        pixels = films.frame(film, tenths, max_pixels)
+    except OSError as error:
+        raise UnreadableImageError(access_reason(error), _name(film)) from error
+    if admit is not None:
+        admit(pixels.nbytes)
+    height, width, _ = pixels.shape
+    return Photo(pixels, width, height)
+
+
+def photo_format(head: bytes) -> str | None:
+    """Return the format of the photo whose first `HEAD_BYTES` are given; None if these begin no photo."""
+    return next((name for name, pattern in _PATTERNS.items() if pattern.match(head)), None)
+
+
+def content_hash(path: str | os.PathLike[str]) -> str:
+    """Return the SHA-256 of a file's bytes: files with the same are the same photo."""
+    try:
+        _regular(Path(path))
+        with Path(path).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except UnreadableImageError as error:
+        error.name = _name(path)
+        raise
+    except OSError as error:
+        raise UnreadableImageError(access_reason(error), _name(path)) from error
+
+
+def access_reason(error: OSError) -> str:
+    """Say in a few words why a file or folder could not be had."""
+    if isinstance(error, FileNotFoundError):
+        return "no such file"
+    return (error.strerror or "an error of the file system").lower()
+
+
+def _name(source: Source) -> str:
+    """Name the source in an error, in characters that can be printed."""
+    if isinstance(source, str | os.PathLike):
+        return os.fsencode(source).decode("utf-8", "backslashreplace")
+    return ""
+
+
+def _regular(path: Path) -> None:
+    """Refuse folders, pipes and devices: opening a pipe might never return."""
+    mode = path.stat().st_mode
+    if not stat.S_ISREG(mode):
+        raise UnreadableImageError("a folder" if stat.S_ISDIR(mode) else "not a regular file")
+
+
+def _contents(source: Source, most: int) -> bytes:
+    """Return the bytes of a photo's file, at most so many; what does not begin like a photo is left unread."""
+    if isinstance(source, str | os.PathLike):
+        _regular(Path(source))
+        with Path(source).open("rb") as file:
+            return _contents(file, most)
+    if isinstance(source, bytes):
+        source = io.BytesIO(source)
+    if not hasattr(source, "read"):
+        raise InvalidInputError(
+            f"source is a {type(source).__name__}; give a path, bytes or a file opened in binary mode."
+        )
+    head = source.read(HEAD_BYTES)
+    if not isinstance(head, bytes):
+        raise InvalidInputError("source is a file opened in text mode; open it in binary mode, 'rb'.")
+    if not head:
+        raise UnreadableImageError("empty file")
+    if photo_format(head) is None:
+        raise UnreadableImageError("not a photo")
+    data = head + source.read(most + 1 - len(head))
+    if len(data) > most:
+        raise UnreadableImageError(f"too large: the file is longer than {most / 1e6:.0f} million bytes")
+    return data
+
+
+def _decode(data: bytes, max_pixels: int, max_bytes: int, long_side: int | None, admit: Admit | None) -> Photo:
+    """Decode a photo from the bytes of its file."""
+    image = _open(data)
+    limits.check_size(image, max_pixels)
+    size = image.size
+    factor = max(1, max(size) // (MARGIN * long_side)) if long_side else 1
+    scale = max(s for s in (1, 2, 4, 8) if s <= factor) if isinstance(image, JpegImageFile) else 1
+    needed = limits.decoding_bytes(image, len(data), scale, factor)
+    if needed > max_bytes:
+        reason = f"{TOO_MUCH_MEMORY}: {needed / 2**20:.0f} MiB, the limit is {max_bytes / 2**20:.0f} MiB"
+        raise UnreadableImageError(reason, temporary=True)
+    if admit is not None:
+        admit(needed)
+    if isinstance(image, JpegImageFile):
+        image.draft(None, (max(1, size[0] // scale), max(1, size[1] // scale)))
+    image.load()
+    if scale == 1:
+        size = image.size  # a TIFF is upright only now
+    orientation = _orientation(image)
+    profile = image.info.get("icc_profile")
+    pixels = colour.to_srgb(_reduced(colour.flat(image), size, scale, factor // scale), profile)
+    if orientation in _TRANSPOSES:
+        pixels = pixels.transpose(_TRANSPOSES[orientation])
+    width, height = size if orientation < 5 else size[::-1]
+    return Photo(colour.as_array(pixels), width, height)
+
+
+def _open(data: bytes) -> ImageFile:
+    """Read a photo's header."""
+    stream = io.BytesIO(data)
+    name = photo_format(data[:HEAD_BYTES])
+    if name == "JPEG XL":
+        raise UnreadableImageError("JPEG XL is not read: convert it to JPEG or PNG")
+    if name == "JPEG":
+        image: ImageFile = JpegImageFile(stream)
+        # Where the end was never written (a download given up), there is no end mark; libjpeg would draw it grey.
+        if data.find(b"\xff\xd9", stream.tell()) < 0:
+            raise UnreadableImageError("truncated")
+        return image
+    if name == "PNG" and b"IEND" not in data:
+        raise UnreadableImageError("truncated")
+    if name == "WEBP" and int.from_bytes(data[4:8], "little") + 8 > len(data):
+        raise UnreadableImageError("truncated")
+    if name == "RAW" or (name == "TIFF" and data[8:10] == CANON):
+        return _open_preview(data)
+    image = OPENERS[str(name)](stream)
+    if isinstance(image, TiffImageFile) and image.tag_v2.get(ExifTags.Base.NewSubfileType) == 1:
+        return _open_preview(data)  # its first page is a thumbnail
+    return image
+
+
+def _open_preview(data: bytes) -> ImageFile:
+    """Read the header of the JPEG that a camera's raw file holds."""
+    jpeg = preview(data)
+    if jpeg is None:
+        raise UnreadableImageError("a camera's raw file without a preview that can be read: export it as JPEG")
+    return JpegImageFile(io.BytesIO(jpeg))
+
+
+def _open_heif(stream: BinaryIO) -> ImageFile:
+    try:
+        import pillow_heif
+    except ImportError:
+        raise UnreadableImageError("needs manifind[heic]: pip install 'manifind[heic]'", temporary=True) from None
+    plugin: Any = pillow_heif
+    image: ImageFile = plugin.HeifImageFile(stream)
+    return image
+
+
+OPENERS: dict[str, Callable[[BinaryIO], ImageFile]] = {
+    "PNG": PngImageFile,
+    "GIF": GifImageFile,
+    "WEBP": WebPImageFile,
+    "TIFF": TiffImageFile,
+    "BMP": BmpImageFile,
+    "JPEG2000": Jpeg2KImageFile,
+    "PNM": PpmImageFile,
+    "AVIF": AvifImageFile,
+    "HEIF": _open_heif,
+}
+
+
+def _orientation(image: Image.Image) -> int:
+    """Return the EXIF orientation, 1 (upright) to 8; one that is missing or broken is upright."""
+    try:
+        orientation = image.getexif().get(ExifTags.Base.Orientation)
+    except Exception:  # metadata is no reason to lose the photo
+        return 1
+    return orientation if isinstance(orientation, int) and orientation in _TRANSPOSES else 1
+
+
+def _reduced(image: Image.Image, size: tuple[int, int], scale: int, factor: int) -> Image.Image:
+    """Shrink a photo of `size`, decoded at 1 / `scale`, by a whole factor more; keep the frame exact."""
+    frame = (0.0, 0.0, size[0] / scale, size[1] / scale)
+    target = (max(1, size[0] // (scale * factor)), max(1, size[1] // (scale * factor)))
+    if target == image.size == frame[2:]:
+        return image
+    # A gap of 1 averages whole blocks of pixels, and leaves to the filter what is not whole.
+    return image.resize(target, Image.Resampling.BICUBIC, box=frame, reducing_gap=1.0)
+
+
+def _reason(error: Exception) -> str:
+    """Say in a few words why a photo could not be had."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return access_reason(error)
+    if isinstance(error, Image.DecompressionBombError):
+        return "too large: more pixels than Pillow's own limit"
+    text = str(error).lower()
+    if isinstance(error, EOFError) or "truncated" in text or "unexpected end" in text:
+        return "truncated"
+    if "not installed" in text:
+        return "Pillow was built without this format"
+    return "damaged, or of a kind that is not read"
+
+
+class _ThisThread:
+    """Matches the module of any warning, on one thread while it reads a photo: the fourth field of a filter."""
+
+    def __init__(self) -> None:
+        self.reader: int | None = threading.get_ident()
+
+    def match(self, _module: str) -> bool:
+        return threading.get_ident() == self.reader
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Drop the warnings of this thread alone.
+
+    Pillow warns of every oddity of a file. `warnings.catch_warnings` swaps the filters of the whole process, which
+    photos read side by side would leave swapped; a filter of one's own can be put in and taken out while others are.
+    """
+    here = _ThisThread()
+    entry: Any = ("ignore", None, Warning, here, 0)
+    filters: Any = warnings.filters
+    filters.insert(0, entry)
+    try:
+        yield
+    finally:
+        here.reader = None  # a copy of the filters may keep the entry
+        with suppress(ValueError):
+            filters.remove(entry)

@@ -1,0 +1,167 @@
+"""Films: a photo every so many seconds.
+
+A frame is known by the film's name and its time: ``film.mp4#00:12.4`` is what the film shows 12.4 seconds after it
+begins, the first frame at or after that time. Such a name is a path like any other wherever a photo is read.
+
+ffmpeg reads films, as a program of its own: one that is installed, or the one that comes with ``manifind[video]``. A
+frame is sought and decoded alone, so that memory does not grow with the film and frames can be read side by side. The
+first bytes of a file name its format, which ffmpeg gets as an option. ffmpeg may open that file alone, within limits of
+time and of size.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from manifind.checks import is_there
+from manifind.errors import UnreadableImageError
+from manifind.io.limits import MAX_PIXELS
+
+STEP = 0.1
+"""Seconds between two frames, at least: names tell tenths."""
+MOST = 50_000
+"""Frames of one film: what claims to have more is broken, or wants more seconds between them."""
+SECONDS = 120.0
+"""How long a film may be looked through, or a frame be sought."""
+EARLY = 0.001
+"""Times are rounded: a frame that comes so much early is on time."""
+
+NEEDS = "needs ffmpeg: install it, or pip install 'manifind[video]'"
+DAMAGED = "a film that is damaged, or of a kind that ffmpeg does not read"
+
+_KINDS = {
+    "mov": rb".{4}(?:ftyp(?!crx|M4A|M4B)|moov|mdat|wide|free|skip)",
+    "matroska": rb"\x1a\x45\xdf\xa3",
+    "avi": rb"RIFF.{4}AVI ",
+    "asf": rb"\x30\x26\xb2\x75\x8e\x66\xcf\x11",
+    "flv": rb"FLV\x01",
+    "mpeg": rb"\0\0\x01[\xba\xb3]",
+}
+_PATTERNS = {kind: re.compile(pattern, re.DOTALL) for kind, pattern in _KINDS.items()}
+BY_NAME = {
+    ".ts": "mpegts",
+    ".mts": "mpegts",
+    ".m2ts": "mpegts",
+    ".m2t": "mpegts",
+    ".ogv": "ogg",
+}
+"""Kinds whose first bytes say too little, by what files of them are called."""
+_BEGIN = {"mpegts": re.compile(rb"\x47|.{4}\x47", re.DOTALL), "ogg": re.compile(rb"OggS")}
+
+_TIME = re.compile(r"#(?:([0-9]{1,3}):)?([0-5][0-9]):([0-5][0-9])\.([0-9])")
+LONGEST_TIME = len("#999:59:59.9")
+_HEADER = re.compile(rb"P6\s([0-9]{1,6})\s([0-9]{1,6})\s255\s")
+
+
+def film_format(head: bytes, name: str) -> str | None:
+    """Return what ffmpeg calls the kind of a film, by its first bytes; None where they begin no film."""
+    kind = BY_NAME.get(Path(name).suffix.lower())
+    if kind is not None:
+        return kind if _BEGIN[kind].match(head) else None
+    return next((kind for kind, pattern in _PATTERNS.items() if pattern.match(head)), None)
+
+
+def at_time(name: str, tenths: int) -> str:
+    """Return the name of a film's frame, so many tenths of a second after it begins."""
+    minutes, rest = divmod(tenths, 600)
+    hours, minutes = divmod(minutes, 60)
+    return f"{name}#{f'{hours}:' if hours else ''}{minutes:02}:{rest // 10:02}.{rest % 10}"
+
+
+def apart(name: str) -> tuple[str, int] | None:
+    """Return the name of the film and the tenths of a second of a frame's name; None where it is no such name."""
+    at = name.rfind("#", -LONGEST_TIME)
+    time = _TIME.fullmatch(name[at:]) if at > 0 else None
+    if time is None:
+        return None
+    hours, minutes, seconds, tenths = (int(part or 0) for part in time.groups())
+    return name[:at], ((60 * hours + minutes) * 60 + seconds) * 10 + tenths
+
+
+def frame_of(path: str | os.PathLike[str]) -> tuple[Path, int] | None:
+    """Return the film and the tenths of a second that a path means; None where it means no frame of a film there."""
+    parts = apart(os.fspath(path))
+    try:
+        if parts is None or Path(path).exists() or not Path(parts[0]).is_file():
+            return None
+    except (OSError, ValueError):
+        return None
+    return Path(parts[0]), parts[1]
+
+
+def is_photo_there(path: str | os.PathLike[str]) -> bool:
+    """Say whether there is a file of that path, or a film that it names a frame of."""
+    return is_there(path) or frame_of(path) is not None
+
+
+def file_of(path: Path) -> Path:
+    """Return the file that a photo is in: that of its film if it is a frame, else its own."""
+    frame = frame_of(path)
+    return path if frame is None else frame[0]
+
+
+def length(film: Path) -> int:
+    """Return a film's length in tenths of a second; raise `UnreadableImageError` where it has no frame."""
+    frame(film, 0)  # what cannot be decoded at all fails at once, not frame by frame
+    output = _run(film, ["-map", "0:v:0", "-c", "copy", "-f", "null", "-progress", "pipe:1", "-"], 0)
+    ends = re.findall(rb"out_time_us=([0-9]{1,15})", output)
+    tenths = int(ends[-1]) // 100_000 if ends else 0
+    return max(tenths, 1)
+
+
+def frame(film: Path, tenths: int, max_pixels: int = MAX_PIXELS) -> npt.NDArray[np.uint8]:
+    """Return the pixels (h, w, 3) of a frame, upright."""
+    upright = "scale=w='max(1,trunc(iw*sar))':h=ih:flags=bicubic,setsar=1"
+    wanted = ["-map", "0:v:0", "-frames:v", "1", "-vf", upright, "-c:v", "ppm", "-f", "image2pipe", "-"]
+    data = _run(film, wanted, tenths, max_pixels)
+    header = _HEADER.match(data)
+    if header is None:
+        raise UnreadableImageError(DAMAGED if tenths == 0 else "the film shows nothing at that time", str(film))
+    width, height = int(header[1]), int(header[2])
+    pixels = np.frombuffer(data, np.uint8, offset=header.end())
+    if not 0 < 3 * width * height <= min(len(pixels), 3 * max_pixels):
+        raise UnreadableImageError(DAMAGED, str(film))
+    return pixels[: 3 * width * height].reshape(height, width, 3)
+
+
+def _run(film: Path, wanted: list[str], tenths: int, max_pixels: int = MAX_PIXELS) -> bytes:
+    """Let ffmpeg read a film from some time on, and return what it prints."""
+    with film.open("rb") as file:
+        kind = film_format(file.read(64), film.name)
+    if kind is None:
+        raise UnreadableImageError("not a film", str(film))
+    manners = ["-nostdin", "-hide_banner", "-loglevel", "quiet", "-nostats"]
+    limits = ["-threads", "1", "-max_pixels", str(max_pixels), "-protocol_whitelist", "file", "-f", kind]
+    start = [] if tenths == 0 else ["-ss", f"{tenths / 10 - EARLY:.3f}"]
+    command = [_program(), *manners, *limits, *start, "-i", f"file:{film.absolute()}", *wanted]
+    try:
+        done = subprocess.run(  # noqa: S603 (a program that we found, words that we wrote)
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise UnreadableImageError(f"a film that took more than {SECONDS:.0f} seconds to decode", str(film)) from None
+    except (OSError, ValueError) as error:
+        raise UnreadableImageError(f"ffmpeg could not be run ({error}); {NEEDS}", str(film), temporary=True) from error
+    if done.returncode < 0:
+        raise UnreadableImageError("a film at which ffmpeg breaks down", str(film))
+    return done.stdout
+
+
+@cache
+def _program() -> str:
+    """Return where ffmpeg is."""
+    found = shutil.which("ffmpeg")
+    if found is not None:
+        return found
+    try:
+        import imageio_ffmpeg
+
+        return str(imageio_ffmpeg.get_ffmpeg_exe())
+    except (ImportError, RuntimeError):
+        raise UnreadableImageError(NEEDS, temporary=True) from None
