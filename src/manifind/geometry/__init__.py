@@ -1,6 +1,6 @@
-"""Photo -> local features; two photos -> the map between them, checked.
+"""Image -> local features; two images -> spatial verification by RANSAC.
 
-The room works on plain arrays: it takes the pixels of photos, and knows nothing of graphs and of indexes.
+The package works on plain arrays. It takes pixels, and knows nothing of graphs and indexes.
 
 >>> query = extract(pixels, box=(40, 60, 220, 310))
 >>> verdict = verify(query, extract(other), box=(40, 60, 220, 310))
@@ -9,21 +9,23 @@ The room works on plain arrays: it takes the pixels of photos, and knows nothing
 
 from manifind.geometry.extraction import KINDS, extract
 from manifind.geometry.features import Features
-from manifind.geometry.packing import ROW, pack, unpack
-from manifind.geometry.verification import LIMITS, Instance, Limits, Verdict, verify
-from manifind.geometry.votes import votes
+from manifind.geometry.packing import FEATURE_BYTES, pack, unpack
+from manifind.geometry.ransac import RansacConfig
+from manifind.geometry.verification import Instance, Verdict, VerificationConfig, verify
+from manifind.geometry.voting import VotingConfig, select_by_votes
 
 __all__ = [
+    "FEATURE_BYTES",
     "KINDS",
-    "LIMITS",
-    "ROW",
     "Features",
     "Instance",
-    "Limits",
+    "RansacConfig",
     "Verdict",
+    "VerificationConfig",
+    "VotingConfig",
     "extract",
     "pack",
+    "select_by_votes",
     "unpack",
     "verify",
-    "votes",
 ]

@@ -1,37 +1,38 @@
-"""A photo -> its local features, by one of several kinds."""
+"""An image -> its local features.
+
+`KINDS` is the table of feature types: a new type is one detector and one entry (and its levels in `packing`).
+"""
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from manifind.checks import choice, whole_number
-from manifind.geometry import sift, xfeat
-from manifind.geometry.features import Choose, Detected, Features, Pixels, check_box, check_pixels, empty
+from manifind.boxes import clip_box
+from manifind.checks import check_choice, check_int
+from manifind.geometry import sift
+from manifind.geometry.features import Detected, Features, Pixels, Select, check_pixels, no_features
 from manifind.types import Box, FloatArray
 
 MARGIN = 0.1
-"""How much of a box's sides is looked at beyond it: features at its edge are described by what is around them."""
-CELLS = 8
-"""The strongest features are chosen in turn from so many cells across and down, unless it is said otherwise."""
+"""Context around a box, in parts of its sides: descriptors at its edge need their surroundings."""
+GRID = 8
+"""Keypoints are selected in turn from this many cells across and down."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of local feature."""
+    """A type of local feature."""
 
-    detect: Callable[[Pixels, Choose], Detected]
+    detect: Callable[[Pixels, Select, bool], Detected]
+    """Takes grey values (h, w), a selection of keypoints, and whether low-contrast keypoints count."""
     dimension: int
-    oriented: bool
-    """Whether features know their scale and angle."""
+    """Of a descriptor."""
     long_side: int
-    """Larger photos are reduced to this before anything is detected."""
-    detect_faint: Callable[[Pixels, Choose], Detected] | None = None
-    """What detects faint features too; None where the kind knows no difference."""
+    """Larger images are reduced to this many pixels first."""
 
 
 def extract(
@@ -39,104 +40,88 @@ def extract(
     box: Box | None = None,
     *,
     kind: str = "sift",
-    most: int = 500,
+    max_keypoints: int = 500,
     long_side: int | None = None,
-    cells: int = CELLS,
-    faint: bool = False,
+    grid: int = GRID,
+    low_contrast: bool = False,
 ) -> Features:
-    """Return the local features of a photo, or of the part of it within a box: at most `most`, spread over it.
+    """Return the local features of an image, or of a box in it, spread over the whole.
 
     Parameters
     ----------
     pixels : (h, w, 3) uint8 array
     box : (x0, y0, x1, y1), optional
-        In pixels of the photo. The part is cut out before anything is reduced: a small object in a large photo keeps
-        its detail.
+        In pixels of the image. The box is cut out before the reduction: a small object in a large image keeps its
+        detail.
     kind : str
         One of `KINDS`.
-    most : int
+    max_keypoints : int
         Features at most.
     long_side : int, optional
-        What is larger is reduced to this; the kind's own by default.
-    cells : int
-        The strongest features are chosen in turn from this many cells across and down.
-    faint : bool
-        Let faint features count too: something smooth has hardly any others.
+        Larger images are reduced to this; the kind's own by default.
+    grid : int
+        The strongest keypoints are selected in turn from this many cells across and down.
+    low_contrast : bool
+        Include low-contrast keypoints: a low-texture object has hardly any others.
     """
-    what = KINDS[choice(kind, KINDS, "kind")]
-    whole_number(most, "most")
+    feature = KINDS[check_choice(kind, KINDS, "kind")]
+    check_int(max_keypoints, "max_keypoints")
     check_pixels(pixels)
     height, width = pixels.shape[:2]
-    x0, y0, x1, y1 = inside = check_box(box or (0, 0, width, height), width, height)
+    x0, y0, x1, y1 = inside = clip_box(box or (0, 0, width, height), width, height)
     across, down = MARGIN * (x1 - x0), MARGIN * (y1 - y0)
     left, top = max(0, math.floor(x0 - across)), max(0, math.floor(y0 - down))
     right, bottom = min(width, math.ceil(x1 + across)), min(height, math.ceil(y1 + down))
-    part = pixels[top:bottom, left:right]
-    reduced, by = _reduced(part, max(x1 - x0, y1 - y0), long_side or what.long_side)
+    crop = pixels[top:bottom, left:right]
+    reduced, factor = _reduce(crop, max(x1 - x0, y1 - y0), long_side or feature.long_side)
     corner = np.array([left, top], np.float32)
 
-    def choose(points: FloatArray, strengths: FloatArray) -> npt.NDArray[np.intp]:
-        at = points / by + corner
-        kept = np.flatnonzero((at >= inside[:2]).all(axis=1) & (at < inside[2:]).all(axis=1))
-        return kept[spread(at[kept], strengths[kept], inside, most, cells)]
+    def select(keypoints: FloatArray, strengths: FloatArray) -> npt.NDArray[np.intp]:
+        at = keypoints / factor + corner
+        inner = np.flatnonzero((at >= inside[:2]).all(axis=1) & (at < inside[2:]).all(axis=1))
+        return inner[spread(at[inner], strengths[inner], inside, max_keypoints, grid)]
 
-    detect = what.detect_faint if faint else None
-    points, scales, angles, descriptors = (detect or what.detect)(reduced, choose)
-    if not len(points):
-        return empty(kind, what.dimension, width, height)
-    at = (points / by + corner).astype(np.float32)
-    sizes = (scales / float(by.mean())).astype(np.float32)
-    # A point that is turned in two ways makes two features.
-    return Features(at, sizes, angles, descriptors, width, height, kind, detect is not None)[:most]
+    grey = np.asarray(Image.fromarray(reduced).convert("L"))
+    keypoints, scales, orientations, descriptors = feature.detect(grey, select, low_contrast)
+    if not len(keypoints):
+        return no_features(kind, feature.dimension, width, height)
+    at = (keypoints / factor + corner).astype(np.float32)
+    sizes = (scales / float(factor.mean())).astype(np.float32)
+    # A keypoint with two orientations makes two features.
+    return Features(at, sizes, orientations, descriptors, width, height, kind, low_contrast)[:max_keypoints]
 
 
-def spread(points: FloatArray, strengths: FloatArray, box: Box, most: int, cells: int) -> npt.NDArray[np.intp]:
-    """Return the places of at most `most` points: the strongest of each cell, then the second of each, and so on."""
+def spread(keypoints: FloatArray, strengths: FloatArray, box: Box, limit: int, grid: int) -> npt.NDArray[np.intp]:
+    """Return the indices of at most `limit` keypoints: the strongest of each cell, then the second, and so on."""
     order = np.argsort(-strengths, kind="stable")
-    if len(order) <= most:
+    if len(order) <= limit:
         return order
     size = np.array([box[2] - box[0], box[3] - box[1]])
-    at = np.clip((points[order] - box[:2]) / size * cells, 0, cells - 1).astype(int)
-    cell = at[:, 0] * cells + at[:, 1]
+    at = np.clip((keypoints[order] - box[:2]) / size * grid, 0, grid - 1).astype(int)
+    cell = at[:, 0] * grid + at[:, 1]
     by_cell = np.argsort(cell, kind="stable")
-    starts = np.searchsorted(cell[by_cell], np.arange(cells * cells))
-    turn = np.empty(len(order), int)
-    turn[by_cell] = np.arange(len(order)) - starts[cell[by_cell]]
-    first = np.argsort(turn, kind="stable")[:most]
+    starts = np.searchsorted(cell[by_cell], np.arange(grid * grid))
+    rank = np.empty(len(order), int)
+    rank[by_cell] = np.arange(len(order)) - starts[cell[by_cell]]
+    first = np.argsort(rank, kind="stable")[:limit]
     return order[np.sort(first)]
 
 
-def _reduced(part: Pixels, side: float, long_side: int) -> tuple[Pixels, FloatArray]:
-    """Return the part so reduced that `side` pixels become at most `long_side`, and by how much across and down."""
-    height, width = part.shape[:2]
+def _reduce(crop: Pixels, side: float, long_side: int) -> tuple[Pixels, FloatArray]:
+    """Return the crop reduced until `side` pixels are at most `long_side`, and the factors across and down."""
+    height, width = crop.shape[:2]
     size = reduced_size(width, height, long_side, side)
     if size == (width, height):
-        return np.ascontiguousarray(part), np.ones(2, np.float32)
-    smaller = Image.fromarray(part).resize(size, Image.Resampling.BOX, reducing_gap=None)
+        return np.ascontiguousarray(crop), np.ones(2, np.float32)
+    smaller = Image.fromarray(crop).resize(size, Image.Resampling.BOX, reducing_gap=None)
     return np.asarray(smaller), np.array([size[0] / width, size[1] / height], np.float32)
 
 
 def reduced_size(width: int, height: int, long_side: int, side: float | None = None) -> tuple[int, int]:
-    """Return the width and the height of a photo so reduced that `side` pixels become at most `long_side`.
-
-    `side` is the longer one unless it is said otherwise.
-    """
+    """Return the width and height of an image whose `side` (the longer by default) becomes at most `long_side`."""
     scale = min(1.0, long_side / (side or max(width, height)))
     return max(1, round(width * scale)), max(1, round(height * scale))
 
 
-def _grey(detect: Callable[[Pixels, Choose], Detected]) -> Callable[[Pixels, Choose], Detected]:
-    return lambda pixels, choose: detect(np.asarray(Image.fromarray(pixels).convert("L")), choose)
-
-
-KINDS = {
-    "sift": Kind(
-        _grey(sift.detect),
-        sift.DIMENSION,
-        oriented=True,
-        long_side=768,
-        detect_faint=_grey(partial(sift.detect, contrast=sift.FAINT)),
-    ),
-    "xfeat": Kind(_grey(xfeat.detect), xfeat.DIMENSION, oriented=False, long_side=768),
-}
-"""The kinds of local feature, by the names that `extract` takes."""
+KINDS = {"sift": Kind(sift.detect, sift.DIMENSION, long_side=768)}
+"""The types of local feature, by the names that `extract` takes."""

@@ -8,7 +8,7 @@ Nothing of torch is imported before `on_gpu` is called.
 
 from typing import TYPE_CHECKING
 
-from manifind.errors import InvalidInput
+from manifind.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from manifind.geometry.cuda.sift import Finder
@@ -18,9 +18,9 @@ ON_GPU = ("sift",)
 
 
 def on_gpu(kind: str, most: int) -> "Finder":
-    """Return what finds local features on a GPU, `most` of a photo; `InvalidInput` says why it cannot."""
+    """Return what finds local features on a GPU, `most` of a photo; `InvalidInputError` says why it cannot."""
     if kind not in ON_GPU:
-        raise InvalidInput(f"kind {kind} is none of {', '.join(ON_GPU)}")
+        raise InvalidInputError(f"kind {kind} is none of {', '.join(ON_GPU)}")
     from manifind.geometry.cuda.sift import Finder
 
     return Finder(most)

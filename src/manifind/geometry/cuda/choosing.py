@@ -1,4 +1,4 @@
-"""Which points of many photos are described, chosen on the device: the same as `extraction.spread` chooses."""
+"""Which keypoints of many photos get descriptors, chosen on the device: the same as `extraction.spread` chooses."""
 
 import torch
 

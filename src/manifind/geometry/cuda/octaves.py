@@ -33,12 +33,12 @@ class Octaves:
     @cached_property
     def sizes(self) -> list[Sizes]:
         """The sizes in each octave; zero from where a picture has no further octave."""
-        found: list[Sizes] = []
-        now = self.first
-        while len(now := np.where(now.min(axis=1, keepdims=True) >= SMALLEST, now, 0)) and now.any():
-            found.append(now)
-            now = now // 2
-        return found
+        sizes: list[Sizes] = []
+        halved = self.first
+        while len(halved := np.where(halved.min(axis=1, keepdims=True) >= SMALLEST, halved, 0)) and halved.any():
+            sizes.append(halved)
+            halved = halved // 2
+        return sizes
 
     @cached_property
     def starts(self) -> list[npt.NDArray[np.int64]]:
@@ -60,11 +60,11 @@ class Octaves:
     @cached_property
     def tables(self) -> Table:
         """(octaves, pictures, 4): start, height, width, and in the first octave whether the photo is doubled."""
-        made = np.zeros((len(self.sizes), len(self.first), 4), np.int32)
-        for table, own, start in zip(made, self.sizes, self.starts, strict=True):
-            table[:, 0], table[:, 1:3] = start, own
-        made[:1, :, 3] = self.doubled
-        return made
+        tables = np.zeros((len(self.sizes), len(self.first), 4), np.int32)
+        for table, size, start in zip(tables, self.sizes, self.starts, strict=True):
+            table[:, 0], table[:, 1:3] = start, size
+        tables[:1, :, 3] = self.doubled
+        return tables
 
     @cached_property
     def segments(self) -> Table:

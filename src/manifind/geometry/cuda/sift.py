@@ -11,11 +11,11 @@ from manifind.geometry import sift
 from manifind.geometry.cuda.choosing import spread
 from manifind.geometry.cuda.octaves import LAYERS, SCALES, Octaves, Sizes, blurs
 from manifind.geometry.cuda.packing import packed
-from manifind.geometry.extraction import CELLS, KINDS, reduced_size
+from manifind.geometry.extraction import GRID, KINDS, reduced_size
 from manifind.geometry.packing import Packed
 from manifind.geometry.sift import DIMENSION
+from manifind.kernels import CONTRAST
 from manifind.kernels.cuda.transfer import to_device, to_host
-from manifind.kernels.local_features import CONTRAST
 from manifind.types import Tensor
 
 KIND = "sift"
@@ -23,9 +23,9 @@ PIXELS = 2**25
 """Pixels of the first scale, of all photos together, that are worked on at once."""
 BLOCK, CANDIDATES = 1024, 128
 """Pixels and possible points that a program works on together."""
-TURNING, DESCRIBING = (128, 4), (64, 2)
+ORIENTATION_LAUNCH, DESCRIPTOR_LAUNCH = (128, 4), (64, 2)
 """Pixels around a point that a program works on together, and the warps of the program, where it finds out how the
-point is turned and where it describes the point."""
+point gets its orientation and where it gets its descriptor."""
 BINS = 36
 ALSO = 0.8
 """A turn counts if it has so much of the strongest."""
@@ -71,20 +71,20 @@ class Finder:
             The height and the width of each.
         """
         ends = np.cumsum([0, *sizes.prod(axis=1)]).tolist()
-        made: list[Packed] = []
-        for first, last in _runs(looked_at(sizes)[1].prod(axis=1).tolist()):
-            some = sizes[first:last]
-            found = self.find(pixels[ends[first] : ends[last]], some)
-            in_pixels = to_device(np.ascontiguousarray(some[:, ::-1]), pixels.device, dtype=np.float64)
+        features: list[Packed] = []
+        for first, last in _runs(detection_sizes(sizes)[1].prod(axis=1).tolist()):
+            run_sizes = sizes[first:last]
+            found = self.find(pixels[ends[first] : ends[last]], run_sizes)
+            in_pixels = to_device(np.ascontiguousarray(run_sizes[:, ::-1]), pixels.device, dtype=np.float64)
             rows = to_host(packed(*found[1:], in_pixels[found.of], KIND))
-            counts = to_host(torch.bincount(found.of, minlength=len(some)))
-            made += [part.copy() for part in np.split(rows, np.cumsum(counts)[:-1])]
-        return made
+            counts = to_host(torch.bincount(found.of, minlength=len(run_sizes)))
+            features += [part.copy() for part in np.split(rows, np.cumsum(counts)[:-1])]
+        return features
 
     def find(self, pixels: Tensor, sizes: Sizes) -> Found:
         """Return the features of photos, which are as for a call."""
         pixels, device = pixels.contiguous(), pixels.device
-        small, first = looked_at(sizes)
+        small, first = detection_sizes(sizes)
         octaves = Octaves(first, (small != first).any(axis=1))
         if not octaves.sizes:
             return _nothing(device)
@@ -96,19 +96,19 @@ class Finder:
         by = to_device(small[:, ::-1] / sizes[:, ::-1], device, dtype=np.float32)
         at = points[:, :2] / by[of]
         in_pixels = to_device(np.ascontiguousarray(sizes[:, ::-1]), device, dtype=np.float64)
-        cell = (at / in_pixels[of] * CELLS).clamp(0, CELLS - 1).long()
-        chosen = spread(of, cell[:, 0] * CELLS + cell[:, 1], points[:, 3], len(sizes), self.most, CELLS**2)
+        cell = (at / in_pixels[of] * GRID).clamp(0, GRID - 1).long()
+        chosen = spread(of, cell[:, 0] * GRID + cell[:, 1], points[:, 3], len(sizes), self.most, GRID**2)
         features, angles = _turned(scales, chosen, points, places)
-        descriptors = _described(scales, features, angles, points, places)
+        descriptors = _descriptors(scales, features, angles, points, places)
         own = of[features]
         return Found(own, at[features], points[features, 2] / by.mean(dim=1)[own], angles, descriptors)
 
 
-def looked_at(sizes: Sizes) -> tuple[Sizes, Sizes]:
-    """Return the sizes to which photos are reduced, and at which points are looked for: small ones are doubled."""
+def detection_sizes(sizes: Sizes) -> tuple[Sizes, Sizes]:
+    """Return the sizes to which photos are reduced, and those of detection: small photos are doubled."""
     long_side = KINDS[KIND].long_side
     small = np.array([reduced_size(width, height, long_side)[::-1] for height, width in sizes.tolist()])
-    return small, np.where(small.prod(axis=1, keepdims=True) <= sift.SMALL, 2 * small - 1, small)
+    return small, np.where(small.prod(axis=1, keepdims=True) <= sift.MAX_DOUBLED_PIXELS, 2 * small - 1, small)
 
 
 def _runs(areas: Sequence[int]) -> list[tuple[int, int]]:
@@ -199,7 +199,14 @@ def _turned(scales: Tensor, chosen: Tensor, points: Tensor, places: Tensor) -> t
 
     bins = torch.empty((chosen.numel(), BINS), device=scales.device)
     surroundings.directions[(chosen.numel(),)](
-        scales, chosen.view(-1), points, places, bins, BLOCK=TURNING[0], WIDE=64, num_warps=TURNING[1]
+        scales,
+        chosen.view(-1),
+        points,
+        places,
+        bins,
+        BLOCK=ORIENTATION_LAUNCH[0],
+        WIDE=64,
+        num_warps=ORIENTATION_LAUNCH[1],
     )
     angles = peaks(bins)
     there = (angles >= 0).view(len(chosen), -1)
@@ -222,7 +229,7 @@ def peaks(bins: Tensor) -> Tensor:
     return torch.where(peak, angle, -1.0)
 
 
-def _described(scales: Tensor, of: Tensor, angles: Tensor, points: Tensor, places: Tensor) -> Tensor:
+def _descriptors(scales: Tensor, of: Tensor, angles: Tensor, points: Tensor, places: Tensor) -> Tensor:
     """Return the descriptors of features: the roots of histograms in which no number is too large."""
     from manifind.geometry.cuda import surroundings
 
@@ -230,7 +237,7 @@ def _described(scales: Tensor, of: Tensor, angles: Tensor, points: Tensor, place
     if not len(of):
         return made
     surroundings.histograms[(len(of),)](
-        scales, of, angles, points, places, made, BLOCK=DESCRIBING[0], WIDE=16, num_warps=DESCRIBING[1]
+        scales, of, angles, points, places, made, BLOCK=DESCRIPTOR_LAUNCH[0], WIDE=16, num_warps=DESCRIPTOR_LAUNCH[1]
     )
     made = torch.minimum(made, MOST * made.norm(dim=1, keepdim=True))
     return (made / made.sum(dim=1, keepdim=True).clamp_min(1e-20)).sqrt()

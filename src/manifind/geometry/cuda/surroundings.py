@@ -1,4 +1,4 @@
-"""Triton kernels that describe points: histograms of the directions in which grey values rise around them.
+"""Triton kernels of keypoint descriptors: histograms of the directions in which grey values rise around them.
 
 A program works for one point. What a point's place is, `points.refine` says.
 """
