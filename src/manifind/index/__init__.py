@@ -1,65 +1,67 @@
 """A collection of photos kept on disk, brought up to date, searched."""
 
-from manifind.index.asking.answer import Answer, Hit, Match, Outline
-from manifind.index.asking.batch import Asked, Outcome
-from manifind.index.asking.evidence import Evidence, evidence
-from manifind.index.asking.explain import Chain, Link, Place, explained
-from manifind.index.asking.points import MatchingPoints
-from manifind.index.asking.query import (
-    METHODS,
+from manifind.index.build.build import Changes
+from manifind.index.build.estimate import Estimate
+from manifind.index.build.partial_index import PartialIndex
+from manifind.index.config import SearchConfig
+from manifind.index.index import Index
+from manifind.index.maintenance.check import Problem
+from manifind.index.search.batch import BatchQuery, BatchResult
+from manifind.index.search.confidence import Confidence, measure_confidence
+from manifind.index.search.explain import Chain, Link, Place, explain_result
+from manifind.index.search.image_source import Source
+from manifind.index.search.matches import MatchingPoints
+from manifind.index.search.query import (
     QueryRegions,
-    RegionShare,
-    Search,
-    View,
-    rank,
-    stored_view,
-    view,
+    QueryView,
+    extract_query_view,
+    stored_query_view,
     whole_box,
 )
-from manifind.index.asking.repeats import Repeat, Repeats, Sighting
-from manifind.index.asking.sources import Source
-from manifind.index.index import Index
-from manifind.index.making.build import Changes
-from manifind.index.making.estimate import Estimate
-from manifind.index.making.so_far import SoFar
-from manifind.index.sets import FoundSet, FoundSets, Member
-from manifind.index.state.generation import Generation
-from manifind.index.tending.check import Problem
+from manifind.index.search.repeats import ObjectCluster, ObjectClusters, Occurrence
+from manifind.index.search.results import Hit, Match, SearchResult, Stage
+from manifind.index.search.retrieval import METHODS, RegionShare, Retrieval, retrieve
+from manifind.index.search.verification import Outline, Verification
+from manifind.index.sets import Member, PhotoSet, PhotoSets
+from manifind.index.storage.snapshot import Snapshot
 
 __all__ = [
     "METHODS",
-    "Answer",
-    "Asked",
+    "BatchQuery",
+    "BatchResult",
     "Chain",
     "Changes",
+    "Confidence",
     "Estimate",
-    "Evidence",
-    "FoundSet",
-    "FoundSets",
-    "Generation",
     "Hit",
     "Index",
     "Link",
     "Match",
     "MatchingPoints",
     "Member",
-    "Outcome",
+    "ObjectCluster",
+    "ObjectClusters",
+    "Occurrence",
     "Outline",
+    "PartialIndex",
+    "PhotoSet",
+    "PhotoSets",
     "Place",
     "Problem",
     "QueryRegions",
+    "QueryView",
     "RegionShare",
-    "Repeat",
-    "Repeats",
-    "Search",
-    "Sighting",
-    "SoFar",
+    "Retrieval",
+    "SearchConfig",
+    "SearchResult",
+    "Snapshot",
     "Source",
-    "View",
-    "evidence",
-    "explained",
-    "rank",
-    "stored_view",
-    "view",
+    "Stage",
+    "Verification",
+    "explain_result",
+    "extract_query_view",
+    "measure_confidence",
+    "retrieve",
+    "stored_query_view",
     "whole_box",
 ]

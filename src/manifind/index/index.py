@@ -1,111 +1,129 @@
 """`Index`: photos in, photos out."""
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from manifind.checks import choice
-from manifind.describe import Describer, Photo, Unreadable
-from manifind.errors import InvalidInput, MissingExtra
-from manifind.index.asking.answer import Answer, Hit
-from manifind.index.asking.batch import Asked, Outcome, batch
-from manifind.index.asking.closer import closer_answer
-from manifind.index.asking.explain import Chain, Link, confirmed, explained
-from manifind.index.asking.features import kind_of, sought_in
-from manifind.index.asking.points import MatchingPoints, matching_points
-from manifind.index.asking.query import METHODS, QueryRegions, rank, view
-from manifind.index.asking.refine import BY_DEFAULT, REFINEMENTS, refined_answer
-from manifind.index.asking.refine import NONE as NONE_JOINS
-from manifind.index.asking.repeats import Repeats, repeats
-from manifind.index.asking.sources import Source, photo_of, pixels_of, record_of
-from manifind.index.asking.verify import deepest, first_photos, verified_answer
-from manifind.index.making.build import Changes, build
-from manifind.index.making.changing import changed
-from manifind.index.making.creating import check_free, recipe_for
-from manifind.index.making.describing import describer_of
-from manifind.index.making.estimate import Announce
-from manifind.index.making.so_far import SoFar
-from manifind.index.making.wanted import Wanted, everything, more, several, without
-from manifind.index.making.workers import working
-from manifind.index.sets import FoundSets
-from manifind.index.state.catalogue import ImageRecord, Photos
-from manifind.index.state.elsewhere import is_address, opened, refused
-from manifind.index.state.generation import Generation, State
-from manifind.index.state.kept import KEEPING, Keeping
-from manifind.index.state.manifest import FILES, FORMAT, KIND
-from manifind.index.state.recipe import Recipe
-from manifind.index.state.settled import made_otherwise
-from manifind.index.state.unfinished import check_finished
-from manifind.index.tending.check import Problem, check
-from manifind.index.tending.info import info
-from manifind.index.tending.repair import repair
-from manifind.index.tending.teach import teach
-from manifind.index.tending.teaching import Taught
+from manifind.checks import check_choice, check_float
+from manifind.errors import InvalidInputError, MissingExtraError, UnreadableImageError
+from manifind.features import RegionExtractor
+from manifind.index.build.build import Changes, build
+from manifind.index.build.builder import change_index, check_free, resolve_config
+from manifind.index.build.estimate import OnEstimate
+from manifind.index.build.extractor_factory import extractor_of
+from manifind.index.build.partial_index import PartialIndex
+from manifind.index.build.plan import SyncPlan, everything, more, several, without
+from manifind.index.build.workers import working
+from manifind.index.config import SearchConfig, config_conflicts
+from manifind.index.maintenance.check import Problem, check
+from manifind.index.maintenance.info import info
+from manifind.index.maintenance.repair import repair
+from manifind.index.search.batch import BatchQuery, BatchResult
+from manifind.index.search.deadline import Deadline
+from manifind.index.search.explain import Chain, Link, explain_result, verify_chain
+from manifind.index.search.filters import excluded_images
+from manifind.index.search.image_features import feature_kind
+from manifind.index.search.image_source import Source, photo_of, pixels_of, record_of
+from manifind.index.search.matches import MatchingPoints, matching_points
+from manifind.index.search.pipeline import run, run_many, search_steps
+from manifind.index.search.query import (
+    QueryFeatures,
+    QueryRegions,
+    SearchQuery,
+    extract_query_features,
+    extract_query_view,
+)
+from manifind.index.search.repeats import ObjectClusters, repeats
+from manifind.index.search.results import Hit, SearchResult
+from manifind.index.search.retrieval import METHODS, retrieve
+from manifind.index.search.verification import default_depth
+from manifind.index.sets import PhotoSets
+from manifind.index.storage.build_config import BuildConfig
+from manifind.index.storage.catalogue import ImageRecord, Photos
+from manifind.index.storage.layout import check_finished
+from manifind.index.storage.local_features import LOCAL_FEATURES, LocalFeatureConfig
+from manifind.index.storage.manifest import FILES, KIND, read_manifest
+from manifind.index.storage.remote import is_address, open_collection, read_only_error
+from manifind.index.storage.snapshot import AnySnapshot, Snapshot
+from manifind.io import Photo
 from manifind.kernels import CPU
-from manifind.manifold import Manifold
+from manifind.manifold import Manifold, batch_size
 from manifind.storage import store
 from manifind.types import FloatArray, StageProgress
+
+Example = tuple[Source, Sequence[float] | None]
+"""A photo, and a box in it or None."""
 
 
 class Index:
     """A collection of photos kept on disk.
 
     >>> index = Index.create("photos.manifind", "photos/")
-    >>> answer = index.search("shot.jpg", box=(40, 60, 220, 310), top=20)
-    >>> answer.likely, answer[0].key, answer[0].score, answer[0].box
-    >>> index.explain(answer[0])
+    >>> result = index.search("shot.jpg", box=(40, 60, 220, 310), top=20)
+    >>> result.n_matches, result[0].key, result[0].score, result[0].box
+    >>> index.explain(result[0])
     """
 
     def __init__(
-        self, path: Path | str, generation: State, describer: Describer | None = None, *, device: str = CPU
+        self,
+        path: Path | str,
+        generation: AnySnapshot,
+        extractor: RegionExtractor | None = None,
+        *,
+        device: str = CPU,
+        config: SearchConfig | None = None,
     ) -> None:
         self.path = Path(path)
         """The folder."""
-        self.where = str(path) if isinstance(generation, Generation) else generation.where
+        self.where = str(path) if isinstance(generation, Snapshot) else generation.where
         """What messages call it: the folder, or the address of a collection that lies elsewhere."""
         self.device = device
         """What searches it and brings it up to date."""
+        self.config = config or SearchConfig()
+        """Every number that decides a search."""
         self._current = generation
         self._closed = False
-        self._given = describer
-        """What describes queries, but for its whitening, in an index made by a describer of its maker's own."""
-        if describer is not None:
-            self._describer_of(generation)
+        self._given = extractor
+        """The extractor of queries, but for its whitening, in an index made by a custom extractor."""
+        if extractor is not None:
+            self._extractor_of(generation)
 
     @property
-    def _now(self) -> State:
+    def _snapshot(self) -> AnySnapshot:
         if self._closed:
-            raise InvalidInput(f"{self.where} was closed; open it again.")
+            raise InvalidInputError(f"{self.where} was closed; open it again.")
         return self._current
 
-    @_now.setter
-    def _now(self, generation: State) -> None:
+    @_snapshot.setter
+    def _snapshot(self, generation: AnySnapshot) -> None:
         self._current = generation
 
     @property
-    def _here(self) -> Generation:
-        if not isinstance(self._now, Generation):
-            raise refused(self.where, "read as a whole")
-        return self._now
+    def _here(self) -> Snapshot:
+        if not isinstance(self._snapshot, Snapshot):
+            raise read_only_error(self.where, "read as a whole")
+        return self._snapshot
 
     @property
     def generation(self) -> int:
         """The number of the state that is being searched."""
-        return self._now.number
+        return self._snapshot.number
 
     @property
-    def state(self) -> State:
+    def state(self) -> AnySnapshot:
         """The state that is being searched: whoever has it keeps it while the index moves on."""
-        return self._now
+        return self._snapshot
 
     @property
     def catalogue(self) -> Photos:
         """The photos, and what was passed over."""
-        return self._now.catalogue
+        return self._snapshot.catalogue
 
     @property
     def manifold(self) -> Manifold:
@@ -120,21 +138,21 @@ class Index:
     @property
     def root(self) -> Path:
         """The folder of the photos."""
-        return self._now.manifest.root
+        return self._snapshot.manifest.root
 
-    def made_otherwise(self, **given: Any) -> dict[str, Any]:
+    def config_conflicts(self, **given: Any) -> dict[str, Any]:
         """Return those of the given parameters of `create` that the index was made without, with what it has instead.
 
         They are settled when an index is made; only another index can have others.
         """
-        return made_otherwise(self._now.manifest, given)
+        return config_conflicts(self._snapshot.manifest, given)
 
     @property
-    def sets(self) -> FoundSets:
+    def sets(self) -> PhotoSets:
         """The sets of photos that were found and named, kept in the index's folder."""
-        if not isinstance(self._now, Generation):
-            raise refused(self.where, "given sets")
-        return FoundSets(self)
+        if not isinstance(self._snapshot, Snapshot):
+            raise read_only_error(self.where, "given sets")
+        return PhotoSets(self)
 
     @classmethod
     def create(
@@ -143,20 +161,20 @@ class Index:
         photos: str | os.PathLike[str],
         *,
         backbone: str | os.PathLike[str] | None = None,
-        recipe: str = "default",
+        preset: str = "default",
         whiten: str | os.PathLike[str] | None = None,
-        zooms: Sequence[float] | None = None,
+        scales: Sequence[float] | None = None,
         pooling: str | None = None,
         long_side: int | None = None,
-        describer: Describer | None = None,
-        means: int | None = None,
-        geometry: bool | None = None,
+        extractor: RegionExtractor | None = None,
+        regions_per_image: int | None = None,
+        local_features: bool | None = None,
         frames: float | None = None,
         memory: int | None = None,
         progress: StageProgress | None = None,
-        announce: Announce | None = None,
+        on_estimate: OnEstimate | None = None,
         client: Any = None,
-        growing: Callable[[SoFar], None] | None = None,
+        on_partial: Callable[[PartialIndex], None] | None = None,
         **parameters: Any,
     ) -> Self:
         """Make an index of the photos below a folder.
@@ -164,13 +182,13 @@ class Index:
         Parameters
         ----------
         path
-            The folder to write, ``photos.manifind`` say. What an interrupted run described there is taken up again.
+            The folder to write, ``photos.manifind`` say. Photos that an interrupted run extracted there are reused.
         photos
             The folder of photos.
         backbone
             A network that comes with manifind, by name (mobilenet_v2_int8 by default, and mobilenet_v2, the default
-            where a GPU describes the photos), an ONNX file, or a retrieval checkpoint.
-        recipe : {"default", "paper"}
+            where a GPU extracts the photos), an ONNX file, or a retrieval checkpoint.
+        preset : {"default", "paper"}
             What is taken for all that follows and is not given: manifind's own choices, or those of the paper (one
             zoom, MAC, a finished whitening where there is one for it, k = query_k = 200).
         whiten : {"auto", "learn", "shipped", "none"} or path, optional
@@ -178,33 +196,33 @@ class Index:
             taught; where a backbone of your own comes without that, it takes the whitening that comes with it, if any.
             Learn takes these photos alone (at least some hundred), shipped is the whitening that comes with the
             backbone, none is none; or give a file that ``Whitening.save`` or ``manifind whiten`` wrote.
-        zooms, pooling, long_side : optional
+        scales, pooling, long_side : optional
             Parts of its size at which a photo is seen, how regions are pooled, and the pixels of a photo's longer side
-            as it is seen: see `Describer`.
-        describer : Describer, optional
-            In place of all these, how photos are described.
-        means : int, optional
+            as it is seen: see `RegionExtractor`.
+        extractor : RegionExtractor, optional
+            The extractor, in place of all these.
+        regions_per_image : int, optional
             Represent each photo by so many means of a mixture of its regions (5, say) in place of its twenty-odd
             regions: a quarter of the disk and of the work, for a loss in quality.
-        geometry : bool, optional
+        local_features : bool, optional
             Keep local features of the photos, 19 kB each at most, by which `search` checks that a photo shows this very
             object and where. By default they are kept where they can be made.
         frames : float, optional
             Take films too, a frame every so many seconds (2, or 0.5 say): its key is ``film.mp4#00:12.4``. They are
-            read by ffmpeg, see `manifind.describe.films`.
+            read by ffmpeg, see `manifind.io.video`.
         memory : int, optional
             Bytes that the build may take; refused, with what it needs, where that is too little.
         progress : callable, optional
             Called with the stage ("files", "photos", "whitening", "graph"), how much of it is done, and how much there
             is.
-        announce : callable, optional
+        on_estimate : callable, optional
             Called with an `Estimate` before a long build.
         client : distributed.Client or str, optional
-            A client of Dask, or the address of its scheduler: its workers describe the photos and compare the regions,
+            A client of Dask, or the address of its scheduler: its workers extract the photos and compare the regions,
             to the same result. They must see the photos and the index's folder under the same paths;
-            `manifind.cluster.workers.workers` makes workers that exchange files elsewhere.
-        growing : callable, optional
-            Called after each photo that was described with a `SoFar`, which can write an index of those there are.
+            `manifind.distributed.workers.workers` makes workers that exchange files elsewhere.
+        on_partial : callable, optional
+            Called after each extracted photo with a `PartialIndex`, which can write an index of the photos so far.
         **parameters
             Of `Manifold`, all but its `pooling`: here that word is for photos. `k`, `query_k` and `alpha` are
             chosen by the number of photos unless they are given.
@@ -212,16 +230,16 @@ class Index:
         target = Path(path)
         check_free(target)
         store.check_target(target, KIND)
-        asked = {"backbone": backbone, "whiten": whiten, "zooms": zooms, "pooling": pooling}
-        made_by, wanted = recipe_for(
+        asked = {"backbone": backbone, "whiten": whiten, "scales": scales, "pooling": pooling}
+        made_by, wanted = resolve_config(
             Path(photos),
-            recipe,
+            preset,
             asked,
             parameters,
             long_side=long_side,
-            describer=describer,
-            means=means,
-            geometry=geometry,
+            extractor=extractor,
+            regions_per_image=regions_per_image,
+            local_features=local_features,
             frames=frames,
             by_workers=client is not None,
         )
@@ -233,21 +251,22 @@ class Index:
                 wanted,
                 memory=memory,
                 progress=progress,
-                announce=announce,
+                on_estimate=on_estimate,
                 workers=by,
-                growing=None if growing is None else lambda *made: growing(SoFar(*made)),
+                on_partial=None if on_partial is None else lambda *made: on_partial(PartialIndex(*made)),
             )
         device = parameters.get("device", CPU)
-        return cls(target, Generation.read(target, device=device), made_by.describer, device=device)
+        return cls(target, Snapshot.read(target, device=device), made_by.extractor, device=device)
 
     @classmethod
     def open(
         cls,
         path: str | os.PathLike[str],
         *,
-        describer: Describer | None = None,
+        extractor: RegionExtractor | None = None,
         verify: bool = False,
         device: str = CPU,
+        config: SearchConfig | None = None,
     ) -> Self:
         """Open an index; its arrays are memory-mapped, and not read before they are needed.
 
@@ -256,22 +275,26 @@ class Index:
         path
             The index's folder, or the address of a collection that ``manifind publish`` wrote:
             ``"milvus://host:port/name"``.
-        describer : Describer, optional
-            What describes queries, where the index was made by one of your own; it must be the same.
+        extractor : RegionExtractor, optional
+            The extractor of queries, where the index was made by a custom one; it must be the same.
         verify : bool
             Read everything through and compare checksums; sizes are always compared.
         device : {"cpu", "cuda", "auto"}
             What searches it and brings it up to date, whatever made it: see `Manifold`.
+        config : SearchConfig, optional
+            Every number that decides a search; the defaults say where they were chosen.
         """
         if is_address(path):
-            return cls(str(path), opened(str(path)), describer, device=device)
+            return cls(str(path), open_collection(str(path)), extractor, device=device, config=config)
         check_finished(Path(path))
-        return cls(Path(path), Generation.read(Path(path), verify=verify, device=device), describer, device=device)
+        return cls(
+            Path(path), Snapshot.read(Path(path), verify=verify, device=device), extractor, device=device, config=config
+        )
 
     def close(self) -> None:
-        """Let go of the files; hits in hand can no longer be explained."""
+        """Close the files; results in hand keep theirs."""
         if not self._closed:
-            (self._current.catalogue if isinstance(self._current, Generation) else self._current).close()
+            (self._current.catalogue if isinstance(self._current, Snapshot) else self._current).close()
         self._closed = True
 
     def __enter__(self) -> Self:
@@ -287,13 +310,17 @@ class Index:
         image: Source,
         box: Sequence[float] | None = None,
         *,
-        also: Sequence[tuple[Source, Sequence[float] | None]] = (),
-        not_this: Sequence[tuple[Source, Sequence[float] | None]] = (),
+        positives: Sequence[Example] = (),
+        negatives: Sequence[Example] = (),
         top: int | None = 20,
         method: str = "regional",
         verify: int | None = None,
-        refine: str = BY_DEFAULT,
-    ) -> Answer:
+        expand: bool = True,
+        deadline: float | None = None,
+        folder: str | None = None,
+        since: str | None = None,
+        until: str | None = None,
+    ) -> SearchResult:
         """Find the photos that contain what is in the box.
 
         Parameters
@@ -302,83 +329,186 @@ class Index:
             A photo: its path, the key of one in the collection, its bytes, or its pixels.
         box : (x0, y0, x1, y1), optional
             The part of it to look for, in pixels of the upright photo; without it, all of it.
-        also
+        positives
             More photos and boxes of the same object, all one query.
-        not_this
-            Photos and boxes of what looks like it and is not meant; only diffusion can keep away from them.
+        negatives
+            Photos and boxes of what looks like the object and is not; only diffusion uses them.
         top : int, optional
             How many photos to return; None for all.
         method : {"regional", "global", "match", "plain"}
             Regional diffusion, global diffusion, R-match, or plain similarity.
         verify : int, optional
-            How many of the first photos to check by geometry: those that show this very object come first, with their
-            outline. By default 50 by regional diffusion where the index keeps local features, and none elsewhere.
-            Where a tenth of them are verified, as many more are checked, up to four times as many in all. The most
-            promising of those that are not verified get a closer look in their files. Without features kept, the
-            photos' files are read, which takes a tenth of a second each.
-        refine : {"verified", "none"}
-            Verified lets what verified photos show of the object join the query, which is then answered once more.
+            How many of the first photos to verify by local features: verified ones come first, with their outline. By
+            default 50 by regional diffusion where the index stores local features, and none elsewhere. Where a tenth of
+            them are verified, as many more are, up to four times as many in all. The most promising unverified ones are
+            verified at full resolution. Without stored features the photos' files are read, a tenth of a second each.
+        expand : bool
+            Whether the regions of verified photos expand the query, which is then retrieved and verified once more.
+        deadline : float, optional
+            Seconds after which the search returns what it has; `SearchResult.complete` says whether that is all.
+        folder : str, optional
+            Search the photos below this folder of the collection only.
+        since, until : str, optional
+            Search the photos taken between two dates only, both included: ``2019``, ``2019-07`` or ``2019-07-04``.
         """
-        choice(method, METHODS, "method")
-        choice(refine, REFINEMENTS, "refine")
-        now = self._now
-        verify = first_photos(now, method, verify)
-        describer = self._describer_of(now)
-        asked, apart = (
-            [(self.pixels(photo), part) for photo, part in given] for given in ([(image, box), *also], not_this)
+        *_, result = self.search_steps(
+            image,
+            box,
+            positives=positives,
+            negatives=negatives,
+            top=top,
+            method=method,
+            verify=verify,
+            expand=expand,
+            deadline=deadline,
+            folder=folder,
+            since=since,
+            until=until,
         )
-        views, against = ([view(describer, *one) for one in given] for given in (asked, apart))
-        looked_at = None if top is None else max(top, deepest(verify))
-        (search,) = rank(now, [QueryRegions.of(views, against)], looked_at, method)
-        found = (self.find(photo, search.generation) for photo, _ in [(image, box), *also])
-        own = [record.number for record in found if record is not None]
-        answer = Answer(search, own=own)
-        if not verify:
-            return answer
-        kind = kind_of(search.generation)
-        sought = [sought_in(pixels, part, kind=kind) for pixels, part in asked]
-        if refine == NONE_JOINS:
-            return closer_answer(verified_answer(answer, sought, first=verify, top=top), sought)
-        return refined_answer(verified_answer(answer, sought, first=verify), sought, first=verify, top=top)
+        return result
+
+    def search_steps(
+        self,
+        image: Source,
+        box: Sequence[float] | None = None,
+        *,
+        positives: Sequence[Example] = (),
+        negatives: Sequence[Example] = (),
+        top: int | None = 20,
+        method: str = "regional",
+        verify: int | None = None,
+        expand: bool = True,
+        deadline: float | None = None,
+        folder: str | None = None,
+        since: str | None = None,
+        until: str | None = None,
+    ) -> Iterator[SearchResult]:
+        """Yield the result of each step of a search, each surer than the one before; parameters as for `search`.
+
+        The ranking comes first, after a tenth of the time. `SearchResult.stage` names the step.
+        """
+        seconds = None if deadline is None else check_float(deadline, "deadline", above=0)
+        limit, snapshot = Deadline.after(seconds), self._snapshot
+        depth = self._check_options(snapshot, method, verify, expand)
+        views = [(image, box), *positives]
+        pixels = [(self.pixels(photo), part) for photo, part in views]
+        query = self._query(snapshot, pixels, negatives, top=top, method=method, verify=depth, expand=expand)
+        excluded = excluded_images(snapshot, folder, since, until)
+        number_images = partial(self._number_images, views, excluded)
+        query = replace(query, number_images=number_images, max_excluded=len(excluded))
+        yield from run(search_steps(snapshot, query, self.config, limit), self.config)
 
     def search_many(
         self,
-        queries: Sequence[Asked],
+        queries: Sequence[BatchQuery],
         *,
         top: int | None = 20,
         method: str = "regional",
         verify: int | None = None,
-        refine: str = BY_DEFAULT,
+        expand: bool = True,
         progress: StageProgress | None = None,
-    ) -> list[Outcome]:
-        """Answer many queries with one pass over the graph; a photo that cannot be read costs its own query alone.
+    ) -> list[BatchResult]:
+        """Search for many queries, whose retrievals share passes over the graph.
+
+        A photo that cannot be read costs its own query alone.
 
         Parameters
         ----------
-        queries : sequence of Asked
-            Each with a name and its photos and boxes; `asking.batch.read_queries` reads them from a file.
-        top, method, verify, refine
+        queries : sequence of BatchQuery
+            Each with a name and its photos and boxes; `index.search.batch.read_queries` reads them from a file.
+        top, method, verify, expand
             As for `search`.
         progress : callable, optional
-            Called with the stage ("queries", "geometry"), how much of it is done, and how much there is.
+            Called with the stage ("queries", "search"), how much of it is done, and how much there is.
         """
-        choice(method, METHODS, "method")
-        choice(refine, REFINEMENTS, "refine")
-        first = first_photos(self._now, method, verify)
-        return batch(self, queries, top=top, method=method, verify=first, refine=refine, progress=progress)
+        report = progress or (lambda *_: None)
+        snapshot, results, done = self._snapshot, [BatchResult(query, None) for query in queries], 0
+        size, depth = batch_size(snapshot.regions), self._check_options(snapshot, method, verify, expand)
+        for start in range(0, len(queries), size):
+            pipelines = {}
+            for place, batch_query in enumerate(queries[start : start + size], start):
+                try:
+                    views = batch_query.views
+                    query = self._query(snapshot, views, (), top=top, method=method, verify=depth, expand=expand)
+                    query = replace(query, number_images=partial(self._number_images, views, frozenset()))
+                except (InvalidInputError, UnreadableImageError) as error:
+                    results[place] = BatchResult(batch_query, None, error)
+                else:
+                    pipelines[place] = search_steps(snapshot, query, self.config)
+                report("queries", place + 1, len(queries))
+            places = list(pipelines)
+            for number, result in run_many(list(pipelines.values()), self.config):
+                place = places[number]
+                results[place] = BatchResult(queries[place], result.nonzero())
+                done += result.complete
+                report("search", done, len(queries))
+        return results
+
+    def _check_options(self, snapshot: AnySnapshot, method: str, verify: int | None, expand: object) -> int:
+        """Check what a search is asked to do; return how many images it verifies first."""
+        check_choice(method, METHODS, "method")
+        if not isinstance(expand, bool):
+            raise InvalidInputError(f"expand is {expand!r}; give True or False.", code="expand")
+        return default_depth(snapshot, method, verify, self.config.depth)
+
+    def _query(
+        self,
+        snapshot: AnySnapshot,
+        views: Sequence[Example],
+        negatives: Sequence[Example],
+        *,
+        top: int | None,
+        method: str,
+        verify: int,
+        expand: bool,
+    ) -> SearchQuery:
+        """Extract a query's region descriptors; its local features are extracted when they are needed."""
+        extractor, kind = self._extractor_of(snapshot), feature_kind(snapshot)
+        positive_views, negative_views = (
+            [extract_query_view(extractor, self.pixels(photo), part) for photo, part in examples]
+            for examples in (views, negatives)
+        )
+
+        def local_features() -> list[QueryFeatures]:
+            return [
+                extract_query_features(self.pixels(photo), part, kind=kind, config=self.config) for photo, part in views
+            ]
+
+        return SearchQuery(
+            QueryRegions.of(positive_views, negative_views),
+            local_features,
+            method=method,
+            top=top,
+            verify=verify,
+            expand=expand,
+        )
+
+    def _number_images(
+        self, views: Sequence[Example], excluded: frozenset[int], snapshot: Snapshot
+    ) -> tuple[frozenset[int], frozenset[int]]:
+        """Return the images of a snapshot that a query was taken from, and those that it excludes."""
+        records = (self.find(photo, snapshot) for photo, _ in views)
+        return frozenset(record.number for record in records if record is not None), excluded
 
     def explain(self, hit: Hit) -> Chain:
-        """Return the chain of photos that led from the query to this one.
+        """Return the chain of photos that led from the query to a result.
 
         It is the path through the graph along which most of the query's score could flow: see
-        `manifind.index.asking.explain`.
+        `manifind.index.search.explain`. The query is retrieved once more, on the snapshot that is being searched.
         """
-        return explained(hit.search, hit.image)
+        snapshot = self._snapshot
+        (retrieval,) = retrieve(snapshot, [hit.query], None, hit.method, config=self.config.retrieval)
+        record = retrieval.snapshot.catalogue.of_key(hit.key)
+        if record is None:
+            raise InvalidInputError(
+                f"{hit.key!r} is not in the collection any more; search again.", code="photo-removed"
+            )
+        return explain_result(retrieval, record.number)
 
     def confirm(self, chain: Chain, image: Source, box: Sequence[float] | None = None) -> Chain:
-        """Return a chain whose links say whether geometry joins their photos.
+        """Return a chain whose links say whether spatial verification joins their photos.
 
-        Photos whose features the index keeps are read from their files only where these do not verify.
+        Photos with stored features are read from their files only where these do not verify.
 
         Parameters
         ----------
@@ -388,17 +518,17 @@ class Index:
             What was looked for.
         """
 
-        def joined(link: Link) -> MatchingPoints | None:
+        def match(link: Link) -> MatchingPoints | None:
             source, part = (image, box) if link.source.key is None else (link.source.key, link.source.box)
             try:
                 return self.matching_points(source, link.target.key or "", part)
-            except (Unreadable, MissingExtra):
+            except (UnreadableImageError, MissingExtraError):
                 return None
 
-        return confirmed(chain, joined)
+        return verify_chain(chain, match)
 
     def matching_points(self, image: Source, other: Source, box: Sequence[float] | None = None) -> MatchingPoints:
-        """Return the points that match between two photos, under the map that geometry finds.
+        """Return the keypoints that match between two photos under one transform.
 
         Parameters
         ----------
@@ -407,7 +537,7 @@ class Index:
         box : (x0, y0, x1, y1), optional
             The object in the first; all of it by default.
         """
-        return matching_points(self._now, image, other, box)
+        return matching_points(self._snapshot, image, other, box, self.config)
 
     def repeats(
         self,
@@ -416,7 +546,7 @@ class Index:
         least: int = 3,
         verify: bool | None = None,
         progress: StageProgress | None = None,
-    ) -> Repeats:
+    ) -> ObjectClusters:
         """Find what occurs in several photos, without any query; the surest and largest objects first.
 
         Near-duplicates and bursts are told apart, and count as one photo. It takes a few seconds for a hundred thousand
@@ -438,28 +568,28 @@ class Index:
 
     def photo(self, key: str, *, long_side: int | None = None) -> Photo:
         """Read a photo of the collection; the key of a file that is identical to one serves as well."""
-        return photo_of(self._now, key, long_side=long_side)
+        return photo_of(self._snapshot, key, long_side=long_side)
 
     def pixels(self, image: Source) -> npt.NDArray[np.uint8]:
         """Return the upright pixels (h, w, 3) of a photo, however it is given."""
-        return pixels_of(self._now, image)
+        return pixels_of(self._snapshot, image)
 
-    def find(self, image: Source, state: State | None = None) -> ImageRecord | None:
+    def find(self, image: Source, state: AnySnapshot | None = None) -> ImageRecord | None:
         """Return the photo of the collection that this is: by its key, by the path of its file, or by its content.
 
         `state` is the one that is looked in; by default the one that is being searched.
         """
-        return record_of(state or self._now, image)
+        return record_of(state or self._snapshot, image)
 
-    # -- describing ---------------------------------------------------------------------------------------------------
+    # -- extraction ---------------------------------------------------------------------------------------------------
 
     @property
-    def describer(self) -> Describer:
-        """What describes the queries: the same that described the photos."""
-        return self._describer_of(self._now)
+    def extractor(self) -> RegionExtractor:
+        """The extractor of the queries, which is that of the photos."""
+        return self._extractor_of(self._snapshot)
 
-    def _describer_of(self, now: State) -> Describer:
-        return describer_of(now, self._given, self.where)
+    def _extractor_of(self, snapshot: AnySnapshot) -> RegionExtractor:
+        return extractor_of(snapshot, self._given, self.where)
 
     # -- keeping up ---------------------------------------------------------------------------------------------------
 
@@ -467,35 +597,35 @@ class Index:
         self,
         photos: str | os.PathLike[str] | None = None,
         *,
-        geometry: bool = False,
+        local_features: bool = False,
         memory: int | None = None,
         progress: StageProgress | None = None,
-        announce: Announce | None = None,
+        on_estimate: OnEstimate | None = None,
         client: Any = None,
     ) -> Changes:
-        """Bring the index up to date with its folder: describe what is new, forget what is gone, repair the graph.
+        """Bring the index up to date with its folder: extract what is new, forget what is gone, repair the graph.
 
-        Photos whose size and time, or content, are as they were are not described again. Photos removed by hand stay
+        Photos whose size and time, or content, are as they were are not extracted again. Photos removed by hand stay
         removed.
 
         Parameters
         ----------
         photos
             The folder, where it is another one now.
-        geometry : bool
+        local_features : bool
             Keep local features from now on: an index that has none gets those of all its photos, whose files are read
-            and not described again.
-        memory, progress, announce, client
+            and not extracted again.
+        memory, progress, on_estimate, client
             As for `create`.
         """
         root = None if photos is None else Path(photos)
         return self._change(
-            lambda now: everything(now, root),
+            lambda snapshot: everything(snapshot, root),
             root=root,
-            keeping=KEEPING if geometry else None,
+            keeping=LOCAL_FEATURES if local_features else None,
             memory=memory,
             progress=progress,
-            announce=announce,
+            on_estimate=on_estimate,
             client=client,
         )
 
@@ -505,106 +635,95 @@ class Index:
         *,
         memory: int | None = None,
         progress: StageProgress | None = None,
-        announce: Announce | None = None,
+        on_estimate: OnEstimate | None = None,
         client: Any = None,
     ) -> Changes:
         """Add photos, or those of folders, below the index's folder; the others are not looked at.
 
-        A photo that was removed by hand comes back, one that changed is described again.
+        A photo that was removed by hand comes back, one that changed is extracted again.
         """
         given = [Path(path) for path in several(paths, "paths")]
         return self._change(
-            lambda now: more(now, given), memory=memory, progress=progress, announce=announce, client=client
+            lambda snapshot: more(snapshot, given),
+            memory=memory,
+            progress=progress,
+            on_estimate=on_estimate,
+            client=client,
         )
 
     def remove(self, keys: Iterable[str], *, progress: StageProgress | None = None) -> Changes:
         """Remove photos from the index, not from the disk; `sync` leaves them out until they are added again."""
         given = several(keys, "keys")
-        return self._change(lambda now: without(now, given), progress=progress)
+        return self._change(lambda snapshot: without(snapshot, given), progress=progress)
 
-    def relearn(
+    def retrain_whitening(
         self,
         photos: str | os.PathLike[str] | None = None,
         *,
         memory: int | None = None,
         progress: StageProgress | None = None,
-        announce: Announce | None = None,
+        on_estimate: OnEstimate | None = None,
         client: Any = None,
     ) -> Changes:
-        """Learn the whitening again from the photos as they are now, and describe all of them with it.
+        """Learn the whitening again from the photos as they are now, and extract all of them with it.
 
         Parameters are those of `sync`.
         """
         root = None if photos is None else Path(photos)
         return self._change(
-            lambda now: everything(now, root),
+            lambda snapshot: everything(snapshot, root),
             root=root,
-            anew=True,
+            retrain_whitening=True,
             memory=memory,
             progress=progress,
-            announce=announce,
+            on_estimate=on_estimate,
             client=client,
         )
 
-    def learn(self, *, progress: StageProgress | None = None) -> Taught:
-        """Teach the descriptions by photos of the collection that show the same thing, where that helps.
-
-        Pairs of photos that geometry joins are looked for, some of them teach a better whitening and the others, kept
-        apart, judge it: see `index.tending.teaching`. Where it helps, the index moves to a new generation, whose
-        descriptions are the old ones seen through it and whose graph is made anew; no photo is described again.
-
-        Parameters
-        ----------
-        progress : callable, optional
-            Called with the stage ("pairs", "graph"), how much of it is done, and how much there is.
-        """
-        if not isinstance(self._now, Generation):
-            raise refused(self.where, "changed")
-        with store.writing(self.path, KIND, FILES) as writer:
-            self.reload()
-            now = self._here
-            recipe = Recipe.of(now.manifest, self.describer, device=self.device)
-            learnt = teach(writer, recipe, now, progress or (lambda *_: None))
-        self.reload()
-        return learnt
-
     def _change(
         self,
-        wanted: Callable[[Generation], Wanted],
+        wanted: Callable[[Snapshot], SyncPlan],
         *,
         root: Path | None = None,
-        anew: bool = False,
-        keeping: Keeping | None = None,
+        retrain_whitening: bool = False,
+        keeping: LocalFeatureConfig | None = None,
         memory: int | None = None,
         progress: StageProgress | None = None,
-        announce: Announce | None = None,
+        on_estimate: OnEstimate | None = None,
         client: Any = None,
     ) -> Changes:
         """Move the index, as it is once nobody else can write, to the photos wanted.
 
-        `anew` learns a new whitening; `keeping` is what is kept of photos from now on, where nothing was so far. What
+        `retrain_whitening` learns a new whitening; `keeping` adds local features to an index without. What
         lies in a store is changed by way of the index on disk that it was published from.
         """
-        if not isinstance(self._now, Generation):
-            how: dict[str, Any] = {"root": root, "anew": anew, "keeping": keeping, "memory": memory}
-            how |= {"progress": progress, "announce": announce, "client": client}
-            through: Changes = self._now.through(lambda index: index._change(wanted, **how), self._given)
+        if not isinstance(self._snapshot, Snapshot):
+            how: dict[str, Any] = {
+                "root": root,
+                "retrain_whitening": retrain_whitening,
+                "keeping": keeping,
+                "memory": memory,
+            }
+            how |= {"progress": progress, "on_estimate": on_estimate, "client": client}
+            through: Changes = self._snapshot.modify_source_index(
+                lambda index: index._change(wanted, **how), self._given
+            )
             self.reload()
             return through
         with store.writing(self.path, KIND, FILES) as writer, working(client) as by:
             self.reload()
-            now = self._here
-            photos = wanted(now)
-            changes = changed(
+            snapshot = self._here
+            photos = wanted(snapshot)
+            changes = change_index(
                 writer,
-                now,
-                Recipe.of(now.manifest, self.describer, root, device=self.device),
+                snapshot,
+                BuildConfig.of(snapshot.manifest, self.extractor, root, device=self.device),
                 photos,
-                anew=anew,
+                retrain_whitening=retrain_whitening,
                 keeping=keeping,
                 memory=memory,
                 progress=progress,
-                announce=announce,
+                on_estimate=on_estimate,
                 workers=by,
             )
         self.reload()
@@ -612,27 +731,27 @@ class Index:
 
     def reload(self) -> None:
         """Move to the newest generation; searches under way and hits in hand keep theirs."""
-        now = self._now
-        newest: State
-        if isinstance(now, Generation):
-            if store.read_manifest(self.path, KIND, FORMAT)["stamp"] == now.stamp:
+        snapshot = self._snapshot
+        newest: AnySnapshot
+        if isinstance(snapshot, Snapshot):
+            if read_manifest(self.path)["stamp"] == snapshot.stamp:
                 return
-            newest = Generation.read(self.path, device=self.device)
+            newest = Snapshot.read(self.path, device=self.device)
         else:
-            newest = now.newest()
-            if newest is now:
+            newest = snapshot.newest()
+            if newest is snapshot:
                 return
-        if newest.manifest.describer.sha256 == now.manifest.describer.sha256:
-            newest.made.describer = now.made.describer
-        self._now = newest
+        if newest.manifest.extractor.sha256 == snapshot.manifest.extractor.sha256:
+            newest.cache.extractor = snapshot.cache.extractor
+        self._snapshot = newest
 
     def check(self, *, progress: StageProgress | None = None) -> list[Problem]:
         """Verify every checksum and everything that holds of an index; return what is wrong and what would repair it.
 
         It is the index on disk that is checked, whichever generation is being searched.
         """
-        if not isinstance(self._now, Generation):
-            raise refused(self.where, "checked")
+        if not isinstance(self._snapshot, Snapshot):
+            raise read_only_error(self.where, "checked")
         return check(self.path, progress)
 
     @staticmethod
@@ -640,21 +759,21 @@ class Index:
         path: str | os.PathLike[str],
         photos: str | os.PathLike[str] | None = None,
         *,
-        describer: Describer | None = None,
+        extractor: RegionExtractor | None = None,
         memory: int | None = None,
         progress: StageProgress | None = None,
     ) -> str:
         """Rebuild what is damaged of the index at `path` from what is whole; say what was done.
 
-        The graph comes from the descriptions, and the descriptions from the photos; `photos` is their folder, where it
+        The graph comes from the descriptors, and the descriptors from the photos; `photos` is their folder, where it
         is another one now.
         """
-        return repair(Path(path), None if photos is None else Path(photos), describer, memory, progress)
+        return repair(Path(path), None if photos is None else Path(photos), extractor, memory, progress)
 
     def info(self) -> dict[str, Any]:
         """Return counts, bytes, parameters and the health of the graph, ready for JSON."""
-        now = self._now
-        return info(self.path, now) if isinstance(now, Generation) else now.info()
+        snapshot = self._snapshot
+        return info(self.path, snapshot) if isinstance(snapshot, Snapshot) else snapshot.info()
 
     def __len__(self) -> int:
         return len(self.catalogue)

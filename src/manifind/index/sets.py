@@ -2,7 +2,7 @@
 
 A photo belongs to a set by its content, so that it stays in it when its file is renamed or the index is made anew; a
 photo that is gone stays too, and is said to be gone. Each has a verdict: yes, no or unsure. A set may keep the search
-that it came from, with the photos that the search had found: `news` tells what it finds since.
+that it came from, with the photos that the search had found: `new_matches` tells what it finds since.
 
 The file is a small SQLite database. A change reads it, writes the whole of it beside, waits until it is on the disk,
 and puts it into its place in one step, under a lock: whatever happens to the writer, the sets are as they were or as
@@ -19,9 +19,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from manifind.checks import choice
-from manifind.errors import Damaged, InUse, InvalidInput
-from manifind.index.asking.answer import Hit
+from manifind.checks import check_choice
+from manifind.errors import DamagedError, InUseError, InvalidInputError
+from manifind.index.search.results import Hit
 from manifind.storage import disk
 from manifind.storage.tables import LISTED, in_memory, tables_of
 from manifind.types import Box
@@ -68,7 +68,7 @@ class Member:
 
 
 @dataclass(frozen=True)
-class FoundSet:
+class PhotoSet:
     """A named set of photos."""
 
     name: str
@@ -82,7 +82,7 @@ class FoundSet:
         return len(self.members)
 
 
-class FoundSets:
+class PhotoSets:
     """The sets of an index: `index.sets`."""
 
     def __init__(self, index: "Index") -> None:
@@ -93,14 +93,14 @@ class FoundSets:
         """Return the names of all sets, in order."""
         return self._look(_names)
 
-    def get(self, name: str) -> FoundSet | None:
+    def get(self, name: str) -> PhotoSet | None:
         """Return the set of this name, if there is one."""
         return self._look(lambda db: self._set(db, name) if name in _names(db) else None)
 
-    def __getitem__(self, name: str) -> FoundSet:
+    def __getitem__(self, name: str) -> PhotoSet:
         return self._look(lambda db: self._set(db, name))
 
-    def __iter__(self) -> Iterator[FoundSet]:
+    def __iter__(self) -> Iterator[PhotoSet]:
         return iter(self._look(lambda db: [self._set(db, name) for name in _names(db)]))
 
     def add(
@@ -109,7 +109,7 @@ class FoundSets:
         photos: Iterable[Hit | str | tuple[str, Sequence[float] | None]],
         *,
         verdict: str = "yes",
-    ) -> FoundSet:
+    ) -> PhotoSet:
         """Add photos to a set, which is made if it is not there; a photo that is in it gets the new verdict and box.
 
         Parameters
@@ -118,26 +118,26 @@ class FoundSets:
         photos : iterable of Hit, key, or key and box
         verdict : {"yes", "no", "unsure"}
         """
-        choice(verdict, VERDICTS, "verdict")
+        check_choice(verdict, VERDICTS, "verdict")
         given = [self._known(photo) for photo in photos]
-        now = _now()
+        snapshot = _snapshot()
 
-        def change(db: sqlite3.Connection) -> FoundSet:
-            _make(db, _checked_name(name), now)
+        def change(db: sqlite3.Connection) -> PhotoSet:
+            _make(db, _checked_name(name), snapshot)
             for key, sha256, box in given:
                 db.execute(
                     "INSERT INTO members VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (name, sha256) DO UPDATE SET "
                     "verdict = excluded.verdict, key = excluded.key, box = coalesce(excluded.box, box)",
-                    (name, sha256, key, None if box is None else json.dumps(box), verdict, now),
+                    (name, sha256, key, None if box is None else json.dumps(box), verdict, snapshot),
                 )
             return self._set(db, name)
 
         return self._change(change)
 
-    def take(self, name: str, keys: Iterable[str]) -> FoundSet:
+    def discard(self, name: str, keys: Iterable[str]) -> PhotoSet:
         """Take photos out of a set."""
 
-        def change(db: sqlite3.Connection) -> FoundSet:
+        def change(db: sqlite3.Connection) -> PhotoSet:
             members = self._set(db, name).members
             contents = [self._content(name, members, key) for key in keys]
             db.executemany("DELETE FROM members WHERE name = ? AND sha256 = ?", [(name, one) for one in contents])
@@ -155,14 +155,14 @@ class FoundSets:
 
         self._change(change)
 
-    def rename(self, name: str, new: str) -> FoundSet:
+    def rename(self, name: str, new: str) -> PhotoSet:
         """Give a set another name."""
         _checked_name(new)
 
-        def change(db: sqlite3.Connection) -> FoundSet:
+        def change(db: sqlite3.Connection) -> PhotoSet:
             self._set(db, name)
             if db.execute("SELECT 1 FROM sets WHERE name = ?", (new,)).fetchone():
-                raise InvalidInput(f"there is a set named {new!r} already; choose another name.")
+                raise InvalidInputError(f"there is a set named {new!r} already; choose another name.")
             for table in ("sets", "members", "seen"):
                 db.execute(f"UPDATE {table} SET name = ? WHERE name = ?", (new, name))  # noqa: S608 (a name of ours)
             return self._set(db, new)
@@ -171,7 +171,7 @@ class FoundSets:
 
     # -- a search that is kept ----------------------------------------------------------------------------------------
 
-    def keep_search(
+    def save_search(
         self,
         name: str,
         views: Sequence[tuple[str, Sequence[float] | None]],
@@ -179,7 +179,7 @@ class FoundSets:
         not_this: Sequence[tuple[str, Sequence[float] | None]] = (),
         method: str = "regional",
         seen: Iterable[str] | None = None,
-    ) -> FoundSet:
+    ) -> PhotoSet:
         """Keep a search with a set, which is made if it is not there, and remember what it finds by now.
 
         Photos are named by their keys, or by paths of files that stay where they are. `seen` are the keys of what it
@@ -190,40 +190,42 @@ class FoundSets:
             "not_this": [[key, None if box is None else list(box)] for key, box in not_this],
             "method": method,
         }
-        found = [hit.key for hit in self._found(search)] if seen is None else seen
+        found = [hit.key for hit, _ in self._found(search)] if seen is None else seen
         contents = [self._known(key)[1] for key in found]
-        now = _now()
+        snapshot = _snapshot()
 
-        def change(db: sqlite3.Connection) -> FoundSet:
-            _make(db, _checked_name(name), now)
+        def change(db: sqlite3.Connection) -> PhotoSet:
+            _make(db, _checked_name(name), snapshot)
             db.execute("UPDATE sets SET search = ? WHERE name = ?", (json.dumps(search), name))
             _remember(db, name, contents)
             return self._set(db, name)
 
         return self._change(change)
 
-    def news(self, name: str, *, remember: bool = False) -> list[Hit]:
+    def new_matches(self, name: str, *, remember: bool = False) -> list[Hit]:
         """Return what the search of a set finds above the line and had not found before.
 
         `remember` counts it as seen from now on.
         """
         kept = self[name]
         if kept.search is None:
-            raise InvalidInput(f"the set {name!r} has no search; keep one with it (manifind search … --keep).")
+            raise InvalidInputError(f"the set {name!r} has no search; keep one with it (manifind search … --keep).")
         seen = self._look(lambda db: {one for (one,) in db.execute("SELECT sha256 FROM seen WHERE name = ?", (name,))})
         seen |= {member.sha256 for member in kept.members}
-        found = [(hit, hit.search.generation.catalogue[hit.image].sha256) for hit in self._found(kept.search)]
+        found = self._found(kept.search)
         if remember:
             self._change(lambda db: _remember(db, name, [sha256 for _, sha256 in found]))
         return [hit for hit, sha256 in found if sha256 not in seen]
 
-    def _found(self, search: Mapping[str, Any]) -> list[Hit]:
-        (image, box), *also = [(str(key), box) for key, box in search["views"]]
-        not_this = [(str(key), box) for key, box in search["not_this"]]
-        answer = self._index.search(
-            image, box, also=also, not_this=not_this, top=None, method=search["method"]
-        ).reached()
-        return answer[: answer.likely]
+    def _found(self, search: Mapping[str, Any]) -> list[tuple[Hit, str]]:
+        """Return the matches of a search, with the checksums of their files."""
+        (image, box), *positives = [(str(key), box) for key, box in search["views"]]
+        negatives = [(str(key), box) for key, box in search["not_this"]]
+        result = self._index.search(
+            image, box, positives=positives, negatives=negatives, top=None, method=search["method"]
+        ).nonzero()
+        catalogue = result.retrieval.snapshot.catalogue
+        return [(hit, catalogue[hit.image].sha256) for hit in result[: result.n_matches]]
 
     # -- the file -----------------------------------------------------------------------------------------------------
 
@@ -233,9 +235,9 @@ class FoundSets:
         )
         record = self._index.catalogue.photo_of(key)
         if record is None:
-            raise InvalidInput(f"{key!r} is no photo of the collection; give a key that `search` prints.")
+            raise InvalidInputError(f"{key!r} is no photo of the collection; give a key that `search` prints.")
         if box is not None and len(box) != 4:
-            raise InvalidInput(f"box is {box!r}; give four numbers x0, y0, x1, y1 in pixels.")
+            raise InvalidInputError(f"box is {box!r}; give four numbers x0, y0, x1, y1 in pixels.")
         return record.key, record.sha256, None if box is None else [float(corner) for corner in box]
 
     def _content(self, name: str, members: Iterable[Member], key: str) -> str:
@@ -244,12 +246,12 @@ class FoundSets:
         for member in members:
             if member.key == key or (record is not None and member.sha256 == record.sha256):
                 return member.sha256
-        raise InvalidInput(f"{key!r} is not in the set {name!r}; give the key of one of its photos.")
+        raise InvalidInputError(f"{key!r} is not in the set {name!r}; give the key of one of its photos.")
 
-    def _set(self, db: sqlite3.Connection, name: str) -> FoundSet:
+    def _set(self, db: sqlite3.Connection, name: str) -> PhotoSet:
         row = db.execute("SELECT made, search FROM sets WHERE name = ?", (name,)).fetchone()
         if row is None:
-            raise InvalidInput(f"there is no set named {name!r}; manifind sets INDEX lists those there are.")
+            raise InvalidInputError(f"there is no set named {name!r}; manifind sets INDEX lists those there are.")
         rows = db.execute("SELECT sha256, key, box, verdict FROM members WHERE name = ? ORDER BY rowid", (name,))
         catalogue = self._index.catalogue
         members = []
@@ -259,7 +261,7 @@ class FoundSets:
             members.append(
                 Member(key if record is None else record.key, sha256, corners, verdict, record is not None)  # type: ignore[arg-type]
             )
-        return FoundSet(name, row[0], tuple(members), None if row[1] is None else json.loads(row[1]))
+        return PhotoSet(name, row[0], tuple(members), None if row[1] is None else json.loads(row[1]))
 
     def _look(self, find: Callable[[sqlite3.Connection], T]) -> T:
         with closing(self._read()) as db:
@@ -289,16 +291,18 @@ class FoundSets:
 
     def _load(self, db: sqlite3.Connection) -> None:
         if self._file.stat().st_size > LARGEST:
-            raise Damaged(f"{self._file} is longer than any file of sets; put it aside.")
+            raise DamagedError(f"{self._file} is longer than any file of sets; put it aside.")
         db.deserialize(self._file.read_bytes())
         if sorted(db.execute(LISTED)) != tables_of(SCHEMA):
-            raise Damaged(f"{self._file} has other tables than sets have; put it aside.")
+            raise DamagedError(f"{self._file} has other tables than sets have; put it aside.")
 
     def _sound(self, work: Callable[[], T]) -> T:
         try:
             return work()
         except (sqlite3.Error, json.JSONDecodeError, TypeError, KeyError) as error:
-            raise Damaged(f"{self._file} cannot be read ({error}); put it aside, or restore it from a copy.") from error
+            raise DamagedError(
+                f"{self._file} cannot be read ({error}); put it aside, or restore it from a copy."
+            ) from error
 
 
 @contextmanager
@@ -310,7 +314,7 @@ def _patient(path: Path) -> Iterator[None]:
             try:
                 held.enter_context(disk.lock(path / LOCK, path / FILE))
                 break
-            except InUse:
+            except InUseError:
                 if time.monotonic() > until:
                     raise
             time.sleep(0.02)
@@ -321,8 +325,8 @@ def _names(db: sqlite3.Connection) -> list[str]:
     return [name for (name,) in db.execute("SELECT name FROM sets ORDER BY name")]
 
 
-def _make(db: sqlite3.Connection, name: str, now: str) -> None:
-    db.execute("INSERT OR IGNORE INTO sets VALUES (?, ?, NULL)", (name, now))
+def _make(db: sqlite3.Connection, name: str, snapshot: str) -> None:
+    db.execute("INSERT OR IGNORE INTO sets VALUES (?, ?, NULL)", (name, snapshot))
 
 
 def _remember(db: sqlite3.Connection, name: str, contents: Iterable[str]) -> None:
@@ -331,9 +335,9 @@ def _remember(db: sqlite3.Connection, name: str, contents: Iterable[str]) -> Non
 
 def _checked_name(name: str) -> str:
     if not name.strip() or len(name) > LONGEST_NAME or not name.isprintable():
-        raise InvalidInput(f"the name {name[:40]!r} is empty, too long or has unseen characters; choose another.")
+        raise InvalidInputError(f"the name {name[:40]!r} is empty, too long or has unseen characters; choose another.")
     return name
 
 
-def _now() -> str:
+def _snapshot() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,1 @@
+"""How an index is made and brought up to date: photos are listed, extracted, compared and stored."""

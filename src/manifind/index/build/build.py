@@ -1,0 +1,324 @@
+"""Photos → a new generation of an index on disk.
+
+Known photos keep their descriptors, the others are extracted into a journal, the graph follows what changed,
+and all of it is written beside what is there. What becomes visible is the finished generation.
+"""
+
+import warnings
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from manifind import kernels
+from manifind.diffusion.solvers import WHOLE_UP_TO
+from manifind.errors import DamagedError, InvalidInputError, ManifindWarning
+from manifind.index.build import learning
+from manifind.index.build.backfill_features import supplement, supplement_journal, without_features
+from manifind.index.build.estimate import OnEstimate, check_resources, reading_limits
+from manifind.index.build.extractor_factory import place_on_device
+from manifind.index.build.gather import extract_locally, plan, record_outcomes
+from manifind.index.build.journal import Journal
+from manifind.index.build.merge import (
+    GLOBAL,
+    LOCAL,
+    ROWS,
+    VECTORS,
+    Assembled,
+    assembled,
+    assembled_features,
+    assembled_globals,
+)
+from manifind.index.build.plan import SyncPlan
+from manifind.index.build.workers import Workers
+from manifind.index.storage.build_config import BuildConfig
+from manifind.index.storage.catalogue import Catalogue, ImageRecord, SkippedRecord, SkipReason
+from manifind.index.storage.layout import note
+from manifind.index.storage.manifest import FORMAT, Manifest, read_manifest, read_store
+from manifind.index.storage.null_similarity import measure_null_similarity
+from manifind.index.storage.snapshot import CATALOGUE, Snapshot
+from manifind.manifold import BUILT, MAX_NEW_SHARE, Manifold
+from manifind.storage import disk, store
+from manifind.types import Progress, StageProgress
+
+JOURNAL, RAW, SINGLE = "described", "raw", "all.f32"
+"""What the writer's folder holds besides what was assembled: photos extracted so far, the same before whitening where
+that is learnt, and the vectors of all in single precision."""
+
+OnPartial = Callable[[BuildConfig, Path, list[ImageRecord]], None]
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What bringing an index up to date did, in photos."""
+
+    extracted: int
+    """How many photos were extracted: new ones, and those of new content."""
+    kept: int
+    moved: int
+    """How many photos of known content have a new name."""
+    removed: int
+    skipped: int
+    unreadable: tuple[str, ...] = ()
+    """The keys of photos that could be read before, are still there, and cannot be read now."""
+    supplemented: int = 0
+    """How many known photos were given local features, which the index did not store before."""
+
+
+def build(
+    writer: store.Writer,
+    config: BuildConfig,
+    wanted: SyncPlan,
+    *,
+    before: Snapshot | None = None,
+    known: Snapshot | None = None,
+    memory: int | None = None,
+    progress: StageProgress | None = None,
+    on_estimate: OnEstimate | None = None,
+    workers: Workers | None = None,
+    on_partial: OnPartial | None = None,
+) -> Changes:
+    """Bring the index to the photos wanted.
+
+    Parameters
+    ----------
+    writer, config, wanted
+        Who writes, how photos become an index, and which photos.
+    before : Generation, optional
+        The index as it is.
+    known : Generation, optional
+        The same, where its descriptors and its graph are those of the config; None to make all of it again.
+    memory : int, optional
+        Bytes that the build may take.
+    progress, on_estimate : callable, optional
+        Called as the work goes on, and once before it with what it will take.
+    workers : Workers, optional
+        Who extracts photos and compares regions in place of this process.
+    on_partial : callable, optional
+        Called after each extracted photo with the config, the journal's folder and all photos so far.
+    """
+    report = progress or (lambda *_: None)
+    asked = config
+    with ExitStack() as open_journals:
+        name = JOURNAL if config.learning is None else RAW
+        journal = open_journals.enter_context(_journal(writer, config, name))
+        config, images, skipped, scratch = _extract_new(
+            writer,
+            config,
+            journal,
+            wanted,
+            known,
+            memory,
+            report,
+            on_estimate,
+            workers,
+            None if on_partial is None else lambda images: on_partial(asked, writer.work / name, images),
+        )
+        if config.learning is not None:
+            raw, config = journal, learning.train_whitening(config, journal, images, report, workers)
+            journal = open_journals.enter_context(_journal(writer, config, JOURNAL))
+            learning.whiten(config, raw, journal, images, report, workers)
+        manifest = config.manifest
+        catalogue = Catalogue.of(images, skipped)
+        unreadable: list[str] = []
+        supplemented = 0
+        if known is None or not _same(known, catalogue, manifest):
+            if known is not None:
+                _verify(writer.path)
+                known.check_ids()
+            regions = assembled(images, journal, known, writer.work)
+            if config.local_features is not None:
+                late = without_features(images, known, config)
+                extra = open_journals.enter_context(supplement_journal(writer, config)) if late else None
+                if extra is not None:
+                    unreadable = supplement(late, config, extra, report, **reading_limits(memory))
+                    supplemented = len(late) - len(unreadable)
+                local = assembled_features(images, journal, known, extra, config.local_features, writer.work)
+                regions = regions._replace(local=local)
+            manifold = _manifold(writer, config, regions, known, scratch, report, workers)
+            _write(writer, config, catalogue, regions, manifold)
+        if workers is not None:
+            workers.clean_up(writer.work)
+        used = {image.sha256 for image in images}
+        # Photos that an interrupted run extracted stay for the next, unless this run covered all photos.
+        if not wanted.unread or used.issuperset(journal.contents()):
+            disk.remove_folder(writer.work)
+        else:
+            for name in (VECTORS, SINGLE, GLOBAL, LOCAL):
+                disk.remove(writer.work / name)
+    changes = _changes(images, skipped, before, known)
+    return replace(changes, unreadable=(*changes.unreadable, *unreadable), supplemented=supplemented)
+
+
+def _journal(writer: store.Writer, config: BuildConfig, name: str) -> Journal:
+    return Journal(writer.work / name, config.fingerprint, config.extractor.dimension)
+
+
+def _extract_new(
+    writer: store.Writer,
+    config: BuildConfig,
+    journal: Journal,
+    wanted: SyncPlan,
+    known: Snapshot | None,
+    memory: int | None,
+    report: StageProgress,
+    on_estimate: OnEstimate | None,
+    workers: Workers | None,
+    on_partial: Callable[[list[ImageRecord]], None] | None,
+) -> tuple[BuildConfig, list[ImageRecord], list[SkippedRecord], int]:
+    """Extract the new photos into a journal.
+
+    Return the config with all its parameters, the photos, the skipped files, and the scratch that the graph may use.
+    """
+    chosen = plan(wanted, journal, None if known is None else known.catalogue, report, config.frames)
+    config = config.for_photos(len(chosen.known) + len(chosen.new))
+    device = config.parameters.get("device", kernels.CPU) if workers is None else kernels.CPU
+    with place_on_device(config.extractor, len(chosen.new), device, config.local_features) as extractor:
+        made_by, elsewhere = replace(config, extractor=extractor), workers is not None
+        scratch = check_resources(writer.path, made_by, chosen, known, memory, on_estimate, elsewhere=elsewhere)
+        note(writer.work, config.root, len(chosen.known) + len(chosen.new))
+        # Means are taken of whitened vectors.
+        regions_per_image = config.regions_per_image if config.learning is None else None
+        found = [one for one, _ in chosen.new]
+        if workers is None:
+            outcomes = extract_locally(
+                found, extractor, regions_per_image, config.local_features, **reading_limits(memory)
+            )
+        else:
+            outcomes = workers.extract(found, config, regions_per_image, writer.work)
+        images, skipped = record_outcomes(chosen, outcomes, journal, report, on_partial)
+    if not images:
+        disk.remove_folder(writer.work)
+        reasons = "; ".join(f"{one.key}: {one.reason}" for one in skipped[:3]) or "it is empty"
+        raise InvalidInputError(
+            f"{config.root} has no photo that can be read ({reasons}); give a folder with at least one."
+        )
+    return config, images, skipped, scratch
+
+
+def rebuild(
+    writer: store.Writer, config: BuildConfig, regions: Assembled, catalogue: Catalogue, report: StageProgress
+) -> None:
+    """Build the graph again from descriptors that are whole, and write it."""
+    disk.make_own_folder(writer.work)
+    _write(writer, config, catalogue, regions, _fitted(writer, config.manifold(), regions, report))
+    disk.remove_folder(writer.work)
+
+
+def _verify(path: Path) -> None:
+    """Read through what a new generation is to be made of: damage must not be signed for again."""
+    try:
+        read_store(path, verify=True)
+    except DamagedError as error:
+        remedy = "manifind index PHOTOS --repair mends it"
+        raise DamagedError(error.problem, remedy=remedy, code=error.code) from error
+
+
+def _changes(
+    images: list[ImageRecord], skipped: list[SkippedRecord], before: Snapshot | None, known: Snapshot | None
+) -> Changes:
+    old = {} if before is None else {one.sha256: one.key for one in before.catalogue.images}
+    keys = {one.key for one in images}
+    contents = {one.sha256 for one in images}
+    new = len(images) if known is None else sum(one.sha256 not in old for one in images)
+    moved = 0 if known is None else sum(old.get(one.sha256, one.key) != one.key for one in images)
+    gone = {key for content, key in old.items() if key not in keys and content not in contents}
+    there = {one.key for one in skipped if one.code not in (SkipReason.REMOVED, SkipReason.DUPLICATE)}
+    return Changes(
+        extracted=new,
+        kept=len(images) - new - moved,
+        moved=moved,
+        removed=len(gone - there),
+        skipped=len(skipped),
+        unreadable=tuple(sorted(gone & there)),
+    )
+
+
+def _same(before: Snapshot, catalogue: Catalogue, manifest: Manifest) -> bool:
+    old = before.catalogue
+    same = (old.images, old.skipped) == (catalogue.images, catalogue.skipped)
+    return same and before.manifest.asks_for_the_same(manifest)
+
+
+def _manifold(
+    writer: store.Writer,
+    config: BuildConfig,
+    regions: Assembled,
+    before: Snapshot | None,
+    scratch: int,
+    report: StageProgress,
+    workers: Workers | None,
+) -> Manifold | None:
+    """Return the manifold of the regions; None where it is the one before."""
+    origin = regions.origin
+    if before is None or origin is None or (origin < 0).mean() > MAX_NEW_SHARE:
+        return _fitted(writer, config.manifold(memory=scratch), regions, report, workers)
+    if np.array_equal(origin, np.arange(len(before.boxes))):
+        return None
+    known, arrays = before.manifold.to_arrays()
+    manifold = Manifold.from_arrays({**config.parameters, "memory": scratch, BUILT: known[BUILT]}, arrays)
+    vectors, image_of, progress = regions.vectors, regions.image_of, _of_graph(report)
+    if workers is None:
+        return manifold.update(vectors, image_of, origin, progress=progress)
+    builder = workers.knn_builder(vectors, writer.work / VECTORS)
+    globals_ = assembled_globals(vectors, image_of, writer.work)
+    return manifold.update(vectors, image_of, origin, global_vectors=globals_, builder=builder, progress=progress)
+
+
+def _write(
+    writer: store.Writer, config: BuildConfig, catalogue: Catalogue, regions: Assembled, manifold: Manifold | None
+) -> None:
+    files = {CATALOGUE: catalogue.to_bytes()}
+    if manifold is None:
+        # Names or times changed, and no region: all but the catalogue stays, and features may join it.
+        present = read_manifest(writer.path)
+        kept = {name: listed for name, listed in present["files"].items() if name != CATALOGUE}
+        manifest, said = config.manifest, Manifest.of(present["fields"])
+        new = regions.local.arrays if regions.local is not None and said.local_features is None else {}
+        writer.write(
+            FORMAT,
+            replace(manifest, built=said.built, null_similarity=said.null_similarity).fields,
+            new,
+            files,
+            keep=kept,
+        )
+        return
+    if len(regions.boxes) > WHOLE_UP_TO and kernels.compiled():
+        manifold.prepare("local")
+    _, arrays = manifold.to_arrays()
+    learnt = config.extractor.whitening
+    whitening = {} if learnt is None else {"whitening_mean": learnt.mean, "whitening_project": learnt.project}
+    local = {} if regions.local is None else regions.local.arrays
+    null_similarity = measure_null_similarity(regions.vectors, regions.image_of)
+    writer.write(
+        FORMAT,
+        replace(config.manifest, built=manifold.graph_, null_similarity=null_similarity).fields,
+        {**arrays, "vectors": regions.vectors, "boxes": regions.boxes, **whitening, **local},
+        files,
+    )
+
+
+def _fitted(
+    writer: store.Writer,
+    manifold: Manifold,
+    regions: Assembled,
+    report: StageProgress,
+    workers: Workers | None = None,
+) -> Manifold:
+    """Build the whole graph, on vectors widened into a file: comparing all pairs reads them again and again."""
+    single = disk.scratch(writer.work / SINGLE, np.float32, regions.vectors.shape)
+    for start in range(0, len(single), ROWS):
+        single[start : start + ROWS] = regions.vectors[start : start + ROWS]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ManifindWarning)  # a folder of a few photos has fewer regions than k
+        builder = None if workers is None else workers.knn_builder(single, writer.work / SINGLE)
+        globals_ = assembled_globals(single, regions.image_of, writer.work)
+        return manifold.fit(
+            single, regions.image_of, global_vectors=globals_, builder=builder, progress=_of_graph(report)
+        )
+
+
+def _of_graph(report: StageProgress) -> Progress:
+    return lambda done, total: report("graph", done, total)

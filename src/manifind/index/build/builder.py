@@ -1,0 +1,127 @@
+"""Resolve the configuration of a new index, and change an existing one: the steps before `build`."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from manifind.checks import check_choice, check_int
+from manifind.errors import InvalidInputError
+from manifind.features import RegionExtractor
+from manifind.features.backbone import whole_path
+from manifind.index.build.build import Changes, build
+from manifind.index.build.extractor_factory import make_extractor, network_for
+from manifind.index.build.films import checked_frames
+from manifind.index.build.plan import SyncPlan, all_of
+from manifind.index.config import PRESETS, given_parameters
+from manifind.index.storage.build_config import BuildConfig
+from manifind.index.storage.local_features import LOCAL_FEATURES, LocalFeatureConfig
+from manifind.index.storage.manifest import OWN, WhiteningOrigin
+from manifind.index.storage.snapshot import Snapshot
+from manifind.kernels import CPU
+from manifind.manifold import Manifold
+from manifind.storage import store
+from manifind.storage.store import Writer
+
+
+def resolve_config(
+    root: Path,
+    preset: str,
+    asked: Mapping[str, Any],
+    parameters: Mapping[str, Any],
+    *,
+    long_side: int | None,
+    extractor: RegionExtractor | None,
+    regions_per_image: int | None,
+    local_features: bool | None,
+    frames: float | None,
+    by_workers: bool,
+) -> tuple[BuildConfig, SyncPlan]:
+    """Return how the photos below a folder become an index, and those photos.
+
+    Parameters
+    ----------
+    root
+        The folder of photos.
+    preset
+        The name of what is taken for all that was not given.
+    asked
+        The backbone, whiten, scales and pooling; None where nothing was said.
+    parameters
+        Those of `Manifold` that were given.
+    long_side, extractor, regions_per_image, local_features, frames
+        As for `Index.create`.
+    by_workers
+        Whether Dask's workers extract the photos: then this machine's device has no say in the network.
+    """
+    regions_per_image = None if regions_per_image is None else check_int(regions_per_image, "regions_per_image")
+    choices = PRESETS[check_choice(preset, PRESETS, "preset")]
+    chosen: dict[str, Any] = {name: getattr(choices, name) if value is None else value for name, value in asked.items()}
+    given = given_parameters({**choices.manifold, **parameters})
+    Manifold(**given).check_params()
+    frames = None if frames is None else checked_frames(frames)
+    wanted = all_of(root, films=frames is not None)
+    source = str(chosen.pop("backbone"))
+    if asked["backbone"] is None and not by_workers:
+        source = network_for(source, len(wanted.found), parameters.get("device", CPU))
+    if extractor is None:
+        made, origin, learning = make_extractor(source, **chosen, long_side=long_side)
+    else:
+        made, origin, learning = extractor, WhiteningOrigin(OWN), None
+    own = whole_path(source) if extractor is None else None
+    keeping = LOCAL_FEATURES if local_features or (local_features is None and LOCAL_FEATURES.available()) else None
+    return BuildConfig(
+        root, made, given, regions_per_image, own, origin, learning=learning, local_features=keeping, frames=frames
+    ), wanted
+
+
+def check_free(target: Path) -> None:
+    """Raise `InvalidInputError` where an index is, or was before its manifest was lost."""
+    if (target / store.MANIFEST).exists():
+        raise InvalidInputError(f"{target} is an index already; open it and call sync(), or choose another path.")
+    if target.is_dir() and store.copies_of_manifest(target):
+        raise InvalidInputError(
+            f"{target} is an index without its {store.MANIFEST}; manifind index PHOTOS --repair puts it back."
+        )
+
+
+def change_index(
+    writer: Writer,
+    snapshot: Snapshot,
+    config: BuildConfig,
+    photos: SyncPlan,
+    *,
+    retrain_whitening: bool,
+    keeping: LocalFeatureConfig | None,
+    **options: Any,
+) -> Changes:
+    """Write the generation that holds the photos wanted; say what became of each.
+
+    Parameters
+    ----------
+    writer
+        Where to write; nobody else writes meanwhile.
+    snapshot
+        The generation that is there.
+    config
+        How its photos became an index.
+    photos
+        What the new generation is to hold.
+    retrain_whitening
+        Learn the whitening again, and extract all photos with it.
+    keeping
+        What is kept of photos from now on, where nothing was so far.
+    **options
+        Memory, progress, on_estimate and workers, as for `build`.
+    """
+    first = keeping is not None and config.local_features is None
+    if (retrain_whitening or first) and photos.unread:
+        what = "a whitening is learnt from" if retrain_whitening else "local features are made of"
+        raise InvalidInputError(
+            f"{photos.unread[0].key} lies in a folder that cannot be listed; {what} all photos: make it readable."
+        )
+    if retrain_whitening:
+        config = config.to_learn()
+    if first:
+        config = replace(config, local_features=keeping)
+    return build(writer, config, photos, before=snapshot, known=None if retrain_whitening else snapshot, **options)

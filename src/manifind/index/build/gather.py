@@ -1,0 +1,241 @@
+"""Which photos an index is to have, and the extraction of those that it does not know.
+
+A photo whose size and time are as they were is the same; else its content decides. Content that is known, here or by an
+earlier run that was interrupted, is not extracted again, wherever the file has moved and whatever its name is.
+"""
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from manifind.errors import UnreadableImageError
+from manifind.features import RegionExtractor, Regions
+from manifind.features.backbone import available_cores
+from manifind.geometry.packing import Packed
+from manifind.gmm import compact
+from manifind.index.build.decode_workers import Readers
+from manifind.index.build.films import frames_of
+from manifind.index.build.journal import NO_FEATURES, Journal
+from manifind.index.build.plan import SyncPlan
+from manifind.index.storage.catalogue import ImageRecord, Photos, SkippedRecord, SkipReason
+from manifind.index.storage.local_features import LocalFeatureConfig, keep
+from manifind.io import Found, Photo, content_hash, extract_ahead
+from manifind.io.prefetch import begin_ahead
+from manifind.io.video import file_of
+from manifind.types import FloatArray, StageProgress
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is known of the photos that an index is to hold, before any is extracted."""
+
+    known: list[ImageRecord]
+    """The photos that have descriptors already. They are numbered later."""
+    new: list[tuple[Found, str]]
+    """Files to extract, with their content hashes."""
+    skipped: list[SkippedRecord]
+
+
+def plan(
+    wanted: SyncPlan, journal: Journal, before: Photos | None, report: StageProgress, frames: float | None = None
+) -> Plan:
+    """Compare the files with the index, and list those to extract; of films, a frame every `frames` seconds."""
+    known, new, skipped = list(wanted.unread), [], list(wanted.skipped)
+    first_of = {image.sha256: image.key for image in known}
+    for one, content in _expand_films(wanted, before, report, frames, skipped):
+        try:
+            old = None if before is None else before.of_key(one.key) or before.skipped_of(one.key)
+            same = old is not None and (old.bytes, old.mtime_ns) == (one.size, one.mtime_ns)
+            digest = content or (old.sha256 if old is not None and same else None) or content_hash(one.path)
+        except UnreadableImageError as error:
+            skipped.append(SkippedRecord(one.key, SkipReason.UNREADABLE, error.reason))
+            continue
+        if digest in first_of:
+            skipped.append(_skipped(one, SkipReason.DUPLICATE, first_of[digest], digest))
+            continue
+        if same and isinstance(old, SkippedRecord) and old.code is not SkipReason.DUPLICATE:
+            skipped.append(old)  # as unreadable as it was
+            continue
+        first_of[digest] = one.key
+        stored = (None if before is None else before.of_content(digest)) or journal.get(digest)
+        if stored is None:
+            new.append((one, digest))
+        else:
+            known.append(_record(one, digest, stored.width, stored.height))
+    return Plan(known, new, skipped)
+
+
+def _expand_films(
+    wanted: SyncPlan, before: Photos | None, report: StageProgress, frames: float | None, skipped: list[SkippedRecord]
+) -> Iterator[tuple[Found, str | None]]:
+    """Yield the photos wanted, those of films with their contents; skipped files are added to `skipped`."""
+    for done, one in enumerate(wanted.found, 1):
+        if frames is None or not one.film:
+            yield one, None
+        elif isinstance(found := frames_of(one, frames, before, wanted.removed), SkippedRecord):
+            skipped.append(found)
+        else:
+            for frame, content in found:
+                if frame.key in wanted.removed:
+                    skipped.append(SkippedRecord(frame.key, SkipReason.REMOVED))
+                else:
+                    yield frame, content
+        report("files", done, len(wanted.found))
+
+
+class ExtractedPhoto(NamedTuple):
+    """The descriptors, boxes and local features of a photo."""
+
+    width: int
+    height: int
+    vectors: FloatArray
+    boxes: FloatArray
+    local: Packed
+    """Its local features, where they are stored."""
+
+
+Outcomes = Generator[tuple[Found, ExtractedPhoto | UnreadableImageError], None, None]
+"""What became of photos, in the order in which they were given."""
+
+
+RegionsAndFeatures = tuple[Regions, Packed]
+"""A photo's regions in pixels as it was read, and its local features."""
+
+
+def extract_features(
+    pixels: npt.NDArray[np.uint8], extractor: RegionExtractor, keeping: LocalFeatureConfig | None
+) -> RegionsAndFeatures:
+    """Return the regions of a photo and, if `keeping` asks for them, its local features."""
+    return extractor.extract(pixels), NO_FEATURES if keeping is None else keep(pixels, keeping).rows
+
+
+def in_file_pixels(photo: Photo, found: RegionsAndFeatures, regions_per_image: int | None) -> ExtractedPhoto:
+    """Return a photo's reduced regions, with boxes in pixels of its file."""
+    regions, local = reduced(found[0], regions_per_image), found[1]
+    height, width, _ = photo.pixels.shape
+    enlarged = np.array([photo.width / width, photo.height / height] * 2, np.float32)
+    return ExtractedPhoto(photo.width, photo.height, regions.vectors, regions.boxes * enlarged, local)
+
+
+def extract_locally(
+    found: Sequence[Found],
+    extractor: RegionExtractor,
+    regions_per_image: int | None,
+    keeping: LocalFeatureConfig | None,
+    **limits: int,
+) -> Outcomes:
+    """Extract photos in this process; `limits` are `extract_ahead`'s."""
+    extract = _extract_on_device if extractor.apart else _extract_in_threads
+    with closing(extract(found, extractor, keeping, **limits)) as photos:
+        for one, photo, regions in photos:
+            if isinstance(photo, UnreadableImageError) or regions is None:
+                assert isinstance(photo, UnreadableImageError)  # noqa: S101 (every other has regions)
+                yield one, photo
+            else:
+                yield one, in_file_pixels(photo, regions, regions_per_image)
+
+
+Extractions = Generator[tuple[Found, Photo | UnreadableImageError, RegionsAndFeatures | None], None, None]
+"""Photos as they were read, and what was extracted of each; None where a photo cannot be read."""
+
+
+def _extract_in_threads(
+    found: Sequence[Found], extractor: RegionExtractor, keeping: LocalFeatureConfig | None, **limits: int
+) -> Extractions:
+    """Extract photos on the processor, each in the thread that reads it."""
+    side_by_side, threads = extractor.for_threads()
+    limits = {**limits, "threads": threads, "long_side": extractor.long_side}
+    return extract_ahead(found, partial(extract_features, extractor=side_by_side, keeping=keeping), **limits)
+
+
+def _extract_on_device(
+    found: Sequence[Found], extractor: RegionExtractor, keeping: LocalFeatureConfig | None, **limits: int
+) -> Extractions:
+    """Extract photos on a device, while the processor reads photos in separate processes."""
+    memory = {"memory": limits.pop("memory")} if "memory" in limits else {}
+    left = extractor.beside is not None
+    reading = Readers(extractor.seen_size, keeping, left=left, long_side=extractor.long_side, **limits)
+    begin = lambda photo: extractor.begin(photo.pixels)  # noqa: E731
+    with (
+        reading as readers,
+        closing(begin_ahead(found, readers.read, begin, threads=available_cores(), **memory)) as photos,
+    ):
+        for one, photo, regions in photos:
+            if isinstance(photo, UnreadableImageError) or regions is None:
+                yield one, photo, None
+            else:
+                yield one, photo, (regions, regions.beside if photo.local is None else photo.local)
+
+
+def record_outcomes(
+    chosen: Plan,
+    outcomes: Outcomes,
+    journal: Journal,
+    report: StageProgress,
+    on_partial: Callable[[list[ImageRecord]], None] | None = None,
+) -> tuple[list[ImageRecord], list[SkippedRecord]]:
+    """Append the new photos of a plan to the journal.
+
+    Return all photos, numbered in the order of their keys, and what is skipped. `on_partial` is called after each new
+    photo with all that have descriptors; the list goes on to grow.
+    """
+    images, skipped = list(chosen.known), list(chosen.skipped)
+    hashes = {one.key: digest for one, digest in chosen.new}
+    report("photos", 0, len(chosen.new))
+    with closing(outcomes) as photos:
+        for done, (one, photo) in enumerate(photos, 1):
+            if isinstance(photo, UnreadableImageError):
+                # What an extra or more memory could read is tried again, and what may have been torn while it was read.
+                lasting = as_listed(one, gone=False) and not photo.temporary
+                known = _skipped(one, SkipReason.UNREADABLE, photo.reason, hashes[one.key])
+                skipped.append(known if lasting else SkippedRecord(one.key, SkipReason.UNREADABLE, photo.reason))
+            elif not as_listed(one):
+                skipped.append(SkippedRecord(one.key, SkipReason.CHANGED))
+            else:
+                digest = hashes[one.key]
+                journal.append(digest, *photo)
+                images.append(_record(one, digest, photo.width, photo.height))
+                if on_partial is not None:
+                    on_partial(images)
+            report("photos", done, len(chosen.new))
+    return _numbered(images), sorted(skipped, key=lambda one: one.key)
+
+
+def _skipped(one: Found, code: SkipReason, detail: str, digest: str) -> SkippedRecord:
+    """Return a skipped file with its content hash, size and time: it is not read again while these stay the same."""
+    return SkippedRecord(one.key, code, detail, digest, one.size, one.mtime_ns)
+
+
+def as_listed(one: Found, *, gone: bool = True) -> bool:
+    """Whether a file is still the one that was listed and hashed.
+
+    `gone` is the answer for a file that is no longer there.
+    """
+    try:
+        status = file_of(one.path).stat()
+    except OSError:
+        return gone  # what was read was read
+    return (status.st_size, status.st_mtime_ns) == (one.size, one.mtime_ns)
+
+
+def reduced(regions: Regions, regions_per_image: int | None) -> Regions:
+    """Put the means of a mixture in place of the regions. The box of a mean is that of the region most like it."""
+    if regions_per_image is None:
+        return regions
+    fewer = compact(regions.vectors, np.zeros(len(regions.vectors), np.int32), regions_per_image=regions_per_image)
+    likeness = fewer.vectors @ regions.vectors.T
+    likeness[fewer.row_of != np.arange(len(fewer.vectors))[:, None]] = -np.inf
+    return Regions(fewer.vectors, regions.boxes[likeness.argmax(axis=1)])
+
+
+def _record(one: Found, digest: str, width: int, height: int) -> ImageRecord:
+    return ImageRecord(-1, one.key, digest, one.size, one.mtime_ns, width, height)
+
+
+def _numbered(images: Iterable[ImageRecord]) -> list[ImageRecord]:
+    return [replace(image, number=number) for number, image in enumerate(sorted(images, key=lambda image: image.key))]

@@ -1,0 +1,142 @@
+"""Which photos an index is to hold: all of a folder, more, or fewer."""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from manifind.errors import InvalidInputError
+from manifind.index.storage.catalogue import ImageRecord, SkippedRecord, SkipReason
+from manifind.index.storage.snapshot import Snapshot
+from manifind.io import Found, Skipped, key_of, list_photos
+from manifind.io.image import HEAD_BYTES, photo_format
+from manifind.io.video import apart, film_format
+
+
+@dataclass(frozen=True)
+class SyncPlan:
+    """What an index is to hold."""
+
+    found: list[Found]
+    """Files to look at, by key."""
+    skipped: list[SkippedRecord]
+    """What is passed over without a look, and why."""
+    unread: list[ImageRecord]
+    """Photos of the index that stay as they are, without a look at their files."""
+    removed: frozenset[str] = frozenset()
+    """The keys of what was removed by hand: frames of films that are to be found are not taken for it."""
+
+
+def all_of(root: Path, removed: Iterable[str] = (), *, films: bool = False) -> SyncPlan:
+    """Want the photos below a folder, but those that were removed by hand; and the frames of `films` if they are."""
+    if not root.is_dir():
+        raise InvalidInputError(f"{root} is not a folder", remedy="give the folder that holds the photos")
+    by_hand = frozenset(removed)
+    found, skipped = [], []
+    for one in list_photos(root, films=films):
+        if isinstance(one, Skipped):
+            skipped.append(SkippedRecord(one.key, SkipReason.UNREADABLE, one.reason))
+        elif one.key in by_hand:
+            skipped.append(SkippedRecord(one.key, SkipReason.REMOVED))
+        else:
+            found.append(one)
+    if not found and not skipped:
+        raise InvalidInputError(f"{root} has no photos", remedy="give a folder with at least one")
+    return SyncPlan(found, skipped, [], by_hand)
+
+
+def everything(snapshot: Snapshot, root: Path | None = None) -> SyncPlan:
+    """Want the photos of the index's folder as they are now, or of another that has become it."""
+    folder = _root(snapshot) if root is None else root
+    try:
+        wanted = all_of(folder, removed_by_hand(snapshot.catalogue.skipped), films=snapshot.manifest.frames is not None)
+        # A folder that cannot be listed at the moment is not one whose photos are gone.
+        closed = tuple(f"{one.key}/" for one in wanted.skipped)
+        unread = [image for image in snapshot.catalogue.images if image.key.startswith(closed)] if closed else []
+        return replace(wanted, unread=unread)
+    except InvalidInputError as error:
+        remedy = "is its disk there? The index stays as it was"
+        raise InvalidInputError(error.problem, remedy=remedy, code=error.code) from error
+
+
+def more(snapshot: Snapshot, paths: Sequence[Path]) -> SyncPlan:
+    """Want what the index has and the photos at `paths`, files or folders below the index's."""
+    root = _root(snapshot)
+    found: dict[str, Found] = {}
+    skipped = {one.key: one for one in snapshot.catalogue.skipped}
+    for path in paths:
+        for one in _below(root, path, films=snapshot.manifest.frames is not None):
+            skipped.pop(one.key, None)
+            if isinstance(one, Found):
+                found[one.key] = one
+            else:
+                skipped[one.key] = SkippedRecord(one.key, SkipReason.UNREADABLE, one.reason)
+    skipped = {key: one for key, one in skipped.items() if _whole(key) not in found}
+    unread = [
+        image for image in snapshot.catalogue.images if _whole(image.key) not in found and image.key not in skipped
+    ]
+    return SyncPlan([found[key] for key in sorted(found)], list(skipped.values()), unread)
+
+
+def without(snapshot: Snapshot, keys: Sequence[str]) -> SyncPlan:
+    """Want what the index has but for these photos."""
+    gone = dict.fromkeys(keys)
+    unknown = [key for key in gone if snapshot.catalogue.of_key(key) is None]
+    if unknown:
+        shown = ", ".join(map(repr, unknown[:3]))
+        raise InvalidInputError(
+            f"{len(unknown)} of the keys are not in the index, {shown} first; give keys of its photos."
+        )
+    unread = [image for image in snapshot.catalogue.images if image.key not in gone]
+    if not unread:
+        raise InvalidInputError("keys are all photos of the index; remove its folder instead.")
+    return SyncPlan([], snapshot.catalogue.skipped + [SkippedRecord(key, SkipReason.REMOVED) for key in gone], unread)
+
+
+def removed_by_hand(skipped: Iterable[SkippedRecord]) -> list[str]:
+    """Return the keys of photos that `without` left out."""
+    return [one.key for one in skipped if one.code is SkipReason.REMOVED]
+
+
+def several(values: Iterable[Any], name: str) -> list[Any]:
+    """Return a list; one thing alone is a slip that would be taken apart into letters."""
+    if isinstance(values, str | bytes | os.PathLike):
+        raise InvalidInputError(f"{name} is one, {os.fspath(values)!r}; give a list.")
+    return list(values)
+
+
+def _root(snapshot: Snapshot) -> Path:
+    root = snapshot.manifest.root
+    if not root.is_dir():
+        raise InvalidInputError(f"{root}, the folder of the photos, is not there; give the one that it is now.")
+    return root
+
+
+def _whole(key: str) -> str:
+    """Return the key of the file that a photo is in: that of its film if it is a frame."""
+    frame = apart(key)
+    return key if frame is None else frame[0]
+
+
+def _below(root: Path, path: Path, *, films: bool) -> Iterator[Found | Skipped]:
+    """List a photo, or the photos of a folder, below the root; a path may be taken from there."""
+    full = Path(os.path.normpath(path.absolute() if path.is_absolute() or path.exists() else root / path))
+    if not full.is_relative_to(root) and (root / path).exists():
+        full = Path(os.path.normpath(root / path))
+    if not full.exists():
+        raise InvalidInputError(f"{path} does not exist; give the path of a photo.")
+    if not full.is_relative_to(root):
+        full = full.resolve()
+    key = "" if full == root else key_of(root, full)
+    if any(part.startswith(".") for part in full.relative_to(root).parts):
+        raise InvalidInputError(f"{path} is hidden, or lies in a hidden folder, and those are passed over; rename it.")
+    if full.is_dir():
+        for one in list_photos(full, films=films):
+            yield replace(one, key=f"{key}/{one.key}" if key else one.key)
+    else:
+        status = full.stat()
+        with full.open("rb") as file:
+            head = file.read(HEAD_BYTES)
+        film = films and photo_format(head) is None and film_format(head, full.name) is not None
+        yield Found(key, full, status.st_size, status.st_mtime_ns, film)

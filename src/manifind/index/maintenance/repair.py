@@ -1,0 +1,135 @@
+"""A damaged index made whole: what can be rebuilt is rebuilt from what is whole, the rest from the photos."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from manifind.errors import DamagedError, FormatVersionError, InvalidInputError, ManifindError, shell_quote
+from manifind.features import RegionExtractor, Whitening, load_extractor
+from manifind.index.build.build import build, rebuild
+from manifind.index.build.merge import Assembled
+from manifind.index.build.plan import all_of, removed_by_hand
+from manifind.index.maintenance.check import DESCRIPTOR_FILES, LOCAL, WHITENING, check, damaged_files
+from manifind.index.storage.build_config import BuildConfig
+from manifind.index.storage.catalogue import Catalogue
+from manifind.index.storage.local_features import LocalFeatureConfig, StoredLocalFeatures
+from manifind.index.storage.manifest import (
+    FILES,
+    KIND,
+    LEARNT,
+    OWN,
+    SHIPPED,
+    Fingerprint,
+    Manifest,
+    read_manifest,
+)
+from manifind.index.storage.snapshot import CATALOGUE
+from manifind.storage import disk, store
+from manifind.storage.arrays import read_array
+from manifind.types import StageProgress
+
+
+def repair(
+    path: Path,
+    photos: Path | None = None,
+    extractor: RegionExtractor | None = None,
+    memory: int | None = None,
+    progress: StageProgress | None = None,
+) -> str:
+    """Repair the index at `path`, and say what was done; `photos` is their folder, where it is another one now."""
+    report = progress or (lambda *_: None)
+    if not path.is_dir():
+        raise InvalidInputError(f"{path} is not there; there is nothing to repair.")
+    with store.writing(path, KIND, FILES) as writer:
+        problems = [problem for problem in check(path, progress) if problem.is_damage]
+        if not problems:
+            return "nothing is damaged"
+        name, manifest = _manifest(path)
+        said, files = Manifest.of(manifest["fields"]), manifest["files"]
+        root = said.root if photos is None else photos
+        bad = {one.what for one in damaged_files(path, manifest, report)}
+        whole = {file: path / one["file"] for file, one in files.items() if one["file"] not in bad}
+        if name != store.MANIFEST and not bad:
+            disk.write(path / store.DRAFT, [(path / name).read_bytes()])
+            disk.replace(path / store.DRAFT, path / store.MANIFEST)
+            return "the manifest was put back from its copy"
+        by_content = {problem.what for problem in problems} & {"vectors", "boxes", "features", str(path)}
+        made, lost = _extractor(said, whole, extractor)
+        config = BuildConfig.of(said, made, root)
+        if lost:
+            config = _to_learn_again(config, said)
+        needed = {*DESCRIPTOR_FILES, *(LOCAL if said.local_features is not None else ())}
+        if needed <= set(whole) and not by_content and not lost:
+            rebuild(writer, config, _regions(whole, said.local_features), Catalogue.open(whole[CATALOGUE]), report)
+            return "the graph was built anew from the descriptors"
+        removed = removed_by_hand(Catalogue.open(whole[CATALOGUE]).skipped) if CATALOGUE in whole else []
+        changes = build(
+            writer, config, all_of(root, removed, films=said.frames is not None), memory=memory, progress=progress
+        )
+        learnt = "the whitening was learnt and " if lost else ""
+        return f"{learnt}{changes.extracted} photos were extracted again"
+
+
+def repair_command(path: Path) -> str:
+    """Return what to type to have the index at `path` repaired, with the folder of its photos where that is known."""
+    try:
+        photos = shell_quote(Manifest.of(_manifest(path)[1]["fields"]).root)
+    except ManifindError:
+        photos = "PHOTOS"
+    return f"manifind index {photos} -o {shell_quote(path)} --repair"
+
+
+def _manifest(path: Path) -> tuple[str, dict[str, Any]]:
+    """Return the manifest, or the newest whole copy of it, and its name."""
+    for name in (store.MANIFEST, *store.copies_of_manifest(path)):
+        try:
+            return name, read_manifest(path, name)
+        except FormatVersionError:
+            raise
+        except DamagedError:
+            continue
+    raise DamagedError(f"{path} has nothing left that says how it was made; remove it and make it again.")
+
+
+def _extractor(said: Manifest, whole: dict[str, Path], given: RegionExtractor | None) -> tuple[RegionExtractor, bool]:
+    """Return the extractor of the photos, and whether its whitening is lost and must be learnt again."""
+    source = said.whitening.source
+    if given is None and said.backbone is None:
+        raise InvalidInputError("the index was made by a custom extractor; give the same to Index.repair(extractor=…).")
+    made = given or load_extractor(said.backbone or "", **said.extractor_settings)
+    if said.extractor.whitening is None:
+        made = made.with_whitening(None)
+    elif set(WHITENING) <= set(whole):
+        mean, project = (read_array(whole[name]) for name in WHITENING)
+        made = made.with_whitening(Whitening(mean, project))
+    elif source == LEARNT:
+        return made, True
+    elif source not in (SHIPPED, OWN) and Path(source).is_file():
+        made = made.with_whitening(Whitening.load(source))
+    own = Fingerprint.of(made)
+    if own.sha256 != said.extractor.sha256:
+        raise InvalidInputError(
+            f"the index was extracted by {said.extractor.name} with other settings or another whitening than "
+            f"{own.name} has here; give the extractor that made it, or make the index again."
+        )
+    return made, False
+
+
+def _to_learn_again(config: BuildConfig, said: Manifest) -> BuildConfig:
+    """Return the config with a whitening to be learnt in place of one that is lost."""
+    if said.extractor.without_whitening() != Fingerprint.of(config.extractor).without_whitening():
+        raise InvalidInputError("extractor is not the one that made the index; give that one.")
+    dimension = said.extractor.facts["dimension"]
+    to_learn = config.to_learn()
+    assert to_learn.learning is not None  # noqa: S101 (it was just asked for)
+    return replace(to_learn, learning=replace(to_learn.learning, dimension=dimension))
+
+
+def _regions(whole: dict[str, Path], keeping: LocalFeatureConfig | None) -> Assembled:
+    vectors, boxes, images, starts = (
+        read_array(whole[f"{name}.npy"]) for name in ("vectors", "boxes", "images", "starts")
+    )
+    local = None if keeping is None else StoredLocalFeatures(keeping, *(read_array(whole[name]) for name in LOCAL))
+    return Assembled(vectors, boxes, np.repeat(images, np.diff(starts)), local=local)

@@ -1,1 +1,0 @@
-"""How an index is made and brought up to date: photos are gathered, described, compared and written down."""

@@ -1,0 +1,182 @@
+"""Why a photo was found: the chain of regions along which most of the query's score could flow to it.
+
+A path from a seed region over edges of the graph to one of the photo's regions carries y · Π α s_ij, so the best path
+is the shortest under the lengths −log(α s_ij), from sources at −log y. Regions that the diffusion hardly reached are
+left out of the search: the best path has no reason to pass them.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from manifind.diffusion import Seed
+from manifind.errors import InvalidInputError
+from manifind.index.search.matches import MatchingPoints
+from manifind.index.search.query import rounded_box
+from manifind.index.search.retrieval import Retrieval
+from manifind.index.storage.snapshot import Snapshot
+from manifind.types import Box, FloatArray, IntArray
+
+MAX_NODES = 20_000
+"""Paths are looked for among this many of the best regions by score, the seed and the target."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A region of a photo of the collection, or of the query where `key` is None."""
+
+    key: str | None
+    box: Box
+    view: int = 0
+    """Which of the query's photos the region is in."""
+
+
+@dataclass(frozen=True)
+class Link:
+    """Two regions that look alike."""
+
+    source: Place
+    target: Place
+    similarity: float
+    """The inner product of their descriptors."""
+    flow: float
+    """The share α s_ij of the source's score that flows to the target. For the first link it is the value that the
+    query seeded, divided by the largest seed."""
+    verified: bool | None = None
+    """Whether geometry finds the source in the target's photo; None where it was not asked or cannot say."""
+    inliers: int | None = None
+    """How many points match, where geometry finds the source."""
+
+    @property
+    def within(self) -> bool:
+        """Whether both are regions of one photo, where there is nothing to confirm."""
+        return self.source.key == self.target.key
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The links from the query to a photo."""
+
+    key: str
+    links: tuple[Link, ...]
+
+    @property
+    def keys(self) -> list[str]:
+        """The photos on the way, each once, the last the one that was found."""
+        keys = [link.target.key for link in self.links if link.target.key is not None]
+        return [key for i, key in enumerate(keys) if i == 0 or keys[i - 1] != key]
+
+
+class RegionPath(NamedTuple):
+    """A chain of regions from a seed to the target, and how much flows along it."""
+
+    regions: IntArray
+    """The regions of the chain. The first is a seed and the last is one of the targets; there is only one where a seed
+    is a target."""
+    flows: FloatArray
+    """The α s_ij of each link. There is one link fewer than there are regions."""
+
+
+def explain_result(retrieval: Retrieval, image: int) -> Chain:
+    """Return the chain of photos that led from a query to one of the images of its ranking."""
+    if retrieval.ranking.seed is None:
+        raise InvalidInputError(
+            f"method {retrieval.method!r} follows no chain; search with method='regional' to explain.",
+            code="method-without-chain",
+        )
+    snapshot, query = retrieval.snapshot, retrieval.query
+    # What speaks against the query seeds below zero: no chain begins there.
+    seed, manifold, rows = retrieval.ranking.seed.positive(), snapshot.manifold, snapshot.regions_of(image)
+    key = snapshot.catalogue[image].key
+    targets = np.arange(rows.start, rows.stop, dtype=np.int32)
+    path = best_path(manifold.S_, float(manifold.alpha), seed, retrieval.ranking.regions, targets)
+    if path is None:
+        return Chain(key, ())
+    X = manifold.vectors_
+    start = int(path.regions[0])
+    likeness = query.vectors @ X[start].astype(np.float32)
+    nearest = int(likeness.argmax())
+    seeded = seed.values[np.searchsorted(seed.regions, start)] / seed.values.max()
+    view = int(query.view_of[nearest])
+    # A chain may begin at an expansion region.
+    from_query = (
+        Place(None, rounded_box(query.boxes[nearest]), view)
+        if view >= 0
+        else _place(snapshot, int(query.rows[nearest]))
+    )
+    places = [_place(snapshot, int(region)) for region in path.regions]
+    links = [Link(from_query, places[0], float(likeness[nearest]), float(seeded))]
+    for i, (a, b) in enumerate(pairwise(path.regions)):
+        links.append(Link(places[i], places[i + 1], _product(X[a], X[b]), float(path.flows[i])))
+    return Chain(key, tuple(links))
+
+
+def verify_chain(chain: Chain, match: Callable[[Link], MatchingPoints | None]) -> Chain:
+    """Return a chain whose links from photo to photo say whether geometry joins the two.
+
+    `match` returns the points that match between the source of a link and its target's photo; None where it cannot.
+    """
+
+    def seen(link: Link) -> Link:
+        points = None if link.within else match(link)
+        if points is None:
+            return link
+        return replace(link, verified=points.verified, inliers=points.inliers if points.verified else None)
+
+    return replace(chain, links=tuple(map(seen, chain.links)))
+
+
+def _product(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> float:
+    return float(a.astype(np.float32) @ b.astype(np.float32))
+
+
+def _place(snapshot: Snapshot, region: int) -> Place:
+    number = int(np.searchsorted(snapshot.manifold.layout_.starts, region, side="right")) - 1
+    return Place(snapshot.catalogue[number].key, rounded_box(snapshot.boxes[region]))
+
+
+def best_path(S: sp.csr_array, alpha: float, seed: Seed, scores: FloatArray, targets: IntArray) -> RegionPath | None:
+    """Return the path that carries most from the seed to any of `targets`; None where there is none."""
+    count = min(MAX_NODES, len(scores))
+    best = np.argpartition(-scores, count - 1)[:count]
+    nodes = np.unique(np.concatenate([best, seed.regions, targets]))
+    place = np.full(len(scores), -1, np.int64)
+    place[nodes] = np.arange(len(nodes))
+
+    part = sp.csr_array(S[nodes][:, nodes]).tocoo()
+    n = len(nodes)
+    # A node before all others leads to each seed region, so that one search starts from all of them.
+    rows = np.concatenate([part.row, np.full(len(seed.regions), n)])
+    columns = np.concatenate([part.col, place[seed.regions]])
+    largest = float(seed.values.max(initial=0))
+    if largest == 0:
+        return None
+    lengths = np.concatenate([_length(alpha * part.data), _length(seed.values / largest)])
+    graph = sp.csr_array((lengths, (rows, columns)), shape=(n + 1, n + 1))
+    from scipy.sparse.csgraph import dijkstra
+
+    distances, before = dijkstra(graph, indices=n, return_predecessors=True)
+    goal = targets[np.argmin(distances[place[targets]])]
+    if not np.isfinite(distances[place[goal]]):
+        return None
+
+    chain = [int(place[goal])]
+    while before[chain[-1]] != n:
+        chain.append(int(before[chain[-1]]))
+    regions = nodes[chain[::-1]].astype(np.int32)
+    flows = np.array([alpha * S[i, j] for i, j in pairwise(regions)], np.float32)
+    return RegionPath(regions, flows)
+
+
+def _length(flow: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
+    """Return −log of a flow of at most one; never quite zero, which a sparse graph would take for no edge.
+
+    Where nothing flows, as between regions whose affinity is no positive number, the way is endless.
+    """
+    flows = np.where(flow > 0, flow, np.nan).astype(np.float64)
+    return np.nan_to_num(np.maximum(-np.log(np.minimum(flows, 1)), 1e-12), nan=np.inf)

@@ -1,0 +1,400 @@
+"""The result of a search: images best first, and which of them are matches.
+
+Verified images come first, in the order of their scores, with outline, tight box and the number of inliers.
+
+Where an image besides the query's own is verified, the cutoff rests on the verified ones. They are matches, and beside
+them images with a weak instance: too few inliers, on a part of the box alone, or too little alike. An image from
+another side, which no transform connects with the query, is reached by diffusion alone: it is a match if it scores at
+least a part of what verified images score in the mean (`CutoffConfig.min_verified_ratio_box`), and where the query is a
+box, if it also resembles both the query and its expansion regions. Where nothing is verified, the scores decide
+(`manifind.index.search.confidence`); a query without keypoints needs more resemblance.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import cached_property
+from typing import Self, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from manifind.geometry.object_box import fit_object_box
+from manifind.index.config import CutoffConfig, SearchConfig
+from manifind.index.search.confidence import Confidence, measure_confidence, resembles_query_and_expansion
+from manifind.index.search.query import QueryRegions, SearchQuery, rounded_box
+from manifind.index.search.retrieval import RegionShare, Retrieval
+from manifind.index.search.verification import Outline, Verification
+from manifind.types import Box, FloatArray, IntArray
+
+
+class Stage(StrEnum):
+    """The last step of the pipeline that a result has been through."""
+
+    RETRIEVED = "retrieved"
+    VERIFIED = "verified"
+    EXPANDED = "expanded"
+    FULL_RESOLUTION = "full resolution"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Match:
+    """One result, as an index or a service returns it."""
+
+    rank: int
+    key: str
+    score: float
+    box: Box | None
+    """One box round the object; only regional diffusion knows where it is."""
+    regions: tuple[RegionShare, ...]
+    """The regions with the largest shares of the score, best first; only regional diffusion knows them."""
+    duplicates: tuple[str, ...]
+    """The keys of files in the collection that are byte for byte the same."""
+    is_match: bool | None = None
+    """Whether the image is believed to show the object; None where the method has no cutoff."""
+    verified: bool | None = None
+    """Whether spatial verification confirms that the image shows the object; None where it was not verified."""
+    outline: Outline | None = None
+    """The corners of the query's box in the image."""
+    inliers: int | None = None
+    """How many keypoints agree on the transform."""
+    other_outlines: tuple[Outline, ...] = ()
+    """The outlines of the object's further instances in the image."""
+    expanded: bool = False
+    """True if only query expansion found this image."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hit(Match):
+    """A result of an index: plain data, which outlives the index."""
+
+    image: int
+    """The image's number in the index."""
+    query: QueryRegions = field(repr=False, compare=False)
+    """The query as it was given: `Index.explain` retrieves it again."""
+    method: str = field(default="regional", repr=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Order:
+    """Images in the order of a result."""
+
+    images: IntArray
+    scores: FloatArray
+    n_verified: int | None = None
+    """How many of the first are verified; None where none was to be verified."""
+    n_matches: int | None = None
+    """How many of the first are matches; None where the method has no cutoff."""
+    by_verification: bool = False
+    """Whether verified images decide which others are matches: one is verified that is not the query's own."""
+
+    def select(self, mask: npt.NDArray[np.bool_]) -> "Order":
+        """Return some of the images, in the same order."""
+        n_verified, n_matches = (None if n is None else int(mask[:n].sum()) for n in (self.n_verified, self.n_matches))
+        return Order(self.images[mask], self.scores[mask], n_verified, n_matches, self.by_verification)
+
+
+def order_by_score(images: IntArray, scores: FloatArray, own: Collection[int], confidence: Confidence | None) -> Order:
+    """Return images in the order of their scores; matches are those above the cutoff."""
+    if confidence is None:
+        return Order(images, scores)
+    above = int((scores >= confidence.cutoff).sum()) if confidence.cutoff > 0 else _count_own_first(images, own)
+    return Order(images, scores, None, above)
+
+
+def order_verified(
+    images: IntArray,
+    scores: FloatArray,
+    own: Collection[int],
+    verifications: Mapping[int, Verification],
+    n_matches_by_score: int | None,
+    resembles: Callable[[int], bool],
+    *,
+    is_part: bool,
+    config: CutoffConfig,
+) -> Order:
+    """Return images with the verified ones first, then weak matches, then other matches, then the rest.
+
+    Parameters
+    ----------
+    images, scores : array
+        The ranking, best first.
+    own : collection of int
+        The images that the query was taken from.
+    verifications : mapping
+        Of the images that were verified.
+    n_matches_by_score : int, optional
+        How many are matches where none is verified.
+    resembles : callable
+        Whether an image resembles both the query and its expansion regions.
+    is_part : bool
+        Whether the query is a part of its photo.
+    config : CutoffConfig
+    """
+    known = [verifications.get(image) for image in images.tolist()]
+    is_own = np.isin(images, list(own))
+    verified = np.array([one is not None and one.verified is True for one in known], bool)
+    others = verified & ~is_own
+    matches, weak = verified.copy(), np.zeros(len(images), bool)
+    if others.any():
+        # Weak instances say something beside a verified image, and nothing by themselves.
+        weak = ~verified & np.array([one is not None and one.weak_match_box is not None for one in known], bool)
+        matches |= weak | is_own
+        # Images verified at full resolution only score less than the others.
+        clear = others & np.array([one is None or not one.full_resolution for one in known], bool)
+        ratio = config.min_verified_ratio_box if is_part else config.min_verified_ratio_whole
+        least = ratio * float(scores[clear if clear.any() else others].mean())
+        high = ~matches & (scores >= least)
+        if is_part:
+            places = np.flatnonzero(high)
+            high[places] = [resembles(int(image)) for image in images[places]]
+        matches |= high
+    # The query's own image comes first, even after query expansion.
+    order = np.lexsort((~is_own, ~matches, ~weak, ~verified))
+    decides = bool(others.any())
+    n_matches = int(matches.sum()) if decides else n_matches_by_score
+    return Order(images[order], scores[order], int(verified.sum()), n_matches, decides)
+
+
+def _count_own_first(images: IntArray, own: Collection[int]) -> int:
+    """Return how many images at the head are the query's own."""
+    others = np.flatnonzero(~np.isin(images, list(own)))
+    return int(others[0]) if len(others) else len(images)
+
+
+def _n_matches_by_score(
+    ranking: Order,
+    own: Collection[int],
+    verifications: Mapping[int, Verification],
+    confidence: Confidence | None,
+    config: CutoffConfig,
+) -> int | None:
+    """Return how many images are matches if none is verified: a query without keypoints needs more resemblance."""
+    if confidence is None:
+        return None
+    has_keypoints = any(one.verified is False for one in verifications.values())
+    needed = (1 if has_keypoints else config.textureless_factor) * confidence.null_similarity
+    return ranking.n_matches if confidence.similarity > needed else _count_own_first(ranking.images, own)
+
+
+@dataclass(frozen=True, eq=False)
+class SearchResult(Sequence[Hit]):
+    """The images of a search, best first; hits are made when they are looked at.
+
+    `SearchResult.of` makes one from a retrieval and its verifications.
+    """
+
+    retrieval: Retrieval = field(repr=False)
+    """The ranking, of the expanded query if the query was expanded."""
+    order: Order = field(repr=False)
+    confidence: Confidence | None
+    """What speaks for the results; None for methods that do not know."""
+    config: SearchConfig = field(repr=False)
+    verifications: Mapping[int, Verification] = field(default_factory=dict, repr=False)
+    """By the images' numbers; empty where nothing was verified."""
+    own: frozenset[int] = frozenset()
+    """The numbers of the images that the query was taken from."""
+    unexpanded: "SearchResult | None" = field(default=None, repr=False)
+    """The result before query expansion, if the query was expanded."""
+    by_score: Order = field(default_factory=lambda: Order(np.empty(0, np.int32), np.empty(0, np.float32)), repr=False)
+    """All candidate images in the order of their scores."""
+    n_matches_by_score: int | None = field(default=None, repr=False)
+    """How many are matches if none is verified."""
+    stage: Stage = Stage.RETRIEVED
+    complete: bool = False
+    """Whether the pipeline came to its end; a deadline may have cut it short."""
+
+    @classmethod
+    def of(
+        cls,
+        query: SearchQuery,
+        retrieval: Retrieval,
+        *,
+        config: SearchConfig,
+        candidates: int | None = None,
+        unexpanded: Self | None = None,
+    ) -> Self:
+        """Return the result of a ranking; nothing is verified yet.
+
+        Parameters
+        ----------
+        query : SearchQuery
+        retrieval : Retrieval
+            Its ranking.
+        config : SearchConfig
+        candidates : int, optional
+            How many images of the ranking may be results; None for all.
+        unexpanded : SearchResult, optional
+            The result of the query as it was given, where `retrieval` is that of the expanded query.
+        """
+        images, scores = retrieval.ranking.images, retrieval.ranking.scores
+        places = np.flatnonzero(~np.isin(images, list(query.excluded)))[:candidates]
+        confidence = measure_confidence(retrieval, query.own | query.excluded, config.cutoff)
+        order = order_by_score(images[places], scores[places], query.own, confidence)
+        if unexpanded is not None and confidence is not None and unexpanded.confidence is not None:
+            # Expansion regions match themselves, so the original query says whether anything matches.
+            confidence = replace(confidence, similarity=unexpanded.confidence.similarity)
+        return cls(retrieval, order, confidence, config, own=query.own, unexpanded=unexpanded, by_score=order)
+
+    def with_verifications(self, verifications: Mapping[int, Verification], stage: Stage, *, is_part: bool) -> Self:
+        """Return the result with verifications of some of its images, all of those so far.
+
+        `is_part` says whether the query is a part of its photo.
+        """
+        ranking = self.by_score
+        n_matches = (
+            _n_matches_by_score(ranking, self.own, verifications, self.confidence, self.config.cutoff)
+            if self.unexpanded is None
+            else self.unexpanded.n_matches_by_score
+        )
+        order = order_verified(
+            ranking.images,
+            ranking.scores,
+            self.own,
+            verifications,
+            n_matches,
+            lambda image: resembles_query_and_expansion(self.retrieval, image),
+            is_part=is_part,
+            config=self.config.cutoff,
+        )
+        return replace(self, order=order, verifications=verifications, n_matches_by_score=n_matches, stage=stage)
+
+    # -- what was found -----------------------------------------------------------------------------------------------
+
+    @property
+    def n_matches(self) -> int | None:
+        """How many of the first results are believed to show the object; None where the method has no cutoff."""
+        n = self.order.n_matches
+        return None if n is None else min(n, len(self))
+
+    @property
+    def n_verified(self) -> int | None:
+        """How many of the first results are verified; None where none was to be verified."""
+        return self.order.n_verified
+
+    @property
+    def images(self) -> IntArray:
+        """The numbers of the images."""
+        return self.order.images
+
+    @property
+    def scores(self) -> FloatArray:
+        """Their scores."""
+        return self.order.scores
+
+    @property
+    def method(self) -> str:
+        """How the images were ranked."""
+        return self.retrieval.method
+
+    @property
+    def generation(self) -> int:
+        """The number of the snapshot that was searched."""
+        return self.retrieval.snapshot.number
+
+    @property
+    def original(self) -> Retrieval:
+        """The ranking of the query as it was given."""
+        return self.retrieval if self.unexpanded is None else self.unexpanded.retrieval
+
+    @property
+    def has_verified(self) -> bool:
+        """Whether an image is verified that is not the query's own."""
+        return self.order.by_verification
+
+    def head(self, top: int | None) -> Self:
+        """Return the first results; None for all."""
+        if top is None or top >= len(self.order.images):
+            return self
+        return replace(self, order=self.order.select(np.arange(len(self.order.images)) < top))
+
+    def nonzero(self) -> Self:
+        """Return the results that a score reached."""
+        return replace(self, order=self.order.select(self.order.scores > 0))
+
+    def hit_of(self, image: int) -> Hit | None:
+        """Return the hit of an image, if it is among the results."""
+        places = np.flatnonzero(self.images == image)
+        return self[int(places[0])] if len(places) else None
+
+    def __len__(self) -> int:
+        return len(self.order.images)
+
+    @overload
+    def __getitem__(self, place: int) -> Hit: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Hit]: ...
+    def __getitem__(self, place: int | slice) -> Hit | list[Hit]:
+        if isinstance(place, slice):
+            return [self[i] for i in range(*place.indices(len(self)))]
+        place = range(len(self))[place]
+        if place not in self._hits:
+            self._hits[place] = self._make_hit(place)
+        return self._hits[place]
+
+    def __iter__(self) -> Iterator[Hit]:
+        return (self[place] for place in range(len(self)))
+
+    def __repr__(self) -> str:
+        matches = "" if self.n_matches is None else f", {self.n_matches} of them matches"
+        return f"SearchResult({len(self)} photos by {self.method!r}{matches}, {self.stage})"
+
+    # -- hits ---------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _hits(self) -> dict[int, Hit]:
+        return {}
+
+    @cached_property
+    def _object_points(self) -> dict[int, FloatArray]:
+        others = (one for image, one in self.verifications.items() if image not in self.own)
+        return _confirmed_points(others)
+
+    def _make_hit(self, place: int) -> Hit:
+        image, retrieval = int(self.images[place]), self.retrieval
+        catalogue = retrieval.snapshot.catalogue
+        record = catalogue[image]
+        hit = Hit(
+            rank=place + 1,
+            key=record.key,
+            score=float(self.scores[place]),
+            box=retrieval.locate(image),
+            regions=retrieval.shown_regions(image),
+            duplicates=catalogue.copies_of(record.sha256),
+            is_match=None if self.n_matches is None else place < self.n_matches,
+            image=image,
+            query=self.original.query,
+            method=self.method,
+        )
+        known = self.verifications.get(image)
+        if known is None:
+            return hit
+        if not known.verified:
+            believed = self.has_verified and hit.is_match
+            return replace(hit, verified=known.verified, box=(known.weak_match_box if believed else None) or hit.box)
+        return replace(
+            hit,
+            verified=True,
+            box=self._object_box(image, known),
+            outline=known.outline,
+            inliers=known.inliers,
+            other_outlines=known.other_outlines,
+            expanded=self.unexpanded is not None and image not in self.unexpanded.verifications,
+        )
+
+    def _object_box(self, image: int, known: Verification) -> Box | None:
+        """Return the box of a verified image, by the shape that all verified images together give the object."""
+        geometry = known.geometry
+        if geometry is None or known.box is None or image in self.own:
+            return known.box
+        points = self._object_points[geometry.view]
+        return rounded_box(np.array(fit_object_box(geometry.transform, points, geometry.box, known.box, geometry.size)))
+
+
+def _confirmed_points(verifications: Iterable[Verification]) -> dict[int, FloatArray]:
+    """Return the keypoints of each of the query's views that some verified image confirmed."""
+    confirmed: dict[int, list[FloatArray]] = {}
+    for one in verifications:
+        if one.geometry is not None:
+            confirmed.setdefault(one.geometry.view, []).append(one.geometry.inliers)
+    return {view: np.unique(np.concatenate(points), axis=0) for view, points in confirmed.items()}

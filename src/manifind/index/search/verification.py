@@ -1,0 +1,330 @@
+"""Spatial verification of retrieved images, from stored local features first, then at full resolution.
+
+Regions say that an image shows something similar to the query. Local features that one transform maps onto the image
+say that it shows this very object, and where (`manifind.geometry`).
+
+- `verify_ranking` verifies the first images of a ranking, more while many of them are verified, and images that the
+  query's features vote for, wherever they rank.
+- `verify_full_resolution` reads the files of the most promising unverified images. An index stores the strongest few
+  hundred local features of an image. A small object in an image full of texture may have three of them, where the file
+  has dozens. Reading a file takes as long as verifying fifty images by stored features, so it is done for a few.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import islice
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from threadpoolctl import threadpool_limits
+
+from manifind.checks import check_int
+from manifind.geometry import Instance, Verdict, pack, select_by_votes, verify
+from manifind.geometry.transforms import Transform
+from manifind.index.config import DepthConfig, SearchConfig
+from manifind.index.search.deadline import NO_DEADLINE, Deadline
+from manifind.index.search.image_features import (
+    FeatureSource,
+    ImageFile,
+    extract_full_resolution,
+    load_or_locate_features,
+    read_features,
+    unchanged_file,
+)
+from manifind.index.search.query import QueryFeatures, rounded_box
+from manifind.index.storage.snapshot import AnySnapshot, Snapshot
+from manifind.kernels.threads import thread_count
+from manifind.types import Box, FloatArray
+
+Outline = tuple[tuple[float, float], tuple[float, float], tuple[float, float], tuple[float, float]]
+"""Four corners, x and y, in pixels of the upright photo."""
+
+
+class MatchedGeometry(NamedTuple):
+    """How the object of a query's box lies in a verified image."""
+
+    box: Box
+    """The object in the query's photo."""
+    transform: Transform
+    inliers: FloatArray
+    """(k, 2): the matching keypoints of the query."""
+    size: tuple[int, int]
+    """Width and height of the image."""
+    view: int = 0
+    """Which of the query's photos it is."""
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The result of spatial verification for one image."""
+
+    verified: bool | None
+    """None where it cannot say: the query has too little texture, or the image's file cannot be read."""
+    inliers: int = 0
+    """Inliers of the surest instance, verified or not."""
+    outline: Outline | None = None
+    """The corners of the query's box in the image."""
+    box: Box | None = None
+    """Round the outline, within the image."""
+    other_outlines: tuple[Outline, ...] = ()
+    """The outlines of the object's further instances."""
+    weak_match_box: Box | None = None
+    """Where the object would be, in an image with a weak instance only (`geometry.Instance`)."""
+    consensus: int = field(default=0, repr=False, compare=False)
+    """The most keypoints that agree on one transform, be they enough or not."""
+    full_resolution: bool = field(default=False, repr=False, compare=False)
+    """Whether all features of the image's file were matched."""
+    geometry: MatchedGeometry | None = field(default=None, repr=False, compare=False)
+    """How the object lies in a verified image, where the query is a box."""
+
+
+# -- one image --------------------------------------------------------------------------------------------------------
+
+
+def verify_image(
+    query: QueryFeatures, source: FeatureSource, config: SearchConfig, deadline: Deadline = NO_DEADLINE
+) -> Verification:
+    """Verify one image against one view of a query; `TimeoutError` is raised where the deadline has passed."""
+    deadline.check()
+    wanted = query.features
+    full = isinstance(source, ImageFile)
+    features = (
+        extract_full_resolution(source, wanted, config.full_resolution)
+        if isinstance(source, ImageFile)
+        else read_features(source, kind=wanted.kind)
+    )
+    if features is None:
+        return Verification(None)
+    matching = config.matching
+    # Of a box, weak instances with few inliers are reported too: beside verified images they say something.
+    if query.is_part:
+        matching = replace(matching, min_weak_inliers=matching.min_inliers_box)
+    verdict = verify(wanted, features, query.box, config=matching)
+    result = replace(_of_verdict(verdict), consensus=verdict.consensus, full_resolution=full)
+    if query.box is None or not query.is_part or not result.verified:
+        return result
+    surest = verdict.instances[0]
+    inliers = wanted.keypoints[surest.matches[:, 0]]
+    size = (features.width, features.height)
+    return replace(result, geometry=MatchedGeometry(query.box, surest.transform, inliers, size))
+
+
+def _of_verdict(verdict: Verdict) -> Verification:
+    if not verdict.instances:
+        return Verification(verdict.verified)
+    first, *more = verdict.instances
+    box = rounded_box(np.array(first.box))
+    if first.weak:
+        return Verification(False, first.inliers, weak_match_box=box)
+    others = tuple(_outline(instance) for instance in more if not instance.weak)
+    return Verification(True, first.inliers, _outline(first), box, others)
+
+
+def _outline(instance: Instance) -> Outline:
+    a, b, c, d = ((round(float(x), 1), round(float(y), 1)) for x, y in instance.outline)
+    return a, b, c, d
+
+
+# -- many images ------------------------------------------------------------------------------------------------------
+
+
+def verify_sources(
+    views: Sequence[QueryFeatures],
+    sources: Sequence[FeatureSource],
+    config: SearchConfig | None = None,
+    deadline: Deadline = NO_DEADLINE,
+) -> list[Verification]:
+    """Verify images against all views of a query; of each image, the surest view counts."""
+    config = config or SearchConfig()
+    by_view = []
+    for number, view in enumerate(views):
+        verifications = _verify_in_threads(view, sources, config, deadline)
+        by_view.append([_with_view(verification, number) for verification in verifications])
+    return [
+        max(of_image, key=lambda one: sureness(one.verified, one.inliers, one.consensus))
+        for of_image in zip(*by_view, strict=True)
+    ]
+
+
+def verify_images(
+    snapshot: Snapshot,
+    images: Sequence[int],
+    views: Sequence[QueryFeatures],
+    config: SearchConfig | None = None,
+    deadline: Deadline = NO_DEADLINE,
+) -> dict[int, Verification]:
+    """Verify images of an index, by their numbers, from stored features or else from their files."""
+    sources = load_or_locate_features(snapshot, [snapshot.catalogue[image] for image in images])
+    return dict(zip(images, verify_sources(views, sources, config, deadline), strict=True))
+
+
+def _verify_in_threads(
+    query: QueryFeatures, sources: Sequence[FeatureSource], config: SearchConfig, deadline: Deadline
+) -> list[Verification]:
+    verify_one = partial(verify_image, query, config=config, deadline=deadline)
+    threads = min(thread_count(), len(sources))
+    # Each thread has images of its own; a product of two small matrices gains nothing from more.
+    with threadpool_limits(1, user_api="blas"):
+        if threads < 2:
+            return [verify_one(source) for source in sources]
+        with ThreadPoolExecutor(threads) as pool:
+            return list(pool.map(verify_one, sources))
+
+
+def sureness(verified: bool | None, inliers: int, consensus: int = 0) -> tuple[bool, int, bool, int]:
+    """Return a key by which the surest view of a query is the largest: a view without texture says nothing."""
+    return verified is True, inliers, verified is not None, consensus
+
+
+def _with_view(verification: Verification, number: int) -> Verification:
+    geometry = verification.geometry
+    return verification if geometry is None else replace(verification, geometry=geometry._replace(view=number))
+
+
+# -- a ranking --------------------------------------------------------------------------------------------------------
+
+
+def default_depth(
+    snapshot: AnySnapshot, method: str, verify: int | None = None, config: DepthConfig | None = None
+) -> int:
+    """Return how many images are verified first: `verify` if it is given.
+
+    By default `DepthConfig.first` by regional diffusion where the index stores local features, and none elsewhere.
+    """
+    if verify is None:
+        stored = snapshot.local is not None and method == "regional"
+        return (config or DepthConfig()).first if stored else 0
+    return check_int(verify, "verify", least=0)
+
+
+def max_candidates(first: int, config: SearchConfig) -> int:
+    """Return how many images of a ranking verification may touch: local features vote for some of these."""
+    return max(config.depth.max_factor * first, config.voting.max_images) if first else 0
+
+
+def verify_ranking(
+    snapshot: Snapshot,
+    ranked: npt.NDArray[np.integer],
+    views: Sequence[QueryFeatures],
+    first: int,
+    config: SearchConfig | None = None,
+    deadline: Deadline = NO_DEADLINE,
+    *,
+    deeper_deadline: Deadline | None = None,
+) -> tuple[dict[int, Verification], bool]:
+    """Verify the first images of a ranking; return the verifications, and whether no deadline cut them short.
+
+    While many of the last images are verified, as many more are: of an object in many photos, later photos show other
+    views. Then come as many images that the query's features vote for. Where the index stores no features, the files
+    of the first images are read, and of no others. `TimeoutError` is raised where the deadline passes before the first
+    images are verified.
+
+    Parameters
+    ----------
+    snapshot : Snapshot
+    ranked : array of int
+        Images, best first.
+    views : sequence of QueryFeatures
+    first : int
+        How many images are verified at least.
+    config : SearchConfig, optional
+    deadline, deeper_deadline : Deadline
+        The end of the first images, and that of all others.
+    """
+    config = config or SearchConfig()
+    limit = first if snapshot.local is None else config.depth.max_factor * first
+    images = ranked[:limit].tolist()
+    last = verify_images(snapshot, images[:first], views, config, deadline)
+    known = dict(last)
+    later = deeper_deadline or deadline
+    needed = config.depth.min_verified_share
+    try:
+        while len(known) < len(images) and sum(one.verified is True for one in last.values()) >= needed * len(last):
+            last = verify_images(snapshot, images[len(known) : len(known) + first], views, config, later)
+            known |= last
+        later.check()
+        voted = [image for image in vote_for_images(snapshot, ranked, views, first, config) if image not in known]
+        known |= verify_images(snapshot, voted, views, config, later)
+    except TimeoutError:
+        return known, False
+    return known, True
+
+
+def vote_for_images(
+    snapshot: Snapshot,
+    ranked: npt.NDArray[np.integer],
+    views: Sequence[QueryFeatures],
+    limit: int,
+    config: SearchConfig | None = None,
+) -> list[int]:
+    """Return the images with the most votes of the query's local features (`geometry.voting`), best first.
+
+    An image full of other things may show a small object and rank far down. Whole photos, and boxes with too little
+    texture, do not vote; images without stored local features get no votes.
+    """
+    config = config or SearchConfig()
+    local = snapshot.local
+    if local is None or len(local.starts) != len(snapshot.catalogue) + 1:
+        return []
+    needed = config.matching.min_query_keypoints
+    voters = [pack(view.features) for view in views if view.is_part and len(view.features) >= needed]
+    if not voters:
+        return []
+    numbers = np.sort(ranked[: config.voting.max_images])
+    subset = local.some(numbers.tolist()) if len(numbers) < len(snapshot.catalogue) else local
+    best = select_by_votes(voters, subset.rows, subset.starts, limit, local.keeping.kind, config=config.voting)
+    return [int(place if subset is local else numbers[place]) for place in best]
+
+
+# -- full resolution --------------------------------------------------------------------------------------------------
+
+
+def verify_full_resolution(
+    snapshot: Snapshot,
+    ranked: Sequence[int],
+    known: Mapping[int, Verification],
+    views: Sequence[QueryFeatures],
+    config: SearchConfig | None = None,
+    deadline: Deadline = NO_DEADLINE,
+) -> tuple[dict[int, Verification], bool]:
+    """Verify the most promising unverified images from their files; return what is new, and whether it is all.
+
+    `ranked` are the images in the order of their scores, without the query's own, and `known` their verifications. An
+    image is verified at full resolution once. No image is begun after the deadline.
+    """
+    config = config or SearchConfig()
+    if snapshot.local is None:
+        return {}, True
+    limits = config.full_resolution
+    new: dict[int, Verification] = {}
+    complete = True
+    candidates = islice(_candidates(snapshot, ranked, known, config), limits.max_images)
+    try:
+        while batch := list(islice(candidates, limits.batch_size)):
+            threads = thread_count()
+            for start in range(0, len(batch), threads):  # so that little is lost at a deadline
+                images, files = zip(*batch[start : start + threads], strict=True)
+                new |= zip(images, verify_sources(views, files, config, deadline), strict=True)
+            if sum(new[image].verified is True for image, _ in batch) < limits.min_verified_to_continue:
+                break
+    except TimeoutError:
+        complete = False
+    # A file that cannot be read says nothing, and takes nothing back.
+    return {image: one for image, one in new.items() if one.verified is not None}, complete
+
+
+def _candidates(
+    snapshot: Snapshot, ranked: Sequence[int], known: Mapping[int, Verification], config: SearchConfig
+) -> Iterator[tuple[int, ImageFile]]:
+    """Yield the images to verify at full resolution, the most promising first, with their files."""
+    limits = config.full_resolution
+    unverified = (image for image in ranked if image in known and known[image].verified is False)
+    left = [image for image in islice(unverified, limits.pool) if not known[image].full_resolution]
+    left.sort(key=lambda image: (known[image].weak_match_box is None, known[image].consensus < limits.min_consensus))
+    for image in left:
+        file = unchanged_file(snapshot, snapshot.catalogue[image])
+        if file is not None:
+            yield image, file

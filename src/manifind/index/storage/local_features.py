@@ -1,0 +1,129 @@
+"""The local features that an index keeps of its photos, so that geometry need read few of their files.
+
+They are made in the pass that extracts the regions, in 38 bytes each (`manifind.geometry.packing`), and are laid one
+photo after the other in one array.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from manifind.errors import DamagedError, MissingExtraError
+from manifind.geometry import FEATURE_BYTES, Features, extract, pack, unpack
+from manifind.geometry.packing import Packed
+from manifind.index.storage.catalogue import ImageRecord
+
+ARRAYS = ("features", "feature_starts")
+"""The names of the two arrays in an index."""
+MAX_KEYPOINTS = 500
+"""How many features of a photo are kept."""
+
+
+@dataclass(frozen=True)
+class LocalFeatureConfig:
+    """What is kept of each photo."""
+
+    kind: str = "sift"
+    max_keypoints: int = MAX_KEYPOINTS
+    """The most features that are kept of a photo."""
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What the manifest says of it."""
+        return asdict(self)
+
+    @property
+    def bytes(self) -> int:
+        """The most bytes that the features of a photo take."""
+        return FEATURE_BYTES * self.max_keypoints
+
+    def available(self) -> bool:
+        """Return whether features of this kind can be made here."""
+        try:
+            keep(np.zeros((16, 16, 3), np.uint8), self)
+        except MissingExtraError:
+            return False
+        return True
+
+
+LOCAL_FEATURES = LocalFeatureConfig()
+"""What is kept unless it is said otherwise."""
+
+
+class PackedFeatures(NamedTuple):
+    """The features of one photo as an index keeps them."""
+
+    rows: Packed
+    """The packed features, (m, 38)."""
+    width: int
+    height: int
+    kind: str = LOCAL_FEATURES.kind
+
+    def features(self) -> Features:
+        """Return the features, with their points in pixels of the photo."""
+        return unpack(self.rows, max(1, self.width), max(1, self.height), self.kind)
+
+
+def keep(pixels: npt.NDArray[np.uint8], keeping: LocalFeatureConfig = LOCAL_FEATURES) -> PackedFeatures:
+    """Return what an index keeps of a photo."""
+    features = extract(pixels, kind=keeping.kind, max_keypoints=keeping.max_keypoints)
+    return PackedFeatures(pack(features), features.width, features.height, keeping.kind)
+
+
+@dataclass(frozen=True, eq=False)
+class StoredLocalFeatures:
+    """The features of all photos of an index, memory-mapped."""
+
+    keeping: LocalFeatureConfig
+    rows: Packed
+    """The packed features of all photos, (n, 38)."""
+    starts: npt.NDArray[np.int64]
+    """Where the features of each photo start. The last entry is where those of the last photo end."""
+
+    @classmethod
+    def of(
+        cls, keeping: LocalFeatureConfig, arrays: Mapping[str, npt.NDArray[Any]], photos: int
+    ) -> "StoredLocalFeatures":
+        """Take the arrays of an index, or raise `DamagedError`; nothing is read but their ends."""
+        rows, starts = (arrays.get(name) for name in ARRAYS)
+        if rows is None or starts is None:
+            raise DamagedError("features or feature_starts is missing; repair the index.")
+        fits = rows.ndim == 2 and rows.shape[1] == FEATURE_BYTES and rows.dtype == np.uint8 and starts.dtype == np.int64
+        if not fits or starts.shape != (photos + 1,) or starts[0] != 0 or starts[-1] != len(rows):
+            raise DamagedError("features are of another collection; repair the index.")
+        return cls(keeping, rows, starts)
+
+    @classmethod
+    def laid_out(cls, keeping: LocalFeatureConfig, counts: Sequence[int], rows: Packed) -> "StoredLocalFeatures":
+        """Return features that lie in `rows` in order, so many of each photo."""
+        return cls(keeping, rows, np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
+
+    def some(self, images: Sequence[int]) -> "StoredLocalFeatures":
+        """Return the features of some photos, in this order, in memory."""
+        parts = [self.rows[slice(*self.span(image))] for image in images]
+        rows = np.concatenate(parts) if parts else self.rows[:0]
+        return self.laid_out(self.keeping, [len(part) for part in parts], rows)
+
+    @property
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """What an index writes."""
+        return dict(zip(ARRAYS, (self.rows, self.starts), strict=True))
+
+    def span(self, image: int) -> tuple[int, int]:
+        """Return where the features of a photo start and end."""
+        first, end = (int(one) for one in self.starts[image : image + 2])
+        if not 0 <= first <= end <= min(len(self.rows), first + self.keeping.max_keypoints):
+            raise DamagedError(f"feature_starts leads photo {image} to no features; repair the index.")
+        return first, end
+
+    def of_photo(self, photo: ImageRecord) -> PackedFeatures:
+        """Return the features of a photo of the catalogue."""
+        first, end = self.span(photo.number)
+        return PackedFeatures(np.asarray(self.rows[first:end]), photo.width, photo.height, self.keeping.kind)
+
+    def of_photos(self, photos: Sequence[ImageRecord]) -> list[PackedFeatures]:
+        """Return the features of several photos."""
+        return [self.of_photo(photo) for photo in photos]

@@ -1,0 +1,304 @@
+"""What the manifest of an index says, read and checked in one place.
+
+`manifind.storage.store` sees to the manifest's checksum and to the files that it lists. What it says beside them, how
+the photos were extracted and how the graph was built, is a `Manifest`. Whatever a file on disk claims, a `Manifest` is
+of the right types, or reading it raises `DamagedError`.
+"""
+
+import inspect
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+from manifind.errors import DamagedError
+from manifind.features import RegionExtractor
+from manifind.geometry import KINDS
+from manifind.graph import KnnReport
+from manifind.index.storage.local_features import MAX_KEYPOINTS, LocalFeatureConfig
+from manifind.manifold import BUILT, Manifold
+from manifind.storage import store
+
+KIND, FORMAT, OLDEST_FORMAT = "index", 3, 2
+"""The kind of store, the format that is written, and the oldest that is read."""
+
+FILES = (
+    "images.sqlite",
+    "boxes.npy",
+    "whitening_mean.npy",
+    "whitening_project.npy",
+    "features.npy",
+    "feature_starts.npy",
+)
+"""The files that an index may have besides the arrays of its manifold."""
+
+FACTS: dict[str, type | tuple[type, ...]] = {
+    "name": str,
+    "sha256": str,
+    "whitening": (str, type(None)),
+    "dimension": int,
+}
+"""What a fingerprint says at least, and of which types."""
+
+NAMES_OF_FORMAT_2 = {
+    "describer": "extractor",
+    "describer_settings": "extractor_settings",
+    "means": "regions_per_image",
+    "geometry": "local_features",
+    "unlikely": "null_similarity",
+}
+"""The fields that format 2 called otherwise."""
+PARTS_OF_FORMAT_2 = {
+    "extractor": {"scales": "grid_levels", "zooms": "scales"},
+    "extractor_settings": {"scales": "grid_levels", "zooms": "scales"},
+    "local_features": {"most": "max_keypoints"},
+}
+"""The names inside of these fields that were others in format 2."""
+
+OF_THE_MACHINE = ("memory", "device")
+"""Parameters of a manifold that are a matter of the machine and not of the index."""
+
+NONE, SHIPPED, LEARNT, OWN = "none", "shipped", "learnt", "extractor"
+"""Where a whitening may come from, besides a file: nowhere, with the backbone, from the photos, with an extractor."""
+
+
+@dataclass(frozen=True)
+class WhiteningOrigin:
+    """Where the whitening of an index comes from."""
+
+    source: str
+    """"none", "shipped", "learnt", "extractor", or the path of a file."""
+    photos: int | None = None
+    """On how many photos it was learnt, where it was."""
+    prior: float | None = None
+    """Of how many regions the moments would count as much as those that came with the network, where these did."""
+    spread: float | None = None
+    """Over how many dimensions it spread the descriptors when it was learnt."""
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What the manifest says of it."""
+        learnt = {"prior": self.prior, "spread": self.spread} if self.spread is not None else {}
+        return {"from": self.source, "photos": self.photos, **learnt}
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """All that descriptors depend on, as `RegionExtractor.fingerprint` says it."""
+
+    name: str
+    sha256: str
+    """The checksum of all facts. Descriptors can be compared only where these checksums are equal."""
+    whitening: str | None
+    """The whitening's checksum."""
+    facts: Mapping[str, Any]
+    """All facts by name, the two above among them."""
+
+    @classmethod
+    def of(cls, extractor: RegionExtractor) -> Self:
+        """Return the fingerprint of an extractor."""
+        return cls._of(extractor.fingerprint())
+
+    @classmethod
+    def _of(cls, facts: Mapping[str, Any]) -> Self:
+        return cls(facts["name"], facts["sha256"], facts["whitening"], dict(facts))
+
+    def differences(self, other: "Fingerprint") -> list[str]:
+        """Return the names of what is not the same."""
+        return [name for name in self.facts if name != "sha256" and self.facts[name] != other.facts.get(name)]
+
+    def without_whitening(self) -> dict[str, Any]:
+        """Return what does not depend on the whitening."""
+        return {**self.facts, "whitening": None, "dimension": None, "sha256": None}
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """How the photos of an index became one."""
+
+    root: Path
+    """The folder of the photos."""
+    made_by: str
+    backbone: str | None
+    """The network's name or file; None for a custom extractor."""
+    whitening: WhiteningOrigin
+    extractor: Fingerprint
+    extractor_settings: Mapping[str, Any]
+    regions_per_image: int | None
+    """Means of the mixture that stands for a photo's regions; None for the regions themselves."""
+    parameters: Mapping[str, Any]
+    """The parameters of the manifold."""
+    built: KnnReport | None = None
+    """How the graph was built; None where that was not kept yet."""
+    chosen_for: int | None = None
+    """The number of photos for which parameters were chosen; None where none were chosen."""
+    local_features: LocalFeatureConfig | None = None
+    """What is kept of the photos' local features; None for nothing."""
+    frames: float | None = None
+    """Seconds between two frames of a film that are taken for photos; None for no films."""
+    null_similarity: float | None = None
+    """The similarity that few pairs of regions of different photos exceed; None where it was not kept yet."""
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Self:
+        """Read what a manifest says, or raise `DamagedError`."""
+        if "describer" in fields:
+            fields = _from_format_2(fields)
+        facts = _mapping(fields, "extractor")
+        for name, kinds in FACTS.items():
+            _typed(facts, name, kinds, "describer.")
+        learnt = _mapping(fields, "whitening")
+        root = Path(_typed(fields, "root", str))
+        _hold(root.is_absolute() and _is_path(root), "root", fields["root"])
+        regions_per_image = _typed(fields, "regions_per_image", (int, type(None)))
+        _hold(regions_per_image is None or regions_per_image >= 1, "regions_per_image", regions_per_image)
+        photos = _typed(learnt, "photos", (int, type(None)), "whitening.")
+        source = _typed(learnt, "from", str, "whitening.")
+        _hold((photos is None or photos >= 0) and (photos is not None or source != LEARNT), "whitening.photos", photos)
+        prior, spread = (_positive(learnt.get(name), f"whitening.{name}") for name in ("prior", "spread"))
+        built = _mapping(fields, BUILT) if fields.get(BUILT) is not None else None
+        chosen_for = fields.get("chosen_for")
+        number = isinstance(chosen_for, int) and not isinstance(chosen_for, bool) and chosen_for >= 0
+        _hold(chosen_for is None or number, "chosen_for", chosen_for)
+        return cls(
+            root,
+            _typed(fields, "made_by", str),
+            _typed(fields, "backbone", (str, type(None))),
+            WhiteningOrigin(source, photos, prior, spread),
+            Fingerprint._of(facts),
+            _settings(_mapping(fields, "extractor_settings")),
+            regions_per_image,
+            _parameters(_mapping(fields, "manifold")),
+            None if built is None else KnnReport.of(built),
+            chosen_for,
+            _local_features(_mapping(fields, "local_features")) if fields.get("local_features") is not None else None,
+            _positive(fields.get("frames"), "frames"),
+            _similarity(fields.get("null_similarity"), "null_similarity"),
+        )
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What the file says of it."""
+        said: dict[str, Any] = {
+            "made_by": self.made_by,
+            "backbone": self.backbone,
+            "whitening": self.whitening.fields,
+            "root": str(self.root),
+            "extractor": dict(self.extractor.facts),
+            "extractor_settings": dict(self.extractor_settings),
+            "regions_per_image": self.regions_per_image,
+            "manifold": dict(self.parameters),
+        }
+        if self.chosen_for is not None:
+            said["chosen_for"] = self.chosen_for
+        if self.local_features is not None:
+            said["local_features"] = self.local_features.fields
+        if self.frames is not None:
+            said["frames"] = self.frames
+        if self.null_similarity is not None:
+            said["null_similarity"] = self.null_similarity
+        return said if self.built is None else {**said, BUILT: self.built._asdict()}
+
+    def asks_for_the_same(self, other: "Manifest") -> bool:
+        """Whether the same photos would become the same index, however its graph came about."""
+        mine, its = (replace(one, built=None, null_similarity=None).fields for one in (self, other))
+        return json.dumps(mine, sort_keys=True) == json.dumps(its, sort_keys=True)
+
+
+def read_store(path: Path, *, verify: bool = False) -> store.Stored:
+    """Return the newest generation of the index at `path`; with `verify`, all checksums are compared."""
+    return store.read(path, KIND, FORMAT, oldest=OLDEST_FORMAT, verify=verify)
+
+
+def read_manifest(path: Path, name: str = store.MANIFEST) -> dict[str, Any]:
+    """Return the manifest of the index at `path`, or the copy of it with that name."""
+    return store.read_manifest(path, KIND, FORMAT, name, oldest=OLDEST_FORMAT)
+
+
+def settled_parameters(manifold: Manifold) -> dict[str, Any]:
+    """Return the parameters of a manifold, checked, as an index keeps them."""
+    checked = asdict(manifold.check_params())
+    return {name: value for name, value in checked.items() if name not in OF_THE_MACHINE}
+
+
+def _from_format_2(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of format 2 by the names of format 3."""
+
+    def renamed(given: Any, names: Mapping[str, str]) -> Any:
+        return {names.get(name, name): value for name, value in given.items()} if isinstance(given, dict) else given
+
+    found: dict[str, Any] = renamed(dict(fields), NAMES_OF_FORMAT_2)
+    for part, names in PARTS_OF_FORMAT_2.items():
+        if part in found:
+            found[part] = renamed(found[part], names)
+    return found
+
+
+def _parameters(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    known = {name: value for name, value in given.items() if name not in OF_THE_MACHINE}
+    try:
+        Manifold(**known).check_params()
+    except (TypeError, ValueError, OverflowError) as error:
+        raise DamagedError(f"the manifest has parameters that no graph has ({error}); restore the index.") from error
+    return known
+
+
+def _settings(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    for name, value in given.items():
+        plain = value if isinstance(value, list) else [value]
+        known = name in inspect.signature(RegionExtractor).parameters and name not in ("backbone", "whitening")
+        _hold(known and all(isinstance(one, str | int | float | None) for one in plain), f"setting {name[:60]}", value)
+    return given
+
+
+def _local_features(given: Mapping[str, Any]) -> LocalFeatureConfig:
+    kind = _typed(given, "kind", str, "local_features.")
+    max_keypoints = _typed(given, "max_keypoints", int, "local_features.")
+    _hold(kind in KINDS, "local_features.kind", kind)
+    _hold(0 < max_keypoints <= MAX_KEYPOINTS, "local_features.max_keypoints", max_keypoints)
+    return LocalFeatureConfig(kind, max_keypoints)
+
+
+def _mapping(fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = _typed(fields, name, dict)
+    return found
+
+
+def _typed(fields: Mapping[str, Any], name: str, kinds: type | tuple[type, ...], of: str = "") -> Any:
+    _hold(name in fields, f"{of}{name}", None)
+    value = fields[name]
+    _hold(isinstance(value, kinds) and not isinstance(value, bool), f"{of}{name}", value)
+    return value
+
+
+def _positive(value: object, name: str) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e18:
+        return float(value)
+    raise _impossible(name, value)
+
+
+def _similarity(value: object, name: str) -> float | None:
+    if value is None:
+        return None
+    _hold(isinstance(value, int | float) and not isinstance(value, bool) and -1.01 <= value <= 1.01, name, value)
+    return float(value)  # type: ignore[arg-type]
+
+
+def _hold(true: bool, name: str, value: object) -> None:
+    if not true:
+        raise _impossible(name, value)
+
+
+def _impossible(name: str, value: object) -> DamagedError:
+    return DamagedError(f"the manifest says {name} is {str(value)[:60]!r}, which it cannot be; restore the index.")
+
+
+def _is_path(path: Path) -> bool:
+    try:
+        return b"\0" not in os.fsencode(path)
+    except UnicodeEncodeError:
+        return False
