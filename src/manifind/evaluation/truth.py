@@ -17,16 +17,16 @@ a JSON object of images and queries      Revisited in one file, where queries ha
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from manifind.errors import InvalidInput
-from manifind.evaluate.matlab import read_matlab
-from manifind.evaluate.protocol import Protocol, name_finder
-from manifind.evaluate.truths.gnd import from_gnd
-from manifind.evaluate.truths.holidays import holidays
-from manifind.evaluate.truths.ilias import ilias
-from manifind.evaluate.truths.names import needed_names
-from manifind.evaluate.truths.own import from_csv, from_json
-from manifind.evaluate.truths.oxford import oxford_folder
-from manifind.evaluate.unpickle import read_pickle
+from manifind.errors import InvalidInputError
+from manifind.evaluation.formats.gnd import from_gnd
+from manifind.evaluation.formats.holidays import holidays
+from manifind.evaluation.formats.ilias import ilias
+from manifind.evaluation.formats.json_csv import from_csv, from_json
+from manifind.evaluation.formats.names import needed_names
+from manifind.evaluation.formats.oxford import oxford_folder
+from manifind.evaluation.matlab import read_matlab
+from manifind.evaluation.protocol import Protocol, name_lookup
+from manifind.evaluation.unpickle import read_pickle
 
 
 def read_truth(
@@ -45,17 +45,17 @@ def read_truth(
     names
         The names of the collection's images, in order: for a ground truth that does not list the images itself.
     query_counts
-        Whether a query's own photo counts as any other, in a ground truth of your own. Otherwise it is passed over.
+        Whether a query's own photo counts as any other, in a ground truth of your own. Otherwise it is ignored.
     copies
         Names of files that are no images of the collection because each is identical to one, and that one's name.
     """
     if not copies or names is None:
-        return _read(path, names, query_counts=query_counts).passing_over_own_photos()
-    find, place = name_finder(names), {name: number for number, name in enumerate(names)}
+        return _read(path, names, query_counts=query_counts).ignoring_own_photos()
+    find, place = name_lookup(names), {name: number for number, name in enumerate(names)}
     # A copy that is found by its last part, as the photo it is a copy of, needs no name of its own.
     apart = {copy: photo for copy, photo in copies.items() if find(copy) != place[photo]}
     read = _read(path, [*names, *apart], query_counts=query_counts)
-    return read.with_copies_as_one(names, apart).passing_over_own_photos()
+    return read.merging_copies(names, apart).ignoring_own_photos()
 
 
 def _read(path: Path, names: Sequence[str] | None, *, query_counts: bool) -> Protocol:
@@ -69,16 +69,16 @@ def _read(path: Path, names: Sequence[str] | None, *, query_counts: bool) -> Pro
         stored = read_pickle(path) if suffix == ".pkl" else read_matlab(path)
         try:
             return from_gnd(stored, path, first=0 if suffix == ".pkl" else 1)
-        except InvalidInput:
+        except InvalidInputError:
             raise
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise InvalidInput(f"{path} is not laid out as a ground truth: {error}.") from error
+            raise InvalidInputError(f"{path} is not laid out as a ground truth: {error}.") from error
     if suffix == ".csv":
         return from_csv(path, needed_names(names, path), query_counts=query_counts)
     if suffix == ".json":
         return from_json(path, names, query_counts=query_counts)
     if suffix == ".dat" or "holidays" in path.stem.lower():
         return holidays(path)
-    raise InvalidInput(
+    raise InvalidInputError(
         f"{path} is no ground truth; give a .json, .csv, .pkl, .mat, .dat file or a folder of text files."
     )

@@ -1,21 +1,26 @@
 """How good a ranking is: protocols, average precision, methods compared, tables, figures, a report."""
 
-from manifind.evaluate.measures import (
+from manifind.evaluation.dataset import EvaluationSet
+from manifind.evaluation.measures import (
     DEFINITIONS,
     average_precision,
     mean_average_precision,
     precision_at,
     precision_of_positives,
 )
-from manifind.evaluate.protocol import Protocol, QueryPhoto, Task
-from manifind.evaluate.truth import read_truth
+from manifind.evaluation.protocol import Protocol, QueryPhoto, Task
+from manifind.evaluation.result import EvaluationResult, evaluate
+from manifind.evaluation.truth import read_truth
 
 __all__ = [
     "DEFINITIONS",
+    "EvaluationResult",
+    "EvaluationSet",
     "Protocol",
     "QueryPhoto",
     "Task",
     "average_precision",
+    "evaluate",
     "mean_average_precision",
     "precision_at",
     "precision_of_positives",

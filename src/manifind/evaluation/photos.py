@@ -1,7 +1,7 @@
-"""Photos under an evaluation: the collection described, and the queries cut out of their photos.
+"""Photos under an evaluation: descriptors of the collection, and of the queries cut out of their photos.
 
 What the network says of a folder's photos, before whitening, is kept in the cache, some photos at a time, known by the
-photos' contents and by all that such a description depends on. An index has its descriptors already.
+photos' contents and by all that the descriptors depend on. An index has its descriptors already.
 """
 
 import time
@@ -15,34 +15,24 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from manifind.describe import (
-    Describer,
-    Found,
-    Moments,
-    Unreadable,
-    Whitening,
-    content_hash,
-    describe_ahead,
-    key_to_path,
-    list_photos,
-    read_photo,
-)
-from manifind.describe.whitening import unit_rows
-from manifind.errors import InvalidInput
-from manifind.evaluate.cache import Cache, checksum_of_code
-from manifind.evaluate.collection import Described, described
-from manifind.evaluate.protocol import Protocol, around, boxes_in, name_finder, shown, some
-from manifind.evaluate.truth import read_truth
+from manifind.errors import InvalidInputError, UnreadableImageError
+from manifind.evaluation.cache import Cache, code_checksum
+from manifind.evaluation.descriptor_set import DescriptorSet, descriptor_set
+from manifind.evaluation.protocol import Protocol, bounding_box, boxes_in, format_box, name_lookup, preview
+from manifind.evaluation.truth import read_truth
+from manifind.features import Moments, RegionExtractor, Whitening
+from manifind.features.whitening import unit_rows
 from manifind.index import Index
-from manifind.index.state.recipe import Learning
+from manifind.index.storage.build_config import WhiteningTraining
+from manifind.io import Found, content_hash, extract_ahead, key_to_path, list_photos, read_photo
 from manifind.types import Box, FloatArray, StageProgress
 
 GROUP = 64
-"""Photos described and kept at a time."""
+"""Photos extracted and cached at a time."""
 TIMED = 5
-"""Queries that are described once more, to say what it takes."""
-ROOMS = ("describe", "networks.py")
-"""The code that descriptions depend on."""
+"""Queries that are extracted once more, to measure the time."""
+EXTRACTION_CODE = ("features", "io", "networks.py")
+"""The packages that descriptors depend on."""
 
 Sizes = dict[str, tuple[float, float]]
 Raw = npt.NDArray[np.float16]
@@ -57,52 +47,52 @@ class _Seen(NamedTuple):
 
 
 class Photos:
-    """The photos of a folder, and how they are described.
+    """The photos of a folder, and their extractor.
 
     Parameters
     ----------
     root
         The folder.
-    describer
-        What describes them.
+    extractor
+        The extractor of the photos.
     cache
         Where descriptors are kept.
     progress
         Called with a stage, how much of it is done, and how much there is.
     say : callable
         Told of photos that cannot be read.
-    learning : Learning, optional
-        How a whitening is learnt from the photos, in place of the describer's.
+    learning : WhiteningTraining, optional
+        How a whitening is learnt from the photos, in place of the extractor's.
     """
 
     def __init__(
         self,
         root: Path,
-        describer: Describer,
+        extractor: RegionExtractor,
         cache: Cache,
         progress: StageProgress = lambda *_: None,
         say: Callable[[str], None] = lambda _: None,
         *,
-        learning: Learning | None = None,
+        learning: WhiteningTraining | None = None,
     ) -> None:
         self.root = root
-        self._describer = describer
+        self._extractor = extractor
         self._learning = learning
         self._known_by = {
-            "describer": describer.with_whitening(None).fingerprint()["sha256"],
-            "code": checksum_of_code(*ROOMS),
+            "describer": extractor.with_whitening(None).fingerprint()["sha256"],
+            "code": code_checksum(*EXTRACTION_CODE),
         }
         self._cache = cache
         self._progress = progress
         self._say = say
-        self._found, self.passed_over = self._listed()
+        self._found, self.skipped = self._listed()
         if not self._found:
-            raise InvalidInput(f"{root} has no photos; give a folder of photos, or descriptors.")
+            raise InvalidInputError(f"{root} has no photos; give a folder of photos, or descriptors.")
         self.names = tuple(self._found)
-        self._find = name_finder(self.names)
+        self._find = name_lookup(self.names)
 
     def _listed(self) -> tuple[dict[str, Path], list[str]]:
-        """Return the file of each photo by its key, and what was passed over."""
+        """Return the file of each photo by its key, and what was skipped."""
         listed = list(list_photos(self.root))
         self._files = {one.key: one for one in listed if isinstance(one, Found)}
         found = {key: one.path for key, one in self._files.items()}
@@ -123,55 +113,55 @@ class Photos:
         """Read a ground truth about photos of these names."""
         return read_truth(path, names, query_counts=query_counts)
 
-    def collection(self) -> tuple[Described, Sizes]:
-        """Describe all photos; also return the width and height of each by name."""
+    def collection(self) -> tuple[DescriptorSet, Sizes]:
+        """Extract all photos; also return the width and height of each by name."""
         seen: dict[str, _Seen] = {}
         for start in range(0, len(self.names), GROUP):
             self._progress("photos", start, len(self.names))
             group = self.names[start : start + GROUP]
             for name, found in zip(group, self._group(group), strict=True):
                 if found is None:
-                    self.passed_over.append(f"{name}: it cannot be read")
+                    self.skipped.append(f"{name}: it cannot be read")
                 else:
                     seen[name] = found
         self._progress("photos", len(self.names), len(self.names))
-        self.say_passed_over()
+        self.report_skipped()
         if self._learning is not None:
-            own = Moments.of((one.raw for one in seen.values()), self._describer.pooled_by)
-            self._describer = self._describer.with_whitening(self._learning.whitening(own))
+            own = Moments.of((one.raw for one in seen.values()), self._extractor.pooled_by)
+            self._extractor = self._extractor.with_whitening(self._learning.whitening(own))
         sizes = {name: one.size for name, one in seen.items()}
         return self._together(str(self.root), [one.raw for one in seen.values()], list(seen)), sizes
 
-    def say_passed_over(self) -> None:
-        """Name every file that was passed over."""
-        for file in self.passed_over:
-            self._say(f"passed over {file}")
+    def report_skipped(self) -> None:
+        """Name every file that was skipped."""
+        for file in self.skipped:
+            self._say(f"skipped {file}")
 
-    def _together(self, what: str, raw: Sequence[Raw], names: Sequence[str], kind: str = "image") -> Described:
+    def _together(self, what: str, raw: Sequence[Raw], names: Sequence[str], kind: str = "image") -> DescriptorSet:
         """Whiten photos and put them together."""
-        both = [regions_and_whole(one, self._describer.whitening) for one in raw]
+        both = [regional_and_global(one, self._extractor.whitening) for one in raw]
         arrays: dict[str, npt.NDArray[Any]] = {
             "vectors": np.concatenate([regions for regions, _ in both]),
             f"{kind}_of": np.repeat(np.arange(len(both), dtype=np.int32), [len(regions) for regions, _ in both]),
             "global_vectors": np.stack([whole for _, whole in both]),
         }
-        return described(what, arrays, names, kind=kind)
+        return descriptor_set(what, arrays, names, kind=kind)
 
-    def queries(self, protocol: Protocol, raw: Sequence[Raw]) -> Described:
-        """Return the descriptors of a protocol's queries, once the collection is described."""
+    def queries(self, protocol: Protocol, raw: Sequence[Raw]) -> DescriptorSet:
+        """Return the descriptors of a protocol's queries, once the collection is extracted."""
         names = [query.name for query in protocol.queries]
         return self._together(f"the queries of {protocol.name}", raw, names, "query")
 
-    def look_at_queries(self, protocol: Protocol) -> tuple[list[Raw], float]:
+    def extract_queries(self, protocol: Protocol) -> tuple[list[Raw], float]:
         """Let the network see the queries of a protocol, each cut out of its photo; return also the seconds of one.
 
-        A box outside its photo is refused, before the collection is described.
+        A box outside its photo is refused, before the collection is extracted.
         """
         missing = [query.image for query in protocol.queries if self.path_of(query.image) is None]
         if missing:
-            raise InvalidInput(
-                f"{protocol.name} has queries whose photos are not in {self.root}: {some(missing)}; put them there, or "
-                "name them by their path from it."
+            raise InvalidInputError(
+                f"{protocol.name} has queries whose photos are not in {self.root}: {preview(missing)}; put them "
+                "there, or name them by their path from it."
             )
         stage, count = f"queries, {protocol.name}", len(protocol.queries)
         seen: list[Raw] = []
@@ -190,23 +180,23 @@ class Photos:
             height, width = pixels.shape[:2]
             x0, y0, x1, y1 = query.box or (0.0, 0.0, float(width), float(height))
             if x0 < -1 or y0 < -1 or x1 > width + 1 or y1 > height + 1:
-                outside.append(f"{query.name} {shown((x0, y0, x1, y1))} in {width} × {height}")
+                outside.append(f"{query.name} {format_box((x0, y0, x1, y1))} in {width} × {height}")
                 continue
             left, top = max(0, int(np.floor(x0))), max(0, int(np.floor(y0)))
             part = np.ascontiguousarray(pixels[top : int(np.ceil(y1)), left : int(np.ceil(x1))])
             began = time.perf_counter()
-            found = self._describer.unwhitened(part).astype(np.float16)
+            found = self._extractor.unwhitened(part).astype(np.float16)
             seconds.append(time.perf_counter() - began)
             self._cache.put(key, {}, {"raw": found})
             seen.append(found)
         self._progress(stage, count, count)
         if outside:
-            raise InvalidInput(f"{protocol.name} has boxes that are not within their photos: {some(outside)}.")
+            raise InvalidInputError(f"{protocol.name} has boxes that are not within their photos: {preview(outside)}.")
         return seen, float(np.median(seconds))
 
     @cached_property
-    def _describer_for_threads(self) -> tuple[Describer, int]:
-        return self._describer.for_threads()
+    def _extractor_for_threads(self) -> tuple[RegionExtractor, int]:
+        return self._extractor.for_threads()
 
     def _group(self, group: Sequence[str]) -> list[_Seen | None]:
         files = [self._files[name] for name in group]
@@ -214,11 +204,11 @@ class Photos:
         kept = self._cache.get(key)
         if kept is None:
             found: list[_Seen | None] = []
-            describer, threads = self._describer_for_threads
-            options = {"threads": threads, "long_side": describer.long_side}
-            with closing(describe_ahead(files, describer.unwhitened, **options)) as photos:
+            extractor, threads = self._extractor_for_threads
+            options = {"threads": threads, "long_side": extractor.long_side}
+            with closing(extract_ahead(files, extractor.unwhitened, **options)) as photos:
                 for _, photo, raw in photos:
-                    if isinstance(photo, Unreadable) or raw is None:
+                    if isinstance(photo, UnreadableImageError) or raw is None:
                         found.append(None)
                     else:
                         found.append(_Seen(raw.astype(np.float16), (float(photo.width), float(photo.height))))
@@ -239,7 +229,7 @@ class Photos:
 
     def with_sizes(self, protocol: Protocol, sizes: Sizes) -> Protocol:
         """Return the protocol with the sizes of its photos, and the boxes of objects where INSTRE has them beside."""
-        find = name_finder(list(sizes))
+        find = name_lookup(list(sizes))
         listed = list(sizes.values())
         known = {i: listed[n] for i, name in enumerate(protocol.images) if (n := find(name)) is not None}
         objects = protocol.objects or self._instre_objects(protocol)
@@ -263,7 +253,7 @@ class Photos:
                 if len(listed) == 2 and letter in ("a", "b"):
                     listed = [listed[0 if letter == "a" else 1]]
                 if listed:
-                    own[image] = around(listed)
+                    own[image] = bounding_box(listed)
             boxes.append(own)
         return tuple(boxes) if any(boxes) else ()
 
@@ -274,7 +264,7 @@ class Photos:
 
 
 class IndexedPhotos(Photos):
-    """The photos of an index, with the descriptors that it has; only queries are described."""
+    """The photos of an index, with the descriptors that it has; only queries are extracted."""
 
     def __init__(
         self,
@@ -285,7 +275,7 @@ class IndexedPhotos(Photos):
     ) -> None:
         self.index = Index.open(path)
         self.path = path
-        super().__init__(self.index.root, self.index.describer, cache, progress, say)
+        super().__init__(self.index.root, self.index.extractor, cache, progress, say)
 
     def _listed(self) -> tuple[dict[str, Path], list[str]]:
         catalogue, root = self.index.catalogue, self.index.root
@@ -298,19 +288,21 @@ class IndexedPhotos(Photos):
         """Read a ground truth, in which a file that is identical to a photo of the index stands for that photo."""
         return read_truth(path, names, query_counts=query_counts, copies=self.copies)
 
-    def collection(self) -> tuple[Described, Sizes]:
+    def collection(self) -> tuple[DescriptorSet, Sizes]:
         """Return the descriptors of the index, and the width and height of each photo by name."""
         manifold = self.index.manifold
         arrays: dict[str, npt.NDArray[np.generic]] = {
             "vectors": np.asarray(manifold.vectors_, np.float32),
             "image_of": manifold.layout_.place_of,
         }
-        self.say_passed_over()
+        self.report_skipped()
         sizes = {one.key: (float(one.width), float(one.height)) for one in self.index.catalogue.images}
-        return described(str(self.path), arrays, self.names), sizes
+        return descriptor_set(str(self.path), arrays, self.names), sizes
 
 
-def regions_and_whole(raw: npt.NDArray[np.floating[Any]], whitening: Whitening | None) -> tuple[FloatArray, FloatArray]:
+def regional_and_global(
+    raw: npt.NDArray[np.floating[Any]], whitening: Whitening | None
+) -> tuple[FloatArray, FloatArray]:
     """Return the descriptors of a photo's regions, and of the whole: (r, d) and (d,).
 
     The whole is the sum of the regions before whitening, at unit norm, then whitened as they are (Sec. 5.1).

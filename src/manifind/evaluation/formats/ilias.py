@@ -5,8 +5,8 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from manifind.evaluate.protocol import Images, Protocol, QueryPhoto, Task, box_around, name_finder, numbers_of
-from manifind.evaluate.truths.names import refuse_missing
+from manifind.evaluation.formats.names import refuse_missing
+from manifind.evaluation.protocol import Images, Protocol, QueryPhoto, Task, box_around, name_lookup, numbers_of
 from manifind.types import Box
 
 
@@ -18,7 +18,7 @@ def ilias(folder: Path, names: Sequence[str]) -> Protocol:
     but for the query photos, which are no part of it.
     """
     images = tuple(name for name in names if "query" not in PurePosixPath(name).parts[-2:-1])
-    find, missing = name_finder(images), list[str]()
+    find, missing = name_lookup(images), list[str]()
     queries: list[QueryPhoto] = []
     positives: list[Images] = []
     objects: list[dict[int, Box]] = []

@@ -4,8 +4,8 @@ import io
 import math
 from typing import TYPE_CHECKING
 
-from manifind.errors import MissingExtra
-from manifind.evaluate.curves import BySize, Curve, Point, fixed_parameters
+from manifind.errors import MissingExtraError
+from manifind.evaluation.curves import BySize, Curve, Point, fixed_parameters
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,7 +19,7 @@ TIMED = ("iterations", "mixtures")
 
 
 def check_drawing() -> None:
-    """Raise `MissingExtra` where nothing can be drawn."""
+    """Raise `MissingExtraError` where nothing can be drawn."""
     _figure(1, 1)
 
 
@@ -106,7 +106,7 @@ def _figure(width: float, height: float, *, rows: int = 1) -> "tuple[Figure, lis
     try:
         from matplotlib.figure import Figure
     except ImportError as missing:
-        raise MissingExtra("drawing a figure needs matplotlib; pip install 'manifind[plots]'") from missing
+        raise MissingExtraError("drawing a figure needs matplotlib; pip install 'manifind[plots]'") from missing
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, list(figure.subplots(rows, 1, squeeze=False).ravel())
 

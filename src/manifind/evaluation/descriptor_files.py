@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from manifind.errors import InvalidInput, MissingExtra
-from manifind.evaluate.collection import Described, described
-from manifind.evaluate.matlab import cells, is_hdf5, open_hdf5
+from manifind.errors import InvalidInputError, MissingExtraError
+from manifind.evaluation.descriptor_set import DescriptorSet, descriptor_set
+from manifind.evaluation.matlab import cells, is_hdf5, open_hdf5
 
 
-def read_collection(path: Path, names: Path | None = None) -> tuple[Described, Described | None]:
+def read_collection(path: Path, names: Path | None = None) -> tuple[DescriptorSet, DescriptorSet | None]:
     """Read the descriptors of a collection, and of its queries where the same file has them."""
     listed = None if names is None else read_names(names)
     if path.is_dir():
@@ -33,24 +33,24 @@ def read_collection(path: Path, names: Path | None = None) -> tuple[Described, D
         beside = next((path / name for name in ("names.json", "names.txt") if (path / name).is_file()), None)
         if listed is None and beside is not None:
             listed = read_names(beside)
-        return described(str(path), arrays, listed), None
+        return descriptor_set(str(path), arrays, listed), None
     if path.suffix.lower() == ".mat":
         images, queries = _authors(path)
         return (
-            described(str(path), images, listed),
-            described(f"the queries of {path}", queries, kind="query") if queries else None,
+            descriptor_set(str(path), images, listed),
+            descriptor_set(f"the queries of {path}", queries, kind="query") if queries else None,
         )
     arrays, own = _read_file(path)
-    return described(str(path), arrays, listed if listed is not None else own), None
+    return descriptor_set(str(path), arrays, listed if listed is not None else own), None
 
 
-def read_queries(path: Path) -> Described:
+def read_queries(path: Path) -> DescriptorSet:
     """Read the descriptors of queries."""
     if path.suffix.lower() == ".mat":
         _, queries = _authors(path)
-        return described(str(path), queries, kind="query")
+        return descriptor_set(str(path), queries, kind="query")
     arrays, names = _read_file(path)
-    return described(str(path), arrays, names, kind="query")
+    return descriptor_set(str(path), arrays, names, kind="query")
 
 
 def is_descriptors(path: Path) -> bool:
@@ -66,11 +66,11 @@ def read_names(path: Path) -> list[str]:
             return [line.strip() for line in text.splitlines() if line.strip()]
         names = json.loads(text)
     except ValueError as error:
-        raise InvalidInput(
+        raise InvalidInputError(
             f"{path} cannot be read as names ({error}); give a JSON list, or text with a name a line."
         ) from error
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise InvalidInput(f"{path} is not a list of names; give a JSON list of strings.")
+        raise InvalidInputError(f"{path} is not a list of names; give a JSON list of strings.")
     return names
 
 
@@ -83,19 +83,19 @@ def _read_file(path: Path) -> tuple[dict[str, npt.NDArray[Any]], list[str] | Non
             try:
                 arrays = {name: stored[name] for name in stored.files}
             except ValueError as error:
-                raise InvalidInput(f"{path} cannot be read: {error}") from error
+                raise InvalidInputError(f"{path} cannot be read: {error}") from error
         names = arrays.pop("names", None)
         return arrays, None if names is None else [str(name) for name in names]
     if suffix == ".safetensors":
         return _safetensors(path)
-    raise InvalidInput(f"{path} is no file of descriptors; give .npy, .npz, .safetensors, .mat, or a folder.")
+    raise InvalidInputError(f"{path} is no file of descriptors; give .npy, .npz, .safetensors, .mat, or a folder.")
 
 
 def _load(path: Path) -> Any:
     try:
         return np.load(path, allow_pickle=False)
     except (ValueError, EOFError) as error:
-        raise InvalidInput(
+        raise InvalidInputError(
             f"{path} cannot be read as NumPy's ({error}); it may be cut short, or have objects in it."
         ) from error
 
@@ -104,20 +104,20 @@ def _safetensors(path: Path) -> tuple[dict[str, npt.NDArray[Any]], list[str] | N
     try:
         from safetensors import SafetensorError, safe_open
     except ImportError as missing:
-        raise MissingExtra(f"{path} needs safetensors; pip install 'manifind[safetensors]'") from missing
+        raise MissingExtraError(f"{path} needs safetensors; pip install 'manifind[safetensors]'") from missing
     try:
         with safe_open(path, framework="np") as stored:
             arrays = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 (it has no iterator)
             metadata = stored.metadata() or {}
     except (SafetensorError, TypeError) as error:
-        raise InvalidInput(f"{path} cannot be read as safetensors ({error}); save float16 or float32.") from error
+        raise InvalidInputError(f"{path} cannot be read as safetensors ({error}); save float16 or float32.") from error
     return arrays, json.loads(metadata["names"]) if "names" in metadata else None
 
 
 def _authors(path: Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str, npt.NDArray[Any]]]:
     """Read the descriptors that the paper's authors released: a cell an image, its columns the regions."""
     if not is_hdf5(path):
-        raise InvalidInput(f"{path} is no MATLAB file of version 7.3 (HDF5), as the authors' descriptors are.")
+        raise InvalidInputError(f"{path} is no MATLAB file of version 7.3 (HDF5), as the authors' descriptors are.")
     images: dict[str, npt.NDArray[Any]] = {}
     queries: dict[str, npt.NDArray[Any]] = {}
     with open_hdf5(path) as file:
@@ -130,7 +130,7 @@ def _authors(path: Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str, npt.NDA
                 if of is not None:
                     target[f"{kind}{of}"] = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
     if not images:
-        raise InvalidInput(
+        raise InvalidInputError(
             f"{path} has neither glob.V nor reg.V; give descriptors in the layout of the paper's authors."
         )
     return images, queries

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from manifind.errors import InvalidInput
-from manifind.evaluate.measures import mean_average_precision
+from manifind.errors import InvalidInputError
+from manifind.evaluation.measures import mean_average_precision
 from manifind.ranking import Ranking
 from manifind.types import Box
 
@@ -36,7 +36,7 @@ class QueryPhoto:
 
 @dataclass(frozen=True)
 class Task:
-    """For each query the images to find and those to pass over."""
+    """For each query the images to find and those to ignore."""
 
     name: str
     positives: tuple[Images, ...]
@@ -72,7 +72,7 @@ class Protocol:
 
         Those that are among its images already only lend it the name.
         """
-        find = name_finder(self.images)
+        find = name_lookup(self.images)
         wanted = {int(image) for task in self.tasks for images in task.positives for image in images}
         known = [find(name) for name in names]
         also = [name for name, number in zip(names, known, strict=True) if number in wanted]
@@ -88,12 +88,12 @@ class Protocol:
     def own_photos(self) -> list[int | None]:
         """Return the number of each query's own photo, None where it is not among the images.
 
-        A name is looked for as `name_finder` does; a photo of the same name in another folder is another photo.
+        A name is looked for as `name_lookup` does; a photo of the same name in another folder is another photo.
         """
         return _own_photos(self.images, self.queries)
 
-    def passing_over_own_photos(self) -> "Protocol":
-        """Return the protocol with each query's own photo among what it passes over, unless the photo counts.
+    def ignoring_own_photos(self) -> "Protocol":
+        """Return the protocol with each query's own photo among what it ignores, unless the photo counts.
 
         The photo that a query was cut out of comes first by every method: it says nothing, and is no mistake.
         """
@@ -107,12 +107,12 @@ class Protocol:
         tasks = [replace(task, junk=tuple(map(with_own, task.junk, own))) for task in self.tasks]
         return replace(self, tasks=tuple(tasks))
 
-    def with_copies_as_one(self, names: Sequence[str], copies: Mapping[str, str]) -> "Protocol":
+    def merging_copies(self, names: Sequence[str], copies: Mapping[str, str]) -> "Protocol":
         """Return the protocol on a collection of these names, each copy of an image taken for the image itself.
 
         A copy of a positive is no second one to find; a copy of the query's own photo is that photo.
         """
-        find = name_finder([*names, *copies])
+        find = name_lookup([*names, *copies])
         known = [*names, *copies.values()]
 
         def photo(name: str) -> str:
@@ -130,11 +130,11 @@ class Protocol:
                 images.append(photo(name))
             moved[i] = places[one]
         queries = tuple(replace(query, image=photo(query.image)) for query in self.queries)
-        passed_over = [None] * len(queries) if self.query_counts else _own_photos(images, queries)
+        ignored = [None] * len(queries) if self.query_counts else _own_photos(images, queries)
         tasks = []
         for task in self.tasks:
             wanted = [np.unique(moved[each]) for each in task.positives]
-            positives = [each[each != itself] for each, itself in zip(wanted, passed_over, strict=True)]
+            positives = [each[each != itself] for each, itself in zip(wanted, ignored, strict=True)]
             junk = [np.setdiff1d(moved[a], b) for a, b in zip(task.junk, positives, strict=True)]
             tasks.append(replace(task, positives=tuple(positives), junk=tuple(junk)))
         return replace(
@@ -146,14 +146,14 @@ class Protocol:
             sizes={int(moved[i]): size for i, size in self.sizes.items()},
         )
 
-    def what_becomes_of_own_photos(self) -> str:
-        """Say whether the photos that queries were cut out of count, are passed over, or are not there."""
+    def own_photos_note(self) -> str:
+        """Say whether the photos that queries were cut out of count, are ignored, or are not there."""
         own = self.own_photos()
         there = [i for i, photo in enumerate(own) if photo is not None]
-        passed_over = sum(all(_holds(task.junk[i], own[i]) for task in self.tasks) for i in there)
+        ignored = sum(all(_holds(task.junk[i], own[i]) for task in self.tasks) for i in there)
         return (
-            f"of {len(own)} queries' own photos {len(own) - len(there)} are not in the collection, {passed_over} are "
-            f"passed over and {len(there) - passed_over} count"
+            f"of {len(own)} queries' own photos {len(own) - len(there)} are not in the collection, {ignored} are "
+            f"ignored and {len(there) - ignored} count"
         )
 
     def relative_sizes(self, query: int, images: Iterable[int]) -> npt.NDArray[np.float64]:
@@ -170,7 +170,7 @@ class Protocol:
 
 
 def _own_photos(images: Sequence[str], queries: Sequence[QueryPhoto]) -> list[int | None]:
-    find = name_finder(images)
+    find = name_lookup(images)
     found = []
     for query in queries:
         number = find(query.image)
@@ -182,18 +182,20 @@ def _own_photos(images: Sequence[str], queries: Sequence[QueryPhoto]) -> list[in
 
 
 def check(protocol: Protocol) -> None:
-    """Raise `InvalidInput` for a ground truth that cannot be right."""
+    """Raise `InvalidInputError` for a ground truth that cannot be right."""
     name, images, queries = protocol.name, protocol.images, protocol.queries
     if not queries:
-        raise InvalidInput(f"{name} has no queries; give a ground truth with at least one.")
-    refuse(twice(images), name, "lists {} twice among its images; give each once")
-    refuse(twice([query.name for query in queries]), name, "has two queries called {}; give each a name of its own")
+        raise InvalidInputError(f"{name} has no queries; give a ground truth with at least one.")
+    refuse(duplicated(images), name, "lists {} twice among its images; give each once")
+    refuse(
+        duplicated([query.name for query in queries]), name, "has two queries called {}; give each a name of its own"
+    )
     refuse(_wrong_boxes(protocol), name, "has a box that is no box in its photo, x0 < x1 and y0 < y1 within it: {}")
     for task in protocol.tasks:
         both = [
             f"{query.name} ({images[int(image)]})"
-            for query, wanted, passed_over in zip(queries, task.positives, task.junk, strict=True)
-            for image in np.intersect1d(wanted, passed_over)[:1]
+            for query, wanted, ignored in zip(queries, task.positives, task.junk, strict=True)
+            for image in np.intersect1d(wanted, ignored)[:1]
         ]
         refuse(both, name, "has an image that is both positive and junk, of query {}; let it be one of them")
     empty = [
@@ -215,18 +217,18 @@ def check(protocol: Protocol) -> None:
 
 
 def refuse(offenders: Sequence[str], name: str, sentence: str) -> None:
-    """Raise `InvalidInput` that names the first few offenders, if there are any."""
+    """Raise `InvalidInputError` that names the first few offenders, if there are any."""
     if offenders:
-        raise InvalidInput(f"{name} {sentence.format(some(offenders))}.")
+        raise InvalidInputError(f"{name} {sentence.format(preview(offenders))}.")
 
 
-def some(names: Sequence[str]) -> str:
+def preview(names: Sequence[str]) -> str:
     """Return the first few names, and how many more there are."""
     listed = ", ".join(f"{str(name)[:LONGEST]}…" if len(str(name)) > LONGEST else str(name) for name in names[:FEW])
     return listed if len(names) <= FEW else f"{listed} and {len(names) - FEW} more"
 
 
-def twice(names: Iterable[str]) -> list[str]:
+def duplicated(names: Iterable[str]) -> list[str]:
     """Return the names that occur more than once."""
     seen: set[str] = set()
     repeated: dict[str, None] = {}
@@ -237,7 +239,7 @@ def twice(names: Iterable[str]) -> list[str]:
     return list(repeated)
 
 
-def name_finder(names: Sequence[str]) -> Callable[[str], int | None]:
+def name_lookup(names: Sequence[str]) -> Callable[[str], int | None]:
     """Return a function that finds the number of an image by its name.
 
     Ground truths call ``jpg/all_souls_000013.jpg`` by ``all_souls_000013``: a name is looked for as it stands, then
@@ -286,7 +288,9 @@ def as_box(values: Any, whose: str) -> Box:
     try:
         x0, y0, x1, y1 = (float(value) for value in values)
     except (TypeError, ValueError):
-        raise InvalidInput(f"the box of {whose} is {values!r}; give four numbers x0, y0, x1, y1 in pixels.") from None
+        raise InvalidInputError(
+            f"the box of {whose} is {values!r}; give four numbers x0, y0, x1, y1 in pixels."
+        ) from None
     return x0, y0, x1, y1
 
 
@@ -297,7 +301,7 @@ def boxes_in(file: Path) -> list[Box]:
     except ValueError:
         lines = [[]]
     if any(len(line) not in (0, 4) for line in lines) or lines == [[]]:
-        raise InvalidInput(f"{file} is no list of boxes; each line has x, y, width and height.")
+        raise InvalidInputError(f"{file} is no list of boxes; each line has x, y, width and height.")
     return [(x, y, x + w, y + h) for x, y, w, h in filter(None, lines)]
 
 
@@ -305,26 +309,26 @@ def box_around(file: Path) -> Box:
     """Return the one box that holds all boxes of a file."""
     boxes = boxes_in(file)
     if not boxes:
-        raise InvalidInput(f"{file} has no box; each line has x, y, width and height.")
-    return around(boxes)
+        raise InvalidInputError(f"{file} has no box; each line has x, y, width and height.")
+    return bounding_box(boxes)
 
 
-def around(boxes: Sequence[Box]) -> Box:
+def bounding_box(boxes: Sequence[Box]) -> Box:
     """Return the one box that holds all of some boxes."""
     x0, y0, x1, y1 = zip(*boxes, strict=True)
     return min(x0), min(y0), max(x1), max(y1)
 
 
 def _wrong_boxes(protocol: Protocol) -> list[str]:
-    find = name_finder(protocol.images) if protocol.sizes else None
+    find = name_lookup(protocol.images) if protocol.sizes else None
     wrong = []
     for query in protocol.queries:
         number = find(query.image) if find else None
         if query.box is not None and not _fits(query.box, None if number is None else protocol.sizes.get(number)):
-            wrong.append(f"{query.name} {shown(query.box)}")
+            wrong.append(f"{query.name} {format_box(query.box)}")
     for query, boxes in zip(protocol.queries, protocol.objects, strict=False):
         wrong += [
-            f"{query.name} in {protocol.images[image]} {shown(box)}"
+            f"{query.name} in {protocol.images[image]} {format_box(box)}"
             for image, box in boxes.items()
             if not _fits(box, protocol.sizes.get(image))
         ]
@@ -339,7 +343,7 @@ def _fits(box: Box, size: tuple[float, float] | None) -> bool:
     return size is None or (x0 >= -1 and y0 >= -1 and x1 <= size[0] + 1 and y1 <= size[1] + 1)
 
 
-def shown(box: Box) -> str:
+def format_box(box: Box) -> str:
     """Return a box for an error."""
     return "(" + ", ".join(f"{corner:g}" for corner in box) + ")"
 

@@ -3,25 +3,25 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from manifind.errors import InvalidInput
-from manifind.evaluate.protocol import some
+from manifind.errors import InvalidInputError
+from manifind.evaluation.protocol import preview
 
 
 def needed_names(names: Sequence[str] | None, path: Path) -> Sequence[str]:
     """Return the names of the collection's images, which a ground truth that lists none takes from elsewhere."""
     if names is None:
-        raise InvalidInput(
+        raise InvalidInputError(
             f"{path} does not list the collection's images and the descriptors do not name them; give --names."
         )
     return names
 
 
 def refuse_missing(missing: Sequence[str], file: str) -> None:
-    """Raise `InvalidInput` where a ground truth names images that the collection does not have."""
+    """Raise `InvalidInputError` where a ground truth names images that the collection does not have."""
     if missing:
         unique = list(dict.fromkeys(missing))
-        raise InvalidInput(
-            f"{file} names images that are not in the collection: {some(unique)}; give the collection that it is about."
+        raise InvalidInputError(
+            f"{file} names images that are not in the collection: {preview(unique)}; give its own collection."
         )
 
 

@@ -14,7 +14,7 @@ LEVEL = 0.95
 Values = npt.NDArray[np.float64]
 
 
-def interval(values: npt.ArrayLike) -> tuple[float, float]:
+def bootstrap_ci(values: npt.ArrayLike) -> tuple[float, float]:
     """Return the 95 % bootstrap interval of the mean: queries drawn again, with replacement; NaN are left out."""
     known = np.asarray(values, np.float64)
     known = known[~np.isnan(known)]
@@ -25,7 +25,7 @@ def interval(values: npt.ArrayLike) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def paired(a: Values, others: Sequence[Values]) -> Values:
+def sign_flip_test(a: Values, others: Sequence[Values]) -> Values:
     """Return the p of a paired randomisation test of one method against each of several others.
 
     It says how often chance alone gives so large a difference of means. If two methods were alike, it would not matter

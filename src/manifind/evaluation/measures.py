@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from manifind.checks import choice, integers, whole_number
-from manifind.errors import InvalidInput
+from manifind.checks import check_choice, check_int, integers
+from manifind.errors import InvalidInputError
 from manifind.ranking import Ranking
 
 DEFINITIONS = {
@@ -39,10 +39,10 @@ def average_precision(
     positives : integers
         The images that should be found, at least one.
     junk : integers
-        Images that count neither for nor against: they are passed over, as if they were not in the collection.
+        Images that count neither for nor against: they are ignored, as if they were not in the collection.
     definition : {"trapezoid", "mean", "mean@100", "mean@1000"}
     """
-    name, _, cut = choice(definition, DEFINITIONS, "definition").partition("@")
+    name, _, cut = check_choice(definition, DEFINITIONS, "definition").partition("@")
     if cut:
         return average_precision_at(ranked, positives, int(cut), junk)
     ranks, _, count = _ranks(ranked, positives, junk)
@@ -58,21 +58,21 @@ def average_precision_at(ranked: npt.ArrayLike, positives: npt.ArrayLike, k: int
     """Return the average precision of the first k images: the precisions at the positives among them, added up.
 
     The sum is divided by the number of positives, or by k where there are more: mAP@100 of Google Landmarks (Weyand et
-    al., CVPR 2020) and mAP@1k of ILIAS (Kordopatis-Zilos et al., CVPR 2025). Junk is passed over.
+    al., CVPR 2020) and mAP@1k of ILIAS (Kordopatis-Zilos et al., CVPR 2025). junk is ignored.
     """
     ranks, _, count = _ranks(ranked, positives, junk)
-    first = ranks[ranks < whole_number(k, "k")]
+    first = ranks[ranks < check_int(k, "k")]
     return float(((np.arange(len(first)) + 1) / (first + 1)).sum() / min(count, k))
 
 
 def precision_and_recall(
     ranked: npt.ArrayLike, positives: npt.ArrayLike, first: int, junk: npt.ArrayLike = ()
 ) -> tuple[float, float]:
-    """Return the precision and the recall of the `first` images of a ranking, junk among them passed over.
+    """Return the precision and the recall of the `first` images of a ranking, junk among them ignored.
 
     Where none are taken, or only junk, no mistake was made: precision is 1, and recall 0.
     """
-    taken = integers(ranked, "ranked")[: whole_number(first, "first", least=0)]
+    taken = integers(ranked, "ranked")[: check_int(first, "first", least=0)]
     ranks, _, count = _ranks(taken, positives, junk)
     kept = int((~np.isin(taken, integers(junk, "junk"))).sum())
     return (len(ranks) / kept if kept else 1.0), len(ranks) / count
@@ -81,7 +81,7 @@ def precision_and_recall(
 def precision_at(
     ranked: npt.ArrayLike, positives: npt.ArrayLike, k: int, junk: npt.ArrayLike = (), *, last: bool = True
 ) -> float:
-    """Return the part of the first k images that are positives, junk passed over.
+    """Return the part of the first k images that are positives, junk ignored.
 
     With `last`, k is no more than the rank of the last positive that was found, as in the Revisited protocol: a query
     with three positives, all found first, has precision 1 at 10.
@@ -89,7 +89,7 @@ def precision_at(
     ranks, _, _ = _ranks(ranked, positives, junk)
     if not len(ranks):
         return 0.0
-    first = min(whole_number(k, "k"), int(ranks[-1]) + 1) if last else whole_number(k, "k")
+    first = min(check_int(k, "k"), int(ranks[-1]) + 1) if last else check_int(k, "k")
     return float(np.count_nonzero(ranks < first) / first)
 
 
@@ -98,7 +98,7 @@ def precision_of_positives(
 ) -> npt.NDArray[np.float64]:
     """Return, for each of `positives`, the precision at the rank where it was found; 0 for one that was not.
 
-    What the paper's Figures 6 and 7 compare: junk is passed over, and the positive itself counts.
+    What the paper's Figures 6 and 7 compare: junk is ignored, and the positive itself counts.
     """
     ranks, images, _ = _ranks(ranked, positives, junk)
     at = dict(zip(images.tolist(), ((np.arange(len(ranks)) + 1) / (ranks + 1)).tolist(), strict=True))
@@ -108,18 +108,18 @@ def precision_of_positives(
 def _ranks(
     ranked: npt.ArrayLike, positives: npt.ArrayLike, junk: npt.ArrayLike
 ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.signedinteger[Any]], int]:
-    """Return the ranks from 0 of the positives found, junk passed over, which they are, and how many there are."""
+    """Return the ranks from 0 of the positives found, junk ignored, which they are, and how many there are."""
     wanted = np.unique(integers(positives, "positives"))
     if not len(wanted):
-        raise InvalidInput("positives is empty; average precision needs at least one image that should be found.")
-    passed_over = integers(junk, "junk")
+        raise InvalidInputError("positives is empty; average precision needs at least one image that should be found.")
+    ignored = integers(junk, "junk")
     places = integers(ranked, "ranked")
     if len(np.unique(places)) < len(places):
-        raise InvalidInput("ranked has an image twice; give each image once.")
-    both = np.intersect1d(wanted, passed_over)
+        raise InvalidInputError("ranked has an image twice; give each image once.")
+    both = np.intersect1d(wanted, ignored)
     if len(both):
-        raise InvalidInput(f"image {both[0]} is both positive and junk; it can be one of them only.")
-    kept = places[~np.isin(places, passed_over)]
+        raise InvalidInputError(f"image {both[0]} is both positive and junk; it can be one of them only.")
+    kept = places[~np.isin(places, ignored)]
     ranks = np.flatnonzero(np.isin(kept, wanted))
     return ranks, kept[ranks], len(wanted)
 
@@ -135,10 +135,10 @@ def mean_average_precision(
     if junk is None:
         junk = [()] * len(rankings)
     each = [
-        average_precision(ranking.images, wanted, passed_over, definition=definition)
-        for ranking, wanted, passed_over in zip(rankings, positives, junk, strict=True)
+        average_precision(ranking.images, wanted, ignored, definition=definition)
+        for ranking, wanted, ignored in zip(rankings, positives, junk, strict=True)
         if np.size(wanted)
     ]
     if not each:
-        raise InvalidInput("positives is empty for every query; there is nothing to average.")
+        raise InvalidInputError("positives is empty for every query; there is nothing to average.")
     return float(np.mean(each))

@@ -1,34 +1,34 @@
-"""What ``manifind evaluate`` does: reads, checks, and measures. How it is written is `manifind.evaluate.writing`."""
+"""What ``manifind evaluate`` does: reads, checks, and measures. How it is written is `manifind.evaluation.tables`."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from manifind.checks import choice as one_of
-from manifind.describe import Describer
-from manifind.errors import InvalidInput
-from manifind.evaluate.cache import Cache
-from manifind.evaluate.collection import Described
-from manifind.evaluate.data import Data, prepare
-from manifind.evaluate.descriptor_files import is_descriptors, read_collection, read_names, read_queries
-from manifind.evaluate.evaluation import ALL_FIGURES, Evaluation, evaluate, wanted_figures
-from manifind.evaluate.figures import check_drawing
-from manifind.evaluate.measures import DEFINITIONS
-from manifind.evaluate.methods import EVERY, METHODS, Choice, chosen, of_index, parse
-from manifind.evaluate.page import drawings, report
-from manifind.evaluate.photos import IndexedPhotos, Photos
-from manifind.evaluate.protocol import Protocol, name_finder, some
-from manifind.evaluate.published import check_descriptors, methods_of_the_paper
-from manifind.evaluate.runs import Runner
-from manifind.evaluate.truth import read_truth
-from manifind.evaluate.writing import as_csv, as_json, as_markdown
-from manifind.index.state.recipe import Learning
-from manifind.index.state.unfinished import is_index
+from manifind.checks import check_choice as one_of
+from manifind.errors import InvalidInputError
+from manifind.evaluation.cache import Cache
+from manifind.evaluation.comparison import ALL_FIGURES, Comparison, compare_methods, select_figures
+from manifind.evaluation.dataset import EvaluationSet, prepare
+from manifind.evaluation.descriptor_files import is_descriptors, read_collection, read_names, read_queries
+from manifind.evaluation.descriptor_set import DescriptorSet
+from manifind.evaluation.figures import check_drawing
+from manifind.evaluation.measures import DEFINITIONS
+from manifind.evaluation.methods import EVERY, METHODS, MethodSpec, method_spec, parse, with_index_parameters
+from manifind.evaluation.page import drawings, report
+from manifind.evaluation.photos import IndexedPhotos, Photos
+from manifind.evaluation.protocol import Protocol, name_lookup, preview
+from manifind.evaluation.published import check_descriptors, methods_of_the_paper
+from manifind.evaluation.runner import Runner
+from manifind.evaluation.tables import as_csv, as_json, as_markdown
+from manifind.evaluation.truth import read_truth
+from manifind.features import RegionExtractor
+from manifind.index.storage.build_config import WhiteningTraining
+from manifind.index.storage.layout import is_index
 from manifind.types import StageProgress
 
 Say = Callable[[str], None]
 PAPER = "paper"
-RECIPES = (PAPER,)
+PRESETS = (PAPER,)
 WANTED = {"photos": "photos", "index": "descriptors of an index"}
 
 
@@ -44,7 +44,7 @@ class Request:
     methods: Sequence[str] = ()
     definition: str = "trapezoid"
     figures: Sequence[str] = ()
-    recipe: str | None = None
+    preset: str | None = None
     """"paper": every row of the paper's tables and every figure that the data allow."""
     descriptors: str | None = None
     query_counts: bool = False
@@ -56,7 +56,7 @@ class Request:
 class Outcome:
     """What an evaluation measured, and where the photos are."""
 
-    evaluation: Evaluation
+    evaluation: Comparison
     pictures: dict[str, bytes]
     find: Callable[[str], Path | None] | None
 
@@ -82,7 +82,7 @@ class Outcome:
 
 def run(
     asked: Request,
-    describer: Callable[[], tuple[Describer, Learning | None]],
+    extractor: Callable[[], tuple[RegionExtractor, WhiteningTraining | None]],
     progress: StageProgress = lambda *_: None,
     say: Say = lambda _: None,
 ) -> Outcome:
@@ -92,8 +92,8 @@ def run(
     ----------
     asked
         What to do.
-    describer
-        Called for what describes photos and how its whitening is learnt, if the collection is a folder of them.
+    extractor
+        Called for the extractor and the training of its whitening, if the collection is a folder of photos.
     progress
         Called with a stage, how much of it is done, and how much there is.
     say
@@ -101,16 +101,16 @@ def run(
     """
     one_of(asked.definition, DEFINITIONS, "definition")
     check_descriptors(asked.descriptors)
-    if asked.recipe is not None:
-        one_of(asked.recipe, RECIPES, "recipe")
-    figures = [*asked.figures, *([ALL_FIGURES] if asked.recipe == PAPER and not asked.figures else [])]
+    if asked.preset is not None:
+        one_of(asked.preset, PRESETS, "preset")
+    figures = [*asked.figures, *([ALL_FIGURES] if asked.preset == PAPER and not asked.figures else [])]
     if figures:
         check_drawing()
     for text in asked.methods:  # words that are off are said before anything is read
         if text != EVERY:
             parse(text)
     if not asked.truths:
-        raise InvalidInput("no ground truth was given; give one with --truth.")
+        raise InvalidInputError("no ground truth was given; give one with --truth.")
     cache = Cache(asked.cache, say)
     photos: Photos | None = None
     if is_descriptors(asked.collection):
@@ -119,14 +119,16 @@ def run(
         if not asked.collection.is_dir():
             raise FileNotFoundError(f"{asked.collection} does not exist; give photos, an index, or descriptors.")
         if asked.queries:
-            raise InvalidInput("--queries is for descriptors; queries on photos are cut out of them as the truth says.")
+            raise InvalidInputError(
+                "--queries is for descriptors; queries on photos are cut out of them as the truth says."
+            )
         if is_index(asked.collection):
             photos = IndexedPhotos(asked.collection, cache, progress, say)
         else:
-            made, learning = describer()
+            made, learning = extractor()
             photos = Photos(asked.collection, made, cache, progress, say, learning=learning)
         data = _of_photos(asked, photos)
-    wanted, left_out = wanted_figures(figures, data)
+    wanted, left_out = select_figures(figures, data)
     choices = _choices(asked, data)
     for sentence in left_out:
         say(sentence)
@@ -135,36 +137,38 @@ def run(
             what = WANTED.get(one.method.wants, f"{one.method.wants} descriptors")
             say(f"{one.method.name} wants {what}, which are not there; it is left out.")
     runner = Runner(cache, progress, say, fresh=asked.fresh)
-    found = evaluate(data, choices, runner, definition=asked.definition, figures=wanted, descriptors=asked.descriptors)
+    found = compare_methods(
+        data, choices, runner, definition=asked.definition, figures=wanted, descriptors=asked.descriptors
+    )
     return Outcome(found, drawings(found), None if photos is None else photos.path_of)
 
 
-def _choices(asked: Request, data: Sequence[Data]) -> list[Choice]:
+def _choices(asked: Request, data: Sequence[EvaluationSet]) -> list[MethodSpec]:
     """Return the methods: those that were named, the paper's, or all."""
     columns = [one.protocol.column(task) for one in data for task in one.protocol.tasks]
     texts = [*asked.methods]
-    if asked.recipe == PAPER:
+    if asked.preset == PAPER:
         texts += methods_of_the_paper(columns)
-    usual = [method for method in METHODS.values() if method.usual]
+    usual = [method for method in METHODS.values() if method.in_all]
     if not any(one.serves("index") for one in data):
         usual = [method for method in usual if method.wants != "index"]
-    choices: list[Choice] = []
+    choices: list[MethodSpec] = []
     for text in texts or [EVERY]:
-        choices += [chosen(method.name) for method in usual] if text == EVERY else [parse(text)]
+        choices += [method_spec(method.name) for method in usual] if text == EVERY else [parse(text)]
     index = next((one.index for one in data if one.index is not None), None)
     if index is not None:
-        choices = [of_index(choice, index.manifold) for choice in choices]
+        choices = [with_index_parameters(choice, index.manifold) for choice in choices]
     return list({one.key: one for one in choices}.values())
 
 
-def _of_descriptors(asked: Request) -> list[Data]:
+def _of_descriptors(asked: Request) -> list[EvaluationSet]:
     collection, own_queries = read_collection(asked.collection, asked.names)
     if not asked.queries and own_queries is None:
-        raise InvalidInput(
+        raise InvalidInputError(
             f"{asked.collection} has no queries; give their descriptors with --queries, one for each --truth."
         )
     if asked.queries and len(asked.queries) != len(asked.truths):
-        raise InvalidInput(
+        raise InvalidInputError(
             f"{len(asked.truths)} --truth and {len(asked.queries)} --queries were given; give as many of each."
         )
     protocols = [read_truth(path, collection.names, query_counts=asked.query_counts) for path in asked.truths]
@@ -177,15 +181,18 @@ def _of_descriptors(asked: Request) -> list[Data]:
     return data
 
 
-def _of_photos(asked: Request, photos: Photos) -> list[Data]:
+def _of_photos(asked: Request, photos: Photos) -> list[EvaluationSet]:
     def truths(names: Sequence[str]) -> list[Protocol]:
         return [photos.truth(path, names, query_counts=asked.query_counts) for path in asked.truths]
 
-    seen = [photos.look_at_queries(protocol) for protocol in truths(photos.names)]
+    protocols = truths(photos.names)
+    seen = [photos.extract_queries(protocol) for protocol in protocols]
     collection, sizes = photos.collection()
     assert collection.names is not None  # noqa: S101 (photos have names)
-    # A protocol that lists no images is about whatever the collection has: here, the photos that could be read.
-    protocols = [photos.with_sizes(protocol, sizes) for protocol in truths(collection.names)]
+    if collection.names != photos.names:
+        # A protocol that lists no images is about whatever the collection has: here, the photos that could be read.
+        protocols = truths(collection.names)
+    protocols = [photos.with_sizes(protocol, sizes) for protocol in protocols]
     collection, protocols = _with_distractors(asked, collection, protocols)
     return [
         prepare(
@@ -193,8 +200,8 @@ def _of_photos(asked: Request, photos: Photos) -> list[Data]:
             collection,
             photos.queries(protocol, raw),
             photos.path_of,
-            describing_seconds=seconds,
-            passed_over=tuple(photos.passed_over),
+            extraction_seconds=seconds,
+            skipped=tuple(photos.skipped),
             index=photos.index if isinstance(photos, IndexedPhotos) else None,
         )
         for protocol, (raw, seconds) in zip(protocols, seen, strict=True)
@@ -202,22 +209,24 @@ def _of_photos(asked: Request, photos: Photos) -> list[Data]:
 
 
 def _with_distractors(
-    asked: Request, collection: Described, protocols: list[Protocol]
-) -> tuple[Described, list[Protocol]]:
+    asked: Request, collection: DescriptorSet, protocols: list[Protocol]
+) -> tuple[DescriptorSet, list[Protocol]]:
     """Add images that no query looks for: descriptors of their own, or a list of names in the collection."""
     if asked.distractors is None:
         return collection, protocols
     if asked.distractors.suffix.lower() == ".txt":
         if collection.names is None:
-            raise InvalidInput(f"{asked.distractors} lists names and {asked.collection} has none; give --names.")
-        find = name_finder(collection.names)
+            raise InvalidInputError(f"{asked.distractors} lists names and {asked.collection} has none; give --names.")
+        find = name_lookup(collection.names)
         listed = read_names(asked.distractors)
         missing = [name for name in listed if find(name) is None]
         if missing:
-            raise InvalidInput(f"{asked.distractors} names images that are not in {asked.collection}: {some(missing)}.")
+            raise InvalidInputError(
+                f"{asked.distractors} names images that are not in {asked.collection}: {preview(missing)}."
+            )
         more = [collection.names[number] for name in listed if (number := find(name)) is not None]
         return collection, [protocol.with_distractors(more) for protocol in protocols]
     others, _ = read_collection(asked.distractors)
-    both = collection.followed_by(others)
-    assert others.names is not None  # noqa: S101 (asked by `followed_by`)
+    both = collection.concat(others)
+    assert others.names is not None  # noqa: S101 (asked by `concat`)
     return both, [protocol.with_distractors(others.names) for protocol in protocols]

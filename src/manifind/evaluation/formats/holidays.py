@@ -4,22 +4,22 @@ from pathlib import Path
 
 import numpy as np
 
-from manifind.errors import InvalidInput
-from manifind.evaluate.protocol import Protocol, QueryPhoto, Task, some
+from manifind.errors import InvalidInputError
+from manifind.evaluation.protocol import Protocol, QueryPhoto, Task, preview
 
 
 def holidays(path: Path) -> Protocol:
     """Read INRIA Holidays off the names of its photos, a line each.
 
     ``1234500.jpg`` is the query of group 12345 and the others of the group are its positives; the query itself is
-    passed over. The files of the evaluation package have the name first and more words after it.
+    ignored. The files of the evaluation package have the name first and more words after it.
     """
     names = [line.split()[0] for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     stems = [Path(name).stem for name in names]
     wrong = [name for name, stem in zip(names, stems, strict=True) if not stem.isdigit()]
     if wrong:
-        raise InvalidInput(
-            f"{path} lists photos that are not called by a number, as those of Holidays are: {some(wrong)}."
+        raise InvalidInputError(
+            f"{path} lists photos that are not called by a number, as those of Holidays are: {preview(wrong)}."
         )
     groups: dict[int, list[int]] = {}
     for number, stem in enumerate(stems):

@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from manifind.evaluate.confidence import interval
-from manifind.evaluate.curves import BySize, Curve, fixed_parameters
-from manifind.evaluate.evaluation import SURE, Evaluation, versions
-from manifind.evaluate.measures import DEFINITIONS
-from manifind.evaluate.published import PAPER
-from manifind.evaluate.runs import AT, Run
+from manifind.evaluation.comparison import SURE, Comparison, versions
+from manifind.evaluation.confidence import bootstrap_ci
+from manifind.evaluation.curves import BySize, Curve, fixed_parameters
+from manifind.evaluation.measures import DEFINITIONS
+from manifind.evaluation.published import PAPER
+from manifind.evaluation.result import PRECISION_RANKS
+from manifind.evaluation.runner import Run
 from manifind.kernels import thread_count
 from manifind.version import VERSION
 
@@ -33,32 +34,32 @@ COSTS = {
 }
 
 
-def heading(found: Evaluation) -> str:
+def heading(found: Comparison) -> str:
     """Say what the evaluation is of."""
     return "How good manifind is on " + ", ".join(data.protocol.name for data in found.data)
 
 
-def legend(found: Evaluation) -> str:
+def legend(found: Comparison) -> str:
     """Say what the figures of the table are."""
     queries = ", ".join(f"{len(data.protocol.queries)} of {data.protocol.name}" for data in found.data)
     return (
         f"mAP in percent; {DEFINITIONS[found.definition]}. ± is half of the 95 % interval that drawing other queries "
         f"like these would give ({queries}); ~ marks what a paired test does not tell from the best of its column (p ≥ "
-        f"{SURE:g}). Times of one query alone, all stages but describing it, of all in one batch, and, where photos "
-        "are described, of one alone with that."
+        f"{SURE:g}). Times of one query alone, all stages but extraction, of all in one batch, and, where photos "
+        "are extracted, of one alone with that."
     )
 
 
 # -- cells -------------------------------------------------------------------------------------------------------------
 
 
-def method_cells(found: Evaluation) -> Cells:
+def method_cells(found: Comparison) -> Cells:
     """Return mAP of every method in every column, and the times of a query."""
     unsure = {(name, choice.key) for name, _, others in found.compared() for choice, _, p in others if p >= SURE}
     columns = found.columns()
-    described = any(data.describing_seconds is not None for data in found.data)
+    extracts = any(data.extraction_seconds is not None for data in found.data)
     header = ["method", *(name for name, _, _ in columns), "ms a query", "in a batch"]
-    header += ["with describing"] if described else []
+    header += ["with extraction"] if extracts else []
     rows = []
     for choice, runs in found.rows():
         cells = [choice.title]
@@ -66,16 +67,16 @@ def method_cells(found: Evaluation) -> Cells:
             if run is None:
                 cells.append("")
                 continue
-            low, high = interval(100 * run.average_precisions(task, found.definition))
+            low, high = bootstrap_ci(100 * run.average_precisions(task, found.definition))
             mark = "~" if (name, choice.key) in unsure else ""
             cells.append(f"{run.mean_average_precision(task, found.definition):.2f} ±{(high - low) / 2:.1f}{mark}")
         costs = _first(runs).costs
         cells += [f"{1e3 * costs['single_seconds']:.1f}", f"{1e3 * costs['batch_seconds']:.1f}"]
-        rows.append([*cells, f"{1e3 * with_describing(_first(runs)):.1f}"] if described else cells)
+        rows.append([*cells, f"{1e3 * with_extraction(_first(runs)):.1f}"] if extracts else cells)
     return header, rows
 
 
-def difference_cells(found: Evaluation) -> Cells:
+def difference_cells(found: Comparison) -> Cells:
     """Return how far each method is below the best of a column, and how often chance alone gives as much."""
     header = ["column", "best", "other", "difference", "p"]
     rows = [
@@ -86,20 +87,20 @@ def difference_cells(found: Evaluation) -> Cells:
     return header, rows
 
 
-def line_cells(found: Evaluation) -> Cells:
+def cutoff_cells(found: Comparison) -> Cells:
     """Return precision and recall of what stands above the line, for methods that draw one."""
     rows = []
     for choice, runs in found.rows():
         for (name, _, task), run in zip(found.columns(), runs, strict=True):
-            if run is not None and run.lines is not None:
+            if run is not None and run.n_matches is not None:
                 figures = run.figures(task)
-                count = f"{np.mean(run.lines):.1f}"
-                shown = [f"{figures[f'line_{what}']:.1f}" for what in ("precision", "recall")]
+                count = f"{np.mean(run.n_matches):.1f}"
+                shown = [f"{figures[f'cutoff_{what}']:.1f}" for what in ("precision", "recall")]
                 rows.append([choice.title, name, count, *shown])
     return ["method", "column", "images above the line", "precision", "recall"], rows
 
 
-def cost_cells(found: Evaluation) -> Cells:
+def cost_cells(found: Comparison) -> Cells:
     """Return what each method took off line on the first data that it ran on, and what it keeps."""
     rows = [(choice, _first(runs).costs) for choice, runs in found.rows()]
     shown = [name for name in COSTS if any(name in costs for _, costs in rows)]
@@ -112,7 +113,7 @@ def cost_cells(found: Evaluation) -> Cells:
     ]
 
 
-def published_cells(found: Evaluation, *, paper_only: bool = False) -> Cells:
+def published_cells(found: Comparison, *, paper_only: bool = False) -> Cells:
     """Return published figures, each beside a run of the same method, and whether the two can be compared."""
     rows = []
     for row, column, theirs, ours, why in found.published():
@@ -139,7 +140,7 @@ def _as_published(value: float) -> str:
     return f"{value:.1f}" if round(value, 1) == value else f"{value:g}"
 
 
-def parameter_cells(found: Evaluation) -> Cells:
+def parameter_cells(found: Comparison) -> Cells:
     """Return each method with all its parameters and its source."""
     rows = [
         [
@@ -171,10 +172,10 @@ def size_cells(sizes: BySize) -> Cells:
     return header, rows
 
 
-def with_describing(run: Run) -> float:
-    """Return the seconds of one query alone, from its pixels on; a method on photos describes it itself."""
-    by_pixels = run.choice.method.wants == "photos"
-    return run.costs["single_seconds"] + (0.0 if by_pixels else run.data.describing_seconds or 0.0)
+def with_extraction(run: Run) -> float:
+    """Return the seconds of one query alone, from its pixels on; a method on photos includes extraction."""
+    by_pixels = run.spec.method.wants == "photos"
+    return run.costs["single_seconds"] + (0.0 if by_pixels else run.data.extraction_seconds or 0.0)
 
 
 def _first(runs: Sequence[Run | None]) -> Run:
@@ -184,11 +185,11 @@ def _first(runs: Sequence[Run | None]) -> Run:
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
-def as_table(found: Evaluation, *, paper: bool = False) -> str:
+def as_table(found: Comparison, *, paper: bool = False) -> str:
     """Return the table for a terminal; with the paper's figures beside ours where those were asked for."""
     parts = [_aligned(*method_cells(found)), legend(found), *found.warnings()]
-    if line_cells(found)[1]:
-        parts.append(_aligned(*line_cells(found)))
+    if cutoff_cells(found)[1]:
+        parts.append(_aligned(*cutoff_cells(found)))
     if paper:
         header, rows = published_cells(found, paper_only=True)
         parts.append(_aligned(header[:-1], [row[:-1] for row in rows]))
@@ -206,7 +207,7 @@ def _aligned(header: list[str], rows: list[list[str]]) -> str:
     )
 
 
-def as_markdown(found: Evaluation) -> str:
+def as_markdown(found: Comparison) -> str:
     """Return the tables, the curves and the published figures in Markdown."""
     parts = [
         f"# {heading(found)}",
@@ -221,7 +222,7 @@ def as_markdown(found: Evaluation) -> str:
     if found.sizes is not None:
         parts.append(f"## Precision by object size, {found.sizes.column}\n\n{_markdown(*size_cells(found.sizes))}")
     for title, cells in (
-        ("At the line", line_cells(found)),
+        ("At the cutoff", cutoff_cells(found)),
         ("Off line", cost_cells(found)),
         ("Which differences are more than chance", difference_cells(found)),
         ("Published", published_cells(found)),
@@ -238,11 +239,11 @@ def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
-def as_csv(found: Evaluation) -> str:
+def as_csv(found: Comparison) -> str:
     """Return a line for each method and column, with every measure."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    measures = [*(f"mAP_{name}" for name in DEFINITIONS), *(f"mP@{k}" for k in AT)]
+    measures = [*(f"mAP_{name}" for name in DEFINITIONS), *(f"mP@{k}" for k in PRECISION_RANKS)]
     measures += [f"mAP_{name}_{end}" for name in DEFINITIONS for end in ("low", "high")]
     times = ["ms_a_query", "ms_alone", "fit_seconds"]
     writer.writerow(["method", "parameters", "data", "task", *measures, *times])
@@ -253,7 +254,7 @@ def as_csv(found: Evaluation) -> str:
     return buffer.getvalue()
 
 
-def as_json(found: Evaluation) -> str:
+def as_json(found: Comparison) -> str:
     """Return everything, the average precision of each query too."""
     stored = {
         "manifind": VERSION,
@@ -267,13 +268,13 @@ def as_json(found: Evaluation) -> str:
                 "name": data.protocol.name,
                 "images": data.images.count,
                 "queries": [query.name for query in data.protocol.queries],
-                "own_photos": data.protocol.what_becomes_of_own_photos(),
+                "own_photos": data.protocol.own_photos_note(),
                 "tasks": [task.name for task in data.protocol.tasks],
                 "truth": list(data.protocol.files),
                 "descriptors": [data.images.what, data.queries.what],
                 "sha256": data.checksum,
-                "ms_describing": None if data.describing_seconds is None else 1e3 * data.describing_seconds,
-                "passed_over": list(data.passed_over),
+                "ms_extraction": None if data.extraction_seconds is None else 1e3 * data.extraction_seconds,
+                "skipped": list(data.skipped),
             }
             for data in found.data
         ],
@@ -312,7 +313,7 @@ def _curve(curve: Curve) -> dict[str, Any]:
     return {"title": curve.title, "axis": curve.axis, "points": points, "levels": levels}
 
 
-def _measured(found: Evaluation, *, each: bool = False) -> Iterator[dict[str, Any]]:
+def _measured(found: Comparison, *, each: bool = False) -> Iterator[dict[str, Any]]:
     for choice, runs in found.rows():
         for (name, place, task), run in zip(found.columns(), runs, strict=True):
             if run is None:
@@ -321,7 +322,7 @@ def _measured(found: Evaluation, *, each: bool = False) -> Iterator[dict[str, An
             if each:
                 rounded = np.round(100 * run.average_precisions(task, found.definition), 4)
                 more = {"average_precisions": rounded.tolist(), "costs": run.costs}
-                more |= {f"right_of_first_{k}": run.right_of_first(task, k) for k in AT}
+                more |= {f"right_of_first_{k}": run.positives_in_first(task, k) for k in PRECISION_RANKS}
             yield {
                 "method": choice.method.name,
                 "title": choice.title,
@@ -334,7 +335,7 @@ def _measured(found: Evaluation, *, each: bool = False) -> Iterator[dict[str, An
                 "ms_a_query": 1e3 * run.costs["batch_seconds"],
                 "ms_alone": 1e3 * run.costs["single_seconds"],
                 "fit_seconds": run.costs["fit_seconds"],
-                "from_cache": run.kept,
+                "from_cache": run.from_cache,
                 **more,
             }
 

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.io
 
-from manifind.errors import InvalidInput, MissingExtra
+from manifind.errors import InvalidInputError, MissingExtraError
 
 if TYPE_CHECKING:
     import h5py
@@ -27,11 +27,11 @@ def open_hdf5(path: Path) -> "h5py.File":
     try:
         import h5py
     except ImportError as missing:
-        raise MissingExtra(f"{path} is HDF5, which needs h5py; pip install 'manifind[matlab]'") from missing
+        raise MissingExtraError(f"{path} is HDF5, which needs h5py; pip install 'manifind[matlab]'") from missing
     try:
         return h5py.File(path, "r")
     except OSError as error:
-        raise InvalidInput(f"{path} cannot be read as HDF5 ({error}); it may be cut short.") from error
+        raise InvalidInputError(f"{path} cannot be read as HDF5 ({error}); it may be cut short.") from error
 
 
 def read_matlab(path: Path) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def read_matlab(path: Path) -> dict[str, Any]:
     try:
         stored = scipy.io.loadmat(path, squeeze_me=False, struct_as_record=True)
     except (ValueError, TypeError, NotImplementedError, OSError, scipy.io.matlab.MatReadError) as error:
-        raise InvalidInput(f"{path} cannot be read as a MATLAB file ({error}); it may be cut short.") from error
+        raise InvalidInputError(f"{path} cannot be read as a MATLAB file ({error}); it may be cut short.") from error
     return {name: _from_version5(value) for name, value in stored.items() if not name.startswith("__")}
 
 

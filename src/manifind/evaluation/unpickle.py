@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from manifind.errors import InvalidInput
+from manifind.errors import InvalidInputError
 
 LARGEST = 2**26
 """The most bytes that a ground truth may have. Those that are published have less than a megabyte."""
@@ -268,10 +268,10 @@ def _check(value: object) -> None:
 
 
 def read_pickle(path: Path) -> Any:
-    """Return the lists, dictionaries, text, numbers and arrays of a pickle; `InvalidInput` if it has others."""
+    """Return the lists, dictionaries, text, numbers and arrays of a pickle; `InvalidInputError` if it has others."""
     size = path.stat().st_size
     if size > LARGEST:
-        raise InvalidInput(f"{path} has {size} bytes, more than a ground truth; give a gnd_*.pkl file.")
+        raise InvalidInputError(f"{path} has {size} bytes, more than a ground truth; give a gnd_*.pkl file.")
     machine = _Machine(size)
     try:
         for number, (opcode, argument, _) in enumerate(pickletools.genops(path.read_bytes())):
@@ -283,7 +283,7 @@ def read_pickle(path: Path) -> Any:
         _check(value)
     except Exception as error:  # a damaged pickle may raise anything
         why = error if isinstance(error, _Refused) else f"it is damaged ({error})"
-        raise InvalidInput(
+        raise InvalidInputError(
             f"{path} is not a ground truth that can be read safely: {why}; nothing of it was run. Take it from where "
             "it was published."
         ) from error

@@ -11,6 +11,7 @@ from typing import Any
 
 from manifind.baselines import (
     AlphaQueryExpansion,
+    AppendedDiffusion,
     AverageQueryExpansion,
     CompactDiffusion,
     DatabaseAugmentation,
@@ -25,9 +26,9 @@ from manifind.baselines import (
     SpatiallyConstrainedMatching,
     UnnormalisedDiffusion,
 )
-from manifind.errors import InvalidInput
-from manifind.evaluate.index_search import IndexSearch
-from manifind.index.state.parameters import CHOSEN
+from manifind.errors import InvalidInputError
+from manifind.evaluation.index_search import IndexSearch
+from manifind.index.config import CHOSEN
 from manifind.manifold import Manifold
 
 PAPER = "Iscen et al., Efficient Diffusion on Region Manifolds, CVPR 2017"
@@ -48,15 +49,15 @@ class Method:
     """Parameters that a table always says."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Parameters that are not the estimator's own defaults."""
-    usual: bool = True
-    """Whether it is run where every method is asked for."""
+    in_all: bool = True
+    """Whether "all" includes the method."""
 
     def parameters(self, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return every parameter's value; `InvalidInput` for one that the method does not have."""
+        """Return every parameter's value; `InvalidInputError` for one that the method does not have."""
         known = self._known()
         for name in given or {}:
             if name not in known:
-                raise InvalidInput(f"{self.name} has no parameter {name!r}; it has {', '.join(known) or 'none'}.")
+                raise InvalidInputError(f"{self.name} has no parameter {name!r}; it has {', '.join(known) or 'none'}.")
         values = known | dict(self.settings) | dict(given or {})
         if values.get("graph") == "auto":
             values["graph"] = "exact"  # so that figures are every machine's
@@ -77,7 +78,7 @@ def _keywords(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Choice:
+class MethodSpec:
     """A method with the parameters that it is run with."""
 
     method: Method
@@ -98,26 +99,26 @@ class Choice:
         return f"{made} {json.dumps(dict(self.parameters), sort_keys=True)}"
 
 
-def of_index(choice: Choice, manifold: Manifold) -> Choice:
+def with_index_parameters(choice: MethodSpec, manifold: Manifold) -> MethodSpec:
     """Return regional diffusion with the parameters of an index in place of those that were not given."""
     if choice.method.name != "regional-diffusion":
         return choice
     own = {name: value for name, value in manifold.get_params().items() if name in CHOSEN}
-    return Choice(choice.method, choice.method.parameters({**own, **choice.given}), choice.given)
+    return MethodSpec(choice.method, choice.method.parameters({**own, **choice.given}), choice.given)
 
 
-def chosen(name: str, **given: Any) -> Choice:
+def method_spec(name: str, **given: Any) -> MethodSpec:
     """Return a method with some of its parameters set."""
     if name not in METHODS:
-        raise InvalidInput(f"method is {name!r}; choose one of {', '.join(METHODS)}.")
+        raise InvalidInputError(f"method is {name!r}; choose one of {', '.join(METHODS)}.")
     method = METHODS[name]
-    return Choice(method, method.parameters(given), given)
+    return MethodSpec(method, method.parameters(given), given)
 
 
-def parse(text: str) -> Choice:
+def parse(text: str) -> MethodSpec:
     """Return what ``NAME`` or ``NAME:parameter=value,...`` means."""
     name, given = named_parameters(text)
-    return chosen(name, **given)
+    return method_spec(name, **given)
 
 
 def named_parameters(text: str) -> tuple[str, dict[str, Any]]:
@@ -127,7 +128,7 @@ def named_parameters(text: str) -> tuple[str, dict[str, Any]]:
     for part in filter(None, rest.split(",")):
         parameter, equals, value = part.partition("=")
         if not equals:
-            raise InvalidInput(f"{text!r} has {part!r}; write NAME:parameter=value,parameter=value.")
+            raise InvalidInputError(f"{text!r} has {part!r}; write NAME:parameter=value,parameter=value.")
         try:
             given[parameter.strip()] = json.loads(value)
         except ValueError:
@@ -156,7 +157,7 @@ METHODS: dict[str, Method] = {
             "Yang et al., AAAI 2019",
             GlobalDiffusion,
             KS,
-            {"engine": "offline"},
+            {"solver": "offline"},
         ),
         Method(
             "spectral-diffusion",
@@ -165,10 +166,17 @@ METHODS: dict[str, Method] = {
             "Iscen et al., Fast Spectral Ranking, CVPR 2018",
             GlobalDiffusion,
             KS,
-            {"engine": "spectral"},
+            {"solver": "spectral"},
         ),
         Method("r-match", "R-match", "regional", "Razavian et al., MTA 2016", RegionMatch),
-        Method("hqe", "HQE (SIFT)", "photos", "Tolias and Jégou, Pattern Recognition 2014", HammingQueryExpansion),
+        Method(
+            "hqe",
+            "HQE (SIFT)",
+            "photos",
+            "Tolias and Jégou, Pattern Recognition 2014",
+            HammingQueryExpansion,
+            in_all=False,  # learning its vocabulary of 16,384 words takes minutes, whatever the size of the collection
+        ),
         Method("r-match-aqe", "R-match + AQE", "regional", PAPER, RegionMatchExpansion),
         Method(
             "compact-diffusion",
@@ -196,7 +204,16 @@ METHODS: dict[str, Method] = {
             PAPER,
             UnnormalisedDiffusion,
             (*KS, "max_iter"),
-            usual=False,
+            in_all=False,
+        ),
+        Method(
+            "appended-diffusion",
+            "Regional diffusion, query in the graph",
+            "regional",
+            PAPER,
+            AppendedDiffusion,
+            KS,
+            in_all=False,
         ),
     )
 }

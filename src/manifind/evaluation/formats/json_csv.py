@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from manifind.errors import InvalidInput
-from manifind.evaluate.protocol import Protocol, QueryPhoto, Task, as_box, name_finder, numbers_of
-from manifind.evaluate.truths.gnd import from_gnd
-from manifind.evaluate.truths.names import needed_names, refuse_missing, title_of
-from manifind.evaluate.truths.oxford import is_entry, of_entries
+from manifind.errors import InvalidInputError
+from manifind.evaluation.formats.gnd import from_gnd
+from manifind.evaluation.formats.names import needed_names, refuse_missing, title_of
+from manifind.evaluation.formats.oxford import is_entry, of_entries
+from manifind.evaluation.protocol import Protocol, QueryPhoto, Task, as_box, name_lookup, numbers_of
 from manifind.types import Box
 
 
@@ -21,7 +21,7 @@ def from_json(path: Path, names: Sequence[str] | None, *, query_counts: bool = F
 
         {"name": "toys",                                   all but queries may be left out
          "images": ["a.jpg", "b.jpg", "c.jpg"],            else the collection's
-         "query_counts": false,                            true: a query's own photo is not passed over
+         "query_counts": false,                            true: a query's own photo is not ignored
          "queries": [{"name": "duck", "image": "duck.jpg", "box": [40, 60, 220, 310],
                       "positives": ["a.jpg", {"image": "b.jpg", "box": [0, 0, 50, 50], "photo": [640, 480]}],
                       "junk": ["c.jpg"]}]}
@@ -31,12 +31,12 @@ def from_json(path: Path, names: Sequence[str] | None, *, query_counts: bool = F
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"{path} is not JSON ({error}); give a ground truth.") from error
+        raise InvalidInputError(f"{path} is not JSON ({error}); give a ground truth.") from error
     try:
         if isinstance(stored, dict) and stored and all(is_entry(entry) for entry in stored.values()):
             return of_entries(title_of(path), stored, needed_names(names, path), str(path))
         if not isinstance(stored, dict) or not isinstance(stored.get("queries"), list):
-            raise InvalidInput(
+            raise InvalidInputError(
                 f"{path} has no list of queries; give "
                 '{"queries": [{"image": "duck.jpg", "positives": ["a.jpg"]}]}, or a CSV file.'
             )
@@ -44,7 +44,9 @@ def from_json(path: Path, names: Sequence[str] | None, *, query_counts: bool = F
             return _revisited_json(stored, path)
         return _own(stored, path, names, query_counts=query_counts or bool(stored.get("query_counts")))
     except (KeyError, TypeError, AttributeError) as error:
-        raise InvalidInput(f"{path} is not laid out as a ground truth: {type(error).__name__} at {error}.") from error
+        raise InvalidInputError(
+            f"{path} is not laid out as a ground truth: {type(error).__name__} at {error}."
+        ) from error
 
 
 def from_csv(path: Path, names: Sequence[str], *, query_counts: bool = False) -> Protocol:
@@ -56,7 +58,7 @@ def from_csv(path: Path, names: Sequence[str], *, query_counts: bool = False) ->
         reader = csv.DictReader(stream)
         columns = set(reader.fieldnames or ())
         if not {"query", "positives"} <= columns:
-            raise InvalidInput(
+            raise InvalidInputError(
                 f"{path} has the columns {sorted(columns)}; give query, box, positives, junk in its first line, with "
                 "commas between."
             )
@@ -80,14 +82,14 @@ def from_csv(path: Path, names: Sequence[str], *, query_counts: bool = False) ->
 
 def _own(stored: Mapping[str, Any], path: Path, names: Sequence[str] | None, *, query_counts: bool) -> Protocol:
     images = tuple(stored["images"]) if "images" in stored else tuple(needed_names(names, path))
-    find, missing = name_finder(images), list[str]()
+    find, missing = name_lookup(images), list[str]()
     queries, positives, junk = [], [], []
     objects: list[dict[int, Box]] = []
     sizes: dict[int, tuple[float, float]] = {}
     called: dict[str, int] = {}
     for place, entry in enumerate(stored["queries"], 1):
         if not isinstance(entry, dict) or not {"image", "positives"} <= set(entry):
-            raise InvalidInput(
+            raise InvalidInputError(
                 f'{path}: query {place} lacks image or positives; give {{"image": "duck.jpg", "positives": ["a.jpg"]}}.'
             )
         image = entry["image"]

@@ -12,8 +12,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from manifind.errors import InvalidInput
-from manifind.evaluate.methods import parse
+from manifind.errors import InvalidInputError
+from manifind.evaluation.methods import parse
 
 PAPER = "Iscen et al., CVPR 2017"
 
@@ -36,7 +36,7 @@ class Published:
 
     @property
     def key(self) -> str | None:
-        """What was computed, as `Choice.key` has it."""
+        """What was computed, as `MethodSpec.key` has it."""
         return None if self.method is None else parse(self.method).key
 
     def why_not_comparable(self, descriptors: str | None, definition: str) -> str:
@@ -55,7 +55,7 @@ class Published:
 
 @cache
 def _stored() -> dict[str, Any]:
-    stored: dict[str, Any] = json.loads((files("manifind.evaluate") / "published.json").read_text(encoding="utf-8"))
+    stored: dict[str, Any] = json.loads((files("manifind.evaluation") / "published.json").read_text(encoding="utf-8"))
     return stored
 
 
@@ -65,9 +65,9 @@ def known_descriptors() -> dict[str, str]:
 
 
 def check_descriptors(name: str | None) -> None:
-    """Raise `InvalidInput` for descriptors that no published figure names."""
+    """Raise `InvalidInputError` for descriptors that no published figure names."""
     if name is not None and name not in known_descriptors():
-        raise InvalidInput(f"descriptors are {name!r}; published figures are of {', '.join(known_descriptors())}.")
+        raise InvalidInputError(f"descriptors are {name!r}; published figures are of {', '.join(known_descriptors())}.")
 
 
 def published(columns: Iterable[str]) -> list[Published]:

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from manifind.errors import InvalidInput
-from manifind.evaluate.protocol import Images, Protocol, QueryPhoto, Task, as_box, name_finder, some, twice
-from manifind.evaluate.truths.names import title_of
+from manifind.errors import InvalidInputError
+from manifind.evaluation.formats.names import title_of
+from manifind.evaluation.protocol import Images, Protocol, QueryPhoto, Task, as_box, duplicated, name_lookup, preview
 from manifind.types import Box
 
 
@@ -20,7 +20,9 @@ def from_gnd(stored: Any, path: Path, *, first: int = 0) -> Protocol:
     Hard over the easy, Medium looks for both. With ``ok``, one task: INSTRE as the paper has it, Oxford5k, Paris6k.
     """
     if not isinstance(stored, Mapping) or not {"imlist", "gnd"} <= set(stored):
-        raise InvalidInput(f"{path} has no imlist and gnd; give a file such as gnd_roxford5k.pkl or gnd_instre.mat.")
+        raise InvalidInputError(
+            f"{path} has no imlist and gnd; give a file such as gnd_roxford5k.pkl or gnd_instre.mat."
+        )
     images = _texts(stored["imlist"], f"imlist of {path}")
     gnd = list(stored["gnd"])
     if "qimlist" in stored:
@@ -28,11 +30,11 @@ def from_gnd(stored: Any, path: Path, *, first: int = 0) -> Protocol:
     elif "qidx" in stored:
         asked = [images[i] for i in _within(stored["qidx"], images, f"{path}'s qidx", first)]
     else:
-        raise InvalidInput(f"{path} has neither qimlist nor qidx; without them the queries are not known.")
+        raise InvalidInputError(f"{path} has neither qimlist nor qidx; without them the queries are not known.")
     if len(asked) != len(gnd):
-        raise InvalidInput(f"{path} has {len(asked)} queries and {len(gnd)} entries in gnd; it is cut short.")
+        raise InvalidInputError(f"{path} has {len(asked)} queries and {len(gnd)} entries in gnd; it is cut short.")
     corners = _corners([entry.get("bbx") for entry in gnd], path)
-    repeated = set(twice(asked))
+    repeated = set(duplicated(asked))
     queries = tuple(
         QueryPhoto(f"{name} ({i})" if name in repeated else name, name, box)
         for i, (name, box) in enumerate(zip(asked, corners, strict=True))
@@ -44,9 +46,9 @@ def from_gnd(stored: Any, path: Path, *, first: int = 0) -> Protocol:
         ]
         return np.unique(np.concatenate(values))
 
-    def task(name: str, wanted: tuple[str, ...], passed_over: tuple[str, ...]) -> Task:
+    def task(name: str, wanted: tuple[str, ...], ignored: tuple[str, ...]) -> Task:
         positives = tuple(labelled(entry, i, *wanted) for i, entry in enumerate(gnd))
-        return Task(name, positives, tuple(labelled(entry, i, *passed_over) for i, entry in enumerate(gnd)))
+        return Task(name, positives, tuple(labelled(entry, i, *ignored) for i, entry in enumerate(gnd)))
 
     title = title_of(path)
     if any("easy" in entry for entry in gnd):
@@ -56,7 +58,7 @@ def from_gnd(stored: Any, path: Path, *, first: int = 0) -> Protocol:
 
 
 def revisited_tasks(task: Any) -> tuple[Task, ...]:
-    """Return Easy, Medium and Hard, made by ``task(name, labels wanted, labels passed over)``."""
+    """Return Easy, Medium and Hard, made by ``task(name, labels wanted, labels ignored)``."""
     return (
         task("Easy", ("easy",), ("junk", "hard")),
         task("Medium", ("easy", "hard"), ("junk",)),
@@ -66,7 +68,7 @@ def revisited_tasks(task: Any) -> tuple[Task, ...]:
 
 def _all_count(images: Sequence[str], queries: Sequence[QueryPhoto], task: Task) -> bool:
     """Whether every query's photo is among its own positives: the rule of Oxford5k, not an accident."""
-    find = name_finder(images)
+    find = name_lookup(images)
     return all(find(query.image) in wanted.tolist() for query, wanted in zip(queries, task.positives, strict=True))
 
 
@@ -87,7 +89,7 @@ def _corners(boxes: Sequence[Any], path: Path) -> list[Box | None]:
 
 def _texts(values: Any, what: str) -> tuple[str, ...]:
     if not all(isinstance(value, str) for value in values):
-        raise InvalidInput(f"{what} has entries that are no text; they should be names of photos.")
+        raise InvalidInputError(f"{what} has entries that are no text; they should be names of photos.")
     return tuple(str(value) for value in values)
 
 
@@ -95,7 +97,7 @@ def _numbers(values: Any, what: str) -> npt.NDArray[Any]:
     """Return numbers as a row; what is none is refused before NumPy makes an array of it."""
     plain = isinstance(values, list | tuple) and all(isinstance(value, int | float) for value in values)
     if not plain and not (isinstance(values, np.ndarray) and values.dtype.kind in "iuf"):
-        raise InvalidInput(f"{what} are not numbers; give a list of them.")
+        raise InvalidInputError(f"{what} are not numbers; give a list of them.")
     numbers: npt.NDArray[Any] = np.asarray(values, np.float64 if not len(values) else None).ravel()
     return numbers
 
@@ -103,9 +105,9 @@ def _numbers(values: Any, what: str) -> npt.NDArray[Any]:
 def _within(values: Any, images: Sequence[str], what: str, first: int) -> Images:
     numbers = _numbers(values, what)
     if not (np.isfinite(numbers) & (numbers == np.floor(numbers)) & (np.abs(numbers) < 2.0**53)).all():
-        raise InvalidInput(f"{what} are not whole numbers; they should be places in its list of images.")
+        raise InvalidInputError(f"{what} are not whole numbers; they should be places in its list of images.")
     places = numbers.astype(np.int64) - first
     outside = [str(number) for number in numbers[(places < 0) | (places >= len(images))]]
     if outside:
-        raise InvalidInput(f"{what} name images that are not among the {len(images)}: {some(outside)}.")
+        raise InvalidInputError(f"{what} name images that are not among the {len(images)}: {preview(outside)}.")
     return places

@@ -7,15 +7,15 @@ from importlib.metadata import PackageNotFoundError, version
 
 import numpy as np
 
-from manifind.errors import InvalidInput
-from manifind.evaluate.confidence import paired
-from manifind.evaluate.curves import CURVES, FIGURES, BySize, Curve, FigureRequest, Gain, by_size, curve, gains
-from manifind.evaluate.data import Data
-from manifind.evaluate.measures import DEFINITIONS
-from manifind.evaluate.methods import Choice
-from manifind.evaluate.protocol import Task
-from manifind.evaluate.published import Published, published
-from manifind.evaluate.runs import Run, Runner
+from manifind.errors import InvalidInputError
+from manifind.evaluation.confidence import sign_flip_test
+from manifind.evaluation.curves import CURVES, FIGURES, BySize, Curve, FigureRequest, Gain, by_size, curve, gains
+from manifind.evaluation.dataset import EvaluationSet
+from manifind.evaluation.measures import DEFINITIONS
+from manifind.evaluation.methods import MethodSpec
+from manifind.evaluation.protocol import Task
+from manifind.evaluation.published import Published, published
+from manifind.evaluation.runner import Run, Runner
 from manifind.kernels import thread_count
 from manifind.version import VERSION
 
@@ -27,14 +27,14 @@ HARDLY_ANY = 0.05
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class Comparison:
     """What was measured."""
 
     definition: str
-    data: tuple[Data, ...]
-    choices: tuple[Choice, ...]
+    data: tuple[EvaluationSet, ...]
+    choices: tuple[MethodSpec, ...]
     runs: tuple[Mapping[str, Run], ...]
-    """For each data the runs, by `Choice.key`."""
+    """For each data the runs, by `MethodSpec.key`."""
     curves: tuple[Curve, ...] = ()
     sizes: BySize | None = None
     gains: tuple[Gain, ...] = ()
@@ -50,14 +50,14 @@ class Evaluation:
             for task in data.protocol.tasks
         ]
 
-    def rows(self) -> Iterator[tuple[Choice, list[Run | None]]]:
+    def rows(self) -> Iterator[tuple[MethodSpec, list[Run | None]]]:
         """Yield each method that was run, with its run in every column."""
         for choice in self.choices:
             runs = [self.runs[place].get(choice.key) for _, place, _ in self.columns()]
             if any(run is not None for run in runs):
                 yield choice, runs
 
-    def compared(self) -> Iterator[tuple[str, Choice, list[tuple[Choice, float, float]]]]:
+    def compared(self) -> Iterator[tuple[str, MethodSpec, list[tuple[MethodSpec, float, float]]]]:
         """Yield each column with its best method, and how far below it the others are, each with p."""
         rows = list(self.rows())
         for place, (name, _, task) in enumerate(self.columns()):
@@ -70,7 +70,7 @@ class Evaluation:
                 continue
             best, top = max(values, key=lambda one: float(np.nanmean(one[1])))
             others = [(choice, each) for choice, each in values if choice is not best]
-            chances = paired(top, [each for _, each in others])
+            chances = sign_flip_test(top, [each for _, each in others])
             yield (
                 name,
                 best,
@@ -110,7 +110,7 @@ class Evaluation:
             return run.mean_average_precision(task, self.definition)
         return run.costs.get("single_seconds" if row.measure == "seconds" else "edges_a_region")
 
-    def gained(self) -> Data:
+    def gained(self) -> EvaluationSet:
         """Return the data that `gains` is about."""
         return next(data for data in self.data if data.regional)
 
@@ -128,20 +128,20 @@ class Evaluation:
                 (
                     protocol.name,
                     f"{images.count} images, {len(protocol.queries)} queries, {', '.join(kinds)}; "
-                    f"{protocol.what_becomes_of_own_photos()}; ground truth {', '.join(protocol.files)}; descriptors "
+                    f"{protocol.own_photos_note()}; ground truth {', '.join(protocol.files)}; descriptors "
                     f"{images.what}, {data.queries.what}; SHA-256 {data.checksum}",
                 )
             ]
-            if data.describing_seconds is not None:
-                found.append((f"{protocol.name}, describing a query", f"{1e3 * data.describing_seconds:.0f} ms"))
-            found += [(f"{protocol.name}, passed over", file) for file in data.passed_over]
+            if data.extraction_seconds is not None:
+                found.append((f"{protocol.name}, extracting a query", f"{1e3 * data.extraction_seconds:.0f} ms"))
+            found += [(f"{protocol.name}, skipped", file) for file in data.skipped]
         found += [("to look at", sentence) for sentence in self.warnings()]
         found.append(("versions", ", ".join(f"{name} {number}" for name, number in versions().items())))
         found.append(("threads", str(thread_count())))
         return found
 
 
-def wanted_figures(texts: Sequence[str], data: Sequence[Data]) -> tuple[list[FigureRequest], list[str]]:
+def select_figures(texts: Sequence[str], data: Sequence[EvaluationSet]) -> tuple[list[FigureRequest], list[str]]:
     """Return the figures asked for; one that was named and cannot be drawn is an error that says what is missing.
 
     Of all figures those that the data do not allow are left out, and a sentence for each is returned.
@@ -156,19 +156,19 @@ def wanted_figures(texts: Sequence[str], data: Sequence[Data]) -> tuple[list[Fig
             elif text == ALL_FIGURES:
                 left_out.append(f"without the figure {one.name}, which needs {missing}.")
             else:
-                raise InvalidInput(f"figure {one.name} needs {missing}, which the data do not have; leave it out.")
+                raise InvalidInputError(f"figure {one.name} needs {missing}, which the data do not have; leave it out.")
     return found, left_out
 
 
-def evaluate(
-    data: Sequence[Data],
-    choices: Sequence[Choice],
+def compare_methods(
+    data: Sequence[EvaluationSet],
+    choices: Sequence[MethodSpec],
     runner: Runner,
     *,
     definition: str = "trapezoid",
     figures: Sequence[FigureRequest] = (),
     descriptors: str | None = None,
-) -> Evaluation:
+) -> Comparison:
     """Run methods on data, and what the paper's figures need.
 
     Parameters
@@ -182,7 +182,7 @@ def evaluate(
     definition : str
         Of average precision, one of `DEFINITIONS`.
     figures
-        What `wanted_figures` returned.
+        What `select_figures` returned.
     descriptors
         What the descriptors are, by the name that published figures know them by.
     """
@@ -190,7 +190,7 @@ def evaluate(
     measured = list(zip(data, runs, strict=True))
     by_name = {figure.name: figure for figure in figures}
     regional = [one for one in measured if one[0].regional]
-    return Evaluation(
+    return Comparison(
         definition,
         tuple(data),
         tuple(choices),

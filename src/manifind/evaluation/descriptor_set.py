@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from manifind.checks import image_numbers, unit_vectors
-from manifind.errors import InvalidInput
-from manifind.evaluate.protocol import Protocol, name_finder, some, twice
-from manifind.layout import Layout
+from manifind.errors import InvalidInputError
+from manifind.evaluation.protocol import Protocol, duplicated, name_lookup, preview
+from manifind.groups import Layout
 from manifind.types import FloatArray, IntArray
 
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -29,7 +29,7 @@ class Descriptors:
         """How many images or queries there are."""
         return int(self.of[-1]) + 1 if len(self.of) else 0
 
-    def rows_of(self, numbers: Sequence[int] | npt.NDArray[np.integer]) -> "Descriptors":
+    def subset(self, numbers: Sequence[int] | npt.NDArray[np.integer]) -> "Descriptors":
         """Return the descriptors of some images, in the order given, numbered anew from 0."""
         places = np.asarray(numbers, np.int64)
         if len(places) == self.count and (places == np.arange(self.count)).all():
@@ -45,7 +45,7 @@ class Descriptors:
         ends = np.cumsum(np.bincount(self.of, minlength=self.count))[:-1]
         return np.split(self.vectors, ends)
 
-    def followed_by(self, others: "Descriptors") -> "Descriptors":
+    def concat(self, others: "Descriptors") -> "Descriptors":
         """Return these descriptors followed by the others, whose numbers come after these."""
         return Descriptors(
             np.concatenate([self.vectors, others.vectors]),
@@ -61,7 +61,7 @@ class Descriptors:
 
 
 @dataclass(frozen=True)
-class Described:
+class DescriptorSet:
     """A collection's images, or queries: by regions, by global descriptors, or both."""
 
     what: str
@@ -74,7 +74,7 @@ class Described:
     def any(self) -> Descriptors:
         """Return the descriptors of regions, or the global descriptors where there are no others."""
         found = self.regional or self.whole
-        assert found is not None  # noqa: S101 (one of them is there, see `described`)
+        assert found is not None  # noqa: S101 (one of them is there, see `descriptor_set`)
         return found
 
     @property
@@ -82,32 +82,32 @@ class Described:
         """How many images or queries there are."""
         return self.any.count
 
-    def rows_of(self, numbers: Sequence[int]) -> "Described":
+    def subset(self, numbers: Sequence[int]) -> "DescriptorSet":
         """Return some of them, in the order given."""
         return replace(
             self,
-            regional=None if self.regional is None else self.regional.rows_of(numbers),
-            whole=None if self.whole is None else self.whole.rows_of(numbers),
+            regional=None if self.regional is None else self.regional.subset(numbers),
+            whole=None if self.whole is None else self.whole.subset(numbers),
             names=None if self.names is None else tuple(self.names[i] for i in numbers),
         )
 
-    def followed_by(self, others: "Described") -> "Described":
+    def concat(self, others: "DescriptorSet") -> "DescriptorSet":
         """Return these images followed by others, which are distractors."""
         if (self.regional is None) != (others.regional is None) or (self.whole is None) != (others.whole is None):
-            raise InvalidInput(
+            raise InvalidInputError(
                 f"{self.what} and {others.what} do not have the same kinds of descriptors; give both alike."
             )
         if self.any.vectors.shape[1] != others.any.vectors.shape[1]:
-            raise InvalidInput(
+            raise InvalidInputError(
                 f"{self.what} has {self.any.vectors.shape[1]} dimensions and {others.what} "
-                f"{others.any.vectors.shape[1]}; describe both with the same network and whitening."
+                f"{others.any.vectors.shape[1]}; extract both with the same network and whitening."
             )
         if self.names is None or others.names is None:
-            raise InvalidInput(f"{self.what} and {others.what} must both name their images to be put together.")
+            raise InvalidInputError(f"{self.what} and {others.what} must both name their images to be put together.")
         return replace(
             self,
-            regional=self.regional and others.regional and self.regional.followed_by(others.regional),
-            whole=self.whole and others.whole and self.whole.followed_by(others.whole),
+            regional=self.regional and others.regional and self.regional.concat(others.regional),
+            whole=self.whole and others.whole and self.whole.concat(others.whole),
             names=self.names + others.names,
         )
 
@@ -117,13 +117,13 @@ class Described:
         return hashlib.sha256(" ".join(parts).encode()).hexdigest()
 
 
-def described(
+def descriptor_set(
     what: str,
     arrays: Arrays,
     names: Sequence[str] | None = None,
     *,
     kind: str = "image",
-) -> Described:
+) -> DescriptorSet:
     """Check descriptors and return them.
 
     Parameters
@@ -137,7 +137,7 @@ def described(
     kind : {"image", "query"}
     """
     if "vectors" not in arrays and "global_vectors" not in arrays:
-        raise InvalidInput(f"{what} has {some(sorted(arrays)) or 'nothing'}; expected an array called vectors.")
+        raise InvalidInputError(f"{what} has {preview(sorted(arrays)) or 'nothing'}; expected an array called vectors.")
     regional = whole = None
     if "global_vectors" in arrays:
         whole = _descriptors(what, arrays["global_vectors"], None, kind, names)
@@ -149,14 +149,14 @@ def described(
         else:
             regional = found
     if regional is not None and whole is not None and regional.count != whole.count:
-        raise InvalidInput(
+        raise InvalidInputError(
             f"{what} has regions of {regional.count} and global descriptors of {whole.count} {_many(kind)}."
         )
-    made = Described(what, regional, whole, None if names is None else tuple(map(str, names)))
+    made = DescriptorSet(what, regional, whole, None if names is None else tuple(map(str, names)))
     if made.names is not None:
-        repeated = twice(made.names)
+        repeated = duplicated(made.names)
         if repeated:
-            raise InvalidInput(f"{what} names {some(repeated)} twice; give each {kind} a name of its own.")
+            raise InvalidInputError(f"{what} names {preview(repeated)} twice; give each {kind} a name of its own.")
     return made
 
 
@@ -170,13 +170,15 @@ def _descriptors(
         more = (
             f"the first without a name is number {len(names)}"
             if count > len(names)
-            else (f"the first without descriptors are {some(list(map(str, names[count:])))}")
+            else (f"the first without descriptors are {preview(list(map(str, names[count:])))}")
         )
-        raise InvalidInput(f"{what} has descriptors of {count} {_many(kind)} and {len(names)} names; {more}.")
+        raise InvalidInputError(f"{what} has descriptors of {count} {_many(kind)} and {len(names)} names; {more}.")
     absent = np.setdiff1d(np.arange(count), numbers)
     if len(absent):
         called = [str(names[i]) if names is not None else f"number {i}" for i in absent]
-        raise InvalidInput(f"{what} has no descriptor of {some(called)}; describe every {kind}, or leave it out.")
+        raise InvalidInputError(
+            f"{what} has no descriptor of {preview(called)}; extract every {kind}, or leave it out."
+        )
     return Descriptors(rows, numbers)
 
 
@@ -184,38 +186,44 @@ def _many(kind: str) -> str:
     return {"image": "images", "query": "queries"}[kind]
 
 
-def of_protocol(collection: Described, protocol: Protocol) -> Described:
+def align_images(collection: DescriptorSet, protocol: Protocol) -> DescriptorSet:
     """Return the descriptors of a protocol's images, in its order."""
     if collection.names is None:
         if collection.count != len(protocol.images):
-            raise InvalidInput(
+            raise InvalidInputError(
                 f"{collection.what} has descriptors of {collection.count} images and {protocol.name} is about "
                 f"{len(protocol.images)}; give those of its images in its order, or name them (--names)."
             )
         return replace(collection, names=protocol.images)
-    find = name_finder(collection.names)
+    find = name_lookup(collection.names)
     places = [find(name) for name in protocol.images]
     missing = [name for name, place in zip(protocol.images, places, strict=True) if place is None]
     if missing:
-        raise InvalidInput(f"{collection.what} has no descriptors of images of {protocol.name}: {some(missing)}.")
+        raise InvalidInputError(
+            f"{collection.what} has no descriptors of images of {protocol.name}: {preview(missing)}."
+        )
     numbers = [place for place in places if place is not None]
-    same = twice(collection.names[number] for number in numbers)
+    same = duplicated(collection.names[number] for number in numbers)
     if same:
-        raise InvalidInput(f"{protocol.name} has two images that both look like {some(same[:1])} of {collection.what}.")
-    return replace(collection.rows_of(numbers), names=protocol.images)
+        raise InvalidInputError(
+            f"{protocol.name} has two images that both look like {preview(same[:1])} of {collection.what}."
+        )
+    return replace(collection.subset(numbers), names=protocol.images)
 
 
-def of_queries(queries: Described, protocol: Protocol) -> Described:
+def align_queries(queries: DescriptorSet, protocol: Protocol) -> DescriptorSet:
     """Return the descriptors of a protocol's queries, in its order."""
     if queries.names is not None:
-        find = name_finder(queries.names)
+        find = name_lookup(queries.names)
         places = [find(query.name) for query in protocol.queries]
         missing = [query.name for query, place in zip(protocol.queries, places, strict=True) if place is None]
         if missing:
-            raise InvalidInput(f"{queries.what} has no descriptors of queries of {protocol.name}: {some(missing)}.")
-        return queries.rows_of([place for place in places if place is not None])
+            raise InvalidInputError(
+                f"{queries.what} has no descriptors of queries of {protocol.name}: {preview(missing)}."
+            )
+        return queries.subset([place for place in places if place is not None])
     if queries.count != len(protocol.queries):
-        raise InvalidInput(
+        raise InvalidInputError(
             f"{queries.what} has descriptors of {queries.count} queries and {protocol.name} has "
             f"{len(protocol.queries)}; give those of its queries in its order."
         )

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from manifind.errors import InvalidInput
-from manifind.evaluate.data import Data
-from manifind.evaluate.methods import Choice, chosen, named_parameters
-from manifind.evaluate.protocol import Task
-from manifind.evaluate.runs import Run
+from manifind.errors import InvalidInputError
+from manifind.evaluation.dataset import EvaluationSet
+from manifind.evaluation.methods import MethodSpec, method_spec, named_parameters
+from manifind.evaluation.protocol import Task
+from manifind.evaluation.runner import Run
 
 KS = (10, 20, 50, 100, 200, 500, 1000)
 QUERY_KS = (5, 10, 20, 50, 100, 200, 400)
@@ -33,7 +33,7 @@ USUAL_TASK = "Medium"
 REGIONAL = "regional-diffusion-paper"
 
 Given = Mapping[str, Any]
-Planned = tuple[str, float, Choice]
+Planned = tuple[str, float, MethodSpec]
 """A line, a place on the axis, and what to run for it."""
 
 
@@ -90,54 +90,56 @@ class Gain:
 # -- what is run -------------------------------------------------------------------------------------------------------
 
 
-def _whole(given: Given, **more: Any) -> Choice:
+def _whole(given: Given, **more: Any) -> MethodSpec:
     """Return global diffusion with what was given, but for the neighbours, which are those of regions."""
-    return chosen("global-diffusion", **{name: given[name] for name in given if name not in ("k", "query_k")}, **more)
+    return method_spec(
+        "global-diffusion", **{name: given[name] for name in given if name not in ("k", "query_k")}, **more
+    )
 
 
 def _below(values: Sequence[int], count: int) -> list[int]:
     return [value for value in values if value < count]
 
 
-def _k(data: Data, given: Given) -> Iterator[Planned]:
+def _k(data: EvaluationSet, given: Given) -> Iterator[Planned]:
     for k in _below(KS, len(data.images.any.vectors)):
-        yield "regional", k, chosen(REGIONAL, **{**given, "k": k})
+        yield "regional", k, method_spec(REGIONAL, **{**given, "k": k})
     for k in _below(KS, data.images.count):
         yield "global", k, _whole(given, k=k)
 
 
-def _query_k(data: Data, given: Given) -> Iterator[Planned]:
+def _query_k(data: EvaluationSet, given: Given) -> Iterator[Planned]:
     for k in [given["k"]] if "k" in given else (50, 100, 200):
         for query_k in _below(QUERY_KS, len(data.images.any.vectors)):
-            yield f"regional, k = {k}", query_k, chosen(REGIONAL, **{**given, "k": k, "query_k": query_k})
+            yield f"regional, k = {k}", query_k, method_spec(REGIONAL, **{**given, "k": k, "query_k": query_k})
     for query_k in _below(QUERY_KS, data.images.count):
         yield "global", query_k, _whole(given, query_k=query_k)
 
 
-def _iterations(_: Data, given: Given) -> Iterator[Planned]:
-    for engine, line in (("cg", "conjugate gradient"), ("iteration", "iteration of eq. 3")):
-        for steps in ITERATIONS[engine]:
-            yield line, steps, chosen(REGIONAL, **{**given, "engine": engine, "max_iter": steps})
+def _iterations(_: EvaluationSet, given: Given) -> Iterator[Planned]:
+    for solver, line in (("cg", "conjugate gradient"), ("iteration", "iteration of eq. 3")):
+        for steps in ITERATIONS[solver]:
+            yield line, steps, method_spec(REGIONAL, **{**given, "solver": solver, "max_iter": steps})
 
 
-def _systems(_: Data, given: Given) -> Iterator[Planned]:
+def _systems(_: EvaluationSet, given: Given) -> Iterator[Planned]:
     for method, line in ((REGIONAL, "normalised, eq. 17"), ("unnormalised-diffusion", "not normalised, eq. 18")):
         for steps in SYSTEMS:
-            yield line, steps, chosen(method, **{**given, "max_iter": steps})
+            yield line, steps, method_spec(method, **{**given, "max_iter": steps})
 
 
-def _mixtures(data: Data, given: Given) -> Iterator[Planned]:
+def _mixtures(data: EvaluationSet, given: Given) -> Iterator[Planned]:
     every = len(data.images.any.vectors) / data.images.count
     yield "global diffusion", 1, _whole(given)
     for means in [means for means in MEANS if means < every]:
-        yield "means of mixtures", means, chosen("compact-diffusion", **{**given, "regions_per_image": means})
-    yield "all regions", round(every), chosen(REGIONAL, **given)
+        yield "means of mixtures", means, method_spec("compact-diffusion", **{**given, "regions_per_image": means})
+    yield "all regions", round(every), method_spec(REGIONAL, **given)
 
 
-def _shortlists(data: Data, given: Given) -> Iterator[Planned]:
+def _shortlists(data: EvaluationSet, given: Given) -> Iterator[Planned]:
     for size in [*_below(SHORTLISTS, data.images.count), data.images.count]:
         whole = size == data.images.count
-        yield "regional", size, chosen(REGIONAL, **{**given, "shortlist": None if whole else size})
+        yield "regional", size, method_spec(REGIONAL, **{**given, "shortlist": None if whole else size})
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,7 @@ class Plan:
 
     title: str
     axis: str
-    places: Callable[[Data, Given], Iterator[Planned]]
+    places: Callable[[EvaluationSet, Given], Iterator[Planned]]
     baselines: bool = False
     """Whether plain search and R-match are drawn, dashed."""
     log: bool = True
@@ -161,7 +163,7 @@ CURVES = {
     "shortlists": Plan("mAP against the shortlist (Figure 5)", "images in it", _shortlists, baselines=True),
 }
 FIGURES = (*CURVES, "sizes", "gains")
-BASELINES = {"R-match": chosen("r-match"), "nearest neighbours": chosen("nearest")}
+BASELINES = {"R-match": method_spec("r-match"), "nearest neighbours": method_spec("nearest")}
 
 
 @dataclass(frozen=True)
@@ -177,11 +179,11 @@ class FigureRequest:
         """Read the request off its words."""
         name, given = named_parameters(text)
         if name not in FIGURES:
-            raise InvalidInput(f"figure is {name!r}; choose one of all, {', '.join(FIGURES)}.")
+            raise InvalidInputError(f"figure is {name!r}; choose one of all, {', '.join(FIGURES)}.")
         task = given.pop("task", None)
         return cls(name, given, task)
 
-    def missing(self, data: Sequence[Data]) -> str:
+    def missing(self, data: Sequence[EvaluationSet]) -> str:
         """Say what the figure needs and no data has. The sentence is empty where the figure can be drawn."""
         if not any(one.regional for one in data):
             return "descriptors of regions"
@@ -191,7 +193,7 @@ class FigureRequest:
             return f"a ground truth with the task {self.task}"
         return ""
 
-    def choices(self, data: Data) -> list[Choice]:
+    def choices(self, data: EvaluationSet) -> list[MethodSpec]:
         """Return the methods that must be run on some data."""
         if not data.regional:
             return []
@@ -202,11 +204,11 @@ class FigureRequest:
             list(BASELINES.values()) if plan.baselines else []
         )
 
-    def pair(self) -> tuple[Choice, Choice]:
+    def pair(self) -> tuple[MethodSpec, MethodSpec]:
         """Return global and regional diffusion, which Figures 6 and 7 compare."""
-        return _whole(self.given), chosen(REGIONAL, **self.given)
+        return _whole(self.given), method_spec(REGIONAL, **self.given)
 
-    def task_of(self, data: Data) -> tuple[str, Task]:
+    def task_of(self, data: EvaluationSet) -> tuple[str, Task]:
         """Return the task that is drawn and the name of its column: the level asked for, or Medium, or the only one."""
         by_name = {task.name: task for task in data.protocol.tasks}
         name = next((one for one in (self.task, USUAL_TASK) if one in by_name), data.protocol.tasks[0].name)
@@ -217,7 +219,7 @@ class FigureRequest:
 # -- what came of it ---------------------------------------------------------------------------------------------------
 
 
-def curve(wanted: FigureRequest, measured: Sequence[tuple[Data, Mapping[str, Run]]], definition: str) -> Curve:
+def curve(wanted: FigureRequest, measured: Sequence[tuple[EvaluationSet, Mapping[str, Run]]], definition: str) -> Curve:
     """Return the lines of a figure, of every data that has them."""
     plan = CURVES[wanted.name]
     points, levels = [], []
@@ -251,14 +253,14 @@ def fixed_parameters(found: Curve) -> dict[str, str]:
     }
 
 
-def _object_sizes(data: Data) -> bool:
+def _object_sizes(data: EvaluationSet) -> bool:
     protocol = data.protocol
     return data.regional and any(
         np.isfinite(protocol.relative_sizes(q, wanted)).any() for q, wanted in enumerate(protocol.tasks[0].positives)
     )
 
 
-def by_size(wanted: FigureRequest, measured: Sequence[tuple[Data, Mapping[str, Run]]]) -> BySize:
+def by_size(wanted: FigureRequest, measured: Sequence[tuple[EvaluationSet, Mapping[str, Run]]]) -> BySize:
     """Return the precision of positives by object size, of the first data that knows sizes."""
     data, runs = next((data, runs) for data, runs in measured if _object_sizes(data))
     column, task = wanted.task_of(data)
@@ -273,7 +275,7 @@ def by_size(wanted: FigureRequest, measured: Sequence[tuple[Data, Mapping[str, R
     return BySize(column, SIZES, tuple(int(one.sum()) for one in places), precision)
 
 
-def gains(wanted: FigureRequest, data: Data, runs: Mapping[str, Run], definition: str) -> list[Gain]:
+def gains(wanted: FigureRequest, data: EvaluationSet, runs: Mapping[str, Run], definition: str) -> list[Gain]:
     """Return the queries that gained most, and their images by how much later they were before."""
     _, task = wanted.task_of(data)
     before, after = (runs[choice.key] for choice in wanted.pair())

@@ -1,7 +1,7 @@
 """Rankings kept between runs, so that an evaluation that was interrupted goes on where it was.
 
 An entry is known by a checksum of everything that it depends on: the descriptors or the photos, the method or the
-describer, its parameters, and the code that works on them. It is a folder of `manifind.storage.store`: written in one
+extractor, its parameters, and the code that works on them. It is a folder of `manifind.storage.store`: written in one
 step, with checksums, and nothing in it is a pickle.
 """
 
@@ -15,22 +15,22 @@ from typing import Any
 
 import numpy.typing as npt
 
-from manifind.errors import Damaged, InvalidInput
-from manifind.kernels.cpu.core import core
+from manifind.errors import DamagedError, InvalidInputError
+from manifind.kernels.cpu.native import core
 from manifind.storage import store
 
 KIND, FORMAT = "evaluated ranking", 1
 PACKAGE = Path(__file__).parents[1]
 
 
-def usual_folder() -> Path:
+def default_cache_folder() -> Path:
     """Return where rankings are kept unless the user says otherwise."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "manifind" / "evaluate"
 
 
 @cache
-def checksum_of_code(*rooms: str, root: Path = PACKAGE) -> str:
+def code_checksum(*rooms: str, root: Path = PACKAGE) -> str:
     """Return the SHA-256 of rooms of the house: every module by name and content, and the compiled core, if any.
 
     What code computed is worth keeping until the code changes, which it often does without a new version.
@@ -66,7 +66,7 @@ class Cache:
             return None
         try:
             stored = store.read(entry, KIND, FORMAT)
-        except (Damaged, OSError) as error:
+        except (DamagedError, OSError) as error:
             self._say(f"a kept ranking is damaged and is computed again: {error}")
             return None
         if stored.fields.get("key") != _plain(key):
@@ -85,7 +85,7 @@ class Cache:
         try:
             with store.writing(entry, KIND) as writer:
                 writer.write(FORMAT, {**fields, "key": _plain(key)}, arrays)
-        except (OSError, InvalidInput) as error:
+        except (OSError, InvalidInputError) as error:
             self._say(f"rankings are not kept: {error}")
             self.folder = None
 
