@@ -1,8 +1,8 @@
-"""Dask's workers, for the long parts of making an index: describing photos, whitening and comparing their regions.
+"""Dask's workers, for the long parts of an index build: extracting, whitening and comparing regions.
 
-The driver, which is the process that makes the index, hands out tasks (`tasks`) and takes in the files that they write
-into the index's folder, which every worker must see under the same path. Work that is done is in these files: a worker
-that is lost costs the tasks it had begun, and a driver that is lost costs nothing that was finished.
+The driver, which is the process that builds the index, submits tasks (`tasks`) and reads the files that they write into
+the index's folder, which every worker must see under the same path. Finished work is in these files: a lost worker
+costs the tasks it had begun, and a lost driver costs nothing that was finished.
 """
 
 import hashlib
@@ -17,30 +17,31 @@ from typing import Any
 
 import numpy as np
 
-from manifind.cluster import tasks, whitening
-from manifind.cluster.rows import TAKEN, DaskRows, DescendingRows
-from manifind.cluster.shards import Shards
-from manifind.cluster.store import Unavailable
-from manifind.describe import Found, Regions, Unreadable
-from manifind.describe.moments import DoubleArray, Sums
-from manifind.errors import MissingExtra
-from manifind.index.making.gather import Described, Outcomes
-from manifind.index.making.journal import Journal
-from manifind.index.making.learning import Run
-from manifind.index.state.recipe import Recipe
-from manifind.kernels import Rows, compiled
+from manifind.distributed import tasks
+from manifind.distributed.exchange import ExchangeDir
+from manifind.distributed.knn_builder import RESULTS, DaskKnnBuilder
+from manifind.errors import MissingExtraError, UnreadableImageError
+from manifind.features import Regions
+from manifind.features.moments import DoubleArray, Sums
+from manifind.index.build.gather import ExtractedPhoto, Outcomes
+from manifind.index.build.journal import Journal
+from manifind.index.build.learning import Run
+from manifind.index.storage.build_config import BuildConfig
+from manifind.io import Found
+from manifind.kernels import KnnGraphBuilder, compiled
+from manifind.remote.store import Unavailable
 from manifind.storage import disk
 from manifind.types import Vectors
 
-EXCHANGED = ("described-", "learning-", "tiles-", "descent-", "following-", "columns-")
+EXCHANGE_PREFIXES = ("described-", "learning-", "tiles-", "descent-", "following-")
 """How the names of folders begin in which files are exchanged."""
-AHEAD = 1024
+MAX_SUBMITTED_TASKS = 1024
 """Tasks that are handed out at a time: the scheduler need not know of all there will be."""
-PHOTOS, TURNS = 32, 4
-"""Photos that a task describes at most, and tasks that each worker gets at least where there are photos for them."""
-SHARE = 0.25
+MAX_TASK_PHOTOS, MIN_WORKER_TASKS = 32, 4
+"""Photos that a task extracts at most, and tasks that each worker gets at least where there are photos for them."""
+ROWS_MEMORY_SHARE = 0.25
 """The part of a worker's memory that the rows of a task may take; comparing them takes as much again, and lists."""
-DESCENT, DESCENT_BYTES = 5, 4_000
+NN_DESCENT_DIMENSION_BYTES, NN_DESCENT_ROW_BYTES = 5, 4_000
 """What NN-Descent takes of a row: bytes a dimension, with the row itself, and beside them for lists."""
 
 
@@ -61,13 +62,13 @@ def workers(client: Any, *, shards: str | None = None, seconds: float = 20) -> "
     try:
         from distributed import Client
     except ImportError as error:
-        raise MissingExtra(
+        raise MissingExtraError(
             "distributed is not installed; pip install 'manifind[cluster]' installs it with what else a cluster takes."
         ) from error
     if not isinstance(client, str):
         return DaskWorkers(client, shards)
     try:
-        return DaskWorkers(Client(client, timeout=seconds, set_as_default=False), shards, own=True)
+        return DaskWorkers(Client(client, timeout=seconds, set_as_default=False), shards, owns_client=True)
     except (OSError, ValueError) as error:
         raise Unavailable(f"no scheduler of Dask answers at {client}; start one with `dask scheduler`.") from error
 
@@ -75,26 +76,26 @@ def workers(client: Any, *, shards: str | None = None, seconds: float = 20) -> "
 class DaskWorkers:
     """Workers that a client of Dask reaches."""
 
-    def __init__(self, client: Any, shards: str | None = None, *, own: bool = False) -> None:
-        self._client, self._own = client, own
-        self._shards = None if shards is None else Shards.given(str(shards))
+    def __init__(self, client: Any, shards: str | None = None, *, owns_client: bool = False) -> None:
+        self._client, self._owns_client = client, owns_client
+        self._shards = None if shards is None else ExchangeDir.open(str(shards))
 
     def close(self) -> None:
         """Let go of the connection to a scheduler, where it was made here."""
-        if self._own:
+        if self._owns_client:
             self._client.close()
 
-    def _exchange(self, work: Path) -> Shards:
+    def _exchange(self, work: Path) -> ExchangeDir:
         """Return where files are exchanged for an index that is made in a folder."""
-        return Shards(str(work)) if self._shards is None else self._shards
+        return ExchangeDir(str(work)) if self._shards is None else self._shards
 
-    def finished(self, work: Path) -> None:
+    def clean_up(self, work: Path) -> None:
         """Remove what was exchanged for an index that is made in a folder, and what was taken in there."""
         exchange = self._exchange(work)
         for name in exchange.names():
-            if name.startswith(EXCHANGED):
+            if name.startswith(EXCHANGE_PREFIXES):
                 exchange.within(name).clear()
-        disk.remove_folder(work / TAKEN)
+        disk.remove_folder(work / RESULTS)
 
     def machines(self) -> "Counter[str]":
         """Return how many tasks each machine runs at once."""
@@ -126,12 +127,13 @@ class DaskWorkers:
         """Return the bytes that the rows of one task may take, on the worker that has least."""
         limits = [one["memory_limit"] // max(1, one["nthreads"]) for one in self._workers().values()]
         given = [limit for limit in limits if limit]
-        return int(SHARE * min(given)) if given else 2**30
+        return int(ROWS_MEMORY_SHARE * min(given)) if given else 2**30
 
     def run(self, calls: Sequence[tuple[Any, ...]]) -> Generator[int, None, None]:
         """Hand out tasks, each a function with its arguments, and yield their places as they are done."""
-        from distributed import as_completed
         from distributed.scheduler import KilledWorker
+
+        from distributed import as_completed
 
         futures: dict[Any, int] = {}
         completed, waiting = as_completed(loop=self._client.loop), enumerate(calls)
@@ -143,7 +145,7 @@ class DaskWorkers:
                 completed.add(future)
 
         try:
-            hand_out(AHEAD)
+            hand_out(MAX_SUBMITTED_TASKS)
             for future in completed:
                 future.result()
                 hand_out(1)
@@ -153,40 +155,44 @@ class DaskWorkers:
         finally:
             self._client.cancel(list(futures))
 
-    # -- describing ---------------------------------------------------------------------------------------------------
+    # -- extraction ---------------------------------------------------------------------------------------------------
 
-    def described(self, found: Sequence[Found], recipe: Recipe, means: int | None, work: Path) -> Outcomes:
-        """Yield what becomes of photos, in their order, as workers describe them."""
+    def extract(
+        self, found: Sequence[Found], config: BuildConfig, regions_per_image: int | None, work: Path
+    ) -> Outcomes:
+        """Yield what becomes of photos, in their order, as workers extract them."""
         exchange = self._exchange(work).within("described-shards")
         exchange.make()
-        describer = recipe.describer
+        extractor = config.extractor
         running = self.machines()
         threads = max(1, (os.cpu_count() or 1) // max(running.values()))
-        made_by = tasks.Describing(describer, recipe.backbone, threads, exchange)
-        together = max(1, min(PHOTOS, math.ceil(len(found) / (TURNS * sum(running.values())))))
+        spec = tasks.ExtractorSpec(extractor, config.backbone, threads, exchange)
+        together = max(1, min(MAX_TASK_PHOTOS, math.ceil(len(found) / (MIN_WORKER_TASKS * sum(running.values())))))
         shards = [found[start : start + together] for start in range(0, len(found), together)]
         names = [
-            f"{_digest((recipe.fingerprint, [(one.key, one.size, one.mtime_ns) for one in shard]))}.shard"
+            f"{_digest((config.fingerprint, [(one.key, one.size, one.mtime_ns) for one in shard]))}.shard"
             for shard in shards
         ]
         calls = [
             (
-                tasks.describe,
+                tasks.extract_regions,
                 [(one.key, str(one.path), one.size, one.mtime_ns) for one in shard],
-                made_by,
-                means,
-                recipe.geometry,
+                spec,
+                regions_per_image,
+                config.local_features,
                 exchange,
                 name,
             )
             for shard, name in zip(shards, names, strict=True)
         ]
-        for place in self._in_order(exchange, names, calls):
-            yield from _taken(shards[place], exchange, names[place])
+        for place in self._run_in_order(exchange, names, calls):
+            yield from _read_outcomes(shards[place], exchange, names[place])
             exchange.remove(names[place])
         exchange.clear()
 
-    def _in_order(self, exchange: Shards, names: Sequence[str], calls: Sequence[tuple[Any, ...]]) -> Iterator[int]:
+    def _run_in_order(
+        self, exchange: ExchangeDir, names: Sequence[str], calls: Sequence[tuple[Any, ...]]
+    ) -> Iterator[int]:
         """Run the tasks whose files are not there; yield the places of all in order, each as soon as its file is."""
         there = set(exchange.names())
         missing = [place for place, name in enumerate(names) if name not in there]
@@ -199,54 +205,55 @@ class DaskWorkers:
 
     # -- whitening ----------------------------------------------------------------------------------------------------
 
-    def sums(self, raw: Journal, parts: Sequence[Sequence[Run]], around: DoubleArray) -> Iterator[Sums]:
+    def sum_rows(self, raw: Journal, parts: Sequence[Sequence[Run]], around: DoubleArray) -> Iterator[Sums]:
         """Yield the sums of the rows of each part of a journal, as workers add them up."""
-        seen = whitening.Raw.of(raw, self._exchange(raw.files[0].parent.parent))
+        seen = tasks.JournalFiles.of(raw, self._exchange(raw.files[0].parent.parent))
         said = _digest(parts)
         names = [f"sums-{said}-{place}.npy" for place in range(len(parts))]
         calls = [
-            (whitening.add_up, seen, part, around, threads, name)
+            (tasks.sum_rows, seen, part, around, threads, name)
             for part, threads, name in zip(parts, self.threads(len(parts)), names, strict=True)
         ]
-        for place in self._in_order(seen.shards, names, calls):
-            yield whitening.read_sums(seen.shards, names[place], parts[place])
+        for place in self._run_in_order(seen.exchange, names, calls):
+            yield tasks.read_sums(seen.exchange, names[place], parts[place])
 
-    def whitened(self, raw: Journal, recipe: Recipe, groups: Sequence[Sequence[Run]]) -> Iterator[list[Regions]]:
+    def whiten(self, raw: Journal, config: BuildConfig, groups: Sequence[Sequence[Run]]) -> Iterator[list[Regions]]:
         """Yield the photos of each group whitened, as workers come to them."""
-        seen = whitening.Raw.of(raw, self._exchange(raw.files[0].parent.parent))
-        assert recipe.describer.whitening is not None  # noqa: S101 (it was just learnt)
-        learnt = whitening.KeptWhitening.of(recipe.describer.whitening, seen.shards)
-        names = [f"whitened-{_digest((recipe.fingerprint, group))}.npy" for group in groups]
+        seen = tasks.JournalFiles.of(raw, self._exchange(raw.files[0].parent.parent))
+        assert config.extractor.whitening is not None  # noqa: S101 (it was just learnt)
+        learnt = tasks.WhiteningFile.of(config.extractor.whitening, seen.exchange)
+        names = [f"whitened-{_digest((config.fingerprint, group))}.npy" for group in groups]
         calls = [
-            (whitening.whiten, seen, group, learnt, recipe.means, threads, name)
+            (tasks.whiten, seen, group, learnt, config.regions_per_image, threads, name)
             for group, threads, name in zip(groups, self.threads(len(groups)), names, strict=True)
         ]
-        for place in self._in_order(seen.shards, names, calls):
-            yield whitening.read_whitened(seen.shards, names[place])
-            seen.shards.remove(names[place])
-        seen.shards.clear()
+        for place in self._run_in_order(seen.exchange, names, calls):
+            yield tasks.read_whitened(seen.exchange, names[place])
+            seen.exchange.remove(names[place])
+        seen.exchange.clear()
 
     # -- comparing ----------------------------------------------------------------------------------------------------
 
-    def rows(self, vectors: Vectors, file: Path) -> Rows:
-        """Return vectors that lie in a file, as rows that workers compare with each other."""
+    def knn_builder(self, vectors: Vectors, file: Path) -> KnnGraphBuilder:
+        """Return a builder of the k-NN graph of vectors that lie in a file, whose work workers do."""
         n, d = vectors.shape
         file = file.resolve()  # a worker has another working folder
-        fits = n * (DESCENT * d + DESCENT_BYTES) <= self.memory() / SHARE
-        return (DescendingRows if fits and compiled() else DaskRows)(self, vectors, file, self._exchange(file.parent))
+        fits = n * (NN_DESCENT_DIMENSION_BYTES * d + NN_DESCENT_ROW_BYTES) <= self.memory() / ROWS_MEMORY_SHARE
+        exchange = self._exchange(file.parent)
+        return DaskKnnBuilder(self, vectors, file, exchange, has_nn_descent=fits and compiled())
 
 
-def _taken(shard: Sequence[Found], exchange: Shards, name: str) -> Outcomes:
-    said, vectors, boxes, local = tasks.read_described(exchange, name)
+def _read_outcomes(shard: Sequence[Found], exchange: ExchangeDir, name: str) -> Outcomes:
+    said, vectors, boxes, local = tasks.read_extracted(exchange, name)
     row = feature = 0
     for one, became in zip(shard, said, strict=True):
         if isinstance(became[0], str):
             # A shard that an earlier version left behind does not say whether the reason is temporary.
-            yield one, Unreadable(became[0], temporary=became[1:] == [True])
+            yield one, UnreadableImageError(became[0], temporary=became[1:] == [True])
         else:
             width, height, count, features = became
             own, points = slice(row, row + count), local[feature : feature + features]
-            yield one, Described(width, height, vectors[own].astype(np.float32), boxes[own], points)
+            yield one, ExtractedPhoto(width, height, vectors[own].astype(np.float32), boxes[own], points)
             row, feature = row + count, feature + features
 
 

@@ -18,17 +18,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from manifind.cluster.store import Unavailable
-from manifind.errors import ManifindError, MissingExtra
+from manifind.errors import ManifindError, MissingExtraError
+from manifind.remote.store import Unavailable
 from manifind.storage import disk
 from manifind.storage.arrays import NotAnArray, read_array
 
-ROWS = 2**14
+ROWS_PER_READ = 2**14
 """Rows of an array that are read or written at a time."""
 
 
 @dataclass(frozen=True)
-class Shards:
+class ExchangeDir:
     """The files of one folder, which travels to workers by its name."""
 
     where: str
@@ -36,8 +36,8 @@ class Shards:
     """Whether workers may see nothing else of what the driver sees, so that all they read must be brought here."""
 
     @classmethod
-    def given(cls, where: str) -> "Shards":
-        """Return the files of a folder, made if it is not there, or of an object store, as somebody named it."""
+    def open(cls, where: str) -> "ExchangeDir":
+        """Return the files of a folder, made if it is not there, or of an object store, as the user named it."""
         if "://" in where:
             return cls(where, apart=True)
         disk.make_folder(Path(where))
@@ -48,7 +48,7 @@ class Shards:
         """The folder where it is one that is seen here, and not in an object store."""
         return None if "://" in self.where else Path(self.where)
 
-    def within(self, name: str) -> "Shards":
+    def within(self, name: str) -> "ExchangeDir":
         """Return the files of a folder below; it is made when something is written."""
         return replace(self, where=f"{self.where.rstrip('/')}/{name}")
 
@@ -134,10 +134,10 @@ class Shards:
 
 
 @dataclass(frozen=True)
-class Plain:
+class ArrayFile:
     """Rows of plain numbers in one file, read a slice at a time."""
 
-    shards: Shards
+    exchange: ExchangeDir
     name: str
     kind: str
     shape: tuple[int, int]
@@ -147,43 +147,43 @@ class Plain:
         start, end, _ = span.indices(self.shape[0])
         if start >= end:
             return np.empty((0, self.shape[1]), self.kind)
-        if self.shards.folder is not None:
-            mapped: npt.NDArray[Any] = np.memmap(self.shards.folder / self.name, self.kind, "r", shape=self.shape)
+        if self.exchange.folder is not None:
+            mapped: npt.NDArray[Any] = np.memmap(self.exchange.folder / self.name, self.kind, "r", shape=self.shape)
             return mapped[start:end]
         size = self.shape[1] * np.dtype(self.kind).itemsize
-        content = self.shards.read(self.name, start * size, end * size)
+        content = self.exchange.read(self.name, start * size, end * size)
         return np.frombuffer(content, self.kind).reshape(-1, self.shape[1])
 
     @classmethod
-    def brought(cls, array: npt.NDArray[Any], name: str, shards: Shards) -> "Plain":
+    def write(cls, array: npt.NDArray[Any], name: str, exchange: ExchangeDir) -> "ArrayFile":
         """Write the rows of an array to a file for all to see, unless it is there."""
-        if not shards.exists(name):
-            blocks = (array[start : start + ROWS] for start in range(0, len(array), ROWS))
-            shards.write(name, (np.ascontiguousarray(block).tobytes() for block in blocks))
-        return cls(shards, name, array.dtype.str, (array.shape[0], array.shape[1]))
+        if not exchange.exists(name):
+            blocks = (array[start : start + ROWS_PER_READ] for start in range(0, len(array), ROWS_PER_READ))
+            exchange.write(name, (np.ascontiguousarray(block).tobytes() for block in blocks))
+        return cls(exchange, name, array.dtype.str, (array.shape[0], array.shape[1]))
 
     @classmethod
-    def seen(cls, array: npt.NDArray[Any], file: Path, shards: Shards) -> "Plain":
+    def share(cls, array: npt.NDArray[Any], file: Path, exchange: ExchangeDir) -> "ArrayFile":
         """Return an array that lies in a file as workers see it: there, or brought to where they see it."""
         if isinstance(array, np.memmap):
             array.flush()  # what was changed in it is there for all to see
-        if shards.apart:
-            return cls.brought(array, file.name, shards)
-        return cls(Shards(str(file.parent)), file.name, array.dtype.str, (array.shape[0], array.shape[1]))
+        if exchange.apart:
+            return cls.write(array, file.name, exchange)
+        return cls(ExchangeDir(str(file.parent)), file.name, array.dtype.str, (array.shape[0], array.shape[1]))
 
 
-def digest_of(*arrays: npt.NDArray[Any]) -> str:
+def digest_arrays(*arrays: npt.NDArray[Any]) -> str:
     """Return what tells arrays from others, for the names of folders; some rows are read at a time."""
     digest = hashlib.blake2b(digest_size=12)
     for array in arrays:
-        for start in range(0, len(array), ROWS):
-            digest.update(np.ascontiguousarray(array[start : start + ROWS]).data)
+        for start in range(0, len(array), ROWS_PER_READ):
+            digest.update(np.ascontiguousarray(array[start : start + ROWS_PER_READ]).data)
     return digest.hexdigest()
 
 
-def begun(shards: Shards, name: str, fits: Callable[[int], bool]) -> int | None:
+def read_division(exchange: ExchangeDir, name: str, fits: Callable[[int], bool]) -> int | None:
     """Return how work was divided by a driver that began it: the number after `name` in a folder's, where it fits."""
-    for there in shards.names():
+    for there in exchange.names():
         number = there.removeprefix(name)
         if there.startswith(name) and number.isdecimal() and fits(int(number)):
             return int(number)
@@ -198,7 +198,9 @@ def _store(where: str) -> Iterator[tuple[Any, str]]:
             # Others write there at the same time: what was listed a moment ago says nothing.
             system, root = importlib.import_module("fsspec.core").url_to_fs(where, use_listings_cache=False)
         except (ImportError, ValueError) as error:
-            raise MissingExtra(f"{where} cannot be reached ({error}); install what fsspec needs for it.") from error
+            raise MissingExtraError(
+                f"{where} cannot be reached ({error}); install what fsspec needs for it."
+            ) from error
         yield system, str(root).rstrip("/")
     except ManifindError:
         raise

@@ -14,16 +14,17 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from manifind.cluster.packing import Numbers, beside_number, number_of, row_number
-from manifind.cluster.store import UNFINISHED, Address, Found, Row, Unavailable, Versions
-from manifind.errors import MissingExtra
+from manifind.errors import MissingExtraError
+from manifind.remote.row_format import Numbers, blob_number, photo_number, row_number
+from manifind.remote.store import UNFINISHED, Address, NearestRows, Row, Unavailable, Versions
 from manifind.types import FloatArray
 
 T = TypeVar("T")
 
 BLOCK = 256
 """Points sent or asked for at a time."""
-FACTS = ("number", "photo", "born", "digest")
+FACTS = {"number": "number", "photo": "photo", "born": "generation", "digest": "digest"}
+"""The fields of a point, and what a `Row` calls them."""
 
 
 class QdrantStore:
@@ -34,7 +35,9 @@ class QdrantStore:
             import qdrant_client
             from qdrant_client import models
         except ImportError as error:
-            raise MissingExtra("qdrant-client is not installed; pip install 'manifind[qdrant]' installs it.") from error
+            raise MissingExtraError(
+                "qdrant-client is not installed; pip install 'manifind[qdrant]' installs it."
+            ) from error
         self._models: Any = models
         self._address = address
         self._vectors, self._rows = f"{address.name}_vectors", f"{address.name}_rows"
@@ -89,25 +92,25 @@ class QdrantStore:
 
     def read(self, name: str) -> bytes | None:
         """Return a document."""
-        return self._contents([number_of(f"document {name}")])[0] if self._there else None
+        return self._contents([photo_number(f"document {name}")])[0] if self._there else None
 
     def write(self, name: str, content: bytes) -> None:
         """Keep a document."""
         payload = {"kind": "document", "name": name, "content": base64.b64encode(content).decode()}
-        self._send(self._rows, [(number_of(f"document {name}"), [1.0], payload)])
+        self._send(self._rows, [(photo_number(f"document {name}"), [1.0], payload)])
 
-    def erase(self, names: Sequence[str]) -> None:
+    def delete(self, names: Sequence[str]) -> None:
         """Remove documents."""
-        self._delete(self._rows, [number_of(f"document {name}") for name in names])
+        self._delete(self._rows, [photo_number(f"document {name}") for name in names])
 
     # -- rows ---------------------------------------------------------------------------------------------------------
 
-    def put(self, rows: Sequence[Row]) -> None:
+    def upsert(self, rows: Sequence[Row]) -> None:
         """Keep rows: packed first, then their descriptors."""
         contents = [
             (number, content)
             for row in rows
-            for number, content in [(row.number, row.packed), (beside_number(row.number), row.beside)]
+            for number, content in [(row.number, row.packed), (blob_number(row.number), row.blob)]
             if content
         ]
         self._send(
@@ -123,14 +126,14 @@ class QdrantStore:
                 (
                     row_number(row.number, i),
                     vector.tolist(),
-                    {**{name: getattr(row, name) for name in FACTS}, "pieces": len(row.vectors)},
+                    {**{field: getattr(row, name) for field, name in FACTS.items()}, "pieces": len(row.vectors)},
                 )
                 for row in rows
                 for i, vector in enumerate(row.vectors)
             ],
         )
 
-    def settle(self) -> None:
+    def build_index(self) -> None:
         """Do nothing: Qdrant sees to its index."""
 
     def remove(self, numbers: Numbers) -> None:
@@ -139,7 +142,7 @@ class QdrantStore:
             some = numbers[start : start + BLOCK].tolist()
             chosen = self._models.FilterSelector(filter=self._where("number", some))
             self._ask(partial(self._client.delete, self._vectors, chosen, wait=True))
-            self._delete(self._rows, some + [beside_number(number) for number in some])
+            self._delete(self._rows, some + [blob_number(number) for number in some])
 
     def versions(self) -> Iterator[Versions]:
         """Yield all rows at once: a row is whole when all its descriptors are there."""
@@ -154,15 +157,15 @@ class QdrantStore:
             number = one.payload["number"]
             counts[number], facts[number] = counts.get(number, 0) + 1, one.payload
         whole = [
-            [one[name] for name in FACTS[:3]] + [one["digest"] if counts[number] == one["pieces"] else UNFINISHED]
+            [one[name] for name in [*FACTS][:3]] + [one["digest"] if counts[number] == one["pieces"] else UNFINISHED]
             for number, one in facts.items()
         ]
         return Versions(*np.array(whole, np.int64).reshape(-1, 4).T)
 
-    def nearest(self, queries: FloatArray, count: int, born: int) -> list[Found]:
+    def nearest(self, queries: FloatArray, count: int, generation: int) -> list[NearestRows]:
         """Let Qdrant search its index."""
         models = self._models
-        where = models.Filter(must=[models.FieldCondition(key="born", range=models.Range(lte=born))])
+        where = models.Filter(must=[models.FieldCondition(key="born", range=models.Range(lte=generation))])
         found = []
         for query in queries:
             asked = {
@@ -174,7 +177,7 @@ class QdrantStore:
             }
             points = self._ask(partial(self._client.query_points, self._vectors, **asked)).points
             found.append(
-                Found(
+                NearestRows(
                     np.array([one.payload["number"] for one in points], np.int64),
                     np.array([one.payload["photo"] for one in points], np.int64),
                     np.array([one.score for one in points], np.float32),
@@ -186,15 +189,15 @@ class QdrantStore:
         """Fetch packed rows by their numbers."""
         return self._contents(numbers.tolist())
 
-    def fetch_beside(self, numbers: Numbers) -> list[bytes | None]:
+    def fetch_blobs(self, numbers: Numbers) -> list[bytes | None]:
         """Fetch what lies beside packed rows."""
-        return self._contents([beside_number(number) for number in numbers.tolist()])
+        return self._contents([blob_number(number) for number in numbers.tolist()])
 
-    def of_photos(self, photos: Numbers, born: int) -> Versions:
+    def of_photos(self, photos: Numbers, generation: int) -> Versions:
         """Return the rows of some photos."""
         models = self._models
         where = self._where("photo", photos.tolist())
-        where.must.append(models.FieldCondition(key="born", range=models.Range(lte=born)))
+        where.must.append(models.FieldCondition(key="born", range=models.Range(lte=generation)))
         return self._versions(where)
 
     # -- requests -----------------------------------------------------------------------------------------------------

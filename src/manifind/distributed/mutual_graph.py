@@ -1,8 +1,8 @@
-"""The affinity of mutual neighbours by tasks, each of which holds the lists of one block of regions (eq. 1, 2, 5, 6).
+"""The affinity of mutual neighbours by tasks, each with the lists of one block of regions (eq. 1, 2, 5, 6).
 
-An edge is between regions that list each other. `turned_round` writes the lists of a block by whom they list, so that a
-task finds at one place of each such file who lists its own regions. `joined` keeps those that its regions list in their
-turn, and writes their affinities with the degrees. `normalised` puts the blocks together and divides by the degrees: it
+An edge joins regions that list each other. `transpose_lists` writes the lists of a block, sorted by the listed region,
+so that a task reads at one place of each file who lists its own regions. `intersect_block` keeps the mutual ones, and
+writes their affinities and the degrees. `normalise_blocks` puts the blocks together and divides by the degrees: it
 reads and writes each entry once, and holds the degrees.
 """
 
@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from manifind.cluster.packing import Numbers
-from manifind.cluster.shards import Plain, Shards
+from manifind.distributed.exchange import ArrayFile, ExchangeDir
 from manifind.kernels import kernel
+from manifind.remote.row_format import Numbers
 from manifind.storage import disk
 from manifind.types import FloatArray
 
@@ -26,8 +26,8 @@ Pairs = tuple[Numbers, FloatArray]
 class Lists(NamedTuple):
     """Neighbour lists in two files, of which the first k of each count."""
 
-    ids: Plain
-    similarities: Plain
+    ids: ArrayFile
+    similarities: ArrayFile
     k: int
 
     @property
@@ -43,43 +43,45 @@ class Lists(NamedTuple):
         return own[kept], ids[kept].astype(np.int64), np.asarray(similarities[kept])
 
 
-def turned_round(lists: Lists, start: int, end: int, shards: Shards, name: str) -> bool:
-    """Write who of a block lists whom, in the order of those who are listed; say whether it was done."""
-    if shards.exists(name):
+def transpose_lists(lists: Lists, start: int, end: int, exchange: ExchangeDir, name: str) -> bool:
+    """Write the pairs of a block sorted by the listed region; return False where the file exists."""
+    if exchange.exists(name):
         return False
     who, whom, similarities = lists.of(start, end)
     order = np.argsort(whom, kind="stable")
-    turned = np.stack([whom[order], who[order], similarities[order].view(np.int32)])
-    shards.write(name, disk.npy(turned.astype(np.int32)))
+    transposed = np.stack([whom[order], who[order], similarities[order].view(np.int32)])
+    exchange.write(name, disk.npy(transposed.astype(np.int32)))
     return True
 
 
-def joined(lists: Lists, start: int, end: int, turned: Sequence[str], gamma: float, shards: Shards, name: str) -> bool:
+def intersect_block(
+    lists: Lists, start: int, end: int, transposed: Sequence[str], gamma: float, exchange: ExchangeDir, name: str
+) -> bool:
     """Write the affinities of a block of regions, row by row with ascending columns, and the sums of the rows."""
-    if shards.exists(name):
+    if exchange.exists(name):
         return False
     n = lists.n
     who, whom, similarities = lists.of(start, end)
-    listing = _least((who - start) * n + whom, similarities)
+    outgoing = _least_similarity((who - start) * n + whom, similarities)
     keys, found = [np.empty(0, np.int64)], [np.empty(0, np.float32)]
-    for one in turned:
-        there = shards.array(one)
+    for one in transposed:
+        there = exchange.array(one)
         first, last = np.searchsorted(there[0], [start, end])
         part = there[:, first:last].astype(np.int32)
         keys.append((part[0].astype(np.int64) - start) * n + part[1])
         found.append(np.ascontiguousarray(part[2]).view(np.float32))
-    listed = _least(np.concatenate(keys), np.concatenate(found))
-    both, a, b = np.intersect1d(listing[0], listed[0], assume_unique=True, return_indices=True)
-    values = kernel(np.minimum(listing[1][a], listed[1][b]), gamma)
+    incoming = _least_similarity(np.concatenate(keys), np.concatenate(found))
+    both, a, b = np.intersect1d(outgoing[0], incoming[0], assume_unique=True, return_indices=True)
+    values = kernel(np.minimum(outgoing[1][a], incoming[1][b]), gamma)
     both, values = both[values > 0], values[values > 0]
     rows = both // n
     counts = np.bincount(rows, minlength=end - start).astype(np.int64)
     degrees = np.bincount(rows, weights=values, minlength=end - start)
-    shards.write_arrays(name, (counts, (both % n).astype(np.int32), values, degrees))
+    exchange.write_arrays(name, (counts, (both % n).astype(np.int32), values, degrees))
     return True
 
 
-def _least(keys: Numbers, similarities: FloatArray) -> Pairs:
+def _least_similarity(keys: Numbers, similarities: FloatArray) -> Pairs:
     """Return pairs in order; of one that is there several times, the least similarity counts."""
     if not len(keys):
         return keys, similarities
@@ -89,9 +91,11 @@ def _least(keys: Numbers, similarities: FloatArray) -> Pairs:
     return keys[first], np.minimum.reduceat(similarities[order], first)
 
 
-def normalised(shards: Shards, names: Sequence[str], n: int, folder: Path) -> tuple[sp.csr_array, FloatArray]:
-    """Return S and the degrees from what `joined` wrote of all blocks; the entries lie in files of the folder."""
-    counts, degrees = (np.concatenate([shards.arrays(name, 4)[place] for name in names]) for place in (0, 3))
+def normalise_blocks(
+    exchange: ExchangeDir, names: Sequence[str], n: int, folder: Path
+) -> tuple[sp.csr_array, FloatArray]:
+    """Return S and the degrees from the blocks of `intersect_block`; the entries lie in files of the folder."""
+    counts, degrees = (np.concatenate([exchange.arrays(name, 4)[place] for name in names]) for place in (0, 3))
     ends = np.concatenate([[0], np.cumsum(counts)])
     total = int(ends[-1])
     columns = disk.scratch(folder / "columns", np.int32, (total,)) if total else np.empty(0, np.int32)
@@ -99,7 +103,7 @@ def normalised(shards: Shards, names: Sequence[str], n: int, folder: Path) -> tu
     scale = np.divide(1, np.sqrt(degrees), out=np.zeros(n), where=degrees > 0)
     row = 0
     for name in names:
-        own_counts, own_columns, own_values, _ = shards.arrays(name, 4)
+        own_counts, own_columns, own_values, _ = exchange.arrays(name, 4)
         rows = slice(row, row + len(own_counts))
         entries = slice(int(ends[row]), int(ends[row + len(own_counts)]))
         columns[entries] = own_columns

@@ -5,7 +5,7 @@ rows where a vector database keeps only the descriptors (``milvus://…?rows=/wh
 of files is several times faster than out of a database.
 
 Rows come in segments, each of a few arrays; a segment counts once its last file, ``facts``, has its name. Rows that
-were removed are listed; a segment that has lost half of its rows is written anew without them.
+were removed are listed; a segment that has lost half of its rows is written again without them.
 """
 
 import re
@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from manifind.cluster.packing import Numbers
-from manifind.cluster.store import Address, Found, Row, Versions
-from manifind.errors import Damaged, InvalidInput
-from manifind.kernels import Rows, backend
+from manifind.errors import DamagedError, InvalidInputError
+from manifind.kernels import VectorSet, backend
+from manifind.remote.row_format import Numbers
+from manifind.remote.store import Address, NearestRows, Row, Versions
 from manifind.storage import disk
 from manifind.storage.arrays import NotAnArray, read_array
 from manifind.types import FloatArray
@@ -50,7 +50,7 @@ class Segment:
         start = 0 if place == 0 else int(self.facts[place - 1, 5])
         return self.rows[start : int(self.facts[place, 4])].tobytes()
 
-    def beside(self, place: int) -> bytes:
+    def blob(self, place: int) -> bytes:
         """Return what lies beside a packed row."""
         return self.rows[int(self.facts[place, 4]) : int(self.facts[place, 5])].tobytes()
 
@@ -63,13 +63,13 @@ class FolderStore:
         self._segments: dict[int, Segment] = {}
         self._removed: Numbers = np.empty(0, np.int64)
         self._places: tuple[Numbers, Numbers, Numbers] | None = None
-        self._searched: tuple[int, Rows, Numbers, Numbers] | None = None
+        self._searched: tuple[int, VectorSet, Numbers, Numbers] | None = None
         self._lock = threading.RLock()
 
     def create(self, dimension: int, photos: int) -> None:  # noqa: ARG002 (a folder takes what comes)
         """Make the folder."""
         if self.folder.exists() and not self.folder.is_dir():
-            raise InvalidInput(f"{self.folder} is a file; give the name of a folder that may be made.")
+            raise InvalidInputError(f"{self.folder} is a file; give the name of a folder that may be made.")
         disk.make_folder(self.folder)
 
     # -- documents ----------------------------------------------------------------------------------------------------
@@ -89,14 +89,14 @@ class FolderStore:
         """Keep a document."""
         self._write(f"{DOCUMENT}{name}", [content])
 
-    def erase(self, names: Sequence[str]) -> None:
+    def delete(self, names: Sequence[str]) -> None:
         """Remove documents."""
         for name in names:
             disk.remove(self.folder / f"{DOCUMENT}{name}")
 
     # -- rows ---------------------------------------------------------------------------------------------------------
 
-    def put(self, rows: Sequence[Row]) -> None:
+    def upsert(self, rows: Sequence[Row]) -> None:
         """Keep rows as a new segment."""
         if not rows:
             return
@@ -108,10 +108,10 @@ class FolderStore:
     def _add(self, rows: Sequence[Row]) -> None:
         if not rows:
             return
-        ends = np.cumsum([[len(row.packed), len(row.beside)] for row in rows]).reshape(-1, 2)
-        facts = np.array([[row.number, row.photo, row.born, row.digest] for row in rows], np.int64)
+        ends = np.cumsum([[len(row.packed), len(row.blob)] for row in rows]).reshape(-1, 2)
+        facts = np.array([[row.number, row.photo, row.generation, row.digest] for row in rows], np.int64)
         arrays: dict[str, npt.NDArray[Any]] = {
-            "rows": np.frombuffer(b"".join(row.packed + row.beside for row in rows), np.uint8),
+            "rows": np.frombuffer(b"".join(row.packed + row.blob for row in rows), np.uint8),
             "vectors": np.concatenate([row.vectors for row in rows]).astype(np.float32),
             "owners": np.repeat(np.arange(len(rows)), [len(row.vectors) for row in rows]).astype(np.int64),
             "facts": np.concatenate([facts, ends], axis=1),
@@ -121,11 +121,11 @@ class FolderStore:
             self._write(f"{part}-{number}.npy", disk.npy(arrays[part]))
         self._look()
 
-    def settle(self) -> None:
+    def build_index(self) -> None:
         """Do nothing: rows are searched as they lie."""
 
     def remove(self, numbers: Numbers) -> None:
-        """List rows as removed, and write segments anew that have lost half of theirs."""
+        """List rows as removed, and write segments again that have lost half of theirs."""
         if not len(numbers):
             return
         with disk.lock(self.folder / LOCK, self.folder):
@@ -145,9 +145,9 @@ class FolderStore:
 
     @staticmethod
     def _row(segment: Segment, place: int) -> Row:
-        number, photo, born, digest = segment.facts[place, :4].tolist()
+        number, photo, generation, digest = segment.facts[place, :4].tolist()
         vectors = segment.vectors[segment.owners == place]
-        return Row(number, photo, born, digest, vectors, segment.packed(place), segment.beside(place))
+        return Row(number, photo, generation, digest, vectors, segment.packed(place), segment.blob(place))
 
     def versions(self) -> Iterator[Versions]:
         """Yield the rows, a segment at a time."""
@@ -158,19 +158,19 @@ class FolderStore:
             seen = np.union1d(seen, facts[:, 0])
             yield Versions(*(np.ascontiguousarray(column) for column in facts[:, :4].T))
 
-    def nearest(self, queries: FloatArray, count: int, born: int) -> list[Found]:
+    def nearest(self, queries: FloatArray, count: int, generation: int) -> list[NearestRows]:
         """Compare with every descriptor."""
-        rows, numbers, photos = self._rows(born)
-        ids, similarities = rows.nearest(np.ascontiguousarray(queries, np.float32), min(count, len(numbers)))
-        return [Found(numbers[own], photos[own], found) for own, found in zip(ids, similarities, strict=True)]
+        rows, numbers, photos = self._rows(generation)
+        ids, similarities = rows.search(np.ascontiguousarray(queries, np.float32), min(count, len(numbers)))
+        return [NearestRows(numbers[own], photos[own], found) for own, found in zip(ids, similarities, strict=True)]
 
     def fetch(self, numbers: Numbers) -> list[bytes | None]:
         """Take packed rows out of their segments."""
         return self._taken(numbers, Segment.packed)
 
-    def fetch_beside(self, numbers: Numbers) -> list[bytes | None]:
+    def fetch_blobs(self, numbers: Numbers) -> list[bytes | None]:
         """Take what lies beside packed rows out of their segments."""
-        return [content or None for content in self._taken(numbers, Segment.beside)]
+        return [content or None for content in self._taken(numbers, Segment.blob)]
 
     def _taken(self, numbers: Numbers, of: Callable[[Segment, int], bytes]) -> list[bytes | None]:
         self._look()
@@ -182,10 +182,10 @@ class FolderStore:
             for i, found in zip(at.tolist(), there.tolist(), strict=True)
         ]
 
-    def of_photos(self, photos: Numbers, born: int) -> Versions:
+    def of_photos(self, photos: Numbers, generation: int) -> Versions:
         """Return the rows of some photos."""
-        rows = Versions.joined(list(self.versions()))
-        kept = np.isin(rows.photos, photos) & (rows.born <= born)
+        rows = Versions.concat(list(self.versions()))
+        kept = np.isin(rows.photos, photos) & (rows.generation <= generation)
         return Versions(*(column[kept] for column in rows))
 
     def close(self) -> None:
@@ -218,7 +218,7 @@ class FolderStore:
             for number in there - set(segments):
                 try:
                     arrays = {part: _read(self.folder / f"{part}-{number}.npy") for part in PARTS}
-                except Damaged:
+                except DamagedError:
                     if (self.folder / f"facts-{number}.npy").exists():
                         raise
                     continue  # a writer took it away meanwhile
@@ -242,25 +242,25 @@ class FolderStore:
                 self._places = numbers, segments[kept][first], places[kept][first]
             return self._places
 
-    def _rows(self, born: int) -> tuple[Rows, Numbers, Numbers]:
-        """Return the descriptors of rows born by then, with their rows' numbers and photos."""
+    def _rows(self, generation: int) -> tuple[VectorSet, Numbers, Numbers]:
+        """Return the descriptors of rows of that generation or before, with their rows' numbers and photos."""
         with self._lock:
             self._look()
-            if self._searched is None or self._searched[0] != born:
+            if self._searched is None or self._searched[0] != generation:
                 known, segments, places = self._index()
                 vectors, numbers, photos = [], [], []
                 for segment in self._segments.values():
                     own = np.zeros(len(segment.facts), bool)
                     own[places[segments == segment.number]] = True
-                    own &= segment.facts[:, 2] <= born
+                    own &= segment.facts[:, 2] <= generation
                     kept = own[segment.owners]
                     vectors.append(segment.vectors[kept])
                     numbers.append(segment.facts[segment.owners[kept], 0])
                     photos.append(segment.facts[segment.owners[kept], 1])
                 if not len(known):
-                    raise Damaged(f"{self.folder} has no rows; publish the collection again.")
-                rows = backend().rows(np.concatenate(vectors))
-                self._searched = born, rows, np.concatenate(numbers), np.concatenate(photos)
+                    raise DamagedError(f"{self.folder} has no rows; publish the collection again.")
+                rows = backend().vector_set(np.concatenate(vectors))
+                self._searched = generation, rows, np.concatenate(numbers), np.concatenate(photos)
             return self._searched[1:]
 
 
@@ -268,4 +268,4 @@ def _read(file: Path) -> npt.NDArray[Any]:
     try:
         return read_array(file)
     except (OSError, NotAnArray) as error:
-        raise Damaged(f"{file} cannot be read ({error}); publish the collection again.") from error
+        raise DamagedError(f"{file} cannot be read ({error}); publish the collection again.") from error

@@ -2,8 +2,8 @@
 
 A row holds all that a search needs of a photo: its regions (descriptors in half precision, boxes, pooling weights), the
 edges of the graph that begin at them, and what the catalogue says. An edge names the photo that it leads to by the
-photo's number in the store, which depends on the photo's key alone (`number_of`). So the rows of other photos stay as
-they are when photos come and go, unless the edges themselves change.
+photo's number in the store, which depends on the photo's key alone (`photo_number`). So the rows of other photos stay
+as they are when photos come and go, unless the edges themselves change.
 
 A row is a head, plain little-endian arrays, and a text in JSON, which is read when somebody looks at the photo.
 """
@@ -18,22 +18,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from manifind.errors import Damaged, InvalidInput
-from manifind.geometry.packing import ROW, Packed
+from manifind.errors import DamagedError, InvalidInputError
+from manifind.geometry.packing import FEATURE_BYTES, Packed
 from manifind.types import FloatArray
 
 MAGIC, FEATURES = b"mfp1", b"mff1"
-HEAD = struct.Struct("<4sIHHIIQ")
+HEADER = struct.Struct("<4sIHHIIQ")
 """The magic, length, dimensions, regions, neighbouring photos, edges, and of the content's hash the first bytes."""
 
-MOST = 2**16 - 1
+MAX_ROW_REGIONS = 2**16 - 1
 """Regions, and neighbouring photos, that a row has room for."""
 
 Numbers = npt.NDArray[np.int64]
 HalfArray = npt.NDArray[np.float16]
 
 
-def number_of(key: str) -> int:
+def photo_number(key: str) -> int:
     """Return the number by which a store knows a photo: 63 bits of a hash of its key."""
     return _number(key.encode("utf-8", "surrogateescape"))
 
@@ -43,7 +43,7 @@ def row_number(photo: int, generation: int) -> int:
     return _number(struct.pack("<qq", photo, generation))
 
 
-def beside_number(row: int) -> int:
+def blob_number(row: int) -> int:
     """Return the number of what lies beside a row, where a store keeps both alike."""
     return row_number(row, -1)
 
@@ -79,7 +79,7 @@ class PackedPhoto:
     boxes: FloatArray
     weights: FloatArray
     edges: Edges
-    said: dict[str, Any]
+    metadata: dict[str, Any]
     """Of the catalogue: key, sha256, bytes, mtime_ns, width, height, and the keys of identical files."""
 
 
@@ -91,10 +91,11 @@ def pack(photo: PackedPhoto) -> bytes:
     owner = np.repeat(np.arange(regions), edges.counts)
     order = np.lexsort((edges.regions, edges.photos, owner))
     table, place = np.unique(edges.photos[order], return_inverse=True)
-    if max(regions, len(table)) > MOST:
-        raise InvalidInput(
-            f"a photo has {regions} regions and {len(table)} neighbouring photos, and a row has room for {MOST}; "
-            "make the index with a smaller k, or with --means 5."
+    if max(regions, len(table)) > MAX_ROW_REGIONS:
+        raise InvalidInputError(
+            f"a photo has {regions} regions and {len(table)} neighbouring photos, and a row has room for "
+            f"{MAX_ROW_REGIONS}; "
+            "make the index with a smaller k, or with --regions-per-image 5."
         )
     parts = [
         table.astype("<i8"),
@@ -106,9 +107,9 @@ def pack(photo: PackedPhoto) -> bytes:
         place.astype("<u2"),
         edges.regions[order].astype("<u2"),
     ]
-    body = b"".join(part.tobytes() for part in parts) + json.dumps(photo.said, separators=(",", ":")).encode()
-    content = content_number(photo.said["sha256"])
-    return HEAD.pack(MAGIC, HEAD.size + len(body), d, regions, len(table), len(place), content) + body
+    body = b"".join(part.tobytes() for part in parts) + json.dumps(photo.metadata, separators=(",", ":")).encode()
+    content = content_number(photo.metadata["sha256"])
+    return HEADER.pack(MAGIC, HEADER.size + len(body), d, regions, len(table), len(place), content) + body
 
 
 def pack_features(rows: Packed) -> bytes:
@@ -117,10 +118,10 @@ def pack_features(rows: Packed) -> bytes:
 
 
 def unpack_features(content: bytes) -> Packed:
-    """Read the local features of a photo, or raise `Damaged`."""
-    if not content.startswith(FEATURES) or (len(content) - len(FEATURES)) % ROW:
+    """Read the local features of a photo, or raise `DamagedError`."""
+    if not content.startswith(FEATURES) or (len(content) - len(FEATURES)) % FEATURE_BYTES:
         raise _damaged("its features are none, or were cut short")
-    return np.frombuffer(content, np.uint8, offset=len(FEATURES)).reshape(-1, ROW)
+    return np.frombuffer(content, np.uint8, offset=len(FEATURES)).reshape(-1, FEATURE_BYTES)
 
 
 def digest(row: bytes) -> int:
@@ -144,21 +145,21 @@ class Unpacked:
     texts: Numbers
     """Where the text of each row begins."""
 
-    def said(self, place: int) -> dict[str, Any]:
+    def metadata(self, place: int) -> dict[str, Any]:
         """Return what the catalogue says of a photo."""
         try:
-            said = json.loads(self.rows[place][int(self.texts[place]) :])
+            metadata = json.loads(self.rows[place][int(self.texts[place]) :])
         except ValueError as error:
             raise _damaged("its text cannot be read") from error
-        if not isinstance(said, dict):
+        if not isinstance(metadata, dict):
             raise _damaged("its text says nothing")
-        return said
+        return metadata
 
 
 def unpack(rows: Sequence[bytes]) -> Unpacked:
-    """Read rows of photos; what does not fit together is `Damaged`."""
+    """Read rows of photos; what does not fit together is `DamagedError`."""
     try:
-        heads = [HEAD.unpack_from(row) for row in rows]
+        heads = [HEADER.unpack_from(row) for row in rows]
     except struct.error as error:
         raise _damaged("it has no head") from error
     facts = np.array([head[1:6] for head in heads], np.int64).reshape(-1, 5)
@@ -171,7 +172,7 @@ def unpack(rows: Sequence[bytes]) -> Unpacked:
     sizes = np.stack(
         [8 * tables, 16 * regions, 4 * regions, 4 * edges, 2 * d * regions, 2 * regions, 2 * edges, 2 * edges]
     )
-    ends = HEAD.size + np.cumsum(sizes, axis=0)
+    ends = HEADER.size + np.cumsum(sizes, axis=0)
     starts = ends - sizes
     if (ends[-1] > lengths).any():
         raise _damaged("it is shorter than its head says")
@@ -205,5 +206,5 @@ def unpack(rows: Sequence[bytes]) -> Unpacked:
     )
 
 
-def _damaged(why: str) -> Damaged:
-    return Damaged(f"a packed row cannot be read: {why}; publish the collection again.")
+def _damaged(why: str) -> DamagedError:
+    return DamagedError(f"a packed row cannot be read: {why}; publish the collection again.")

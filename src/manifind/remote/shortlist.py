@@ -1,9 +1,9 @@
-"""The rows of a shortlist → a small generation in memory, which is searched like that of an index on disk.
+"""The rows of a shortlist → a small snapshot in memory, which is searched like that of an index on disk.
 
-The system of the shortlist is the truncated one of Sec. 4.4: the edges among its photos, normalised anew.
+The system of the shortlist is the truncated one of Sec. 4.4: the edges among its photos, normalised again.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,14 +11,63 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from manifind.cluster.packing import Numbers, Unpacked, content_number, number_of, unpack
-from manifind.errors import Damaged
-from manifind.index.state.catalogue import ImageRecord, SkippedRecord
-from manifind.index.state.generation import Generation
-from manifind.index.state.kept import KeptFeatures
-from manifind.index.state.manifest import Manifest
-from manifind.layout import Layout, aggregate
+from manifind.cache import LRUCache
+from manifind.errors import DamagedError
+from manifind.geometry.packing import Packed
+from manifind.groups import Layout, aggregate
+from manifind.index.build.journal import NO_FEATURES
+from manifind.index.storage.catalogue import ImageRecord, SkippedRecord
+from manifind.index.storage.local_features import LocalFeatureConfig, PackedFeatures, StoredLocalFeatures
+from manifind.index.storage.manifest import Manifest
+from manifind.index.storage.snapshot import Snapshot
 from manifind.manifold import Manifold
+from manifind.remote.row_format import Numbers, Unpacked, content_number, photo_number, unpack
+
+CACHE_BYTES = 2**28
+"""Of packed rows, and of local features, that a process caches."""
+
+
+class RowCache:
+    """The rows fetched last, by their numbers; a row never changes."""
+
+    def __init__(self, fetch: Callable[[Numbers], list[bytes | None]]) -> None:
+        self._fetch = fetch
+        self._rows: LRUCache[bytes] = LRUCache(CACHE_BYTES)
+
+    def fetch(self, numbers: Numbers) -> list[bytes | None]:
+        """Return what belongs to rows, by their numbers."""
+        known = {number: self._rows.get(number) for number in numbers.tolist()}
+        missing = np.array([number for number, row in known.items() if row is None], np.int64)
+        if len(missing):
+            for number, row in zip(missing.tolist(), self._fetch(missing), strict=True):
+                known[number] = row
+                if row is not None:
+                    self._rows.put(number, row, len(row))
+        return [known[number] for number in numbers.tolist()]
+
+
+@dataclass(frozen=True, eq=False)
+class RemoteFeatures(StoredLocalFeatures):
+    """Local features that a store hands out when they are asked for; no array of them is here."""
+
+    fetch: Callable[[Sequence[ImageRecord]], list[Packed]]
+
+    @classmethod
+    def of_rows(
+        cls, keeping: LocalFeatureConfig, fetch: Callable[[Sequence[ImageRecord]], list[Packed]]
+    ) -> "RemoteFeatures":
+        """Return the features that `fetch` returns."""
+        return cls(keeping, NO_FEATURES, np.zeros(1, np.int64), fetch)
+
+    def of_photo(self, photo: ImageRecord) -> PackedFeatures:
+        """Fetch the features of a photo."""
+        return self.of_photos([photo])[0]
+
+    def of_photos(self, photos: Sequence[ImageRecord]) -> list[PackedFeatures]:
+        """Fetch the features of several photos at once."""
+        fetched = self.fetch(photos)
+        kind = self.keeping.kind
+        return [PackedFeatures(rows, one.width, one.height, kind) for rows, one in zip(fetched, photos, strict=True)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +91,7 @@ class ShortlistCatalogue:
 
     def of_key(self, key: str) -> ImageRecord | None:
         """Return the photo of that key."""
-        number = number_of(key)
+        number = photo_number(key)
         place = int(np.searchsorted(self.numbers, number))
         return self[place] if place < len(self) and self.numbers[place] == number else None
 
@@ -64,34 +113,34 @@ class ShortlistCatalogue:
     def copies_of(self, sha256: str) -> tuple[str, ...]:
         """Return the keys of identical files."""
         record = self.of_content(sha256)
-        return () if record is None else tuple(self.unpacked.said(record.number).get("copies", ()))
+        return () if record is None else tuple(self.unpacked.metadata(record.number).get("copies", ()))
 
     def close(self) -> None:
         """Hold nothing."""
 
     def __getitem__(self, place: int) -> ImageRecord:
         if place not in self._records:
-            self._records[place] = record_of(self.unpacked.said(place), place)
+            self._records[place] = record_of(self.unpacked.metadata(place), place)
         return self._records[place]
 
     def __len__(self) -> int:
         return len(self.numbers)
 
 
-def record_of(said: Mapping[str, Any], number: int) -> ImageRecord:
+def record_of(metadata: Mapping[str, Any], number: int) -> ImageRecord:
     """Return what a row says of its photo."""
     try:
         names = ("key", "sha256", "bytes", "mtime_ns", "width", "height")
         kinds = (str, str, int, int, int, int)
-        values = [said[name] for name in names]
+        values = [metadata[name] for name in names]
     except KeyError as error:
-        raise Damaged(f"a packed row does not say its photo's {error}; publish the collection again.") from error
+        raise DamagedError(f"a packed row does not say its photo's {error}; publish the collection again.") from error
     if not all(map(isinstance, values, kinds)):
-        raise Damaged("a packed row says of its photo what none has; publish the collection again.")
+        raise DamagedError("a packed row says of its photo what none has; publish the collection again.")
     return ImageRecord(number, *values)
 
 
-def shortlist_generation(
+def shortlist_snapshot(
     photos: Numbers,
     rows: list[bytes],
     *,
@@ -99,9 +148,9 @@ def shortlist_generation(
     stamp: str,
     manifest: Manifest,
     whole: bool = False,
-    local: KeptFeatures | None = None,
+    local: StoredLocalFeatures | None = None,
     part_of: int | None = None,
-) -> Generation:
+) -> Snapshot:
     """Return the generation of some photos of a collection.
 
     Parameters
@@ -114,7 +163,7 @@ def shortlist_generation(
         Of the collection's generation.
     whole : bool
         Make the photos' global descriptors too.
-    local : KeptFeatures, optional
+    local : StoredLocalFeatures, optional
         What hands out their local features.
     part_of : int, optional
         How many photos the collection has.
@@ -133,19 +182,19 @@ def shortlist_generation(
         aggregate(unpacked.vectors.astype(np.float32), layout) if whole else None,
     )
     catalogue = ShortlistCatalogue(own, unpacked)
-    return Generation(number, stamp, manifest, catalogue, manifold, unpacked.boxes, None, {}, local, part_of=part_of)
+    return Snapshot(number, stamp, manifest, catalogue, manifold, unpacked.boxes, None, {}, local, part_of=part_of)
 
 
 def affinity(photos: Numbers, starts: npt.NDArray[np.int64], unpacked: Unpacked) -> sp.csr_array:
     """Return the affinity among the regions of these photos: the edges that lead to one of them."""
     edges, n = unpacked.edges, int(starts[-1])
     if not len(photos):
-        raise Damaged("a shortlist has no photos; publish the collection again.")
+        raise DamagedError("a shortlist has no photos; publish the collection again.")
     place = np.minimum(np.searchsorted(photos, edges.photos), len(photos) - 1)
     kept = photos[place] == edges.photos
     columns = starts[place[kept]] + edges.regions[kept]
     if (columns >= starts[place[kept] + 1]).any():
-        raise Damaged("a packed row has an edge to a region that is not there; publish the collection again.")
+        raise DamagedError("a packed row has an edge to a region that is not there; publish the collection again.")
     before = np.concatenate([[0], np.cumsum(kept)])
     ends = before[np.concatenate([[0], np.cumsum(edges.counts)])]
     A = sp.csr_array((edges.affinities[kept], columns.astype(np.int32), ends.astype(np.int32)), shape=(n, n))

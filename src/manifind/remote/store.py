@@ -1,12 +1,13 @@
 """What is asked of a store that keeps a published collection, and the table of stores.
 
 A store keeps two kinds of things. *Rows*: a photo's packed row (`packing`) with a few descriptors, by which the photo
-is found; a row is written once, never changed, and belongs to the generation that it was born in. *Documents*: small
+is found; a row is written once, never changed, and belongs to the generation it was written for. *Documents*: small
 named contents, written once as well. A generation becomes visible when its document does, in one step; which rows it
 has is decided by whoever reads (`collection`), so that a store needs no transactions.
 
 A new store is one class with the methods of `Store`, and a line in `STORES`; a package of its own names its store among
-the entry points of the group ``manifind.stores``. ``tests/cluster/test_store.py`` runs one contract over all of them.
+the entry points of the group ``manifind.stores``. ``tests/distributed/test_store.py`` tests one contract
+on all of them.
 """
 
 import importlib
@@ -18,8 +19,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import numpy as np
 
-from manifind.cluster.packing import Numbers
-from manifind.errors import InvalidInput, ManifindError
+from manifind.errors import InvalidInputError, ManifindError
+from manifind.remote.row_format import Numbers
 from manifind.types import FloatArray
 
 
@@ -33,13 +34,13 @@ class Row(NamedTuple):
     number: int
     """Of the row: no other has the same."""
     photo: int
-    born: int
+    generation: int
     """The generation that it was written for."""
     digest: int
     vectors: FloatArray
     """(r, d): the descriptors that the photo is found by."""
     packed: bytes
-    beside: bytes = b""
+    blob: bytes = b""
     """What is fetched apart from the packed row, of the few photos of a shortlist that are looked at closely."""
 
 
@@ -48,17 +49,17 @@ class Versions(NamedTuple):
 
     numbers: Numbers
     photos: Numbers
-    born: Numbers
+    generation: Numbers
     digests: Numbers
 
     @classmethod
-    def joined(cls, parts: "Sequence[Versions]") -> "Versions":
+    def concat(cls, parts: "Sequence[Versions]") -> "Versions":
         """Return all of several."""
         empty = cls(*(np.empty(0, np.int64) for _ in range(4)))
         return cls(*(np.concatenate(columns) for columns in zip(empty, *parts, strict=True)))
 
 
-class Found(NamedTuple):
+class NearestRows(NamedTuple):
     """The rows nearest to one descriptor, best first; a photo may come several times."""
 
     numbers: Numbers
@@ -81,13 +82,13 @@ class Store(Protocol):
     def write(self, name: str, content: bytes) -> None:
         """Keep a document of a new name. One of up to `ONE_STEP` bytes is there at once as a whole, or not at all."""
 
-    def erase(self, names: Sequence[str]) -> None:
+    def delete(self, names: Sequence[str]) -> None:
         """Remove documents; those that are not there are passed over."""
 
-    def put(self, rows: Sequence[Row]) -> None:
+    def upsert(self, rows: Sequence[Row]) -> None:
         """Keep rows; one that is there already is replaced by itself."""
 
-    def settle(self) -> None:
+    def build_index(self) -> None:
         """Make what was put as fast to search as it gets; called before a generation becomes visible."""
 
     def remove(self, numbers: Numbers) -> None:
@@ -96,17 +97,17 @@ class Store(Protocol):
     def versions(self) -> Iterator[Versions]:
         """Yield all rows that are there, some at a time; the digest of one that is not whole is `UNFINISHED`."""
 
-    def nearest(self, queries: FloatArray, count: int, born: int) -> list[Found]:
-        """Return for each query the `count` nearest descriptors of rows born in generation `born` or before."""
+    def nearest(self, queries: FloatArray, count: int, generation: int) -> list[NearestRows]:
+        """Return for each query the `count` nearest descriptors of rows of generation `generation` or before."""
 
     def fetch(self, numbers: Numbers) -> list[bytes | None]:
         """Return packed rows in the order of their numbers; None where one is not there."""
 
-    def fetch_beside(self, numbers: Numbers) -> list[bytes | None]:
+    def fetch_blobs(self, numbers: Numbers) -> list[bytes | None]:
         """Return what lies beside packed rows, in the order of their numbers; None where nothing does."""
 
-    def of_photos(self, photos: Numbers, born: int) -> Versions:
-        """Return the rows of some photos born in generation `born` or before."""
+    def of_photos(self, photos: Numbers, generation: int) -> Versions:
+        """Return the rows of some photos of generation `generation` or before."""
 
     def close(self) -> None:
         """Let go of the connection."""
@@ -119,10 +120,10 @@ ONE_STEP = 2**15
 """Bytes of a document that every store writes in one step."""
 
 STORES = {
-    "folder": "manifind.cluster.folder:FolderStore",
-    "milvus": "manifind.cluster.milvus:MilvusStore",
-    "milvus-lite": "manifind.cluster.milvus:MilvusStore",
-    "qdrant": "manifind.cluster.qdrant:QdrantStore",
+    "folder": "manifind.remote.folder:FolderStore",
+    "milvus": "manifind.remote.milvus:MilvusStore",
+    "milvus-lite": "manifind.remote.milvus:MilvusStore",
+    "qdrant": "manifind.remote.qdrant:QdrantStore",
 }
 """The stores that come along, by the scheme of their addresses: the module and the class."""
 
@@ -140,19 +141,19 @@ class Address:
     options: dict[str, str]
 
     @classmethod
-    def of(cls, text: str) -> "Address":
-        """Read an address, or raise `InvalidInput`."""
+    def parse(cls, text: str) -> "Address":
+        """Read an address, or raise `InvalidInputError`."""
         parts = urlsplit(text)
         token, _, host = parts.netloc.rpartition("@")
         if "@" in token:
-            raise InvalidInput("the token of an address has an @; write it as %40.")
+            raise InvalidInputError("the token of an address has an @; write it as %40.")
         folder, _, name = unquote(parts.path).rstrip("/").rpartition("/")
         if not name or (not host and not folder):
-            raise InvalidInput(
+            raise InvalidInputError(
                 f"{text!r} is no address of a collection; give SCHEME://HOST:PORT/NAME or SCHEME:///FOLDER/NAME."
             )
         if not name.replace("_", "a").isalnum() or not name.isascii() or not name[0].isalpha():
-            raise InvalidInput(f"{name!r} is no name of a collection; give letters, digits and underscores.")
+            raise InvalidInputError(f"{name!r} is no name of a collection; give letters, digits and underscores.")
         return cls(text, parts.scheme, unquote(token) or None, host + folder, name, dict(parse_qsl(parts.query)))
 
     @property
@@ -161,11 +162,11 @@ class Address:
         scheme, _, rest = self.text.partition("://")
         return self.text if self.token is None else f"{scheme}://{rest.partition('@')[2]}"
 
-    def whole(self, option: str, default: int) -> int:
+    def int_option(self, option: str, default: int) -> int:
         """Return an option that is a whole number of at least one."""
         given = self.options.get(option, str(default))
         if not given.isdecimal() or int(given) < 1:
-            raise InvalidInput(f"{option} is {given!r} in {self.shown}; give a whole number of at least 1.")
+            raise InvalidInputError(f"{option} is {given!r} in {self.shown}; give a whole number of at least 1.")
         return int(given)
 
 
@@ -174,7 +175,7 @@ def store_at(address: Address) -> Store:
     own = {one.name: one.value for one in entry_points(group="manifind.stores")}
     known = {**STORES, **own}
     if address.scheme not in known:
-        raise InvalidInput(f"{address.scheme!r} is no store; give an address that begins with {', '.join(known)}.")
+        raise InvalidInputError(f"{address.scheme!r} is no store; give an address that begins with {', '.join(known)}.")
     module, _, name = known[address.scheme].partition(":")
     make: Callable[[Address], Store] = getattr(importlib.import_module(module), name)
     return make(address)

@@ -19,22 +19,22 @@ from typing import Any
 
 import numpy as np
 
-from manifind.cluster.folder import FolderStore
-from manifind.cluster.milvus_requests import MOST, NEWEST, Requests
-from manifind.cluster.packing import Numbers, beside_number, row_number
-from manifind.cluster.store import UNFINISHED, Address, Found, Row, Unavailable, Versions
-from manifind.errors import InvalidInput
+from manifind.errors import InvalidInputError
+from manifind.remote.folder import FolderStore
+from manifind.remote.milvus_requests import MAX_QUERY_ROWS, NEWEST, Requests
+from manifind.remote.row_format import Numbers, blob_number, row_number
+from manifind.remote.store import UNFINISHED, Address, NearestRows, Row, Unavailable, Versions
 from manifind.types import FloatArray
 
-PART = 48_000
+PART_BYTES = 48_000
 """Bytes of a part: 64,000 characters, where Milvus takes 65,535."""
-ANSWER_BYTES, ANSWERS = 2**24, 4
+FETCH_BYTES, MAX_FETCHES = 2**24, 4
 """Bytes fetched by one request, and requests under way at once."""
-SETTLED = 10.0
+CONSISTENT_AFTER_SECONDS = 10.0
 """Seconds after which every state that Milvus answers from has all rows of a generation; Milvus' own bound is five."""
-BUILDING = 600.0
+INDEX_TIMEOUT_SECONDS = 600.0
 """Seconds that publishing waits for Milvus to build its index; a generation may be seen before that is done."""
-FLAT_UP_TO = 50_000
+MAX_FLAT_PHOTOS = 50_000
 """Photos up to which descriptors are compared one by one unless the address says otherwise (``?index=HNSW``)."""
 INDEXES: dict[str, tuple[dict[str, int], Callable[[int], dict[str, int]]]] = {
     "FLAT": ({}, lambda _: {}),
@@ -52,7 +52,7 @@ class MilvusStore:
         self._address = address
         self._kind = address.options.get("index", "").upper()
         if self._kind and self._kind not in INDEXES:
-            raise InvalidInput(f"index is {self._kind!r} in {address.shown}; give one of {', '.join(INDEXES)}.")
+            raise InvalidInputError(f"index is {self._kind!r} in {address.shown}; give one of {', '.join(INDEXES)}.")
         self._seen: dict[int, float] = {}
         self._folder: FolderStore | None = None
         self._asked_for_folder = False
@@ -67,7 +67,7 @@ class MilvusStore:
     def create(self, dimension: int, photos: int) -> None:
         """Make the collections that are not there."""
         kinds, has, make = self._milvus.types, self._milvus.has, self._milvus.make
-        kind = self._kind or ("FLAT" if photos <= FLAT_UP_TO else "HNSW")
+        kind = self._kind or ("FLAT" if photos <= MAX_FLAT_PHOTOS else "HNSW")
         whole: dict[str, Any] = {name: (kinds.INT64, {}) for name in ("photo", "born", "digest", "number")}
         text: dict[str, Any] = {"part": (kinds.INT64, {}), "parts": (kinds.INT64, {})}
         text["content"] = (kinds.VARCHAR, {"max_length": 65_535})
@@ -128,17 +128,17 @@ class MilvusStore:
         self._milvus.send("documents", rows[1:])
         self._milvus.send("documents", rows[:1])
 
-    def erase(self, names: Sequence[str]) -> None:
+    def delete(self, names: Sequence[str]) -> None:
         """Remove documents."""
         for name in names:
             self._milvus.delete("documents", f'name == "{name}"')
 
     # -- rows ---------------------------------------------------------------------------------------------------------
 
-    def put(self, rows: Sequence[Row]) -> None:
+    def upsert(self, rows: Sequence[Row]) -> None:
         """Keep rows: packed first, then their descriptors."""
         if self._rows_folder is not None:
-            self._rows_folder.put([row._replace(vectors=row.vectors[:0]) for row in rows])
+            self._rows_folder.upsert([row._replace(vectors=row.vectors[:0]) for row in rows])
         else:
             self._milvus.send(
                 "rows",
@@ -152,7 +152,7 @@ class MilvusStore:
                         "vector": [0.0, 0.0],
                     }
                     for row in rows
-                    for number, content in [(row.number, row.packed), (beside_number(row.number), row.beside)]
+                    for number, content in [(row.number, row.packed), (blob_number(row.number), row.blob)]
                     if content
                     for parts in [_parts(content)]
                     for i, part in enumerate(parts)
@@ -165,7 +165,7 @@ class MilvusStore:
                     "id": row_number(row.number, i),
                     "number": row.number,
                     "photo": row.photo,
-                    "born": row.born,
+                    "born": row.generation,
                     "digest": row.digest,
                     "pieces": len(row.vectors),
                     "vector": np.ascontiguousarray(vector, np.float32),
@@ -175,15 +175,15 @@ class MilvusStore:
             ),
         )
 
-    def settle(self) -> None:
-        """Seal what was written, and wait until Milvus has built its index over it, but no longer than `BUILDING`.
+    def build_index(self) -> None:
+        """Seal what was written, and wait until Milvus has built its index over it, `INDEX_TIMEOUT_SECONDS` at most.
 
         Milvus takes the index into use some seconds later; until then it searches by what it has made as rows came.
         """
         if self._address.scheme != "milvus" or not self._milvus.has("vectors"):
             return
         self._milvus.flush("vectors")
-        until = time.monotonic() + BUILDING
+        until = time.monotonic() + INDEX_TIMEOUT_SECONDS
         while self._searched_by != "FLAT" and time.monotonic() < until and self._unfinished():
             time.sleep(0.5)
 
@@ -193,14 +193,14 @@ class MilvusStore:
 
     def remove(self, numbers: Numbers) -> None:
         """Remove the descriptors of rows, and the rows after them."""
-        for start in range(0, len(numbers), MOST // 16):
-            some = numbers[start : start + MOST // 16]
+        for start in range(0, len(numbers), MAX_QUERY_ROWS // 16):
+            some = numbers[start : start + MAX_QUERY_ROWS // 16]
             self._milvus.delete("vectors", f"number in {some.tolist()}")
             if self._rows_folder is not None:
                 self._rows_folder.remove(some)
             else:
-                beside = [beside_number(number) for number in some.tolist()]
-                self._milvus.delete("rows", f"number in {some.tolist() + beside}")
+                blobs = [blob_number(number) for number in some.tolist()]
+                self._milvus.delete("rows", f"number in {some.tolist() + blobs}")
 
     def versions(self) -> Iterator[Versions]:
         """Yield all rows at once: a row is whole when all its descriptors are there."""
@@ -213,30 +213,32 @@ class MilvusStore:
             for one in block:
                 number = int(one["number"])
                 counts[number] = counts.get(number, 0) + 1
-                photo, born, digest, pieces = (int(one[name]) for name in fields[1:])
-                facts[number] = photo, born, digest, pieces
+                photo, generation, digest, pieces = (int(one[name]) for name in fields[1:])
+                facts[number] = photo, generation, digest, pieces
         rows = [
-            (number, photo, born, digest if counts[number] == pieces else UNFINISHED)
-            for number, (photo, born, digest, pieces) in facts.items()
+            (number, photo, generation, digest if counts[number] == pieces else UNFINISHED)
+            for number, (photo, generation, digest, pieces) in facts.items()
         ]
         yield Versions(*(np.array(column, np.int64) for column in (zip(*rows, strict=True) if rows else [[]] * 4)))
 
-    def nearest(self, queries: FloatArray, count: int, born: int) -> list[Found]:
+    def nearest(self, queries: FloatArray, count: int, generation: int) -> list[NearestRows]:
         """Let Milvus search its index."""
-        if count > MOST:
-            raise InvalidInput(f"Milvus returns {MOST} rows at most, not {count}; give a smaller shortlist.")
+        if count > MAX_QUERY_ROWS:
+            raise InvalidInputError(
+                f"Milvus returns {MAX_QUERY_ROWS} rows at most, not {count}; give a smaller shortlist."
+            )
         self._must_be_there()
         found = self._milvus.search(
             "vectors",
             data=[np.ascontiguousarray(query, np.float32) for query in queries],
             limit=count,
-            filter=f"born <= {born}",
+            filter=f"born <= {generation}",
             output_fields=["number", "photo"],
             search_params={"metric_type": "IP", "params": INDEXES[self._searched_by][1](count)},
-            consistency_level=self._consistency(born),
+            consistency_level=self._consistency(generation),
         )
         return [
-            Found(
+            NearestRows(
                 np.array([int(hit["entity"]["number"]) for hit in hits], np.int64),
                 np.array([int(hit["entity"]["photo"]) for hit in hits], np.int64),
                 np.array([float(hit["distance"]) for hit in hits], np.float32),
@@ -250,15 +252,15 @@ class MilvusStore:
             return self._rows_folder.fetch(numbers)
         return self._fetched(numbers)
 
-    def fetch_beside(self, numbers: Numbers) -> list[bytes | None]:
+    def fetch_blobs(self, numbers: Numbers) -> list[bytes | None]:
         """Fetch what lies beside packed rows."""
         if self._rows_folder is not None:
-            return self._rows_folder.fetch_beside(numbers)
-        return self._fetched(np.array([beside_number(number) for number in numbers.tolist()], np.int64))
+            return self._rows_folder.fetch_blobs(numbers)
+        return self._fetched(np.array([blob_number(number) for number in numbers.tolist()], np.int64))
 
     def _fetched(self, numbers: Numbers) -> list[bytes | None]:
         self._must_be_there()
-        each = max(1, ANSWER_BYTES // (2 * PART))
+        each = max(1, FETCH_BYTES // (2 * PART_BYTES))
         blocks = [numbers[start : start + each] for start in range(0, len(numbers), each)]
 
         def block(some: Numbers) -> dict[int, list[dict[str, Any]]]:
@@ -268,17 +270,17 @@ class MilvusStore:
                 found.setdefault(int(one["number"]), []).append(one)
             return found
 
-        with ThreadPoolExecutor(min(ANSWERS, max(1, len(blocks)))) as pool:
+        with ThreadPoolExecutor(min(MAX_FETCHES, max(1, len(blocks)))) as pool:
             parts = {number: own for found in pool.map(block, blocks) for number, own in found.items()}
         return [_joined(parts.get(number, [])) for number in numbers.tolist()]
 
-    def of_photos(self, photos: Numbers, born: int) -> Versions:
+    def of_photos(self, photos: Numbers, generation: int) -> Versions:
         """Return the rows of some photos."""
         self._must_be_there()
         fields = ["number", "photo", "born", "digest"]
         found: dict[int, tuple[int, ...]] = {}
-        for start in range(0, len(photos), MOST // 16):
-            where = f"photo in {photos[start : start + MOST // 16].tolist()} and born <= {born}"
+        for start in range(0, len(photos), MAX_QUERY_ROWS // 16):
+            where = f"photo in {photos[start : start + MAX_QUERY_ROWS // 16].tolist()} and born <= {generation}"
             for one in self._milvus.query("vectors", where, fields):
                 found[int(one["number"])] = tuple(int(one[name]) for name in fields)
         columns = zip(*found.values(), strict=True) if found else [[]] * 4
@@ -288,15 +290,15 @@ class MilvusStore:
         if not self._there:
             raise Unavailable(f"{self._address.shown} has no collection; manifind publish makes one.")
 
-    def _consistency(self, born: int) -> str:
-        seen = self._seen.setdefault(born, time.monotonic())
-        return NEWEST if time.monotonic() - seen < SETTLED else "Bounded"
+    def _consistency(self, generation: int) -> str:
+        seen = self._seen.setdefault(generation, time.monotonic())
+        return NEWEST if time.monotonic() - seen < CONSISTENT_AFTER_SECONDS else "Bounded"
 
 
 def _parts(content: bytes) -> list[str]:
     """Return bytes as texts that Milvus takes."""
-    starts = range(0, max(1, len(content)), PART)
-    return [base64.b64encode(content[start : start + PART]).decode() for start in starts]
+    starts = range(0, max(1, len(content)), PART_BYTES)
+    return [base64.b64encode(content[start : start + PART_BYTES]).decode() for start in starts]
 
 
 def _joined(parts: Sequence[dict[str, Any]]) -> bytes | None:

@@ -8,7 +8,7 @@ block, pairs are compared q + 1 times, which makes (q + 1)² / (q² + q + 1) of 
 1.19 for 5, 1.12 for 7, 1.03 for 31. And each task keeps a list of each of its rows, so that a row has q + 1 to merge.
 
 Two more fit the same numbers: of order 0, one task holds all rows, and of order 1, three tasks hold two of three blocks
-each. Which order is the fastest depends on the rows and on the machines (`order_for`).
+each. Which order is the fastest depends on the rows and on the machines (`choose_order`).
 """
 
 import math
@@ -16,18 +16,18 @@ from itertools import combinations, product
 
 import numpy as np
 
-from manifind.cluster.packing import Numbers
-from manifind.errors import InvalidInput
+from manifind.errors import InvalidInputError
+from manifind.remote.row_format import Numbers
 
 ORDERS: tuple[int, ...] = (0, 1, 2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71)
-LIST = 9_000
+TOPK_COST_PAIRS = 9_000
 """Pairs of rows that are compared in the time that it takes to keep the list of one row: ``benchmarks/scale.py``."""
-FEW_PAIRS = 10**11
+MAX_UNSPLIT_PAIRS = 10**11
 """Pairs that two cores compare in three minutes. Where there are more in all, no one task may have a third of them: a
 worker that is lost would cost too much."""
 
 
-def lines(q: int) -> list[tuple[int, ...]]:
+def plane_lines(q: int) -> list[tuple[int, ...]]:
     """Return the lines of the projective plane of order `q`, each as the numbers of its points, ascending.
 
     Points and lines are the directions of three-dimensional space over the integers modulo q; a point lies on a line
@@ -41,28 +41,28 @@ def lines(q: int) -> list[tuple[int, ...]]:
     return [tuple(np.flatnonzero(row).tolist()) for row in on_line]
 
 
-def blocks(n: int, q: int) -> Numbers:
+def block_starts(n: int, q: int) -> Numbers:
     """Return where each block of n rows begins, and at the end n: blocks are of equal size, up to one."""
     return np.linspace(0, n, q * q + q + 2).astype(np.int64)
 
 
-def order_for(n: int, row_bytes: int, memory: int, machines: int) -> int:
+def choose_order(n: int, row_bytes: int, memory: int, machines: int) -> int:
     """Return the order by which machines compare n rows soonest, of those whose tasks fit into `memory` bytes."""
-    fitting = [q for q in ORDERS if rows_of_task(n, q) * row_bytes <= memory]
+    fitting = [q for q in ORDERS if task_rows(n, q) * row_bytes <= memory]
     if not fitting:
-        raise InvalidInput(
+        raise InvalidInputError(
             f"a worker may take {memory} bytes, too few for {n} rows of {row_bytes} bytes; give workers more memory."
         )
-    divided = [q for q in fitting if q > 1 or n * n / 2 <= FEW_PAIRS]
-    return min(divided or fitting, key=lambda q: cost(n, q, machines))
+    divided = [q for q in fitting if q > 1 or n * n / 2 <= MAX_UNSPLIT_PAIRS]
+    return min(divided or fitting, key=lambda q: estimate_cost(n, q, machines))
 
 
-def rows_of_task(n: int, q: int) -> float:
+def task_rows(n: int, q: int) -> float:
     """Return how many of n rows a task holds."""
     return (q + 1) / (q * q + q + 1) * n
 
 
-def cost(n: int, q: int, machines: int) -> float:
+def estimate_cost(n: int, q: int, machines: int) -> float:
     """Return how long machines take to compare n rows, in pairs that one machine compares in that time."""
-    rounds, m = math.ceil((q * q + q + 1) / machines), rows_of_task(n, q)
-    return rounds * (m * m / 2 + LIST * m)
+    rounds, m = math.ceil((q * q + q + 1) / machines), task_rows(n, q)
+    return rounds * (m * m / 2 + TOPK_COST_PAIRS * m)

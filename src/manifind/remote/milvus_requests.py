@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from manifind.cluster.store import Address, Unavailable
-from manifind.errors import MissingExtra
+from manifind.errors import MissingExtraError
+from manifind.remote.store import Address, Unavailable
 
 T = TypeVar("T")
 
-MOST = 16_384
+MAX_QUERY_ROWS = 16_384
 """Rows that Milvus returns at most."""
-SENT = 2**22
+MAX_REQUEST_BYTES = 2**22
 """Bytes sent at a time."""
 NEWEST = "Strong"
 """What Milvus calls the newest state."""
@@ -42,12 +42,12 @@ class Requests:
         try:
             import pymilvus
         except ImportError as error:
-            raise MissingExtra(
+            raise MissingExtraError(
                 "pymilvus is not installed; pip install 'manifind[cluster]' installs it with what else a cluster takes."
             ) from error
         self._milvus = pymilvus
         self._address = address
-        self._timeout = float(address.whole("timeout", 60))
+        self._timeout = float(address.int_option("timeout", 60))
         self._loaded: set[str] = set()
         logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # what it logs is raised as well
         self._client = self._connected(_where(address))
@@ -175,14 +175,14 @@ class Requests:
         return found
 
     def query(self, part: str, where: str, fields: list[str]) -> list[Document]:
-        """Return fields of the rows of which an expression holds, up to `MOST`."""
+        """Return fields of the rows of which an expression holds, up to `MAX_QUERY_ROWS`."""
         found: list[Document] = self._ask(
             lambda: self._client.query(
                 self._named(part),
                 filter=where,
                 output_fields=fields,
                 consistency_level=NEWEST,
-                limit=MOST,
+                limit=MAX_QUERY_ROWS,
                 timeout=self._timeout,
             )
         )
@@ -195,7 +195,7 @@ class Requests:
                 self._named(part),
                 filter="",
                 output_fields=fields,
-                batch_size=MOST // 2,
+                batch_size=MAX_QUERY_ROWS // 2,
                 consistency_level=NEWEST,
                 timeout=self._timeout,
             )
@@ -205,7 +205,7 @@ class Requests:
         scan.close()
 
     def send(self, part: str, rows: "Iterator[Document] | Sequence[Document]") -> None:
-        """Write rows, about `SENT` bytes at a time."""
+        """Write rows, about `MAX_REQUEST_BYTES` bytes at a time."""
         name, waiting, size = self._named(part), [], 0
 
         def sent(block: list[Document]) -> None:
@@ -215,7 +215,7 @@ class Requests:
         for row in rows:
             waiting.append(row)
             size += len(row.get("content", "")) + 4 * len(row["vector"]) + 64
-            if size > SENT:
+            if size > MAX_REQUEST_BYTES:
                 sent(waiting)
                 waiting, size = [], 0
         sent(waiting)

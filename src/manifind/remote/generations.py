@@ -15,14 +15,14 @@ from typing import Any, Self
 
 import numpy as np
 
-from manifind.cluster.packing import Numbers
-from manifind.cluster.store import ONE_STEP, Store
-from manifind.describe import Whitening
-from manifind.errors import Damaged, OtherFormat
-from manifind.index.state.manifest import Manifest
+from manifind.errors import DamagedError, FormatVersionError
+from manifind.features import Whitening
+from manifind.index.storage.manifest import Manifest
+from manifind.remote.row_format import Numbers
+from manifind.remote.store import ONE_STEP, Store
 
 FORMAT = 2
-GRACE = 10.0
+GRACE_SECONDS = 10.0
 """Seconds after a generation became visible before rows that it has no more are removed: searches end meanwhile."""
 
 NAME = re.compile(r"generation-([0-9]{1,15})")
@@ -46,7 +46,7 @@ class Published:
     manifest: Manifest
     facts: dict[str, Any]
     whitening: Whitening | None
-    superseded: Numbers
+    tombstones: Numbers
     """Rows that this generation has no more, ascending."""
     features: bool = False
     """Whether local features lie beside the rows."""
@@ -55,20 +55,22 @@ class Published:
     def read(cls, store: Store) -> Self | None:
         """Return the visible generation, or None where there is none."""
         while True:
-            newest = visible(store)
+            newest = visible_generation(store)
             if newest == 0:
                 return None
             try:
                 return cls._of(store, newest)
-            except Damaged:
-                if visible(store) == newest:  # else it went out of date while it was read
+            except DamagedError:
+                if visible_generation(store) == newest:  # else it went out of date while it was read
                     raise
 
     @classmethod
     def _of(cls, store: Store, number: int) -> Self:
         head = _json(_read(store, f"generation-{number}"))
         if head.get("format") != FORMAT:
-            raise OtherFormat(f"the collection is of format {head.get('format')}, not {FORMAT}; publish it again.")
+            raise FormatVersionError(
+                f"the collection is of format {head.get('format')}, not {FORMAT}; publish it again."
+            )
         facts = _json(_read(store, f"facts-{number}"))
         try:
             shape, whitening = head["whitening"], None
@@ -87,24 +89,24 @@ class Published:
                 manifest=Manifest.of(facts["manifest"]),
                 facts=dict(facts["info"]),
                 whitening=whitening,
-                superseded=np.frombuffer(_read(store, f"superseded-{number}"), "<i8"),
+                tombstones=np.frombuffer(_read(store, f"superseded-{number}"), "<i8"),
                 features=bool(head.get("features", False)),
             )
         except (KeyError, TypeError, ValueError, IndexError) as error:
-            raise Damaged(f"the collection does not say all of what it is ({error}); publish it again.") from error
+            raise DamagedError(f"the collection does not say all of what it is ({error}); publish it again.") from error
 
     def write(self, store: Store) -> None:
         """Write the generation; it becomes visible with the last document."""
         number, learnt = self.number, self.whitening
         documents = {
             f"facts-{number}": json.dumps({"manifest": self.manifest.fields, "info": self.facts}).encode(),
-            f"superseded-{number}": np.sort(self.superseded).astype("<i8").tobytes(),
+            f"superseded-{number}": np.sort(self.tombstones).astype("<i8").tobytes(),
         }
         if learnt is not None:
             documents[f"whitening-{number}"] = b"".join(
                 np.ascontiguousarray(part, "<f4").tobytes() for part in (learnt.mean, learnt.project)
             )
-        store.erase([name for name in store.names() if name in documents])
+        store.delete([name for name in store.names() if name in documents])
         for name, content in documents.items():
             store.write(name, content)
         head: Mapping[str, Any] = {
@@ -125,16 +127,16 @@ class Published:
         store.write(f"generation-{number}", text)
 
 
-def visible(store: Store) -> int:
+def visible_generation(store: Store) -> int:
     """Return the number of the visible generation; 0 where there is none."""
     return max((int(match[1]) for name in store.names() if (match := NAME.fullmatch(name))), default=0)
 
 
-def forget_before(store: Store, number: int) -> None:
+def delete_before(store: Store, number: int) -> None:
     """Remove the documents of earlier generations; those that make a generation visible last."""
     others = [name for name in store.names() if name.rpartition("-")[2].isdecimal()]
     earlier = [name for name in others if int(name.rpartition("-")[2]) < number]
-    store.erase(sorted(earlier, key=lambda name: NAME.fullmatch(name) is not None))
+    store.delete(sorted(earlier, key=lambda name: NAME.fullmatch(name) is not None))
 
 
 def new_stamp() -> str:
@@ -145,15 +147,15 @@ def new_stamp() -> str:
 def _read(store: Store, name: str) -> bytes:
     content = store.read(name)
     if content is None:
-        raise Damaged(f"the collection has no {name}; publish it again.")
+        raise DamagedError(f"the collection has no {name}; publish it again.")
     return content
 
 
 def _json(content: bytes) -> dict[str, Any]:
     try:
-        said = json.loads(content)
+        metadata = json.loads(content)
     except ValueError as error:
-        raise Damaged(f"the collection does not say what it is ({error}); publish it again.") from error
-    if not isinstance(said, dict):
-        raise Damaged("the collection does not say what it is; publish it again.")
-    return said
+        raise DamagedError(f"the collection does not say what it is ({error}); publish it again.") from error
+    if not isinstance(metadata, dict):
+        raise DamagedError("the collection does not say what it is; publish it again.")
+    return metadata

@@ -15,11 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from manifind import kernels
-from manifind.cluster.running import Running
-from manifind.cluster.shards import ROWS, Plain, Shards, begun, digest_of
-from manifind.graph.neighbours import BLOCK, Neighbours, without_self
-from manifind.graph.update import joined_by
-from manifind.kernels import backend
+from manifind.distributed.exchange import ROWS_PER_READ, ArrayFile, ExchangeDir, digest_arrays, read_division
+from manifind.distributed.tasks import TaskExecutor
+from manifind.graph.insertion import insert_new_rows
+from manifind.kernels import JOIN_BLOCK_ROWS, Neighbours, backend
 from manifind.storage import disk
 from manifind.types import FloatArray, IntArray, Progress
 
@@ -28,7 +27,7 @@ SEARCHED, COMPLETE = 1, 2
 PAIR_BYTES = 24
 """What an entry of a list takes in a task, and in the driver that merges."""
 
-MOST = 2**16
+MAX_SEARCHED_ROWS = 2**16
 """Regions that are searched for together at most: the driver holds what is found of them while it merges."""
 
 Span = tuple[int, int]
@@ -37,40 +36,42 @@ Span = tuple[int, int]
 class Change(NamedTuple):
     """A collection that changed, in files."""
 
-    vectors: Plain
-    ids: Plain
-    similarities: Plain
+    vectors: ArrayFile
+    ids: ArrayFile
+    similarities: ArrayFile
     """Lists of regions that stayed, without those that left."""
-    state: Plain
-    searched: Plain
-    new: Plain
+    state: ArrayFile
+    searched: ArrayFile
+    new: ArrayFile
 
 
-def taken(file: Plain, rows: IntArray) -> FloatArray:
+def read_rows(file: ArrayFile, rows: IntArray) -> FloatArray:
     """Return some ascending rows of a file in single precision; what lies around them is read some rows at a time."""
     parts = [np.empty((0, file.shape[1]), np.float32)]
-    for block in np.split(rows, np.flatnonzero(np.diff(rows // ROWS)) + 1) if len(rows) else []:
+    for block in np.split(rows, np.flatnonzero(np.diff(rows // ROWS_PER_READ)) + 1) if len(rows) else []:
         first, end = int(block[0]), int(block[-1]) + 1
         parts.append(file[first:end][block - first].astype(np.float32))
     return np.concatenate(parts)
 
 
-def search_tile(change: Change, some: Span, block: Span, k: int, threads: int, shards: Shards, name: str) -> bool:
+def search_tile(
+    change: Change, some: Span, block: Span, k: int, threads: int, exchange: ExchangeDir, name: str
+) -> bool:
     """Find the `k` nearest in a block of some of the regions that are searched for; say whether it was done."""
-    if shards.exists(name):
+    if exchange.exists(name):
         return False
     kernels.set_threads(threads)
-    queries = taken(change.vectors, change.searched[slice(*some)][:, 0])
-    rows = backend().rows(change.vectors[slice(*block)])
-    found = [rows.nearest(queries[at : at + BLOCK], k) for at in range(0, len(queries), BLOCK)]
+    queries = read_rows(change.vectors, change.searched[slice(*some)][:, 0])
+    rows = backend().vector_set(change.vectors[slice(*block)])
+    found = [rows.search(queries[at : at + JOIN_BLOCK_ROWS], k) for at in range(0, len(queries), JOIN_BLOCK_ROWS)]
     ids, similarities = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    shards.write(name, disk.npy(np.stack([ids + np.int32(block[0]), similarities.view(np.int32)])))
+    exchange.write(name, disk.npy(np.stack([ids + np.int32(block[0]), similarities.view(np.int32)])))
     return True
 
 
-def let_in(change: Change, block: Span, most: int, threads: int, shards: Shards, name: str) -> bool:
+def insert_rows(change: Change, block: Span, most: int, threads: int, exchange: ExchangeDir, name: str) -> bool:
     """Let new regions, so many at a time, into the lists of the regions of a block that are not searched for."""
-    if shards.exists(name):
+    if exchange.exists(name):
         return False
     kernels.set_threads(threads)
     state = change.state[slice(*block)][:, 0]
@@ -80,120 +81,120 @@ def let_in(change: Change, block: Span, most: int, threads: int, shards: Shards,
     vectors = change.vectors[slice(*block)]
     for first in range(0, change.new.shape[0], most):
         coming = change.new[first : first + most][:, 0]
-        arrivals = taken(change.vectors, coming).T
-        for at in range(0, len(own), BLOCK):
-            some = slice(at, at + BLOCK)
+        arrivals = read_rows(change.vectors, coming).T
+        for at in range(0, len(own), JOIN_BLOCK_ROWS):
+            some = slice(at, at + JOIN_BLOCK_ROWS)
             products = vectors[own[some]].astype(np.float32) @ arrivals
             lists = Neighbours(ids[some], similarities[some])
-            ids[some], similarities[some] = joined_by(lists, products, coming, complete[some])
-    shards.write(name, disk.npy(np.stack([ids, similarities.view(np.int32)])))
+            ids[some], similarities[some] = insert_new_rows(lists, products, coming, complete[some])
+    exchange.write(name, disk.npy(np.stack([ids, similarities.view(np.int32)])))
     return True
 
 
-def follow(
-    by: Running,
-    vectors: Plain,
-    lists: tuple[Plain, Plain],
-    room: tuple[IntArray, FloatArray],
+def update_lists(
+    executor: TaskExecutor,
+    vectors: ArrayFile,
+    lists: tuple[ArrayFile, ArrayFile],
+    out: tuple[IntArray, FloatArray],
     searched: IntArray,
     new: IntArray,
     complete: npt.NDArray[np.bool_],
-    shards: Shards,
+    exchange: ExchangeDir,
     progress: Progress | None,
 ) -> None:
     """Bring lists up to date in place, by tasks; those that an earlier driver had done are not done again.
 
     Parameters
     ----------
-    by
+    executor
         Who runs the tasks.
     vectors, lists
         As tasks see them.
-    room
+    out
         The lists as they are seen here.
     searched, new, complete
-        As `manifind.kernels.Following` has them.
-    shards, progress
+        As `manifind.kernels.KnnGraphBuilder.update` has them.
+    exchange, progress
         Where files are exchanged, a folder of this change alone, and what is called with the regions done and all.
     """
-    ids, similarities = room
+    ids, similarities = out
     n, width = ids.shape
     state = (complete * COMPLETE).astype(np.uint8)
     state[searched] |= SEARCHED
     change = Change(
         vectors,
         *lists,
-        Plain.brought(state[:, None], "state", shards),
-        Plain.brought(searched[:, None], "searched", shards),
-        Plain.brought(new[:, None], "new", shards),
+        ArrayFile.write(state[:, None], "state", exchange),
+        ArrayFile.write(searched[:, None], "searched", exchange),
+        ArrayFile.write(new[:, None], "new", exchange),
     )
-    blocks = _spans(n, _step(by, n, vectors.shape[1], width, shards))
-    groups = _spans(len(searched), min(MOST, blocks[0][1]))
+    blocks = _spans(n, _block_rows(executor, n, vectors.shape[1], width, exchange))
+    groups = _spans(len(searched), min(MAX_SEARCHED_ROWS, blocks[0][1]))
     total, done = len(searched) + (n - len(searched) if len(new) else 0), 0
-    for group, found in _searched(by, change, groups, blocks, width + 1, shards):
+    for group, found in _search_groups(executor, change, groups, blocks, width + 1, exchange):
         rows = searched[slice(*group)]
-        ids[rows], similarities[rows] = without_self(*found, rows)
+        ids[rows], similarities[rows] = Neighbours(*found).without_self(rows)
         done += len(rows)
         if progress is not None:
             progress(done, total)
     if not len(new):
         return
     names = [f"entered-{start}.npy" for start, _ in blocks]
-    most = max(1, by.memory() // (32 * BLOCK + 8 * vectors.shape[1]))
-    threads = by.threads(len(blocks))
+    most = max(1, executor.memory() // (32 * JOIN_BLOCK_ROWS + 8 * vectors.shape[1]))
+    threads = executor.threads(len(blocks))
     calls = [
-        (let_in, change, block, most, cores, shards, name)
+        (insert_rows, change, block, most, cores, exchange, name)
         for block, cores, name in zip(blocks, threads, names, strict=True)
     ]
-    for place in _done(by, shards, calls):
+    for place in _run_missing(executor, exchange, calls):
         start, end = blocks[place]
         others = start + np.flatnonzero(state[start:end] & SEARCHED == 0)
-        lists_now = shards.array(names[place])
+        lists_now = exchange.array(names[place])
         ids[others], similarities[others] = lists_now[0], np.ascontiguousarray(lists_now[1]).view(np.float32)
         done += len(others)
         if progress is not None:
             progress(done, total)
 
 
-def name_of(vectors: npt.NDArray[np.floating], ids: IntArray) -> str:
+def exchange_name(vectors: npt.NDArray[np.floating], ids: IntArray) -> str:
     """Return the name of the folder in which files of a change are exchanged: by the vectors, and the lists before."""
-    return f"following-{digest_of(vectors, ids)}"
+    return f"following-{digest_arrays(vectors, ids)}"
 
 
-def _step(by: Running, n: int, d: int, width: int, shards: Shards) -> int:
+def _block_rows(executor: TaskExecutor, n: int, d: int, width: int, exchange: ExchangeDir) -> int:
     """Return how many regions a block has, and are searched for together: as an earlier driver divided, if it fits."""
-    most = max(1, by.memory() // (8 * d + PAIR_BYTES * (width + 1)))
-    step = begun(shards, "step-", lambda there: there <= most)
+    most = max(1, executor.memory() // (8 * d + PAIR_BYTES * (width + 1)))
+    step = read_division(exchange, "step-", lambda there: there <= most)
     if step is None:
-        step = max(1, min(most, math.ceil(n / sum(by.machines().values()))))
-        shards.write(f"step-{step}", [b""])
+        step = max(1, min(most, math.ceil(n / sum(executor.machines().values()))))
+        exchange.write(f"step-{step}", [b""])
     return step
 
 
-def _searched(
-    by: Running, change: Change, groups: list[Span], blocks: list[Span], k: int, shards: Shards
+def _search_groups(
+    executor: TaskExecutor, change: Change, groups: list[Span], blocks: list[Span], k: int, exchange: ExchangeDir
 ) -> Iterator[tuple[Span, tuple[IntArray, FloatArray]]]:
     """Yield the `k` nearest of each group of regions that are searched for, as soon as all its tiles are done."""
     tiles = list(itertools.product(range(len(groups)), range(len(blocks))))
     names = [f"found-{group}-{block}.npy" for group, block in tiles]
-    threads = by.threads(len(tiles))
+    threads = executor.threads(len(tiles))
     calls = [
-        (search_tile, change, groups[group], blocks[block], min(k, _size(blocks[block])), cores, shards, name)
+        (search_tile, change, groups[group], blocks[block], min(k, _size(blocks[block])), cores, exchange, name)
         for (group, block), cores, name in zip(tiles, threads, names, strict=True)
     ]
     left = [len(blocks)] * len(groups)
-    for place in _done(by, shards, calls):
+    for place in _run_missing(executor, exchange, calls):
         group = tiles[place][0]
         left[group] -= 1
         if not left[group]:
-            yield groups[group], _merged(shards, [f"found-{group}-{block}.npy" for block in range(len(blocks))], k)
+            yield groups[group], _merge(exchange, [f"found-{group}-{block}.npy" for block in range(len(blocks))], k)
 
 
-def _merged(shards: Shards, names: list[str], k: int) -> tuple[IntArray, FloatArray]:
+def _merge(exchange: ExchangeDir, names: list[str], k: int) -> tuple[IntArray, FloatArray]:
     """Return the best of what several tasks found: of equals the lower id is first."""
     ids = similarities = None
     for name in names:
-        found = shards.array(name)
+        found = exchange.array(name)
         own, near = np.asarray(found[0]), np.ascontiguousarray(found[1]).view(np.float32)
         if ids is not None and similarities is not None:
             own, near = np.concatenate([ids, own], axis=1), np.concatenate([similarities, near], axis=1)
@@ -203,12 +204,12 @@ def _merged(shards: Shards, names: list[str], k: int) -> tuple[IntArray, FloatAr
     return ids, similarities
 
 
-def _done(by: Running, shards: Shards, calls: Sequence[tuple[Any, ...]]) -> Iterator[int]:
+def _run_missing(executor: TaskExecutor, exchange: ExchangeDir, calls: Sequence[tuple[Any, ...]]) -> Iterator[int]:
     """Run the tasks whose files, their last arguments, are not there; yield the places of all as they are done."""
-    there = set(shards.names())
+    there = set(exchange.names())
     missing = [place for place, call in enumerate(calls) if call[-1] not in there]
     yield from sorted(set(range(len(calls))) - set(missing))
-    for place in by.run([calls[place] for place in missing]):
+    for place in executor.run([calls[place] for place in missing]):
         yield missing[place]
 
 

@@ -1,0 +1,279 @@
+"""What a worker does: functions of names and numbers, each of which writes one file when it is done.
+
+A task that runs again, because its worker or the driver was lost, finds the file and leaves it. A file that exists is
+complete (`exchange`). For a whitening, the driver adds up the sums of the parts, D² numbers each. The parts are those
+of one process (`manifind.index.build.learning`), and so are the numbers, to the bit.
+"""
+
+import hashlib
+import io
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from manifind import kernels
+from manifind.distributed.exchange import ArrayFile, ExchangeDir
+from manifind.errors import UnreadableImageError
+from manifind.features import RegionExtractor, Regions, Whitening, load_extractor
+from manifind.features.moments import DoubleArray, Sums
+from manifind.geometry.packing import Packed
+from manifind.index.build.gather import extract_features, in_file_pixels
+from manifind.index.build.journal import NO_FEATURES, Journal
+from manifind.index.build.learning import Run, in_blocks, whitened
+from manifind.index.storage.local_features import LocalFeatureConfig
+from manifind.io import Found, read_photo
+from manifind.kernels import backend
+from manifind.storage import disk
+from manifind.types import FloatArray, IntArray
+
+MAX_ID = 2**31 - 1
+
+
+class TaskExecutor(Protocol):
+    """Runs tasks: `manifind.distributed.workers.DaskWorkers`."""
+
+    def machines(self) -> "Counter[str]":
+        """Return how many tasks each machine runs at once."""
+
+    def threads(self, tasks: int) -> list[int]:
+        """Return how many threads each of some tasks may use."""
+
+    def memory(self) -> int:
+        """Return the bytes that the rows of one task may take."""
+
+    def run(self, calls: Sequence[tuple[Any, ...]]) -> Iterator[int]:
+        """Hand out tasks, and yield their places as they are done."""
+
+
+def find_neighbours(
+    vectors: ArrayFile, spans: Sequence[tuple[int, int]], k: int, threads: int, exchange: ExchangeDir, name: str
+) -> bool:
+    """Find the `k` nearest rows among some spans of a file of vectors, for each of their rows; say whether it was done.
+
+    The file gets the lists of all rows one after the other, ids and similarities; fewer than k where there are fewer
+    other rows.
+    """
+    if exchange.exists(name):
+        return False
+    kernels.set_threads(threads)
+    parts = [vectors[start:end] for start, end in spans]
+    rows = np.concatenate(parts) if len(parts) > 1 else parts[0]  # one alone is mapped, and not held
+    own = np.concatenate([np.arange(start, end) for start, end in spans])
+    ids, similarities = backend().vector_set(rows).self_join(min(k, len(rows) - 1))
+    lists = np.stack([own[ids].astype(np.int32), similarities.view(np.int32)])
+    exchange.write(name, disk.npy(lists))
+    return True
+
+
+def nn_descent(vectors: ArrayFile, k: int, seed: int, threads: int, exchange: ExchangeDir, name: str) -> bool:
+    """Find nearly the `k` nearest other rows of each row of a file of vectors by NN-Descent."""
+    if exchange.exists(name):
+        return False
+    kernels.set_threads(threads)
+    rows = backend().vector_set(vectors[:])
+    ids, similarities = rows.nn_descent(k, seed=seed)
+    exchange.write(name, disk.npy(np.stack([ids, similarities.view(np.int32)])))
+    return True
+
+
+def merge_neighbours(
+    files: Sequence[tuple[str, int]], start: int, size: int, k: int, exchange: ExchangeDir, name: str
+) -> bool:
+    """Merge the lists that several tasks found for one block of rows: best first, of equals the lowest id first.
+
+    Parameters
+    ----------
+    files
+        Of `find_neighbours`, each with the place in it where the block begins.
+    start, size, k
+        The first row of the block, how many it has, and neighbours to keep.
+    exchange, name
+        Where all these files are, and the one to write.
+    """
+    if exchange.exists(name):
+        return False
+    keys = []
+    for place, (one, at) in enumerate(files):
+        found = exchange.array(one)[:, at : at + size]
+        ids, bits = found[0].astype(np.int64), found[1].astype(np.int64)
+        # One number for both: the larger the better, and of equally similar rows the lower id is the larger number.
+        key = (np.where(bits >= 0, bits, bits ^ 0x7FFFFFFF) << 32) | (MAX_ID - ids)
+        if place:  # neighbours within the block were found by every task
+            key[(ids >= start) & (ids < start + size)] = np.iinfo(np.int64).min
+        keys.append(key)
+    every = np.concatenate(keys, axis=1)
+    width = every.shape[1]
+    best = every if width <= k else np.partition(every, width - k, axis=1)[:, width - k :]
+    best = -np.sort(-best, axis=1)
+    ids, bits = MAX_ID - (best & MAX_ID), best >> 32
+    merged = np.stack([ids, np.where(bits >= 0, bits, bits ^ 0x7FFFFFFF)]).astype(np.int32)
+    exchange.write(name, disk.npy(merged))
+    return True
+
+
+def read_lists(exchange: ExchangeDir, name: str) -> tuple[IntArray, FloatArray]:
+    """Return the lists that `merge_neighbours` wrote."""
+    found = exchange.array(name)
+    return found[0], np.ascontiguousarray(found[1]).view(np.float32)
+
+
+def extract_regions(
+    found: Sequence[tuple[str, str, int, int]],
+    spec: "ExtractorSpec",
+    regions_per_image: int | None,
+    keeping: LocalFeatureConfig | None,
+    exchange: ExchangeDir,
+    name: str,
+) -> bool:
+    """Extract photos into a file: for each its size, regions and boxes, or why it cannot be read."""
+    if exchange.exists(name):
+        return False
+    extractor = spec.extractor()
+    summaries: list[Any] = []
+    vectors: list[Any] = []
+    boxes: list[Any] = []
+    local: list[Any] = []
+    for key, path, size, mtime_ns in found:
+        one = Found(key, Path(path), size, mtime_ns)
+        try:
+            photo = read_photo(one.path, long_side=extractor.long_side)
+        except UnreadableImageError as error:
+            summaries.append([error.reason, error.temporary])
+        else:
+            extracted = in_file_pixels(photo, extract_features(photo.pixels, extractor, keeping), regions_per_image)
+            summaries.append([extracted.width, extracted.height, len(extracted.vectors), len(extracted.local)])
+            vectors.append(extracted.vectors)
+            boxes.append(extracted.boxes)
+            local.append(extracted.local)
+    content = io.BytesIO()
+    d = extractor.dimension
+    np.save(content, np.concatenate([np.empty((0, d), np.float32), *vectors]).astype(np.float16))
+    np.save(content, np.concatenate([np.empty((0, 4), np.float32), *boxes]).astype(np.float32))
+    np.save(content, np.concatenate([NO_FEATURES, *local]))
+    exchange.write(name, [json.dumps(summaries).encode(), b"\n", content.getvalue()])
+    return True
+
+
+def read_extracted(exchange: ExchangeDir, name: str) -> tuple[list[Any], npt.NDArray[np.float16], FloatArray, Packed]:
+    """Return what `extract_regions` wrote: a line a photo, and the regions of those that could be read."""
+    stream = io.BytesIO(exchange.read(name))
+    summaries = json.loads(stream.readline())
+    vectors, boxes, local = (np.load(stream, allow_pickle=False) for _ in range(3))
+    return summaries, vectors, boxes, local
+
+
+class WhiteningFile(NamedTuple):
+    """A whitening in a file: it is too large to travel with each task."""
+
+    exchange: ExchangeDir
+    name: str
+
+    @classmethod
+    def of(cls, whitening: Whitening, exchange: ExchangeDir) -> "WhiteningFile":
+        """Write a whitening for all to see."""
+        kept = cls(exchange, f"whitening-{whitening.sha256[:32]}.npy")
+        if not exchange.exists(kept.name):
+            exchange.write_arrays(kept.name, (whitening.mean, whitening.project))
+        return kept
+
+    def read(self) -> Whitening:
+        """Return the whitening."""
+        mean, project = self.exchange.arrays(self.name, 2)
+        return Whitening(mean, project)
+
+
+class ExtractorSpec:
+    """An extractor for other processes: the name of its network and its settings, or a custom extractor itself."""
+
+    def __init__(self, extractor: RegionExtractor, backbone: str | None, threads: int, exchange: ExchangeDir) -> None:
+        self._own = extractor if backbone is None else None
+        self._backbone, self._settings = backbone, dict(extractor.settings)
+        here = extractor.whitening if backbone is not None else None
+        self._whitening = None if here is None else WhiteningFile.of(here, exchange)
+        self._name = json.dumps(extractor.fingerprint(), sort_keys=True)
+        self._threads = threads
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ExtractorSpec) and self._name == other._name
+
+    def __hash__(self) -> int:
+        return hash(self._name)
+
+    def extractor(self) -> RegionExtractor:
+        """Return the extractor, made once in each process."""
+        kernels.set_threads(self._threads)
+        return _loaded(self) if self._own is None else self._own
+
+
+@lru_cache(maxsize=2)
+def _loaded(spec: ExtractorSpec) -> RegionExtractor:
+    whitening = None if spec._whitening is None else spec._whitening.read()
+    return load_extractor(spec._backbone or "", whitening=whitening, **spec._settings)
+
+
+class JournalFiles(NamedTuple):
+    """The vectors before whitening and the boxes of all photos, in two files, and where tasks write."""
+
+    vectors: ArrayFile
+    boxes: ArrayFile
+    exchange: ExchangeDir
+
+    @classmethod
+    def of(cls, journal: Journal, exchange: ExchangeDir) -> "JournalFiles":
+        """Return a journal as workers see it."""
+        digest = hashlib.sha256(journal.fingerprint.encode())
+        for content in journal.contents():
+            digest.update(content.encode())
+        exchange = exchange.within(f"learning-{digest.hexdigest()[:32]}")
+        exchange.make()
+        (vectors, boxes), files = journal.arrays(), journal.files
+        return cls(ArrayFile.share(vectors, files[0], exchange), ArrayFile.share(boxes, files[1], exchange), exchange)
+
+
+def sum_rows(raw: JournalFiles, part: Sequence[Run], around: DoubleArray, threads: int, name: str) -> bool:
+    """Add up the rows of some runs into a file; say whether it was done."""
+    if raw.exchange.exists(name):
+        return False
+    kernels.set_threads(threads)
+    sums = Sums.of(in_blocks(raw.vectors, part), around)
+    raw.exchange.write_arrays(name, (sums.total, sums.squares))
+    return True
+
+
+def read_sums(exchange: ExchangeDir, name: str, part: Sequence[Run]) -> Sums:
+    """Return what `sum_rows` wrote."""
+    total, squares = exchange.arrays(name, 2)
+    return Sums(sum(end - first for first, end in part), total, squares)
+
+
+def whiten(
+    raw: JournalFiles,
+    photos: Sequence[Run],
+    learnt: WhiteningFile,
+    regions_per_image: int | None,
+    threads: int,
+    name: str,
+) -> bool:
+    """Whiten a group of photos into a file; say whether it was done."""
+    if raw.exchange.exists(name):
+        return False
+    kernels.set_threads(threads)
+    found = whitened(learnt.read(), raw.vectors, raw.boxes, photos, regions_per_image)
+    counts = np.array([len(one.boxes) for one in found])
+    vectors = np.concatenate([one.vectors for one in found]).astype(np.float16)
+    raw.exchange.write_arrays(name, (counts, vectors, np.concatenate([one.boxes for one in found])))
+    return True
+
+
+def read_whitened(exchange: ExchangeDir, name: str) -> list[Regions]:
+    """Return the photos that `whiten` wrote."""
+    counts, vectors, boxes = exchange.arrays(name, 3)
+    ends = np.cumsum(counts)[:-1]
+    photos = zip(np.split(vectors.astype(np.float32), ends), np.split(boxes, ends), strict=True)
+    return [Regions(*own) for own in photos]
