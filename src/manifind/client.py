@@ -1,9 +1,9 @@
 """`Client`: a service of manifind, asked as an `Index` is.
 
 >>> client = Client("http://127.0.0.1:8765")
->>> answer = client.search("shot.jpg", box=(40, 60, 220, 310), top=20)
->>> answer.likely, answer[0].key, answer[0].score, answer[0].box
->>> client.explain(answer[0]).keys
+>>> result = client.search("shot.jpg", box=(40, 60, 220, 310), top=20)
+>>> result.n_matches, result[0].key, result[0].score, result[0].box
+>>> client.explain(result[0]).keys
 
 It needs nothing that the package does not have already. Photos of the collection are named by their keys; others are
 sent to the service, which keeps them in memory for a while.
@@ -16,6 +16,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, overload
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
@@ -23,71 +24,82 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 import numpy as np
 from PIL import Image
 
-from manifind.errors import InvalidInput, ManifindError
+from manifind.errors import InvalidInputError, ManifindError
 from manifind.index import Chain, Link, Match, Outline, Place, RegionShare, Source
 from manifind.types import Box
 
 LONGEST_WAIT = 10.0
 """Seconds that a client waits at most when the service asks it to come back."""
 
-Boxed = tuple[Source, Sequence[float] | None]
+Example = tuple[Source, Sequence[float] | None]
 
 
-class NotAnswered(ManifindError):
+class ServiceUnavailableError(ManifindError):
     """The service cannot be reached, or has too much to do; the message says which."""
 
 
-class RemoteAnswer(Sequence[Match]):
+@dataclass(frozen=True, kw_only=True)
+class RemoteHit(Match):
+    """A result of a service."""
+
+    query: Mapping[str, Any] = field(repr=False, compare=False)
+    """What was searched for, which explaining the result takes."""
+
+
+class RemoteSearchResult(Sequence[RemoteHit]):
     """The photos that a service found, best first.
 
     Parameters
     ----------
-    told : mapping
-        What the service answered.
+    payload : mapping
+        The service's response.
     query : mapping
-        What it was asked, which is what explaining a photo takes.
+        What was searched for.
     """
 
-    def __init__(self, told: Mapping[str, Any], query: Mapping[str, Any]) -> None:
-        self.likely: int | None = told["likely"]
-        """How many of the first are believed to show the object; None for methods that do not know."""
-        self.verified: int | None = told["verified"]
-        """How many of the first geometry confirms; None where it was not asked."""
-        self.method: str = told["method"]
-        self.generation: int = told["generation"]
-        """The number of the state of the index that was searched."""
+    def __init__(self, payload: Mapping[str, Any], query: Mapping[str, Any]) -> None:
+        self.n_matches: int | None = payload["n_matches"]
+        """How many of the first are believed to show the object; None where the method has no cutoff."""
+        self.n_verified: int | None = payload["n_verified"]
+        """How many of the first are verified; None where none was to be verified."""
+        self.complete: bool = payload["complete"]
+        """False where the service's deadline cut the search short."""
+        self.method: str = payload["method"]
+        self.generation: int = payload["generation"]
+        """The number of the snapshot that was searched."""
         self._query = query
-        self._hits = tuple(self._match(one) for one in told["results"])
+        self._hits = tuple(self._hit(one) for one in payload["results"])
 
-    def _match(self, one: Mapping[str, Any]) -> Match:
-        return Match(
+    def _hit(self, one: Mapping[str, Any]) -> RemoteHit:
+        return RemoteHit(
             rank=one["rank"],
             key=one["key"],
             score=one["score"],
             box=None if one["box"] is None else _corners(one["box"]),
             regions=tuple(RegionShare(_corners(region["box"]), region["share"]) for region in one["regions"]),
-            also_at=tuple(one["also_at"]),
+            duplicates=tuple(one["duplicates"]),
+            is_match=one["is_match"],
             verified=one["verified"],
             outline=None if one["outline"] is None else _outline(one["outline"]),
             inliers=one["inliers"],
-            others=tuple(map(_outline, one["others"])),
-            refined=one["refined"],
-            _answer=self,
+            other_outlines=tuple(map(_outline, one["other_outlines"])),
+            expanded=one["expanded"],
+            query=self._query,
         )
 
     @overload
-    def __getitem__(self, place: int) -> Match: ...
+    def __getitem__(self, place: int) -> RemoteHit: ...
     @overload
-    def __getitem__(self, place: slice) -> Sequence[Match]: ...
-    def __getitem__(self, place: int | slice) -> Match | Sequence[Match]:
+    def __getitem__(self, place: slice) -> Sequence[RemoteHit]: ...
+    def __getitem__(self, place: int | slice) -> RemoteHit | Sequence[RemoteHit]:
         return self._hits[place]
 
     def __len__(self) -> int:
         return len(self._hits)
 
     def __repr__(self) -> str:
-        likely = "" if self.likely is None else f", {self.likely} of them likely"
-        return f"RemoteAnswer({len(self)} photos by {self.method!r}{likely})"
+        matches = "" if self.n_matches is None else f", {self.n_matches} of them matches"
+        return f"RemoteSearchResult({len(self)} photos by {self.method!r}{matches})"
 
 
 class Client:
@@ -106,7 +118,9 @@ class Client:
     def __init__(self, address: str, *, token: str | None = None, timeout: float = 60.0) -> None:
         parts = urlsplit(address)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise InvalidInput(f"address is {address!r}; give what manifind serve prints, http://127.0.0.1:8765 say.")
+            raise InvalidInputError(
+                f"address is {address!r}; give what manifind serve prints, http://127.0.0.1:8765 say."
+            )
         self.address = f"{parts.scheme}://{parts.netloc}"
         self._token = token or dict(parse_qsl(parts.query)).get("token")
         self._timeout = timeout
@@ -116,30 +130,30 @@ class Client:
         image: Source,
         box: Sequence[float] | None = None,
         *,
-        also: Sequence[Boxed] = (),
-        not_this: Sequence[Boxed] = (),
+        positives: Sequence[Example] = (),
+        negatives: Sequence[Example] = (),
         top: int = 20,
         method: str = "regional",
         verify: int | None = None,
+        expand: bool = True,
         folder: str | None = None,
-    ) -> RemoteAnswer:
-        """Find the photos that contain what is in the box: see `Index.search`.
-
-        `folder` confines the search to photos below it. Where the service has several collections, keys and folders
-        begin with the name of theirs, and a name alone is the folder that is a whole collection.
-        """
+        since: str | None = None,
+        until: str | None = None,
+    ) -> RemoteSearchResult:
+        """Find the photos that contain what is in the box: see `Index.search`."""
         query = {
-            "views": [self._view(*one) for one in [(image, box), *also]],
-            "not_this": [self._view(*one) for one in not_this],
+            "views": [self._view(*one) for one in [(image, box), *positives]],
+            "negatives": [self._view(*one) for one in negatives],
         }
-        asked = {**query, "top": top, "method": method, "verify": verify, "folder": folder}
-        return RemoteAnswer(self._sent("/api/search", asked), query)
+        options = {"top": top, "method": method, "verify": verify, "expand": expand}
+        filters = {"folder": folder, "since": since, "until": until}
+        return RemoteSearchResult(self._sent("/api/search", {**query, **options, **filters}), query)
 
-    def explain(self, hit: Match) -> Chain:
+    def explain(self, hit: RemoteHit) -> Chain:
         """Return the chain of photos that led from the query to this one: see `Index.explain`."""
-        if not isinstance(hit._answer, RemoteAnswer):
-            raise InvalidInput("the hit is an index's own; explain it with Index.explain.")
-        told = self._sent("/api/explain", {**hit._answer._query, "key": hit.key})
+        if not isinstance(hit, RemoteHit):
+            raise InvalidInputError("the hit is an index's own; explain it with Index.explain.", code="hit-of-index")
+        told = self._sent("/api/explain", {**hit.query, "key": hit.key})
         return Chain(told["key"], tuple(_link(one) for one in told["links"]))
 
     def repeats(self, *, top: int = 30) -> dict[str, Any]:
@@ -149,10 +163,6 @@ class Client:
     def info(self) -> dict[str, Any]:
         """Return counts, parameters and the health of the graph: see `Index.info`."""
         return self._asked("/api/info")
-
-    def collections(self) -> list[str]:
-        """Return the names of the collections that the service has."""
-        return [one["name"] for one in self._asked("/api/collections")["collections"]]
 
     def photo(self, key: str) -> bytes:
         """Return the file of a photo as it is."""
@@ -172,7 +182,7 @@ class Client:
                 return {"key": os.fspath(image), "box": part}
             image = Path(image).read_bytes()
         elif not isinstance(image, bytes):
-            raise InvalidInput(f"image is a {type(image).__name__}; give a path, a key, bytes or pixels.")
+            raise InvalidInputError(f"image is a {type(image).__name__}; give a path, a key, bytes or pixels.")
         kept = json.loads(self._request("/api/uploads", image, "application/octet-stream"))
         return {"upload": kept["upload"], "box": part}
 
@@ -199,16 +209,20 @@ class Client:
                     time.sleep(min(LONGEST_WAIT, float(refusal.headers.get("Retry-After", 1))))
             except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
                 reason = getattr(error, "reason", error)
-                raise NotAnswered(f"{self.address} does not answer ({reason}); is the service running?") from error
-        raise NotAnswered(f"{self.address} has too much to do; try again.")
+                raise ServiceUnavailableError(
+                    f"{self.address} does not answer ({reason}); is the service running?"
+                ) from error
+        raise ServiceUnavailableError(f"{self.address} has too much to do; try again.")
 
 
 def _refused(refusal: urllib.error.HTTPError) -> ManifindError:
     try:
-        sentence = str(json.loads(refusal.read())["error"])
+        body = json.loads(refusal.read())
+        sentence, code = str(body["error"]), str(body["code"])
     except (ValueError, KeyError, TypeError, OSError):
-        sentence = f"The service answered {refusal.code}."
-    return InvalidInput(sentence) if refusal.code < 500 else NotAnswered(sentence)
+        sentence, code = f"The service answered {refusal.code}.", None
+    kind = InvalidInputError if refusal.code < 500 else ServiceUnavailableError
+    return kind(sentence, code=code)
 
 
 def _link(one: Mapping[str, Any]) -> Link:

@@ -5,19 +5,19 @@
 
 ::
 
-    request ──▶ views described in threads ──▶ queries gathered ──▶ one batched solve ──▶ answers
+    request ──▶ views extracted in threads ──▶ queries gathered ──▶ one batched solve ──▶ answers
 
 Needs the extra ``manifind[serve]``.
 """
 
-from manifind.errors import MissingExtra
+from manifind.errors import MissingExtraError
 
 try:
     import fastapi as _fastapi  # noqa: F401
     import prometheus_client as _prometheus_client  # noqa: F401
     import uvicorn as _uvicorn  # noqa: F401
 except ImportError as error:
-    raise MissingExtra("the web page needs more packages; pip install 'manifind[serve]'.") from error
+    raise MissingExtraError("the web page needs more packages; pip install 'manifind[serve]'.") from error
 
 from manifind.serve.app import create_app
 from manifind.serve.run import is_loopback, serve

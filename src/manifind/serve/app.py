@@ -1,7 +1,7 @@
 """The service as an ASGI application: routes, and what they answer when something is wrong."""
 
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -13,15 +13,13 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from manifind.errors import Damaged, InvalidInput, ManifindError, Unreadable
+from manifind.errors import DamagedError, InvalidInputError, ManifindError, UnreadableImageError
 from manifind.index import Index
-from manifind.serve.answering import Answering
-from manifind.serve.collections import Collections
-from manifind.serve.common import Common
+from manifind.serve.errors import ServiceError, error_response, first_sentence
 from manifind.serve.guard import Guard
-from manifind.serve.problems import Problem, first_sentence, sentence_response
+from manifind.serve.resources import Resources
 from manifind.serve.routes import browse, health, page, photo, repeats, search, sets
-from manifind.serve.schemas import ProblemAnswer
+from manifind.serve.schemas import ErrorResponse
 from manifind.serve.service import Service
 from manifind.serve.settings import Settings
 from manifind.version import VERSION
@@ -29,7 +27,7 @@ from manifind.version import VERSION
 log = logging.getLogger("manifind.serve")
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {
-    status: {"model": ProblemAnswer, "description": what}
+    status: {"model": ErrorResponse, "description": what}
     for status, what in {
         400: "The request cannot be read.",
         401: "The token is missing.",
@@ -48,32 +46,26 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def create_app(
-    index: Index | Sequence[Index], settings: Settings | None = None, common: Common | None = None
-) -> FastAPI:
-    """Return the service of an index, or of several.
+def create_app(index: Index, settings: Settings | None = None, resources: Resources | None = None) -> FastAPI:
+    """Return the service of an index.
 
     Parameters
     ----------
-    index : Index or sequence of Index
+    index : Index
     settings : Settings, optional
-    common : Common, optional
+    resources : Resources, optional
         What a service before this one leaves to it: uploads, above all. Whoever made it stops it.
     """
     settings = settings or Settings()
-    shared = common or Common(settings, 1 if isinstance(index, Index) else len(index))
-    service: Answering
-    if isinstance(index, Index):
-        service = Service(index, shared)
-    else:
-        service = Service(index[0], shared) if len(index) == 1 else Collections(index, shared)
+    shared = resources or Resources(settings)
+    service = Service(index, shared)
 
     @asynccontextmanager
     async def alive(_: FastAPI) -> AsyncIterator[None]:
         await service.start()
         yield
         await service.stop()
-        if common is None:
+        if resources is None:
             shared.stop()
 
     app = FastAPI(
@@ -90,7 +82,7 @@ def create_app(
     for subject in (search, browse, photo, repeats, sets, health):
         subject.add(app, service)
     page.add(app)
-    tell_problems(app)
+    add_error_handlers(app)
     app.add_middleware(Guard, settings=settings, metrics=shared.metrics)
     if settings.origins:
         app.add_middleware(
@@ -102,39 +94,41 @@ def create_app(
     return app
 
 
-def tell_problems(app: FastAPI) -> None:
+def add_error_handlers(app: FastAPI) -> None:
     """Tell every error as one sentence."""
 
-    @app.exception_handler(Problem)
-    async def told(_: Request, problem: Problem) -> Response:
-        return sentence_response(problem.status, problem.sentence, problem.headers)
+    @app.exception_handler(ServiceError)
+    async def told(_: Request, problem: ServiceError) -> Response:
+        return error_response(problem.status, problem.sentence, problem.headers)
 
     @app.exception_handler(RequestValidationError)
     @app.exception_handler(ValidationError)
     async def invalid(_: Request, error: RequestValidationError | ValidationError) -> Response:
-        return sentence_response(422, first_sentence(error.errors()))
+        return error_response(422, first_sentence(error.errors()))
 
-    @app.exception_handler(InvalidInput)
-    @app.exception_handler(Unreadable)
+    @app.exception_handler(InvalidInputError)
+    @app.exception_handler(UnreadableImageError)
     async def unusable(_: Request, error: ManifindError) -> Response:
-        return sentence_response(422, str(error))
+        return error_response(422, str(error), code=error.code)
 
-    @app.exception_handler(Damaged)
+    @app.exception_handler(DamagedError)
     async def damaged(_: Request, error: ManifindError) -> Response:
         log.error("the index cannot be read: %s", error)
-        return sentence_response(503, "The index is damaged; see what manifind check says of it.", {"Retry-After": "5"})
+        return error_response(
+            503, "The index is damaged; see what manifind check says of it.", {"Retry-After": "5"}, error.code
+        )
 
     @app.exception_handler(ClientDisconnect)
     async def left(_: Request, __: ClientDisconnect) -> Response:
-        return sentence_response(499, "The client has left.")
+        return error_response(499, "The client has left.")
 
     @app.exception_handler(HTTPException)
     async def http(_: Request, error: HTTPException) -> Response:
         sentences = {404: "There is nothing at this address.", 405: "The address does not take this method."}
         sentence = sentences.get(error.status_code, f"{str(error.detail).rstrip('.')}.")
-        return sentence_response(error.status_code, sentence, dict(error.headers or {}))
+        return error_response(error.status_code, sentence, dict(error.headers or {}))
 
     @app.exception_handler(Exception)
     async def fault(_: Request, error: Exception) -> Response:
         log.error("a request could not be answered", exc_info=error)
-        return sentence_response(500, "The service failed; its log has the reason.")
+        return error_response(500, "The service failed; its log has the reason.")

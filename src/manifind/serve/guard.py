@@ -18,9 +18,9 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from manifind.serve.bodies import Bodies, too_large
+from manifind.serve.body_limits import BodyLimits, too_large
+from manifind.serve.errors import ServiceError, error_response
 from manifind.serve.metrics import Metrics
-from manifind.serve.problems import Problem, sentence_response
 from manifind.serve.settings import Settings
 
 COOKIE = "manifind"
@@ -55,7 +55,7 @@ class Guard:
         self._app = app
         self._settings = settings
         self._metrics = metrics
-        self._bodies = Bodies(settings.bodies_bytes, settings.body_seconds)
+        self._bodies = BodyLimits(settings.bodies_bytes, settings.body_seconds)
         self._token = None if settings.token is None else settings.token.encode("utf-8", "surrogateescape")
         self._cookie = None if self._token is None else _cookie_value(self._token)
 
@@ -91,14 +91,14 @@ class Guard:
                     nonlocal refused
                     try:
                         return await body.next(receive)
-                    except Problem as problem:
+                    except ServiceError as problem:
                         # Whoever reads the body would take this for a fault of the body's content.
                         await _told(problem)(scope, receive, guarded)
                         refused = True
                         raise
 
                 await self._app(scope, counted, guarded)
-        except Problem:
+        except ServiceError:
             if not refused:
                 raise
         finally:
@@ -108,12 +108,12 @@ class Guard:
     def _refusal(self, scope: Scope, limit: int) -> Response | None:
         head = sum(len(name) + len(value) for name, value in scope["headers"])
         if head + len(scope["path"]) + len(scope["query_string"]) > self._settings.head_bytes:
-            return sentence_response(431, "The head of the request is too large; send fewer or shorter headers.")
+            return error_response(431, "The head of the request is too large; send fewer or shorter headers.")
         headers = Headers(scope=scope)
         if not self._called_rightly(headers.get("host", "")):
-            return sentence_response(421, "The service does not go by this name; use the address that it printed.")
+            return error_response(421, "The service does not go by this name; use the address that it printed.")
         if _costs_work(scope) and not self._same_site(headers):
-            return sentence_response(403, "The request comes from a page of another site; serve with --cors to let it.")
+            return error_response(403, "The request comes from a page of another site; serve with --cors to let it.")
         length = headers.get("content-length", "")
         if length.isdecimal() and (len(length) > 15 or int(length) > limit):
             return _told(too_large(limit))
@@ -160,7 +160,7 @@ class Guard:
             return answer
         if scope["path"] == "/":
             return HTMLResponse(REFUSAL, 401)
-        return sentence_response(
+        return error_response(
             401, "The service needs its token; send it as Authorization: Bearer TOKEN, or Client(token=…)."
         )
 
@@ -176,8 +176,8 @@ def _costs_work(scope: Scope) -> bool:
     return scope["method"] not in ("GET", "HEAD") or scope["path"].startswith(("/api/", "/metrics"))
 
 
-def _told(problem: Problem) -> Response:
-    return sentence_response(problem.status, problem.sentence, problem.headers)
+def _told(problem: ServiceError) -> Response:
+    return error_response(problem.status, problem.sentence, problem.headers)
 
 
 def _same(given: bytes, wanted: bytes) -> bool:

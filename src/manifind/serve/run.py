@@ -5,7 +5,7 @@ import ipaddress
 import logging
 import secrets
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -14,20 +14,20 @@ from urllib.parse import quote
 import uvicorn
 from starlette.types import ASGIApp
 
-from manifind.errors import InvalidInput
+from manifind.errors import InvalidInputError
 from manifind.index import Index
 from manifind.kernels import CPU
 from manifind.serve.app import create_app
-from manifind.serve.connections import protocol
-from manifind.serve.quiet import limit_logs
+from manifind.serve.connections import limited_protocol
+from manifind.serve.log_rate_limit import limit_logs
 from manifind.serve.settings import Settings
-from manifind.serve.starting import Starting
+from manifind.serve.setup_app import SetupApp
 
 BACKLOG = 2048
 
 
 def serve(
-    index: Index | Sequence[Index] | Path | None,
+    index: Index | Path | None,
     *,
     host: str = "127.0.0.1",
     port: int = 8765,
@@ -40,9 +40,9 @@ def serve(
 
     Parameters
     ----------
-    index : Index, sequence of Index, Path or None
-        An index, or several that are searched together; or a folder of photos, whose index is made while the page
-        shows how far it is and searches what is there so far; or None, and the page asks for a folder.
+    index : Index, Path or None
+        An index; or a folder of photos, whose index is made while the page shows how far it is and searches what is
+        there so far; or None, and the page asks for a folder.
     host, port
         Where to listen; port 0 takes any that is free.
     open_to_all : bool
@@ -56,12 +56,12 @@ def serve(
     settings = settings or Settings()
     here = is_loopback(host)
     if index is None and not here:
-        raise InvalidInput(
+        raise InvalidInputError(
             f"host is {host}, and a folder is chosen only on this machine; give INDEX, or leave --host out."
         )
     if not here:
         if settings.token is None and not open_to_all:
-            raise InvalidInput(
+            raise InvalidInputError(
                 f"host is {host}, which others can reach: give a token with --token or MANIFIND_TOKEN "
                 f"({secrets.token_urlsafe(16)} say), or insist with --open-to-all."
             )
@@ -70,7 +70,7 @@ def serve(
     address = address_shown(host, listening.getsockname()[1], settings.token)
     app: ASGIApp
     if index is None or isinstance(index, Path):
-        app = Starting(settings, index, device=device)
+        app = SetupApp(settings, index, device=device)
     else:
         app = create_app(index, settings)
     config = configured(app, settings)
@@ -90,7 +90,7 @@ def configured(app: ASGIApp, settings: Settings) -> uvicorn.Config:
     """Return how the server that carries a service is set up: within the service's limits."""
     return uvicorn.Config(
         app,
-        http=protocol(settings),
+        http=limited_protocol(settings),
         log_level=logging.WARNING,
         access_log=False,
         server_header=False,
@@ -148,5 +148,7 @@ def _listen(host: str, port: int) -> socket.socket:
             listening.close()
             raise
     except OSError as error:
-        raise InvalidInput(f"{host} port {port} cannot be listened on ({error.strerror}); choose another.") from error
+        raise InvalidInputError(
+            f"{host} port {port} cannot be listened on ({error.strerror}); choose another."
+        ) from error
     return listening

@@ -1,10 +1,10 @@
 """What goes over the wire, checked at the edge."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from manifind.index.state.generation import State
+from manifind.index.storage.dates import DATE
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Box = Annotated[
@@ -16,9 +16,8 @@ UPLOAD = r"^[0-9a-f]{32}$"
 SHORT_VIEW = (
     "A photo and a box in short: `k:KEY` or `u:UPLOAD`, and after it `@x0,y0,x1,y1` where only that part is meant."
 )
-VERIFY = "How many of the first photos to check by geometry; without it, what the index does by itself."
-REFINE = "Let what verified photos show of the object join the query, and answer it once more."
-DATE = r"^\d{4}(-\d\d(-\d\d)?)?$"
+VERIFY = "How many of the first photos to verify by local features; without it, what the index does by itself."
+EXPAND = "Let regions of verified photos expand the query, which is then searched once more."
 LONGEST_KEY = 4096
 LONGEST_BOX = 200
 LONGEST_SHORT = 2 + LONGEST_KEY + 1 + LONGEST_BOX
@@ -50,18 +49,6 @@ class ViewRequest(Strict):
     key: str | None = Field(default=None, max_length=LONGEST_KEY)
     upload: str | None = Field(default=None, pattern=UPLOAD)
     box: Box | None = None
-    _lies_in: State | None = PrivateAttr(None)
-
-    @property
-    def lies_in(self) -> State | None:
-        """The state of the collection that the key belongs to, where that is another one than is searched."""
-        return self._lies_in
-
-    def seen_from_elsewhere(self, state: State) -> Self:
-        """Return the same photo, of a collection in this state, for the search of another collection."""
-        view = self.model_copy()
-        view._lies_in = state
-        return view
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Self:
@@ -86,7 +73,7 @@ class SearchRequest(Strict):
     """What to look for."""
 
     views: list[ViewRequest] = Field(default=[], max_length=64, description="Photos and boxes of one object.")
-    not_this: list[ViewRequest] = Field(
+    negatives: list[ViewRequest] = Field(
         default=[], max_length=64, description="Photos and boxes of what looks like it and is not meant."
     )
     vectors: list[list[Finite]] | None = Field(
@@ -97,12 +84,12 @@ class SearchRequest(Strict):
     method: Method = "regional"
     top: int = Field(default=60, ge=1, le=1000)
     verify: int | None = Field(default=None, ge=0, le=200, description=VERIFY)
-    refine: bool = Field(default=True, description=REFINE)
+    expand: bool = Field(default=True, description=EXPAND)
     folder: str | None = Field(default=None, max_length=LONGEST_KEY, description="Only photos below this folder.")
     since: str | None = Field(
-        default=None, pattern=DATE, description="Only photos taken then or later: 2019, 2019-07 …"
+        default=None, pattern=DATE.pattern, description="Only photos taken then or later: 2019, 2019-07 …"
     )
-    until: str | None = Field(default=None, pattern=DATE, description="Only photos taken then or earlier.")
+    until: str | None = Field(default=None, pattern=DATE.pattern, description="Only photos taken then or earlier.")
     sort: Literal["score", "date"] = Field(default="score", description="In which order the results are told.")
 
     @property
@@ -121,13 +108,13 @@ class ExplainRequest(Strict):
     """What was looked for, and the photo whose place in the ranking is to be explained."""
 
     views: list[ViewRequest] = Field(default=[], max_length=64)
-    not_this: list[ViewRequest] = Field(default=[], max_length=64)
+    negatives: list[ViewRequest] = Field(default=[], max_length=64)
     vectors: list[list[Finite]] | None = Field(default=None, max_length=4096)
     key: str = Field(max_length=LONGEST_KEY)
 
     def search(self) -> SearchRequest:
         """Return the search that it is about."""
-        return SearchRequest(views=self.views, not_this=self.not_this, vectors=self.vectors)
+        return SearchRequest(views=self.views, negatives=self.negatives, vectors=self.vectors)
 
     @model_validator(mode="after")
     def _something(self) -> Self:
@@ -142,59 +129,72 @@ class GeometryRequest(Strict):
     key: str = Field(max_length=LONGEST_KEY)
 
 
-class RegionAnswer(BaseModel):
+class ResponseModel(BaseModel):
+    """What the service answers: nothing besides what is named."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class RegionResponse(ResponseModel):
     """A part of a photo and its share of the photo's score."""
 
     box: Box
     share: float
 
 
-class ResultAnswer(BaseModel):
+class ResultResponse(ResponseModel):
     """A photo that was found."""
 
     rank: int
     key: str
     score: float
-    where: Box | None = Field(description="The same as `box`.")
     box: Box | None = Field(description="One box round what matched; null where the method does not know.")
-    likely: bool | None = Field(description="Whether it stands above the line; null where the method knows of none.")
-    verified: bool | None = Field(description="Whether geometry confirms it; null where it was not asked.")
-    outline: list[list[float]] | None = Field(description="Four corners of the object, by geometry.")
-    inliers: int | None = Field(description="Points that match, by geometry.")
-    others: list[list[list[float]]] = Field(description="Outlines of the object's further instances.")
-    refined: bool = Field(description="Whether only a second pass reached it, which verified photos had joined.")
-    also_at: list[str] = Field(description="Keys of files that are byte for byte the same.")
-    regions: list[RegionAnswer] = Field(description="The regions with the largest shares, best first.")
+    is_match: bool | None = Field(description="Whether it is believed to show the object; null without a cutoff.")
+    verified: bool | None = Field(description="Whether spatial verification confirms it; null where it did not run.")
+    outline: list[list[float]] | None = Field(description="Four corners of the object in the photo.")
+    inliers: int | None = Field(description="Keypoints that agree on the transform.")
+    other_outlines: list[list[list[float]]] = Field(description="Outlines of the object's further instances.")
+    expanded: bool = Field(description="True if only query expansion found this photo.")
+    duplicates: list[str] = Field(description="Keys of files that are byte for byte the same.")
+    regions: list[RegionResponse] = Field(description="The regions with the largest shares, best first.")
     date: str | None = Field(default=None, description="When it was taken, where the search asked by date.")
     width: int
     height: int
     version: str = Field(description="Changes with the photo's content.")
 
 
-class EvidenceAnswer(BaseModel):
-    """Where the evidence ends: `likely` results stand above the line."""
+class ConfidenceResponse(ResponseModel):
+    """What speaks for the results."""
 
-    likely: int
-    similarity: float = Field(description="How much the query resembles the photo found that it resembles most.")
-    chance: float = Field(description="How much strangers to the collection resemble photos of it.")
-    score: float = Field(description="The score at the line.")
-    best: float = Field(description="The best score of a photo that the query was not taken from.")
+    similarity: float = Field(description="The largest resemblance of the query to one of the best photos.")
+    null_similarity: float = Field(description="The resemblance that a query without a match hardly exceeds here.")
+    cutoff: float = Field(description="Lower scores are no matches; 0 where nothing matches.")
 
 
-class SearchAnswer(BaseModel):
+class QueryResponse(ResponseModel):
+    """The query as the service read it."""
+
+    views: list[ViewRequest]
+    negatives: list[ViewRequest]
+    vectors: int = Field(description="How many descriptors the client sent.")
+
+
+class SearchResponse(ResponseModel):
     """Photos in rank order. Scores at or below zero are left out."""
 
-    query: dict[str, Any]
+    query: QueryResponse
     method: Method
-    likely: int | None = Field(description="How many of the first are believed to show the object.")
-    verified: int | None = Field(description="How many of the first geometry confirms; null where it was not asked.")
+    config: str = Field(description="Names the configuration: equal ones have equal names.")
+    complete: bool = Field(description="False where the deadline cut the search short.")
+    n_matches: int | None = Field(description="How many of the first are believed to show the object.")
+    n_verified: int | None = Field(description="How many are verified; null where none was to be.")
     generation: int
-    results: list[ResultAnswer]
-    evidence: EvidenceAnswer | None
+    results: list[ResultResponse]
+    confidence: ConfidenceResponse | None
     milliseconds: dict[str, float]
 
 
-class PlaceAnswer(BaseModel):
+class PlaceResponse(ResponseModel):
     """A region of a photo of the collection, or of the query where `key` is null."""
 
     key: str | None
@@ -202,42 +202,44 @@ class PlaceAnswer(BaseModel):
     view: int = Field(description="Which view of the query.")
 
 
-class LinkAnswer(BaseModel):
+class LinkResponse(ResponseModel):
     """Two regions that look alike."""
 
-    source: PlaceAnswer
-    target: PlaceAnswer
+    source: PlaceResponse
+    target: PlaceResponse
     similarity: float
     flow: float
-    verified: bool | None = Field(description="Whether geometry joins them; null where it was not asked.")
+    verified: bool | None = Field(description="Whether local features match; null where they were not compared.")
     inliers: int | None = Field(description="Points that match, where it does.")
 
 
-class ExplainAnswer(BaseModel):
+class ExplainResponse(ResponseModel):
     """The chain of photos from the query to a result, and what each region of it contributes."""
 
     key: str
     rank: int
     score: float
-    where: Box | None
+    box: Box | None
     width: int
     height: int
     version: str
-    links: list[LinkAnswer]
-    regions: list[RegionAnswer]
+    links: list[LinkResponse]
+    regions: list[RegionResponse]
 
 
-class GeometryAnswer(BaseModel):
-    """The points that match in a view and in a photo, and the map that takes the one to the other."""
+class GeometryResponse(ResponseModel):
+    """The points that match in a view and in a photo, and the transform from the one to the other."""
 
     view: int = Field(description="Which view has most of them.")
-    verified: bool | None = Field(description="Whether they are enough; null where the view has too little texture.")
+    verified: bool | None = Field(description="Whether they are enough; null for too little texture.")
     inliers: int = Field(description="How many of the points lie at places of their own.")
-    map: list[list[float]] | None = Field(description="Takes x, y, 1 of the view's photo to x, y, 1, up to a factor.")
+    transform: list[list[float]] | None = Field(
+        description="Takes x, y, 1 of the view's photo to x, y, 1, up to a factor."
+    )
     points: list[list[float]] = Field(description="x and y in the view's photo, x and y in the other.")
 
 
-class PhotoAnswer(BaseModel):
+class PhotoResponse(ResponseModel):
     """A photo of the collection."""
 
     key: str
@@ -246,29 +248,29 @@ class PhotoAnswer(BaseModel):
     version: str
 
 
-class PhotosAnswer(BaseModel):
+class PhotosResponse(ResponseModel):
     """A stretch of the collection, in order of keys."""
 
     total: int
     start: int
     generation: int
-    photos: list[PhotoAnswer]
+    photos: list[PhotoResponse]
 
 
-class FolderAnswer(BaseModel):
+class FolderResponse(ResponseModel):
     """A folder of the collection and how many photos lie in it and below."""
 
     folder: str
     photos: int
 
 
-class FoldersAnswer(BaseModel):
+class FoldersResponse(ResponseModel):
     """The folders of the collection."""
 
-    folders: list[FolderAnswer]
+    folders: list[FolderResponse]
 
 
-class UploadAnswer(BaseModel):
+class UploadResponse(ResponseModel):
     """A photo that was uploaded; it is kept in memory until newer ones need the room."""
 
     upload: str
@@ -276,22 +278,15 @@ class UploadAnswer(BaseModel):
     height: int
 
 
-class CollectionAnswer(BaseModel):
-    """A collection of the service."""
+class CollectionResponse(ResponseModel):
+    """The collection that is searched."""
 
     name: str
     photos: int
     generation: int
 
 
-class CollectionsAnswer(BaseModel):
-    """The collections of the service."""
-
-    collections: list[CollectionAnswer]
-    several: bool = Field(description="Whether keys and folders begin with the name of their collection.")
-
-
-class BuildingProgress(BaseModel):
+class BuildingProgress(ResponseModel):
     """How far an index is that is being made."""
 
     folder: str
@@ -301,20 +296,21 @@ class BuildingProgress(BaseModel):
     seconds_left: float | None = Field(description="Of this stage.")
 
 
-class BuildingAnswer(BaseModel):
+class BuildingResponse(ResponseModel):
     """The index that is being made, if there is one."""
 
     building: BuildingProgress | None
     error: str | None = Field(description="Why it could not be made.")
 
 
-class HealthAnswer(BaseModel):
+class HealthResponse(ResponseModel):
     """Whether the service is alive, or ready."""
 
     status: Literal["ok"]
 
 
-class ProblemAnswer(BaseModel):
-    """One sentence that names what is wrong and what to do."""
+class ErrorResponse(ResponseModel):
+    """What is wrong and what to do."""
 
-    error: str
+    error: str = Field(description="One sentence for people.")
+    code: str = Field(description="A stable name for programs.")

@@ -1,53 +1,68 @@
-"""What the service does, without a word of HTTP: views → queries → batches → answers."""
+"""The service without HTTP: it drives the search pipeline for many clients at once.
+
+::
+
+    views ──▶ region descriptors, local features ──▶ `search_steps` ─┬─▶ Retrieve: batched over all clients
+                                                                     └─▶ other steps: in worker pools
+"""
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
+from manifind.cache import LRUCache
 from manifind.checks import unit_vectors
-from manifind.describe import Describer
-from manifind.errors import ManifindError, MissingExtra
-from manifind.index import Index, QueryRegions, Search, View, rank, stored_view, view
-from manifind.index.asking.evidence import chance_similarity
-from manifind.index.asking.features import Sought
-from manifind.index.asking.refine import NONE, VERIFIED, looked_at_again, taught_query, verified_in_time
-from manifind.index.asking.verified import VerifiedAnswer
-from manifind.index.asking.verify import deepest, first_photos
-from manifind.index.state.catalogue import ImageRecord
-from manifind.index.state.generation import State
+from manifind.errors import ManifindError
+from manifind.features import RegionExtractor
+from manifind.index import (
+    Index,
+    QueryRegions,
+    QueryView,
+    Retrieval,
+    SearchConfig,
+    SearchResult,
+    extract_query_view,
+    retrieve,
+    stored_query_view,
+)
+from manifind.index.search.confidence import null_similarity
+from manifind.index.search.deadline import Deadline
+from manifind.index.search.pipeline import Pipeline, Retrieve, search_steps
+from manifind.index.search.query import QueryFeatures, SearchQuery
+from manifind.index.search.verification import default_depth
+from manifind.index.storage.catalogue import ImageRecord
+from manifind.index.storage.snapshot import AnySnapshot, Snapshot
 from manifind.manifold import batch_size
-from manifind.recently_used import RecentlyUsed
-from manifind.serve.admission import Admission
-from manifind.serve.answers import Job, answer_of, explanation, found_by, shown
 from manifind.serve.batcher import Batcher
-from manifind.serve.browsing import Browsing
-from manifind.serve.common import Common
-from manifind.serve.dated import Dated
-from manifind.serve.problems import Problem, busy
+from manifind.serve.errors import ServiceError, too_busy
+from manifind.serve.filters import Browsing, excluded_by, with_dates
+from manifind.serve.live_index import LiveIndex
+from manifind.serve.resources import Resources
 from manifind.serve.schemas import ExplainRequest, GeometryRequest, SearchRequest, ViewRequest
-from manifind.serve.served import Served
+from manifind.serve.serialization import explain_payload, photo_payload, search_payload
+from manifind.serve.worker_pool import Admission
 
 log = logging.getLogger("manifind.serve")
 T = TypeVar("T")
 
-RECORDS = 20_000
+RECORDS_CACHED = 20_000
 """Photos of which what the index has is kept at hand."""
 
 TRIES = 20
-"""Times that a query is described before it is given up, while the index changes its describer."""
+"""Times that a query is extracted before it is given up, while the index changes its extractor."""
 
-DESCRIBED_BYTES = 64_000_000
-"""What descriptions of queries may take, kept for when the same box is asked for again."""
+VIEWS_BYTES = 64_000_000
+"""What the region descriptors of queries may take that are kept for a search with the same box."""
 
 
-class _Moved(Exception):
-    """The index has moved on to descriptions of another kind."""
+class _ExtractorChanged(Exception):
+    """The index has moved on to descriptors of another kind."""
 
 
 class Service:
@@ -56,39 +71,38 @@ class Service:
     Parameters
     ----------
     index : Index
-    common : Common
-        What it shares with the other collections of the same service.
+    resources : Resources
+        Threads, caches and measurements, which outlive the service.
     """
 
-    def __init__(self, index: Index, common: Common) -> None:
-        self.common = common
-        self.settings, self.metrics = common.settings, common.metrics
-        self.pictures, self.rendering, self.geometry = common.pictures, common.rendering, common.geometry
-        self._describing = common.describing
-        self.served = Served(index, self.metrics)
-        self.dated = Dated(self.once)
-        self._browse = Browsing(common.browsing, self.once)
+    def __init__(self, index: Index, resources: Resources) -> None:
+        self.resources = resources
+        self.settings, self.metrics = resources.settings, resources.metrics
+        self.photo_store, self.thumbnails = resources.photo_store, resources.thumbnails
+        self._extraction = resources.extraction
+        self.live_index = LiveIndex(index, self.metrics)
+        self._browse = Browsing(resources.browsing, self.once)
         self._admission = Admission(self.settings, self.metrics)
         self.ready = False
-        self._described: RecentlyUsed[View] = RecentlyUsed(DESCRIBED_BYTES)
-        self._records: RecentlyUsed[ImageRecord] = RecentlyUsed(RECORDS)
-        self._checked: Describer | None = None
+        self._views: LRUCache[QueryView] = LRUCache(VIEWS_BYTES)
+        self._records: LRUCache[ImageRecord] = LRUCache(RECORDS_CACHED)
+        self._checked: RegionExtractor | None = None
         self._fingerprint = ""
         self._tasks: list[asyncio.Task[None]] = []
-        self._known: RecentlyUsed[Any] = RecentlyUsed(16)
+        self._known: LRUCache[Any] = LRUCache(16)
         """What was found out about a state of the index, the last sixteen things."""
 
     async def start(self) -> None:
         """Begin to answer; `ready` is set when the first query need not wait for the network to be loaded."""
-        largest = min(self.settings.largest_batch, batch_size(self.now.regions))
-        self._batcher: Batcher[Job, dict[str, Any] | Search] = Batcher(
-            self._solve, gather_seconds=self.settings.gather_seconds, largest=largest, metrics=self.metrics
+        largest = min(self.settings.largest_batch, batch_size(self.snapshot.regions))
+        self._batcher: Batcher[Retrieve, Retrieval] = Batcher(
+            self._retrieve_together, gather_seconds=self.settings.gather_seconds, largest=largest, metrics=self.metrics
         )
         self._batcher.start()
         self.metrics.event_loop.info({"loop": type(asyncio.get_running_loop()).__module__.partition(".")[0]})
         self._tasks = [
             asyncio.create_task(self._warm_up()),
-            asyncio.create_task(self.served.follow(self.settings.reload_seconds)),
+            asyncio.create_task(self.live_index.follow(self.settings.reload_seconds)),
         ]
 
     async def stop(self) -> None:
@@ -100,294 +114,302 @@ class Service:
         await self._batcher.stop()
 
     @property
-    def now(self) -> State:
+    def snapshot(self) -> AnySnapshot:
         """The state of the index that new requests are answered from."""
-        return self.served.now
+        return self.live_index.snapshot
 
     @property
     def name(self) -> str:
         """What the collection is called."""
-        return self.served.name
+        return self.live_index.name
 
     def check(self) -> None:
-        """Raise `Problem` where the files of the index are not those that were opened."""
-        self.served.check()
-
-    @property
-    def homes(self) -> "Sequence[Service]":
-        """The services of all collections: this one alone."""
-        return (self,)
-
-    def home(self, key: str) -> "tuple[Service, str]":
-        """Return the service of the collection that a key belongs to, and the key there."""
-        return self, key
-
-    def outward(self, home: "Service", key: str) -> str:  # noqa: ARG002 (there is one collection)
-        """Return the key by which clients know a photo of a collection."""
-        return key
+        """Raise `ServiceError` where the files of the index are not those that were opened."""
+        self.live_index.check()
 
     # -- searching ----------------------------------------------------------------------------------------------------
 
     async def search(self, request: SearchRequest) -> dict[str, Any]:
-        """Answer a search, ready for JSON."""
+        """Return the result of a search, ready for JSON."""
         start = time.perf_counter()
-        with self._admission.place():
-            job = await self._asked(request)
-            described = time.perf_counter()
-            with self.metrics.stage("wait"):
-                answer = await self._batcher.answer(job)
+        with self._admission.acquire():
+            snapshot, query = await self._query(request)
+            extracted = time.perf_counter()
+            result, retrieved = await self._run(snapshot, query)
             searched = time.perf_counter()
-            if isinstance(answer, Search):
-                answer = await self._verified(answer, job)
-        times = {"describe": described - start, "search": searched - described}
-        if job.sought:
-            times["verify"] = time.perf_counter() - searched
+            payload = await asyncio.to_thread(search_payload, request, result.nonzero(), self._record)
+        times = {"describe": extracted - start, "search": retrieved - extracted}
+        if query.verify:
+            times["verify"] = searched - retrieved
         if request.sort == "date" or request.since or request.until:
-            answer = await self.dated.told(job.now, request, answer)
-        return {**answer, "milliseconds": {name: round(1000 * seconds, 1) for name, seconds in times.items()}}
+            payload = await with_dates(payload, snapshot, request)
+        return {**payload, "milliseconds": {name: round(1000 * seconds, 1) for name, seconds in times.items()}}
 
-    async def _verified(self, search: Search, job: Job) -> dict[str, Any]:
-        """Answer with what geometry says, or without it where there is no time."""
+    async def _run(self, snapshot: AnySnapshot, query: SearchQuery) -> tuple[SearchResult, float]:
+        """Return the last result of the pipeline before the deadline, and when its first retrieval was done.
 
-        def told(answer: VerifiedAnswer) -> dict[str, Any]:
-            return answer_of(answer.cut(job.request.top).reached(), job, self._record)
+        Where verification is too busy, or the deadline passes, the result before stands.
+        """
+        deadline = Deadline.after(self.settings.deadline_seconds)
+        pipeline = search_steps(snapshot, query, self.config, deadline, may_read_files=self.may_read_files)
+        request = next(pipeline)
+        assert isinstance(request, Retrieve)  # noqa: S101 (every search begins so)
+        retrieval: Retrieval | None = await self._retrieve(request)
+        retrieved = time.perf_counter()
+        step: Retrieve | SearchResult | None = await asyncio.to_thread(pipeline.send, retrieval)
+        assert isinstance(step, SearchResult)  # noqa: S101 (the ranking)
+        result, retrieval = step, None
+        with suppress(TimeoutError, ServiceError):
+            async with asyncio.timeout(deadline.seconds_left):
+                while not result.complete:
+                    step = await self.resources.verification.submit(1, lambda: self._advance(pipeline, retrieval))  # noqa: B023
+                    if step is None:
+                        break
+                    retrieval = await self._retrieve(step) if isinstance(step, Retrieve) else None
+                    result = step if isinstance(step, SearchResult) else result
+        if query.verify and result.n_verified is None:
+            self.metrics.unverified.inc()
+        return result, retrieved
 
-        refine = VERIFIED if job.request.refine else NONE
+    def may_read_files(self) -> bool:
+        """Whether a search may verify at full resolution: no other is being verified."""
+        return self.resources.verification.amount <= 1
 
-        def looked_at(until: float) -> tuple[VerifiedAnswer, QueryRegions | None]:
-            self.served.check()
-            found = found_by(search, job, max(job.request.top, deepest(job.first)))
-            return verified_in_time(found, job.sought, first=job.first, refine=refine, until=until)
+    def _advance(self, pipeline: Pipeline, retrieval: Retrieval | None) -> Retrieve | SearchResult | None:
+        """Return the next step of a pipeline; None at its end."""
+        self.live_index.check()
+        with self.metrics.stage("verify"):
+            try:
+                return next(pipeline) if retrieval is None else pipeline.send(retrieval)
+            except StopIteration:
+                return None
 
-        looked, until = await self.geometry.in_time(looked_at)
-        if looked is None:
-            return await self._describing.do(1, lambda: answer_of(found_by(search, job), job, self._record))
-        answer, taught = looked
-        if not answer.found:
-            # So that there may be something to teach.
-            answer = await self.geometry.closer(answer, job.sought, until)
-            if answer.found and refine == VERIFIED:
-                taught = await asyncio.to_thread(taught_query, answer)
-
-        async def solved(query: QueryRegions) -> Search:
-            # On the state that the first answer is of: its regions are what was taught.
-            with self.metrics.stage("wait"):
-                found = await self._batcher.answer(job._replace(now=search.generation, query=query))
-            if not isinstance(found, Search):
-                raise TypeError("a taught query was answered without being looked at.")
-            return found
-
-        def looked_again(again: Search) -> VerifiedAnswer:
-            self.served.check()
-            return looked_at_again(answer, again, job.sought, first=job.first, top=job.request.top, until=until)
-
-        if taught is not None:
-            query = taught
-            refined = await self.geometry.again(lambda: solved(query), looked_again, until)
-            answer = answer if refined is None else refined
-        if answer.found:
-            answer = await self.geometry.closer(answer, job.sought, until)
-        return await asyncio.to_thread(told, answer)
+    async def _retrieve(self, request: Retrieve) -> Retrieval:
+        with self.metrics.stage("wait"):
+            return await self._batcher.answer(request)
 
     async def explain(self, request: ExplainRequest) -> dict[str, Any]:
-        """Explain why a photo was found."""
-        self.pictures.record(self.now, request.key)  # before anything is described
-        with self._admission.place():
-            job = (await self._asked(request.search()))._replace(whole=True)
-            search = await self._batcher.answer(job)
-            if not isinstance(search, Search):
-                raise TypeError("an explanation was answered as if it were a search.")
+        """Return why a photo was found."""
+        self.photo_store.record(self.snapshot, request.key)  # before anything is extracted
+        with self._admission.acquire():
+            snapshot, query = await self._query(request.search())
+            retrieval = await self._retrieve(Retrieve(snapshot, query.regions, None, query.method))
 
             def chain() -> dict[str, Any]:
                 with self.metrics.stage("explain"):
-                    self.served.check()
-                    return explanation(search, request.key)
+                    self.live_index.check()
+                    record = retrieval.snapshot.catalogue.photo_of(request.key)
+                    found = SearchResult.of(SearchQuery(query.regions, top=None), retrieval, config=self.config)
+                    hit = None if record is None else found.hit_of(record.number)
+                    if record is None or hit is None:
+                        raise ServiceError(
+                            404, "The photo is not in the shortlist that a search of so large a collection diffuses on."
+                        )
+                    return explain_payload(retrieval, hit, record)
 
-            return await self._describing.do(1, chain)
+            return await self._extraction.submit(1, chain)
 
     async def points(self, request: GeometryRequest) -> dict[str, Any]:
         """Return the points that match in views of an object and in a photo."""
-        now = self.now
-        self.pictures.record(now, request.key)
-        with self._admission.place():
-            return await self.geometry.points(now, request.views, request.key)
+        snapshot = self.snapshot
+        self.photo_store.record(snapshot, request.key)
+        with self._admission.acquire():
+            return await self.resources.local_features.matching_points(
+                snapshot, request.views, request.key, self.config
+            )
 
-    async def _asked(self, request: SearchRequest) -> Job:
-        """Describe what was asked for, in threads; once more where a new generation has another describer."""
+    @property
+    def config(self) -> SearchConfig:
+        """Every number that decides a search."""
+        return self.live_index.index.config
+
+    async def _query(self, request: SearchRequest) -> tuple[AnySnapshot, SearchQuery]:
+        """Extract a query in threads; once more where a new generation has another extractor."""
         for _ in range(TRIES):
+            snapshot = self.snapshot
             try:
-                return await self._asked_of(self.now, request)
-            except _Moved:
+                return snapshot, await self._query_of(snapshot, request)
+            except _ExtractorChanged:
                 await asyncio.sleep(0.05)
-        raise busy()
+        raise too_busy()
 
-    async def _asked_of(self, now: State, request: SearchRequest) -> Job:
-        self.served.check()
-        views: list[View] = []
-        if request.vectors is not None:
-            views.append(_given(now, request.vectors))
-        wanted = [*request.views, *request.not_this]
-        described, sought = await asyncio.gather(
-            asyncio.gather(*(self._view(now, one) for one in wanted)), self._sought(now, request)
+    async def _query_of(self, snapshot: AnySnapshot, request: SearchRequest) -> SearchQuery:
+        self.live_index.check()
+        given = [] if request.vectors is None else [_given_view(snapshot, request.vectors)]
+        verify = default_depth(snapshot, request.method, request.verify, self.config.depth) if request.views else 0
+        views, local_features = await asyncio.gather(
+            asyncio.gather(*(self._view(snapshot, view) for view in (*request.views, *request.negatives))),
+            self._local_features(snapshot, request, verify),
         )
-        views += described[: len(request.views)]
-        against = described[len(request.views) :]
-        if sum(len(one.vectors) for one in (*views, *against)) > self.settings.most_regions:
-            raise Problem(422, f"The query has more than {self.settings.most_regions} regions; give fewer boxes.")
+        positives, negatives = [*given, *views[: len(request.views)]], views[len(request.views) :]
+        if sum(len(view.vectors) for view in (*positives, *negatives)) > self.settings.most_regions:
+            raise ServiceError(422, f"The query has more than {self.settings.most_regions} regions; give fewer boxes.")
         own, rejected = (
-            frozenset(key for one in some if (key := self._key(now, one)) is not None)
-            for some in (request.views, request.not_this)
+            {key for view in some if (key := self._key_of(snapshot, view)) is not None}
+            for some in (request.views, request.negatives)
         )
-        outside = await self.dated.outside(now, request)
-        return Job(now, QueryRegions.of(views, against), request, own, rejected - own, sought, outside)
+        outside = await excluded_by(request, snapshot)
 
-    async def _sought(self, now: State, request: SearchRequest) -> tuple[Sought, ...]:
-        """Return what geometry looks for; nothing where it is not asked."""
-        if not first_photos(now, request.method, request.verify):
+        def number_images(part: Snapshot) -> tuple[frozenset[int], frozenset[int]]:
+            own_images, rejected_images = (_images_of(part, keys) for keys in (own, rejected - own))
+            return own_images, rejected_images | outside
+
+        return SearchQuery(
+            QueryRegions.of(positives, negatives),
+            lambda: local_features,
+            method=request.method,
+            top=request.top,
+            verify=verify,
+            expand=request.expand,
+            number_images=number_images,
+            max_excluded=len(rejected) + len(outside),
+        )
+
+    async def _local_features(
+        self, snapshot: AnySnapshot, request: SearchRequest, verify: int
+    ) -> tuple[QueryFeatures, ...]:
+        if not verify:
             return ()
-        try:
-            return await self.geometry.sought(now, request.views)
-        except MissingExtra as missing:
-            raise Problem(422, f"{missing}.") from None
+        return await self.resources.local_features.of_views(snapshot, request.views, self.config)
 
-    async def _view(self, now: State, one: ViewRequest) -> View:
-        """Describe one view, unless it is known."""
-        if one.key is not None and one.box is None and one.lies_in is None:
-            return stored_view(now, self.pictures.record(now, one.key))
-        name = self.rendering.named(now, one)
-        cached = now.manifest.describer.sha256, name, None if one.box is None else tuple(one.box)
-        known = self._described.get(cached)
+    async def _view(self, snapshot: AnySnapshot, one: ViewRequest) -> QueryView:
+        """Return the region descriptors of a view."""
+        if one.key is not None and one.box is None:
+            return stored_query_view(snapshot, self.photo_store.record(snapshot, one.key))
+        name = self.thumbnails.named(snapshot, one)
+        cached = snapshot.manifest.extractor.sha256, name, None if one.box is None else tuple(one.box)
+        known = self._views.get(cached)
         if known is not None:
             return known
 
-        photo = await self.rendering.photo(now, one)
+        photo = await self.thumbnails.photo(snapshot, one)
 
-        def described() -> View:
+        def extracted() -> QueryView:
             with self.metrics.stage("describe"):
-                return view(self._describer(now), photo.pixels, one.box)
+                return extract_query_view(self._extractor(snapshot), photo.pixels, one.box)
 
-        made = await self._describing.do(1, described)
-        self._described.put(cached, made, made.vectors.nbytes + made.boxes.nbytes)
+        made = await self._extraction.submit(1, extracted)
+        self._views.put(cached, made, made.vectors.nbytes + made.boxes.nbytes)
         return made
 
-    def _describer(self, now: State) -> Describer:
-        """Return what describes queries for this state of the index."""
-        describer = self.served.index.describer
-        if self._checked is not describer:
-            self._checked, self._fingerprint = describer, describer.fingerprint()["sha256"]
-        if self._fingerprint != now.manifest.describer.sha256:
-            raise _Moved
-        return describer
+    def _extractor(self, snapshot: AnySnapshot) -> RegionExtractor:
+        """Return the extractor of queries for this state of the index."""
+        extractor = self.live_index.index.extractor
+        if self._checked is not extractor:
+            self._checked, self._fingerprint = extractor, extractor.fingerprint()["sha256"]
+        if self._fingerprint != snapshot.manifest.extractor.sha256:
+            raise _ExtractorChanged
+        return extractor
 
-    def _key(self, now: State, one: ViewRequest) -> str | None:
+    def _key_of(self, snapshot: AnySnapshot, one: ViewRequest) -> str | None:
         """Return the key of the photo that a view is of, if it is in the collection."""
-        if one.key is not None and one.lies_in is None:
-            record = now.catalogue.photo_of(one.key)
+        if one.key is not None:
+            record = snapshot.catalogue.photo_of(one.key)
         else:
-            record = now.catalogue.of_content(self.pictures.content(now, one)[0])
+            record = snapshot.catalogue.of_content(self.photo_store.content(snapshot, one)[0])
         return None if record is None else record.key
 
-    def _solve(self, jobs: Sequence[Job]) -> list[dict[str, Any] | Search | Exception]:
-        """Answer jobs, those of one method and one state of the index together, and note the pace."""
-        start = time.perf_counter()
-        answers = self._solved(jobs)
-        # A taught query is the second solve of a search that was counted.
-        self._admission.note(time.perf_counter() - start, sum(not job.query.lessons for job in jobs))
-        return answers
-
-    def _record(self, now: State, image: int) -> ImageRecord:
+    def _record(self, snapshot: AnySnapshot, image: int) -> ImageRecord:
         """Return what the index has of a photo; those found often are at hand."""
-        known = self._records.get((now.stamp, image))
+        known = self._records.get((snapshot.stamp, image))
         if known is None:
-            known = now.catalogue[image]
-            self._records.put((now.stamp, image), known, 1)
+            known = snapshot.catalogue[image]
+            self._records.put((snapshot.stamp, image), known, 1)
         return known
 
-    def _solved(self, jobs: Sequence[Job]) -> list[dict[str, Any] | Search | Exception]:
-        answers: list[dict[str, Any] | Search | Exception] = [busy()] * len(jobs)
+    def _retrieve_together(self, requests: Sequence[Retrieve]) -> list[Retrieval | Exception]:
+        """Rank images for requests, those on one snapshot by one method in one pass; record the pace."""
+        start = time.perf_counter()
+        answers: list[Retrieval | Exception] = [too_busy()] * len(requests)
         groups: dict[tuple[str, str, bool], list[int]] = {}
-        for i, job in enumerate(jobs):
-            groups.setdefault((job.now.stamp, job.request.method, job.whole), []).append(i)
+        for i, one in enumerate(requests):
+            groups.setdefault((one.snapshot.stamp, one.method, one.top is None), []).append(i)
         for (_, method, whole), places in groups.items():
-            group = [jobs[i] for i in places]
-            top = None if whole else max(job.top or 0 for job in group)
+            group = [requests[i] for i in places]
+            top = None if whole else max(one.top or 0 for one in group)
+            found: Sequence[Retrieval | Exception]
             try:
-                self.served.check()
-                searches = rank(group[0].now, [job.query for job in group], top, method)
-                found: list[dict[str, Any] | Search] = [
-                    search if whole or job.sought else answer_of(found_by(search, job), job, self._record)
-                    for search, job in zip(searches, group, strict=True)
-                ]
+                self.live_index.check()
+                queries = [one.query for one in group]
+                found = retrieve(group[0].snapshot, queries, top, method, config=self.config.retrieval)
             except Exception as error:  # one group's fault is not another's
-                for i in places:
-                    answers[i] = error
-            else:
-                for i, one in zip(places, found, strict=True):
-                    answers[i] = one
+                found = [error] * len(group)
+            for i, one_found in zip(places, found, strict=True):
+                answers[i] = one_found
+        # An expanded query is the second retrieval of a search that was counted.
+        self._admission.record(time.perf_counter() - start, sum(not one.query.n_expansion_regions for one in requests))
         return answers
 
     # -- browsing -----------------------------------------------------------------------------------------------------
 
     async def photos(self, folder: str, contains: str, start: int, count: int) -> dict[str, Any]:
         """Return a stretch of the photos whose key lies below `folder` and has `contains` in it."""
-        return await self._browse.photos(self.now, folder, contains, start, count)
+        return await self._browse.photos(self.snapshot, folder, contains, start, count)
 
     def photo(self, key: str) -> dict[str, Any]:
         """Return what the index knows of a photo."""
-        return shown(self.pictures.record(self.now, key))
+        return photo_payload(self.photo_store.record(self.snapshot, key))
 
     async def folders(self) -> dict[str, Any]:
         """Return the folders of the collection."""
-        return await self._browse.folders(self.now)
+        return await self._browse.folders(self.snapshot)
 
     async def info(self) -> dict[str, Any]:
         """Return counts, parameters and health; where things lie on this machine is not told."""
-        return {**await self._browse.info(self.now, self.served.index.info), "name": self.name}
+        return {**await self._browse.info(self.snapshot, self.live_index.index.info), "name": self.name}
 
     # -- pictures -----------------------------------------------------------------------------------------------------
 
     async def picture(self, one: ViewRequest, side: int) -> tuple[str, bytes]:
         """Return a photo or a part of it as a JPEG, and a name of its content."""
-        return await self.rendering.jpeg(self.now, one, side)
+        return await self.thumbnails.jpeg(self.snapshot, one, side)
 
     def file(self, key: str) -> Path:
         """Return the file of a photo, which is one still."""
-        return self.pictures.photo_file(self.now, key)
+        return self.photo_store.photo_file(self.snapshot, key)
 
     # -- keeping up ---------------------------------------------------------------------------------------------------
 
     async def _warm_up(self) -> None:
         def warm() -> None:
-            links, photos = self.pictures.links_out(self.now)
+            links, photos = self.photo_store.links_out(self.snapshot)
             if links:
                 log.warning(
                     "%d of %d photos are links out of their folder; use --follow-links to show them", links, photos
                 )
-            self.served.index.describer.describe(np.zeros((64, 64, 3), np.uint8))
-            chance_similarity(self.now)
+            self.live_index.index.extractor.extract(np.zeros((64, 64, 3), np.uint8))
+            null_similarity(self.snapshot)
 
         try:
             await asyncio.to_thread(warm)
         except ManifindError as error:
             log.warning("queries by photo will fail: %s", error)
         self.ready = True
-        self.metrics.generation.labels(self.name).set(self.now.number)
+        self.metrics.generation.labels(self.name).set(self.snapshot.number)
 
-    def once(self, now: State, what: Hashable, find: Callable[[], T]) -> T:
+    def once(self, snapshot: AnySnapshot, what: Hashable, find: Callable[[], T]) -> T:
         """Return what was found out about a state of the index, found out now if it is not known."""
-        found: T | None = self._known.get((now.stamp, what))
+        found: T | None = self._known.get((snapshot.stamp, what))
         if found is None:
             found = find()
-            self._known.put((now.stamp, what), found, 1)
+            self._known.put((snapshot.stamp, what), found, 1)
         return found
 
 
-def _given(now: State, vectors: list[list[float]]) -> View:
+def _given_view(snapshot: AnySnapshot, vectors: list[list[float]]) -> QueryView:
     """Return descriptors that the client made itself as a view without places."""
     if not vectors or len({len(row) for row in vectors}) != 1:
-        raise Problem(422, "vectors: the rows differ in length; give one row of the index's dimension for each region.")
+        raise ServiceError(
+            422, "vectors: the rows differ in length; give one row of the index's dimension for each region."
+        )
     rows = np.asarray(vectors, np.float64)
     rows /= np.maximum(np.abs(rows).max(axis=1, keepdims=True, initial=0), np.finfo(np.float64).tiny)
     rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(np.float64).tiny)
-    checked = unit_vectors(rows, "vectors", dimension=now.dimension)
-    return View(checked, np.zeros((len(checked), 4), np.float32))
+    checked = unit_vectors(rows, "vectors", dimension=snapshot.dimension)
+    return QueryView(checked, np.zeros((len(checked), 4), np.float32))
+
+
+def _images_of(snapshot: Snapshot, keys: Collection[str]) -> frozenset[int]:
+    """Return the numbers of photos in the snapshot that was searched; a shortlist may lack some."""
+    records = (snapshot.catalogue.of_key(key) for key in keys)
+    return frozenset(record.number for record in records if record is not None)

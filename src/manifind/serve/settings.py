@@ -26,8 +26,8 @@ class Settings:
     """Searches under way at most; more are answered 503."""
     time_limit: float = 30.0
     """Seconds after which a search is given up."""
-    verify_seconds: float = 2.0
-    """How long an answer waits for geometry; then it is given without."""
+    deadline_seconds: float = 2.0
+    """After how many seconds a search returns the result that it has by then: see `SearchResult.complete`."""
     upload_bytes: int = 50_000_000
     upload_pixels: int = 50_000_000
     uploads_bytes: int = 300_000_000
@@ -35,19 +35,15 @@ class Settings:
     json_bytes: int = 8_000_000
     head_bytes: int = 65_536
     """What the head of a request may take: its address and its headers."""
-    head_seconds: float = 10.0
-    """How long the head of a request may take to arrive."""
     bodies_bytes: int = 200_000_000
     """What the bodies of all requests under way may take together."""
     body_seconds: float = 60.0
     """How long a body may take to arrive."""
-    write_seconds: float = 30.0
-    """How long a client may leave an answer unread."""
     connections: int = 400
     """Connections at a time; those on which nothing is asked make room for new ones."""
     most_regions: int = 4096
     """Descriptors in one query."""
-    describe_threads: int = 2
+    extract_threads: int = 2
     decode_threads: int = 2
     picture_threads: int = 2
     archives: int = 8

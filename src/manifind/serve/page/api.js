@@ -34,10 +34,10 @@ const sent = (body, signal) => ({
   signal,
 });
 
-export const search = (views, not, method, top, signal, within = {}) =>
-  json("/api/search", sent({ views, not_this: not, method, top, ...within }, signal));
+export const search = (views, negatives, method, top, signal, within = {}) =>
+  json("/api/search", sent({ views, negatives, method, top, ...within }, signal));
 
-export const explain = (views, not, key, signal) => json("/api/explain", sent({ views, not_this: not, key }, signal));
+export const explain = (views, negatives, key, signal) => json("/api/explain", sent({ views, negatives, key }, signal));
 
 export const geometry = (views, key, signal) => json("/api/geometry", sent({ views, key }, signal));
 
@@ -62,7 +62,7 @@ export const news = (name) => json(`/api/set/news?${new URLSearchParams({ name }
 export const changeSet = (change) => json("/api/set", sent(change));
 export const setDownload = (kind, name) => `/api/set.${kind}?${new URLSearchParams({ name })}`;
 export const building = () => json("/api/building");
-export const collections = () => json("/api/collections");
+export const collection = () => json("/api/collection");
 export const info = () => json("/api/info");
 export const folders = () => json("/api/folders");
 
@@ -83,7 +83,7 @@ export function picture(source, side, { box = null, version = null } = {}) {
 export function download(kind, state, top) {
   const words = new URLSearchParams();
   for (const view of state.views) words.append("q", viewText(view));
-  for (const view of state.not) words.append("not", viewText(view));
+  for (const view of state.negatives) words.append("negatives", viewText(view));
   words.set("method", state.method);
   words.set("top", top);
   for (const [name, value] of Object.entries(within(state))) words.set(name, value);

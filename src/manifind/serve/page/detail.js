@@ -62,7 +62,7 @@ export class Detail {
     this.answer = null;
     this.fill(h("p", { class: "loading" }, "Following the chain …"));
     try {
-      const answer = await api.explain(state.views, state.not, key, abort.signal);
+      const answer = await api.explain(state.views, state.negatives, key, abort.signal);
       const all = await Promise.all(sources(state.views).map(async (one) => ({ ...one, ...(await this.page.about(one)) })));
       const stops = await Promise.all(answer.links.map((link) => this.page.about({ key: link.target.key })));
       if (abort.signal.aborted) return;
@@ -121,7 +121,7 @@ export class Detail {
   beside(all, answer) {
     const glow = heat(answer.width, answer.height, answer.regions);
     glow.hidden = !this.glowing;
-    const box = answer.where;
+    const box = answer.box;
     const marked = this.page.state.views.some((view) => view.key === answer.key);
     return h("div", { class: "beside" },
       h("figure", {},
@@ -136,7 +136,7 @@ export class Detail {
             "Show what each part contributes"),
           marked ? null : h("span", { class: "marks" },
             h("button", { type: "button", onclick: () => this.page.search.mark("views", answer.key, box) }, "Also this"),
-            h("button", { type: "button", onclick: () => this.page.search.mark("not", answer.key, box) }, "Not this")))));
+            h("button", { type: "button", onclick: () => this.page.search.mark("negatives", answer.key, box) }, "Not this")))));
   }
 
   // Geometry knows better than regions where the object is.

@@ -1,7 +1,7 @@
 // What is known of the file of a result: where it lies, when it was taken and by what; and ways to look at it closer.
 
 import * as api from "./api.js";
-import { Closer } from "./closer.js";
+import { Lightbox } from "./lightbox.js";
 import { complain, h, say } from "./dom.js";
 
 const fetched = new Map(); // what a file says does not change while the page is open
@@ -16,7 +16,7 @@ export function facts(answer) {
   const copy = h("button", { type: "button", disabled: true }, "Copy path");
   const section = h("section", { class: "file", "aria-label": "The file" },
     h("div", { class: "tools" },
-      h("button", { type: "button", onclick: () => new Closer(answer).open() }, "Zoom in"),
+      h("button", { type: "button", onclick: () => new Lightbox(answer).open() }, "Zoom in"),
       h("a", { class: "button", href: api.original(answer.key), target: "_blank", rel: "noopener" }, api.moment(answer.key) === null ? "Open the original" : "Open the film"),
       copy),
     list);
@@ -40,9 +40,9 @@ async function fill(answer, list, copy, section) {
     Size: `${answer.width} × ${answer.height}, ${weight(known.bytes)}`,
   };
   list.append(...Object.entries(rows).filter(([, value]) => value).flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
-  if (known.also_at.length) {
+  if (known.duplicates.length) {
     section.append(h("div", { class: "others" },
-      h("span", { class: "quiet" }, "The same file is also at"), h("ul", { class: "copies" }, known.also_at.map((key) => h("li", {}, key)))));
+      h("span", { class: "quiet" }, "The same file is also at"), h("ul", { class: "copies" }, known.duplicates.map((key) => h("li", {}, key)))));
   }
   copy.disabled = false;
   copy.addEventListener("click", async () => {

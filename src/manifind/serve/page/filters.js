@@ -44,7 +44,7 @@ async function fill(select, chosen) {
 
 // The part of a photo that matched.
 export function sheet(one) {
-  const [x0, y0, x1, y1] = one.where;
+  const [x0, y0, x1, y1] = one.box;
   return h("div", { class: "photo", style: { "aspect-ratio": (x1 - x0) / (y1 - y0), "--aspect": (x1 - x0) / (y1 - y0) } },
-    h("img", { src: api.picture(one, 320, { box: one.where, version: one.version }), alt: "", loading: "lazy", decoding: "async", onerror: missing }));
+    h("img", { src: api.picture(one, 320, { box: one.box, version: one.version }), alt: "", loading: "lazy", decoding: "async", onerror: missing }));
 }

@@ -16,7 +16,7 @@ export function matches(views, about, result, signal, outlined) {
     if (signal.aborted) return;
     section.replaceChildren(h("h3", {}, "Is it this very thing?"), ...seen(found, query, views[found.view].box, result));
     if (!found.verified) return;
-    outlined(outlineOf(found.map, views[found.view].box ?? [0, 0, query.width, query.height]));
+    outlined(outlineOf(found.transform, views[found.view].box ?? [0, 0, query.width, query.height]));
     say(`${counted(found.inliers, "point")} of the query match in it.`);
   }).catch((error) => {
     if (error.name !== "AbortError") section.replaceChildren(h("p", { class: "quiet" }, error.message));
@@ -40,7 +40,7 @@ function seen(found, query, box, result) {
   }
   return [
     h("p", {}, h("strong", { class: "sure" }, "Verified. "), `${counted(found.inliers, "point")} of the query were found again in this photo, in the same arrangement.`),
-    h("div", { class: "seen" }, sideBySide(query, result, found.points), laid(query, box, result, found.map)),
+    h("div", { class: "seen" }, sideBySide(query, result, found.points), laid(query, box, result, found.transform)),
   ];
 }
 

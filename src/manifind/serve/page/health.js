@@ -18,9 +18,7 @@ export async function showHealth(main) {
   const section = h("section", { class: "health" }, h("h1", {}, "Health of the index"));
   main.replaceChildren(section);
   try {
-    const facts = await api.info();
-    if (!facts.collections) section.append(...about(facts));
-    for (const one of facts.collections ?? []) section.append(h("h2", { class: "which" }, one.name), ...about(one));
+    section.append(...about(await api.info()));
   } catch (error) {
     complain(error.message);
   }
@@ -35,17 +33,17 @@ function about(facts) {
     h("dl", {}, Object.entries(NAMES).filter(([name]) => facts[name] !== undefined).flatMap(([name, label]) => [
       h("dt", {}, label), h("dd", {}, shown(name, facts[name]))])),
     h("h2", {}, "How it was made"),
-    h("dl", {}, h("dt", {}, "Network"), h("dd", {}, `${facts.describer.name}, ${facts.describer.dimension} dimensions`)),
+    h("dl", {}, h("dt", {}, "Network"), h("dd", {}, `${facts.extractor.name}, ${facts.extractor.dimension} dimensions`)),
     h("details", {},
       h("summary", {}, "For engineers"),
       h("dl", {}, Object.entries(facts.manifold).flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, String(value))]))),
-    ...listed("Passed over", "No file was passed over", skipped.filter((one) => !one.same_as)),
-    ...listed("Copies, shown with their twin", null, skipped.filter((one) => one.same_as)),
+    ...listed("Passed over", "No file was passed over", skipped.filter((one) => !one.duplicate_of)),
+    ...listed("Copies, shown with their twin", null, skipped.filter((one) => one.duplicate_of)),
   ].filter(Boolean);
 }
 
 function whatIsIn(photos, skipped) {
-  const copies = skipped.filter((one) => one.same_as).length;
+  const copies = skipped.filter((one) => one.duplicate_of).length;
   return [
     `${counted(photos, "photo")} can be searched`,
     copies ? `${counted(copies, "file is a copy", "files are copies")} of one of them` : null,

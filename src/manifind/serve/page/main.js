@@ -2,10 +2,9 @@
 
 import * as api from "./api.js";
 import { Browse } from "./browse.js";
-import { collections } from "./collections.js";
 import { Detail } from "./detail.js";
 import { byId, complain, counted, h, say } from "./dom.js";
-import { watchGrowth } from "./growth.js";
+import { watchBuild } from "./build_progress.js";
 import { showHealth } from "./health.js";
 import { showRepeats } from "./repeats.js";
 import { Search } from "./search.js";
@@ -25,7 +24,7 @@ class Page {
     this.listenForPhotos();
     this.greet();
     this.show(this.state);
-    watchGrowth(() => this.grown()).catch((error) => complain(error.message));
+    watchBuild(() => this.grown()).catch((error) => complain(error.message));
   }
 
   // Change the state; the address follows, and what was before can be gone back to.
@@ -87,7 +86,7 @@ class Page {
     const views = add ? [...this.state.views] : [];
     if (!views.some((view) => sameSource(view, source))) views.push({ ...source, box: null });
     this.search.active = views.findIndex((view) => sameSource(view, source));
-    this.go({ tab: "search", views, not: add ? this.state.not : [], refine: !add || this.state.refine, why: null, add: false, folder: "", contains: "" });
+    this.go({ tab: "search", views, negatives: add ? this.state.negatives : [], expand: !add || this.state.expand, why: null, add: false, folder: "", contains: "" });
   }
 
   async upload(file, add = false) {
@@ -143,10 +142,8 @@ class Page {
 
   async greet() {
     try {
-      const { collections: all, several } = await collections();
-      const name = several ? counted(all.length, "collection") : all[0].name.replace(/\.manifind$/, "");
-      const photos = all.reduce((sum, one) => sum + one.photos, 0);
-      byId("collection").replaceChildren(h("span", {}, name), ` · ${counted(photos, "photo")}`);
+      const { name, photos } = await api.collection();
+      byId("collection").replaceChildren(h("span", {}, name.replace(/\.manifind$/, "")), ` · ${counted(photos, "photo")}`);
     } catch (error) {
       complain(error.message);
     }

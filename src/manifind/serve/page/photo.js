@@ -39,7 +39,7 @@ export function photo(source, { side = 320, alt = "", boxes = [], corners = [], 
 }
 
 // What is drawn in a result: the outline where geometry knows it, or else the one box.
-export const marks = (one) => (one.outline ? { corners: [one.outline, ...one.others] } : { boxes: one.box ? [one.box] : [] });
+export const marks = (one) => (one.outline ? { corners: [one.outline, ...one.other_outlines] } : { boxes: one.box ? [one.box] : [] });
 
 export function outlines(width, height, boxes, kind, corners = []) {
   return svg(

@@ -43,7 +43,7 @@ const searchFor = (views) => address({ ...readState(""), views });
 
 function object(one) {
   const more = one.photos - IN_A_ROW;
-  const [first] = one.sightings;
+  const [first] = one.occurrences;
   return h("li", {},
     h("div", { class: "object-head" },
       h("h2", {}, `In ${counted(one.photos, "photo")}`),
@@ -51,7 +51,7 @@ function object(one) {
       h("a", { class: "button", "data-local": true, href: searchFor([{ key: first.key, box: first.box }]),
         "aria-label": `Search for object ${one.rank}, in ${one.photos} photos` }, "Search for it")),
     h("ul", { class: "crops" },
-      one.sightings.slice(0, IN_A_ROW).map((seen) => h("li", {},
+      one.occurrences.slice(0, IN_A_ROW).map((seen) => h("li", {},
         h("a", { "data-local": true, href: searchFor([{ key: seen.key, box: seen.box }]), title: seen.key, "aria-label": `Search with ${seen.key}` },
           h("img", { src: api.picture(seen, 160, { box: seen.box }), alt: "", style: { "aspect-ratio": aspect(seen.box) }, loading: "lazy", decoding: "async", onerror: missing })))),
       more > 0 ? h("li", { class: "rest quiet" }, `and ${more} more`) : null));

@@ -2,11 +2,10 @@
 
 import * as api from "./api.js";
 import { BoxEditor } from "./boxes.js";
-import { copies } from "./copies.js";
-import { chooser } from "./collections.js";
+import { copies } from "./duplicates.js";
 import { complain, counted, h, named, say } from "./dom.js";
 import { marks, photo } from "./photo.js";
-import { Ticks } from "./ticks.js";
+import { Selection } from "./selection.js";
 import { filters, sheet } from "./filters.js";
 import { METHODS, PAPER_NAMES, address, sameSource, sources, tenths, viewText, viewsOf, within } from "./state.js";
 
@@ -25,7 +24,7 @@ export class Search {
     this.top = FIRST;
     this.asked = null;
     this.answer = null;
-    this.ticks = new Ticks(page);
+    this.ticks = new Selection(page);
     this.query = h("section", { class: "query", "aria-label": "What to look for" });
     this.found = h("section", { class: "results", "aria-label": "Results" });
     this.element = h("div", { class: "desk" }, this.query, this.found);
@@ -93,7 +92,7 @@ export class Search {
     const all = sources(state.views);
     this.active = Math.min(this.active, all.length - 1);
     const source = all[this.active];
-    const shown = JSON.stringify([all.map(({ key, upload }) => [key, upload]), this.active, state.not]);
+    const shown = JSON.stringify([all.map(({ key, upload }) => [key, upload]), this.active, state.negatives]);
     const boxes = JSON.stringify(source.boxes.map((box) => box.map((corner) => corner.toFixed(1))));
     if (this.shown === shown && boxes === this.drawn) return;
     this.shown = shown;
@@ -128,7 +127,7 @@ export class Search {
       h("p", { class: "caption" }, source.key ?? "Uploaded photo", h("span", {}, `${about.width} × ${about.height}`)),
       this.tools(all),
       strip,
-      this.rejected(state.not),
+      this.rejected(state.negatives),
     ];
     this.query.replaceChildren(...parts.filter(Boolean));
   }
@@ -141,7 +140,7 @@ export class Search {
         href: address({ ...this.page.state, tab: "browse", add: true, why: null }) }, "Add from the collection"),
       all.length > 1
         ? h("button", { type: "button", onclick: () => this.dropSource(all[this.active]) }, "Remove this photo")
-        : h("button", { type: "button", onclick: () => this.page.go({ views: [], not: [], why: null, compare: false, refine: true, method: "regional" }) }, "Start over"));
+        : h("button", { type: "button", onclick: () => this.page.go({ views: [], negatives: [], why: null, compare: false, expand: true, method: "regional" }) }, "Start over"));
   }
 
   async strip(all) {
@@ -155,15 +154,15 @@ export class Search {
       }, photo(known[at], { side: 160, boxes: source.boxes, kind: "asked" }))));
   }
 
-  rejected(not) {
-    if (!not.length) return null;
+  rejected(negatives) {
+    if (!negatives.length) return null;
     return h("div", { class: "rejected" },
       h("h3", {}, "Not this"),
-      h("ul", {}, not.map((view, at) => h("li", {},
+      h("ul", {}, negatives.map((view, at) => h("li", {},
         h("img", { src: api.picture(view, 160, { box: view.box }), alt: "" }),
         h("span", {}, view.key ?? "uploaded"),
         h("button", { type: "button", class: "remove-chip", "aria-label": `Take back: not ${view.key ?? "the upload"}`,
-          onclick: () => this.page.go({ not: not.filter((_, i) => i !== at) }) }, "×")))));
+          onclick: () => this.page.go({ negatives: negatives.filter((_, i) => i !== at) }) }, "×")))));
   }
 
   settle(drawn, milliseconds) {
@@ -191,13 +190,13 @@ export class Search {
   }
 
   async ask(state) {
-    const asked = JSON.stringify([state.views.map(viewText), state.not.map(viewText), state.compare ? "all" : state.method, this.top, within(state), state.sheet]);
+    const asked = JSON.stringify([state.views.map(viewText), state.negatives.map(viewText), state.compare ? "all" : state.method, this.top, within(state), state.sheet]);
     if (asked === this.asked) return;
     this.asked = asked;
     this.abort?.abort(); // the service stops working on what nobody waits for
     const abort = (this.abort = new AbortController());
     this.found.setAttribute("aria-busy", "true");
-    const one = (method, top) => api.search(state.views, state.not, method, top, abort.signal, within(state));
+    const one = (method, top) => api.search(state.views, state.negatives, method, top, abort.signal, within(state));
     try {
       if (state.compare) {
         const answers = await Promise.all(Object.keys(METHODS).map((method) => one(method, SIDE_BY_SIDE)));
@@ -239,7 +238,7 @@ export class Search {
   // Those above the line, and all: whoever wants the object does not want what stands below.
   downloads(state, answer) {
     const all = answer.results.length;
-    const likely = answer.likely || all;
+    const likely = answer.n_matches || all;
     const group = (top, label) => h("span", { class: "downloads", role: "group", "aria-label": `Download ${label}` },
       h("span", { class: "quiet" }, `Download ${label}:`),
       ["zip", "csv", "json"].map((kind) =>
@@ -252,22 +251,22 @@ export class Search {
   }
 
   showFound(state, answer) {
-    const { results, evidence } = answer;
+    const { results, confidence } = answer;
     const byDate = state.sort === "date";
-    const likely = answer.likely ?? results.length;
+    const likely = answer.n_matches ?? results.length;
     const sure = results.filter((one) => one.verified).length;
     const milliseconds = Math.round(Object.values(answer.milliseconds).reduce((sum, one) => sum + one, 0));
     const own = (one) => state.views.some((view) => view.key === one.key);
     // Besides the photos that the query was taken from, which match themselves.
-    const nothing = answer.likely !== null && !results.some((one, at) => !own(one) && (one.verified || at < likely));
+    const nothing = answer.n_matches !== null && !results.some((one, at) => !own(one) && (one.verified || at < likely));
     const gallery = h("ol", { class: "gallery" });
     this.ticks.begin(answer, likely);
     const cards = results.map((one) => this.card(one, one.rank > likely));
     const empty = !results.length || likely === 0;
     const bar = this.bar(state, empty ? null : answer);
-    const parts = [bar, chooser(this.page, state), filters(this.page, state)];
+    const parts = [bar, filters(this.page, state)];
     if (empty) {
-      parts.push(this.emptiness(results, evidence, () => {
+      parts.push(this.emptiness(results, confidence, () => {
         gallery.append(...cards, h("li", { class: "filler", "aria-hidden": "true" }));
         bar.append(this.downloads(state, answer));
         return gallery;
@@ -282,7 +281,7 @@ export class Search {
       parts.push(h("p", { class: "count" }, `${above}, in ${milliseconds} ms `, this.teaching(state, sure)));
       say(`${above}.`);
       cards.forEach((card, at) => {
-        if (at === likely && !byDate) gallery.append(line(evidence, nothing, sure));
+        if (at === likely && !byDate) gallery.append(line(confidence, nothing, sure));
         gallery.append(card);
       });
       gallery.append(h("li", { class: "filler", "aria-hidden": "true" }));
@@ -300,18 +299,18 @@ export class Search {
   // What verified photos show of the object may join the query, which is then answered once more.
   teaching(state, sure) {
     if (!sure) return null;
-    return h("button", { type: "button", class: "teach", "aria-pressed": String(state.refine),
+    return h("button", { type: "button", class: "teach", "aria-pressed": String(state.expand),
       title: "What the verified photos show of the object joins the query, which is answered once more",
-      onclick: () => this.page.go({ refine: !state.refine }) },
-    state.refine ? "Verified photos teach the query" : "Let the verified photos teach the query");
+      onclick: () => this.page.go({ expand: !state.expand }) },
+    state.expand ? "Verified photos teach the query" : "Let the verified photos teach the query");
   }
 
-  emptiness(results, evidence, nearest) {
+  emptiness(results, confidence, nearest) {
     const element = h("div", { class: "nothing" },
       h("h2", {}, "Nothing in this collection matches"),
-      evidence && evidence.similarity <= evidence.chance
-        ? h("p", {}, `No photo resembles it more (${evidence.similarity.toFixed(2)}) than photos of different things resemble ` +
-          `each other by chance (${evidence.chance.toFixed(2)}). ` +
+      confidence && confidence.similarity <= confidence.null_similarity
+        ? h("p", {}, `No photo resembles it more (${confidence.similarity.toFixed(2)}) than photos of different things resemble ` +
+          `each other by chance (${confidence.null_similarity.toFixed(2)}). ` +
           "A smaller box that holds the object alone may help, or another photo of it.")
         : h("p", {}, results.length
           ? "No photo stands out from the others. A smaller box that holds the object alone may help, or another photo of it."
@@ -328,7 +327,7 @@ export class Search {
   card(one, doubtful) {
     const { state } = this.page;
     const marked = state.views.some((view) => view.key === one.key);
-    const box = one.where;
+    const box = one.box;
     const aspect = state.sheet && box ? (box[2] - box[0]) / (box[3] - box[1]) : one.width / one.height;
     return h("li", { class: `card${doubtful ? " doubtful" : ""}`, style: { "--aspect": aspect }, "data-key": one.key },
       h("a", { class: "look", "data-local": true, href: address({ ...state, why: one.key }),
@@ -339,7 +338,7 @@ export class Search {
         this.ticks.box(one),
         h("span", { class: "rank" }, one.rank),
         named(one.key),
-        one.verified ? h("span", { class: "sure", title: one.refined ? "Only a second pass reached it, whose query verified photos had joined" : null }, one.refined ? "✓ verified, by way of others" : "✓ verified") : null,
+        one.verified ? h("span", { class: "sure", title: one.expanded ? "Only a second pass reached it, whose query verified photos had joined" : null }, one.expanded ? "✓ verified, by way of others" : "✓ verified") : null,
         h("span", { class: "score", title: `Score: ${SCORE}` }, one.score.toFixed(3))),
       one.date ? h("p", { class: "quiet date" }, one.date.slice(0, 10)) : null,
       copies(one),
@@ -348,7 +347,7 @@ export class Search {
           ? h("span", { class: "quiet" }, "In the query")
           : [
             h("button", { type: "button", onclick: () => this.mark("views", one.key, box), "aria-label": `Also this: ${one.key}` }, "Also this"),
-            h("button", { type: "button", onclick: () => this.mark("not", one.key, box), "aria-label": `Not this: ${one.key}` }, "Not this"),
+            h("button", { type: "button", onclick: () => this.mark("negatives", one.key, box), "aria-label": `Not this: ${one.key}` }, "Not this"),
           ]));
   }
 
@@ -383,18 +382,18 @@ const hint = (boxes) => (boxes.length
   ? "Move or resize the box, or draw another."
   : "The whole photo is searched for. Draw a box round the object.");
 
-function line(evidence, nothing, sure) {
+function line(confidence, nothing, sure) {
   return h("li", { class: "line" },
     h("p", {}, h("strong", {}, "Probably not below here")),
     h("details", {},
       h("summary", {}, "Why the line is here"),
       nothing
-        ? h("p", {}, `Besides the query's own photo, none resembles it clearly more (${evidence.similarity.toFixed(2)}) than photos ` +
-          `that have nothing in common do by chance (${evidence.chance.toFixed(2)}), and no points of it were found again.`)
+        ? h("p", {}, `Besides the query's own photo, none resembles it clearly more (${confidence.similarity.toFixed(2)}) than photos ` +
+          `that have nothing in common do by chance (${confidence.null_similarity.toFixed(2)}), and no points of it were found again.`)
         : sure
           ? h("p", {}, "Above it stand the photos in which points of the query were found again in the same arrangement, and those whose score " +
             "is near theirs: the object seen from another side is reached from photo to photo, where no points match.")
-          : h("p", {}, `Scores fall steeply behind the photos that show the object. Below here they are under ${evidence.score.toFixed(4)}, ` +
+          : h("p", {}, `Scores fall steeply behind the photos that show the object. Below here they are under ${confidence.cutoff.toFixed(4)}, ` +
           "half of what the best photo scores. On photos whose contents are known, this line is right more often than " +
           "not, but it is a measured habit of the scores, not a proof: look at a few below it.")));
 }

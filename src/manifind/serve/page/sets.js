@@ -45,8 +45,6 @@ async function showOne(page, section, name) {
     h("div", { class: "tools" },
       one.search ? h("a", { class: "button", "data-local": true, href: searchOf(one.search) }, "Search again") : null,
       h("a", { class: "button", href: api.setDownload("zip", name), download: "set.zip" }, "Photos (zip)"),
-      h("a", { class: "button", href: `${api.setDownload("zip", name)}&keywords=true`, download: "set.zip",
-        title: "Copies of the photos; the name of the set is a keyword in the JPEG files, for Lightroom, digiKam and the like" }, "Photos with keywords (zip)"),
       h("a", { class: "button", href: api.setDownload("csv", name), download: "set.csv" }, "CSV"),
       h("a", { class: "button", href: api.setDownload("xmp.zip", name), download: "sidecars.zip",
         title: "Keywords for digiKam and darktable, and for raw files in Lightroom: unpack them beside the photos" }, "Sidecars (XMP)"),
@@ -57,8 +55,8 @@ async function showOne(page, section, name) {
   if (one.search) showNews(fresh, name, again);
 }
 
-const searchOf = ({ views, not_this: not, method }) => address({
-  ...readState(""), method, views: views.map(([key, box]) => ({ key, box })), not: not.map(([key, box]) => ({ key, box })) });
+const searchOf = ({ views, negatives, method }) => address({
+  ...readState(""), method, views: views.map(([key, box]) => ({ key, box })), negatives: negatives.map(([key, box]) => ({ key, box })) });
 
 // Nothing is lost by one click that was not meant.
 function confirmDelete(button, then) {
@@ -93,10 +91,10 @@ async function showNews(place, name, again) {
     place.replaceChildren(...[
       h("h2", {}, words),
       news.length ? h("ul", { class: "gallery" }, news.map((one) => h("li", { class: "card", style: { "--aspect": one.width / one.height }, "data-key": one.key },
-        photo(one, { side: 320, boxes: one.where ? [one.where] : [], alt: one.key }),
+        photo(one, { side: 320, boxes: one.box ? [one.box] : [], alt: one.key }),
         h("div", { class: "about" }, named(one.key)),
         h("div", { class: "marks" }, Object.entries(VERDICTS).map(([verdict, label]) =>
-          h("button", { type: "button", "aria-label": `${label}: ${one.key}`, onclick: () => again({ add: [{ key: one.key, box: one.where }], verdict }) }, label))))),
+          h("button", { type: "button", "aria-label": `${label}: ${one.key}`, onclick: () => again({ add: [{ key: one.key, box: one.box }], verdict }) }, label))))),
       h("li", { class: "filler", "aria-hidden": "true" })) : null,
       news.length ? h("h2", {}, "In the set") : null,
     ].filter(Boolean));

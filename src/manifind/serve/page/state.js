@@ -2,9 +2,9 @@
 //
 //   ?q=k:KEY@x0,y0,x1,y1   a photo of the collection, or a part of it; again for more of the same object
 //   &q=u:UPLOAD            an uploaded photo
-//   &not=k:KEY@…           what is not meant
+//   &negatives=k:KEY@…           what is not meant
 //   &method=global         how to search; &compare=1 for three ways side by side
-//   &refine=0              what verified photos show of the object does not join the query
+//   &expand=0              what verified photos show of the object does not join the query
 //   &why=KEY               the result that is looked at closely
 //   &below=FOLDER&since=2019-07&until=2020&sort=date   which photos, and in which order; &sheet=1 for the parts alone
 //   &tab=browse&folder=…&contains=…
@@ -50,10 +50,10 @@ export function textView(text) {
 const date = (text) => (/^\d{4}(-\d\d(-\d\d)?)?$/.test(text ?? "") ? text : "");
 
 // What a search is confined to, its order, and whether it is asked once more, as the service takes it.
-export function within({ below, since, until, sort, refine }) {
+export function within({ below, since, until, sort, expand }) {
   const said = { folder: below, since, until, sort: sort === "date" ? sort : "" };
   const given = Object.fromEntries(Object.entries(said).filter(([, value]) => value));
-  return refine ? given : { ...given, refine };
+  return expand ? given : { ...given, expand };
 }
 
 export function readState(address = location.search) {
@@ -63,10 +63,10 @@ export function readState(address = location.search) {
   return {
     tab: words.get("tab") ?? "search",
     views: views("q"),
-    not: views("not"),
+    negatives: views("negatives"),
     method: method in METHODS ? method : "regional",
     compare: words.has("compare"),
-    refine: words.get("refine") !== "0",
+    expand: words.get("expand") !== "0",
     why: words.get("why"),
     folder: words.get("folder") ?? "",
     contains: words.get("contains") ?? "",
@@ -84,10 +84,10 @@ export function address(state) {
   const words = new URLSearchParams();
   if (state.tab !== "search") words.set("tab", state.tab);
   for (const view of state.views) words.append("q", viewText(view));
-  for (const view of state.not) words.append("not", viewText(view));
+  for (const view of state.negatives) words.append("negatives", viewText(view));
   if (state.method !== "regional") words.set("method", state.method);
   if (state.compare) words.set("compare", "1");
-  if (!state.refine) words.set("refine", "0");
+  if (!state.expand) words.set("expand", "0");
   if (state.why) words.set("why", state.why);
   if (state.folder) words.set("folder", state.folder);
   if (state.contains) words.set("contains", state.contains);

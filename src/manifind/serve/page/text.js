@@ -1,4 +1,4 @@
-// Names that others chose, made safe to show: the same rules as in manifind/pages/text.py.
+// Names that others chose, made safe to show: the same rules as in manifind/reports/text.py.
 
 const UNSEEN = new RegExp(
   "[\\p{Cc}\\p{Cf}\\p{Cs}\\p{Zl}\\p{Zp}\\u034F\\u115F\\u1160\\u17B4\\u17B5\\u180B-\\u180F\\u2065\\u2800\\u3164" +

@@ -3,11 +3,11 @@
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
-from manifind.serve.answering import Answering
 from manifind.serve.routes.requests import BoxInWords, box_in_words, checked_view, while_connected
-from manifind.serve.schemas import LONGEST_KEY, UPLOAD, FoldersAnswer, PhotoAnswer, PhotosAnswer
+from manifind.serve.schemas import LONGEST_KEY, UPLOAD, FoldersResponse, PhotoResponse, PhotosResponse
+from manifind.serve.service import Service
 
 JPEG: dict[int | str, dict[str, Any]] = {
     200: {"content": {"image/jpeg": {"schema": {"type": "string", "format": "binary"}}}},
@@ -15,29 +15,29 @@ JPEG: dict[int | str, dict[str, Any]] = {
 }
 
 
-def add(app: FastAPI, service: Answering) -> None:
+def add(app: FastAPI, service: Service) -> None:
     """Add lists of photos and folders, and pictures."""
 
-    @app.get("/api/photos", response_model=PhotosAnswer, tags=["browse"])
+    @app.get("/api/photos", response_model=PhotosResponse, tags=["browse"])
     async def photos(
         http: Request,
         folder: Annotated[str, Query(max_length=LONGEST_KEY)] = "",
         contains: Annotated[str, Query(max_length=400)] = "",
         start: Annotated[int, Query(ge=0, le=10**9)] = 0,
         count: Annotated[int, Query(ge=1, le=500)] = 100,
-    ) -> Response:
+    ) -> Any:
         """List photos in order of their keys, of a folder or with some letters in the key."""
-        return JSONResponse(await while_connected(service, http, service.photos(folder, contains, start, count)))
+        return await while_connected(service, http, service.photos(folder, contains, start, count))
 
-    @app.get("/api/photo", response_model=PhotoAnswer, tags=["browse"])
-    async def photo(key: Annotated[str, Query(max_length=LONGEST_KEY)]) -> Response:
+    @app.get("/api/photo", response_model=PhotoResponse, tags=["browse"])
+    async def photo(key: Annotated[str, Query(max_length=LONGEST_KEY)]) -> Any:
         """Tell what the index knows of a photo."""
-        return JSONResponse(service.photo(key))
+        return service.photo(key)
 
-    @app.get("/api/folders", response_model=FoldersAnswer, tags=["browse"])
-    async def folders(http: Request) -> Response:
+    @app.get("/api/folders", response_model=FoldersResponse, tags=["browse"])
+    async def folders(http: Request) -> Any:
         """List the folders of the collection."""
-        return JSONResponse(await while_connected(service, http, service.folders()))
+        return await while_connected(service, http, service.folders())
 
     @app.get("/api/picture", tags=["browse"], response_class=Response, responses=JPEG)
     async def picture(

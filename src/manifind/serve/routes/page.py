@@ -6,7 +6,7 @@ from importlib.resources import files
 from fastapi import FastAPI
 from starlette.responses import Response
 
-from manifind.serve.problems import Problem
+from manifind.serve.errors import ServiceError
 
 PAGE = files("manifind.serve") / "page"
 KINDS = {
@@ -27,7 +27,7 @@ def page_file(name: str) -> Response:
     """Return a file of the page."""
     kind = KINDS.get(name[name.rfind(".") :])
     if name not in _contents() or kind is None:
-        raise Problem(404, "There is nothing at this address.")
+        raise ServiceError(404, "There is nothing at this address.")
     return Response(_contents()[name], headers={"Content-Type": kind, "Cache-Control": "no-cache"})
 
 

@@ -6,17 +6,16 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Query
-from pydantic import BaseModel, Field
-from starlette.responses import FileResponse, JSONResponse, Response
+from pydantic import Field
+from starlette.responses import FileResponse, Response
 
-from manifind.describe.films import file_of, film_format
-from manifind.describe.photos import HEAD_BYTES, photo_format
-from manifind.describe.taken import taken
-from manifind.index.state.catalogue import ImageRecord
-from manifind.index.state.generation import State
-from manifind.pages.text import plain_name
-from manifind.serve.answering import Answering
-from manifind.serve.schemas import LONGEST_KEY
+from manifind.index.storage.catalogue import ImageRecord
+from manifind.index.storage.snapshot import AnySnapshot
+from manifind.io.exif import taken
+from manifind.io.image import HEAD_BYTES, photo_format
+from manifind.io.video import file_of, film_format
+from manifind.reports.text import plain_name
+from manifind.serve.schemas import LONGEST_KEY, ResponseModel
 from manifind.serve.service import Service
 
 SHOWN = {
@@ -34,11 +33,11 @@ SHOWN = {
 Key = Annotated[str, Query(max_length=LONGEST_KEY)]
 
 
-class FactsAnswer(BaseModel):
+class FactsResponse(ResponseModel):
     """What is known of a photo's file."""
 
     key: str
-    also_at: list[str] = Field(description="Keys of files that are byte for byte the same.")
+    duplicates: list[str] = Field(description="Keys of files that are byte for byte the same.")
     path: str | None = Field(description="Where the file lies; null where the service does not tell.")
     bytes: int
     changed: str = Field(description="When the file was changed last, in UTC.")
@@ -48,24 +47,20 @@ class FactsAnswer(BaseModel):
     shown: bool = Field(description="Whether browsers can show the file as it is.")
 
 
-def add(app: FastAPI, service: Answering) -> None:
+def add(app: FastAPI, service: Service) -> None:
     """Add what tells of a photo's file and hands it out."""
 
-    @app.get("/api/photo/facts", response_model=FactsAnswer, tags=["browse"])
-    async def facts(key: Key) -> Response:
+    @app.get("/api/photo/facts", response_model=FactsResponse, tags=["browse"])
+    async def facts(key: Key) -> Any:
         """Tell what the file of a photo says of it: when it was taken, by which camera, where else it lies."""
-        home, own = service.home(key)
-        now = home.now
-        record = home.pictures.record(now, own)
-        told = await asyncio.to_thread(_facts, home, now, record)
-        also_at = [service.outward(home, one) for one in told["also_at"]]
-        return JSONResponse({**told, "key": service.outward(home, told["key"]), "also_at": also_at})
+        snapshot = service.snapshot
+        record = service.photo_store.record(snapshot, key)
+        return await asyncio.to_thread(_facts, service, snapshot, record)
 
     @app.get("/api/original", tags=["browse"], response_class=Response, responses=ORIGINAL)
     async def original(key: Key) -> Response:
         """Hand out the file of a photo as it is; of a frame, the film."""
-        home, own = service.home(key)
-        file, kind = await asyncio.to_thread(_file, home, home.now, own)
+        file, kind = await asyncio.to_thread(_file, service, service.snapshot, key)
         where = "inline" if kind in SHOWN else "attachment"
         return FileResponse(
             file,
@@ -81,20 +76,20 @@ ORIGINAL: dict[int | str, dict[str, Any]] = {
 }
 
 
-def _file(service: Service, now: State, key: str) -> tuple[Path, str]:
+def _file(service: Service, snapshot: AnySnapshot, key: str) -> tuple[Path, str]:
     """Return the file of a photo, that of its film if it is a frame, and what it is."""
-    file = file_of(service.pictures.photo_file(now, key))
+    file = file_of(service.photo_store.photo_file(snapshot, key))
     with file.open("rb") as source:
         head = source.read(HEAD_BYTES)
     return file, photo_format(head) or film_format(head, file.name) or ""
 
 
-def _facts(service: Service, now: State, record: ImageRecord) -> dict[str, Any]:
-    file, kind = _file(service, now, record.key)
+def _facts(service: Service, snapshot: AnySnapshot, record: ImageRecord) -> dict[str, Any]:
+    file, kind = _file(service, snapshot, record.key)
     said = taken(file)
     return {
         "key": record.key,
-        "also_at": list(now.catalogue.copies_of(record.sha256)),
+        "duplicates": list(snapshot.catalogue.copies_of(record.sha256)),
         "path": str(file) if service.settings.tell_paths else None,
         "bytes": record.bytes,
         "changed": datetime.fromtimestamp(record.mtime_ns / 1e9, UTC).isoformat(timespec="seconds"),

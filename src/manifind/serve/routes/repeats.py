@@ -6,15 +6,13 @@ from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Query
-from pydantic import BaseModel, Field
-from starlette.responses import JSONResponse, Response
+from pydantic import Field
 
-from manifind.index import Generation
-from manifind.index.asking.repeats import Repeats, confirmed_first, repeats
-from manifind.index.state.elsewhere import refused
-from manifind.pages.repeats import repeats_data
-from manifind.serve.answering import Answering
-from manifind.serve.schemas import Box
+from manifind.index import Snapshot
+from manifind.index.search.repeats import ObjectClusters, confirmed_first, repeats
+from manifind.index.storage.remote import read_only_error
+from manifind.reports.repeats import repeats_data
+from manifind.serve.schemas import Box, ResponseModel
 from manifind.serve.service import Service
 
 LONGEST = 3
@@ -23,7 +21,7 @@ LOOKED_AT_CLOSELY = 30
 """Objects that geometry looks at, the surest, where the index keeps local features."""
 
 
-class SightingAnswer(BaseModel):
+class OccurrenceResponse(ResponseModel):
     """An object in one photo."""
 
     key: str
@@ -34,7 +32,7 @@ class SightingAnswer(BaseModel):
     verified: bool | None
 
 
-class RepeatAnswer(BaseModel):
+class RepeatResponse(ResponseModel):
     """An object that occurs in several photos."""
 
     rank: int
@@ -42,62 +40,43 @@ class RepeatAnswer(BaseModel):
     photos: int
     verified: int | None
     confirmed: bool | None
-    sightings: list[SightingAnswer]
+    occurrences: list[OccurrenceResponse]
 
 
-class RepeatsAnswer(BaseModel):
+class RepeatsResponse(ResponseModel):
     """What occurs in several photos, the surest and largest first."""
 
     found: int = Field(description="How many objects there are in all.")
-    objects: list[RepeatAnswer]
+    objects: list[RepeatResponse]
     near_duplicates: list[list[str]] = Field(description="Keys of photos that look alike all over.")
     generation: int
 
 
-def add(app: FastAPI, service: Answering) -> None:
+def add(app: FastAPI, service: Service) -> None:
     """Add what tells of what repeats."""
     one_at_a_time = asyncio.Lock()
 
-    @app.get("/api/repeats", response_model=RepeatsAnswer, tags=["browse"])
-    async def found(top: Annotated[int, Query(ge=1, le=1000)] = 30) -> Response:
+    @app.get("/api/repeats", response_model=RepeatsResponse, tags=["browse"])
+    async def found(top: Annotated[int, Query(ge=1, le=1000)] = 30) -> Any:
         """Tell what occurs in several photos, without any query; geometry confirms where features are kept."""
         async with one_at_a_time:
-            told = [await asyncio.to_thread(_repeated, service, home) for home in service.homes]
-        objects = [one for each in told for one in each["objects"]]
-        if len(told) > 1:  # those of each collection are in order
-            objects.sort(key=lambda one: (one["confirmed"] is not True, -one["score"]))
-        return JSONResponse(
-            {
-                "found": sum(each["found"] for each in told),
-                "objects": [{**one, "rank": rank} for rank, one in enumerate(objects[:top], 1)],
-                "near_duplicates": [keys for each in told for keys in each["near_duplicates"]],
-                "generation": sum(home.now.number for home in service.homes),
-            }
-        )
+            snapshot, told = await asyncio.to_thread(_repeated, service)
+        return {**told, "objects": told["objects"][:top], "generation": snapshot.number}
 
 
-def _found(now: Generation, until: float) -> Repeats:
-    found = repeats(now, top=None, verify=False)
-    if now.local is None:
+def _found(snapshot: Snapshot, until: float) -> ObjectClusters:
+    found = repeats(snapshot, top=None, verify=False)
+    if snapshot.local is None:
         return found
     first, rest = found.objects[:LOOKED_AT_CLOSELY], found.objects[LOOKED_AT_CLOSELY:]
-    return replace(found, objects=(*confirmed_first(now, first, lambda *_: None, until=until), *rest))
+    return replace(found, objects=(*confirmed_first(snapshot, first, lambda *_: None, until=until), *rest))
 
 
-def _repeated(service: Answering, home: Service) -> dict[str, Any]:
-    """Return what repeats in a collection, in keys that clients know."""
-    home.check()
-    now = home.now
-    if not isinstance(now, Generation):
-        raise refused(now.where, "read as a whole")
-    until = time.monotonic() + LONGEST * home.settings.verify_seconds
-    told = home.once(now, "repeats", lambda: repeats_data(_found(now, until)))
-
-    def outward(seen: dict[str, Any]) -> dict[str, Any]:
-        return {**seen, "key": service.outward(home, seen["key"])}
-
-    return {
-        **told,
-        "objects": [{**one, "sightings": [outward(seen) for seen in one["sightings"]]} for one in told["objects"]],
-        "near_duplicates": [[service.outward(home, key) for key in keys] for keys in told["near_duplicates"]],
-    }
+def _repeated(service: Service) -> tuple[Snapshot, dict[str, Any]]:
+    """Return the state of the index, and what repeats in it."""
+    service.check()
+    snapshot = service.snapshot
+    if not isinstance(snapshot, Snapshot):
+        raise read_only_error(snapshot.where, "read as a whole")
+    until = time.monotonic() + LONGEST * service.settings.deadline_seconds
+    return snapshot, service.once(snapshot, "repeats", lambda: repeats_data(_found(snapshot, until)))

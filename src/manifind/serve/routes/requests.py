@@ -6,9 +6,9 @@ from typing import Annotated, Any, TypeVar
 from fastapi import Query, Request
 from pydantic import ValidationError
 
-from manifind.serve.answering import Answering
-from manifind.serve.problems import Problem, first_sentence
+from manifind.serve.errors import ServiceError, first_sentence
 from manifind.serve.schemas import LONGEST_BOX, ViewRequest, corners
+from manifind.serve.service import Service
 
 T = TypeVar("T")
 
@@ -23,7 +23,7 @@ def box_in_words(box: str | None) -> list[float] | None:
         return None
     read = corners(box)
     if read is None:
-        raise Problem(422, f"box is {box[:80]!r}; give four numbers x0,y0,x1,y1 in pixels.")
+        raise ServiceError(422, f"box is {box[:80]!r}; give four numbers x0,y0,x1,y1 in pixels.")
     return read
 
 
@@ -32,17 +32,17 @@ def checked_view(**fields: Any) -> ViewRequest:
     try:
         return ViewRequest.model_validate(fields)
     except ValidationError as error:
-        raise Problem(422, first_sentence(error.errors())) from None
+        raise ServiceError(422, first_sentence(error.errors())) from None
 
 
-async def while_connected(service: Answering, http: Request, work: Awaitable[T]) -> T:
+async def while_connected(service: Service, http: Request, work: Awaitable[T]) -> T:
     """Do some work until it is done, its time is up, or whoever asked has left."""
 
     async def left() -> None:
         while (await http.receive())["type"] != "http.disconnect":
             pass
 
-    return await service.common.within_limits(work, left())
+    return await service.resources.within_limits(work, left())
 
 
 def text_body(kind: str) -> dict[int | str, dict[str, Any]]:

@@ -1,0 +1,166 @@
+"""The result of a search in the shapes that people and programs read: plain data, a table, pictures.
+
+The command line, the service and the demo all show results; what each of them shows of a hit or of a chain is decided
+here.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from manifind.errors import UnreadableImageError
+from manifind.index import Chain, Hit, Index, Link, MatchingPoints, Place, RegionShare, SearchResult, Source, whole_box
+from manifind.reports.html import THUMBNAIL, Picture
+from manifind.reports.tables import as_csv_text, yes_or_no
+from manifind.reports.text import cell
+from manifind.types import Box
+
+BEFORE = "rank", "key", "score", "x0", "y0", "x1", "y1", "share"
+COLUMNS = (*BEFORE, "is_match", "verified", "inliers", "expanded", "outline", "duplicates")
+"""Of the table: the box is the one round the object, the share that of its best region, the outline four corners."""
+
+# -- plain data -------------------------------------------------------------------------------------------------------
+
+
+def result_data(query: Mapping[str, Any], result: SearchResult) -> dict[str, Any]:
+    """Return a result as JSON; `query` is the query in the caller's words."""
+    return {
+        "query": dict(query),
+        "method": result.method,
+        "complete": result.complete,
+        "n_matches": result.n_matches,
+        "config": result.config.config_hash,
+        "results": [hit_data(hit) for hit in result],
+    }
+
+
+def hit_data(hit: Hit) -> dict[str, Any]:
+    """Return a hit as JSON has it."""
+    return {
+        "rank": hit.rank,
+        "key": hit.key,
+        "score": hit.score,
+        "box": hit.box,
+        "is_match": hit.is_match,
+        "verified": hit.verified,
+        "outline": hit.outline,
+        "inliers": hit.inliers,
+        "other_outlines": hit.other_outlines,
+        "expanded": hit.expanded,
+        "duplicates": list(hit.duplicates),
+        "regions": regions_data(hit.regions),
+    }
+
+
+def regions_data(regions: Iterable[RegionShare]) -> list[dict[str, Any]]:
+    """Return regions with their shares as JSON has them."""
+    return [{"box": region.box, "share": round(region.share, 4)} for region in regions]
+
+
+def links_data(found: Chain) -> list[dict[str, Any]]:
+    """Return the links of a chain as JSON has them; the key of the query is null."""
+    return [
+        {
+            "source": _place_data(link.source),
+            "target": _place_data(link.target),
+            "similarity": link.similarity,
+            "flow": link.flow,
+            "verified": link.verified,
+            "inliers": link.inliers,
+        }
+        for link in found.links
+    ]
+
+
+def points_data(found: MatchingPoints) -> dict[str, Any]:
+    """Return the points that match between two photos as JSON has them: x and y in the one, x and y in the other."""
+    pairs = np.hstack([found.query, found.photo]).astype(np.float64).round(1)
+    return {
+        "verified": found.verified,
+        "inliers": found.inliers,
+        "transform": None if found.transform is None else found.transform.tolist(),
+        "points": pairs.tolist(),
+    }
+
+
+def _place_data(place: Place) -> dict[str, Any]:
+    return {"key": place.key, "box": place.box, "view": place.view}
+
+
+# -- a table ----------------------------------------------------------------------------------------------------------
+
+
+def table_rows(results: Iterable[Mapping[str, Any]]) -> Iterator[list[Any]]:
+    """Yield the rows of a table, the names of the columns first; `results` are what `hit_data` returned.
+
+    Keys are written so that no spreadsheet runs them.
+    """
+    yield list(COLUMNS)
+    for one in results:
+        box = one["box"] or [""] * 4
+        share = one["regions"][0]["share"] if one["regions"] else ""
+        flags = [yes_or_no(one[name]) for name in ("is_match", "verified")]
+        later = yes_or_no(one["expanded"] if one["verified"] else None)
+        inliers = "" if one["inliers"] is None else one["inliers"]
+        outline = " ".join(f"{x + 0.0:g},{y + 0.0:g}" for x, y in one["outline"] or ())  # never -0
+        also = cell("; ".join(one["duplicates"]))
+        yield [one["rank"], cell(one["key"]), one["score"], *box, share, *flags, inliers, later, outline, also]
+
+
+def as_csv(results: Iterable[Mapping[str, Any]]) -> str:
+    """Return a table of results as CSV."""
+    return as_csv_text(table_rows(results))
+
+
+# -- pictures ---------------------------------------------------------------------------------------------------------
+
+
+def query_picture(index: Index, image: Source, box: Sequence[float] | None, name: str | None = None) -> Picture:
+    """Return the picture of a query, with its box if it has one."""
+    pixels = index.pixels(image)
+    height, width = pixels.shape[:2]
+    shown = name or (str(image) if isinstance(image, str) else "")
+    return Picture(pixels, width, height, shown, None if box is None else whole_box(box, width, height))
+
+
+def hit_pictures(index: Index, hits: Iterable[Hit]) -> list[tuple[Hit, Picture]]:
+    """Return hits with their pictures: the outline that geometry found, or else the one box round the object."""
+    shown = []
+    for hit in hits:
+        picture = photo_picture(index, hit.key, hit.box if hit.outline is None else None)
+        outlines = [] if hit.outline is None else [hit.outline, *hit.other_outlines]
+        shown.append((hit, replace(picture, outlines=outlines)))
+    return shown
+
+
+def chain_pictures(index: Index, query: Picture, found: Chain) -> tuple[Picture, list[tuple[str, str, Picture]]]:
+    """Return the query of a chain, and for each link its look, its words and the photo at its end."""
+    ends = [photo_picture(index, link.target.key or "", link.target.box) for link in found.links]
+    stops = [(strength(link), link_words(link), end) for link, end in zip(found.links, ends, strict=True)]
+    return replace(query, box=found.links[0].source.box), stops
+
+
+def link_words(link: Link) -> str:
+    """Say what joins the two ends of a link."""
+    if link.within:
+        return "within the photo"
+    alike = f"similarity {link.similarity:.2f}"
+    return f"{link.inliers} matching points, {alike}" if link.verified else alike
+
+
+def strength(link: Link) -> str:
+    """Return how a link looks: strong where geometry confirms it, weak where it does not, plain where nobody asked."""
+    return "" if link.verified is None else "strong" if link.verified else "weak"
+
+
+def photo_picture(index: Index, key: str, box: Box | None) -> Picture:
+    """Return the picture of a photo of the collection. A photo that is gone is grey, and says why."""
+    try:
+        photo = index.photo(key, long_side=THUMBNAIL)
+    except UnreadableImageError as error:
+        record = index.catalogue.photo_of(key)
+        width, height = (120, 90) if record is None else (record.width, record.height)
+        return Picture(np.full((90, 120, 3), 128, np.uint8), width, height, key, box, missing=error.reason)
+    return Picture(photo.pixels, photo.width, photo.height, key, box)

@@ -1,0 +1,91 @@
+"""The pages that a search and an explanation can be written to."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from manifind.index import Chain, Hit, Index, MatchingPoints, SearchResult, Source, whole_box
+from manifind.reports.html import Picture, render
+from manifind.reports.registration import overlay, side_by_side
+from manifind.reports.results import chain_pictures, hit_pictures, query_picture
+from manifind.reports.text import visible
+
+BELOW = "Probably not below here"
+NEAREST = "These are merely the nearest"
+"""What the rule at the line says; the second where nothing stands above it."""
+
+
+def search_page(index: Index, views: Sequence[tuple[Source, Sequence[float] | None]], result: SearchResult) -> str:
+    """Return a page with the query and the photos that were found, those below the line apart."""
+    return render(
+        "search.html",
+        title="What manifind found",
+        subtitle=f"{result.method}, among {len(index)} photos of {index.root}",
+        views=[query_picture(index, *view) for view in views],
+        heading=found_words(result),
+        found=hit_pictures(index, result),
+        rule=rule_words(result),
+    )
+
+
+def rule_words(result: SearchResult) -> str:
+    """Say what the rule at the line says."""
+    return BELOW if result.n_matches else NEAREST
+
+
+def found_words(result: SearchResult) -> str:
+    """Say how many photos were found, and how many of them are likely to show the object."""
+    if not result or result.n_matches == 0:
+        return "Nothing in this collection matches"
+    if result.n_matches is None:
+        return counted(len(result), "photo")
+    sure = sum(hit.verified is True for hit in result[: result.n_matches])
+    verified = f", {sure} of them verified" if sure else ""
+    are = "is" if result.n_matches == 1 else "are"
+    return f"{counted(result.n_matches, 'photo')} {are} likely to show it{verified}"
+
+
+def chain_page(
+    index: Index,
+    image: Source,
+    box: Sequence[float] | None,
+    hit: Hit,
+    found: Chain,
+    points: MatchingPoints | None = None,
+) -> str:
+    """Return a page with the chain of photos from the query to a result, and the points that match in the two."""
+    note = f"rank {hit.rank}, score {hit.score:.4f}"
+    start: Picture | None = None
+    stops: list[tuple[str, str, Picture]] = []
+    if found.links:
+        same = sum(a.target.key == b.target.key for a, b in pairwise(found.links))
+        note += f", {counted(len(found.links), 'step')}" + (f", {same} of them within a photo" if same else "")
+        start, stops = chain_pictures(index, query_picture(index, image, box), found)
+    drawn = None
+    if points is not None and points.transform is not None:
+        pixels, photo = index.pixels(image), index.photo(hit.key).pixels
+        part = None if box is None else whole_box(box, *pixels.shape[1::-1])
+        drawn = {"lines": side_by_side(pixels, photo, points), "overlay": overlay(pixels, part, photo, points)}
+    return render(
+        "chain.html",
+        title=f"Why {visible(hit.key)}?",
+        subtitle=note,
+        start=start,
+        stops=stops,
+        drawn=drawn,
+        matching=None if points is None else counted(points.inliers, "point"),
+        geometry=None if points is None else geometry_words(points),
+    )
+
+
+def geometry_words(points: MatchingPoints) -> str:
+    """Say what geometry says of two photos."""
+    if points.verified:
+        return f"{counted(points.inliers, 'point')} of the query were found again in it, in the same arrangement."
+    if points.verified is None:
+        return "The query has too little texture for geometry to say anything."
+    return "Too few points of the query were found again in it, in the same arrangement: reached by likeness alone."
+
+
+def counted(count: int, what: str) -> str:
+    """Count as people do."""
+    return f"1 {what}" if count == 1 else f"{count} {what}s"

@@ -1,0 +1,58 @@
+"""Errors of the service: a status, one sentence for people, and a code for programs."""
+
+import json
+from typing import Any
+
+from starlette.responses import Response
+
+CODES = {
+    401: "unauthorized",
+    403: "forbidden",
+    404: "not-found",
+    405: "method-not-allowed",
+    408: "timeout",
+    413: "too-large",
+    415: "media-type",
+    421: "wrong-host",
+    422: "invalid-input",
+    431: "head-too-large",
+    499: "client-left",
+    500: "internal",
+    503: "unavailable",
+    504: "timeout",
+}
+"""The code of an error by its status, where the error has no code of its own."""
+
+
+class ServiceError(Exception):
+    """An answer other than 200: ``{"error": sentence, "code": code}``."""
+
+    def __init__(self, status: int, sentence: str, headers: dict[str, str] | None = None) -> None:
+        super().__init__(sentence)
+        self.status = status
+        self.sentence = sentence
+        self.headers = headers or {}
+
+
+def too_busy() -> ServiceError:
+    """Say that there is too much to do right now."""
+    sentence = "The service has more searches than it can answer; try again in a second."
+    return ServiceError(503, sentence, {"Retry-After": "1"})
+
+
+def first_sentence(errors: Any) -> str:
+    """Return the first of pydantic's findings as one sentence that names the field."""
+    found = errors[0]
+    where = ".".join(str(part) for part in found["loc"] if part not in ("body", "query"))
+    # A validator of ours raised the sentence itself; pydantic's message puts words before it.
+    what = str(found["ctx"]["error"] if found["type"] == "value_error" else found["msg"]).rstrip(".")
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    return f"{where or 'The request'}: {what[:300]}{more}."
+
+
+def error_response(
+    status: int, sentence: str, headers: dict[str, str] | None = None, code: str | None = None
+) -> Response:
+    """Return an error as the service answers it; characters that are no text are escaped."""
+    body = {"error": sentence, "code": code or CODES.get(status, "error")}
+    return Response(json.dumps(body), status, headers, media_type="application/json")
