@@ -2,26 +2,24 @@
 
 import difflib
 import importlib
-from pathlib import Path
 
 import click
 
 from manifind.version import VERSION
 
 COMMANDS = {
-    "index": "Make an index of the folder PHOTOS, or bring it up to date.",
+    "index": "Build an index of the folder PHOTOS, or update it.",
     "search": "Rank the photos of INDEX by what they have of IMAGE, or of the box in it.",
     "explain": "Show the chain of photos that leads from IMAGE to RESULT, a photo of INDEX.",
-    "repeats": "Find what occurs in several photos of INDEX, without any query.",
-    "sets": "Keep, judge and export sets of photos that were found in INDEX.",
-    "serve": "Serve INDEX as a web page and an HTTP API, to this machine only unless told otherwise.",
-    "info": "Show what is in INDEX and how healthy its graph is.",
-    "check": "Verify every checksum of INDEX and everything that must hold of it; say what would repair what is wrong.",
-    "learn": "Teach the descriptions of INDEX by its own photos that show the same thing, where that helps.",
-    "evaluate": "Measure methods on COLLECTION: an index, a folder of photos, or descriptors.",
-    "publish": "Bring the collection at ADDRESS, milvus://HOST:PORT/NAME say, to the state of INDEX.",
-    "whiten": "Learn a whitening from photos that show the same thing.",
-    "demo": "Plant objects in photos, find them in four ways, and write a page that shows how.",
+    "repeats": "Find objects that occur in several photos of INDEX, without a query.",
+    "sets": "Keep, judge and export sets of results from INDEX.",
+    "serve": "Serve INDEX as a web page and an HTTP API, to this machine only by default.",
+    "info": "Show counts, parameters and health of INDEX.",
+    "check": "Verify every checksum and invariant of INDEX, and name the remedies.",
+    "evaluate": "Evaluate methods on COLLECTION: an index, a folder of photos, or descriptors.",
+    "publish": "Publish INDEX to the collection at ADDRESS, milvus://HOST:PORT/NAME for example.",
+    "whiten": "Learn a whitening from pairs of photos of the same object.",
+    "demo": "Plant objects in photos, find them by four methods, and write a report.",
 }
 """Each is a module of this package that defines a command of its name, and how that command's help begins."""
 
@@ -58,19 +56,6 @@ class Commands(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
-def _write_manual(context: click.Context, _: click.Parameter, folder: Path | None) -> None:
-    """Write the manual pages and leave, where they are asked for."""
-    if folder is None or context.resilient_parsing:
-        return
-    from manifind.cli.manual import write_manual
-    from manifind.cli.terminal import err, plain_errors
-
-    with plain_errors(bool(context.params.get("debug"))):
-        written = write_manual(folder)
-    err.print(f"wrote {len(written)} pages; man -l {written[0]} shows the first.")
-    context.exit()
-
-
 BEGIN = """\b
 Begin with a folder of photos:
   manifind serve photos/      a page to draw a box on; the index is made meanwhile
@@ -87,15 +72,6 @@ or without the page:
 @click.version_option(VERSION, prog_name="manifind")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.option("--threads", type=click.IntRange(min=1), help="Threads to use; all cores by default.")
-@click.option(
-    "--manual",
-    type=click.Path(path_type=Path),
-    metavar="FOLDER",
-    is_eager=True,
-    expose_value=False,
-    callback=_write_manual,
-    help="Write manual pages for man into FOLDER and exit.",
-)
 @click.pass_context
 def main(context: click.Context, debug: bool, threads: int | None) -> None:
     """Find every photo that contains this object, however small."""

@@ -7,10 +7,10 @@ from pathlib import Path
 import click
 
 from manifind.cli.terminal import CHECK_FAILED, err, out, plain_errors, progress_bars
-from manifind.index.state.unfinished import check_finished
-from manifind.index.tending.check import check as check_index
-from manifind.index.tending.repair import repair_command
-from manifind.pages.text import visible
+from manifind.index.maintenance.check import check as check_index
+from manifind.index.maintenance.repair import repair_command
+from manifind.index.storage.layout import check_finished
+from manifind.reports.text import visible
 
 
 @click.command()
@@ -18,19 +18,19 @@ from manifind.pages.text import visible
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def check(debug: bool, index_path: Path, as_json: bool) -> None:
-    """Verify every checksum of INDEX and everything that must hold of it; say what would repair what is wrong."""
+    """Verify every checksum and invariant of INDEX, and name the remedies."""
     with plain_errors(debug):
         check_finished(index_path)
         with progress_bars(hidden=as_json) as progress:
             problems = check_index(index_path, progress)
         if as_json:
-            click.echo(json.dumps({"problems": [vars(problem) for problem in problems]}, indent=2))
+            click.echo(json.dumps({"problems": [problem.to_dict() for problem in problems]}, indent=2))
         else:
             for problem in problems:
                 out.print(visible(str(problem)))
             if not problems:
                 out.print("everything is as it should be")
-        if any(problem.damage for problem in problems):
+        if any(problem.is_damage for problem in problems):
             err.print(f"to mend it: {repair_command(index_path)}")
         if problems:
             sys.exit(CHECK_FAILED)

@@ -22,7 +22,7 @@ from manifind.demo import report, walkthrough
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def demo(debug: bool, folder: Path, as_json: bool) -> None:
-    """Plant objects in photos, find them in four ways, and write a page that shows how."""
+    """Plant objects in photos, find them by four methods, and write a report."""
     with plain_errors(debug):
         with progress_bars(hidden=as_json) as progress:
             shown = walkthrough.run(folder, progress=progress)

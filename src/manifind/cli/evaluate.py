@@ -6,15 +6,15 @@ from typing import Any
 
 import click
 
-from manifind.cli.describing import WHITEN, describer_of, describing, settings_of
+from manifind.cli.extraction_options import WHITEN, extraction_options, extractor_of, settings_of
 from manifind.cli.terminal import err, plain_errors, progress_bars, write_page
-from manifind.evaluate import command as evaluation
-from manifind.evaluate.cache import usual_folder
-from manifind.evaluate.curves import FIGURES
-from manifind.evaluate.measures import DEFINITIONS
-from manifind.evaluate.methods import METHODS as EVALUATED
-from manifind.evaluate.published import known_descriptors
-from manifind.evaluate.writing import as_csv, as_json, as_table
+from manifind.evaluation import command as evaluation
+from manifind.evaluation.cache import default_cache_folder
+from manifind.evaluation.curves import FIGURES
+from manifind.evaluation.measures import DEFINITIONS
+from manifind.evaluation.methods import METHODS as EVALUATED
+from manifind.evaluation.published import known_descriptors
+from manifind.evaluation.tables import as_csv, as_json, as_table
 
 
 @click.command(
@@ -42,7 +42,10 @@ from manifind.evaluate.writing import as_csv, as_json, as_table
     help="More images that no query looks for: descriptors, or a .txt of names in COLLECTION.",
 )
 @click.option(
-    "--method", "methods", multiple=True, help="NAME, NAME:k=50,query_k=10, or all, as by default; may be repeated."
+    "--method",
+    "methods",
+    multiple=True,
+    help="NAME, NAME:k=50,query_k=10, or all, as by default: those that take seconds; may be repeated.",
 )
 @click.option(
     "--ap",
@@ -59,16 +62,16 @@ from manifind.evaluate.writing import as_csv, as_json, as_table
     help=f"A figure of the paper: {', '.join(FIGURES)}, or all; NAME:parameter=value; may be repeated.",
 )
 @click.option(
-    "--recipe",
-    type=click.Choice(evaluation.RECIPES),
+    "--preset",
+    type=click.Choice(evaluation.PRESETS),
     help="paper: every row of the paper's tables and every figure that the data allow, beside the paper's values.",
 )
 @click.option("--descriptors", help="What the descriptors are, to stand beside published figures of the same.")
-@click.option("--query-counts", is_flag=True, help="A query's own photo counts as any other; else it is passed over.")
-@describing
+@click.option("--query-counts", is_flag=True, help="A query's own photo counts as any other; else it is ignored.")
+@extraction_options
 @WHITEN
 @click.option(
-    "--cache", type=click.Path(path_type=Path), help="Where rankings are kept; ~/.cache/manifind/evaluate by default."
+    "--cache", type=click.Path(path_type=Path), help="Where rankings are kept; ~/.cache/manifind/evaluation by default."
 )
 @click.option("--no-cache", is_flag=True, help="Keep nothing, use nothing kept.")
 @click.option("--fresh", is_flag=True, help="Compute everything again.")
@@ -88,7 +91,7 @@ def evaluate(
     backbone: str | None,
     whiten: str | None,
     pooling: str | None,
-    zooms: tuple[float, ...] | None,
+    scales: tuple[float, ...] | None,
     long_side: int | None,
     cache: Path | None,
     no_cache: bool,
@@ -98,13 +101,13 @@ def evaluate(
     html: Path | None,
     **asked: Any,
 ) -> None:
-    """Measure methods on COLLECTION: an index, a folder of photos, or descriptors."""
+    """Evaluate methods on COLLECTION: an index, a folder of photos, or descriptors."""
     with plain_errors(debug, "interrupted; what was measured is kept, and the same command goes on from there."):
-        wanted = evaluation.Request(**asked, cache=None if no_cache else cache or usual_folder())
-        settings = settings_of(pooling, zooms, long_side)
+        wanted = evaluation.Request(**asked, cache=None if no_cache else cache or default_cache_folder())
+        settings = settings_of(pooling, scales, long_side)
         with progress_bars(hidden=as_json_ or as_csv_) as progress:
-            describer = partial(describer_of, backbone, whiten, wanted.recipe, **settings)
-            answer = evaluation.run(wanted, describer, progress, err.print)
+            extractor = partial(extractor_of, backbone, whiten, wanted.preset, **settings)
+            answer = evaluation.run(wanted, extractor, progress, err.print)
         if html is not None:
             write_page(html, answer.page())
         for file in [] if output is None else answer.write(output):
@@ -112,4 +115,4 @@ def evaluate(
         if as_json_ or as_csv_:
             click.echo((as_json if as_json_ else as_csv)(answer.evaluation), nl=False)
         else:
-            click.echo(as_table(answer.evaluation, paper=wanted.recipe == evaluation.PAPER))
+            click.echo(as_table(answer.evaluation, paper=wanted.preset == evaluation.PAPER))

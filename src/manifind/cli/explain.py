@@ -8,18 +8,18 @@ import click
 
 from manifind.cli.parameters import BOX, INDEX
 from manifind.cli.terminal import NOTHING_FOUND, err, out, plain_errors, shown_box, write_page
-from manifind.errors import InvalidInput, MissingExtra, Unreadable
+from manifind.errors import InvalidInputError, MissingExtraError, UnreadableImageError
 from manifind.index import Chain, Hit, Index, MatchingPoints
-from manifind.pages.answers import link_words, links_data, points_data, strength
-from manifind.pages.search import chain_page, counted, geometry_words
-from manifind.pages.text import visible
+from manifind.reports.results import link_words, links_data, points_data, strength
+from manifind.reports.search import chain_page, counted, geometry_words
+from manifind.reports.text import visible
 
 
 @click.command()
 @click.argument("index_path", metavar="INDEX", type=INDEX)
 @click.argument("image", type=click.Path())
 @click.argument("result")
-@click.option("--box", type=BOX, help="The part of IMAGE that was looked for.")
+@click.option("--box", type=BOX, help="The query's part of IMAGE.")
 @click.option(
     "--verify/--no-verify",
     default=True,
@@ -43,8 +43,8 @@ def explain(
         opened = Index.open(index_path)
         wanted = opened.find(result)
         if wanted is None:
-            raise InvalidInput(f"{result!r} is not a photo of {opened.where}; give a key that `search` prints.")
-        hit = opened.search(image, box, top=None).of_image(wanted.number)
+            raise InvalidInputError(f"{result!r} is not a photo of {opened.where}; give a key that `search` prints.")
+        hit = opened.search(image, box, top=None).hit_of(wanted.number)
         if hit is None:
             err.print(
                 f"{visible(wanted.key)} is not among the photos that a search of so large a collection looks at "
@@ -86,6 +86,6 @@ def _points(index: Index, image: str, box: tuple[float, ...] | None, key: str) -
     """Return the points that match in the query and the result; None, and a sentence, where they cannot be had."""
     try:
         return index.matching_points(image, key, box)
-    except (Unreadable, MissingExtra) as error:
+    except (UnreadableImageError, MissingExtraError) as error:
         err.print(f"without geometry: {error}")
         return None

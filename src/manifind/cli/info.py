@@ -10,9 +10,9 @@ import click
 from manifind import kernels
 from manifind.cli.parameters import INDEX
 from manifind.cli.terminal import out, plain_errors, show_skipped
-from manifind.errors import InvalidInput
+from manifind.errors import InvalidInputError
 from manifind.index import Index
-from manifind.index.making.estimate import size
+from manifind.index.build.estimate import size
 from manifind.version import VERSION
 
 
@@ -22,13 +22,13 @@ from manifind.version import VERSION
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def info(debug: bool, index_path: Path | str | None, of_system: bool, as_json: bool) -> None:
-    """Show what is in INDEX and how healthy its graph is."""
+    """Show counts, parameters and health of INDEX."""
     with plain_errors(debug):
         if of_system:
             show_system(as_json)
             return
         if index_path is None:
-            raise InvalidInput("INDEX is missing; give the index to show, or --system for what manifind runs on.")
+            raise InvalidInputError("INDEX is missing; give the index to show, or --system for what manifind runs on.")
         facts = Index.open(index_path).info()
         if as_json:
             click.echo(json.dumps(facts, indent=2))
@@ -55,10 +55,12 @@ def show_info(facts: dict[str, Any]) -> None:
         "photos in": facts["photos_folder"] + ("" if facts["photos_folder_is_there"] else " (not there now)"),
         "generation": f"{facts['generation']}, made by {facts['made_by']}",
         "photos": f"{facts['photos']:,}",
-        "regions": f"{facts['regions']:,}" + (f", {facts['means']} means a photo" if facts["means"] else ""),
+        "regions": f"{facts['regions']:,}"
+        + (f", {facts['regions_per_image']} means a photo" if facts["regions_per_image"] else ""),
         "edges": f"{facts['edges']:,}",
         "on disk": f"{size(facts['bytes'])}: {parts}",
-        "backbone": f"{facts['describer']['name']} ({facts['describer']['sha256'][:12]})",
+        "backbone": f"{facts['extractor']['name']} ({facts['extractor']['sha256'][:12]})",
+        "config": facts["config_hash"],
         "parameters": ", ".join(f"{name} {value}" for name, value in facts["manifold"].items()),
     }
     for name, value in rows.items():
@@ -68,7 +70,7 @@ def show_info(facts: dict[str, Any]) -> None:
         *facts["health"]["words"],
         facts["whitening"]["words"],
         facts["chosen"]["words"],
-        facts["geometry"]["words"],
+        facts["local_features"]["words"],
     ):
         out.print(f"- {sentence}")
     if not facts["photos_folder_is_there"]:

@@ -5,8 +5,10 @@ from typing import Any, ClassVar, NoReturn
 
 import click
 
-from manifind.describe.films import is_photo_there
-from manifind.index.state.elsewhere import is_address
+from manifind.boxes import parse_box
+from manifind.errors import InvalidInputError
+from manifind.index.storage.remote import is_address
+from manifind.io.video import is_photo_there
 from manifind.kernels import AUTO, DEVICES
 
 LONGEST = 32
@@ -20,18 +22,13 @@ class BoxType(click.ParamType[tuple[float, ...]]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, ...]:
         """Return the four numbers."""
-        if isinstance(value, tuple):
-            return value
         try:
-            corners = tuple(float(part) for part in str(value).split(","))
-        except ValueError:
-            corners = ()
-        if len(corners) != 4:
-            self.fail(f"{value!r} is not a box; give four numbers X0,Y0,X1,Y1 in pixels.", param, ctx)
-        return corners
+            return parse_box(value)
+        except InvalidInputError as error:
+            self.fail(str(error), param, ctx)
 
 
-class AlsoType(click.ParamType[tuple[str, tuple[float, ...] | None]]):
+class ExampleType(click.ParamType[tuple[str, tuple[float, ...] | None]]):
     """``IMAGE`` or ``IMAGE@X0,Y0,X1,Y1``."""
 
     name = "IMAGE[@X0,Y0,X1,Y1]"
@@ -87,13 +84,13 @@ class BytesType(click.ParamType[int]):
         self.fail(f"{str(value)[:80]!r} is no amount of memory; give 4GiB, say.", param, ctx)
 
 
-BOX, ALSO, BYTES, INDEX = BoxType(), AlsoType(), BytesType(), IndexType()
+BOX, EXAMPLE, BYTES, INDEX = BoxType(), ExampleType(), BytesType(), IndexType()
 
 DEVICE = click.option(
     "--device",
     type=click.Choice(DEVICES),
     default=AUTO,
     show_default=True,
-    help="What does the work: the processor, or an NVIDIA GPU by way of manifind[torch].",
+    help="Where to work: the CPU, or an NVIDIA GPU with manifind[torch].",
 )
 """Which every command that builds or serves takes."""

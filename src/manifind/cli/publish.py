@@ -7,10 +7,10 @@ from pathlib import Path
 import click
 
 from manifind.cli.terminal import out, plain_errors, progress_bars
-from manifind.cluster.publishing import DESCRIPTORS
-from manifind.cluster.publishing import publish as publish_index
-from manifind.cluster.store import Address, store_at
 from manifind.index import Index
+from manifind.remote.publish import DEFAULT_DESCRIPTORS
+from manifind.remote.publish import publish as publish_index
+from manifind.remote.store import Address, store_at
 
 
 @click.command()
@@ -19,30 +19,30 @@ from manifind.index import Index
 @click.option(
     "--descriptors",
     type=click.IntRange(min=0),
-    default=DESCRIPTORS,
+    default=DEFAULT_DESCRIPTORS,
     show_default=True,
     help="Means of its regions that a photo is found by; 0 for its global descriptor alone.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def publish(debug: bool, index_path: Path, address: str, descriptors: int, as_json: bool) -> None:
-    """Bring the collection at ADDRESS, milvus://HOST:PORT/NAME say, to the state of INDEX."""
+    """Publish INDEX to the collection at ADDRESS, milvus://HOST:PORT/NAME for example."""
     with plain_errors(debug, "interrupted; the same command goes on from there."):
-        where = Address.of(address)
+        where = Address.parse(address)
         with Index.open(index_path) as index, progress_bars(hidden=as_json) as progress:
             store = store_at(where)
-            sent = publish_index(index, store, descriptors=descriptors, progress=progress)
+            report = publish_index(index, store, descriptors=descriptors, progress=progress)
             store.close()
         if as_json:
-            click.echo(json.dumps({"address": where.shown, **asdict(sent)}, indent=2))
+            click.echo(json.dumps({"address": where.shown, **asdict(report)}, indent=2))
             return
         out.print(
-            f"generation {sent.generation}: {sent.added} photos added, {sent.changed} changed, {sent.removed} removed, "
-            f"{sent.kept} as they were"
+            f"generation {report.generation}: {report.added} photos added, {report.changed} changed, "
+            f"{report.removed} removed, {report.unchanged} as they were"
         )
-        if sent.found:
-            out.print(f"{sent.found} rows were there from a run that was interrupted")
-        if (quicker := advice(where)) is not None and sent.generation == 1:
+        if report.resumed:
+            out.print(f"{report.resumed} rows were there from a run that was interrupted")
+        if (quicker := advice(where)) is not None and report.generation == 1:
             out.print(quicker)
         out.print(where.shown)
 

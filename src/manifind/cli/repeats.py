@@ -16,17 +16,17 @@ from manifind.cli.terminal import (
     shown_box,
     write_page,
 )
-from manifind.errors import typed
-from manifind.index import Index, Repeats
-from manifind.pages.repeats import repeats_csv, repeats_data, repeats_page
-from manifind.pages.text import visible
+from manifind.errors import shell_quote
+from manifind.index import Index, ObjectClusters
+from manifind.reports.repeats import repeats_csv, repeats_data, repeats_page
+from manifind.reports.text import visible
 
 
 @click.command()
 @click.argument("index_path", metavar="INDEX", type=click.Path(path_type=Path))
 @click.option("--top", type=click.IntRange(min=1), default=30, show_default=True, help="How many objects to show.")
 @click.option("--least", type=click.IntRange(min=2), default=3, show_default=True, help="In how many photos at least.")
-@click.option("--no-verify", is_flag=True, help="Do not compare the photos of an object by geometry.")
+@click.option("--no-verify", is_flag=True, help="Verify no photos.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV, a row for each photo of each object.")
 @click.option("--html", type=click.Path(path_type=Path), help="Write a page with the pictures as well.")
@@ -41,7 +41,7 @@ def repeats(
     as_csv: bool,
     html: Path | None,
 ) -> None:
-    """Find what occurs in several photos of INDEX, without any query."""
+    """Find objects that occur in several photos of INDEX, without a query."""
     with plain_errors(debug, "interrupted; nothing was written."):
         check_formats(as_json=as_json, as_csv=as_csv)
         opened = Index.open(index_path)
@@ -61,14 +61,14 @@ def repeats(
             sys.exit(NOTHING_FOUND)
 
 
-def show_repeats(found: Repeats) -> None:
+def show_repeats(found: ObjectClusters) -> None:
     """Print a table of objects, and how to search for one of them."""
     if found.objects:
         out.print(f"{'':>4}  {'photos':>6}  {'verified':>8}  {'score':>7}  the clearest")
     for place, one in enumerate(found.objects, 1):
-        first = one.sightings[0]
+        first = one.occurrences[0]
         verified = "" if one.verified is None else one.verified
-        where = f"{typed(visible(first.key))} --box {shown_box(first.box)}"
+        where = f"{shell_quote(visible(first.key))} --box {shown_box(first.box)}"
         out.print(f"{place:4}  {len(one):6}  {verified:>8}  {one.score:7.2f}  {where}")
     if found.found > len(found.objects):
         err.print(f"and {found.found - len(found.objects)} more; --top shows more of them.")

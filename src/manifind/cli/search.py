@@ -8,15 +8,16 @@ from typing import Any
 import click
 
 from manifind.cli.batching import search_batch
-from manifind.cli.parameters import ALSO, BOX, INDEX
+from manifind.cli.parameters import BOX, EXAMPLE, INDEX
 from manifind.cli.terminal import NOTHING_FOUND, check_formats, err, out, plain_errors, shown_box, write_page
-from manifind.errors import InvalidInput, typed
-from manifind.index import METHODS, Answer, Hit, Index
-from manifind.index.asking.refine import NONE, VERIFIED
-from manifind.pages.answers import answer_data, hit_data
-from manifind.pages.answers import as_csv as as_csv_text
-from manifind.pages.search import BELOW, NEAREST, search_page
-from manifind.pages.text import visible
+from manifind.errors import InvalidInputError, shell_quote
+from manifind.index import METHODS, Hit, Index, SearchResult
+from manifind.reports.results import as_csv as as_csv_text
+from manifind.reports.results import hit_data, result_data
+from manifind.reports.search import BELOW, NEAREST, search_page
+from manifind.reports.text import visible
+
+Examples = tuple[tuple[str, tuple[float, ...] | None], ...]
 
 
 @click.command()
@@ -25,7 +26,16 @@ from manifind.pages.text import visible
 @click.option(
     "--box", type=BOX, help="The part of IMAGE to look for: left, top, right, bottom in pixels of the upright photo."
 )
-@click.option("--also", type=ALSO, multiple=True, help="Another photo of the same object; may be repeated.")
+@click.option(
+    "--positive", "positives", type=EXAMPLE, multiple=True, help="Another photo of the same object; may be repeated."
+)
+@click.option(
+    "--negative",
+    "negatives",
+    type=EXAMPLE,
+    multiple=True,
+    help="A photo of something similar that is not meant; may be repeated.",
+)
 @click.option(
     "--queries",
     type=click.Path(path_type=Path),
@@ -38,15 +48,25 @@ from manifind.pages.text import visible
     "--verify",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Check so many of the first photos by geometry, in place of what the index does by itself.",
+    help="Verify so many of the first photos by local features.  [default: 50, where the index stores them]",
 )
-@click.option("--no-verify", is_flag=True, help="Check none by geometry.")
+@click.option("--no-verify", is_flag=True, help="Verify none.")
 @click.option(
-    "--refine/--no-refine",
-    default=None,
-    help="Let what verified photos show of the object join the query, and answer it once more.",
+    "--expand/--no-expand",
+    default=True,
+    show_default=True,
+    help="Expand the query by the regions of verified photos, and search once more.",
 )
-@click.option("--keep", metavar="NAME", help="Keep the search and what is likely as a set of this name: manifind sets.")
+@click.option(
+    "--deadline",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Print what is found by then; the output says whether it is complete.",
+)
+@click.option("--folder", help="Search the photos below this folder of the collection only.")
+@click.option("--since", metavar="DATE", help="Search photos taken from this year, month or day on: 2019-07, say.")
+@click.option("--until", metavar="DATE", help="Search photos taken up to this year, month or day.")
+@click.option("--keep", metavar="NAME", help="Keep the search and its matches as a set of this name: manifind sets.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @click.option("--html", type=click.Path(path_type=Path), help="Write a page with the pictures as well.")
@@ -56,13 +76,18 @@ def search(
     index_path: Path | str,
     image: str | None,
     box: tuple[float, ...] | None,
-    also: tuple[tuple[str, tuple[float, ...] | None], ...],
+    positives: Examples,
+    negatives: Examples,
     queries: Path | None,
     top: int,
     method: str,
     verify: int | None,
     no_verify: bool,
-    refine: bool | None,
+    expand: bool,
+    deadline: float | None,
+    folder: str | None,
+    since: str | None,
+    until: str | None,
     keep: str | None,
     as_json: bool,
     as_csv: bool,
@@ -72,71 +97,80 @@ def search(
     with plain_errors(debug):
         check_formats(as_json=as_json, as_csv=as_csv)
         if verify and no_verify:
-            raise InvalidInput("--verify and --no-verify are both given; give one of them.")
-        if (image is None) == (queries is None) or (queries is not None and (box or also)):
-            raise InvalidInput("give either IMAGE, with --box and --also, or --queries with a file of many.")
-        opened = Index.open(index_path)
-        asked: dict[str, Any] = {"verify": 0} if no_verify else {} if verify is None else {"verify": verify}
-        if refine is not None:
-            asked["refine"] = VERIFIED if refine else NONE
+            raise InvalidInputError("--verify and --no-verify are both given; give one of them.")
+        if (image is None) == (queries is None) or (queries is not None and (box or positives or negatives)):
+            raise InvalidInputError(
+                "give either IMAGE, with --box, --positive and --negative, or --queries with a file of many.",
+                code="image-or-queries",
+            )
+        index = Index.open(index_path)
+        options: dict[str, Any] = {"top": top, "method": method, "verify": 0 if no_verify else verify, "expand": expand}
+        filters: dict[str, Any] = {"deadline": deadline, "folder": folder, "since": since, "until": until}
         if queries is not None:
-            search_batch(opened, queries, as_json=as_json, as_csv=as_csv, html=html, top=top, method=method, **asked)
+            if given := [name for name, value in filters.items() if value is not None]:
+                raise InvalidInputError(f"--queries takes no --{given[0]}; leave it out.", code="option-of-one-query")
+            search_batch(index, queries, as_json=as_json, as_csv=as_csv, html=html, **options)
             return
-        if image is None:
-            raise TypeError("there is neither a photo nor a list of them.")
-        answer = opened.search(image, box, also=also, top=top, method=method, **asked).reached()
+        assert image is not None  # noqa: S101 (one of the two is given)
+        result = index.search(image, box, positives=positives, negatives=negatives, **options, **filters).nonzero()
+        views = [(image, box), *positives]
         if keep is not None:
-            keep_found(opened, keep, [(image, box), *also], answer, method)
-        nothing = not answer or answer.likely == 0
+            keep_found(index, keep, views, result, method)
+        nothing = not result or result.n_matches == 0
         if html is not None:
-            write_page(html, search_page(opened, [(image, box), *also], answer))
+            write_page(html, search_page(index, views, result))
         if as_json:
-            query = {"image": image, "box": box, "also": [{"image": i, "box": b} for i, b in also]}
-            told = answer_data(query, answer)
-            click.echo(json.dumps({**told, "results": []} if nothing else told, indent=2))
+            examples = {
+                name: [{"image": photo, "box": part} for photo, part in some]
+                for name, some in (("positives", positives), ("negatives", negatives))
+            }
+            data = result_data({"image": image, "box": box, **examples}, result)
+            click.echo(json.dumps({**data, "results": []} if nothing else data, indent=2))
         elif as_csv:
-            click.echo(as_csv_text(() if nothing else map(hit_data, answer)), nl=False)
+            click.echo(as_csv_text(() if nothing else map(hit_data, result)), nl=False)
         else:
-            show_hits(answer)
+            show_hits(result)
         if html is not None:
             err.print(f"wrote {html}")
+        if not result.complete:
+            err.print("the deadline came first: not all photos were verified.")
         if nothing:
             err.print("nothing matches.")
             sys.exit(NOTHING_FOUND)
 
 
 def keep_found(
-    opened: Index, name: str, views: list[tuple[str, tuple[float, ...] | None]], answer: Answer, method: str
+    opened: Index, name: str, views: list[tuple[str, tuple[float, ...] | None]], result: SearchResult, method: str
 ) -> None:
-    """Keep a search, and what is likely of its answer, as a set."""
+    """Keep a search and its matches as a set."""
     kept = [(record.key if (record := opened.find(photo)) else str(Path(photo).resolve()), box) for photo, box in views]
-    opened.sets.add(name, answer[: answer.likely])
-    made = opened.sets.keep_search(name, kept, method=method)
-    err.print(f"kept {len(made)} photos as {visible(name)}; manifind sets {typed(opened.path)} shows the sets.")
+    opened.sets.add(name, result[: result.n_matches])
+    made = opened.sets.save_search(name, kept, method=method)
+    err.print(f"kept {len(made)} photos as {visible(name)}; manifind sets {shell_quote(opened.path)} shows the sets.")
 
 
-def show_hits(answer: Answer) -> None:
-    """Print a table of results, with a rule across it at the line."""
-    keys = [visible(hit.key) for hit in answer]
+def show_hits(result: SearchResult) -> None:
+    """Print a table of results, with a rule across it at the cutoff."""
+    keys = [visible(hit.key) for hit in result]
     widest = max(map(len, keys), default=0)
-    sure = any(hit.verified for hit in answer)
-    said = [_checked(hit) for hit in answer]
+    sure = any(hit.verified for hit in result)
+    said = [_checked(hit) for hit in result]
     wide = max(map(len, ["verified", *said]))
     column = f"{'verified':<{wide}}  " if sure else ""
-    if answer:
+    if result:
         out.print(f"{'rank':>4}  {'score':>8}  {'photo':<{widest}}  {column}where")
-    for key, hit, words in zip(keys, answer, said, strict=True):
-        if answer.likely == hit.rank - 1:
-            out.print(f"── {BELOW if answer.likely else NEAREST} ".ljust(widest + 40, "─"))
+    for key, hit, words in zip(keys, result, said, strict=True):
+        if result.n_matches == hit.rank - 1:
+            out.print(f"── {BELOW if result.n_matches else NEAREST} ".ljust(widest + 40, "─"))
         checked = f"{words:<{wide}}  " if sure else ""
-        where = "the query's own" if hit.image in answer.own else "" if hit.box is None else shown_box(hit.box)
+        where = "the query's own" if hit.image in result.own else "" if hit.box is None else shown_box(hit.box)
         out.print(f"{hit.rank:4}  {hit.score:8.4f}  {key:<{widest}}  {checked}{where}".rstrip())
-        for copy in hit.also_at:
+        for copy in hit.duplicates:
             out.print(f"{'':14}  {visible(copy)} is the same file")
 
 
 def _checked(hit: Hit) -> str:
-    """Say how many points confirm a photo, and whether only the second pass reached it."""
+    """Return how many points verify a photo, and whether only query expansion found it."""
     if not hit.verified:
         return ""
-    return f"{hit.inliers} points" + (", by way of others" if hit.refined else "")
+    return f"{hit.inliers} points" + (", by way of others" if hit.expanded else "")

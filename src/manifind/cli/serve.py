@@ -1,19 +1,18 @@
 """`manifind serve`."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from manifind.cli.parameters import DEVICE, INDEX
 from manifind.cli.terminal import out, plain_errors
-from manifind.errors import InvalidInput, typed
+from manifind.errors import InvalidInputError
 from manifind.index import Index
-from manifind.index.state.unfinished import SUFFIX, index_of, is_folder_of_photos, is_index
+from manifind.index.storage.layout import SUFFIX, index_of, is_folder_of_photos, is_index
 
 
 @click.command()
-@click.argument("index_paths", metavar="[INDEX]...", type=INDEX, nargs=-1)
+@click.argument("index_path", metavar="[INDEX]", type=INDEX, required=False)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen; elsewhere a token is demanded.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="0 takes a free one.")
 @click.option("--token", envvar="MANIFIND_TOKEN", help="What clients must show; also MANIFIND_TOKEN.")
@@ -29,7 +28,7 @@ from manifind.index.state.unfinished import SUFFIX, index_of, is_folder_of_photo
 @click.pass_obj
 def serve(
     debug: bool,
-    index_paths: tuple[Path | str, ...],
+    index_path: Path | str | None,
     host: str,
     port: int,
     token: str | None,
@@ -41,10 +40,10 @@ def serve(
     waiting: int,
     device: str,
 ) -> None:
-    """Serve INDEX as a web page and an HTTP API, to this machine only unless told otherwise.
+    """Serve INDEX as a web page and an HTTP API, to this machine only by default.
 
     INDEX may be a folder of photos: the page shows its index grow, and searches what is there so far. Without INDEX,
-    the page asks for a folder. Several indexes are searched together; their names begin the keys of their photos.
+    the page asks for a folder.
     """
     with plain_errors(debug):
         from manifind import serve as service
@@ -64,7 +63,7 @@ def serve(
             keep_sets=service.is_loopback(host) or bool(token),
         )
         service.serve(
-            what_to_serve(index_paths, device),
+            what_to_serve(index_path, device),
             host=host,
             port=port,
             open_to_all=open_to_all,
@@ -74,19 +73,13 @@ def serve(
         )
 
 
-def what_to_serve(given: Sequence[Path | str], device: str) -> list[Index] | Path | None:
-    """Return the indexes that are meant; a folder of photos whose index is to be made; None where the page asks."""
-    found: list[Index] = []
-    for one in given:
-        meant = one
-        if isinstance(one, Path) and not one.exists() and one.suffix != SUFFIX:
-            raise InvalidInput(f"{one} does not exist; give the folder of the photos, or their index.")
-        if isinstance(one, Path) and one.is_dir() and is_folder_of_photos(one):
-            meant = index_of(one)
-            if not is_index(meant):
-                if len(given) == 1:
-                    return one
-                todo = f"make it with manifind index {typed(one)}, or serve it alone"
-                raise InvalidInput(f"{one} has no index yet; {todo}.")
-        found.append(Index.open(meant, device=device))
-    return found or None
+def what_to_serve(given: Path | str | None, device: str) -> Index | Path | None:
+    """Return the index that is meant; a folder of photos whose index is to be made; None where the page asks."""
+    if isinstance(given, Path):
+        if not given.exists() and given.suffix != SUFFIX:
+            raise InvalidInputError(f"{given} does not exist; give the folder of the photos, or their index.")
+        if given.is_dir() and is_folder_of_photos(given):
+            folder, given = given, index_of(given)
+            if not is_index(given):
+                return folder
+    return None if given is None else Index.open(given, device=device)

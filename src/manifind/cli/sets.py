@@ -10,14 +10,14 @@ import click
 from PIL import Image
 
 from manifind.cli.terminal import check_formats, err, out, plain_errors
-from manifind.describe import Unreadable, key_to_path
-from manifind.describe.films import frame_of
-from manifind.errors import InvalidInput
+from manifind.errors import InvalidInputError, UnreadableImageError
 from manifind.index import Index
-from manifind.index.sets import VERDICTS, FoundSet, FoundSets
-from manifind.pages.answers import hit_data
-from manifind.pages.sets import set_csv, set_data, shown, sidecars, with_keywords
-from manifind.pages.text import archived, visible
+from manifind.index.sets import VERDICTS, PhotoSet, PhotoSets
+from manifind.io import key_to_path
+from manifind.io.video import frame_of
+from manifind.reports.results import hit_data
+from manifind.reports.sets import set_csv, set_data, shown, sidecars
+from manifind.reports.text import archived, visible
 
 
 @click.command()
@@ -27,32 +27,31 @@ from manifind.pages.text import archived, visible
     "--yes", multiple=True, metavar="KEY", help="Add a photo that shows it; may be repeated, as the next ones."
 )
 @click.option("--no", multiple=True, metavar="KEY", help="Add a photo that does not show it.")
-@click.option("--unsure", multiple=True, metavar="KEY", help="Add a photo of which one cannot be sure.")
+@click.option("--unsure", multiple=True, metavar="KEY", help="Add a photo that may show it.")
 @click.option("--take", multiple=True, metavar="KEY", help="Take a photo out of the set.")
 @click.option("--rename", metavar="NEW", help="Give the set another name.")
 @click.option("--delete", is_flag=True, help="Forget the set; no photo is touched.")
-@click.option("--news", is_flag=True, help="Show what its kept search finds that it had not found before.")
+@click.option("--news", is_flag=True, help="Show the new matches of its search.")
 @click.option("--add-news", is_flag=True, help="The same, and add it to the set as unsure.")
 @click.option("--zip", "archive", type=click.Path(path_type=Path), help="Write its photos, those with a yes, to a zip.")
-@click.option("--keywords", is_flag=True, help="With --zip: write the set's name into the copies of JPEG files.")
 @click.option("--xmp", type=click.Path(path_type=Path), help="Write XMP sidecars with the set's name to this folder.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def sets(debug: bool, /, index_path: Path, name: str | None, **given: Any) -> None:
-    """Keep, judge and export sets of photos that were found in INDEX."""
+    """Keep, judge and export sets of results from INDEX."""
     with plain_errors(debug, "interrupted; the sets are as they were, or as they were meant to be."):
         check_formats(as_json=given["as_json"], as_csv=given["as_csv"])
         opened = Index.open(index_path)
         if name is None:
             if any(value for option, value in given.items() if option != "as_json"):
-                raise InvalidInput("NAME is missing; give the name of a set.")
+                raise InvalidInputError("NAME is missing; give the name of a set.")
             show_names(opened.sets, as_json=given["as_json"])
         else:
             work_on(opened, name, **given)
 
 
-def show_names(found: FoundSets, *, as_json: bool) -> None:
+def show_names(found: PhotoSets, *, as_json: bool) -> None:
     """Print what sets there are."""
     every = list(found)
     if as_json:
@@ -72,7 +71,7 @@ def work_on(opened: Index, name: str, **given: Any) -> None:
         if given[verdict]:
             opened.sets.add(name, given[verdict], verdict=verdict)
     if given["take"]:
-        opened.sets.take(name, given["take"])
+        opened.sets.discard(name, given["take"])
     if given["delete"]:
         opened.sets.delete(name)
         err.print(f"{visible(name)} is forgotten.")
@@ -80,7 +79,7 @@ def work_on(opened: Index, name: str, **given: Any) -> None:
     if given["rename"]:
         name = opened.sets.rename(name, given["rename"]).name
     if given["news"] or given["add_news"]:
-        found = opened.sets.news(name, remember=given["add_news"])
+        found = opened.sets.new_matches(name, remember=given["add_news"])
         if given["add_news"]:
             opened.sets.add(name, found, verdict="unsure")
         if given["as_json"]:
@@ -92,7 +91,7 @@ def work_on(opened: Index, name: str, **given: Any) -> None:
         return
     one = opened.sets[name]
     if given["archive"] is not None:
-        write_zip(opened, one, given["archive"], keywords=given["keywords"])
+        write_zip(opened, one, given["archive"])
     if given["xmp"] is not None:
         write_sidecars(one, given["xmp"])
     if given["as_json"]:
@@ -104,26 +103,21 @@ def work_on(opened: Index, name: str, **given: Any) -> None:
             out.print(f"{photo.verdict:<6}  {visible(photo.key)}{'' if photo.there else '  (gone)'}")
 
 
-def write_zip(opened: Index, one: FoundSet, file: Path, *, keywords: bool) -> None:
+def write_zip(opened: Index, one: PhotoSet, file: Path) -> None:
     """Write the photos of a set to an archive."""
     if file.is_dir() or not file.resolve().parent.is_dir():
-        raise InvalidInput(f"{file} is a folder or lies in none; give the name of a file to write, found.zip say.")
-    missing, bare = [], []
+        raise InvalidInputError(f"{file} is a folder or lies in none; give the name of a file to write, found.zip say.")
+    missing = []
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         archive.writestr("set.csv", set_csv(one))
         for photo in shown(one):
             try:
                 name, content = _content(opened, photo.key)
-            except (OSError, Unreadable):
+            except (OSError, UnreadableImageError):
                 missing.append(photo.key)
                 continue
-            marked = with_keywords(content, [one.name]) if keywords else content
-            if marked is None:
-                bare.append(photo.key)
-            archive.writestr(archived(name), marked or content)
+            archive.writestr(archived(name), content)
     err.print(f"wrote {file}")
-    for key in bare:
-        err.print(f"{visible(key)} is no JPEG that can take keywords, and is written without; --xmp writes a sidecar.")
     for key in missing:
         err.print(f"{visible(key)} has no file any more, and is left out.")
 
@@ -138,7 +132,7 @@ def _content(opened: Index, key: str) -> tuple[str, bytes]:
     return f"{key}.jpg", buffer.getvalue()
 
 
-def write_sidecars(one: FoundSet, folder: Path) -> None:
+def write_sidecars(one: PhotoSet, folder: Path) -> None:
     """Write the sidecars of a set below a folder; one that is there is left as it is."""
     written, there = 0, []
     for name, content in sidecars(one):
@@ -154,5 +148,5 @@ def write_sidecars(one: FoundSet, folder: Path) -> None:
         err.print(f"{visible(name)} is there already, and is left as it is.")
 
 
-def _count(one: FoundSet, verdict: str) -> int:
+def _count(one: PhotoSet, verdict: str) -> int:
     return sum(photo.verdict == verdict for photo in one.members)

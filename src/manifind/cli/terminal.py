@@ -16,8 +16,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from manifind.errors import Damaged, InvalidInput, ManifindError
-from manifind.pages.text import visible
+from manifind.errors import DamagedError, InvalidInputError, ManifindError
+from manifind.reports.text import visible
 from manifind.types import StageProgress
 
 NOTHING_FOUND = CHECK_FAILED = 1
@@ -42,8 +42,8 @@ def shown_box(box: tuple[float, ...]) -> str:
 
 def show_skipped(skipped: list[dict[str, str | None]]) -> None:
     """Print what was passed over, and apart from it the copies, which are listed with their twins."""
-    copies = [one for one in skipped if one.get("same_as")]
-    others = [one for one in skipped if not one.get("same_as")]
+    copies = [one for one in skipped if one.get("duplicate_of")]
+    others = [one for one in skipped if not one.get("duplicate_of")]
     _show_files(f"passed over {len(others)}:", others)
     _show_files(f"copies of others, listed with their twins, {len(copies)}:", copies)
 
@@ -61,7 +61,9 @@ def _show_files(heading: str, files: list[dict[str, str | None]]) -> None:
 def write_page(file: Path, text: str) -> None:
     """Write a page where the user wants it."""
     if file.is_dir() or not file.resolve().parent.is_dir():
-        raise InvalidInput(f"{file} is a folder or lies in none; give the name of a file to write, report.html say.")
+        raise InvalidInputError(
+            f"{file} is a folder or lies in none; give the name of a file to write, report.html say."
+        )
     file.write_text(text, encoding="utf-8")
 
 
@@ -112,7 +114,7 @@ def devices_named(*, hidden: bool) -> Iterator[None]:
 
 @contextmanager
 def plain_errors(
-    debug: bool, interrupted: str = "interrupted; what was described is kept, and the same command goes on from there."
+    debug: bool, interrupted: str = "interrupted; extracted photos are saved, and the same command goes on from there."
 ) -> Iterator[None]:
     """Turn an error into one sentence and an exit code."""
     try:
@@ -124,7 +126,7 @@ def plain_errors(
         if debug:
             raise
         err.print(error)
-        sys.exit(MACHINE_FAULT if isinstance(error, Damaged) else WRONG_WORDS)
+        sys.exit(MACHINE_FAULT if isinstance(error, DamagedError) else WRONG_WORDS)
     except (OSError, sqlite3.Error, MemoryError) as error:
         if debug:
             raise
@@ -135,6 +137,6 @@ def plain_errors(
 
 
 def check_formats(*, as_json: bool, as_csv: bool) -> None:
-    """Raise `InvalidInput` where two formats are asked for."""
+    """Raise `InvalidInputError` where two formats are asked for."""
     if as_json and as_csv:
-        raise InvalidInput("--json and --csv are both given; give one of them.")
+        raise InvalidInputError("--json and --csv are both given; give one of them.")

@@ -6,17 +6,17 @@ from typing import Any
 
 import click
 
-from manifind.cli.describing import describer_of, describing, settings_of
+from manifind.cli.extraction_options import extraction_options, extractor_of, settings_of
 from manifind.cli.terminal import out, plain_errors, progress_bars
-from manifind.describe import whitening_from_pairs
-from manifind.describe.moments import DIMENSION
-from manifind.errors import InvalidInput
+from manifind.errors import InvalidInputError
+from manifind.features import whitening_from_pairs
+from manifind.features.moments import DIMENSION
 
 
 @click.command()
 @click.argument("pairs", type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The file to write, .npz.")
-@describing
+@extraction_options
 @click.option(
     "--dimension",
     type=click.IntRange(min=1),
@@ -24,9 +24,9 @@ from manifind.errors import InvalidInput
 )
 @click.pass_obj
 def whiten(
-    debug: bool, /, pairs: Path, output: Path, backbone: str | None, dimension: int | None, **described: Any
+    debug: bool, /, pairs: Path, output: Path, backbone: str | None, dimension: int | None, **options: Any
 ) -> None:
-    """Learn a whitening from photos that show the same thing.
+    """Learn a whitening from pairs of photos of the same object.
 
     PAIRS is a CSV file with two photos a line, their paths taken from where it lies.
     """
@@ -37,12 +37,12 @@ def whiten(
         except UnicodeDecodeError:
             rows = []
         if not rows or any(len(row) != 2 for row in rows):
-            raise InvalidInput(f"{pairs} is not a list of pairs; give two photos a line, separated by a comma.")
+            raise InvalidInputError(f"{pairs} is not a list of pairs; give two photos a line, separated by a comma.")
         files = [(pairs.parent / a, pairs.parent / b) for a, b in rows]
         with progress_bars(hidden=False) as progress:
             learnt = whitening_from_pairs(
                 files,
-                describer_of(backbone, "none", **settings_of(**described))[0],
+                extractor_of(backbone, "none", **settings_of(**options))[0],
                 dimension=dimension,
                 progress=lambda done, total: progress("photos", done, total),
             )

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
-from manifind.errors import MissingExtra
+from manifind.errors import MissingExtraError
 
 Box = tuple[int, int, int, int]
 """x0, y0, x1, y1 in pixels."""
@@ -155,6 +155,6 @@ def photograph(name: str) -> Image.Image:
     found = find_spec(package)
     path = None if found is None or found.origin is None else Path(found.origin).parent / folder / name
     if path is None or not path.is_file():
-        raise MissingExtra(f"the photograph {name} comes with {package}; pip install 'manifind[demo]'")
+        raise MissingExtraError(f"the photograph {name} comes with {package}; pip install 'manifind[demo]'")
     with Image.open(path) as photo:
         return photo.convert("RGB")

@@ -15,9 +15,10 @@ import numpy.typing as npt
 from scipy.spatial import KDTree
 
 from manifind.demo.synthetic import Points, bananas
-from manifind.diffusion import dense, diffuse, seed
-from manifind.errors import MissingExtra
+from manifind.diffusion import diffuse, seed
+from manifind.errors import MissingExtraError
 from manifind.graph import Neighbours, mutual_affinity, normalise
+from manifind.kernels import dense_columns
 from manifind.types import FloatArray, IntArray
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def diffuse_in_the_plane(points: Points, queries: Points) -> Diffused:
     others = Neighbours(found.ids[:, 1:], found.similarities[:, 1:])  # the nearest of a point is the point itself
     S, degrees = normalise(mutual_affinity(others, gamma=1))
     start = seed(nearest_in_the_plane(queries, points, QUERY_K), query_k=len(points), gamma=1)
-    f = diffuse(S, dense([start], len(points))[:, 0], alpha=ALPHA, max_iter=1000).scores
+    f = diffuse(S, dense_columns([start], len(points))[:, 0], alpha=ALPHA, max_iter=1000).scores
     return Diffused(points, queries, start.regions, degrees, f)
 
 
@@ -133,7 +134,7 @@ def figure1(path: str | os.PathLike[str] | None = None) -> "Figure":
     try:
         from matplotlib.figure import Figure
     except ImportError as missing:
-        raise MissingExtra("drawing a figure needs matplotlib; pip install 'manifind[plots]'") from missing
+        raise MissingExtraError("drawing a figure needs matplotlib; pip install 'manifind[plots]'") from missing
 
     data = bananas()
     figure = Figure(figsize=(10, 5.6), dpi=120, layout="constrained")

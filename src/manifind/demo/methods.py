@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from manifind.baselines import NearestImages, RegionMatch
-from manifind.boxes import shared_area
+from manifind.boxes import covered_fraction
 from manifind.demo.scenes import Query, Scene, Scenes
-from manifind.evaluate import mean_average_precision
+from manifind.evaluation import mean_average_precision
+from manifind.groups import aggregate_one
 from manifind.index import Chain, Index
-from manifind.layout import aggregate_one
 from manifind.manifold import Manifold
 from manifind.ranking import Ranking
 from manifind.types import Box, FloatArray
@@ -35,7 +35,7 @@ class Line:
     method: str
     mAP: float  # noqa: N815 (the field's word)
     by_size: dict[str, float]
-    """mAP of the photos that show the object at a size; those that show it at another are passed over."""
+    """mAP of the photos that show the object at a size; those that show it at another are ignored."""
     query_seconds: float
 
 
@@ -118,7 +118,7 @@ def telling(index: Index, made: Scenes, found: Sequence[Ranked]) -> list[Example
         if any(one.query.shows == query.shows for one in chosen):
             continue
         (image,) = _numbers(index, [scene])
-        hit = index.search(made.queries_folder / query.file, query.box, top=None).of_image(image)
+        hit = index.search(made.queries_folder / query.file, query.box, top=None).hit_of(image)
         if hit is None:
             continue
         why = index.explain(hit)
@@ -146,7 +146,7 @@ def scenes_by_size(scenes: Sequence[Scene]) -> dict[str, list[Scene]]:
 
 def _meets(region: Box, box: Box | None) -> bool:
     """Say whether a region has half of the object in a box, or the object half of it."""
-    return box is not None and bool(shared_area(region, box) >= 0.5)
+    return box is not None and bool(covered_fraction(region, box) >= 0.5)
 
 
 def _numbers(index: Index, scenes: Sequence[Scene]) -> list[int]:

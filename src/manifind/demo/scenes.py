@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from manifind.checks import whole_number
+from manifind.checks import check_int
 from manifind.demo.cutouts import BEHIND, GROUND, OBJECTS, Background, Box, Cutout, photograph
 from manifind.demo.light import as_jpeg, filled, photographed, shade, tinted
 from manifind.demo.perspective import Points, area, box_corners, homography, through, view
@@ -118,8 +118,8 @@ def make_scenes(
     progress : callable, optional
         Called with how many scenes are made, and how many there will be.
     """
-    count = whole_number(scenes, "scenes")
-    whole_number(seed, "seed", least=0)
+    count = check_int(scenes, "scenes")
+    check_int(seed, "seed", least=0)
     root = Path(folder)
     photos, queries = root / "photos", root / "queries"
     for needed in (photos, queries):

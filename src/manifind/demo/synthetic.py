@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from manifind.checks import real_number, whole_number
-from manifind.errors import InvalidInput
+from manifind.checks import check_float, check_int
+from manifind.errors import InvalidInputError
 from manifind.types import FloatArray, IntArray
 
 Points = npt.NDArray[np.float64]
@@ -70,9 +70,9 @@ def bananas(points: int = 600, *, noise: float = 0.075, seed: int = 0) -> Banana
     seed : int
         Of the random numbers; the same one gives the same points.
     """
-    whole_number(points, "points", least=len(CRESCENTS))
-    real_number(noise, "noise", above=0)
-    rng = np.random.default_rng(whole_number(seed, "seed", least=0))
+    check_int(points, "points", least=len(CRESCENTS))
+    check_float(noise, "noise", above=0)
+    rng = np.random.default_rng(check_int(seed, "seed", least=0))
     crescent_of = np.arange(points) * len(CRESCENTS) // points
     scattered = []
     for number, crescent in enumerate(CRESCENTS):
@@ -144,12 +144,12 @@ def planted_objects(
         Of the random numbers; the same one gives the same collection.
     """
     for name, value in [("images", images), ("objects", objects), ("views", views), ("queries", queries), ("d", d)]:
-        whole_number(value, name)
+        check_int(value, name)
     if objects * views > images:
-        raise InvalidInput(
+        raise InvalidInputError(
             f"images is {images}, too few for {objects} objects in {views} each; give at least {objects * views}."
         )
-    rng = np.random.default_rng(whole_number(seed, "seed", least=0))
+    rng = np.random.default_rng(check_int(seed, "seed", least=0))
     regions = _background(rng, images, d)
     shown_in = np.sort(rng.permutation(images)[: objects * views].reshape(objects, views), axis=1).astype(np.int32)
     sizes = rng.integers(1, LARGEST + 1, shown_in.shape, dtype=np.int32)

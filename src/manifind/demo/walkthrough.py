@@ -20,9 +20,9 @@ from manifind.demo.figure1 import figure1
 from manifind.demo.methods import REGIONAL, measured, rankings, scenes_by_size, telling
 from manifind.demo.report import Demo, as_page
 from manifind.demo.scenes import Query, Scenes, make_scenes
-from manifind.errors import InvalidInput, MissingExtra
+from manifind.errors import InvalidInputError, MissingExtraError
 from manifind.index import Index, whole_box
-from manifind.index.state.unfinished import is_index
+from manifind.index.storage.layout import is_index
 from manifind.types import FloatArray, StageProgress
 
 SCENES = 300
@@ -40,8 +40,8 @@ def run(out: Path, *, scenes: int = SCENES, progress: StageProgress | None = Non
     ready = perf_counter()
     index = _indexed(out / "scenes.manifind", made, progress)
     indexed = perf_counter()
-    queries = [_described(index, made, query) for query in made.queries]
-    described = perf_counter()
+    queries = [_query_descriptors(index, made, query) for query in made.queries]
+    extracted = perf_counter()
     found = rankings(index, queries)
     searched = perf_counter()
     examples = telling(index, made, found)
@@ -56,8 +56,8 @@ def run(out: Path, *, scenes: int = SCENES, progress: StageProgress | None = Non
     seconds = {
         "scenes": ready - start,
         "index": indexed - ready,
-        "describe_a_query": (described - indexed) / len(queries),
-        "searches": searched - described,
+        "extract_a_query": (extracted - indexed) / len(queries),
+        "searches": searched - extracted,
         "all": perf_counter() - start,
     }
     shown = Demo(collection, counts, lines, seconds, examples, report, picture)
@@ -71,13 +71,13 @@ def _prepared(out: Path) -> tuple[Path | None, Path]:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
-        raise InvalidInput(f"--out {out} is a file or lies below one; name a folder.") from error
+        raise InvalidInputError(f"--out {out} is a file or lies below one; name a folder.") from error
     for file in (picture, report):
         if file.is_dir():
-            raise InvalidInput(f"{file} is a folder; move it away or name another --out.")
+            raise InvalidInputError(f"{file} is a folder; move it away or name another --out.")
     try:
         figure1(picture)
-    except MissingExtra:
+    except MissingExtraError:
         return None, report
     return picture, report
 
@@ -88,12 +88,12 @@ def _indexed(path: Path, made: Scenes, progress: StageProgress | None) -> Index:
     index = Index.open(path)
     given = index.info()["manifold"]
     if index.root != made.folder.resolve() or any(given[name] != value for name, value in REGIONAL.items()):
-        raise InvalidInput(f"{path} is another index than this demo makes; move it away or name another --out.")
+        raise InvalidInputError(f"{path} is another index than this demo makes; move it away or name another --out.")
     index.sync(progress=progress)
     return index
 
 
-def _described(index: Index, made: Scenes, query: Query) -> FloatArray:
+def _query_descriptors(index: Index, made: Scenes, query: Query) -> FloatArray:
     pixels = index.pixels(made.queries_folder / query.file)
     x0, y0, x1, y1 = whole_box(query.box, pixels.shape[1], pixels.shape[0])
-    return index.describer.describe(np.ascontiguousarray(pixels[y0:y1, x0:x1])).vectors
+    return index.extractor.extract(np.ascontiguousarray(pixels[y0:y1, x0:x1])).vectors
