@@ -34,6 +34,17 @@ def _started_by_us() -> dict[int, str]:
     return {pid: command for pid, command in found.items() if "multiprocessing.resource_tracker" not in command}
 
 
+INTEGRATION_FILES = {"test_benchmarks.py", "test_attack.py", "test_release.py"}
+"""Smoke runs of benchmarks, the attack sweep, a release: `scripts/test` runs these files in a second stage."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what belongs to the second stage: `INTEGRATION_FILES`, and every test in a browser."""
+    for item in items:
+        if item.path.name in INTEGRATION_FILES or {"browser", "page"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.integration)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def nothing_is_left_running() -> Iterator[None]:
     """Every process that a test starts ends, so that no later one meets it."""

@@ -8,15 +8,15 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from manifind.describe import films
-from manifind.errors import Unreadable
+from manifind.errors import UnreadableImageError
+from manifind.io import video as films
 
 
 def program() -> str:
     """Where ffmpeg is; the test is skipped where it is not."""
     try:
         return films._program()
-    except Unreadable:
+    except UnreadableImageError:
         pytest.skip("there is no ffmpeg: install it, or pip install 'manifind[video]'")
 
 

@@ -6,13 +6,13 @@ from itertools import pairwise
 import numpy as np
 import torch
 
+from manifind.groups import RowRanges
 from manifind.kernels.cuda import gradient, launch, listing, rows
 from manifind.kernels.cuda import matrix as matrices
 from manifind.kernels.cuda.matrix import Matrix
 from manifind.kernels.cuda.neighbours import Side
 from manifind.kernels.cuda.packing import pack
 from manifind.kernels.cuda.rows import Block
-from manifind.layout import Runs
 
 warnings.simplefilter("ignore")
 
@@ -134,8 +134,8 @@ def compare_some(kind: torch.dtype) -> None:
         np.testing.assert_allclose(made.numpy(), truth[:, :count], atol=1e-5)
     rows._has_kernels = lambda _: True  # type: ignore[assignment]
     for most, memory in ((2**20, 2**20), (40 * 40 * 4, 2**20), (2**20, 200)):  # at once, block by block, by turns
-        held = rows.TorchRows(vectors.numpy(), "cpu", most=most)
-        ids, similarities = held.nearest(queries.numpy(), 3, among=some.numpy(), memory=memory)
+        held = rows.TorchVectorSet(vectors.numpy(), "cpu", most=most)
+        ids, similarities = held.search(queries.numpy(), 3, subset=some.numpy(), memory=memory)
         np.testing.assert_allclose(similarities, -np.sort(-truth, axis=1)[:, :3], atol=1e-5)
         np.testing.assert_allclose(np.take_along_axis(truth, ids.astype(np.int64), 1), similarities, atol=1e-5)
 
@@ -166,7 +166,7 @@ def compare_parts() -> None:
 def compare_runs() -> None:
     """The list of regions of runs is that of NumPy."""
     for begins, counts in (([3, 40, 41, 90], [5, 1, 40, 2]), ([0], [1]), ([2, 9, 30, 33, 99], [3, 3, 3, 3, 1])):
-        runs = Runs(np.array(begins), np.concatenate([[0], np.cumsum(counts)]))
+        runs = RowRanges(np.array(begins), np.concatenate([[0], np.cumsum(counts)]))
         starts, first = torch.from_numpy(runs.starts).int(), torch.from_numpy(runs.begins).int()
         truth = np.concatenate([np.arange(a, a + b) for a, b in zip(begins, counts, strict=True)])
         np.testing.assert_array_equal(listing.written(runs, starts, first).numpy(), truth)

@@ -10,49 +10,48 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from manifind import InvalidInput, Manifold, cli
+from manifind import Manifold, cli
 from manifind.baselines import ImageScorer
-from manifind.diffusion import dense, engines
-from manifind.diffusion.engines import Engine
-from manifind.evaluate import methods
+from manifind.diffusion import solvers
+from manifind.diffusion.solvers import Solver
+from manifind.evaluation import methods
 from manifind.graph import exact_neighbours, update_neighbours
-from manifind.kernels import Solution, plain
-from manifind.kernels.backend import BACKENDS
-from manifind.layout import Layout
+from manifind.groups import Layout
+from manifind.kernels import Solution, dense_columns
+from manifind.kernels import reference as plain
+from manifind.kernels.api import BACKENDS
 from manifind.ranking import POOLINGS
 from manifind.types import FloatArray, Vectors
 from tests.collections_of_regions import Collection
-from tests.trivial_backend import ListRows
+from tests.trivial_backend import ListVectorSet
 
 
-def test_an_engine_is_one_entry(collection: Collection, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def solve(system: Any, seeds: Any, setting: Any, sums: FloatArray) -> Solution:
+def test_a_solver_is_one_entry(collection: Collection, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def solve(operator: Any, seeds: Any, options: Any, sums: FloatArray | None) -> Solution:
         """The first step of the iteration alone, scaled by what was prepared."""
-        y = dense(seeds, system.size)
-        scores = system.multiply(y) * sums[:, None]
+        y = dense_columns(seeds, operator.size)
+        scores = operator.matmul(y) * (1 if sums is None else sums[:, None])
         return Solution(scores, np.ones(len(seeds), np.int32), np.full(len(seeds), np.nan, np.float32))
 
-    one = Engine(
+    one = Solver(
         "one_step",
         "One step.",
         solve,
-        lambda ground, _size, _setting, _progress: np.ones(ground.system.size, np.float32),
-        whole=True,
+        lambda operator: np.ones(operator.size, np.float32),
         to_arrays=lambda sums: {"sums": sums},
-        from_arrays=lambda _system, arrays: arrays["sums"],
+        from_arrays=lambda _operator, arrays: arrays["sums"],
     )
-    monkeypatch.setitem(engines.ENGINES, "one_step", one)
+    monkeypatch.setitem(solvers.SOLVERS, "one_step", one)
     manifold = Manifold(k=5, query_k=5).fit(collection.vectors, collection.image_of).prepare("one_step")
-    ranking = manifold.search(collection.queries[0], engine="one_step")
+    ranking = manifold.search(collection.queries[0], solver="one_step")
     assert ranking.seed is not None
-    y = dense([ranking.seed], collection.n)
+    y = dense_columns([ranking.seed], collection.n)
     np.testing.assert_allclose(ranking.regions, (manifold.S_ @ y)[:, 0], atol=1e-6)
-    with pytest.raises(InvalidInput, match="needs another"):
-        manifold.search(collection.queries[0], engine="one_step", shortlist=3)
+    assert len(manifold.search(collection.queries[0], solver="one_step", shortlist=3)) == 3
     manifold.save(tmp_path / "saved")
     again = Manifold.load(tmp_path / "saved")
     assert again.is_ready("one_step")
-    np.testing.assert_array_equal(again.search(collection.queries[0], engine="one_step").images, ranking.images)
+    np.testing.assert_array_equal(again.search(collection.queries[0], solver="one_step").images, ranking.images)
 
 
 def test_a_pooling_is_one_entry(collection: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,15 +72,15 @@ def test_a_device_is_a_module_and_one_entry(collection: Collection, monkeypatch:
     expected = Manifold(k=5, query_k=5).fit(collection.vectors, collection.image_of).search(collection.queries[0])
     monkeypatch.setitem(BACKENDS, "cpu", "tests.trivial_backend")
     manifold = Manifold(k=5, query_k=5).fit(collection.vectors, collection.image_of)
-    assert isinstance(manifold._fitted.rows, ListRows)
+    assert isinstance(manifold._fitted.rows, ListVectorSet)
     np.testing.assert_array_equal(manifold.search(collection.queries[0]).images, expected.images)
 
 
 def test_a_store_is_one_class(collection: Collection) -> None:
-    rows = ListRows(collection.vectors)
+    rows = ListVectorSet(collection.vectors)
     lists = exact_neighbours(rows, 5)
     np.testing.assert_allclose(lists.similarities, plain.nearest_others(collection.vectors, 5)[1], atol=1e-6)
-    fewer = ListRows(collection.vectors[1:])
+    fewer = ListVectorSet(collection.vectors[1:])
     origin = np.arange(1, collection.n, dtype=np.int32)
     truth = plain.nearest_others(collection.vectors[1:], 5)[1]
     np.testing.assert_allclose(update_neighbours(lists, fewer, origin, 5).similarities, truth, atol=1e-6)
@@ -91,10 +90,10 @@ def test_a_baseline_is_one_class_and_one_entry(collection: Collection, monkeypat
     class LastImage(ImageScorer):
         """Rank images by their number."""
 
-        def _keep(self, collection: Any) -> None:
+        def _fit(self, collection: Any) -> None:
             self._images = collection.layout.images
 
-        def _scores(self, query: Any) -> FloatArray:
+        def _score(self, query: Any) -> FloatArray:
             scores: FloatArray = self._images.astype(np.float32)
             return scores
 

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.base import clone
 
 from manifind import Manifold, baselines
-from manifind.baselines import augmentation, k_reciprocal, rmatch
-from manifind.compact import compact
-from manifind.errors import InvalidInput, ManifindWarning, NotFitted
+from manifind.baselines import k_reciprocal, query_expansion, region_match
+from manifind.errors import InvalidInputError, ManifindWarning, NotFittedError
+from manifind.gmm import compact
 from tests import literal_baselines as truths
 from tests.collections_of_regions import Collection, collections, make, unit
 
@@ -31,6 +32,8 @@ METHODS: list[tuple[type[baselines.ImageScorer], dict[str, Any], truths.Literal]
 ]
 METHODS.append((baselines.UnnormalisedDiffusion, {"k": 4, "query_k": 3, "max_iter": 500}, truths.regional_diffusion))
 ALL = [(method, parameters) for method, parameters, _ in METHODS]
+ALL += [(baselines.AppendedDiffusion, {"k": 4, "query_k": 3})]
+ALL += [(baselines.RegionalDiffusion, {"k": 4, "query_k": 3, "solver": solver}) for solver in ("offline", "spectral")]
 ALL += [(baselines.CompactDiffusion, {"regions_per_image": 2, "k": 4, "query_k": 3})]
 
 each_method = pytest.mark.parametrize(
@@ -58,7 +61,7 @@ def test_a_method_equals_its_literal_version(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     named = {name: parameters[name] for name in parameters if name not in ("max_iter", "tol")}
-    for module in (rmatch, augmentation, k_reciprocal):
+    for module in (region_match, query_expansion, k_reciprocal):
         monkeypatch.setattr(module, "BLOCK_BYTES", 200)
     for seed in range(8):
         collection = make(kind, images=1 + 3 * seed, most_regions=3, d=8, seed=seed)
@@ -94,9 +97,9 @@ def test_global_descriptors_of_ones_own_rank_and_choose_the_shortlist(collection
         rankings = short.search_many(collection.queries, global_vectors=list(asked))
         for ranking, order in zip(rankings, orders, strict=True):
             assert sorted(ranking.images.tolist()) == sorted(order[:7].tolist())
-    with pytest.raises(InvalidInput, match="global_vectors is missing"):
+    with pytest.raises(InvalidInputError, match="global_vectors is missing"):
         plain.search(collection.queries[0])
-    with pytest.raises(InvalidInput, match="give one each"):
+    with pytest.raises(InvalidInputError, match="give one each"):
         plain.fit(vectors, image_of, global_vectors=whole[:3])
 
 
@@ -105,13 +108,13 @@ def test_parameters_of_the_search_change_without_fitting_anew(collection: Collec
     S = fitted_once.manifold_.S_
     for changed in ({"query_k": 3}, {"alpha": 0.5, "max_iter": 3}, {"shortlist": 9}, {}):
         parameters = {**baselines.RegionalDiffusion(k=10, query_k=5, alpha=0.99, max_iter=20).get_params(), **changed}
-        assert fitted_once.serves(parameters)
+        assert fitted_once.try_params(parameters)
         assert fitted_once.manifold_.S_ is S
         anew = baselines.RegionalDiffusion(**parameters).fit(collection.vectors, collection.image_of)
         for query in collection.queries:
             np.testing.assert_array_equal(fitted_once.search(query).scores, anew.search(query).scores)
-    assert not fitted_once.serves({**parameters, "k": 11})
-    assert not fitted_once.serves({**parameters, "engine": "spectral"})
+    assert not fitted_once.try_params({**parameters, "k": 11})
+    assert not fitted_once.try_params({**parameters, "solver": "spectral"})
 
 
 @each_method
@@ -191,13 +194,13 @@ def test_what_cannot_be_used_is_refused_in_one_sentence(
     ask: Callable[[baselines.ImageScorer], object],
     named: str,
 ) -> None:
-    with pytest.raises(InvalidInput, match=rf"^{named}[^\n]*\.$"):
+    with pytest.raises(InvalidInputError, match=rf"^{named}[^\n]*\.$"):
         ask(fitted(method, parameters, collection))
 
 
 @each_method
 def test_asking_before_fitting_is_refused(method: type[baselines.ImageScorer], parameters: dict[str, Any]) -> None:
-    with pytest.raises(NotFitted, match=f"this {method.__name__} has no collection yet"):
+    with pytest.raises(NotFittedError, match=f"this {method.__name__} has no collection yet"):
         method(**parameters).search(np.eye(2, dtype=np.float32))
 
 
@@ -209,15 +212,35 @@ def test_parameters_are_kept_as_given_and_checked_by_fit(
     assert scorer.get_params().items() >= parameters.items()
     for name, value in parameters.items():
         assert f"{name}={value!r}" in repr(scorer)
-        with pytest.raises(InvalidInput, match=rf"^{name} is -1; give [^\n]*\.$"):
+        if name == "solver":
+            continue
+        with pytest.raises(InvalidInputError, match=rf"^{name} is -1; give [^\n]*\.$"):
             method(**{**parameters, name: -1}).fit(collection.vectors, collection.image_of)
+
+
+@each_method
+def test_parameters_have_scikit_learns_manners(
+    method: type[baselines.ImageScorer], parameters: dict[str, Any], collection: Collection
+) -> None:
+    scorer = method().set_params(**parameters)
+    assert scorer.get_params() == method(**parameters).get_params()
+    copy = clone(scorer)
+    assert type(copy) is method
+    assert copy.get_params() == scorer.get_params()
+    with pytest.raises(InvalidInputError, match="parameter is 'colour'"):
+        scorer.set_params(colour="red")
+    alone = fitted(method, parameters, collection)
+    again = scorer.fit(collection.vectors, collection.image_of)
+    query = collection.queries[0]
+    assert again.search(query).scores.tolist() == alone.search(query).scores.tolist()
+    assert again.try_params(again.get_params())
 
 
 @pytest.mark.parametrize("block", [1, 200, 2**24])
 @given(collection=collections)
 def test_region_match_is_the_same_in_blocks_of_any_size(block: int, collection: Collection) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rmatch, "BLOCK_BYTES", block)
+        patch.setattr(region_match, "BLOCK_BYTES", block)
         ranking = baselines.RegionMatch().fit(collection.vectors, collection.image_of).search(collection.queries[0])
     truth = truths.region_match(
         collection.vectors.astype(np.float64), collection.image_of.tolist(), collection.queries[0].astype(np.float64)

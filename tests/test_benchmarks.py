@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from manifind import Index
-from tests.described import PLAINLY
+from tests.extraction_options import PLAINLY
 from tests.index.conftest import scene
 
 
@@ -31,19 +31,19 @@ def test_cost(repository: Path) -> None:
     assert all(cost["ratio"] > 0 for cost in result["costs"].values())
 
 
-def test_compact(repository: Path) -> None:
-    result = printed(repository, "benchmarks/compact.py", "--images", "20")
+def test_gmm(repository: Path) -> None:
+    result = printed(repository, "benchmarks/gmm.py", "--images", "20")
     assert result["images"] == 20
     assert result["largest_difference_of_means"] == pytest.approx(0, abs=1e-4)
 
 
-def test_upkeep(repository: Path) -> None:
-    result = printed(repository, "benchmarks/upkeep.py", "--photos", "120", "--k", "10", "--share", "0.05")
+def test_updates(repository: Path) -> None:
+    result = printed(repository, "benchmarks/updates.py", "--photos", "120", "--k", "10", "--share", "0.05")
     assert result["photos"] == 120
     assert result["same_neighbours"] == {"add": pytest.approx(1, abs=1e-3), "remove": pytest.approx(1, abs=1e-3)}
 
 
-@pytest.mark.parametrize("stage", ["graph", "affinity", "query", "neighbours", "truncation", "engines", "paper"])
+@pytest.mark.parametrize("stage", ["graph", "affinity", "query", "neighbours", "truncation", "solvers", "paper"])
 def test_speed(repository: Path, stage: str) -> None:
     small = ("--rows", "3000", "--k", "10", "--query-k", "10", "--repeats", "1", "--threads", "1")
     result = printed(repository, "benchmarks/speed.py", stage, *small)
@@ -73,13 +73,13 @@ def test_serve(repository: Path) -> None:
     assert result["batching_gain"] > 0
 
 
-def test_descriptions(repository: Path, tmp_path: Path) -> None:
+def test_descriptors(repository: Path, tmp_path: Path) -> None:
     for group in range(3):
         for view in range(2):
             Image.fromarray(scene(10 * group + view, 1 + group % 2)).save(tmp_path / f"{group:04}{view}.png")
     (line,) = printed(
         repository,
-        *("benchmarks/descriptions.py", "--photos", str(tmp_path), "--sizes", "6", "--k", "20", "--alpha", "0.9"),
+        *("benchmarks/descriptors.py", "--photos", str(tmp_path), "--sizes", "6", "--k", "20", "--alpha", "0.9"),
     )
     assert line["photos"] == 6
     assert set(line) == {"photos", "share", "plain", "R-match", "k 20, alpha 0.9"}
@@ -92,7 +92,7 @@ def test_geometry(repository: Path) -> None:
     assert result["sift"]["answers"]["verified"]["overlap"] > 0.3
 
 
-def test_verifying(repository: Path, tmp_path: Path) -> None:
+def test_verification(repository: Path, tmp_path: Path) -> None:
     """Two of three photos show the same roof, and the first of these is the query."""
     (tmp_path / "photos").mkdir()
     for i, number in enumerate((1, 1, None)):
@@ -101,7 +101,7 @@ def test_verifying(repository: Path, tmp_path: Path) -> None:
     query = {"name": "roof", "image": "0.png", "box": [40, 60, 168, 188], "positives": ["1.png"]}
     (tmp_path / "truth.json").write_text(json.dumps({"name": "roofs", "queries": [query]}))
     words = ("--truth", str(tmp_path / "truth.json"), "--rounds", "1")
-    result = printed(repository, "benchmarks/verifying.py", str(tmp_path / "index.manifind"), *words)
+    result = printed(repository, "benchmarks/verification.py", str(tmp_path / "index.manifind"), *words)
     assert result["queries"] == 1
     assert result["manifind"]["verified"] == 2
     assert result["manifind"]["ms_of_the_processor"] > 0

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from manifind.kernels import plain
+from manifind.groups import RowRanges
+from manifind.kernels import reference as plain
 from manifind.kernels.cuda import lacking
-from manifind.layout import Runs
 from manifind.types import FloatArray, IntArray, Vectors
 from tests.collections_of_regions import unit
 from tests.interpreted import run_interpreted
@@ -15,7 +15,7 @@ pytest.importorskip("triton", reason="Triton is not installed")
 
 from manifind.kernels.cuda import neighbours  # noqa: E402 (needs torch)
 from manifind.kernels.cuda.packing import pack  # noqa: E402
-from manifind.kernels.cuda.rows import TorchRows  # noqa: E402
+from manifind.kernels.cuda.rows import TorchVectorSet  # noqa: E402
 
 REASON = lacking()
 on_a_gpu = pytest.mark.skipif(REASON is not None, reason=str(REASON))
@@ -35,26 +35,24 @@ def test_packed_rows_are_never_further_off_than_they_say(whole: bool, rng: np.ra
 
 def test_rows_that_pass_through_in_blocks_have_the_same_neighbours(rng: np.random.Generator) -> None:
     vectors = unit(rng.normal(size=(300, 8)))
-    streamed = TorchRows(vectors, "cpu", most=64 * 8 * 4)
-    np.testing.assert_allclose(streamed.nearest_others(5)[1], plain.nearest_others(vectors, 5)[1], atol=1e-6)
-    np.testing.assert_allclose(
-        streamed.nearest(vectors[:9], 5)[1], plain.nearest(vectors[:9], vectors, 5)[1], atol=1e-6
-    )
-    among = np.arange(0, 300, 3, dtype=np.int32)
-    ids, similarities = streamed.nearest(vectors[:9], 5, among=among)
-    np.testing.assert_allclose(similarities, plain.nearest(vectors[:9], vectors[among], 5)[1], atol=1e-6)
-    np.testing.assert_allclose(np.einsum("mkd,md->mk", vectors[among][ids], vectors[:9]), similarities, atol=1e-6)
+    streamed = TorchVectorSet(vectors, "cpu", most=64 * 8 * 4)
+    np.testing.assert_allclose(streamed.self_join(5)[1], plain.nearest_others(vectors, 5)[1], atol=1e-6)
+    np.testing.assert_allclose(streamed.search(vectors[:9], 5)[1], plain.nearest(vectors[:9], vectors, 5)[1], atol=1e-6)
+    subset = np.arange(0, 300, 3, dtype=np.int32)
+    ids, similarities = streamed.search(vectors[:9], 5, subset=subset)
+    np.testing.assert_allclose(similarities, plain.nearest(vectors[:9], vectors[subset], 5)[1], atol=1e-6)
+    np.testing.assert_allclose(np.einsum("mkd,md->mk", vectors[subset][ids], vectors[:9]), similarities, atol=1e-6)
 
 
 def test_a_shortlist_is_chosen_from_rows_that_pass_through_in_blocks(rng: np.random.Generator) -> None:
     vectors = unit(rng.normal(size=(300, 8)))
-    streamed = TorchRows(vectors, "cpu", most=64 * 8 * 4)
+    streamed = TorchVectorSet(vectors, "cpu", most=64 * 8 * 4)
     for size in (3, 50):  # sorted, and marked
         expected = np.sort(np.argsort(-vectors[:2] @ vectors.T, axis=1)[:, :size], axis=1)
-        np.testing.assert_array_equal(streamed.choose(vectors[:2], size), expected)
-    runs = Runs(np.array([10, 60, 200]), np.array([0, 30, 40, 90]))
+        np.testing.assert_array_equal(streamed.choose_shortlist(vectors[:2], size), expected)
+    runs = RowRanges(np.array([10, 60, 200]), np.array([0, 30, 40, 90]))
     np.testing.assert_allclose(
-        streamed.search_runs(runs, vectors[:9], 5)()[1],
+        streamed.search_ranges(runs, vectors[:9], 5)()[1],
         plain.nearest(vectors[:9], vectors[runs.regions], 5)[1],
         atol=1e-6,
     )
@@ -91,15 +89,15 @@ def check_lists(vectors: FloatArray, ids: IntArray, similarities: FloatArray, k:
 @pytest.mark.parametrize("kind", [np.float32, np.float16])
 def test_tiles_miss_no_neighbour(d: int, kind: type, rng: np.random.Generator) -> None:
     vectors: Vectors = planted(70_001, d, rng).astype(kind)
-    ids, similarities = TorchRows(vectors, "cuda").nearest_others(60)
+    ids, similarities = TorchVectorSet(vectors, "cuda").self_join(60)
     check_lists(vectors.astype(np.float32), ids, similarities, 60)
 
 
 @on_a_gpu
 def test_rows_larger_than_the_device_pass_through_it(rng: np.random.Generator) -> None:
     vectors = planted(70_001, 64, rng)
-    rows = TorchRows(vectors, "cuda", most=30_000 * 64 * 4)
-    ids, similarities = rows.nearest_others(60, memory=2**28)
+    rows = TorchVectorSet(vectors, "cuda", most=30_000 * 64 * 4)
+    ids, similarities = rows.self_join(60, memory=2**28)
     assert "for cuda" in repr(rows)
     check_lists(vectors, ids, similarities, 60)
 
@@ -121,5 +119,5 @@ def test_lists_that_overflow_are_searched_again(
 
     monkeypatch.setattr(neighbours.Tiled, "__init__", cramped)
     vectors = planted(70_001, 64, rng)
-    ids, similarities = TorchRows(vectors, "cuda").nearest_others(60)
+    ids, similarities = TorchVectorSet(vectors, "cuda").self_join(60)
     check_lists(vectors, ids, similarities, 60)

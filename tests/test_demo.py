@@ -52,7 +52,7 @@ def made(shown: Demo) -> scenes.Scenes:
 
 @pytest.fixture(scope="module")
 def found(index: Index, made: scenes.Scenes) -> list[Ranked]:
-    return methods.rankings(index, [demo._described(index, made, query) for query in made.queries])
+    return methods.rankings(index, [demo._query_descriptors(index, made, query) for query in made.queries])
 
 
 def manifind(*words: str | Path) -> Result:
@@ -200,19 +200,19 @@ def test_ranks_are_spoken(number: int, spoken: str) -> None:
 # -- the command ------------------------------------------------------------------------------------------------------
 
 
-def test_the_command_prints_the_table_and_a_second_run_describes_nothing_again(tmp_path: Path) -> None:
+def test_the_command_prints_the_table_and_a_second_run_extracts_nothing_again(tmp_path: Path) -> None:
     first = manifind("--out", tmp_path)
     assert first.exit_code == 0
     assert [line[:20].strip() for line in first.stdout.splitlines() if line.endswith(" ms")] == METHODS
     assert (tmp_path / "report.html").exists()
-    described: list[int] = []
+    extracted: list[int] = []
 
     def progress(stage: str, done: int, total: int) -> None:
         if stage == "photos":
-            described.append(total)
+            extracted.append(total)
 
     again = report.as_table(demo.run(tmp_path, progress=progress))
-    assert set(described) == {0}
+    assert set(extracted) == {0}
     for before, after in zip(first.stdout.splitlines(), again.splitlines(), strict=True):
         if before.endswith(" ms"):
             assert before[:58] == after[:58]

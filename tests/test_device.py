@@ -10,16 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from manifind import InvalidInput, ManifindError, Manifold, MissingExtra, kernels
+from manifind import InvalidInputError, ManifindError, Manifold, MissingExtraError, kernels
 from manifind.kernels import cuda
-from manifind.kernels.backend import BACKENDS
+from manifind.kernels.api import BACKENDS
 from tests.collections_of_regions import make
 
 
 def test_auto_never_fails_and_says_what_it_chose(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(cuda, "lacking", lambda: InvalidInput("there is no GPU."))
+    monkeypatch.setattr(cuda, "lacking", lambda: InvalidInputError("there is no GPU."))
     with caplog.at_level(logging.INFO, "manifind"):
         assert kernels.backend("auto").name == "cpu"
     assert "device: cpu, because there is no GPU." in caplog.text
@@ -34,14 +34,14 @@ def test_auto_does_not_import_torch_where_there_is_no_gpu() -> None:
 
 def test_without_torch_the_line_that_installs_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match=r"needs torch; pip install 'manifind\[torch\]'"):
+    with pytest.raises(MissingExtraError, match=r"needs torch; pip install 'manifind\[torch\]'"):
         kernels.backend("cuda")
 
 
 def test_without_a_gpu_the_processor_is_advised(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
     monkeypatch.setattr(cuda, "DRIVERS", ())
-    with pytest.raises(InvalidInput, match="no NVIDIA GPU here; use device='cpu'"):
+    with pytest.raises(InvalidInputError, match="no NVIDIA GPU here; use device='cpu'"):
         kernels.backend("cuda")
 
 
@@ -51,7 +51,7 @@ def test_a_torch_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch, tmp_p
     old = types.ModuleType("torch")
     old.__version__ = "2.6.1+cu118"  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "torch", old)
-    with pytest.raises(MissingExtra, match=r"needs torch 2.8, and 2.6.1\+cu118 is here"):
+    with pytest.raises(MissingExtraError, match=r"needs torch 2.8, and 2.6.1\+cu118 is here"):
         kernels.backend("cuda")
 
 
@@ -99,7 +99,7 @@ def test_what_else_keeps_a_gpu_from_being_used_is_said_and_auto_takes_the_proces
 
 def test_the_device_is_checked_and_not_saved() -> None:
     collection = make("clusters", images=12, most_regions=4, d=8, seed=1)
-    with pytest.raises(InvalidInput, match="device is 'abacus'; choose one of 'auto', 'cpu', 'cuda'"):
+    with pytest.raises(InvalidInputError, match="device is 'abacus'; choose one of 'auto', 'cpu', 'cuda'"):
         Manifold(device="abacus").fit(collection.vectors)
     fitted = Manifold(k=4, device="cpu").fit(collection.vectors, collection.image_of)
     assert "device" not in fitted.to_arrays()[0]

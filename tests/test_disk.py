@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manifind.errors import Damaged, InvalidInput
+from manifind.errors import DamagedError, InvalidInputError
 from manifind.storage import disk, store
 from manifind.storage.arrays import NotAnArray, read_array
 from tests.faults import faulty
@@ -71,7 +71,7 @@ def test_a_file_of_ours_that_leads_elsewhere_is_replaced_and_not_followed(
 @pytest.mark.parametrize("lead", [linked, second_name])
 def test_a_lock_that_leads_elsewhere_is_refused(saved: Path, theirs: Path, lead: Callable[[Path, Path], None]) -> None:
     lead(saved / ".lock", theirs / "file")
-    with pytest.raises(InvalidInput, match=r"\.lock is .*remove"):
+    with pytest.raises(InvalidInputError, match=r"\.lock is .*remove"):
         write_again(saved)
     assert untouched(theirs)
 
@@ -79,14 +79,14 @@ def test_a_lock_that_leads_elsewhere_is_refused(saved: Path, theirs: Path, lead:
 def test_a_lock_that_is_a_pipe_is_refused(saved: Path) -> None:
     (saved / ".lock").unlink()
     os.mkfifo(saved / ".lock")
-    with pytest.raises(InvalidInput, match=r"\.lock is not a file"):
+    with pytest.raises(InvalidInputError, match=r"\.lock is not a file"):
         write_again(saved)
 
 
 def test_a_folder_of_ours_that_is_a_link_is_neither_filled_nor_emptied(saved: Path, theirs: Path) -> None:
     linked(saved / ".part", theirs)
     for work in (disk.remove_folder, disk.make_own_folder):
-        with pytest.raises(InvalidInput, match=r"\.part is a link"):
+        with pytest.raises(InvalidInputError, match=r"\.part is a link"):
             work(saved / ".part")
     (saved / ".part").unlink()
     (saved / ".part" / "below").mkdir(parents=True)
@@ -111,7 +111,7 @@ def test_an_appended_file_is_never_one_that_leads_elsewhere(tmp_path: Path, thei
     second_name(tmp_path / "b", theirs / "file")
     with pytest.raises(OSError, match="symbolic"):
         disk.appended(tmp_path / "a")
-    with pytest.raises(InvalidInput, match="another name"):
+    with pytest.raises(InvalidInputError, match="another name"):
         disk.appended(tmp_path / "b")
     assert untouched(theirs)
 
@@ -229,7 +229,7 @@ def test_every_bit_of_a_header_is_looked_at(tmp_path: Path, monkeypatch: pytest.
             file.write_bytes(changed)
             try:
                 found = store.open_file(file, listed, verify=False)
-            except Damaged:
+            except DamagedError:
                 seen += 1
             else:  # another type of the same size, or another shape of as many
                 assert found is not None

@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 
 from manifind import Index, Manifold
-from manifind.errors import InvalidInput
+from manifind.errors import InvalidInputError
 from manifind.storage import disk, store
 from tests import elsewhere
-from tests.index.small import save_photo, small_describer
+from tests.index.small import save_photo, small_extractor
 
 refusals = elsewhere.pretend()
 assert "manifind.kernels.threads" in sys.modules  # imported on Linux; the test below imports it elsewhere
@@ -26,8 +26,8 @@ os.chdir(sys.argv[1])
 photos, path = Path("photos"), Path("photos.manifind")
 for seed in range(12):
     save_photo(photos / "below" / f"{seed}.png", seed)
-describer = small_describer()
-index = Index.create(path, photos, describer=describer, k=20, query_k=10)
+extractor = small_extractor()
+index = Index.create(path, photos, extractor=extractor, k=20, query_k=10)
 first = [hit.key for hit in index.search(photos / "below/0.png", top=3)]
 save_photo(photos / "more.png", 15)
 index.sync()
@@ -36,12 +36,12 @@ seen = [hit.key for hit in index.search(photos / "below/0.png", top=20)]
 with disk.lock(path / ".lock", path):
     try:
         index.add([photos / "below" / "3.png"])
-    except InvalidInput as error:
+    except InvalidInputError as error:
         refused = str(error)
 index.close()
 del index
 gc.collect()
-again = Index.open(path, describer=describer)
+again = Index.open(path, extractor=extractor)
 again.add([photos / "below" / "3.png"])  # whatever was held open before is removed now
 again.close()
 del again
@@ -51,19 +51,19 @@ with store.writing(path, "index"):
 listed = json.loads((path / "manifest.json").read_text())
 named = {one["file"] for one in listed["files"].values()} | {f"manifest-{listed['generation']}.json"}
 strays = sorted({file.name for file in path.iterdir() if "-" in file.name} - named)
-again = Index.open(path, describer=describer)
+again = Index.open(path, extractor=extractor)
 problems = [str(problem) for problem in again.check()]
 manifold = Manifold(k=5).fit(np.eye(8, dtype=np.float32))
 manifold.save("some.manifold")
 Path("link").symlink_to(photos)
 try:
     disk.remove_folder(Path("link"))
-except InvalidInput as error:
+except InvalidInputError as error:
     link = str(error)
 Path("to.json").symlink_to(path / "manifest.json")
 try:
     os.close(disk.appended(Path("to.json")))
-except InvalidInput as error:
+except InvalidInputError as error:
     file_link = str(error)
 Path("tree/below/far").mkdir(parents=True)
 Path("tree/below/far/file").write_text("x")
@@ -79,20 +79,20 @@ IMPORTED = """
 import sys
 from tests import elsewhere
 elsewhere.pretend()
-sys.modules["manifind.kernels._core"] = None  # there is no compiler either
+sys.modules["manifind.kernels._core"] = sys.modules["manifind.kernels._features"] = None  # no compiler either
 import importlib, os
 from manifind import kernels
 from manifind.cli import COMMANDS
-from manifind.describe.backbone import available_cores
+from manifind.features.backbone import available_cores
 from manifind.kernels.threads import thread_count
-from manifind.serve.connections import _open_files, protocol
+from manifind.serve.connections import _max_open_files, limited_protocol
 from manifind.serve.settings import Settings
 for name in COMMANDS:
     importlib.import_module(f"manifind.cli.{name}")
-assert not kernels.compiled()
+assert not kernels.compiled() and not kernels.features_compiled()
 assert thread_count() == available_cores() == os.cpu_count()
-assert _open_files() > 10**6
-protocol(Settings())
+assert _max_open_files() > 10**6
+limited_protocol(Settings())
 print("imported")
 """
 

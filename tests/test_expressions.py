@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from manifind.cli.parameters import ALSO, BOX, BYTES
-from manifind.pages.text import cell, visible
+from manifind.cli.parameters import BOX, BYTES, EXAMPLE
+from manifind.reports.text import cell, visible
 from manifind.serve.guard import _cookies
 from manifind.serve.schemas import ViewRequest, corners
 
@@ -73,7 +73,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "a box": corners,
     "a cookie": _cookies,
     "a box on the command line": lambda text: BOX.convert(text, None, None),
-    "a photo and a box on the command line": lambda text: ALSO.convert(f"a@{text}", None, None),
+    "a photo and a box on the command line": lambda text: EXAMPLE.convert(f"a@{text}", None, None),
     "an amount of memory": lambda text: BYTES.convert(text, None, None),
     "a cell": cell,
     "a visible name": visible,

@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.sparse.csgraph import connected_components
 
-from manifind import InvalidInput, ManifindWarning, kernels
+from manifind import InvalidInputError, ManifindWarning, kernels
 from manifind.graph import (
     Neighbours,
     exact_neighbours,
@@ -20,7 +20,7 @@ from manifind.graph import (
     normalised_affinity,
 )
 from manifind.graph.affinity import SLACK
-from manifind.kernels.backend import BACKENDS
+from manifind.kernels.api import BACKENDS
 from manifind.kernels.cpu import affinity
 from tests import literal
 from tests.collections_of_regions import Collection, collections, make, unit
@@ -171,7 +171,7 @@ def test_restricting_equals_normalising_the_part(collection: Collection, k: int,
     assume(len(part) > 0)
     expected = literal.transition(mutual_affinity(lists).toarray().astype(np.float64)[np.ix_(part, part)])
     S, degrees = normalise(mutual_affinity(lists))
-    restricted = kernels.backend().system(S, degrees).restrict(part).multiply(np.eye(len(part)))
+    restricted = kernels.backend().operator(S, degrees).restrict(part).matmul(np.eye(len(part)))
     np.testing.assert_allclose(restricted, expected, atol=1e-5)
 
 
@@ -203,7 +203,7 @@ def either(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
     if request.param == "core" and not kernels.compiled():
         pytest.skip("the core was not compiled")
     if request.param == "plain":
-        monkeypatch.setitem(BACKENDS, "cpu", "manifind.kernels.cpu.portable")
+        monkeypatch.setitem(BACKENDS, "cpu", "manifind.kernels.cpu.numpy_backend")
 
 
 @pytest.mark.usefixtures("either")
@@ -230,7 +230,7 @@ def test_both_steps_at_once_are_both_steps(rng: np.random.Generator) -> None:
 def test_lists_that_lead_nowhere_have_no_affinity(ids, similarities, gamma, what) -> None:  # type: ignore[no-untyped-def]
     lists = Neighbours(np.array(ids, np.int32), np.array(similarities, np.float32))
     for build in (mutual_affinity, normalised_affinity):
-        with pytest.raises(InvalidInput, match=what):
+        with pytest.raises(InvalidInputError, match=what):
             build(lists, gamma)
 
 
@@ -266,7 +266,7 @@ def test_building_the_affinity_takes_little_more_than_the_lists() -> None:
     ],
 )
 def test_lists_from_elsewhere_are_checked(ids, similarities, what) -> None:  # type: ignore[no-untyped-def]
-    with pytest.raises(InvalidInput, match=what):
+    with pytest.raises(InvalidInputError, match=what):
         given_neighbours((ids, similarities), np.eye(3, dtype=np.float32), k=1)
 
 
@@ -276,18 +276,18 @@ def test_lists_from_elsewhere_are_cut_to_k_and_none_is_too_short(rng: np.random.
     given = given_neighbours(lists, vectors, k=5)
     np.testing.assert_array_equal(given.ids, lists.ids[:, :5])
     np.testing.assert_array_equal(given.similarities, lists.similarities[:, :5])
-    with pytest.raises(InvalidInput, match=r"give both \(300, 9\), or longer lists"):
+    with pytest.raises(InvalidInputError, match=r"give both \(300, 9\), or longer lists"):
         given_neighbours(lists, vectors, k=9)
-    with pytest.raises(InvalidInput, match=r"shapes \(299, 8\)"):
+    with pytest.raises(InvalidInputError, match=r"shapes \(299, 8\)"):
         given_neighbours((lists.ids[1:], lists.similarities[1:]), vectors, k=5)
-    with pytest.raises(InvalidInput, match="3 parts"):
+    with pytest.raises(InvalidInputError, match="3 parts"):
         given_neighbours((*lists, lists.ids), vectors, k=5)  # type: ignore[arg-type]
     upside_down = lists.ids[:, ::-1], lists.similarities[:, ::-1]
-    with pytest.raises(InvalidInput, match="not best first"):
+    with pytest.raises(InvalidInputError, match="not best first"):
         given_neighbours(upside_down, vectors, k=5)
     wrong_at_the_end = lists.similarities.copy()
     wrong_at_the_end[-1] -= 0.01
-    with pytest.raises(InvalidInput, match=r"off by up to 0\.01"):
+    with pytest.raises(InvalidInputError, match=r"off by up to 0\.01"):
         given_neighbours((lists.ids, wrong_at_the_end), vectors, k=5)
 
 

@@ -13,7 +13,7 @@ from PIL import Image
 from manifind.baselines import HammingQueryExpansion
 from manifind.baselines.hamming import embedding, expansion
 from manifind.baselines.hamming.features import local_descriptors
-from manifind.errors import InvalidInput, ManifindWarning, MissingExtra, NotFitted
+from manifind.errors import InvalidInputError, ManifindWarning, MissingExtraError, NotFittedError
 from manifind.types import FloatArray
 
 Pixels = npt.NDArray[np.uint8]
@@ -36,19 +36,19 @@ def literal_scores(
     images: Sequence[FloatArray], query: FloatArray, method: HammingQueryExpansion, vocabulary: embedding.Embedding
 ) -> tuple[list[float], bool]:
     """The score of each image, and whether any was reliable."""
-    described = [
+    extracted = [
         [(word := nearest_words(x, vocabulary, 1)[0], bits_of(x, word, vocabulary)) for x in own] for own in images
     ]
     words = range(len(vocabulary.centroids))
-    idf = [math.log(len(images) / max(1, sum(any(f == w for f, _ in own) for own in described))) for w in words]
-    norms = [math.sqrt(sum((sum(f == w for f, _ in own) * idf[w]) ** 2 for w in words)) or 1.0 for own in described]
+    idf = [math.log(len(images) / max(1, sum(any(f == w for f, _ in own) for own in extracted))) for w in words]
+    norms = [math.sqrt(sum((sum(f == w for f, _ in own) * idf[w]) ** 2 for w in words)) or 1.0 for own in extracted]
 
     def matches(features: list[list[tuple[int, list[int]]]], most: int) -> dict[tuple[int, int], list[tuple[int, int]]]:
         """By descriptor of the query and image: the word and distance of each match."""
         found: dict[tuple[int, int], list[tuple[int, int]]] = {}
         for q, readings in enumerate(features):
             for word, bits in readings:
-                for i, own in enumerate(described):
+                for i, own in enumerate(extracted):
                     for other, others in own:
                         h = sum(a != b for a, b in zip(bits, others, strict=True))
                         if other == word and h <= most:
@@ -68,7 +68,7 @@ def literal_scores(
     reliable = [i for i in range(len(images)) if sum(at == i for _, at in strictly) >= method.reliable]
     if not reliable:
         return score(asked), False
-    sources = [[readings[0] for readings in asked], *(described[i] for i in reliable)]
+    sources = [[readings[0] for readings in asked], *(extracted[i] for i in reliable)]
     shared = {w: sum(any(f == w for f, _ in own) for own in sources) for w in words}
     kept = round(method.growth * len({readings[0][0] for readings in asked}))
     chosen = [w for w in sorted(words, key=lambda w: -shared[w])[:kept] if shared[w]]
@@ -224,22 +224,22 @@ def test_what_cannot_be_searched_for_is_refused(
 ) -> None:
     if len(arguments) > 1 and arguments[1] is not None:
         arguments = (texture(np.random.default_rng(0), 50), *arguments[1:])
-    with pytest.raises(InvalidInput, match=rf"^{named}"):
+    with pytest.raises(InvalidInputError, match=rf"^{named}"):
         fitted.search(*arguments)  # type: ignore[arg-type]
 
 
 def test_what_cannot_be_fitted_is_refused(photos: list[Pixels], tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match=r"^photos is empty"):
+    with pytest.raises(InvalidInputError, match=r"^photos is empty"):
         HammingQueryExpansion().fit(tmp_path)
-    with pytest.raises(InvalidInput, match=r"^photos has no photo in which SIFT finds anything"):
+    with pytest.raises(InvalidInputError, match=r"^photos has no photo in which SIFT finds anything"):
         HammingQueryExpansion().fit([np.zeros((40, 40, 3), np.uint8)])
-    with pytest.raises(InvalidInput, match=r"^words is 0"):
+    with pytest.raises(InvalidInputError, match=r"^words is 0"):
         HammingQueryExpansion(words=0).fit(photos)
-    with pytest.raises(NotFitted):
+    with pytest.raises(NotFittedError):
         HammingQueryExpansion().search(photos[0])
 
 
 def test_without_opencv_the_line_that_installs_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cv2", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'manifind\[sift\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install 'manifind\[sift\]'"):
         HammingQueryExpansion().fit([np.zeros((40, 40, 3), np.uint8)])

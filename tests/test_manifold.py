@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from manifind import InvalidInput, ManifindWarning, Manifold, NotFitted, Ranking, kernels
+from manifind import InvalidInputError, ManifindWarning, Manifold, NotFittedError, Ranking, kernels
 from manifind.diffusion.seeding import AGAINST
 from manifind.graph import exact_neighbours
 from manifind.manifold import Request, answer
-from manifind.manifold.part import Part
+from manifind.manifold.subgraph import Subgraph
 from tests.collections_of_regions import Collection, make, unit
 
 
@@ -29,10 +29,10 @@ def assert_same(a: Ranking, b: Ranking) -> None:
 # -- the call that every method has -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seeding", ["paper", "append"])
+@pytest.mark.parametrize("seeding", ["paper", "released"])
 def test_a_manifold_keeps_to_the_contract_that_baselines_keep_to(seeding: str, collection: Collection) -> None:
     method = Manifold(k=10, seeding=seeding)
-    with pytest.raises(NotFitted, match="fit"):
+    with pytest.raises(NotFittedError, match="fit"):
         method.search(collection.queries[0])
     assert method.fit(collection.vectors, collection.image_of) is method
     images = np.unique(collection.image_of)
@@ -46,11 +46,11 @@ def test_a_manifold_keeps_to_the_contract_that_baselines_keep_to(seeding: str, c
         assert_same(best, Ranking(ranking.images[:3], ranking.scores[:3]))
         assert len(method.search(query, top=10**6)) == len(images)
     assert method.search_many([]) == method.search_many([], shortlist=3) == []
-    with pytest.raises(InvalidInput, match=r"queries\[1\]"):
+    with pytest.raises(InvalidInputError, match=r"queries\[1\]"):
         method.search_many([collection.queries[0], collection.queries[0] * np.nan])
-    with pytest.raises(InvalidInput, match="list"):
+    with pytest.raises(InvalidInputError, match="list"):
         method.search_many(collection.queries[0])  # type: ignore[arg-type]
-    with pytest.raises(InvalidInput, match="top is 0"):
+    with pytest.raises(InvalidInputError, match="top is 0"):
         method.search(collection.queries[0], top=0)
 
 
@@ -61,11 +61,11 @@ def test_parameters_are_kept_as_given_and_checked_at_fit() -> None:
     manifold = Manifold(k=0, alpha="a lot")  # type: ignore[arg-type]
     assert manifold.get_params()["k"] == 0
     assert "alpha='a lot'" in repr(manifold)
-    with pytest.raises(InvalidInput, match="k is 0"):
+    with pytest.raises(InvalidInputError, match="k is 0"):
         manifold.fit(np.eye(3))
     assert clone(Manifold(k=7)).get_params() == Manifold(k=7).get_params()
     assert manifold.set_params(k=1, alpha=0.5).fit(np.eye(3)).k == 1
-    with pytest.raises(InvalidInput, match="'query_k'"):
+    with pytest.raises(InvalidInputError, match="'query_k'"):
         manifold.set_params(q=1)
     with pytest.raises(TypeError):
         Manifold(200)  # type: ignore[call-arg]
@@ -110,7 +110,7 @@ def test_the_vectors_are_not_copied(collection: Collection) -> None:
 
 def test_a_failed_fit_leaves_the_fitted_state_alone(manifold: Manifold, collection: Collection) -> None:
     before = manifold.search(collection.queries[0])
-    with pytest.raises(InvalidInput):
+    with pytest.raises(InvalidInputError):
         manifold.fit(collection.vectors * np.nan)
     assert_same(manifold.search(collection.queries[0]), before)
 
@@ -135,7 +135,7 @@ def test_the_ranking_says_how_far_the_solver_came(manifold: Manifold, collection
 
 def test_an_iteration_cut_short_warns(manifold: Manifold, collection: Collection) -> None:
     with pytest.warns(ManifindWarning, match="110"):
-        ranking = manifold.search(collection.queries[0], engine="iteration")
+        ranking = manifold.search(collection.queries[0], solver="iteration")
     assert not ranking.converged
 
 
@@ -160,7 +160,9 @@ def test_the_ranking_says_what_the_query_put_on_the_graph(manifold: Manifold, co
     best = (collection.vectors @ query.T).max(axis=1).argmax()
     assert whole.seed is not None
     assert best in whole.seed.regions
-    assert manifold.set_params(seeding="append").search(query).seed is None
+    (seed,) = manifold.seeds([query])
+    np.testing.assert_array_equal(whole.seed.regions, seed.regions)
+    np.testing.assert_array_equal(whole.seed.values, seed.values)
 
 
 def test_a_query_similar_to_nothing_scores_nothing() -> None:
@@ -184,14 +186,14 @@ def test_region_scores_of_a_batch_are_of_the_collection_that_was_searched(
     )
     late = manifold.search_many(collection.queries)[0]
     manifold.fit(collection.vectors, collection.image_of)
-    with pytest.raises(NotFitted, match="fitted anew"):
+    with pytest.raises(NotFittedError, match="fitted anew"):
         _ = late.regions
 
 
 # -- batches ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seeding", ["paper", "released", "append"])
+@pytest.mark.parametrize("seeding", ["paper", "released"])
 @pytest.mark.parametrize("shortlist", [None, 7, [1, 2, 30]])
 def test_many_queries_give_the_answers_of_each(seeding: str, shortlist: Any) -> None:
     collection = make("clusters", images=60, most_regions=5, d=10, seed=11, queries=70)
@@ -231,13 +233,13 @@ def test_given_global_descriptors_choose_the_shortlist(collection: Collection) -
     assert ranking.images.tolist() == [images[wanted]]
     (ranking,) = manifold.search_many([query], shortlist=1, global_vectors=[given[wanted]])
     assert ranking.images.tolist() == [images[wanted]]
-    with pytest.raises(InvalidInput, match="global_vector is missing"):
+    with pytest.raises(InvalidInputError, match="global_vector is missing"):
         manifold.search(query, shortlist=1)
-    with pytest.raises(InvalidInput, match="NaN"):
+    with pytest.raises(InvalidInputError, match="NaN"):
         manifold.search(query, global_vector=given[0] * np.nan)
-    with pytest.raises(InvalidInput, match="2 entries for 1 queries"):
+    with pytest.raises(InvalidInputError, match="2 entries for 1 queries"):
         manifold.search_many([query], shortlist=1, global_vectors=[given[0], given[1]])
-    with pytest.raises(InvalidInput, match="3 rows for 40 images"):
+    with pytest.raises(InvalidInputError, match="3 rows for 40 images"):
         Manifold(k=10).fit(collection.vectors, collection.image_of, global_vectors=given[:3])
 
 
@@ -258,7 +260,7 @@ def test_given_global_descriptors_choose_the_shortlist(collection: Collection) -
 def test_a_shortlist_that_cannot_be_used_is_named(
     manifold: Manifold, collection: Collection, shortlist: Any, what: str
 ) -> None:
-    with pytest.raises(InvalidInput, match=what):
+    with pytest.raises(InvalidInputError, match=what):
         manifold.search(collection.queries[0], shortlist=shortlist)
 
 
@@ -270,9 +272,9 @@ def test_each_query_may_have_a_shortlist_of_its_own(manifold: Manifold, collecti
     for ranking, query, own in zip(together, queries, lists, strict=True):
         assert sorted(ranking.images.tolist()) == sorted(own)
         assert_same(ranking, manifold.search(query, shortlist=own))
-    with pytest.raises(InvalidInput, match="shortlist has 2 lists for 3 queries"):
+    with pytest.raises(InvalidInputError, match="shortlist has 2 lists for 3 queries"):
         manifold.search_many(queries, shortlist=lists[:2])
-    with pytest.raises(InvalidInput, match=r"shortlist\[1\] is empty"):
+    with pytest.raises(InvalidInputError, match=r"shortlist\[1\] is empty"):
         manifold.search_many(queries, shortlist=[some[:1], [], some[:2]])
 
 
@@ -283,7 +285,7 @@ def test_given_neighbours_stand_in_for_the_search(manifold: Manifold, collection
     longer = exact_neighbours(collection.vectors, 25)
     other = Manifold(k=10, query_k=10).fit(collection.vectors, collection.image_of, neighbours=longer)
     assert abs(other.S_ - manifold.S_).max() < 1e-6
-    with pytest.raises(InvalidInput, match="longer lists"):
+    with pytest.raises(InvalidInputError, match="longer lists"):
         Manifold(k=26).fit(collection.vectors, collection.image_of, neighbours=longer)
 
 
@@ -355,14 +357,14 @@ def test_a_collection_that_cannot_be_used_is_named(vectors: Any, image_of: Any, 
         ("max_iter", 0, "max_iter is 0"),
         ("memory", 0, "memory is 0"),
         ("pooling", "max", "'gmp', 'sum'"),
-        ("seeding", "mine", "'paper', 'released', 'append'"),
+        ("seeding", "mine", "'paper', 'released'"),
         ("graph", "hnsw", "'exact', 'nn-descent'"),
     ],
 )
 def test_a_parameter_that_cannot_be_used_is_named(parameter: str, value: Any, what: str, manifold: Manifold) -> None:
-    with pytest.raises(InvalidInput, match=what):
+    with pytest.raises(InvalidInputError, match=what):
         Manifold(**{"k": 2, parameter: value}).fit(GOOD)
-    with pytest.raises(InvalidInput, match=what):
+    with pytest.raises(InvalidInputError, match=what):
         manifold.set_params(**{parameter: value}).search(manifold.vectors_[:1])
 
 
@@ -378,13 +380,13 @@ def test_a_parameter_that_cannot_be_used_is_named(parameter: str, value: Any, wh
     ],
 )
 def test_a_query_that_cannot_be_used_is_named(query: Any, what: str, manifold: Manifold) -> None:
-    with pytest.raises(InvalidInput, match=f"query_vectors.*{what}"):
+    with pytest.raises(InvalidInputError, match=f"query_vectors.*{what}"):
         manifold.search(query)
 
 
-def test_an_unknown_engine_lists_the_choices(manifold: Manifold, collection: Collection) -> None:
-    with pytest.raises(InvalidInput, match="'cg', 'iteration'"):
-        manifold.search(collection.queries[0], engine="warp")
+def test_an_unknown_solver_lists_the_choices(manifold: Manifold, collection: Collection) -> None:
+    with pytest.raises(InvalidInputError, match="'cg', 'iteration'"):
+        manifold.search(collection.queries[0], solver="warp")
 
 
 def test_vectors_not_of_unit_norm_are_normalised_with_a_warning(collection: Collection) -> None:
@@ -448,13 +450,10 @@ def test_only_the_queries_with_something_against_them_change(manifold: Manifold,
 
 
 def test_against_is_checked(manifold: Manifold, collection: Collection) -> None:
-    with pytest.raises(InvalidInput, match="against has 1 entries for 2 queries"):
+    with pytest.raises(InvalidInputError, match="against has 1 entries for 2 queries"):
         manifold.search_many(collection.queries[:2], against=[None])
-    with pytest.raises(InvalidInput, match=r"against\[0\]"):
+    with pytest.raises(InvalidInputError, match=r"against\[0\]"):
         manifold.search_many(collection.queries[:1], against=[np.ones((2, 3))])
-    manifold.set_params(seeding="append")
-    with pytest.raises(InvalidInput, match="append"):
-        manifold.search_many(collection.queries[:1], against=[collection.queries[1]])
 
 
 # -- regions of the collection as a query -----------------------------------------------------------------------------
@@ -481,31 +480,31 @@ def test_regions_of_the_collection_are_not_searched_for(
     manifold: Manifold, collection: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = manifold.search_many([collection.vectors[3:9]])[0]
-    monkeypatch.setattr(Part, "nearest", lambda *_: pytest.fail("searched"))
+    monkeypatch.setattr(Subgraph, "search", lambda *_: pytest.fail("searched"))
     request = Request(collection.vectors[3:9], rows=np.arange(3, 9, dtype=np.int32))
     assert_same(answer(manifold, [request])[0], expected)
 
 
 def test_a_graph_is_divided_beforehand_if_one_likes(manifold: Manifold, monkeypatch: pytest.MonkeyPatch) -> None:
     query = manifold.vectors_[:3]
-    expected = manifold.search(query, engine="local")
+    expected = manifold.search(query, solver="local")
     again = Manifold(k=10, query_k=10).fit(
         manifold.vectors_, np.repeat(manifold.layout_.images, manifold.layout_.counts)
     )
     assert again.prepare("local") is again
-    monkeypatch.setattr("manifind.kernels.cpu.compiled.divided", lambda *_: pytest.fail("divided again"))
-    assert_same(again.search(query, engine="local"), expected)
+    monkeypatch.setattr("manifind.kernels.cpu.native_backend.aggregate", lambda *_: pytest.fail("divided again"))
+    assert_same(again.search(query, solver="local"), expected)
 
 
-# -- which engine ----------------------------------------------------------------------------------------------------
+# -- which solver ----------------------------------------------------------------------------------------------------
 
 
-def test_the_default_engine_is_the_whole_graph_until_it_is_large_and_the_queries_are_few(
+def test_the_default_solver_is_the_whole_graph_until_it_is_large_and_the_queries_are_few(
     manifold: Manifold, collection: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert manifold.search(collection.queries[0]).reached is None
-    monkeypatch.setattr("manifind.diffusion.engines.WHOLE_UP_TO", 10)
-    monkeypatch.setattr("manifind.diffusion.engines.LOCAL_UP_TO", 2)
+    monkeypatch.setattr("manifind.diffusion.solvers.WHOLE_UP_TO", 10)
+    monkeypatch.setattr("manifind.diffusion.solvers.LOCAL_UP_TO", 2)
     assert manifold.search(collection.queries[0]).reached is None  # nothing is divided unasked
     manifold.prepare("local")
     assert manifold.search(collection.queries[0], shortlist=5).reached is None
@@ -513,4 +512,4 @@ def test_the_default_engine_is_the_whole_graph_until_it_is_large_and_the_queries
     assert all((ranking.reached is not None) == kernels.compiled() for ranking in few)
     assert all(ranking.reached is None for ranking in many)
     np.testing.assert_allclose(few[0].regions, many[0].regions, rtol=0.01, atol=1e-6)  # all is one neighbourhood
-    assert manifold.search(collection.queries[0], engine="cg").reached is None
+    assert manifold.search(collection.queries[0], solver="cg").reached is None

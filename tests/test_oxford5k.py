@@ -50,9 +50,9 @@ def test_twenty_steps_settle_the_best_and_the_plain_iteration_does_not(
     manifold = Manifold(k=50, query_k=50).fit(oxford.vectors, oxford.image_of, neighbours=lists)
     queries = oxford.queries[::8]
 
-    def best(max_iter: int, engine: str = "cg") -> list[set[int]]:
+    def best(max_iter: int, solver: str = "cg") -> list[set[int]]:
         manifold.set_params(max_iter=max_iter)
-        rankings = manifold.search_many(queries, engine=engine)
+        rankings = manifold.search_many(queries, solver=solver)
         return [set(np.argsort(-ranking.regions)[:100].tolist()) for ranking in rankings]
 
     def agreement(a: list[set[int]], b: list[set[int]]) -> float:

@@ -15,7 +15,7 @@ from manifind.demo.figure1 import (
     similarity,
 )
 from manifind.demo.synthetic import Bananas, bananas
-from manifind.errors import ManifindError, MissingExtra
+from manifind.errors import ManifindError, MissingExtraError
 from manifind.graph import Neighbours, mutual_affinity
 
 
@@ -110,7 +110,7 @@ def test_the_figure_has_both_panels_in_the_colours_of_the_paper() -> None:
 def test_without_matplotlib_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ["matplotlib", "matplotlib.figure"]:
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(MissingExtra) as missing:
+    with pytest.raises(MissingExtraError) as missing:
         figure1()
     assert "pip install 'manifind[plots]'" in str(missing.value)
     assert isinstance(missing.value, ManifindError)

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manifind import InvalidInput, Manifold
+from manifind import InvalidInputError, Manifold
+from manifind.groups import Layout, RowRanges, aggregate
 from manifind.kernels import Pool
-from manifind.layout import Layout, Runs, aggregate
-from manifind.ranking import Ranking, best_first, gmp_weights, pooled, pooling_weights
+from manifind.kernels.topk import argsort_topk
+from manifind.ranking import Ranking, gmp_weights, pooling_weights
 from tests import literal
 from tests.collections_of_regions import Collection, collections, unit
 
@@ -35,14 +36,14 @@ def test_pooling_adds_up_weighted_scores(collection: Collection, seed: int) -> N
     f, w = rng.random(collection.n).astype(np.float32), rng.random(collection.n).astype(np.float32)
     layout = Layout.of(collection.image_of)
     expected = literal.pool(f.astype(float), w.astype(float), collection.image_of.tolist())
-    of_images = pooled(f, Pool(layout.starts, w))
+    of_images = Pool(layout.starts, w).pool_scores(f)
     np.testing.assert_allclose(of_images, [expected[i] for i in layout.images.tolist()], atol=1e-5)
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=40), st.none() | st.integers(1, 50))
 def test_best_first_breaks_ties_by_place(values: list[int], top: int | None) -> None:
     expected = sorted(range(len(values)), key=lambda place: (-values[place], place))[:top]
-    assert best_first(np.array(values, np.float32), top).tolist() == expected
+    assert argsort_topk(np.array(values, np.float32), top).tolist() == expected
 
 
 @given(collections, st.integers(1, 3000))
@@ -84,10 +85,10 @@ def test_the_score_of_an_image_with_one_region_is_that_of_the_region(rng: np.ran
 
 
 def test_a_part_is_pooled_by_the_weights_of_its_own_regions(rng: np.random.Generator) -> None:
-    runs = Runs(np.array([1, 7]), np.array([0, 2, 5]))
+    runs = RowRanges(np.array([1, 7]), np.array([0, 2, 5]))
     weights, scores = rng.random(12).astype(np.float32), rng.random((5, 2)).astype(np.float32)
     expected = [weights[[1, 2]] @ scores[:2], weights[[7, 8, 9]] @ scores[2:]]
-    np.testing.assert_allclose(pooled(scores, Pool(runs.starts, weights, runs)), expected, rtol=1e-6)
+    np.testing.assert_allclose(Pool(runs.starts, weights, runs).pool_scores(scores), expected, rtol=1e-6)
 
 
 def test_a_small_lambda_is_not_lost_in_rounding(rng: np.random.Generator) -> None:
@@ -123,10 +124,10 @@ def test_best_first_of_many_are_the_first_of_all_in_order(rng: np.random.Generat
     for size in rng.integers(20, 2000, 1000):
         scores, top = rng.normal(size=size).astype(np.float32), int(rng.integers(1, size + 2))
         scores[size // 2 :: 3] = scores[0]
-        np.testing.assert_array_equal(best_first(scores, top), np.argsort(-scores, kind="stable")[:top])
+        np.testing.assert_array_equal(argsort_topk(scores, top), np.argsort(-scores, kind="stable")[:top])
 
 
 def test_equal_regions_without_lambda_have_no_weights() -> None:
     vectors = np.array([[1, 0], [1, 0], [0, 1]], np.float32)
-    with pytest.raises(InvalidInput, match="lam is 0, too small for images with equal regions"):
+    with pytest.raises(InvalidInputError, match="lam is 0, too small for images with equal regions"):
         gmp_weights(vectors, Layout.of(np.array([0, 0, 1], np.int32)), lam=0.0)

@@ -5,8 +5,8 @@ import numpy.typing as npt
 import pytest
 
 from manifind import Manifold
-from manifind.errors import InvalidInput
-from manifind.layout import Layout
+from manifind.errors import InvalidInputError
+from manifind.groups import Layout
 from manifind.repeats import find_groups, near_duplicates, own_similarity
 from manifind.types import FloatArray, IntArray
 
@@ -107,7 +107,7 @@ def test_two_objects_in_the_same_images_are_told_once() -> None:
 
 def test_nothing_recurs_among_images_with_nothing_in_common() -> None:
     assert Planted(50).groups() == []
-    with pytest.raises(InvalidInput, match="least"):
+    with pytest.raises(InvalidInputError, match="least"):
         Planted(10).groups(least=1)
 
 

@@ -12,11 +12,11 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
-from manifind import InvalidInput, MissingExtra
+from manifind import InvalidInputError, MissingExtraError
 from manifind.demo import cutouts, scenes
 from manifind.demo.cutouts import BEHIND, GROUND, OBJECTS, photograph
 from manifind.demo.scenes import HIDDEN, SIZES, Scenes, make_scenes
-from manifind.evaluate import read_truth
+from manifind.evaluation import read_truth
 
 FEW = 45
 
@@ -175,11 +175,11 @@ def test_without_the_packages_the_sentence_says_what_to_install(
 ) -> None:
     monkeypatch.setattr(cutouts, "find_spec", lambda name: None if name == "skimage" else find_spec(name))
     photograph.cache_clear()
-    with pytest.raises(MissingExtra, match=r"pip install 'manifind\[demo\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install 'manifind\[demo\]'"):
         make_scenes(tmp_path, scenes=1)
 
 
 @pytest.mark.parametrize("given", [{"scenes": 0}, {"scenes": 1.5}, {"seed": -1}])
 def test_words_that_make_no_scenes_are_refused(given: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match=next(iter(given))):
+    with pytest.raises(InvalidInputError, match=next(iter(given))):
         make_scenes(tmp_path, **given)

@@ -9,7 +9,7 @@ import pytest
 import manifind
 from manifind.cli import COMMANDS, main
 
-HEAVY = {"numpy", "scipy", "faiss", "onnxruntime", "PIL", "rich", "fastapi", "matplotlib", "cv2"}
+HEAVY = {"numpy", "scipy", "faiss", "onnxruntime", "PIL", "rich", "fastapi", "matplotlib", "cv2", "jinja2"}
 
 
 def imported(program: str) -> set[str]:
@@ -33,15 +33,13 @@ def test_help_imports_nothing_heavy() -> None:
 
 @pytest.mark.parametrize("name", ["Manifold", "Index"])
 def test_what_only_some_methods_need_waits_for_them(name: str) -> None:
-    assert not imported(f"from manifind import {name}") & {"faiss", "sklearn", "numba", "fastapi", "matplotlib", "cv2"}
+    unneeded = {"faiss", "sklearn", "numba", "fastapi", "matplotlib", "cv2", "jinja2"}
+    assert not imported(f"from manifind import {name}") & unneeded
 
 
-def test_a_function_keeps_its_name_whichever_is_imported_first_it_or_its_room() -> None:
-    for first in ("import manifind.compact", "from manifind import Index", "from manifind import compact"):
-        assert imported(f"{first}\nfrom manifind import compact\nassert compact.__name__ == 'compact'")
-        assert imported(
-            f"{first}\nfrom manifind.compact import compact\nimport manifind\nassert manifind.compact is compact"
-        )
+@pytest.mark.parametrize("name", ["batching", "explain", "repeats", "search", "sets"])
+def test_templates_wait_for_a_page(name: str) -> None:
+    assert not imported(f"import manifind.cli.{name}") & {"jinja2", "markupsafe"}
 
 
 def test_every_public_name_is_there() -> None:

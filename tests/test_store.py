@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from manifind import Damaged, InvalidInput, Manifold, NotFitted
+from manifind import DamagedError, InvalidInputError, Manifold, NotFittedError
+from manifind.baselines.appended import search_appended
 from manifind.storage import store
 from tests.collections_of_regions import Collection
 from tests.faults import faulty
@@ -45,7 +46,7 @@ def test_a_loaded_manifold_answers_as_the_saved_one(
             a, b = manifold.search(query, **arguments), loaded.search(query, **arguments)  # type: ignore[arg-type]
             np.testing.assert_array_equal(a.images, b.images)
             np.testing.assert_array_equal(a.scores, b.scores)
-    appended = [m.set_params(seeding="append").search(collection.queries[0]) for m in (manifold, loaded)]
+    appended = [search_appended(m, collection.queries[0]) for m in (manifold, loaded)]
     np.testing.assert_array_equal(appended[0].scores, appended[1].scores)
 
 
@@ -74,7 +75,7 @@ def test_every_file_cut_short_is_noticed(saved: Path, tmp_path: Path) -> None:
             shutil.copytree(saved, copy)
             os.truncate(copy / file.name, kept)
             for verify in (True, False):
-                with pytest.raises(Damaged, match=r"cut short|cannot be read"):
+                with pytest.raises(DamagedError, match=r"cut short|cannot be read"):
                     Manifold.load(copy, verify=verify)
             shutil.rmtree(copy)
 
@@ -86,10 +87,10 @@ def test_every_file_altered_or_missing_is_noticed(saved: Path, tmp_path: Path) -
         content = bytearray((copy / file.name).read_bytes())
         content[-3] ^= 1
         (copy / file.name).write_bytes(content)
-        with pytest.raises(Damaged, match=r"checksum|cannot be read"):
+        with pytest.raises(DamagedError, match=r"checksum|cannot be read"):
             Manifold.load(copy)
         (copy / file.name).unlink()
-        with pytest.raises(Damaged, match=r"missing|no manifest.json"):
+        with pytest.raises(DamagedError, match=r"missing|no manifest.json"):
             Manifold.load(copy)
         shutil.rmtree(copy)
 
@@ -98,22 +99,22 @@ def test_an_edited_parameter_is_noticed(saved: Path) -> None:
     manifest = json.loads((saved / "manifest.json").read_text())
     manifest["fields"]["alpha"] = 0.5
     (saved / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(Damaged, match="checksum"):
+    with pytest.raises(DamagedError, match="checksum"):
         Manifold.load(saved)
 
 
 def test_what_is_not_a_manifold_is_said(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="does not exist"):
         Manifold.load(tmp_path / "nowhere")
-    with pytest.raises(Damaged, match=r"no manifest.json"):
+    with pytest.raises(DamagedError, match=r"no manifest.json"):
         Manifold.load(tmp_path)
     with store.writing(tmp_path / "other", "index") as writer:
         writer.write(1, {}, {"a": np.arange(3)})
-    with pytest.raises(Damaged, match="a saved index and no saved manifold"):
+    with pytest.raises(DamagedError, match="a saved index and no saved manifold"):
         Manifold.load(tmp_path / "other")
     with store.writing(tmp_path / "newer", "manifold") as writer:
         writer.write(99, {}, {"a": np.arange(3)})
-    with pytest.raises(Damaged, match="format 99"):
+    with pytest.raises(DamagedError, match="format 99"):
         Manifold.load(tmp_path / "newer")
 
 
@@ -122,10 +123,10 @@ def test_saving_over_something_else_is_refused(manifold: Manifold, tmp_path: Pat
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "notes.txt").write_text("mine")
     for name in ("file", "folder"):
-        with pytest.raises(InvalidInput, match="is not a saved manifold"):
+        with pytest.raises(InvalidInputError, match="is not a saved manifold"):
             manifold.save(tmp_path / name)
     assert (tmp_path / "file").read_text() == (tmp_path / "folder" / "notes.txt").read_text() == "mine"
-    with pytest.raises(NotFitted):
+    with pytest.raises(NotFittedError):
         Manifold().save(tmp_path / "unfitted")
     assert not (tmp_path / "unfitted").exists()
 
@@ -180,7 +181,7 @@ def test_a_first_saving_that_was_cut_off_can_be_repeated(manifold: Manifold, tmp
 
 
 def test_a_second_writer_is_told_who_has_the_lock(manifold: Manifold, saved: Path) -> None:
-    with store.writing(saved, "manifold"), pytest.raises(InvalidInput, match=f"written by process {os.getpid()}"):
+    with store.writing(saved, "manifold"), pytest.raises(InvalidInputError, match=f"written by process {os.getpid()}"):
         manifold.save(saved)
     manifold.save(saved)
 
@@ -199,7 +200,7 @@ def test_readers_never_see_a_half_saved_folder(manifold: Manifold, saved: Path) 
 @pytest.mark.parametrize("text", ["[]", "{}", "null", '{"checksum": "x"}'])
 def test_a_manifest_that_is_none_is_noticed(saved: Path, text: str) -> None:
     (saved / "manifest.json").write_text(text)
-    with pytest.raises(Damaged, match=r"manifest\.json"):
+    with pytest.raises(DamagedError, match=r"manifest\.json"):
         Manifold.load(saved)
 
 
@@ -217,7 +218,7 @@ def test_what_is_not_ours_is_neither_replaced_nor_removed(manifold: Manifold, sa
         folder.mkdir()
         for name in names:
             (folder / name).write_text("{}")
-        with pytest.raises(InvalidInput, match="is not a saved manifold"):
+        with pytest.raises(InvalidInputError, match="is not a saved manifold"):
             manifold.save(folder)
         assert sorted(file.name for file in folder.iterdir()) == names
     beside = [saved / name for name in ("notes-1.json", "fold-7.npy", "notes-2024.txt")]
@@ -227,7 +228,7 @@ def test_what_is_not_ours_is_neither_replaced_nor_removed(manifold: Manifold, sa
     assert [file.read_text() for file in beside] == ["mine"] * 3
     with store.writing(tmp_path / "other", "index") as writer:
         writer.write(1, {}, {"a": np.arange(3)})
-    with pytest.raises(InvalidInput, match="is not a saved manifold"):
+    with pytest.raises(InvalidInputError, match="is not a saved manifold"):
         manifold.save(tmp_path / "other")
 
 

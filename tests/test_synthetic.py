@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from manifind import InvalidInput, Manifold, Ranking
+from manifind import InvalidInputError, Manifold, Ranking
 from manifind.baselines import NearestImages
 from manifind.demo.synthetic import LARGEST, REGIONS, bananas, planted_objects
-from manifind.evaluate import mean_average_precision
-from manifind.layout import Layout, aggregate, aggregate_one
+from manifind.evaluation import mean_average_precision
+from manifind.groups import Layout, aggregate, aggregate_one
 from tests.collections_of_regions import unit
 
 SMALL: dict[str, Any] = {"images": 60, "objects": 3, "views": 15, "queries": 2, "d": 32}
@@ -122,5 +122,5 @@ def test_regional_diffusion_beats_global_diffusion_beats_plain_search() -> None:
     ],
 )
 def test_words_that_make_no_collection_are_refused(make: Any, given: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(InvalidInput, match=complaint):
+    with pytest.raises(InvalidInputError, match=complaint):
         make(**given)

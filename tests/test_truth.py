@@ -1,6 +1,7 @@
 """The ranking equals the paper's, read literally."""
 
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,10 +9,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from manifind import ManifindWarning, Manifold, Ranking
+from manifind.baselines.appended import search_appended
 from tests import literal
 from tests.collections_of_regions import Collection, collections, make
 
-EXACT = {"max_iter": 2000, "tol": 1e-7}
+EXACT: dict[str, Any] = {"max_iter": 2000, "tol": 1e-7}
 
 
 def assert_ranks_as(ranking: Ranking, truth: dict[int, float]) -> None:
@@ -21,6 +23,19 @@ def assert_ranks_as(ranking: Ranking, truth: dict[int, float]) -> None:
     assert (np.diff(ranking.scores) <= 0).all()
     # Best first by the true scores too, wherever these are farther apart than rounding.
     assert (np.diff(expected) <= 4e-5 * max(1.0, float(expected.max()))).all()
+
+
+def fitted(collection: Collection, *, seeding: str, **parameters: Any) -> Manifold:
+    """A manifold; a query that joins the graph needs no seeding."""
+    seeding = "paper" if seeding == "append" else seeding
+    return Manifold(seeding=seeding, **parameters, **EXACT).fit(collection.vectors, collection.image_of)
+
+
+def rank(manifold: Manifold, query: Any, seeding: str, solver: str = "cg", shortlist: Any = None) -> Ranking:
+    if seeding == "append":
+        images = None if shortlist is None else np.sort(shortlist)
+        return search_appended(manifold, query, solver=solver, images=images)
+    return manifold.search(query, solver=solver, shortlist=shortlist)
 
 
 @given(
@@ -41,16 +56,23 @@ def test_search_is_the_papers(
     gamma: float,
     pooling: str,
     seeding: str,
-    engine: str,
+    solver: str,
 ) -> None:
-    parameters = {"k": k, "query_k": query_k, "alpha": alpha, "gamma": gamma, "pooling": pooling, "seeding": seeding}
+    parameters: dict[str, Any] = {
+        "k": k,
+        "query_k": query_k,
+        "alpha": alpha,
+        "gamma": gamma,
+        "pooling": pooling,
+        "seeding": seeding,
+    }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ManifindWarning)  # of k ≥ n, where all others are neighbours
-        manifold = Manifold(**parameters, **EXACT).fit(collection.vectors, collection.image_of)  # type: ignore[arg-type]
+        manifold = fitted(collection, **parameters)
     X = collection.vectors.astype(np.float64)
     for query in collection.queries:
-        truth = literal.search(X, collection.image_of.tolist(), query.astype(np.float64), **parameters)  # type: ignore[arg-type]
-        assert_ranks_as(manifold.search(query, engine=engine), truth)
+        truth = literal.search(X, collection.image_of.tolist(), query.astype(np.float64), **parameters)
+        assert_ranks_as(rank(manifold, query, seeding, solver), truth)
 
 
 @pytest.mark.parametrize("images", range(2, 7))
@@ -59,12 +81,12 @@ def test_search_is_the_papers(
 def test_where_there_are_fewer_regions_than_neighbours_wanted_all_are_neighbours(images: int, seeding: str) -> None:
     for seed in range(4):
         collection = make("random", images, most_regions=1, d=4, seed=seed, queries=3)
-        manifold = Manifold(k=8, query_k=3, seeding=seeding, **EXACT).fit(collection.vectors, collection.image_of)  # type: ignore[arg-type]
+        manifold = fitted(collection, k=8, query_k=3, seeding=seeding)
         X = collection.vectors.astype(np.float64)
         for query in collection.queries:
             asked = query.astype(np.float64)
             truth = literal.search(X, collection.image_of.tolist(), asked, k=8, query_k=3, seeding=seeding)
-            assert_ranks_as(manifold.search(query), truth)
+            assert_ranks_as(rank(manifold, query, seeding), truth)
 
 
 @given(collections, st.integers(1, 8), st.sampled_from(["paper", "released", "append"]), st.data())
@@ -72,7 +94,7 @@ def test_truncated_search_is_the_papers(collection: Collection, k: int, seeding:
     assume(k < collection.n)
     images = np.unique(collection.image_of).tolist()
     shortlist = data.draw(st.lists(st.sampled_from(images), min_size=1, unique=True))
-    manifold = Manifold(k=k, query_k=6, seeding=seeding, **EXACT).fit(collection.vectors, collection.image_of)  # type: ignore[arg-type]
+    manifold = fitted(collection, k=k, query_k=6, seeding=seeding)
     X = collection.vectors.astype(np.float64)
     for query in collection.queries:
         truth = literal.search(
@@ -84,21 +106,21 @@ def test_truncated_search_is_the_papers(collection: Collection, k: int, seeding:
             seeding=seeding,
             shortlist=shortlist,
         )
-        assert_ranks_as(manifold.search(query, shortlist=shortlist), truth)
+        assert_ranks_as(rank(manifold, query, seeding, shortlist=shortlist), truth)
 
 
 @given(collections, st.integers(1, 6), st.sampled_from(["cg", "iteration"]))
-def test_region_scores_are_the_closed_form(collection: Collection, k: int, engine: str) -> None:
+def test_region_scores_are_the_closed_form(collection: Collection, k: int, solver: str) -> None:
     assume(k < collection.n)
-    manifold = Manifold(k=k, query_k=5, **EXACT).fit(collection.vectors, collection.image_of)  # type: ignore[arg-type]
+    manifold = Manifold(k=k, query_k=5, **EXACT).fit(collection.vectors, collection.image_of)
     X = collection.vectors.astype(np.float64)
     S = literal.transition(literal.affinity(X, k, 3.0))
     np.testing.assert_allclose(manifold.S_.toarray(), S, rtol=1e-5, atol=1e-5)
     for query, from_batch in zip(
-        collection.queries, manifold.search_many(collection.queries, engine=engine), strict=True
+        collection.queries, manifold.search_many(collection.queries, solver=solver), strict=True
     ):
         truth = literal.closed_form(S, literal.seed(X, query.astype(np.float64), 5, 3.0), 0.99)
-        np.testing.assert_allclose(manifold.search(query, engine=engine).regions, truth, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(manifold.search(query, solver=solver).regions, truth, rtol=1e-5, atol=1e-5)
         np.testing.assert_allclose(from_batch.regions, truth, rtol=1e-5, atol=1e-5)
 
 
@@ -107,7 +129,7 @@ def test_the_unnormalised_system_has_the_same_solution(collection: Collection, k
     """Eq. 18: normalisation is preconditioning, so L_α (D^−1/2 f) = (1 − α) D^1/2 y gives the same f."""
     assume(k < collection.n)
     X = collection.vectors.astype(np.float64)
-    manifold = Manifold(k=k, query_k=5, alpha=alpha, **EXACT).fit(collection.vectors, collection.image_of)  # type: ignore[arg-type]
+    manifold = Manifold(k=k, query_k=5, alpha=alpha, **EXACT).fit(collection.vectors, collection.image_of)
     A = literal.affinity(X, k, 3.0)
     degree = A.sum(axis=1)
     linked = degree > 0  # D^−1/2 exists for these only; the others keep (1 − α) y
@@ -127,7 +149,7 @@ def test_a_shortlist_by_size_takes_the_images_nearest_by_global_descriptor(
     images = np.unique(collection.image_of)
     assume(k < collection.n)
     assume(size < len(images))
-    manifold = Manifold(k=k, query_k=6, **EXACT).fit(collection.vectors, collection.image_of)  # type: ignore[arg-type]
+    manifold = Manifold(k=k, query_k=6, **EXACT).fit(collection.vectors, collection.image_of)
 
     def whole(regions: literal.Array) -> literal.Array:
         total = regions.sum(axis=0)

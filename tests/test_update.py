@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manifind import InvalidInput, Manifold
-from manifind.graph import NOBODY, Neighbours, exact_neighbours, update_neighbours
+from manifind import InvalidInputError, Manifold
+from manifind.graph import NO_NEIGHBOUR, Neighbours, exact_neighbours, update_neighbours
 from manifind.graph.update import given_origin
-from tests.collections_of_regions import unit
+from tests.collections_of_regions import Collection, unit
+from tests.errors import raises
 
 pytestmark = pytest.mark.filterwarnings("ignore:k is:manifind.ManifindWarning")
 
@@ -45,8 +46,8 @@ def assert_exact(lists: Neighbours, vectors: npt.NDArray[np.float32], k: int) ->
     np.testing.assert_allclose(np.take_along_axis(products, own, axis=1), best, atol=1e-6)
     # What is in store is in line, and nobody stands before somebody.
     rest = lists.ids[:, k:]
-    assert (np.diff((rest == NOBODY).astype(int), axis=1) >= 0).all()
-    np.testing.assert_array_equal(np.isneginf(lists.similarities), lists.ids == NOBODY)
+    assert (np.diff((rest == NO_NEIGHBOUR).astype(int), axis=1) >= 0).all()
+    np.testing.assert_array_equal(np.isneginf(lists.similarities), lists.ids == NO_NEIGHBOUR)
     for i, row in enumerate(rest):
         known = row[row >= 0]
         expected = -np.sort(-products[i])[k : k + len(known)]
@@ -180,12 +181,12 @@ def test_origins_that_cannot_be_are_refused() -> None:
         (np.arange(6)[::-1], "other descriptors"),
         (np.arange(6.0), "whole numbers"),
     ):
-        with pytest.raises(InvalidInput, match=words):
+        with pytest.raises(InvalidInputError, match=words):
             given_origin(origin, vectors, vectors)
-    with pytest.raises(InvalidInput, match=r"\(n, 3\)"):
+    with pytest.raises(InvalidInputError, match=r"\(n, 3\)"):
         given_origin(np.arange(6), vectors[:, :2], vectors)
     own = Manifold(k=2).fit(vectors, global_vectors=np.eye(6, dtype=np.float32))
-    with pytest.raises(InvalidInput, match="global_vectors is missing"):
+    with pytest.raises(InvalidInputError, match="global_vectors is missing"):
         own.update(vectors, np.arange(6), np.arange(6))
 
 
@@ -224,7 +225,7 @@ def test_lists_that_may_be_longer_than_before_end_with_nobody() -> None:
     vectors = unit(np.random.default_rng(11).standard_normal((40, 5)))
     updated = update_neighbours(exact_neighbours(vectors, 6), vectors, np.arange(40, dtype=np.int32), 6, reserve=4)
     assert updated.ids.shape == (40, 10)
-    assert (updated.ids[:, 6:] == NOBODY).all()
+    assert (updated.ids[:, 6:] == NO_NEIGHBOUR).all()
     assert_exact(updated, vectors, 6)
 
 
@@ -235,3 +236,67 @@ def test_no_list_is_longer_than_there_are_others(reserve: int) -> None:
     updated = update_neighbours(exact_neighbours(vectors[:8], 6), vectors, origin, 6, reserve=reserve)
     assert updated.ids.shape == (10, min(6 + reserve, 9))
     assert_exact(updated, vectors, 6)
+
+
+# -- images added and removed -----------------------------------------------------------------------------------------
+
+
+def assert_as_fitted(manifold: Manifold, vectors: Any, image_of: Any, query: Any) -> None:
+    """The rankings are those of a fit on the collection as it is now."""
+    anew = Manifold(**manifold.get_params()).fit(vectors, image_of)
+    np.testing.assert_array_equal(manifold.vectors_, vectors)
+    np.testing.assert_array_equal(manifold.layout_.image_of, image_of)
+    assert_exact(manifold.lists_, vectors, manifold.k)
+    found, expected = manifold.search(query), anew.search(query)
+    np.testing.assert_array_equal(found.images, expected.images)
+    np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize("reserve", [0, 4])
+def test_images_are_added_and_removed_as_by_a_fit(reserve: int, collection: Collection) -> None:
+    vectors, image_of, query = collection.vectors, collection.image_of, collection.queries[0]
+    manifold = Manifold(k=6, query_k=5, reserve=reserve).fit(vectors, image_of)
+    gone = np.unique(image_of)[[2, 7]]
+    left = ~np.isin(image_of, gone)
+    manifold.remove(gone)
+    assert_as_fitted(manifold, vectors[left], image_of[left], query)
+    manifold.add(vectors[~left], image_of[~left])  # back between the others
+    assert_as_fitted(manifold, vectors, image_of, query)
+    manifold.add(query)
+    last = int(image_of[-1])
+    numbers = np.concatenate([image_of, last + 1 + np.arange(len(query), dtype=np.int32)])
+    assert_as_fitted(manifold, np.concatenate([vectors, query]), numbers, query)
+
+
+def test_global_descriptors_come_and_go_with_their_images(collection: Collection, rng: np.random.Generator) -> None:
+    vectors, image_of, images = collection.vectors, collection.image_of, np.unique(collection.image_of)
+    whole = unit(rng.normal(size=(len(images), 5)))
+    manifold = Manifold(k=6).fit(vectors, image_of, global_vectors=whole)
+    manifold.remove(images[3:5])
+    np.testing.assert_array_equal(manifold.global_vectors_, np.delete(whole, [3, 4], axis=0))
+    again = np.isin(image_of, images[3:5])
+    manifold.add(vectors[again], image_of[again], global_vectors=whole[3:5])
+    np.testing.assert_array_equal(manifold.global_vectors_, whole)
+
+
+def test_half_precision_stays_when_images_are_added(collection: Collection) -> None:
+    vectors, image_of = collection.vectors, collection.image_of
+    parameters, arrays = Manifold(k=6).fit(vectors, image_of).to_arrays()
+    manifold = Manifold.from_arrays(parameters, {**arrays, "vectors": vectors.astype(np.float16)})
+    assert manifold.add(vectors[:1]).vectors_.dtype == np.float16
+    assert manifold.n_features_in_ == vectors.shape[1]
+
+
+def test_images_that_cannot_be_added_or_removed_are_refused(collection: Collection) -> None:
+    vectors, image_of = collection.vectors, collection.image_of
+    manifold = Manifold(k=6).fit(vectors, image_of)
+    with raises("known-image") as known:
+        manifold.add(vectors[:1], image_of[:1])
+    assert "1 images that the collection has, 0 first" in str(known.value)
+    with raises("no-images"):
+        manifold.remove(np.unique(image_of))
+    with raises("invalid-input"):
+        manifold.remove([10**6])
+    with raises("not-fitted"):
+        Manifold().remove([0])
+    np.testing.assert_array_equal(manifold.vectors_, vectors)

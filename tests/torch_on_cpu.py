@@ -2,10 +2,10 @@
 
 import torch
 
-from manifind.kernels.cuda.torch_backend import Torch
+from manifind.kernels.cuda.torch_backend import TorchBackend
 
 torch.set_num_threads(1)  # what is small is slower on many
 
 
-def make() -> Torch:
-    return Torch("cpu")
+def make() -> TorchBackend:
+    return TorchBackend("cpu")

@@ -4,11 +4,12 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from manifind.kernels import SCRATCH, Solution, plain
+from manifind.kernels import SCRATCH_BYTES, Backend, Operator, Solution, VectorSet
+from manifind.kernels import reference as plain
 from manifind.types import FloatArray, IntArray, Vectors
 
 
-class ListRows:
+class ListVectorSet(VectorSet):
     """Rows as a store might hand them out: one at a time, and by similarity. It compares none of its own."""
 
     def __init__(self, vectors: Vectors) -> None:
@@ -18,16 +19,16 @@ class ListRows:
     def shape(self) -> tuple[int, int]:
         return len(self._rows), len(self._rows[0])
 
-    def take(self, rows: npt.NDArray[np.integer]) -> FloatArray:
+    def gather(self, rows: npt.NDArray[np.integer]) -> FloatArray:
         return np.array([self._rows[i] for i in rows], np.float32).reshape(len(rows), self.shape[1])
 
-    def nearest(
-        self, queries: FloatArray, k: int, *, among: IntArray | None = None, memory: int = SCRATCH
+    def search(
+        self, queries: FloatArray, k: int, *, subset: IntArray | None = None, memory: int = SCRATCH_BYTES
     ) -> tuple[IntArray, FloatArray]:
-        return plain.nearest(queries, self.take(np.arange(len(self._rows)) if among is None else among), k)
+        return plain.nearest(queries, self.gather(np.arange(len(self._rows)) if subset is None else subset), k)
 
 
-class DenseSystem:
+class DenseOperator(Operator):
     """A dense matrix, and the affinity behind it."""
 
     def __init__(self, S: sp.csr_array, degrees: FloatArray | None = None) -> None:
@@ -39,30 +40,30 @@ class DenseSystem:
     def size(self) -> int:
         return len(self._S)
 
-    def multiply(self, x: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
+    def matmul(self, x: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
         product: npt.NDArray[np.floating] = (self._S @ x).astype(x.dtype)
         return product
 
     def solve(self, y: FloatArray, alpha: float, max_iter: int, tol: float) -> Solution:
         return plain.conjugate_gradient(sp.csr_array(self._S), y, alpha, max_iter, tol)
 
-    def restrict(self, rows: IntArray) -> "DenseSystem":
+    def restrict(self, rows: IntArray) -> "DenseOperator":
         A = sp.csr_array(self._A[np.ix_(rows, rows)])
-        return DenseSystem(plain.normalise(A), A.sum(axis=1).astype(np.float32))
+        return DenseOperator(plain.normalise(A), A.sum(axis=1).astype(np.float32))
 
 
-class Trivial:
+class Trivial(Backend):
     """Both, and the affinity by its plain twin."""
 
     name = "trivial"
 
-    def rows(self, vectors: Vectors) -> ListRows:
-        return ListRows(vectors)
+    def vector_set(self, vectors: Vectors) -> ListVectorSet:
+        return ListVectorSet(vectors)
 
-    def system(self, S: sp.csr_array, degrees: FloatArray | None = None) -> DenseSystem:
-        return DenseSystem(S, degrees)
+    def operator(self, S: sp.csr_array, degrees: FloatArray | None = None) -> DenseOperator:
+        return DenseOperator(S, degrees)
 
-    def affinity(
+    def mutual_graph(
         self, ids: IntArray, similarities: FloatArray, gamma: float, *, slack: float, normalised: bool
     ) -> tuple[sp.csr_array, FloatArray]:
         if ids.size and (ids.min() < -1 or ids.max() >= len(ids)):

@@ -27,18 +27,18 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 
 from manifind import kernels
-from manifind.diffusion import engines
+from manifind.diffusion import solvers
 from manifind.errors import ManifindError
-from manifind.index import METHODS, Index, QueryRegions, rank, stored_view
-from manifind.index.making import build
+from manifind.index import METHODS, Index, QueryRegions, retrieve, stored_query_view
+from manifind.index.build import build
 from manifind.storage import store
 from tests.attack import Attack, Place, broken, photos, picture, program
 from tests.index.signing import sign
-from tests.index.small import save_photo, small_describer
+from tests.index.small import save_photo, small_extractor
 
 SECONDS, MEMORY = 30, 8 * 2**30
 CANARY = b"somebody else's"
-DESCRIBER = small_describer()
+EXTRACTOR = small_extractor()
 
 ODD: list[Any] = [None, True, -1, 0, 0.5, 1e308, 10**30, "", "x\0y", "\ud800", "/", "..", [], {}, [[]], {"a": 1}]
 
@@ -64,9 +64,10 @@ STATEMENTS = [
     "UPDATE images SET width = 'wide', height = 1.5",
     "UPDATE images SET width = -1, height = 0",
     "UPDATE images SET bytes = 'many', mtime_ns = x'00'",
-    "INSERT INTO skipped VALUES (x'00', x'00', x'00', x'00', x'00')",
-    "INSERT INTO skipped VALUES ('a.png', 'the same content as 0.png', 7, 'x', 'y')",
-    "INSERT INTO skipped SELECT key || 'x', 'the same content as ' || key, sha256, bytes, mtime_ns FROM images",
+    "INSERT INTO skipped VALUES (x'00', x'00', x'00', x'00', x'00', x'00')",
+    "INSERT INTO skipped VALUES ('a.png', 'duplicate', '0.png', 7, 'x', 'y')",
+    "INSERT INTO skipped VALUES ('a.png', 'no such code', '', NULL, NULL, NULL)",
+    "INSERT INTO skipped SELECT key || 'x', 'duplicate', key, sha256, bytes, mtime_ns FROM images",
 ]
 
 
@@ -222,21 +223,21 @@ def use(path: Path, choose: random.Random) -> None:
 
 
 def search(path: Path, choose: random.Random) -> None:
-    with Index.open(path, describer=DESCRIBER) as opened:
+    with Index.open(path, extractor=EXTRACTOR) as opened:
         answer = opened.search("0.png", method=choose.choice(METHODS))
         json.dumps([hit.key for hit in answer])
-        (found,) = rank(
-            opened.state, [QueryRegions.of([stored_view(opened.state, opened.catalogue[choose.randrange(5)])])], 3
+        (found,) = retrieve(
+            opened.state, [QueryRegions.of([stored_query_view(opened.state, opened.catalogue[choose.randrange(5)])])], 3
         )
         answer = opened.search("1.png", (3, 4, 40, 40))
         for hit in answer[:3]:
             opened.explain(hit)
-        assert answer.likely is not None
+        assert answer.n_matches is not None
         assert len(found.ranking) <= 3
 
 
 def look(path: Path, choose: random.Random) -> None:
-    with Index.open(path, describer=DESCRIBER, verify=choose.random() < 0.5) as opened:
+    with Index.open(path, extractor=EXTRACTOR, verify=choose.random() < 0.5) as opened:
         opened.catalogue.copies_of("x")
         opened.info()
         opened.check()
@@ -244,9 +245,9 @@ def look(path: Path, choose: random.Random) -> None:
 
 def write(path: Path, choose: random.Random) -> None:
     if choose.random() < 0.5:
-        Index.repair(path, describer=DESCRIBER)
+        Index.repair(path, extractor=EXTRACTOR)
         return
-    with Index.open(path, describer=DESCRIBER) as opened:
+    with Index.open(path, extractor=EXTRACTOR) as opened:
         opened.remove([opened.catalogue[2].key]) if choose.random() < 0.5 else opened.sync()
 
 
@@ -264,7 +265,7 @@ def made(folder: Path, *, divided: bool) -> Path:
             setattr(build, "WHOLE_UP_TO", 0)  # noqa: B010 (its import, not a name that it offers)
         for seed in range(5):
             save_photo(folder / "photos" / f"{seed}.png", seed)
-        Index.create(folder / "whole.manifind", folder / "photos", describer=DESCRIBER, k=15, query_k=12)
+        Index.create(folder / "whole.manifind", folder / "photos", extractor=EXTRACTOR, k=15, query_k=12)
         os._exit(0)
     _, status = os.waitpid(child, 0)
     assert status == 0, "the index could not be made"
@@ -322,7 +323,7 @@ def _in_child(work: Callable[[], None], *, mapped: bool, told: bool) -> tuple[st
         signal.alarm(10 * SECONDS)  # it must end, however busy the machine is
         if mapped:
             store.SMALL = 64  # as if these files were large
-        for module in (build, engines):  # and the collection: a division is used where there is one
+        for module in (build, solvers):  # and the collection: a division is used where there is one
             setattr(module, "WHOLE_UP_TO", 0)  # noqa: B010 (its import, not a name that it offers)
         try:
             work()

@@ -19,8 +19,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from manifind.describe import Unreadable, read_photo
-from tests.describe.photo_files import SMALL, png, saved, scene, tiff
+from manifind.errors import UnreadableImageError
+from manifind.io import read_photo
+from tests.features.photo_files import SMALL, png, saved, scene, tiff
 
 SECONDS = 60
 SLOWEST = 20.0
@@ -70,7 +71,7 @@ def read_all(seconds: float) -> int:
         began = time.monotonic()
         try:
             read_photo(data)
-        except Unreadable:
+        except UnreadableImageError:
             pass
         except BaseException:
             failures += 1

@@ -127,8 +127,8 @@ def mutated(data: bytes, rng: random.Random) -> bytes:
 
 def read_all(count: int, seed: int) -> dict[str, int]:
     """Read the hostile files and so many mutated ones; return how many were read, and how many refused."""
-    from manifind.errors import InvalidInput
-    from manifind.evaluate import read_truth
+    from manifind.errors import InvalidInputError
+    from manifind.evaluation import read_truth
 
     rng, whole = random.Random(seed), written()  # noqa: S311 (repeatable, not secret)
     files = list(hostile().values())
@@ -143,7 +143,7 @@ def read_all(count: int, seed: int) -> dict[str, int]:
             try:
                 read_truth(path)
                 outcomes["read"] += 1
-            except InvalidInput:
+            except InvalidInputError:
                 outcomes["refused"] += 1
             if time.process_time() - began > SECONDS_A_FILE:
                 raise TimeoutError(f"number {number} of seed {seed} took {time.process_time() - began:.1f} s")

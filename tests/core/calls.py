@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from manifind import kernels
-from manifind.kernels.cpu import compiled
-from manifind.kernels.cpu.core import core
+from manifind.kernels.cpu import native_backend
+from manifind.kernels.cpu.native import core
 from manifind.types import FloatArray, IntArray, Vectors
 
 compiled_only = pytest.mark.skipif(not kernels.compiled(), reason="the core was not compiled")
@@ -23,7 +23,7 @@ in_the_fixture = settings(
 
 
 def matrix_of(S: sp.csr_array) -> Any:
-    return compiled.CompiledSystem(S).matrix
+    return native_backend.NativeOperator(S).matrix
 
 
 def scores(S: sp.csr_array, y: FloatArray, max_iter: int, *, precise: bool, threads: int = 1) -> FloatArray:
@@ -45,10 +45,10 @@ def neighbours_of(
     """The lists, and how many rows were searched again."""
     n = len(vectors)
     ids, similarities = np.full((n, k), -1, np.int32), np.full((n, k), np.nan, np.float32)
-    search = core.NeighbourSearch(vectors, memory, threads, ids, similarities)
+    search = core.SelfJoin(vectors, memory, threads, ids, similarities)
     while search.step() < n:
         pass
-    return ids, similarities, search.searched_again
+    return ids, similarities, search.rescanned_rows
 
 
 def check_lists(vectors: FloatArray, ids: IntArray, similarities: FloatArray) -> None:
@@ -69,7 +69,7 @@ def best_products(vectors: FloatArray, rows: npt.NDArray[np.integer], k: int) ->
 def descended(vectors: Vectors, k: int, threads: int = 2, seed: int = 0) -> tuple[IntArray, FloatArray]:
     n = len(vectors)
     ids, similarities = np.full((n, k), -1, np.int32), np.full((n, k), np.nan, np.float32)
-    descent = core.NeighbourDescent(vectors, seed, threads, ids, similarities)
+    descent = core.NNDescent(vectors, seed, threads, ids, similarities)
     done = [0]
     while done[-1] < n:
         done.append(descent.step())

@@ -3,8 +3,8 @@ from collections.abc import Iterator
 import pytest
 
 from manifind import kernels
-from manifind.kernels.cpu import compiled
-from manifind.kernels.cpu.core import core
+from manifind.kernels.cpu import native_backend
+from manifind.kernels.cpu.native import core
 
 LEVELS = core.levels() if kernels.compiled() else []
 
@@ -20,5 +20,5 @@ def level(request: pytest.FixtureRequest) -> Iterator[str]:
 @pytest.fixture
 def everywhere(level: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """The core on small graphs too, which are otherwise solved in float64."""
-    monkeypatch.setattr(compiled, "PRECISE", 0)
+    monkeypatch.setattr(native_backend, "FLOAT64_MAX_REGIONS", 0)
     return level

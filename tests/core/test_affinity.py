@@ -10,10 +10,10 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manifind.graph import NOBODY, Neighbours, exact_neighbours, mutual_affinity, normalise
+from manifind.graph import NO_NEIGHBOUR, Neighbours, exact_neighbours, mutual_affinity, normalise
 from manifind.graph.affinity import SLACK
 from manifind.kernels.cpu import affinity
-from manifind.kernels.cpu.core import core
+from manifind.kernels.cpu.native import core
 from tests.collections_of_regions import unit
 from tests.core.calls import (
     compiled_only,
@@ -37,7 +37,7 @@ def any_lists(n: int, width: int, kind: str, rng: np.random.Generator) -> Neighb
     nobody = rng.random(ids.shape) < 0.2 if kind == "short" else np.zeros(ids.shape, bool)
     if kind == "short":
         nobody[rng.random(n) < 0.2] = True
-    ids[nobody], similarities[nobody] = NOBODY, -np.inf
+    ids[nobody], similarities[nobody] = NO_NEIGHBOUR, -np.inf
     return Neighbours(ids, similarities.astype(np.float32))
 
 
@@ -94,7 +94,7 @@ def test_affinity_of_lists_cut_short_is_that_of_their_copies(rng: np.random.Gene
     copies = mutual_affinity(Neighbours(ids[:, :7].copy(), similarities[:, :7].copy()))
     ids.flags.writeable = False
     for lists in (
-        Neighbours(ids, similarities).first(7),
+        Neighbours(ids, similarities).head(7),
         Neighbours(np.asfortranarray(ids)[:, :7], similarities[:, :7]),
         Neighbours(ids[::-1, :7][::-1], similarities[:, :7]),
         Neighbours(ids[:, :7].astype(np.int64), similarities[:, :7]),
@@ -113,7 +113,7 @@ def test_affinity_takes_little_more_memory_than_its_result() -> None:
     program = """
 import resource, sys
 import numpy as np
-from manifind.kernels.cpu.core import core
+from manifind.kernels.cpu.native import core
 n, width = 300_000, 64
 around = np.concatenate([np.arange(1, width // 2 + 1), -np.arange(1, width // 2 + 1)])
 ids = ((np.arange(n)[:, None] + around) % n).astype(np.int32)

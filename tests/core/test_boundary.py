@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from manifind.kernels.cpu.core import core
+from manifind.kernels.cpu.native import core
 from tests.collections_of_regions import unit
 from tests.core.calls import compiled_only
 
@@ -57,7 +57,7 @@ def test_the_boundary_refuses_a_search_of_neighbours_that_does_not_fit() -> None
         ("no columns", (x[:, :0].copy(), 0, 1, ids, near)),
     ):
         with pytest.raises(ValueError, match=words):
-            core.NeighbourSearch(*bad_search)
+            core.SelfJoin(*bad_search)
     for words, bad_descent in (
         ("threads", (x, 0, 0, ids, near)),
         ("a row for each of vectors", (x, 0, 1, ids[:2], near)),
@@ -66,7 +66,7 @@ def test_the_boundary_refuses_a_search_of_neighbours_that_does_not_fit() -> None
         ("no columns", (x[:, :0].copy(), 0, 1, ids, near)),
     ):
         with pytest.raises(ValueError, match=words):
-            core.NeighbourDescent(*bad_descent)
+            core.NNDescent(*bad_descent)
 
 
 def test_the_boundary_refuses_lists_that_do_not_fit() -> None:
@@ -89,9 +89,9 @@ def test_the_boundary_refuses_lists_that_do_not_fit() -> None:
 
 def test_the_boundary_refuses_queries_that_do_not_fit() -> None:
     x, ids, near = X, IDS, NEAR
-    rows = core.CompressedRows(x, 1)
+    rows = core.QuantizedMatrix(x, 1)
     for words, bad_query in (
-        ("those that were compressed", (x[:2], x, None, 0, 1, ids, near)),
+        ("those that were quantized", (x[:2], x, None, 0, 1, ids, near)),
         ("a row for each query", (x, x[:2], None, 0, 1, ids, near)),
         ("differ in their columns", (x, x[:, :2].copy(), None, 0, 1, ids, near)),
         ("threads", (x, x, None, 0, 0, ids, near)),
@@ -105,7 +105,7 @@ def test_the_boundary_refuses_queries_that_do_not_fit() -> None:
             rows.search(*bad_query)
     for wrong in (x.astype(np.float64), x.astype(np.int32)):
         with pytest.raises(ValueError, match="float32 or float16"):
-            core.CompressedRows(wrong, 1)
+            core.QuantizedMatrix(wrong, 1)
 
 
 def test_a_level_that_the_machine_does_not_have_is_refused() -> None:
@@ -119,6 +119,6 @@ def test_what_is_not_finite_or_huge_is_refused(rng: np.random.Generator) -> None
         vectors = unit(rng.normal(size=(30, 5)))
         vectors[7, 2] = wild
         with pytest.raises(ValueError, match="not finite, or huge"):
-            core.NeighbourSearch(vectors, 0, 1, ids, near)
+            core.SelfJoin(vectors, 0, 1, ids, near)
         with pytest.raises(ValueError, match="not finite, or huge"):
-            core.CompressedRows(vectors, 1)
+            core.QuantizedMatrix(vectors, 1)

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from manifind.kernels.cpu import compiled
-from manifind.kernels.cpu.core import core
+from manifind.kernels.cpu import native_backend
+from manifind.kernels.cpu.native import core
 from manifind.types import FloatArray
 from tests.collections_of_regions import unit
 from tests.core.calls import (
@@ -72,7 +72,7 @@ def test_a_signal_ends_a_solution(columns: int, precise: bool, rng: np.random.Ge
 def test_a_signal_ends_a_solution_near_the_query_and_the_next_is_as_ever() -> None:
     n = 4000
     S = sp.csr_array(sp.diags_array([0.5, 0.5], offsets=[1, -1], shape=(n, n), dtype=np.float32))
-    solver = compiled.CompiledSystem(S).divide()._solver()
+    solver = native_backend.NativeOperator(S).aggregate()._solver()
     rows, values = np.array([7, 2000], np.int32), np.ones(2, np.float32)
 
     def solve(max_iter: int, budget: int) -> FloatArray:
@@ -91,12 +91,12 @@ def test_a_signal_ends_the_division_of_a_graph() -> None:
     S = sp.csr_array(sp.diags_array([0.01] * 58, offsets=[*around, *(-o for o in around)], shape=(n, n), dtype="f4"))
     matrix, part, again = matrix_of(S), np.empty(n, np.int32), np.empty(n, np.int32)
     began = time.process_time()
-    core.divide(matrix, 26, 50, part)
+    core.aggregate(matrix, 26, 50, part)
     whole, began = time.process_time() - began, time.process_time()
     with pytest.raises(Stopped), signal_after(whole / 10):
-        core.divide(matrix, 26, 50, again)
+        core.aggregate(matrix, 26, 50, again)
     assert time.process_time() - began < whole / 2 + 0.1
-    core.divide(matrix, 26, 50, again)
+    core.aggregate(matrix, 26, 50, again)
     np.testing.assert_array_equal(again, part)
 
 
@@ -107,8 +107,8 @@ def test_a_search_that_a_signal_ended_does_not_go_on(kind: str, rng: np.random.G
 
     def begin() -> Any:
         if kind == "descent":
-            return core.NeighbourDescent(vectors, 0, 2, ids, similarities)
-        return core.NeighbourSearch(vectors, 2**28, 2, ids, similarities)
+            return core.NNDescent(vectors, 0, 2, ids, similarities)
+        return core.SelfJoin(vectors, 2**28, 2, ids, similarities)
 
     search = begin()
     with pytest.raises(Stopped), signal_after(0.2):  # noqa: PT012

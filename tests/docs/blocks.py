@@ -9,9 +9,9 @@ A fence says by its second word how its block is taken:
   compiled, and what it imports of manifind must be there; so is the command that a unit of systemd starts (``ini``);
 - ``serve``: a service is started, asked whether it is ready, and ended;
 - ``gpu``: run where there is a GPU, else parsed or compiled;
-- ``cluster``: run by ``scripts/cluster-demo``, which `tests/cluster/test_guide.py` compares with the page;
+- ``cluster``: run by ``scripts/cluster-demo``, which `tests/distributed/test_guide.py` compares with the page;
 - ``shell``: for the shell itself; `tests/docs/test_commands.py` tries it;
-- a name of a file: what the file holds, for `tests/evaluate/test_docs.py`.
+- a name of a file: what the file holds, for `tests/evaluation/test_docs.py`.
 """
 
 import ast

@@ -41,7 +41,7 @@ def test_the_page_about_the_service_works_with_a_service(copied: Callable[[], Pa
             if block.how != "serve":
                 content = block.content.replace("http://127.0.0.1:8765", address)
                 notebook.take(Block(block.page, block.language, block.how, content, block.line))
-    assert notebook.names["answer"].likely > 0
+    assert notebook.names["result"].n_matches > 0
 
 
 def test_no_code_hides_outside_a_fence() -> None:

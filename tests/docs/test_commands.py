@@ -1,7 +1,6 @@
-"""What the commands say of themselves: the page that shows it, manual pages, completion by the shell."""
+"""The help of the commands: the page that shows it, and completion by the shell."""
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -11,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 from tools import reference
 
-from manifind.cli import COMMANDS, main, manual
+from manifind.cli import COMMANDS, main
 from tests.docs.blocks import blocks_of
 
 CALLED = "import sys; sys.argv[0] = 'manifind'; from manifind.cli import main; main()"
@@ -28,36 +27,6 @@ def test_the_page_has_the_very_help_that_a_terminal_shows(name: str, repository:
     printed = CliRunner().invoke(main, [*name.split(), "--help"], terminal_width=100, prog_name="manifind").output
     shown = [block.content for block in blocks_of(repository / "docs" / "commands.md") if block.language == "text"]
     assert printed.rstrip() in {content.rstrip() for content in shown}
-
-
-def test_every_command_has_a_manual_page_with_all_its_options(tmp_path: Path) -> None:
-    for words, command in manual.commands().items():
-        text = manual.manual(words, command)
-        assert text.startswith(f'.TH "{words.replace(" ", "-").upper()}" "1"')
-        for part in ("NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "SEE ALSO"):
-            assert f".SH {part}" in text
-        for option in re.findall(r"^ +(?:-\w, )?(--[\w-]+)", manual.help_of(words, command), re.MULTILINE):
-            assert option.replace("-", "\\-") in text
-
-
-@pytest.mark.skipif(shutil.which("man") is None, reason="there is no man(1) here")
-def test_man_shows_a_page_that_the_program_wrote(tmp_path: Path) -> None:
-    told = CliRunner().invoke(main, ["--manual", str(tmp_path / "man1")])
-    assert told.exit_code == 0
-    assert {file.stem for file in (tmp_path / "man1").iterdir()} == {
-        "manifind",
-        *(f"manifind-{name}" for name in COMMANDS),
-    }
-    file = tmp_path / "man1" / "manifind-search.1"
-    shown = subprocess.run(  # noqa: S603
-        ["man", "--warnings", "-l", str(file)],  # noqa: S607
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, "MANWIDTH": "100"},
-    )
-    assert not shown.stderr
-    assert "--also IMAGE" in shown.stdout
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -12,10 +12,10 @@ import pytest
 
 from manifind import Index, Manifold
 from manifind.demo.synthetic import planted_objects
-from manifind.geometry.packing import LEVELS
-from manifind.index.state import manifest
-from manifind.index.state.catalogue import SCHEMA
-from manifind.manifold.saved import TYPES
+from manifind.geometry.packing import QUANTIZATION_LEVELS
+from manifind.index.storage import manifest
+from manifind.index.storage.catalogue import SCHEMA
+from manifind.manifold.serialization import TYPES
 from tests.docs.blocks import blocks_of
 from tests.docs.conftest import inside
 
@@ -76,7 +76,7 @@ def test_damage_does_not_pass_the_reader(reader: dict[str, Any]) -> None:
 
 def test_features_are_unpacked_by_the_words_of_the_page(reader: dict[str, Any], page: str) -> None:
     levels = [float(level) for level in re.findall(r"0\.\d{4}", page)]
-    assert tuple(levels) == LEVELS["sift"]
+    assert tuple(levels) == QUANTIZATION_LEVELS["sift"]
     arrays = reader["arrays"]
     number = int(np.argmax(np.diff(arrays["feature_starts"])))
     rows = arrays["features"][slice(*arrays["feature_starts"][number : number + 2])]
@@ -92,9 +92,9 @@ def test_features_are_unpacked_by_the_words_of_the_page(reader: dict[str, Any], 
     from manifind.geometry import unpack
 
     features = unpack(rows, width, height)
-    np.testing.assert_allclose(features.points, np.stack([x, y], axis=1), rtol=1e-5)
+    np.testing.assert_allclose(features.keypoints, np.stack([x, y], axis=1), rtol=1e-5)
     np.testing.assert_allclose(features.scales, scale, rtol=1e-5)
-    np.testing.assert_allclose(features.angles, rows[:, 5] / 256 * 2 * np.pi, rtol=1e-5)
+    np.testing.assert_allclose(features.orientations, rows[:, 5] / 256 * 2 * np.pi, rtol=1e-5)
     np.testing.assert_allclose(features.descriptors, descriptors, atol=1e-6)
 
 

@@ -19,8 +19,8 @@ def agree(here: Features, there: Features, *, share: float = 0.98) -> None:
     """Nearly every feature of one is the other's, at the same place, as large, turned alike, and described alike."""
     assert (here.width, here.height, here.kind) == (there.width, there.height, there.kind)
     for one, other in ((here, there), (there, here)):
-        apart = np.linalg.norm(one.points[:, None] - other.points, axis=2)
-        turned = np.abs(np.angle(np.exp(1j * (one.angles[:, None] - other.angles))))
+        apart = np.linalg.norm(one.keypoints[:, None] - other.keypoints, axis=2)
+        turned = np.abs(np.angle(np.exp(1j * (one.orientations[:, None] - other.orientations))))
         same = (apart < 0.05) & (np.abs(np.log2(one.scales[:, None] / other.scales)) < 0.02) & (turned < 0.02)
         both = same.any(axis=1)
         assert both.mean() >= share

@@ -38,7 +38,7 @@ def compare() -> None:
     photo = photograph("gravel.png")[:90, :120]
     seen = warped(photo, turned(25, 1.1, (60, 45), (45, 45)), (90, 90))
     photos = [photo, seen, photograph("brick.png")[40:100, 30:90], photograph("brick.png")[:6, :90]]
-    here, there = [extract(one, most=MOST) for one in photos], found(photos)
+    here, there = [extract(one, max_keypoints=MOST) for one in photos], found(photos)
     counts = [len(one) for one in here]
     assert counts == [len(one) for one in there]
     assert counts[:2] == [MOST, MOST]
@@ -56,7 +56,7 @@ if __name__ == "__main__":
     builder = interpreter.interpreter_builder
     builder.options = replace(builder.options, sanitize_overflow=False)  # it makes every sum twice
     KINDS["sift"] = replace(KINDS["sift"], long_side=100)
-    sift.SMALL = 4_000
+    sift.MAX_DOUBLED_PIXELS = 4_000
     on_gpu.BLOCK, on_gpu.CANDIDATES = 2**14, 2**12
-    on_gpu.TURNING = on_gpu.DESCRIBING = 2**11, 1
+    on_gpu.ORIENTATION_LAUNCH = on_gpu.DESCRIPTOR_LAUNCH = 2**11, 1
     compare()

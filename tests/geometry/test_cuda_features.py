@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from manifind.errors import InvalidInput
+from manifind.errors import InvalidInputError
 from manifind.geometry import Features, extract, pack, verify
 from manifind.geometry.cuda import on_gpu
 from manifind.geometry.extraction import spread
@@ -60,7 +60,7 @@ def test_features_are_packed_as_on_the_processor(rng: np.random.Generator) -> No
         height,
         "sift",
     )
-    arrays = features.points, features.scales, features.angles, features.descriptors
+    arrays = features.keypoints, features.scales, features.orientations, features.descriptors
     points, scales, angles, descriptors = map(torch.from_numpy, arrays)
     size = torch.tensor([[width, height]], dtype=torch.float64)
     rows = packing.packed(points, scales, angles, descriptors, size, "sift")
@@ -104,8 +104,8 @@ def test_blurs_follow_each_other_to_twice_the_first_scale() -> None:
 
 
 def test_a_kind_that_the_gpu_does_not_know_is_named() -> None:
-    with pytest.raises(InvalidInput, match="kind xfeat is none of sift"):
-        on_gpu("xfeat", 500)
+    with pytest.raises(InvalidInputError, match="kind surf is none of sift"):
+        on_gpu("surf", 500)
 
 
 def test_the_kernels_find_in_the_interpreter_what_the_core_finds() -> None:
@@ -153,5 +153,5 @@ def test_on_a_gpu_verdicts_are_those_of_the_processor() -> None:
 def test_on_a_gpu_the_same_pixels_give_the_same_features_to_the_bit() -> None:
     photos = [photograph("coffee.png"), photograph("rocket.jpg")]
     for one, other in zip(found(photos), found(photos), strict=True):
-        for name in ("points", "scales", "angles", "descriptors"):
+        for name in ("keypoints", "scales", "orientations", "descriptors"):
             assert getattr(one, name).tobytes() == getattr(other, name).tobytes()

@@ -55,13 +55,13 @@ def photo(number: int) -> Pixels:
 @pytest.fixture(scope="module")
 def kept() -> list[Features]:
     """What an index keeps of the photos."""
-    return [unpack(pack(extract(photo(number), most=500)), 480, 360) for number in range(PHOTOS)]
+    return [unpack(pack(extract(photo(number), max_keypoints=500)), 480, 360) for number in range(PHOTOS)]
 
 
 def test_the_photos_of_emblems_are_verified_and_no_others(kept: list[Features]) -> None:
     found = 0
     for number in range(EMBLEMS):
-        asked = extract(np.asarray(emblem(number)), most=700)
+        asked = extract(np.asarray(emblem(number)), max_keypoints=700)
         verified = {i for i, photo in enumerate(kept) if verify(asked, photo).verified}
         shows = set(range(number, EMBLEMS * EACH, EMBLEMS))
         assert verified <= shows
@@ -72,7 +72,7 @@ def test_the_photos_of_emblems_are_verified_and_no_others(kept: list[Features]) 
 def test_none_of_ten_thousand_pairs_of_unrelated_photos_is_verified() -> None:
     """Features of 15 photographs, drawn in handfuls of 80: each handful against those of other photographs."""
     rng = np.random.default_rng(0)
-    whole = [extract(photograph(name), most=500) for name in UNRELATED]
+    whole = [extract(photograph(name), max_keypoints=500) for name in UNRELATED]
     handfuls = [
         (i, features[np.sort(rng.permutation(len(features))[:80])])
         for i, features in enumerate(whole)

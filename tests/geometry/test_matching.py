@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manifind.geometry.matching import pairs_of
+from manifind.geometry.matching import match_descriptors
 
 
 def unit(numbers: np.random.Generator, count: int) -> npt.NDArray[np.float32]:
@@ -31,17 +31,19 @@ def test_pairs_are_those_of_the_definition(m: int, n: int, ratio: float, seed: i
     numbers = np.random.default_rng(seed)
     query, photo = unit(numbers, m), unit(numbers, n)
     photo[: min(m, n) // 2] = query[: min(m, n) // 2]
-    assert {(int(i), int(j)) for i, j in pairs_of(photo @ query.T, ratio=ratio)} == literal(query, photo, ratio)
+    assert {(int(i), int(j)) for i, j in match_descriptors(photo @ query.T, max_ratio=ratio)} == literal(
+        query, photo, ratio
+    )
 
 
 @pytest.mark.parametrize(("m", "n"), [(0, 5), (5, 0), (0, 0)])
 def test_nothing_matches_nothing(m: int, n: int) -> None:
     numbers = np.random.default_rng(0)
-    assert pairs_of(unit(numbers, n) @ unit(numbers, m).T, ratio=0.9).shape == (0, 2)
+    assert match_descriptors(unit(numbers, n) @ unit(numbers, m).T, max_ratio=0.9).shape == (0, 2)
 
 
 def test_an_object_that_is_there_twice_keeps_its_matches() -> None:
     numbers = np.random.default_rng(0)
     query = unit(numbers, 30)
     photo = np.concatenate([query, query])
-    assert len(pairs_of(photo @ query.T, ratio=0.9)) >= 30
+    assert len(match_descriptors(photo @ query.T, max_ratio=0.9)) >= 30

@@ -30,12 +30,12 @@ def overlap(a: Sequence[float], b: Sequence[float]) -> float:
 def test_what_is_verified_shows_the_object_where_it_was_planted(scenes: Scenes) -> None:
     kept = []
     for scene in scenes.truth:
-        features = extract(pixels(scenes.folder / scene.file), most=500)
+        features = extract(pixels(scenes.folder / scene.file), max_keypoints=500)
         kept.append(unpack(pack(features), features.width, features.height))
     right, found, overlaps = 0, 0, []
     with threadpool_limits(1):
         for query in scenes.queries:
-            asked = extract(pixels(scenes.queries_folder / query.file), query.box, most=700)
+            asked = extract(pixels(scenes.queries_folder / query.file), query.box, max_keypoints=700)
             for scene, photo in zip(scenes.truth, kept, strict=True):
                 verdict = verify(asked, photo, query.box)
                 if verdict.verified:

@@ -5,20 +5,20 @@ import sys
 import numpy as np
 import pytest
 
-from manifind.errors import MissingExtra
+from manifind.errors import MissingExtraError
 from manifind.geometry import extract, sift, verify
 from manifind.geometry.features import Detected
-from manifind.kernels import compiled, local_features
+from manifind.kernels import detect_keypoints, features_compiled
 from tests.geometry.photographs import Pixels, photograph
 
 cv2 = pytest.importorskip("cv2", reason="OpenCV is not installed; pip install 'manifind[sift]'")
-pytestmark = pytest.mark.skipif(not compiled(), reason="there is no compiled core to compare with OpenCV")
+pytestmark = pytest.mark.skipif(not features_compiled(), reason="there is no compiled core to compare with OpenCV")
 
 PHOTOGRAPHS = ("astronaut.png", "coffee.png", "rocket.jpg")
 
 
 def ours(grey: Pixels) -> Detected:
-    found = local_features(grey, doubled=True)
+    found = detect_keypoints(grey, doubled=True)
     assert found is not None
     of, angles, descriptors = found.describe(np.arange(len(found.points)))
     return found.points[of], found.sizes[of], angles, descriptors
@@ -43,7 +43,7 @@ def test_the_same_points_are_found_and_described_alike(name: str) -> None:
 def test_features_of_the_core_and_of_opencv_may_be_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     pixels = photograph("coffee.png")
     by_core = extract(pixels)
-    monkeypatch.setattr(sift, "local_features", lambda *_, **__: None)
+    monkeypatch.setattr(sift, "detect_keypoints", lambda *_, **__: None)
     by_opencv = extract(pixels)
     verdict = verify(by_core, by_opencv)
     assert verdict.inliers > 60
@@ -66,7 +66,7 @@ def test_a_point_turns_with_the_photo() -> None:
 
 
 def test_without_the_core_and_without_opencv_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sift, "local_features", lambda *_, **__: None)
+    monkeypatch.setattr(sift, "detect_keypoints", lambda *_, **__: None)
     monkeypatch.setitem(sys.modules, "cv2", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'manifind\[sift\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install 'manifind\[sift\]'"):
         extract(photograph("coffee.png"))

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from manifind.errors import InvalidInput
-from manifind.geometry import LIMITS, Features, Verdict, extract, pack, unpack, verify
+from manifind.errors import InvalidInputError
+from manifind.geometry import Features, Verdict, VerificationConfig, extract, pack, unpack, verify
 from tests.geometry.photographs import UNRELATED, Map, mapped, photograph, turned, warped
 
 BOX = (100.0, 20.0, 330.0, 270.0)
@@ -50,7 +50,7 @@ def test_the_outline_is_where_the_object_was_laid(
     degrees: float, scale: float, shear: float, x: float, y: float
 ) -> None:
     to = turned(degrees, scale, (215, 145), (x, y), shear)
-    verdict = verify(query(), extract(scene(to), most=1500), BOX)
+    verdict = verify(query(), extract(scene(to), max_keypoints=1500), BOX)
     assert verdict.verified
     assert farthest(verdict, to) < 10 * max(1, scale)
 
@@ -67,7 +67,7 @@ def test_a_half_hidden_object_keeps_its_whole_outline() -> None:
 def test_each_instance_gets_its_own_outline() -> None:
     first, second = turned(10, 0.8, (215, 145), (200, 200)), turned(-100, 0.9, (215, 145), (580, 480))
     pixels = warped(cut(), second @ turned(0, 1, (0, 0), (100, 20)), (800, 700), scene(first))
-    found = verify(query(), extract(pixels, most=1000), BOX).instances
+    found = verify(query(), extract(pixels, max_keypoints=1000), BOX).instances
     assert len(found) == 2
     for to in (first, second):
         assert min(np.linalg.norm(one.outline - mapped(to, OBJECT), axis=1).max() for one in found) < 8
@@ -81,15 +81,15 @@ def test_the_box_is_round_the_outline_and_within_the_photo() -> None:
     np.testing.assert_allclose(instance.box, (0, 175, 175, 425), atol=6)
 
 
-def test_pairs_of_an_instance_lie_where_its_map_takes_them() -> None:
+def test_inliers_lie_where_the_transform_takes_them() -> None:
     photo, asked = extract(scene(turned(30, 1, (215, 145), (450, 350)))), query()
     instance = verify(asked, photo, BOX).instances[0]
-    expected = mapped(instance.map, asked.points[instance.pairs[:, 0]])
-    assert np.linalg.norm(expected - photo.points[instance.pairs[:, 1]], axis=1).max() < 0.0101 * 800
-    assert instance.inliers <= len(instance.pairs)
+    expected = mapped(instance.transform, asked.keypoints[instance.matches[:, 0]])
+    assert np.linalg.norm(expected - photo.keypoints[instance.matches[:, 1]], axis=1).max() < 0.0101 * 800
+    assert instance.inliers <= len(instance.matches)
 
 
-def test_packed_features_verify_what_whole_ones_do() -> None:
+def test_packed_features_verify_what_exact_ones_do() -> None:
     to = turned(70, 0.8, (215, 145), (450, 350))
     photo = extract(scene(to))
     kept = unpack(pack(photo), photo.width, photo.height)
@@ -123,16 +123,8 @@ def test_a_query_of_one_feature_says_nothing() -> None:
 
 def test_kinds_are_not_mixed() -> None:
     pixels = photograph("coffee.png")
-    with pytest.raises(InvalidInput, match="one kind"):
-        verify(extract(pixels), extract(pixels, kind="xfeat"))
-
-
-def test_the_second_kind_finds_an_object_that_is_not_turned() -> None:
-    to = turned(5, 0.9, (215, 145), (500, 400))
-    asked = extract(photograph("astronaut.png"), BOX, kind="xfeat")
-    verdict = verify(asked, extract(scene(to), kind="xfeat", most=1500), BOX)
-    assert verdict.verified
-    assert farthest(verdict, to) < 12
+    with pytest.raises(InvalidInputError, match="one kind"):
+        verify(extract(pixels), replace(extract(pixels), kind="surf"))
 
 
 def test_what_is_behind_the_object_at_the_edge_of_the_box_does_not_count() -> None:
@@ -145,7 +137,7 @@ def test_what_is_behind_the_object_at_the_edge_of_the_box_does_not_count() -> No
     pixels, photo = (one.repeat(2, axis=0).repeat(2, axis=1) for one in (pixels, photo))
     box = (2.0, 2.0, 502.0, 598.0)
     whole, boxed = (
-        verify(extract(pixels, some), extract(photo, most=1500, long_side=1200), some) for some in (None, box)
+        verify(extract(pixels, some), extract(photo, max_keypoints=1500, long_side=1200), some) for some in (None, box)
     )
     assert whole.verified
     assert not boxed.verified
@@ -155,7 +147,7 @@ def test_without_a_box_all_of_a_photo_is_looked_for() -> None:
     pixels = photograph("coffee.png")
     height, width = pixels.shape[:2]
     features, same = extract(pixels), extract(pixels, (0, 0, width, height))
-    assert features.points.tobytes() == same.points.tobytes()
+    assert features.keypoints.tobytes() == same.keypoints.tobytes()
     (instance,) = verify(features, features).instances
     np.testing.assert_allclose(instance.outline, [(0, 0), (width, 0), (width, height), (0, height)], atol=0.01)
     np.testing.assert_allclose(instance.box, (0, 0, width, height), atol=0.01)
@@ -164,7 +156,7 @@ def test_without_a_box_all_of_a_photo_is_looked_for() -> None:
 
 @pytest.mark.parametrize("box", [(1, 2, 3), "abcd", (1, 2, 3, None), 7])
 def test_what_is_no_box_is_refused(box: Any) -> None:
-    with pytest.raises(InvalidInput, match=r"give \(x0, y0, x1, y1\) in pixels"):
+    with pytest.raises(InvalidInputError, match="box"):
         extract(photograph("coffee.png"), box)
 
 
@@ -181,8 +173,8 @@ def test_few_points_must_look_more_alike_than_many(points: int, similarity: floa
     query, photo = (Features(places, size, turn, some, 300, 300, "sift") for some in (both[:points], alike))
     found = verify(query, photo)
     assert (found.verified is True, found.inliers) == (verified, points)
-    assert [one.doubtful for one in found.instances] == [not verified]
-    assert verify(query, photo, limits=replace(LIMITS["sift"], alike=None)).verified
+    assert [one.weak for one in found.instances] == [not verified]
+    assert verify(query, photo, config=VerificationConfig(appearance_gate=None)).verified
 
 
 @pytest.mark.parametrize(("similarity", "verified"), [(0.92, False), (0.94, True)])
@@ -198,15 +190,15 @@ def test_four_points_that_look_alike_verify_a_part_of_a_photo_and_no_whole_one(
     found = verify(query, photo, box)
     assert (found.verified is True, [one.inliers for one in found.instances]) == (verified, [4] * verified)
     assert verify(query, photo).instances == ()
-    told = verify(query, photo, box, limits=replace(LIMITS["sift"], inliers=4))
-    assert [one.doubtful for one in told.instances] == [not verified]
+    reported = verify(query, photo, box, config=VerificationConfig(min_weak_inliers=4))
+    assert [one.weak for one in reported.instances] == [not verified]
 
 
-@pytest.mark.parametrize(("points", "doubtful", "instances"), [(5, True, 1), (9, True, 2), (5, False, 2)])
-def test_no_more_is_looked_for_after_a_few_points_that_verify_nothing(
-    points: int, doubtful: bool, instances: int
+@pytest.mark.parametrize(("points", "weak", "instances"), [(5, True, 1), (9, True, 2), (5, False, 2)])
+def test_no_further_instance_is_looked_for_after_a_weak_one_with_few_inliers(
+    points: int, weak: bool, instances: int
 ) -> None:
-    """A photo shows the same points twice, side by side; six are needed where they are doubtful, and four are told."""
+    """A photo shows the same points twice, side by side; six inliers are never weak, and four are reported."""
     numbers = np.random.default_rng(0)
     descriptors = numbers.normal(size=(points, 128)).astype(np.float32)
     descriptors /= np.linalg.norm(descriptors, axis=1, keepdims=True)
@@ -215,9 +207,9 @@ def test_no_more_is_looked_for_after_a_few_points_that_verify_nothing(
     size, turn = np.full(2 * points, 10, np.float32), np.zeros(2 * points, np.float32)
     query = Features(places[:points], size[:points], turn[:points], descriptors, 300, 300, "sift")
     photo = Features(places, size, turn, np.concatenate([descriptors, descriptors]), 600, 300, "sift")
-    limits = replace(LIMITS["sift"], inliers=4, alike=(1.0, 0.2) if doubtful else None)
-    found = verify(query, photo, limits=limits)
-    assert [(one.inliers, one.doubtful) for one in found.instances] == [(points, doubtful)] * instances
+    config = VerificationConfig(min_weak_inliers=4, appearance_gate=(1.0, 0.2) if weak else None)
+    found = verify(query, photo, (0, 0, 300, 299), config=config)
+    assert [(one.inliers, one.weak) for one in found.instances] == [(points, weak)] * instances
 
 
 def grid_of_features() -> Features:
@@ -230,24 +222,22 @@ def grid_of_features() -> Features:
     return Features(at.astype(np.float32), size, turn, descriptors, 400, 400, "sift")
 
 
-def test_points_that_match_a_part_of_the_box_alone_are_told_and_verify_nothing() -> None:
+def test_inliers_in_a_part_of_the_box_alone_are_a_weak_instance() -> None:
     asked, box = grid_of_features(), (0.0, 0.0, 240.0, 240.0)
     part = asked.within((60.0, 60.0, 120.0, 180.0))
     crowd, spread = verify(asked, part, box), verify(asked, asked[np.arange(0, 144, 7)], box)
-    assert (crowd.verified, crowd.inliers, crowd.instances[0].doubtful) == (False, 18, True)
-    assert (spread.verified, spread.instances[0].doubtful) == (True, False)
+    assert (crowd.verified, crowd.inliers, crowd.instances[0].weak) == (False, 18, True)
+    assert (spread.verified, spread.instances[0].weak) == (True, False)
     # Without a box, it is a photo that is looked for: a part of it is something that both show.
     assert verify(asked, part).verified
     # A photo that ends where the part ends could not show more.
-    cut = replace(part, points=part.points - np.array([60, 60], np.float32), width=60, height=120)
+    cut = replace(part, keypoints=part.keypoints - np.array([60, 60], np.float32), width=60, height=120)
     assert verify(asked, cut, box).verified
 
 
 @pytest.mark.parametrize(("more", "verified"), [(0, False), (1, True)])
-def test_many_points_verify_a_photo_though_the_box_is_loose(
-    monkeypatch: pytest.MonkeyPatch, more: int, verified: bool
-) -> None:
+def test_many_inliers_verify_an_image_though_the_box_is_loose(more: int, verified: bool) -> None:
     asked, box = grid_of_features(), (0.0, 0.0, 240.0, 240.0)
-    monkeypatch.setattr("manifind.geometry.verification.MANY", 19 - more)
-    found = verify(asked, asked.within((60.0, 60.0, 120.0, 180.0)), box)
+    config = VerificationConfig(sufficient_inliers=19 - more)
+    found = verify(asked, asked.within((60.0, 60.0, 120.0, 180.0)), box, config=config)
     assert (found.verified, found.inliers) == (verified, 18)

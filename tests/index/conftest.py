@@ -8,7 +8,7 @@ from PIL import Image
 from sklearn.datasets import load_sample_image
 
 from manifind.index import Index
-from tests.described import PLAINLY
+from tests.extraction_options import PLAINLY
 
 Pixels = npt.NDArray[np.uint8]
 BOX = (40.0, 60.0, 168.0, 188.0)

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from manifind.describe import BackboneSpec, Describer
-from manifind.describe.whitening import learn_pca
+from manifind.features import BackboneSpec, RegionExtractor
+from manifind.features.whitening import learn_pca
 from manifind.index import Index
 
 CELL, CHANNELS = 8, 12
@@ -32,9 +32,9 @@ class SmallBackbone:
         return np.asarray(answers.T.reshape(-1, down, across), np.float32)
 
 
-def small_describer(*, whitened: bool = True) -> Describer:
+def small_extractor(*, whitened: bool = True) -> RegionExtractor:
     """Describe by 20 regions or so of 8 dimensions."""
-    bare = Describer(SmallBackbone())
+    bare = RegionExtractor(SmallBackbone())
     if not whitened:
         return bare
     rng = np.random.default_rng(1)
@@ -66,5 +66,5 @@ def small_index(base: Path, count: int, *, first: int = 0, digits: int = 1, **op
     """Save photos and make their index, both below a folder."""
     folder = save_photos(base / "photos", count, first=first, digits=digits)
     return Index.create(
-        base / "i.manifind", folder, **{"describer": small_describer(), "k": 15, "query_k": 12, **options}
+        base / "i.manifind", folder, **{"extractor": small_extractor(), "k": 15, "query_k": 12, **options}
     )

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from manifind.index import Index
-from tests.described import PLAINLY
+from tests.extraction_options import PLAINLY
 from tests.index.conftest import scene, texture
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from manifind.errors import InvalidInput
-from manifind.index import Asked, Index
-from manifind.index.asking.batch import read_queries
+from manifind.errors import InvalidInputError
+from manifind.index import BatchQuery, Index
+from manifind.index.search.batch import read_queries
 from tests.commands import run
 
 BOX = (20, 30, 148, 158)
@@ -33,22 +33,22 @@ def listed(photos: Path, tmp_path: Path) -> Path:
 
 
 def test_a_batch_answers_as_single_searches_do(index: Index, photos: Path) -> None:
-    asked = [
-        Asked("roof", [("first-0.png", BOX)]),
-        Asked("both", [("second-1.png", None), ("second-2.png", None)]),
-        Asked("lost", [("nowhere.png", None)]),
+    queries = [
+        BatchQuery("roof", [("first-0.png", BOX)]),
+        BatchQuery("both", [("second-1.png", None), ("second-2.png", None)]),
+        BatchQuery("lost", [("nowhere.png", None)]),
     ]
     told: list[tuple[str, int, int]] = []
-    roof, both, lost = index.search_many(asked, top=5, progress=lambda *one: told.append(one))
+    roof, both, lost = index.search_many(queries, top=5, progress=lambda *one: told.append(one))
     alone = index.search("first-0.png", BOX, top=5)
-    together = index.search("second-1.png", also=[("second-2.png", None)], top=5)
-    for outcome, single in ((roof, alone), (both, together)):
-        assert outcome.answer is not None
-        assert [hit.key for hit in outcome.answer] == [hit.key for hit in single.reached()]
-        assert outcome.answer.scores == pytest.approx(single.reached().scores, rel=1e-3)
-        assert outcome.answer.likely == single.reached().likely
-    assert lost.answer is None
-    assert "neither a file nor a key" in str(lost.problem)
+    together = index.search("second-1.png", positives=[("second-2.png", None)], top=5)
+    for of_batch, single in ((roof, alone), (both, together)):
+        assert of_batch.result is not None
+        assert [hit.key for hit in of_batch.result] == [hit.key for hit in single.nonzero()]
+        assert of_batch.result.scores == pytest.approx(single.nonzero().scores, rel=1e-3)
+        assert of_batch.result.n_matches == single.nonzero().n_matches
+    assert lost.result is None
+    assert "neither a file nor a key" in str(lost.error)
     assert ("queries", 3, 3) in told
 
 
@@ -82,7 +82,7 @@ def test_the_command_reads_a_list_and_prints_json_csv_and_a_page(index: Index, l
 )
 def test_a_list_that_cannot_be_read_is_told_by_its_line(tmp_path: Path, text: str, what: str) -> None:
     (tmp_path / "a.csv").write_text(text)
-    with pytest.raises(InvalidInput, match=what):
+    with pytest.raises(InvalidInputError, match=what):
         read_queries(tmp_path / "a.csv", lambda _: True)
 
 

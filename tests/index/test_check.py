@@ -11,30 +11,30 @@ from typing import Any
 import numpy as np
 import pytest
 
-from manifind import Damaged, InvalidInput
+from manifind import DamagedError, InvalidInputError
 from manifind.index import Index
-from manifind.index.state.catalogue import Catalogue, ImageRecord, SkippedRecord
-from manifind.index.tending.check import BY_GRAPH, BY_HAND, BY_PHOTOS, BY_WHITENING, check
+from manifind.index.maintenance.check import Remedy, check
+from manifind.index.storage.catalogue import Catalogue, ImageRecord, SkippedRecord, SkipReason
 from manifind.storage import store
 from tests.attack.index import STATEMENTS
 from tests.index.signing import MANIFEST, resigned
-from tests.index.small import save_photo, small_describer, small_index
+from tests.index.small import save_photo, small_extractor, small_index
 
-DESCRIBER = small_describer()
+EXTRACTOR = small_extractor()
 Answer = dict[str, float]
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = tmp_path_factory.mktemp("whole")
-    return small_index(base, 8, describer=DESCRIBER).path
+    return small_index(base, 8, extractor=EXTRACTOR).path
 
 
 @pytest.fixture(scope="module")
 def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Another index with as many photos of the same size, so that files have the same length."""
     base = tmp_path_factory.mktemp("other")
-    return small_index(base, 8, first=50, describer=DESCRIBER).path
+    return small_index(base, 8, first=50, extractor=EXTRACTOR).path
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def copy(whole: Path, tmp_path: Path) -> Path:
 
 
 def answer(path: Path) -> Answer:
-    return {hit.key: hit.score for hit in Index.open(path, describer=DESCRIBER).search("0.png", top=None)}
+    return {hit.key: hit.score for hit in Index.open(path, extractor=EXTRACTOR).search("0.png", top=None)}
 
 
 def arrays_and_catalogue(path: Path) -> list[str]:
@@ -88,7 +88,7 @@ def test_a_whole_index_has_no_problems(whole: Path) -> None:
 
 
 def test_an_index_of_one_region_a_photo_has_no_problems(tmp_path: Path) -> None:
-    assert small_index(tmp_path, 8, describer=DESCRIBER, means=1).check() == []
+    assert small_index(tmp_path, 8, extractor=EXTRACTOR, regions_per_image=1).check() == []
 
 
 @pytest.mark.parametrize("damage", [truncated, extended, flipped, missing, holding_objects])
@@ -102,13 +102,13 @@ def test_every_damaged_file_is_named_and_repaired(
         damage(copy / name)
         (problem,) = check(copy)
         assert problem.what == name
-        assert problem.repair in (BY_GRAPH, BY_PHOTOS, BY_WHITENING)
-        with pytest.raises(Damaged, match=name):
-            Index.open(copy, describer=DESCRIBER, verify=True)
-        with pytest.raises(Damaged, match=name):  # these files are small, and looked at whenever they are opened
-            Index.open(copy, describer=DESCRIBER)
-        said = Index.repair(copy, describer=DESCRIBER)
-        assert ("8 photos were described again" in said) == (problem.repair == BY_PHOTOS)
+        assert problem.is_damage
+        with pytest.raises(DamagedError, match=name):
+            Index.open(copy, extractor=EXTRACTOR, verify=True)
+        with pytest.raises(DamagedError, match=name):  # these files are small, and looked at whenever they are opened
+            Index.open(copy, extractor=EXTRACTOR)
+        said = Index.repair(copy, extractor=EXTRACTOR)
+        assert ("8 photos were extracted again" in said) == (problem.remedy is Remedy.EXTRACT)
         assert check(copy) == []
         assert answer(copy) == pytest.approx(expected, abs=1e-6)
         assert not (copy / "trap").exists()
@@ -126,29 +126,29 @@ def test_every_file_of_another_index_is_seen(copy: Path, whole: Path, other: Pat
 @pytest.mark.parametrize("name", ["../../outside-1.npy", "/etc/passwd", "..", "vectors.npy", None, 7])
 def test_a_manifest_that_leads_out_of_its_folder_is_refused(copy: Path, name: Any) -> None:
     resigned(copy, lambda manifest: manifest["files"]["vectors.npy"].update(file=name))
-    with pytest.raises(Damaged, match="which is no file of a saved index"):
-        Index.open(copy, describer=DESCRIBER)
+    with pytest.raises(DamagedError, match="which is no file of a saved index"):
+        Index.open(copy, extractor=EXTRACTOR)
     assert check(copy)[0].what == MANIFEST
 
 
 def test_a_manifest_of_a_newer_format_says_so(copy: Path) -> None:
     resigned(copy, lambda manifest: manifest.update(version=99))
-    with pytest.raises(Damaged, match=r"format 99 .* install a newer manifind"):
-        Index.open(copy, describer=DESCRIBER)
+    with pytest.raises(DamagedError, match=r"format 99 .* install a newer manifind"):
+        Index.open(copy, extractor=EXTRACTOR)
 
 
 def test_a_lost_manifest_is_made_up_for_by_its_copy(copy: Path, whole: Path) -> None:
     (copy / MANIFEST).write_text("{")
     (problem,) = check(copy)
-    assert (problem.what, problem.repair) == (MANIFEST, BY_GRAPH)
-    Index.repair(copy, describer=DESCRIBER)
+    assert (problem.what, problem.remedy) == (MANIFEST, Remedy.REBUILD_GRAPH)
+    Index.repair(copy, extractor=EXTRACTOR)
     assert answer(copy) == pytest.approx(answer(whole), abs=1e-6)
-    assert Index.open(copy, describer=DESCRIBER).info()["manifold"]["k"] == 15
+    assert Index.open(copy, extractor=EXTRACTOR).info()["manifold"]["k"] == 15
     for file in copy.glob("manifest*"):
         file.write_text("{")
-    assert check(copy)[0].repair == BY_HAND
-    with pytest.raises(InvalidInput, match="is not a saved index"):
-        Index.repair(copy, describer=DESCRIBER)
+    assert check(copy)[0].remedy is Remedy.REBUILD_INDEX
+    with pytest.raises(InvalidInputError, match="is not a saved index"):
+        Index.repair(copy, extractor=EXTRACTOR)
 
 
 def rewritten(path: Path, **changed: Callable[[Any], Any]) -> None:
@@ -193,8 +193,8 @@ def test_what_cannot_be_is_seen_behind_right_checksums(
 ) -> None:
     rewritten(copy, **changed)
     assert what in {problem.what for problem in check(copy)}
-    Index.open(copy, describer=DESCRIBER)
-    Index.repair(copy, describer=DESCRIBER)
+    Index.open(copy, extractor=EXTRACTOR)
+    Index.repair(copy, extractor=EXTRACTOR)
     assert check(copy) == []
     assert answer(copy) == pytest.approx(answer(whole), abs=1e-6)
 
@@ -213,27 +213,27 @@ def test_ids_that_lead_nowhere_are_an_error_before_compiled_code_follows_them(
     copy: Path, changed: dict[str, Callable[[Any], Any]]
 ) -> None:
     rewritten(copy, **changed)
-    opened = Index.open(copy, describer=DESCRIBER)
-    with pytest.raises(Damaged, match=next(iter(changed))):
+    opened = Index.open(copy, extractor=EXTRACTOR)
+    with pytest.raises(DamagedError, match=next(iter(changed))):
         opened.search("0.png")
-    assert check(copy)[0].repair == BY_PHOTOS
+    assert check(copy)[0].remedy is Remedy.EXTRACT
 
 
 def test_descriptors_that_are_no_numbers_are_damage_to_a_search(copy: Path) -> None:
     rewritten(copy, vectors=with_entry((4, 0), np.nan))
-    with pytest.raises(Damaged):
-        Index.open(copy, describer=DESCRIBER).search("0.png", (3, 4, 40, 40))
+    with pytest.raises(DamagedError):
+        Index.open(copy, extractor=EXTRACTOR).search("0.png", (3, 4, 40, 40))
 
 
 def test_ids_that_are_overwritten_while_they_are_searched_are_seen(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("manifind.storage.store.SMALL", 64)  # so that all arrays are mapped
-    opened = Index.open(copy, describer=DESCRIBER)
+    opened = Index.open(copy, extractor=EXTRACTOR)
     assert opened.search("0.png")
     (file,) = copy.glob("S_indices-*.npy")
     with file.open("r+b") as stream:
         stream.seek(-40, os.SEEK_END)
         stream.write(b"\x7f" * 40)
-    with pytest.raises(Damaged, match="S_indices"):
+    with pytest.raises(DamagedError, match="S_indices"):
         opened.search("1.png")
 
 
@@ -262,8 +262,8 @@ def test_ids_that_are_overwritten_while_they_are_searched_are_seen(copy: Path, m
 )
 def test_arrays_that_do_not_fit_together_are_refused(copy: Path, changed: dict[str, Callable[[Any], Any]]) -> None:
     rewritten(copy, **changed)
-    with pytest.raises(Damaged, match=r"copy\.manifind"):
-        Index.open(copy, describer=DESCRIBER)
+    with pytest.raises(DamagedError, match=r"copy\.manifind"):
+        Index.open(copy, extractor=EXTRACTOR)
     assert check(copy)
 
 
@@ -282,11 +282,11 @@ def test_a_catalogue_with_anything_else_in_it_is_damage(copy: Path, statement: s
     )
     started = time.process_time()
     try:
-        opened = Index.open(copy, describer=DESCRIBER)
+        opened = Index.open(copy, extractor=EXTRACTOR)
         list(opened.search("0.png", top=None))
         opened.info()
         seen = False
-    except (Damaged, InvalidInput):
+    except (DamagedError, InvalidInputError):
         seen = True
     assert time.process_time() - started < 10
     harmless = statement.startswith("INSERT INTO skipped SELECT") or "key = '" in statement
@@ -294,16 +294,16 @@ def test_a_catalogue_with_anything_else_in_it_is_damage(copy: Path, statement: s
 
 
 def test_a_look_up_ends(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("manifind.index.state.catalogue.STEPS_AT_A_TIME", 1)
-    monkeypatch.setattr("manifind.index.state.catalogue.STEPS_A_BYTE", 0)
-    with pytest.raises(Damaged, match="interrupted"):
-        Index.open(copy, describer=DESCRIBER)
+    monkeypatch.setattr("manifind.index.storage.catalogue.STEPS_AT_A_TIME", 1)
+    monkeypatch.setattr("manifind.index.storage.catalogue.STEPS_A_BYTE", 0)
+    with pytest.raises(DamagedError, match="interrupted"):
+        Index.open(copy, extractor=EXTRACTOR)
 
 
 def test_all_photos_can_be_listed_within_the_steps(tmp_path: Path) -> None:
     """The fewest bytes a photo, and the most steps."""
     records = [ImageRecord(i, f"{i}", f"{i}", 1, 1, 1, 1) for i in range(20_000)]
-    skipped = [SkippedRecord(f"{i}x", "", None, None, None) for i in range(20_000)]
+    skipped = [SkippedRecord(f"{i}x", SkipReason.REMOVED) for i in range(20_000)]
     (tmp_path / "images-1.sqlite").write_bytes(Catalogue.of(records, skipped).to_bytes())
     opened = Catalogue.open(tmp_path / "images-1.sqlite")
     assert len(opened.images) == len(opened.skipped) == 20_000
@@ -313,7 +313,7 @@ def test_all_photos_can_be_listed_within_the_steps(tmp_path: Path) -> None:
 def test_photos_gone_or_changed_are_told_and_are_no_damage(whole: Path, tmp_path: Path) -> None:
     photos = tmp_path / "photos"
     shutil.copytree(Path(Index.open(whole).root), photos)
-    made = Index.create(tmp_path / "i.manifind", photos, describer=DESCRIBER, k=15)
+    made = Index.create(tmp_path / "i.manifind", photos, extractor=EXTRACTOR, k=15)
     (photos / "2.png").unlink()
     save_photo(photos / "3.png", 99)
     problems = made.check()
@@ -321,13 +321,13 @@ def test_photos_gone_or_changed_are_told_and_are_no_damage(whole: Path, tmp_path
         ("2.png", "the photo is gone"),
         ("3.png", "the photo has changed since"),
     ]
-    assert not any(one.damage for one in problems)
-    assert Index.repair(made.path, describer=DESCRIBER) == "nothing is damaged"
+    assert not any(one.is_damage for one in problems)
+    assert Index.repair(made.path, extractor=EXTRACTOR) == "nothing is damaged"
     made.sync()
     assert made.check() == []
 
 
-def test_repairing_needs_the_describer_that_made_it(copy: Path) -> None:
+def test_repairing_needs_the_extractor_that_made_it(copy: Path) -> None:
     truncated(next(copy.glob("S_data-*.npy")))
-    with pytest.raises(InvalidInput, match="describer of its maker's own"):
+    with pytest.raises(InvalidInputError, match="custom extractor"):
         Index.repair(copy)

@@ -15,7 +15,7 @@ STEPS = {"kill": 2, "torn": 5, "interrupt": 3, "ENOSPC": 5, "EIO": 7}
 
 
 @pytest.mark.parametrize("fault", STEPS)
-@pytest.mark.parametrize("operation", ["create", "add", "remove", "sync", "relearn", "learn", "supplement"])
+@pytest.mark.parametrize("operation", ["create", "add", "remove", "sync", "retrain_whitening", "supplement"])
 def test_an_index_survives_whatever_happens_to_its_writer(operation: str, fault: str) -> None:
     """It opens, passes its check, answers as the old generation or the new, and the next run completes."""
     path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])

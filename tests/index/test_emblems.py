@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from manifind.index import Index
-from tests.described import PLAINLY
+from tests.extraction_options import PLAINLY
 from tests.geometry.test_emblems import EACH, EMBLEMS, PHOTOS, emblem, photo
 
 

@@ -2,21 +2,19 @@
 
 import subprocess
 import sys
-import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from manifind import kernels
-from manifind.describe import Describer, Found
-from manifind.graph import exact_neighbours, expected_seconds
+from manifind.features import RegionExtractor
 from manifind.index import Index
-from manifind.index.making import estimate
-from manifind.index.making.gather import Plan
-from manifind.index.state.manifest import LEARNT, WhiteningOrigin
-from manifind.index.state.recipe import Learning, Recipe
-from tests.index.small import SmallBackbone, save_photos, small_describer
+from manifind.index.build import estimate
+from manifind.index.build.gather import Plan
+from manifind.index.storage.build_config import BuildConfig, WhiteningTraining
+from manifind.index.storage.manifest import LEARNT, WhiteningOrigin
+from manifind.io import Found
+from tests.index.small import SmallBackbone, save_photos, small_extractor
 
 FIT = """
 import sys
@@ -55,73 +53,46 @@ def test_nn_descent_takes_more_than_comparing_all_pairs() -> None:
     assert descent - exact > 10**6 * (512 + 12 * 125)
 
 
-def test_the_time_of_a_graph_is_of_the_order_that_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a clock that stands while others use the machine."""
-    monkeypatch.setattr(estimate, "time", SimpleNamespace(perf_counter=time.process_time))
-    n, k, d = 12_000, 50, 128
-    rows = estimate._noise(n, d)
-    told = estimate.graph_seconds("exact", n, k, d)
-    start = time.process_time()
-    exact_neighbours(rows, k)
-    assert 1 / 6 < told / (time.process_time() - start) < 6
-
-
-def test_the_time_grows_with_the_square_and_by_nn_descent_less(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a machine that takes 1 µs a region and 20 ns a pair."""
-    monkeypatch.setattr(estimate, "_seconds_to_compare", lambda n, k, d: 1e-6 * n + 2e-8 * n**2)
-    exact = estimate.graph_seconds("exact", 100_000, 100, 512)
-    assert exact == pytest.approx(1e-6 * 1e5 + 2e-8 * 1e10, rel=1e-6)
-    assert estimate.graph_seconds("exact", 1000, 100, 512) == pytest.approx(1e-3 + 2e-2)
-    descent = estimate.graph_seconds("nn-descent", 2_000_000, 100, 512)
-    assert descent < 0.2 * estimate.graph_seconds("exact", 2_000_000, 100, 512)
-
-
-def test_a_clock_that_was_disturbed_does_not_make_nonsense(monkeypatch: pytest.MonkeyPatch) -> None:
-    for times in ({2048: 5.0, 6144: 0.1}, {2048: 1e-9, 6144: 90.0}):
-        monkeypatch.setattr(estimate, "_seconds_to_compare", lambda n, k, d, times=times: times[n])
-        known = expected_seconds("exact", 100_000, 100, 512)
-        assert 0.4 * known < estimate.graph_seconds("exact", 100_000, 100, 512) < 300 * known + 500
-
-
 def test_the_disk_is_counted_with_the_whitening(tmp_path: Path) -> None:
     save_photos(tmp_path / "photos", 6)
-    describer = small_describer()
-    assert describer.whitening is not None
-    made = Index.create(tmp_path / "i.manifind", tmp_path / "photos", describer=describer, k=10)
+    extractor = small_extractor()
+    assert extractor.whitening is not None
+    made = Index.create(tmp_path / "i.manifind", tmp_path / "photos", extractor=extractor, k=10)
     found = [Found(f"{i}.png", tmp_path / "photos" / f"{i}.png", 1, 1) for i in range(6)]
     told = [
         estimate.estimate(
-            Recipe(tmp_path, one, {"k": 10}, None, None, WhiteningOrigin("none")),
+            BuildConfig(tmp_path, one, {"k": 10}, None, None, WhiteningOrigin("none")),
             Plan([], [(one_found, "") for one_found in found], []),
             None,
-            timed=False,
         )
-        for one in (describer, describer.with_whitening(None))
+        for one in (extractor, extractor.with_whitening(None))
     ]
-    whitening = describer.whitening.mean.nbytes + describer.whitening.project.nbytes
+    whitening = extractor.whitening.mean.nbytes + extractor.whitening.project.nbytes
     regions = told[0].regions
-    plain = told[1].finished - (regions * 2 + 24) * (describer.whitening.mean.size - describer.dimension)
+    plain = told[1].finished - (regions * 2 + 24) * (extractor.whitening.mean.size - extractor.dimension)
     assert told[0].finished - plain == pytest.approx(whitening, abs=0)
     assert told[0].finished == pytest.approx(made.info()["bytes"], rel=0.7)
 
 
-def planned(photos: int, means: int | None = None, *, elsewhere: bool = False, channels: int = 12) -> estimate.Estimate:
+def planned(
+    photos: int, regions_per_image: int | None = None, *, elsewhere: bool = False, channels: int = 12
+) -> estimate.Estimate:
     """Return what it takes to make an index of so many photos whose whitening is learnt."""
-    recipe = Recipe(
+    config = BuildConfig(
         Path("/photos"),
-        Describer(SmallBackbone(channels)),
+        RegionExtractor(SmallBackbone(channels)),
         {"k": 10},
-        means,
+        regions_per_image,
         None,
         WhiteningOrigin(LEARNT, 0),
-        learning=Learning(dimension=8),
+        learning=WhiteningTraining(dimension=8),
     )
     found = [(Found(f"{i}.png", Path(f"/photos/{i}.png"), 1, 1), "") for i in range(photos)]
-    return estimate.estimate(recipe, Plan([], found, []), None, timed=False, elsewhere=elsewhere)
+    return estimate.estimate(config, Plan([], found, []), None, elsewhere=elsewhere)
 
 
 def test_vectors_before_whitening_are_counted_for_all_regions_whatever_means_are_kept() -> None:
-    wide, narrow = (planned(100, means=2, channels=channels) for channels in (1000, 12))
+    wide, narrow = (planned(100, regions_per_image=2, channels=channels) for channels in (1000, 12))
     regions = planned(100).regions
     assert wide.regions == 200
     assert (wide.disk - wide.finished) - (narrow.disk - narrow.finished) == 2 * regions * (1000 - 12)

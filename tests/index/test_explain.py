@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manifind.diffusion import Seed
-from manifind.errors import Unreadable
+from manifind.errors import UnreadableImageError
 from manifind.index import Index, MatchingPoints
-from manifind.index.asking import explain
-from manifind.index.asking.explain import Chain, Link, Place, best_path, confirmed
-from manifind.index.state.generation import Generation
+from manifind.index.search import explain
+from manifind.index.search.explain import Chain, Link, Place, best_path, verify_chain
+from manifind.index.storage.snapshot import Snapshot
 
 
 def all_pairs(S: np.ndarray, alpha: float) -> np.ndarray:
@@ -45,7 +45,7 @@ def test_no_path_carries_more(n: int, density: float, seed: int, alpha: float) -
 
 
 def test_regions_that_hardly_scored_are_not_walked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(explain, "REACHED", 3)
+    monkeypatch.setattr(explain, "MAX_NODES", 3)
     S = np.zeros((5, 5), np.float32)
     for i, j, s in ((0, 1, 0.5), (1, 4, 0.5), (0, 3, 0.9), (3, 4, 0.9)):
         S[i, j] = S[j, i] = s
@@ -74,9 +74,11 @@ def test_links_from_photo_to_photo_are_confirmed_by_their_points() -> None:
         ("a.png", 9): MatchingPoints(True, none, none, np.eye(3), 12),
         ("b.png", 9): MatchingPoints(False, none, none, None, 0),
     }
-    chain = confirmed(Chain("b.png", tuple(links)), lambda link: answers[str(link.target.key), int(link.source.box[2])])
+    chain = verify_chain(
+        Chain("b.png", tuple(links)), lambda link: answers[str(link.target.key), int(link.source.box[2])]
+    )
     assert [(link.verified, link.inliers) for link in chain.links] == [(True, 12), (None, None), (False, None)]
-    assert confirmed(Chain("b.png", tuple(links)), lambda _: None).links == tuple(links)
+    assert verify_chain(Chain("b.png", tuple(links)), lambda _: None).links == tuple(links)
 
 
 def test_geometry_confirms_a_chain_by_kept_features_or_by_files_and_passes_over_files_that_are_gone(
@@ -89,14 +91,14 @@ def test_geometry_confirms_a_chain_by_kept_features_or_by_files_and_passes_over_
     assert all(link.verified for link in seen.links if not link.within)
 
     def gone(_: object, key: str) -> None:
-        raise Unreadable("no such file", key)
+        raise UnreadableImageError("no such file", key)
 
     state = index.state
-    assert isinstance(state, Generation)
+    assert isinstance(state, Snapshot)
     bare = Index(index.path, replace(state, local=None))
     by_files = bare.confirm(chain, photos / "first-0.png", box)
     assert [link.verified for link in by_files.links] == [link.verified for link in seen.links]
     monkeypatch.setattr(Index, "photo", gone)
-    monkeypatch.setattr("manifind.index.asking.sources._read", gone)
+    monkeypatch.setattr("manifind.index.search.image_source._read", gone)
     assert index.confirm(chain, photos / "first-0.png", box) == seen
     assert bare.confirm(chain, photos / "first-0.png", box) == chain

@@ -1,4 +1,4 @@
-"""Films in an index: frames that are photos like others, described once."""
+"""Films in an index: frames that are photos like others, extracted once."""
 
 import json
 import shutil
@@ -8,17 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from manifind.errors import InvalidInput, Unreadable
+from manifind.errors import InvalidInputError, UnreadableImageError
 from manifind.index import Index
-from manifind.index.state.catalogue import REMOVED
+from manifind.index.storage.catalogue import SkipReason
 from tests.commands import run
-from tests.described import PLAINLY
+from tests.extraction_options import PLAINLY
 from tests.films import film, shades
 from tests.index.conftest import scene
-from tests.index.small import save_photo, save_photos, small_describer
+from tests.index.small import save_photo, save_photos, small_extractor
 from tests.index.test_repeats import BEHIND, before
 
-OPTIONS = {"describer": small_describer(), "k": 12, "query_k": 10, "geometry": False}
+OPTIONS = {"extractor": small_extractor(), "k": 12, "query_k": 10, "local_features": False}
 
 
 @pytest.fixture
@@ -53,16 +53,16 @@ def test_a_film_that_is_as_it_was_is_not_looked_at_again(made: Index, monkeypatc
 
     with monkeypatch.context() as patched:
         for name in ("length", "frame", "_run"):
-            patched.setattr(f"manifind.describe.films.{name}", looked)
-        patched.setattr("manifind.index.making.films.length", looked)
+            patched.setattr(f"manifind.io.video.{name}", looked)
+        patched.setattr("manifind.index.build.films.length", looked)
         save_photo(made.root / "2.png", 2)
-        assert (made.sync().described, len(made)) == (1, 6)
+        assert (made.sync().extracted, len(made)) == (1, 6)
     (made.root / "trips").rename(made.root / "travel")
     changes = made.sync()
-    assert (changes.described, changes.moved, changes.removed) == (0, 3, 0)
+    assert (changes.extracted, changes.moved, changes.removed) == (0, 3, 0)
     assert keys(made)[-3:] == [key.replace("trips", "travel") for key in WALK]
     film(made.root / "travel" / "walk.avi", shades(60)[30:])  # another film of the same name
-    assert made.sync().described == 3
+    assert made.sync().extracted == 3
     (made.root / "travel" / "walk.avi").unlink()
     assert made.sync().removed == 3
 
@@ -72,8 +72,8 @@ def test_a_copy_of_a_film_and_frames_that_were_removed(made: Index) -> None:
     made.remove([WALK[1]])
     made.sync()
     assert keys(made) == ["0.png", "1.png", "copy.avi#00:00.0", "copy.avi#00:01.0", "copy.avi#00:02.0"]
-    assert made.search("copy.avi#00:02.0", top=1)[0].also_at == (WALK[2],)
-    assert [one.key for one in made.catalogue.skipped if one.reason == REMOVED] == [WALK[1]]
+    assert made.search("copy.avi#00:02.0", top=1)[0].duplicates == (WALK[2],)
+    assert [one.key for one in made.catalogue.skipped if one.code is SkipReason.REMOVED] == [WALK[1]]
     (made.root / "copy.avi").unlink()
     made.sync()
     assert keys(made) == ["0.png", "1.png", WALK[0], WALK[2]]
@@ -86,7 +86,7 @@ def test_a_broken_film_is_one_line_and_is_not_tried_again(made: Index, monkeypat
     made.sync()
     (line,) = made.catalogue.skipped
     assert (line.key, line.reason) == ("cut.avi", "a film that is damaged, or of a kind that ffmpeg does not read")
-    monkeypatch.setattr("manifind.index.making.films.length", None)  # it would be called
+    monkeypatch.setattr("manifind.index.build.films.length", None)  # it would be called
     generation = made.generation
     made.sync()
     assert made.generation == generation
@@ -94,11 +94,11 @@ def test_a_broken_film_is_one_line_and_is_not_tried_again(made: Index, monkeypat
 
 def test_a_film_that_only_lacks_a_program_is_tried_again(made: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(film: Path) -> int:
-        raise Unreadable("a program is missing", str(film), temporary=True)
+        raise UnreadableImageError("a program is missing", str(film), temporary=True)
 
     shutil.copy(made.root / "trips/walk.avi", made.root / "later.avi")
     with monkeypatch.context() as without:
-        without.setattr("manifind.index.making.films.length", missing)
+        without.setattr("manifind.index.build.films.length", missing)
         made.sync()
     (line,) = made.catalogue.skipped
     assert (line.key, line.reason) == ("later.avi", "a program is missing")
@@ -117,20 +117,20 @@ def test_the_frames_of_a_film_are_one_photo_among_what_repeats(tmp_path: Path) -
         before(next(behind), None).save(tmp_path / "photos" / f"none-{i}.png")
     made = Index.create(tmp_path / "i.manifind", tmp_path / "photos", frames=1, **PLAINLY)
     things = {f"walk.avi#00:0{second}.0" for second in range(3)} | {"thing-0.png", "thing-1.png"}
-    assert {seen.key for seen in made.repeats(least=3).objects[0].sightings} == things
+    assert {seen.key for seen in made.repeats(least=3).objects[0].occurrences} == things
     assert made.repeats(least=4).objects == ()
 
 
 def test_an_index_without_frames_passes_films_over(made: Index, tmp_path: Path) -> None:
     plain = Index.create(tmp_path / "plain.manifind", made.root, **OPTIONS)  # type: ignore[arg-type]
     assert keys(plain) == ["0.png", "1.png"]
-    with pytest.raises(InvalidInput, match="give seconds in tenths"):
+    with pytest.raises(InvalidInputError, match="give seconds in tenths"):
         Index.create(tmp_path / "odd.manifind", made.root, frames=0.25, **OPTIONS)  # type: ignore[arg-type]
 
 
 def test_the_command_indexes_searches_and_exports_frames(tmp_path: Path) -> None:
     film(tmp_path / "photos" / "walk.avi", [scene(1, None)] * 10 + [scene(2, 1)] * 10, fps=10)
-    told = run("index", tmp_path / "photos", "--frames", 1, "--whiten", "shipped", "--zooms", 1)
+    told = run("index", tmp_path / "photos", "--frames", 1, "--whiten", "shipped", "--scales", 1)
     assert told.exit_code == 0, told.stderr
     assert "2 photos" in told.stdout
     index = tmp_path / "photos.manifind"

@@ -7,12 +7,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from manifind import InvalidInput
-from manifind.describe import Unreadable, load_describer, read_photo, region_grid
-from manifind.index import METHODS, Index, whole_box
-from manifind.index.asking import query as module
-from manifind.index.state.recipe import Learning
-from tests.described import PLAINLY
+from manifind import InvalidInputError
+from manifind.errors import UnreadableImageError
+from manifind.features import load_extractor, region_grid
+from manifind.index import METHODS, Index, SearchConfig, whole_box
+from manifind.index.config import RetrievalConfig
+from manifind.index.storage.build_config import WhiteningTraining
+from manifind.io import read_photo
+from tests.errors import raises
+from tests.extraction_options import PLAINLY
 from tests.index.conftest import scene, texture
 
 THING = (20, 30, 148, 158)
@@ -66,7 +69,7 @@ def test_a_photo_may_come_as_path_key_bytes_or_pixels(index: Index, photos: Path
 
 
 def test_several_views_are_one_query(index: Index, photos: Path) -> None:
-    both = index.search(photos / "first-0.png", THING, also=[("second-0.png", (180, 20, 308, 148))], top=8)
+    both = index.search(photos / "first-0.png", THING, positives=[("second-0.png", (180, 20, 308, 148))], top=8)
     assert {hit.key.split("-")[0] for hit in both} == {"first", "second"}
 
 
@@ -77,8 +80,8 @@ def test_an_exif_rotated_twin_has_the_same_descriptors(tmp_path: Path) -> None:
     exif = Image.Exif()
     exif[0x0112] = 6  # to be turned by 90 degrees clockwise
     image.transpose(Image.Transpose.ROTATE_90).save(turned, exif=exif)
-    describer = load_describer()
-    a, b = (describer.describe(read_photo(file).pixels) for file in (upright, turned))
+    extractor = load_extractor()
+    a, b = (extractor.extract(read_photo(file).pixels) for file in (upright, turned))
     np.testing.assert_array_equal(a.vectors, b.vectors)
     np.testing.assert_array_equal(a.boxes, b.boxes)
 
@@ -95,7 +98,7 @@ def test_info_counts(index: Index) -> None:
     assert facts["photos"] == 12
     assert facts["regions"] == len(index.boxes)
     assert facts["manifold"]["k"] == 20
-    assert facts["skipped"] == [{"key": "broken.jpg", "reason": DAMAGED, "same_as": None}]
+    assert facts["skipped"] == [{"key": "broken.jpg", "code": "unreadable", "reason": DAMAGED, "duplicate_of": None}]
 
 
 def test_a_reopened_index_answers_the_same(index: Index) -> None:
@@ -120,7 +123,7 @@ def test_a_chain_leads_from_the_query_to_the_photo(index: Index, photos: Path) -
 
 
 def test_plain_similarity_has_no_chain(index: Index) -> None:
-    with pytest.raises(InvalidInput, match="follows no chain"):
+    with raises("method-without-chain", InvalidInputError):
         index.explain(index.search("first-0.png", method="plain")[0])
 
 
@@ -131,9 +134,11 @@ def test_a_whitening_can_be_learnt_from_the_photos(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Twelve photos have no more to teach.
-    monkeypatch.setattr("manifind.index.making.describing.Learning", lambda: Learning(dimension=32))
+    monkeypatch.setattr(
+        "manifind.index.build.extractor_factory.WhiteningTraining", lambda: WhiteningTraining(dimension=32)
+    )
     seen: list[tuple[str, int, int]] = []
-    quickly: dict[str, Any] = {"zooms": (1.0,), "long_side": 160, "geometry": False, "k": 20}
+    quickly: dict[str, Any] = {"scales": (1.0,), "long_side": 160, "local_features": False, "k": 20}
     made = Index.create(
         tmp_path / "i.manifind", photos, whiten="learn", progress=lambda *at: seen.append(at), **quickly
     )
@@ -162,7 +167,7 @@ def test_boxes_of_a_large_photo_are_in_its_own_pixels(tmp_path: Path, photos: Pa
 def test_a_folder_of_somebody_elses_is_not_touched(photos: Path, tmp_path: Path) -> None:
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter.txt").write_text("mine")
-    with pytest.raises(InvalidInput, match="is not a saved index"):
+    with pytest.raises(InvalidInputError, match="is not a saved index"):
         Index.create(tmp_path / "thesis", photos)
     assert [file.name for file in (tmp_path / "thesis").iterdir()] == ["chapter.txt"]
 
@@ -178,56 +183,63 @@ def test_the_chain_starts_where_the_query_is(index: Index, photos: Path) -> None
 
 
 def test_another_backbone_is_refused(index: Index) -> None:
-    other = load_describer(scales=2)
-    with pytest.raises(InvalidInput, match="scales differ"):
-        Index.open(index.path, describer=other)
+    other = load_extractor(grid_levels=2)
+    with pytest.raises(InvalidInputError, match="grid_levels differ"):
+        Index.open(index.path, extractor=other)
 
 
 def test_what_cannot_be_indexed_or_opened_is_named(index: Index, photos: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InvalidInput, match="no photos"):
+    with pytest.raises(InvalidInputError, match="no photos"):
         Index.create(tmp_path / "x.manifind", tmp_path / "empty")
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "a.jpg").write_bytes(b"\xff\xd8\xff\xe0")
-    with pytest.raises(InvalidInput, match=r"no photo that can be read \(a.jpg"):
+    with pytest.raises(InvalidInputError, match=r"no photo that can be read \(a.jpg"):
         Index.create(tmp_path / "x.manifind", tmp_path / "bad")
-    with pytest.raises(InvalidInput, match="not a folder"):
+    with pytest.raises(InvalidInputError, match="not a folder"):
         Index.create(tmp_path / "x.manifind", tmp_path / "nowhere")
-    with pytest.raises(InvalidInput, match="is an index already"):
+    with pytest.raises(InvalidInputError, match="is an index already"):
         Index.create(index.path, photos)
     with pytest.raises(FileNotFoundError):
         Index.open(tmp_path / "nowhere")
-    with pytest.raises(InvalidInput, match="is a folder of photos"):
+    with pytest.raises(InvalidInputError, match="is a folder of photos"):
         Index.open(photos)
     assert not (tmp_path / "x.manifind").exists()
 
 
 def test_a_query_that_cannot_be_used_is_named(index: Index, tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="neither a file nor a key"):
+    with pytest.raises(InvalidInputError, match="neither a file nor a key"):
         index.search("nowhere.jpg")
     (tmp_path / "text.jpg").write_text("hello")
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableImageError):
         index.search(tmp_path / "text.jpg")
-    with pytest.raises(InvalidInput, match="'regional', 'global', 'match', 'plain'"):
+    with pytest.raises(InvalidInputError, match="'regional', 'global', 'match', 'plain'"):
         index.search("first-0.png", method="magic")
-    with pytest.raises(InvalidInput, match="not in the collection"):
+    with pytest.raises(InvalidInputError, match="not in the collection"):
         index.photo("nowhere.jpg")
 
 
 @pytest.mark.parametrize(
-    ("box", "what"),
+    ("box", "code"),
     [
-        ((0, 0, 10), "four numbers"),
-        ((0, 0, float("nan"), 10), "four numbers"),
-        ((10, 10, 10, 20), "no part of the 320 × 240 photo"),
-        ((30, 10, 20, 20), "x0 < x1"),
-        ((400, 0, 500, 100), "no part"),
-        ((-50, -50, -1, -1), "no part"),
+        ((0, 0, 10), "box-numbers"),
+        ((0, 0, float("nan"), 10), "box-numbers"),
+        ((10, 10, 10, 20), "box-outside"),
+        ((30, 10, 20, 20), "box-outside"),
+        ((400, 0, 500, 100), "box-outside"),
+        ((-50, -50, -1, -1), "box-outside"),
     ],
 )
-def test_a_box_that_cannot_be_used_is_named(index: Index, box: Any, what: str) -> None:
-    with pytest.raises(InvalidInput, match=what):
+def test_a_box_that_cannot_be_used_is_refused(index: Index, box: Any, code: str) -> None:
+    with raises(code, InvalidInputError):
         index.search("first-0.png", box)
+
+
+def test_the_sentence_about_a_box_names_the_photos_size_and_what_to_give(index: Index) -> None:
+    with pytest.raises(InvalidInputError, match=r"no part of the 320 × 240 photo; give x0 < x1 and y0 < y1"):
+        index.search("first-0.png", (30, 10, 20, 20))
+    with pytest.raises(InvalidInputError, match="four numbers"):
+        index.search("first-0.png", (0, 0, 10))
 
 
 def test_a_box_is_cut_to_the_photo_in_whole_pixels() -> None:
@@ -240,10 +252,8 @@ def test_tiny_and_narrow_queries_work(index: Index) -> None:
         assert index.search(pixels, top=1)
 
 
-def test_a_large_collection_is_searched_by_shortlist(
-    index: Index, photos: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "SHORTLIST", 5)
-    hits = index.search(photos / "first-0.png", THING, top=None)
+def test_a_large_collection_is_searched_by_shortlist(index: Index, photos: Path) -> None:
+    large = Index.open(index.path, config=SearchConfig(retrieval=RetrievalConfig(shortlist_size=5)))
+    hits = large.search(photos / "first-0.png", THING, top=None)
     assert len(hits) == 5
-    assert index.explain(hits[0]).keys[-1] == hits[0].key
+    assert large.explain(hits[0]).keys[-1] == hits[0].key

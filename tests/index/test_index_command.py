@@ -9,7 +9,7 @@ import pytest
 
 from manifind.index import Index
 from tests.commands import refused, run
-from tests.described import QUICKLY
+from tests.extraction_options import QUICKLY
 
 
 def test_index_makes_and_then_brings_up_to_date(photos: Path, tmp_path: Path) -> None:
@@ -25,7 +25,7 @@ def test_index_makes_and_then_brings_up_to_date(photos: Path, tmp_path: Path) ->
     again = run("index", folder, "--json")
     assert again.exit_code == 0
     assert json.loads(again.stdout)["changes"] == {
-        "described": 0,
+        "extracted": 0,
         "kept": 11,
         "moved": 0,
         "removed": 1,
@@ -46,7 +46,7 @@ def test_the_folder_may_be_the_one_where_we_are(photos: Path, tmp_path: Path, mo
 
 def test_a_folder_that_moved_is_followed(photos: Path, tmp_path: Path) -> None:
     shutil.copytree(photos, tmp_path / "old")
-    words = ("-o", tmp_path / "i.manifind", "--means", 5, "--memory", "4GiB", *QUICKLY)
+    words = ("-o", tmp_path / "i.manifind", "--regions-per-image", 5, "--memory", "4GiB", *QUICKLY)
     assert run("index", tmp_path / "old", *words).exit_code == 0
     (tmp_path / "old").rename(tmp_path / "new")
     told = run("index", tmp_path / "new", "-o", tmp_path / "i.manifind", "--json")
@@ -56,7 +56,7 @@ def test_a_folder_that_moved_is_followed(photos: Path, tmp_path: Path) -> None:
     assert wrong.exit_code == 2
     assert "memory is" in wrong.stderr
     assert run("index", tmp_path / "new", "-o", tmp_path / "i.manifind", "--memory", "much").exit_code == 2
-    assert run("index", tmp_path / "new", "-o", tmp_path / "none.manifind", "--relearn").exit_code == 2
+    assert run("index", tmp_path / "new", "-o", tmp_path / "none.manifind", "--retrain-whitening").exit_code == 2
 
 
 def test_the_size_at_which_photos_are_seen_is_kept_and_used_for_queries(photos: Path, tmp_path: Path) -> None:
@@ -64,15 +64,15 @@ def test_the_size_at_which_photos_are_seen_is_kept_and_used_for_queries(photos: 
     made = run(*command)
     assert made.exit_code == 0, made.output
     opened = Index.open(tmp_path / "small.manifind")
-    assert opened.describer.long_side == 320
+    assert opened.extractor.long_side == 320
     assert "first-0.png" in [hit.key for hit in opened.search(photos / "first-0.png", top=3)]
     again = run(*command, "--json")  # a command may be run again as it was written down
     assert json.loads(again.stdout)["changes"]["kept"] == 12
     other = run(
-        "index", photos, "-o", tmp_path / "small.manifind", "--long-side", 640, "--whiten", "none", "--zooms", 1
+        "index", photos, "-o", tmp_path / "small.manifind", "--long-side", 640, "--whiten", "none", "--scales", 1
     )
     assert other.exit_code == 2
-    assert "made with whiten shipped, zooms 1,0.707107,0.5, long-side 320, which is settled" in other.stderr.replace(
+    assert "made with whiten shipped, scales 1,0.707107,0.5, long-side 320, which is settled" in other.stderr.replace(
         "\n", " "
     )
 
@@ -81,14 +81,14 @@ def test_whiten_learns_from_pairs_and_index_uses_it(photos: Path, tmp_path: Path
     (tmp_path / "pairs.csv").write_text(
         "".join(f"{photos}/first-{i}.png,{photos}/first-{j}.png\n" for i in range(4) for j in range(i))
     )
-    small = ("--long-side", 128, "--zooms", 1)
+    small = ("--long-side", 128, "--scales", 1)
     learnt = run("whiten", tmp_path / "pairs.csv", "-o", tmp_path / "w.npz", "--dimension", 3, *small)
     assert learnt.exit_code == 0
     assert "3 of 1280 dimensions, from 6 pairs" in " ".join(learnt.stdout.split())
     made = run("index", photos, "-o", tmp_path / "w.manifind", "--whiten", tmp_path / "w.npz", *small)
     assert made.exit_code == 0
     facts = json.loads(run("info", tmp_path / "w.manifind", "--json").stdout)
-    assert facts["describer"]["dimension"] == 3
+    assert facts["extractor"]["dimension"] == 3
     assert run("search", tmp_path / "w.manifind", "first-0.png").exit_code == 0
     (tmp_path / "bad.csv").write_text("a.png\n")
     assert run("whiten", tmp_path / "bad.csv", "-o", tmp_path / "w.npz").exit_code == 2
@@ -119,12 +119,12 @@ def test_check_says_what_is_damaged_and_index_repairs_it(photos: Path, index: In
     told = run("check", copy)
     assert told.exit_code == 1
     assert told.stdout == (
-        f"{file.name}: does not match its checksum; manifind index PHOTOS --repair builds it anew from the "
-        "descriptions.\n"
+        f"{file.name}: does not match its checksum; manifind index PHOTOS --repair builds it again from the "
+        "descriptors.\n"
     )
     assert told.stderr.strip() == f"to mend it: manifind index {photos} -o {copy} --repair"
     problems = json.loads(run("check", copy, "--json").stdout)["problems"]
-    assert [problem["what"] for problem in problems] == [file.name]
+    assert [(problem["what"], problem["remedy"]) for problem in problems] == [(file.name, "rebuild-graph")]
     repaired = run("index", photos, "-o", copy, "--repair")
     assert repaired.exit_code == 0
     assert "the graph was built anew" in repaired.stdout
@@ -137,7 +137,7 @@ def test_info_tells_what_is_there_and_the_health_of_the_graph_in_words(index: In
     told = run("info", index.path).stdout
     assert re.search(r"^photos +12$", told, re.MULTILINE)
     assert "mutual neighbours on average" in told
-    assert "descriptions" in told
+    assert "descriptors" in told
     assert "comes with the backbone" in told
     facts = json.loads(run("info", index.path, "--json").stdout)
     assert (facts["photos"], facts["health"]["regions"]) == (12, len(index.boxes))
@@ -149,7 +149,7 @@ def test_info_tells_how_the_graph_was_built(index: Index, photos: Path, tmp_path
     assert facts["manifold"]["graph"] == "auto"
     assert (facts["graph"]["method"], facts["graph"]["recall"]) == ("exact", 1.0)
     target = tmp_path / "i.manifind"
-    words = ("-k", 10, "--means", 5, "--graph", "nn-descent", *QUICKLY)
+    words = ("-k", 10, "--regions-per-image", 5, "--graph", "nn-descent", *QUICKLY)
     assert run("index", photos, "-o", target, *words).exit_code == 0
     told = run("info", target).stdout
     assert re.search(

@@ -1,10 +1,10 @@
-"""What is described of an unfinished index: kept photo by photo, and taken up again as far as it is whole."""
+"""What is extracted of an unfinished index: kept photo by photo, and taken up again as far as it is whole."""
 
 from pathlib import Path
 
 import numpy as np
 
-from manifind.index.making.journal import Journal
+from manifind.index.build.journal import Journal
 
 
 def test_a_journal_cut_off_in_the_middle_of_a_photo_goes_on(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A whitening learnt while the photos are described: once, on disk, taken up again."""
+"""A whitening learnt while the photos are extracted: once, on disk, taken up again."""
 
 from pathlib import Path
 from typing import Any
@@ -7,13 +7,14 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from manifind.compact import compact
-from manifind.describe import Describer, Moments, learn_pca, whitening_of
+from manifind.features import Moments, RegionExtractor, learn_pca, whitening_of
+from manifind.gmm import compact
 from manifind.index import Index
-from manifind.index.making import creating, learning
-from manifind.index.state.manifest import LEARNT, WhiteningOrigin
-from manifind.index.state.recipe import Learning
-from tests.index.small import SmallBackbone, save_photo, save_photos, small_describer, small_photo
+from manifind.index.build import builder as creating
+from manifind.index.build import learning
+from manifind.index.storage.build_config import WhiteningTraining
+from manifind.index.storage.manifest import LEARNT, WhiteningOrigin
+from tests.index.small import SmallBackbone, save_photo, save_photos, small_extractor, small_photo
 
 PARAMETERS: dict[str, Any] = {"k": 12, "query_k": 10}
 PHOTOS = 40
@@ -40,22 +41,27 @@ def photos(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def prior() -> Moments:
-    bare = small_describer(whitened=False)
+    bare = small_extractor(whitened=False)
     return Moments.of((bare.unwhitened(small_photo(1000 + i)) for i in range(30)), bare.pooled_by)
 
 
 def create(
-    monkeypatch: pytest.MonkeyPatch, path: Path, photos: Path, backbone: SmallBackbone, wanted: Learning, **more: Any
+    monkeypatch: pytest.MonkeyPatch,
+    path: Path,
+    photos: Path,
+    backbone: SmallBackbone,
+    wanted: WhiteningTraining,
+    **more: Any,
 ) -> Index:
     """Make an index by the default way, with a small network in place of the one that comes along."""
-    bare = Describer(backbone, zooms=(1, 0.5))
+    bare = RegionExtractor(backbone, scales=(1, 0.5))
     origin = WhiteningOrigin(LEARNT, 0)
-    monkeypatch.setattr(creating, "described_by", lambda *_, **__: (bare, origin, wanted))
+    monkeypatch.setattr(creating, "make_extractor", lambda *_, **__: (bare, origin, wanted))
     return Index.create(path, photos, **PARAMETERS, **more)
 
 
 def raw_rows() -> npt.NDArray[np.float32]:
-    bare = Describer(SmallBackbone(), zooms=(1, 0.5))
+    bare = RegionExtractor(SmallBackbone(), scales=(1, 0.5))
     return np.concatenate([bare.unwhitened(small_photo(i)) for i in range(PHOTOS)])
 
 
@@ -63,8 +69,8 @@ def test_the_whitening_is_that_of_the_mixed_moments(
     photos: Path, tmp_path: Path, prior: Moments, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backbone = CountingBackbone()
-    made = create(monkeypatch, tmp_path / "i.manifind", photos, backbone, Learning(prior, 300, 8))
-    assert backbone.seen == 2 * PHOTOS  # each photo once, at two zooms
+    made = create(monkeypatch, tmp_path / "i.manifind", photos, backbone, WhiteningTraining(prior, 300, 8))
+    assert backbone.seen == 2 * PHOTOS  # each photo once, at two scales
     rows = raw_rows().astype(np.float64)
     own = len(rows) ** 2 / (len(rows) ** 2 + 300**2)
     mean = own * rows.mean(axis=0) + (1 - own) * prior.mean
@@ -81,17 +87,17 @@ def test_the_whitening_is_that_of_the_mixed_moments(
 def test_without_a_prior_it_is_pca_of_the_photos_alone(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = create(monkeypatch, tmp_path / "i.manifind", photos, SmallBackbone(), Learning(dimension=8))
+    made = create(monkeypatch, tmp_path / "i.manifind", photos, SmallBackbone(), WhiteningTraining(dimension=8))
     rows = raw_rows()
     expected = learn_pca(rows, dimension=8).apply(rows)
     stored = np.asarray(made.manifold.vectors_, np.float32)
     np.testing.assert_allclose(stored @ stored.T, expected @ expected.T, atol=0.02)
 
 
-def test_what_an_interrupted_run_described_is_not_described_again(
+def test_what_an_interrupted_run_extracted_is_not_extracted_again(
     photos: Path, tmp_path: Path, prior: Moments, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wanted = Learning(prior, 300, 8)
+    wanted = WhiteningTraining(prior, 300, 8)
     with pytest.raises(KeyboardInterrupt):
         create(monkeypatch, tmp_path / "i.manifind", photos, CountingBackbone(most=50), wanted)
     backbone = CountingBackbone()
@@ -104,7 +110,7 @@ def test_what_an_interrupted_run_described_is_not_described_again(
 def test_a_run_interrupted_while_it_whitens_is_taken_up(
     photos: Path, tmp_path: Path, prior: Moments, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wanted = Learning(prior, 300, 8)
+    wanted = WhiteningTraining(prior, 300, 8)
     monkeypatch.setattr(learning, "PHOTOS", 3)
 
     def stop(stage: str, done: int, total: int) -> None:
@@ -122,9 +128,16 @@ def test_a_run_interrupted_while_it_whitens_is_taken_up(
 def test_means_are_taken_of_whitened_vectors(
     photos: Path, tmp_path: Path, prior: Moments, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = create(monkeypatch, tmp_path / "i.manifind", photos, SmallBackbone(), Learning(prior, 300, 8), means=3)
+    made = create(
+        monkeypatch,
+        tmp_path / "i.manifind",
+        photos,
+        SmallBackbone(),
+        WhiteningTraining(prior, 300, 8),
+        regions_per_image=3,
+    )
     rows = raw_rows()
-    whitening = made.describer.whitening
+    whitening = made.extractor.whitening
     assert whitening is not None
     means = compact(whitening.apply(rows), np.arange(len(rows)) // (len(rows) // PHOTOS), regions_per_image=3)
     np.testing.assert_allclose(made.manifold.vectors_, means.vectors, atol=5e-3)
@@ -133,14 +146,14 @@ def test_means_are_taken_of_whitened_vectors(
 def test_photos_that_come_later_use_what_was_learnt_until_it_is_learnt_anew(
     photos: Path, tmp_path: Path, prior: Moments, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = create(monkeypatch, tmp_path / "i.manifind", photos, SmallBackbone(), Learning(prior, 300, 8))
-    before = made.describer.fingerprint()["sha256"]
+    made = create(monkeypatch, tmp_path / "i.manifind", photos, SmallBackbone(), WhiteningTraining(prior, 300, 8))
+    before = made.extractor.fingerprint()["sha256"]
     save_photo(photos / "new.png", 77)
-    assert made.sync().described == 1
-    assert made.describer.fingerprint()["sha256"] == before
-    monkeypatch.setattr("manifind.index.state.recipe.shipped_moments", lambda _: prior)
-    made.relearn()
-    assert made.describer.fingerprint()["sha256"] != before
+    assert made.sync().extracted == 1
+    assert made.extractor.fingerprint()["sha256"] == before
+    monkeypatch.setattr("manifind.index.storage.build_config.shipped_moments", lambda _: prior)
+    made.retrain_whitening()
+    assert made.extractor.fingerprint()["sha256"] != before
     facts = made.info()["whitening"]
     assert (facts["photos"], facts["prior"]) == (PHOTOS + 1, 300)
 

@@ -9,30 +9,30 @@ from typing import Any
 
 import pytest
 
-from manifind import Damaged
+from manifind import DamagedError
 from manifind.index import Index
-from manifind.index.state.generation import Generation
-from manifind.index.state.manifest import Fingerprint, Manifest
+from manifind.index.storage.manifest import Fingerprint, Manifest
+from manifind.index.storage.snapshot import Snapshot
 from tests.index.signing import MANIFEST, resigned
-from tests.index.small import small_describer, small_index
+from tests.index.small import small_extractor, small_index
 
-DESCRIBER = small_describer()
+EXTRACTOR = small_extractor()
 WRONG: list[Any] = [None, True, -1, 0.5, 10**30, "", "x\0y", "\ud800", [], {}, [1], {"a": 1}, float("nan")]
 MAY_BE: dict[tuple[str, ...], tuple[Any, ...]] = {
     ("made_by",): ("", "x\0y", "\ud800"),
     ("backbone",): (None, "", "x\0y", "\ud800"),
-    ("means",): (None, 10**30),
+    ("regions_per_image",): (None, 10**30),
     ("built",): (None,),
     ("chosen_for",): (None, 10**30),
-    ("geometry",): (None,),
-    ("unlikely",): (None, -1, 0.5),
+    ("local_features",): (None,),
+    ("null_similarity",): (None, -1, 0.5),
     ("whitening", "from"): ("", "x\0y", "\ud800"),
     ("whitening", "photos"): (None, 10**30),
-    ("describer", "name"): ("", "x\0y", "\ud800"),
-    ("describer", "sha256"): ("", "x\0y", "\ud800"),
-    ("describer", "whitening"): (None, "", "x\0y", "\ud800"),
-    ("describer", "dimension"): (-1, 10**30),
-    ("describer_settings",): ({},),
+    ("extractor", "name"): ("", "x\0y", "\ud800"),
+    ("extractor", "sha256"): ("", "x\0y", "\ud800"),
+    ("extractor", "whitening"): (None, "", "x\0y", "\ud800"),
+    ("extractor", "dimension"): (-1, 10**30),
+    ("extractor_settings",): ({},),
     ("manifold",): ({},),
 }
 """What each may be among the values that are wrong elsewhere: names are anybody's, and no array depends on these."""
@@ -41,7 +41,7 @@ MAY_BE: dict[tuple[str, ...], tuple[Any, ...]] = {
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = tmp_path_factory.mktemp("whole")
-    return small_index(base, 5, describer=DESCRIBER).path
+    return small_index(base, 5, extractor=EXTRACTOR).path
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def paths(tree: dict[str, Any], above: tuple[str, ...] = ()) -> list[tuple[str, 
     found = []
     for name, value in tree.items():
         found.append((*above, name))
-        if isinstance(value, dict) and (*above, name) not in {("describer", "backbone")}:
+        if isinstance(value, dict) and (*above, name) not in {("extractor", "backbone")}:
             found += paths(value, (*above, name))
     return found
 
@@ -63,19 +63,19 @@ def test_fields_come_back_as_they_were(whole: Path) -> None:
     manifest = Manifest.of(fields)
     assert manifest.fields == fields
     assert Manifest.of(json.loads(json.dumps(manifest.fields))) == manifest
-    assert manifest.describer == Fingerprint.of(DESCRIBER)
+    assert manifest.extractor == Fingerprint.of(EXTRACTOR)
     assert manifest.asks_for_the_same(replace(manifest, built=None))
-    assert not manifest.asks_for_the_same(replace(manifest, means=5))
+    assert not manifest.asks_for_the_same(replace(manifest, regions_per_image=5))
 
 
 def test_a_manifest_of_before_graphs_were_chosen_is_read(copy: Path) -> None:
     def older(manifest: dict[str, Any]) -> None:
-        del manifest["fields"]["built"], manifest["fields"]["unlikely"]
+        del manifest["fields"]["built"], manifest["fields"]["null_similarity"]
         for name in ("graph", "reserve"):
             del manifest["fields"]["manifold"][name]
 
     resigned(copy, older)
-    assert Index.open(copy, describer=DESCRIBER).search("0.png")
+    assert Index.open(copy, extractor=EXTRACTOR).search("0.png")
 
 
 def test_every_odd_field_is_damage_and_nothing_else(copy: Path) -> None:
@@ -91,27 +91,28 @@ def test_every_odd_field_is_damage_and_nothing_else(copy: Path) -> None:
             if holder[name] == value:
                 continue
             holder[name] = value
-            free = place[0] == "describer" and place not in MAY_BE and len(place) > 1
+            free = place[0] == "extractor" and place not in MAY_BE and len(place) > 1
             if free or any(value == one for one in MAY_BE.get(place, ())):
                 Manifest.of(changed)
-            elif place[0] in ("manifold", "built", "describer_settings") and len(place) > 1:
+            elif place[0] in ("manifold", "built", "extractor_settings") and len(place) > 1:
                 # Their own rooms say what is right, here: either it is taken or it is damage.
-                with suppress(Damaged):
+                with suppress(DamagedError):
                     Manifest.of(changed)
             else:
-                with pytest.raises(Damaged):
+                with pytest.raises(DamagedError):
                     Manifest.of(changed)
             tried += 1
     assert tried > 400
 
 
 @pytest.mark.parametrize(
-    "name", ["root", "made_by", "backbone", "whitening", "describer", "describer_settings", "means", "manifold"]
+    "name",
+    ["root", "made_by", "backbone", "whitening", "extractor", "extractor_settings", "regions_per_image", "manifold"],
 )
 def test_a_field_that_is_missing_is_damage_on_opening(copy: Path, name: str) -> None:
     resigned(copy, lambda manifest: manifest["fields"].pop(name))
-    with pytest.raises(Damaged, match=name):
-        Index.open(copy, describer=DESCRIBER)
+    with pytest.raises(DamagedError, match=name):
+        Index.open(copy, extractor=EXTRACTOR)
 
 
 @pytest.mark.parametrize(
@@ -137,8 +138,8 @@ def test_a_field_that_is_missing_is_damage_on_opening(copy: Path, name: str) -> 
 )
 def test_an_odd_frame_is_damage_on_opening(copy: Path, name: str, value: Any) -> None:
     resigned(copy, lambda manifest: manifest.update({name: value}))
-    with pytest.raises(Damaged):
-        Generation.read(copy)
+    with pytest.raises(DamagedError):
+        Snapshot.read(copy)
 
 
 @pytest.mark.parametrize(
@@ -157,18 +158,18 @@ def test_an_odd_frame_is_damage_on_opening(copy: Path, name: str, value: Any) ->
 )
 def test_text_that_is_no_manifest_is_damage(copy: Path, text: str) -> None:
     (copy / MANIFEST).write_text(text)
-    with pytest.raises(Damaged):
-        Index.open(copy, describer=DESCRIBER)
+    with pytest.raises(DamagedError):
+        Index.open(copy, extractor=EXTRACTOR)
 
 
 def test_bytes_that_are_no_text_are_damage(copy: Path) -> None:
     (copy / MANIFEST).write_bytes(b"\xff\xfe\x00{")
-    with pytest.raises(Damaged):
-        Index.open(copy, describer=DESCRIBER)
+    with pytest.raises(DamagedError):
+        Index.open(copy, extractor=EXTRACTOR)
 
 
 def test_a_manifest_beyond_all_bounds_is_not_read(copy: Path) -> None:
     with (copy / MANIFEST).open("r+b") as stream:
         stream.truncate(10**12)  # a hole, which takes no room
-    with pytest.raises(Damaged, match="bytes long"):
-        Index.open(copy, describer=DESCRIBER)
+    with pytest.raises(DamagedError, match="bytes long"):
+        Index.open(copy, extractor=EXTRACTOR)

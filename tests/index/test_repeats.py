@@ -11,7 +11,7 @@ from PIL import Image
 
 from manifind.demo import cutouts
 from manifind.index import Index
-from manifind.index.asking.repeats import confirmed_first, repeats
+from manifind.index.search.repeats import confirmed_first, repeats
 from tests.commands import run
 from tests.geometry.photographs import UNRELATED
 
@@ -54,15 +54,15 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Index:
 
 def test_planted_things_are_what_repeats_and_a_burst_is_told_apart(made: Index) -> None:
     found = made.repeats()
-    assert {tuple(sorted(seen.key[:5] for seen in one.sightings)) for one in found.objects[:2]} == {
+    assert {tuple(sorted(seen.key[:5] for seen in one.occurrences)) for one in found.objects[:2]} == {
         ("first",) * 5,
         ("secon",) * 4,
     }
     assert found.near_duplicates == (("burst-0.jpg", "burst-1.jpg", "burst-2.jpg"),)
-    assert not any(seen.key.startswith("burst") for one in found.objects for seen in one.sightings)
+    assert not any(seen.key.startswith("burst") for one in found.objects for seen in one.occurrences)
     places = {f"first-{i}.png": (20 + 100 * i, 10 + 65 * i) for i in range(5)}
-    (first,) = (one for one in found.objects[:2] if one.sightings[0].key in places)
-    for seen in first.sightings:  # the middle of the box lies on the thing
+    (first,) = (one for one in found.objects[:2] if one.occurrences[0].key in places)
+    for seen in first.occurrences:  # the middle of the box lies on the thing
         x, y = (seen.box[0] + seen.box[2]) / 2, (seen.box[1] + seen.box[3]) / 2
         left, upper = places[seen.key]
         assert left < x < left + SIZE
@@ -93,10 +93,10 @@ def test_the_command_prints_a_table_json_csv_and_a_page(made: Index, tmp_path: P
     assert (tmp_path / "page.html").read_text().count("<figure") >= 9
     facts = json.loads(run("repeats", made.path, "--no-verify", "--json").stdout)
     first = facts["objects"][0]
-    assert (first["rank"], first["photos"], first["confirmed"]) == (1, len(first["sightings"]), None)
+    assert (first["rank"], first["photos"], first["confirmed"]) == (1, len(first["occurrences"]), None)
     rows = list(csv.DictReader(io.StringIO(run("repeats", made.path, "--no-verify", "--csv", "--top", 1).stdout)))
-    assert [row["key"] for row in rows] == [seen["key"] for seen in first["sightings"]]
-    assert [float(rows[0][side]) for side in ("x0", "y0", "x1", "y1")] == first["sightings"][0]["box"]
+    assert [row["key"] for row in rows] == [seen["key"] for seen in first["occurrences"]]
+    assert [float(rows[0][side]) for side in ("x0", "y0", "x1", "y1")] == first["occurrences"][0]["box"]
     assert run("repeats", made.path, "--json", "--csv").exit_code == 2
     nothing = run("repeats", made.path, "--no-verify", "--least", 15)
     assert nothing.exit_code == 1

@@ -5,16 +5,26 @@ import io
 import json
 import re
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
 
-from manifind.index import Answer, Index
+from manifind.index import Index, SearchConfig
+from manifind.index.config import CutoffConfig, RetrievalConfig
 from tests.commands import refused, run
-from tests.described import QUICKLY
+from tests.extraction_options import QUICKLY
 
 BOX = "20,30,148,158"
+
+
+def configure(monkeypatch: pytest.MonkeyPatch, config: SearchConfig) -> None:
+    """Let the commands open an index with a configuration."""
+    real = Index.open
+
+    def opened(path: Path) -> Index:
+        return real(path, config=config)
+
+    monkeypatch.setattr(Index, "open", opened)
 
 
 def test_search_prints_a_table(index: Index, photos: Path) -> None:
@@ -31,15 +41,15 @@ def test_search_prints_json_and_csv(index: Index, photos: Path) -> None:
     assert printed["method"] == "regional"
     assert printed["query"]["box"] == [20, 30, 148, 158]
     assert [result["rank"] for result in printed["results"]] == [1, 2, 3, 4]
-    found = {"rank", "key", "score", "box", "likely", "also_at", "regions"}
-    assert set(printed["results"][0]) == found | {"verified", "outline", "inliers", "others", "refined"}
-    assert [one["likely"] for one in printed["results"]] == [place < printed["likely"] for place in range(4)]
+    found = {"rank", "key", "score", "box", "is_match", "duplicates", "regions"}
+    assert set(printed["results"][0]) == found | {"verified", "outline", "inliers", "other_outlines", "expanded"}
+    assert [one["is_match"] for one in printed["results"]] == [place < printed["n_matches"] for place in range(4)]
     assert set(printed["results"][0]["regions"][0]) == {"box", "share"}
     text = run("search", index.path, photos / "first-0.png", "--box", BOX, "--top", 4, "--csv").stdout
     rows = list(csv.DictReader(io.StringIO(text)))
     assert [row["key"] for row in rows] == [result["key"] for result in printed["results"]]
     assert [float(rows[0][name]) for name in ("x0", "y0", "x1", "y1")] == printed["results"][0]["box"]
-    assert {row["likely"] for row in rows} <= {"yes", "no"}
+    assert {row["is_match"] for row in rows} <= {"yes", "no"}
     both = run("search", index.path, photos / "first-0.png", "--json", "--csv")
     assert both.exit_code == 2
     assert "--json and --csv" in both.stderr
@@ -48,7 +58,7 @@ def test_search_prints_json_and_csv(index: Index, photos: Path) -> None:
 def test_search_writes_a_page_that_needs_nothing_else(index: Index, photos: Path, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     result = run(
-        "search", index.path, photos / "first-0.png", "--box", BOX, "--also", f"first-1.png@{BOX}", "--html", page
+        "search", index.path, photos / "first-0.png", "--box", BOX, "--positive", f"first-1.png@{BOX}", "--html", page
     )
     assert result.exit_code == 0
     text = page.read_text()
@@ -68,7 +78,7 @@ def test_verified_photos_say_so_in_every_shape(index: Index, photos: Path, tmp_p
     assert "verified" in shown[0]
     assert [line.split()[4] for line in shown[1:] if "points" in line] == ["points"] * 4
     (rule,) = [at for at, line in enumerate(shown) if line.startswith("──")]
-    assert rule == 1 + told["likely"]
+    assert rule == 1 + told["n_matches"]
     for one, row in zip(told["results"], rows, strict=True):
         corners = [[float(part) for part in corner.split(",")] for corner in row["outline"].split()]
         assert corners == (one["outline"] or [])
@@ -76,8 +86,8 @@ def test_verified_photos_say_so_in_every_shape(index: Index, photos: Path, tmp_p
         assert row["inliers"] == str(one["inliers"] or "")
     text = page.read_text()
     assert text.count("<polygon") == 4
-    assert text.count("class=verified") == 4
-    assert text.count('class="doubtful"') == len(told["results"]) - told["likely"]
+    assert text.count('class="verified"') == 4
+    assert text.count('class="doubtful"') == len(told["results"]) - told["n_matches"]
     assert text.index('class="line"') < text.index('class="doubtful"')
 
 
@@ -112,9 +122,9 @@ def test_explain_shows_the_chain(index: Index, photos: Path, tmp_path: Path) -> 
     assert [link["similarity"] for link in bare["links"]] == [link["similarity"] for link in links]
 
 
-def test_verified_photos_teach_the_query_unless_that_is_not_wanted(index: Index, photos: Path, tmp_path: Path) -> None:
+def test_verified_photos_expand_the_query_unless_that_is_not_wanted(index: Index, photos: Path, tmp_path: Path) -> None:
     words = ("search", index.path, photos / "first-0.png", "--box", BOX, "--verify", 12, "--json")
-    usual, again, once = (json.loads(run(*words, *more).stdout) for more in ((), ("--refine",), ("--no-refine",)))
+    usual, again, once = (json.loads(run(*words, *more).stdout) for more in ((), ("--expand",), ("--no-expand",)))
     assert usual["results"] == again["results"]
     assert [one["score"] for one in again["results"]] != [one["score"] for one in once["results"]]
     assert {one["key"] for one in again["results"][:4]} == {f"first-{i}.png" for i in range(4)}
@@ -122,7 +132,7 @@ def test_verified_photos_teach_the_query_unless_that_is_not_wanted(index: Index,
     told = ("search", index.path, "--queries", tmp_path / "many.csv", "--json")
     scores = [
         [one["score"] for one in json.loads(run(*told, *more).stdout)["queries"][0]["results"]]
-        for more in ((), ("--no-refine",))
+        for more in ((), ("--no-expand",))
     ]
     assert scores[0] != scores[1]
 
@@ -150,8 +160,8 @@ def test_keys_are_printed_as_they_are(photos: Path, tmp_path: Path) -> None:
 def test_a_photo_beyond_the_shortlist_cannot_be_explained(
     index: Index, photos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("manifind.index.asking.query.SHORTLIST", 2)
-    within = [hit.key for hit in index.search(photos / "first-0.png", top=None)]
+    configure(monkeypatch, SearchConfig(retrieval=RetrievalConfig(shortlist_size=2)))
+    within = [hit.key for hit in Index.open(index.path).search(photos / "first-0.png", top=None)]
     assert len(within) == 2
     beyond = next(image.key for image in index.catalogue.images if image.key not in within)
     codes = [run("explain", index.path, photos / "first-0.png", key).exit_code for key in (*within, beyond)]
@@ -159,8 +169,8 @@ def test_a_photo_beyond_the_shortlist_cannot_be_explained(
 
 
 def test_nothing_found_has_its_own_exit_code(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = index.search("first-0.png").search
-    monkeypatch.setattr(Index, "search", lambda *_, **__: Answer(real, left_out=range(len(index))))
+    none = index.search("first-0.png").head(0)
+    monkeypatch.setattr(Index, "search", lambda *_, **__: none)
     result = run("search", index.path, "first-0.png")
     assert result.exit_code == 1
     assert "nothing matches" in result.stderr
@@ -171,7 +181,7 @@ def test_photos_that_are_merely_the_nearest_have_it_too(
     index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = tmp_path / "report.html"
-    monkeypatch.setattr(sys.modules["manifind.index.asking.evidence"], "chance_similarity", lambda _: 4.0)
+    configure(monkeypatch, SearchConfig(cutoff=CutoffConfig(min_null_similarity=4.0, max_null_similarity=4.0)))
     monkeypatch.setattr(Index, "find", lambda *_: None)  # nor is the query's own photo among them
     result = run("search", index.path, "first-0.png", "--no-verify")
     assert result.exit_code == 1
@@ -181,7 +191,7 @@ def test_photos_that_are_merely_the_nearest_have_it_too(
     shown = run("search", index.path, "first-0.png", "--no-verify", "--json")
     assert shown.exit_code == 1
     told = json.loads(shown.stdout)
-    assert (told["likely"], told["results"]) == (0, [])
+    assert (told["n_matches"], told["results"]) == (0, [])
     assert run("search", index.path, "first-0.png", "--no-verify", "--csv").stdout.count("\n") == 1
     assert run("search", index.path, "first-0.png", "--no-verify", "--html", page).exit_code == 1
     assert "Nothing in this collection matches" in page.read_text()
@@ -206,13 +216,13 @@ def test_identical_files_are_listed_under_their_twin_and_may_be_asked_for(photos
     assert run("index", folder, "-k", 20, *QUICKLY).exit_code == 0
     target = tmp_path / "twins.manifind"
     printed = json.loads(run("search", target, "z-copy.png", "--json").stdout)
-    # The first of them by name is the photo that is described.
-    (twin,) = [one for one in printed["results"] if one["also_at"]]
-    assert (twin["key"], twin["also_at"], twin["rank"]) == ("=1+1.png", ["first-0.png", "z-copy.png"], 1)
+    # The first of them by name is the photo that is extracted.
+    (twin,) = [one for one in printed["results"] if one["duplicates"]]
+    assert (twin["key"], twin["duplicates"], twin["rank"]) == ("=1+1.png", ["first-0.png", "z-copy.png"], 1)
     assert "first-0.png is the same file" in run("search", target, "first-1.png").stdout
     rows = list(csv.DictReader(io.StringIO(run("search", target, "z-copy.png", "--csv").stdout)))
     assert rows[0]["key"] == "'=1+1.png"
-    assert rows[0]["also_at"] == "first-0.png; z-copy.png"
+    assert rows[0]["duplicates"] == "first-0.png; z-copy.png"
     chain = json.loads(run("explain", target, "first-1.png", "z-copy.png", "--json").stdout)
     assert chain["key"] == "=1+1.png"
     page = tmp_path / "page.html"

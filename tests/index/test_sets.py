@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from manifind.errors import Damaged, InvalidInput
+from manifind.errors import DamagedError, InvalidInputError
 from manifind.index import Index
-from manifind.pages.sets import set_csv, xmp
+from manifind.reports.sets import set_csv, xmp
 from tests.commands import run
 from tests.faults import FAULTS, struck
 from tests.index.small import save_photo, small_index
@@ -34,7 +34,7 @@ def test_photos_are_added_judged_and_taken_out(made: Index) -> None:
     made.sets.add("object 1923.4", ["8.png"], verdict="unsure")
     assert told(made, "object 1923.4") == {"1.png": "yes", "6.png": "no", "8.png": "unsure"}
     assert made.sets["object 1923.4"].members[1].box == (1, 2, 30, 40)  # the verdict changed, not the box
-    made.sets.take("object 1923.4", ["1.png"])
+    made.sets.discard("object 1923.4", ["1.png"])
     made.sets.rename("object 1923.4", "1923.5")
     assert made.sets.names() == ["1923.5"]
     assert told(Index.open(made.path), "1923.5") == {"6.png": "no", "8.png": "unsure"}
@@ -42,10 +42,10 @@ def test_photos_are_added_judged_and_taken_out(made: Index) -> None:
     assert list(made.sets) == []
 
 
-def test_hits_of_an_answer_are_added_with_their_boxes(made: Index) -> None:
-    answer = made.search("1.png", top=3)
-    kept = made.sets.add("some", answer)
-    assert [(photo.key, photo.box) for photo in kept.members] == [(hit.key, hit.box) for hit in answer]
+def test_hits_of_a_result_are_added_with_their_boxes(made: Index) -> None:
+    result = made.search("1.png", top=3)
+    kept = made.sets.add("some", result)
+    assert [(photo.key, photo.box) for photo in kept.members] == [(hit.key, hit.box) for hit in result]
 
 
 def test_a_photo_stays_in_its_set_when_it_is_renamed_and_is_said_to_be_gone(made: Index) -> None:
@@ -54,25 +54,25 @@ def test_a_photo_stays_in_its_set_when_it_is_renamed_and_is_said_to_be_gone(made
     (made.root / "2.png").unlink()
     made.sync()
     assert [(photo.key, photo.there) for photo in made.sets["some"].members] == [("z.png", True), ("2.png", False)]
-    made.sets.take("some", ["2.png"])
+    made.sets.discard("some", ["2.png"])
     assert [photo.key for photo in made.sets["some"].members] == ["z.png"]
 
 
 def test_a_kept_search_tells_what_is_new_after_a_re_index(made: Index) -> None:
-    def likely() -> list[str]:
+    def matches() -> list[str]:
         found = made.search("1.png", top=None)
-        return [hit.key for hit in found[: found.likely]]
+        return [hit.key for hit in found[: found.n_matches]]
 
-    before = likely()
-    made.sets.keep_search("left half", [("1.png", None)])
-    assert made.sets.news("left half") == []
+    before = matches()
+    made.sets.save_search("left half", [("1.png", None)])
+    assert made.sets.new_matches("left half") == []
     save_photo(made.root / "new.png", 51)  # has its left half in common with 1 and 6
     made.sync()
-    new = [key for key in likely() if key not in before]
+    new = [key for key in matches() if key not in before]
     assert "new.png" in new  # or else there is no news
-    assert [hit.key for hit in made.sets.news("left half")] == new
-    assert [hit.key for hit in made.sets.news("left half", remember=True)] == new
-    assert made.sets.news("left half") == []
+    assert [hit.key for hit in made.sets.new_matches("left half")] == new
+    assert [hit.key for hit in made.sets.new_matches("left half", remember=True)] == new
+    assert made.sets.new_matches("left half") == []
 
 
 @pytest.mark.parametrize(
@@ -84,15 +84,15 @@ def test_a_kept_search_tells_what_is_new_after_a_re_index(made: Index) -> None:
         (lambda sets: sets.add("a", ["1.png"], verdict="perhaps"), "unsure"),
         (lambda sets: sets["none"], "no set named"),
         (lambda sets: sets.delete("none"), "no set named"),
-        (lambda sets: sets.take("there", ["5.png"]), "is not in the set"),
-        (lambda sets: sets.news("there"), "has no search"),
+        (lambda sets: sets.discard("there", ["5.png"]), "is not in the set"),
+        (lambda sets: sets.new_matches("there"), "has no search"),
         (lambda sets: sets.rename("there", "other"), "already"),
     ],
 )
 def test_what_cannot_be_done_is_told_in_a_sentence(made: Index, change: object, what: str) -> None:
     made.sets.add("there", ["1.png"])
     made.sets.add("other", ["1.png"])
-    with pytest.raises(InvalidInput, match=what):
+    with pytest.raises(InvalidInputError, match=what):
         change(made.sets)  # type: ignore[operator]
     assert made.sets.names() == ["other", "there"]
 
@@ -100,13 +100,13 @@ def test_what_cannot_be_done_is_told_in_a_sentence(made: Index, change: object, 
 def test_a_file_of_sets_that_is_none_of_ours_is_refused(made: Index) -> None:
     file = made.path / "sets.sqlite"
     file.write_bytes(b"nothing")
-    with pytest.raises(Damaged, match="put it aside"):
+    with pytest.raises(DamagedError, match="put it aside"):
         made.sets.names()
     with sqlite3.connect(file.with_suffix(".other")) as other:
         other.execute("CREATE TABLE sets (name)")
     other.close()
     file.write_bytes(file.with_suffix(".other").read_bytes())
-    with pytest.raises(Damaged, match="other tables"):
+    with pytest.raises(DamagedError, match="other tables"):
         made.sets.add("a", ["1.png"])
 
 
@@ -185,7 +185,7 @@ def test_a_key_that_no_file_could_have_is_no_photo(made: Index, tmp_path: Path) 
     outside = tmp_path / "outside.png"
     outside.write_bytes((made.root / "1.png").read_bytes())
     for key in ("x" * 5000, "a\0b", str(outside)):
-        with pytest.raises(InvalidInput, match="no photo of the collection"):
+        with pytest.raises(InvalidInputError, match="no photo of the collection"):
             made.sets.add("a", [key])
     assert made.find("x" * 5000) is None
     assert made.find("a\0b") is None

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from manifind.errors import InvalidInput
+from manifind.errors import InvalidInputError
 from manifind.index import Index
 from tests.commands import run
-from tests.index.small import save_photos, small_describer
+from tests.index.small import save_photos, small_extractor
 
 
 @pytest.fixture
@@ -18,9 +18,11 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_the_folder_of_photos_is_told_from_its_index(folder: Path) -> None:
-    with pytest.raises(InvalidInput, match=r"is a folder of photos; make its index with manifind index .*photos\."):
+    with pytest.raises(
+        InvalidInputError, match=r"is a folder of photos; make its index with manifind index .*photos\."
+    ):
         Index.open(folder)
-    Index.create(f"{folder}.manifind", folder, describer=small_describer(), k=12, query_k=10)
+    Index.create(f"{folder}.manifind", folder, extractor=small_extractor(), k=12, query_k=10)
     for command in (("search", folder, folder / "0.png"), ("info", folder), ("check", folder)):
         told = run(*command)
         assert told.exit_code == 2
@@ -39,18 +41,21 @@ def test_copies_are_told_apart_from_what_was_passed_over(folder: Path) -> None:
     (folder / "again.png").write_bytes((folder / "0.png").read_bytes())
     (folder / "letter.jpg").write_text("no photo")
     target = f"{folder}.manifind"
-    made = Index.create(target, folder, describer=small_describer(), k=12, query_k=10)
-    assert {one["key"]: one["same_as"] for one in made.info()["skipped"]} == {"again.png": "0.png", "letter.jpg": None}
+    made = Index.create(target, folder, extractor=small_extractor(), k=12, query_k=10)
+    assert {one["key"]: one["duplicate_of"] for one in made.info()["skipped"]} == {
+        "again.png": "0.png",
+        "letter.jpg": None,
+    }
     told = run("info", target).stdout
     assert "passed over 1:\n  letter.jpg: not a photo" in told
     assert "copies of others, listed with their twins, 1:\n  again.png: the same content as 0.png" in told
 
 
 def test_a_file_and_an_empty_folder_are_called_what_they_are(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="is a file; give the folder of an index"):
+    with pytest.raises(InvalidInputError, match="is a file; give the folder of an index"):
         Index.open(folder / "0.png")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InvalidInput, match="without an index in it"):
+    with pytest.raises(InvalidInputError, match="without an index in it"):
         Index.open(tmp_path / "empty")
 
 
@@ -60,12 +65,12 @@ def test_an_interrupted_index_says_how_far_it_came_and_how_to_go_on(folder: Path
             raise KeyboardInterrupt
 
     target = Path(f"{folder}.manifind")
-    given: dict[str, Any] = {"describer": small_describer(), "k": 12, "query_k": 10}
+    given: dict[str, Any] = {"extractor": small_extractor(), "k": 12, "query_k": 10}
     with pytest.raises(KeyboardInterrupt):
         Index.create(target, folder, progress=stop, **given)
     told = run("info", target)
     assert told.exit_code == 2
-    sentence = f"{target} has 4 of 6 photos described; run manifind index {folder} to go on."
+    sentence = f"{target} has 4 of 6 photos extracted; run manifind index {folder} to go on."
     assert told.stderr.strip() == sentence
     assert (
         run("info", folder).stderr.strip() == f"{folder} is a folder of photos. Its index is not finished: {sentence}"
@@ -76,7 +81,7 @@ def test_an_interrupted_index_says_how_far_it_came_and_how_to_go_on(folder: Path
 
 def test_info_notices_that_the_folder_is_gone(folder: Path, tmp_path: Path) -> None:
     target = tmp_path / "i.manifind"
-    Index.create(target, folder, describer=small_describer(), k=12, query_k=10)
+    Index.create(target, folder, extractor=small_extractor(), k=12, query_k=10)
     assert "not there" not in run("info", target).stdout
     folder.rename(tmp_path / "elsewhere")
     told = run("info", target)

@@ -40,8 +40,9 @@ def counted(client: httpx.Client, name: str) -> float:
 def refused(answer: httpx.Response, *statuses: int) -> str:
     """The one sentence of a refusal."""
     assert answer.status_code in statuses, (answer.status_code, answer.text[:300])
-    sentence = answer.json()["error"]
+    sentence, code = answer.json()["error"], answer.json()["code"]
     assert isinstance(sentence, str)
+    assert re.fullmatch(r"[a-z]+(-[a-z]+)*", code), code
     assert sentence.endswith((".", "…"))
     assert "\n" not in sentence
     assert "Traceback" not in sentence

@@ -10,7 +10,7 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from manifind.index import Index
-from tests.described import PLAINLY
+from tests.extraction_options import PLAINLY
 from tests.index.conftest import thing
 from tests.serve.asking import PATIENCE, client_of
 from tests.serve.browsing import CHROMIUM, FLAGS, leave, opened

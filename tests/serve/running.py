@@ -1,7 +1,7 @@
 """A service in a thread of the test's own process, on a port of its own."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -16,13 +16,13 @@ from tests.serve.asking import PATIENCE, get, wait_for
 
 def patient(**own: Any) -> Settings:
     """Return settings of a test's own, of a service that has time for all else, however busy the machine is."""
-    limits = ("time_limit", "verify_seconds", "head_seconds", "body_seconds", "write_seconds")
+    limits = ("time_limit", "deadline_seconds", "body_seconds")
     return Settings(**{**dict.fromkeys(limits, PATIENCE), **own})
 
 
 @contextmanager
-def running(index: Index | Sequence[Index], settings: Settings | None = None) -> Iterator[str]:
-    """Serve an index, or several, while the block runs; gives the address."""
+def running(index: Index, settings: Settings | None = None) -> Iterator[str]:
+    """Serve an index while the block runs; gives the address."""
     settings = settings or patient()
     with answering(create_app(index, settings), settings) as address:
         wait_for(lambda: _ready(address))

@@ -92,7 +92,7 @@ def test_a_link_out_of_the_collection_is_not_followed(
     background(7).save(outside / "secret.png")
     (folder / "link.png").symlink_to(outside / "secret.png")
     (folder / "inside.png").symlink_to(folder / "in-0.png")
-    index = Index.create(tmp_path / "x.manifind", folder, whiten="shipped", zooms=(1.0,), k=5, query_k=5)
+    index = Index.create(tmp_path / "x.manifind", folder, whiten="shipped", scales=(1.0,), k=5, query_k=5)
     keys = {image.key for image in index.catalogue.images}
     assert "link.png" in keys
     view = {"key": "link.png", "box": [10, 10, 200, 200]}
@@ -112,7 +112,7 @@ def test_a_file_that_is_gone_or_no_photo_any_more_says_so(tmp_path: Path) -> Non
     folder.mkdir()
     for i in range(4):
         background(i).save(folder / f"{i}.png")
-    index = Index.create(tmp_path / "x.manifind", folder, whiten="shipped", zooms=(1.0,), k=5, query_k=5)
+    index = Index.create(tmp_path / "x.manifind", folder, whiten="shipped", scales=(1.0,), k=5, query_k=5)
     (folder / "0.png").unlink()
     (folder / "1.png").write_text("#!/bin/sh")
     (folder / "2.png").unlink()
@@ -123,7 +123,7 @@ def test_a_file_that_is_gone_or_no_photo_any_more_says_so(tmp_path: Path) -> Non
         assert "not a regular file" in refused(client.get("/api/picture?key=2.png"), 404)
         found = client.get("/api/search", params={"q": "k:3.png"})
         assert {one["key"] for one in found.json()["results"]} <= {f"{i}.png" for i in range(4)}
-        everything = {"q": [f"k:{i}.png" for i in range(4)]}  # described when they were indexed
+        everything = {"q": [f"k:{i}.png" for i in range(4)]}  # extracted when they were indexed
         archive = client.get("/api/search.zip", params=everything).content
         assert b"missing.txt" in archive
         assert b"#!/bin/sh" not in archive

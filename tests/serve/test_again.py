@@ -2,7 +2,6 @@
 
 import shutil
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,11 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
-from manifind.index import Index
-from manifind.index import rank as rank_many
-from manifind.index.asking.refine import verified_in_time
+from manifind.index import Index, retrieve
+from manifind.index.search import pipeline
 from manifind.serve import service as module
-from manifind.serve.geometry import Geometry
 from tests.serve.asking import BOX, PATIENCE, VIEW, client_of, counted, wait_for
 from tests.serve.conftest import PLACES
 from tests.serve.running import patient, running
@@ -33,14 +30,14 @@ class Solver:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, before_taught: Callable[[], object] = lambda: None) -> None:
         self.solves: list[tuple[int, list[bool]]] = []
         self._before_taught = before_taught
-        monkeypatch.setattr(module, "rank", self._rank)
+        monkeypatch.setattr(module, "retrieve", self._retrieve)
 
-    def _rank(self, now: Any, queries: Any, *rest: Any) -> Any:
-        taught = [query.lessons > 0 for query in queries]
+    def _retrieve(self, snapshot: Any, queries: Any, *rest: Any, **more: Any) -> Any:
+        taught = [query.n_expansion_regions > 0 for query in queries]
         if any(taught):
             self._before_taught()
-        found = rank_many(now, queries, *rest)
-        self.solves.append((now.number, taught))
+        found = retrieve(snapshot, queries, *rest, **more)
+        self.solves.append((snapshot.number, taught))
         return found
 
     def solved(self, taught: bool) -> list[int]:
@@ -52,21 +49,23 @@ class Solver:
 def before_geometry(monkeypatch: pytest.MonkeyPatch, wait: Callable[[], object]) -> list[None]:
     """Wait for something before an answer is verified; the list has an entry for each answer that was."""
     done: list[None] = []
+    verify_ranking: Any = vars(pipeline)["verify_ranking"]
 
     def verified(*given: Any, **more: Any) -> Any:
         wait()
-        found = verified_in_time(*given, **more)
+        found = verify_ranking(*given, **more)
         done.append(None)
         return found
 
-    monkeypatch.setattr(module, "verified_in_time", verified)
+    monkeypatch.setattr(pipeline, "verify_ranking", verified)
     return done
 
 
 def told(client: httpx.Client, key: str) -> dict[str, Any]:
     answer = client.post("/api/search", json={"views": [{"key": key, "box": BOXES[key]}], "top": 20})
     assert answer.status_code == 200, answer.text
-    return {name: value for name, value in answer.json().items() if name != "milliseconds"}
+    # A search reads no files while another is verified, and is not complete then.
+    return {name: value for name, value in answer.json().items() if name not in ("milliseconds", "complete")}
 
 
 def test_taught_queries_that_meet_are_solved_together_and_answered_as_if_alone(
@@ -85,34 +84,26 @@ def test_taught_queries_that_meet_are_solved_together_and_answered_as_if_alone(
     assert sum(solver.solved(taught=True)) == len(BOXES)
     assert max(solver.solved(taught=True)) >= 2
     for one, (key, box) in zip(together, BOXES.items(), strict=True):
-        answer = index.search(key, box, top=20).reached()
-        assert answer.refined
-        assert [(hit["key"], hit["score"], hit["refined"]) for hit in one["results"]] == [
-            (hit.key, hit.score, hit.refined) for hit in answer
+        answer = index.search(key, box, top=20).nonzero()
+        assert answer.unexpanded is not None
+        assert [(hit["key"], hit["score"], hit["expanded"]) for hit in one["results"]] == [
+            (hit.key, hit.score, hit.expanded) for hit in answer
         ]
-        assert (one["likely"], one["verified"]) == (answer.likely, answer.verified)
+        assert (one["n_matches"], one["n_verified"]) == (answer.n_matches, answer.n_verified)
 
 
 def test_the_first_answer_stands_where_the_second_solve_is_late(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     go_on = threading.Event()
-    in_time = Geometry.in_time
-
-    async def hurried(geometry: Geometry, work: Any) -> Any:
-        """Verify in time, and leave little of it for the second solve."""
-        found, _ = await in_time(geometry, work)
-        return found, time.monotonic() + 3
-
-    monkeypatch.setattr(Geometry, "in_time", hurried)
-    with running(index) as address, client_of(address) as client:
+    with running(index, patient(deadline_seconds=5)) as address, client_of(address) as client:
         body = {"views": [VIEW], "top": 6, "verify": 3}
-        once = client.post("/api/search", json={**body, "refine": False}).json()
+        once = client.post("/api/search", json={**body, "expand": False}).json()
         late = []
         Solver(monkeypatch, lambda: late.append(go_on.wait(PATIENCE)))
         answer = client.post("/api/search", json=body).json()
         assert not late  # it was answered while the second solve went on
         go_on.set()
         wait_for(lambda: late == [True])
-        assert answer["verified"] == once["verified"] > 0
+        assert answer["n_verified"] == once["n_verified"] > 0
         assert answer["results"] == once["results"]
         assert counted(client, "manifind_unverified_total") == 0
 
@@ -136,9 +127,9 @@ def test_a_taught_query_is_solved_on_the_state_that_taught_it(
             writer.sync()
             wait_for(lambda: client.get("/api/info").json()["generation"] == writer.generation)
 
+        expected = Index.open(writer.path).search("first-0.png", BOX, top=20).nonzero()
         solver = Solver(monkeypatch)
         before_geometry(monkeypatch, moves_on)
-        expected = Index.open(writer.path).search("first-0.png", BOX, top=20).reached()
         answer = told(client, "first-0.png")
     assert writer.generation > first
     assert solver.solves == [(first, [False]), (first, [True])]

@@ -18,13 +18,13 @@ import httpx
 import pytest
 
 from manifind.index import Index
+from manifind.serve.live_index import LiveIndex
 from manifind.serve.metrics import Metrics
-from manifind.serve.served import Served
 from tests.serve.asking import PATIENCE, client_of, wait_for
 from tests.serve.conftest import background
 from tests.serve.running import patient, running
 
-QUICK: dict[str, Any] = {"whiten": "shipped", "zooms": (1.0,), "k": 30, "query_k": 200}
+QUICK: dict[str, Any] = {"whiten": "shipped", "scales": (1.0,), "k": 30, "query_k": 200}
 """How an index is made in little time."""
 
 
@@ -114,7 +114,7 @@ def test_an_index_that_is_opened_again_is_searched_by_the_same_device(tmp_path: 
     place = tmp_path / "x.manifind"
     Index.create(place, collection(tmp_path / "photos", [f"{i}.png" for i in range(3)]), **QUICK)
     before = Index.open(place, device="auto")
-    one = Served(before, Metrics())
+    one = LiveIndex(before, Metrics())
     os.utime(place / "vectors-1.npy")  # as if it had been changed in place
 
     async def until_it_is_another() -> None:

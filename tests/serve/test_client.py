@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from playwright.sync_api import Page, expect
 
-from manifind import Client, Index, InvalidInput
-from manifind.client import NotAnswered
+from manifind import Client, Index, InvalidInputError
+from manifind.client import ServiceUnavailableError
 from tests.serve.asking import BOX, PATIENCE, get
 from tests.serve.browsing import kept
 from tests.serve.conftest import planted
@@ -16,11 +16,11 @@ from tests.serve.running import patient, running
 
 def test_a_client_answers_as_the_index_does(address: str, index: Index) -> None:
     client = Client(address, timeout=PATIENCE)
-    found = client.search("first-0.png", BOX, also=[("first-1.png", None)], top=10, verify=0)
-    own = index.search("first-0.png", BOX, also=[("first-1.png", None)], top=10, verify=0).reached()
+    found = client.search("first-0.png", BOX, positives=[("first-1.png", None)], top=10, verify=0)
+    own = index.search("first-0.png", BOX, positives=[("first-1.png", None)], top=10, verify=0).nonzero()
     assert [hit.key for hit in found] == [hit.key for hit in own]
     assert [hit.score for hit in found] == pytest.approx([hit.score for hit in own], rel=0.02)
-    assert (found.likely, found.method, found.generation) == (own.likely, own.method, own.generation)
+    assert (found.n_matches, found.method, found.generation) == (own.n_matches, own.method, own.generation)
     assert found[0].box == pytest.approx(own[0].box, abs=3)
     assert client.explain(found[3]).keys[-1] == found[3].key
     assert client.explain(found[3]).links[0].source.key is None
@@ -40,14 +40,14 @@ def test_a_photo_is_given_by_path_by_bytes_or_by_pixels(address: str, tmp_path: 
 
 
 def test_what_goes_wrong_is_told_in_a_sentence(address: str, index: Index) -> None:
-    with pytest.raises(InvalidInput, match="no photo of the collection"):
+    with pytest.raises(InvalidInputError, match="no photo of the collection"):
         Client(address).search("none.png")
-    with pytest.raises(InvalidInput, match="give what manifind serve prints"):
+    with pytest.raises(InvalidInputError, match="give what manifind serve prints"):
         Client("file:///etc/passwd")
-    with pytest.raises(NotAnswered, match="is the service running"):
+    with pytest.raises(ServiceUnavailableError, match="is the service running"):
         Client("http://127.0.0.1:9").info()
     with running(index, patient(token="secret")) as guarded:  # noqa: S106 (a test's)
-        with pytest.raises(InvalidInput, match="needs its token"):
+        with pytest.raises(InvalidInputError, match="needs its token"):
             Client(guarded).info()
         assert Client(f"{guarded}/?token=secret").info()["photos"] == len(index)
         assert Client(guarded, token="secret").search("first-0.png", top=1)[0].key == "first-0.png"  # noqa: S106

@@ -8,8 +8,8 @@ from PIL import ExifTags, Image
 from playwright.sync_api import Browser, Page, expect
 
 from manifind.index import Index
-from manifind.index.state.dates import is_within
-from tests.index.small import small_describer, small_photo
+from manifind.index.storage.dates import is_within
+from tests.index.small import small_extractor, small_photo
 from tests.serve.asking import get
 from tests.serve.browsing import kept, leave, opened, shown
 from tests.serve.running import running
@@ -25,7 +25,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Index:
         exif = Image.Exif()
         exif.get_ifd(ExifTags.IFD.Exif)[ExifTags.Base.DateTimeOriginal] = f"2019:{12 - seed:02d}:15 12:00:00"
         Image.fromarray(small_photo(seed)).resize((256, 192)).save(folder / f"{seed:02d}.jpg", quality=95, exif=exif)
-    return Index.create(f"{root}.manifind", root, describer=small_describer(), k=15, query_k=12, alpha=0.9)
+    return Index.create(f"{root}.manifind", root, extractor=small_extractor(), k=15, query_k=12, alpha=0.9)
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def month(key: str) -> int:
 def test_a_search_is_confined_to_a_folder_and_to_dates(address: str) -> None:
     def found(**within: str) -> list[str]:
         # Not refined: photos that are left out do not teach the query, so that others come first.
-        answer = get(f"{address}/api/search", params={"q": "k:new/02.jpg", "refine": "false", **within}).json()
+        answer = get(f"{address}/api/search", params={"q": "k:new/02.jpg", "expand": "false", **within}).json()
         return [one["key"] for one in answer["results"]]
 
     every = found()

@@ -10,7 +10,7 @@ from PIL import Image
 from playwright.sync_api import Browser, expect
 
 from manifind.index import Index
-from tests.described import PLAINLY
+from tests.extraction_options import PLAINLY
 from tests.films import film
 from tests.index.conftest import scene
 from tests.serve.asking import get

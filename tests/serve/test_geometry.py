@@ -1,6 +1,5 @@
 """Geometry in the service: answers verified in time, or given without, and the points that match."""
 
-import asyncio
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -12,13 +11,12 @@ import pytest
 from PIL import Image
 
 from manifind.index import Index
-from manifind.index.asking import looking
+from manifind.index.search import pipeline, verification
 from manifind.kernels.threads import thread_count
 from manifind.serve import Settings
-from manifind.serve import geometry as geometry_of_the_service
-from manifind.serve.geometry import Geometry
-from manifind.serve.metrics import Metrics
-from tests.described import PLAINLY
+from manifind.serve.resources import Resources
+from manifind.serve.service import Service
+from tests.extraction_options import PLAINLY
 from tests.index.conftest import AT, crowded, scene
 from tests.index.conftest import BOX as THING
 from tests.serve.asking import BOX, FIRST, PATIENCE, VIEW, client_of, counted, ranked, wait_for
@@ -34,11 +32,11 @@ def outline_of(i: int) -> list[list[float]]:
 
 def test_the_service_verifies_as_the_index_does(client: httpx.Client, index: Index) -> None:
     told = client.post("/api/search", json={"views": [VIEW], "verify": 12, "top": 20}).json()
-    answer = index.search("first-0.png", BOX, verify=12, top=20).reached()
+    answer = index.search("first-0.png", BOX, verify=12, top=20).nonzero()
     assert [(one["key"], one["verified"], one["inliers"]) for one in told["results"]] == [
         (hit.key, hit.verified, hit.inliers) for hit in answer
     ]
-    assert (told["likely"], told["verified"]) == (answer.likely, 6)
+    assert (told["n_matches"], told["n_verified"]) == (answer.n_matches, 6)
     assert {one["key"] for one in told["results"] if one["verified"]} == FIRST
     for one in told["results"][:6]:
         np.testing.assert_allclose(one["outline"], outline_of(int(one["key"][6])), atol=4)
@@ -47,82 +45,82 @@ def test_the_service_verifies_as_the_index_does(client: httpx.Client, index: Ind
 
 def test_a_whole_photo_of_the_collection_is_looked_for_as_the_index_does(client: httpx.Client, index: Index) -> None:
     told = client.post("/api/search", json={"views": [{"key": "first-0.png"}], "verify": 12, "top": 20}).json()
-    answer = index.search("first-0.png", verify=12, top=20).reached()
+    answer = index.search("first-0.png", verify=12, top=20).nonzero()
     assert [(one["key"], one["inliers"]) for one in told["results"]] == [(hit.key, hit.inliers) for hit in answer]
 
 
 def test_what_the_index_does_by_itself_the_service_does(client: httpx.Client, index: Index) -> None:
     told = client.post("/api/search", json={"views": [VIEW], "top": 20}).json()
-    answer = index.search("first-0.png", BOX, top=20).reached()
+    answer = index.search("first-0.png", BOX, top=20).nonzero()
     assert [(one["key"], one["verified"]) for one in told["results"]] == [(hit.key, hit.verified) for hit in answer]
-    assert told["verified"] == answer.verified == 6
+    assert told["n_verified"] == answer.n_verified == 6
     plain = client.post("/api/search", json={"views": [VIEW], "top": 20, "method": "plain"}).json()
-    assert plain["verified"] is None
+    assert plain["n_verified"] is None
 
 
 def test_the_address_and_an_upload_verify_too(client: httpx.Client, photos: Any) -> None:
     address = client.get("/api/search", params={"q": "k:first-0.png@20,12,148,140", "verify": 6, "top": 6}).json()
     data = (photos / "first-0.png").read_bytes()
     body = client.post("/api/search/photo?box=20,12,148,140&top=6&verify=6", content=data).json()
-    assert address["verified"] == body["verified"] > 0
+    assert address["n_verified"] == body["n_verified"] > 0
     table = client.get("/api/search.csv", params={"q": "k:first-0.png@20,12,148,140", "verify": 6, "top": 6}).text
-    assert table.count(",yes,yes,") == address["verified"]
+    assert table.count(",yes,yes,") == address["n_verified"]
 
 
 def test_verified_photos_teach_the_query_unless_that_is_not_wanted(client: httpx.Client, index: Index) -> None:
     told = client.post("/api/search", json={"views": [VIEW], "top": 20}).json()
-    answer = index.search("first-0.png", BOX, top=20).reached()
-    assert [(one["key"], one["refined"]) for one in told["results"]] == [(hit.key, hit.refined) for hit in answer]
+    answer = index.search("first-0.png", BOX, top=20).nonzero()
+    assert [(one["key"], one["expanded"]) for one in told["results"]] == [(hit.key, hit.expanded) for hit in answer]
     np.testing.assert_allclose([one["score"] for one in told["results"]], answer.scores, rtol=1e-3)
-    once = client.post("/api/search", json={"views": [VIEW], "top": 20, "refine": False}).json()
+    once = client.post("/api/search", json={"views": [VIEW], "top": 20, "expand": False}).json()
     assert [one["score"] for one in once["results"]] != [one["score"] for one in told["results"]]
     address = "/api/search?q=k:first-0.png@20,12,148,140&top=20"
     assert client.get(address).json()["results"] == told["results"]
-    assert client.get(f"{address}&refine=false").json()["results"] == once["results"]
+    assert client.get(f"{address}&expand=false").json()["results"] == once["results"]
 
 
 def test_descriptors_of_the_clients_own_have_nothing_to_verify(client: httpx.Client, index: Index) -> None:
     vectors = index.manifold.vectors_[:3].astype(float).tolist()
     told = client.post("/api/search", json={"vectors": vectors, "verify": 12}).json()
-    assert told["verified"] is None
+    assert told["n_verified"] is None
     assert {one["verified"] for one in told["results"]} == {None}
 
 
 def test_an_answer_is_given_without_geometry_rather_than_late(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
-    look = looking._look
+    look = verification.verify_image
     looked_at = []
 
-    def slowly(*given: Any) -> looking.Checked:
+    def slowly(*given: Any, **more: Any) -> verification.Verification:
         time.sleep(0.2)
-        found = look(*given)
+        found = look(*given, **more)
         looked_at.append(given)
         return found
 
-    monkeypatch.setattr(looking, "_look", slowly)
+    monkeypatch.setattr(verification, "verify_image", slowly)
     with (
-        running(index, patient(verify_seconds=0.3)) as address,
+        running(index, patient(deadline_seconds=0.3)) as address,
         client_of(address) as client,
     ):
         plain = client.post("/api/search", json={"views": [VIEW], "top": 12, "verify": 0})
         late = client.post("/api/search", json={"views": [VIEW], "top": 12, "verify": 100})
         assert late.status_code == 200
         assert ranked(late) == ranked(plain)
-        assert late.json()["verified"] is None
-        assert late.json()["likely"] == plain.json()["likely"]
+        assert late.json()["n_verified"] is None
+        assert late.json()["n_matches"] == plain.json()["n_matches"]
         assert counted(client, "manifind_unverified_total") == 1
         time.sleep(0.5)
         assert len(looked_at) <= thread_count()  # nobody goes on with what nobody waits for
 
 
 def test_nobody_queues_for_geometry_longer_than_it_takes(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
-    look, go_on = looking._look, threading.Event()
+    look, go_on = verification.verify_image, threading.Event()
 
-    def held_up(*given: Any) -> looking.Checked:
+    def held_up(*given: Any, **more: Any) -> verification.Verification:
         go_on.wait(PATIENCE)
-        return look(*given)
+        return look(*given, **more)
 
-    monkeypatch.setattr(looking, "_look", held_up)
-    monkeypatch.setattr("manifind.serve.geometry.PHOTOS_A_SECOND", 1.5 / PATIENCE)  # there is no time for two
+    monkeypatch.setattr(verification, "verify_image", held_up)
+    monkeypatch.setattr("manifind.serve.resources.VERIFIED_A_SECOND", 1.5 / PATIENCE)  # there is no time for two
     with (
         running(index) as address,
         client_of(address) as client,
@@ -133,23 +131,23 @@ def test_nobody_queues_for_geometry_longer_than_it_takes(index: Index, monkeypat
         asked = [both.submit(client.post, "/api/search", json=body) for _ in range(2)]
         wait_for(lambda: any(one.done() for one in asked))
         go_on.set()
-        told = [one.result().json()["verified"] for one in asked]
+        told = [one.result().json()["n_verified"] for one in asked]
         assert sorted(told, key=str) == [1, None]
 
 
 def test_a_whole_photo_is_looked_for_without_its_file(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     # The index keeps its description and its features.
-    monkeypatch.setattr("manifind.serve.pictures.read_photo", _gone)
+    monkeypatch.setattr("manifind.serve.thumbnails.read_photo", _gone)
     with running(index) as address, client_of(address) as client:
         told = client.post("/api/search", json={"views": [{"key": "first-0.png"}], "verify": 6})
         assert told.status_code == 200
-        assert told.json()["verified"] > 0
+        assert told.json()["n_verified"] > 0
 
 
 def _gone(*_: object, **__: object) -> None:
-    from manifind.errors import Unreadable
+    from manifind.errors import UnreadableImageError
 
-    raise Unreadable("no such file")
+    raise UnreadableImageError("no such file")
 
 
 def test_matching_points_lie_where_the_thing_was_pasted(client: httpx.Client) -> None:
@@ -160,13 +158,13 @@ def test_matching_points_lie_where_the_thing_was_pasted(client: httpx.Client) ->
     shift = np.subtract(PLACES[3], PLACES[0])
     for x, y, u, v in told["points"]:
         assert (u - x, v - y) == (pytest.approx(shift[0], abs=4), pytest.approx(shift[1], abs=4))
-    corners = np.array([[*corner, 1] for corner in outline_of(0)]) @ np.array(told["map"]).T
+    corners = np.array([[*corner, 1] for corner in outline_of(0)]) @ np.array(told["transform"]).T
     np.testing.assert_allclose(corners[:, :2] / corners[:, 2:], outline_of(3), atol=4)
 
 
 def test_no_points_match_in_photos_of_different_things(client: httpx.Client) -> None:
     told = client.post("/api/geometry", json={"views": [VIEW], "key": "second-3.png"}).json()
-    assert (told["verified"], told["map"], told["points"], told["inliers"]) == (False, None, [], 0)
+    assert (told["verified"], told["transform"], told["points"], told["inliers"]) == (False, None, [], 0)
 
 
 @pytest.mark.parametrize(
@@ -203,30 +201,23 @@ def verified_of(client: httpx.Client, **asked: Any) -> set[str]:
     return {one["key"] for one in told["results"] if one["verified"]}
 
 
-@pytest.mark.parametrize("refine", [False, True])
+@pytest.mark.parametrize("expand", [False, True])
 def test_a_search_has_a_closer_look_while_no_other_waits(
-    crowded_index: Index, refine: bool, monkeypatch: pytest.MonkeyPatch
+    crowded_index: Index, expand: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with running(crowded_index) as address, client_of(address) as client:
-        assert verified_of(client, refine=refine) == {"query.png", "small.png"}
-        monkeypatch.setattr(geometry_of_the_service, "closer_answer", _too_slow)
-        assert verified_of(client, refine=refine) == {"query.png"}
+        assert verified_of(client, expand=expand) == {"query.png", "small.png"}
+        monkeypatch.setattr(pipeline, "verify_full_resolution", lambda *_: ({}, False))
+        assert verified_of(client, expand=expand) == {"query.png"}
 
 
-def _too_slow(*_: object, **__: object) -> None:
-    raise TimeoutError
-
-
-@pytest.mark.parametrize(("answers", "waiting", "looks"), [(1, 0, True), (1, 1, False), (2, 1, True), (2, 2, False)])
-def test_there_is_no_closer_look_while_another_search_waits(
-    answers: int, waiting: int, looks: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    geometry = Geometry(None, Settings(), Metrics(), answers=answers)  # type: ignore[arg-type]
-    geometry._verify.amount = waiting
-    monkeypatch.setattr(geometry_of_the_service, "closer_answer", lambda *_, **__: "closer")
-    answered: object = asyncio.run(geometry.closer("as it was", [], time.monotonic() + 60))  # type: ignore[arg-type]
-    assert answered == ("closer" if looks else "as it was")
-    geometry.stop()
+@pytest.mark.parametrize(("waiting", "may"), [(0, True), (1, False)])
+def test_files_are_not_read_while_another_search_waits(index: Index, waiting: int, may: bool) -> None:
+    resources = Resources(Settings())
+    service = Service(index, resources)
+    resources.verification.amount = 1 + waiting  # one is the search itself
+    assert service.may_read_files() is may
+    resources.stop()
 
 
 def test_why_has_a_closer_look_too(crowded_index: Index) -> None:

@@ -80,7 +80,7 @@ def test_results_are_ticked_named_kept_judged_and_exported(
 
 
 def test_a_kept_search_shows_what_is_new_after_a_re_index(page: Page, made: Index, address: str) -> None:
-    made.sets.keep_search("left half", [("01.png", None)])
+    made.sets.save_search("left half", [("01.png", None)])
     save_photo(made.root / "new.png", 51)
     made.sync()
     wait_for(lambda: get(f"{address}/api/info").json()["generation"] == made.generation)

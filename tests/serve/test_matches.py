@@ -133,10 +133,10 @@ def test_verified_photos_teach_the_query_until_a_click(page: Page) -> None:
     scores = page.locator(".card .score").all_inner_texts()
     teach = page.get_by_role("button", name="Verified photos teach the query")
     expect(teach).to_have_attribute("aria-pressed", "true")
-    assert "refine" not in page.url
+    assert "expand" not in page.url
     teach.click()
     expect(page.get_by_role("button", name="Let the verified photos teach the query")).to_be_visible()
-    assert "refine=0" in page.url
+    assert "expand=0" in page.url
     shown(page)
     assert page.locator(".card .score").all_inner_texts() != scores
     page.get_by_role("button", name="Let the verified photos teach the query").click()

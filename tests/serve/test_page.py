@@ -16,8 +16,8 @@ from PIL import Image
 from playwright.sync_api import Browser, Locator, Page, Request, Route, expect
 
 from manifind.index import Index
-from manifind.pages.text import visible
-from tests.described import PLAINLY
+from manifind.reports.text import visible
+from tests.extraction_options import PLAINLY
 from tests.serve.asking import BOX, FIRST, SEARCH
 from tests.serve.browsing import box_of, kept, leave, opened, shown
 from tests.serve.conftest import planted
@@ -158,7 +158,7 @@ def test_why_shows_the_query_the_result_and_the_chain(page: Page, repository: Pa
     expect(page).not_to_have_url(re.compile("why="))
 
 
-def test_a_search_is_refined_by_also_this_and_not_this(page: Page, repository: Path) -> None:
+def test_a_search_is_refined_by_also_this_and_negatives(page: Page, repository: Path) -> None:
     page.goto(SEARCH)
     keys = shown(page)
     old = page.url
@@ -173,7 +173,7 @@ def test_a_search_is_refined_by_also_this_and_not_this(page: Page, repository: P
     assert wrong not in shown(page)
     assert set(shown(page)[:6]) == FIRST
     expect(page.locator(".rejected")).to_contain_text(wrong)
-    kept(page, "refined", repository)
+    kept(page, "expanded", repository)
     old = page.url
     page.get_by_role("button", name=f"Take back: not {wrong}").click()
     settled(page, old=old)
@@ -285,7 +285,7 @@ def test_those_above_the_line_can_be_downloaded_and_all(page: Page, tmp_path: Pa
         found = json.loads((tmp_path / "results.json").read_text())
         assert [one["key"] for one in found["results"]] == keys[:count]
         rows = list(csv.DictReader(io.StringIO((tmp_path / "results.csv").read_text())))
-        assert [row["likely"] for row in rows] == (["yes"] * likely + ["no"] * len(keys))[:count]
+        assert [row["is_match"] for row in rows] == (["yes"] * likely + ["no"] * len(keys))[:count]
         with zipfile.ZipFile(tmp_path / "photos.zip") as archive:
             assert len(archive.namelist()) == 1 + count
 
@@ -495,7 +495,7 @@ def test_everything_can_be_done_with_the_keyboard_alone(page: Page) -> None:
     old = page.url
     page.keyboard.press("Enter")
     settled(page, old=old)
-    assert "not=" in page.url
+    assert "negatives=" in page.url
     reach(page.locator(".box"), "Shift+Tab", 200)
     old = page.url
     page.keyboard.press("Delete")

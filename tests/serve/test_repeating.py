@@ -34,7 +34,7 @@ def test_the_service_tells_the_surest_first_and_no_more_than_asked(client: httpx
     assert every[:2] == told["objects"]
     confirmed = [one["confirmed"] is True for one in every]
     assert confirmed == sorted(confirmed, reverse=True)
-    things = [one for one in every if one["sightings"][0]["key"].startswith(("first-", "second-"))]
+    things = [one for one in every if one["occurrences"][0]["key"].startswith(("first-", "second-"))]
     assert any(one["confirmed"] and one["verified"] >= 2 for one in things)
     for some in (every[: sum(confirmed)], every[sum(confirmed) : 30]):
         assert [one["score"] for one in some] == sorted((one["score"] for one in some), reverse=True)

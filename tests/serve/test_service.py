@@ -20,8 +20,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from manifind.index import Hit, Index
-from manifind.index import rank as rank_many
+from manifind.index import Hit, Index, retrieve
 from manifind.serve import service as module
 from tests.serve.asking import BOX, PATIENCE, VIEW, client_of, counted, get, post, ranked, wait_for
 from tests.serve.conftest import PLACES
@@ -42,12 +41,12 @@ def test_a_search_by_key_answers_as_the_index_does(method: str, client: httpx.Cl
     answer = client.post("/api/search", json={"views": [VIEW], "method": method, "top": 200})
     assert ranked(answer) == expected(index.search("first-0.png", BOX, method=method, top=None))
     assert answer.json()["method"] == method
-    assert (answer.json()["evidence"] is not None) == (method == "regional")
+    assert (answer.json()["confidence"] is not None) == (method == "regional")
 
 
 def test_the_address_says_the_same_as_the_body(client: httpx.Client) -> None:
-    by_address = client.get("/api/search", params={"q": "k:first-0.png@20,12,148,140", "not": "k:second-1.png"})
-    by_body = client.post("/api/search", json={"views": [VIEW], "not_this": [{"key": "second-1.png"}]})
+    by_address = client.get("/api/search", params={"q": "k:first-0.png@20,12,148,140", "negatives": "k:second-1.png"})
+    by_body = client.post("/api/search", json={"views": [VIEW], "negatives": [{"key": "second-1.png"}]})
     assert ranked(by_address) == ranked(by_body)
     assert by_address.json()["query"] == by_body.json()["query"]
 
@@ -68,7 +67,7 @@ def test_an_upload_can_be_searched_with_again(client: httpx.Client, index: Index
 
 
 def test_descriptors_of_the_clients_own_are_searched_with(client: httpx.Client, index: Index) -> None:
-    view = index.describer.describe(index.photo("first-0.png").pixels)
+    view = index.extractor.extract(index.photo("first-0.png").pixels)
     answer = client.post("/api/search", json={"vectors": (2 * view.vectors).tolist(), "top": 200})
     assert ranked(answer) == expected(index.search("first-0.png", top=None, verify=0))
 
@@ -76,12 +75,12 @@ def test_descriptors_of_the_clients_own_are_searched_with(client: httpx.Client, 
 def test_several_photos_and_boxes_are_one_query(client: httpx.Client, index: Index) -> None:
     other = (180.0, 20.0, 308.0, 148.0)
     answer = client.post("/api/search", json={"views": [VIEW, {"key": "second-0.png", "box": other}], "top": 200})
-    assert ranked(answer) == expected(index.search("first-0.png", BOX, also=[("second-0.png", other)], top=None))
+    assert ranked(answer) == expected(index.search("first-0.png", BOX, positives=[("second-0.png", other)], top=None))
 
 
 def test_what_is_not_meant_is_left_out(client: httpx.Client, index: Index) -> None:
-    answer = client.post("/api/search", json={"views": [VIEW], "not_this": [{"key": "second-0.png"}], "top": 200})
-    hits = index.search("first-0.png", BOX, not_this=[("second-0.png", None)], top=None)
+    answer = client.post("/api/search", json={"views": [VIEW], "negatives": [{"key": "second-0.png"}], "top": 200})
+    hits = index.search("first-0.png", BOX, negatives=[("second-0.png", None)], top=None)
     assert ranked(answer) == expected([hit for hit in hits if hit.key != "second-0.png"])
     assert [one["rank"] for one in answer.json()["results"]] == list(range(1, len(answer.json()["results"]) + 1))
 
@@ -92,14 +91,15 @@ def test_the_box_round_what_matched_meets_the_thing(client: httpx.Client) -> Non
     assert {one["key"] for one in results[:6]} == set(places)
     for one in results[:6]:
         x, y = places[one["key"]]
-        x0, y0, x1, y1 = one["where"]
+        x0, y0, x1, y1 = one["box"]
         width, height = min(x1, x + 128) - max(x0, x), min(y1, y + 128) - max(y0, y)
         assert width * height > 0.4 * 128 * 128
 
 
 def test_evidence_ends_behind_the_photos_of_the_thing(client: httpx.Client) -> None:
     answer = client.post("/api/search", json={"views": [VIEW]}).json()
-    likely = {one["key"] for one in answer["results"][: answer["evidence"]["likely"]]}
+    likely = {one["key"] for one in answer["results"][: answer["n_matches"]]}
+    assert [one["is_match"] for one in answer["results"]] == [one["key"] in likely for one in answer["results"]]
     assert {f"first-{i}.png" for i in range(6)} <= likely
     assert len(likely) < 20
 
@@ -108,17 +108,18 @@ def test_nothing_matches_what_is_not_there(client: httpx.Client) -> None:
     noise = np.random.default_rng(5).integers(0, 256, (200, 200, 3), dtype=np.uint8)
     buffer = io.BytesIO()
     Image.fromarray(noise).save(buffer, "PNG")
-    evidence = client.post("/api/search/photo", content=buffer.getvalue()).json()["evidence"]
-    assert evidence["likely"] == 0
-    assert evidence["similarity"] <= evidence["chance"]
-    thing = client.post("/api/search", json={"views": [VIEW]}).json()["evidence"]
+    told = client.post("/api/search/photo", content=buffer.getvalue()).json()
+    evidence = told["confidence"]
+    assert told["n_matches"] == 0
+    assert evidence["similarity"] <= evidence["null_similarity"]
+    thing = client.post("/api/search", json={"views": [VIEW]}).json()["confidence"]
     assert thing["similarity"] > 1.5 * evidence["similarity"]
 
 
 def test_an_explanation_is_the_chain_of_the_index(client: httpx.Client, index: Index) -> None:
     answer = client.post("/api/explain", json={"views": [VIEW], "key": "first-3.png"}).json()
     # An explanation is of the first pass, whose query is the one that was given.
-    found = index.search("first-0.png", BOX, top=None, refine="none")
+    found = index.search("first-0.png", BOX, top=None, verify=0)
     hit = next(hit for hit in found if hit.key == "first-3.png")
     chain = index.explain(hit)
     assert answer["rank"] == hit.rank
@@ -214,14 +215,13 @@ def test_the_service_says_how_it_is(client: httpx.Client) -> None:
 def slowly(monkeypatch: pytest.MonkeyPatch, wait: Callable[[], object]) -> list[int]:
     """Let every solve wait a while, and return the list of how many queries each had."""
     batches: list[int] = []
-    rank = rank_many
 
-    def slow(now: Any, queries: Any, *rest: Any) -> Any:
+    def slow(snapshot: Any, queries: Any, *rest: Any, **more: Any) -> Any:
         batches.append(len(queries))
         wait()
-        return rank(now, queries, *rest)
+        return retrieve(snapshot, queries, *rest, **more)
 
-    monkeypatch.setattr(module, "rank", slow)
+    monkeypatch.setattr(module, "retrieve", slow)
     return batches
 
 
@@ -280,7 +280,7 @@ def test_who_leaves_is_not_worked_for(index: Index, monkeypatch: pytest.MonkeyPa
     with running(index) as address, client_of(address) as client:
         go_on = threading.Event()
         batches = slowly(monkeypatch, lambda: go_on.wait(PATIENCE))
-        once = {"views": [{"key": "first-0.png"}], "refine": False}
+        once = {"views": [{"key": "first-0.png"}], "expand": False}
         waiting = threading.Thread(target=lambda: client.post("/api/search", json=once))
         waiting.start()
         wait_for(lambda: batches == [1])  # the solver is busy now
@@ -304,7 +304,7 @@ def test_a_new_generation_is_taken_up_without_losing_a_request(index: Index, pho
     shutil.copytree(photos, folder)
     shutil.copytree(index.path, tmp_path / "x.manifind")
     writer = Index.open(tmp_path / "x.manifind")
-    assert writer.sync(folder).described == 0  # it is the index of these photos now
+    assert writer.sync(folder).extracted == 0  # it is the index of these photos now
     first = writer.generation
     settings = patient(reload_seconds=0.05)
     with running(Index.open(writer.path), settings) as address, client_of(address) as client:
@@ -452,18 +452,3 @@ def test_the_page_asks_nobody_else(repository: Path) -> None:
     for file in (repository / "src" / "manifind" / "serve" / "page").iterdir():
         hosts = set(re.findall(r"(?:https?:)?//[\w.-]+\.\w+", file.read_text()))
         assert hosts <= {"http://www.w3.org"}
-
-
-def test_copies_of_jpeg_files_carry_the_name_of_the_set(client: httpx.Client, index: Index) -> None:
-    keys = ["more/none-000.jpg", "first-0.png"]
-    index.sets.add("roofs & gables", keys)
-    try:
-        answer = client.get("/api/set.zip", params={"name": "roofs & gables", "keywords": "true"})
-        with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
-            copy, other = (archive.read(name) for name in sorted(archive.namelist(), reverse=True)[1:])
-        original = (index.root / keys[0]).read_bytes()
-        assert b"<rdf:li>roofs &amp; gables</rdf:li>" in Image.open(io.BytesIO(copy)).info["xmp"]
-        assert Image.open(io.BytesIO(copy)).tobytes() == Image.open(io.BytesIO(original)).tobytes()
-        assert other == (index.root / keys[1]).read_bytes()
-    finally:
-        index.sets.delete("roofs & gables")

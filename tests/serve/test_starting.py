@@ -10,23 +10,23 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from manifind.cli.serve import what_to_serve
-from manifind.describe import Describer
-from manifind.errors import InvalidInput
+from manifind.errors import InvalidInputError
+from manifind.features import RegionExtractor
 from manifind.index import Index
 from manifind.serve import Settings
-from manifind.serve.growing import Building
-from manifind.serve.starting import Starting, _beginning
-from tests.index.small import SmallBackbone, save_photo, save_photos, small_describer
+from manifind.serve.partial_index import IndexBuild
+from manifind.serve.setup_app import SetupApp, _beginning
+from tests.index.small import SmallBackbone, save_photos, small_extractor
 from tests.serve.asking import PATIENCE, client_of, get, post, wait_for
 from tests.serve.browsing import kept, leave, opened, shown
 from tests.serve.running import answering, patient
 
-OPTIONS = {"describer": small_describer(), "k": 12, "query_k": 10}
+OPTIONS = {"extractor": small_extractor(), "k": 12, "query_k": 10}
 
 
 def begun(settings: Settings, folder: Path | None = None, options: object = OPTIONS) -> AbstractContextManager[str]:
     """Serve what has no index yet; gives the address."""
-    return answering(Starting(settings, folder, options=options), settings)  # type: ignore[arg-type]
+    return answering(SetupApp(settings, folder, options=options), settings)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_a_folder_that_was_given_is_made_at_once_and_how_far_it_is_is_told(folde
             go_on.wait(PATIENCE)
             return super().features(photo)
 
-    with begun(patient(), folder / "mine", {**OPTIONS, "describer": Describer(Slow())}) as address:
+    with begun(patient(), folder / "mine", {**OPTIONS, "extractor": RegionExtractor(Slow())}) as address:
         wait_for(lambda: get(f"{address}/api/start").json()["building"]["stage"] == "photos")
         building = get(f"{address}/api/start").json()["building"]
         assert (building["folder"], building["total"]) == (str(folder / "mine"), 8)
@@ -99,14 +99,14 @@ class Gated(SmallBackbone):
             self.open.notify_all()
 
 
-def test_what_is_there_so_far_is_searched_while_the_rest_is_described(
+def test_what_is_there_so_far_is_searched_while_the_rest_is_extracted(
     browser: Browser, tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save_photos(tmp_path / "pictures", 30, digits=2)
-    monkeypatch.setattr("manifind.serve.growing.LEAST_WAIT", 0.0)
+    monkeypatch.setattr("manifind.serve.partial_index.LEAST_WAIT", 0.0)
     gate = Gated(most=15)
     with (
-        begun(patient(), tmp_path / "pictures", {**OPTIONS, "describer": Describer(gate)}) as address,
+        begun(patient(), tmp_path / "pictures", {**OPTIONS, "extractor": RegionExtractor(gate)}) as address,
         client_of(address) as client,
     ):
         until_ready(address)
@@ -136,15 +136,15 @@ def test_what_is_there_so_far_is_searched_while_the_rest_is_described(
     assert not list(tmp_path.glob(".*"))
 
 
-def test_whoever_stops_it_loses_nothing_that_was_described(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    gate, stop = Gated(most=4), Building.stop
+def test_whoever_stops_it_loses_nothing_that_was_extracted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate, stop = Gated(most=4), IndexBuild.stop
 
-    def stopped(building: Building) -> None:
+    def stopped(building: IndexBuild) -> None:
         stop(building)
         gate.let(1000)
 
-    monkeypatch.setattr(Building, "stop", stopped)
-    with begun(patient(), folder / "mine", {**OPTIONS, "describer": Describer(gate)}) as address:
+    monkeypatch.setattr(IndexBuild, "stop", stopped)
+    with begun(patient(), folder / "mine", {**OPTIONS, "extractor": RegionExtractor(gate)}) as address:
         wait_for(lambda: get(f"{address}/api/start").json()["building"]["done"] >= 2)
         wait_for(lambda: any(folder.rglob("photos.jsonl")))
     assert not (folder / "mine.manifind" / "manifest.json").exists()
@@ -177,17 +177,15 @@ def test_folders_are_shown_to_nobody_else(folder: Path) -> None:
 
 def test_what_is_typed_is_an_index_a_folder_or_nothing(folder: Path) -> None:
     mine = folder / "mine"
-    assert what_to_serve([], "cpu") is None
-    assert what_to_serve([mine], "cpu") == mine
+    assert what_to_serve(None, "cpu") is None
+    assert what_to_serve(mine, "cpu") == mine
     Index.create(folder / "mine.manifind", mine, **OPTIONS)  # type: ignore[arg-type]
     for given in (mine, folder / "mine.manifind"):
-        found = what_to_serve([given], "cpu")
-        assert isinstance(found, list)
-        assert [len(one) for one in found] == [8]
-    (folder / "other").mkdir()
-    save_photo(folder / "other" / "0.png", 0)
-    with pytest.raises(InvalidInput, match="other has no index yet"):
-        what_to_serve([mine, folder / "other"], "cpu")
+        found = what_to_serve(given, "cpu")
+        assert isinstance(found, Index)
+        assert len(found) == 8
+    with pytest.raises(InvalidInputError, match="does not exist"):
+        what_to_serve(folder / "nowhere", "cpu")
 
 
 def test_choosing_begins_at_home_where_the_folder_of_the_command_is_gone_or_is_no_place_for_photos(

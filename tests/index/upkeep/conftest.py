@@ -3,13 +3,13 @@ from pathlib import Path
 import pytest
 
 from manifind.index import Index
-from tests.index.small import save_photos, small_describer
+from tests.index.small import save_photos, small_extractor
 from tests.index.upkeep.fresh import PARAMETERS, Counting
 
 
 @pytest.fixture
-def describer() -> Counting:
-    small = small_describer()
+def extractor() -> Counting:
+    small = small_extractor()
     return Counting(small.backbone, small.whitening)
 
 
@@ -19,5 +19,5 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def made(folder: Path, tmp_path: Path, describer: Counting) -> Index:
-    return Index.create(tmp_path / "i.manifind", folder, describer=describer, **PARAMETERS)
+def made(folder: Path, tmp_path: Path, extractor: Counting) -> Index:
+    return Index.create(tmp_path / "i.manifind", folder, extractor=extractor, **PARAMETERS)

@@ -5,20 +5,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from manifind.describe import Describer
+from manifind.features import RegionExtractor
 from manifind.index import Index
 
 PARAMETERS: dict[str, Any] = {"k": 15, "query_k": 12, "alpha": 0.99}
 
 
-class Counting(Describer):
-    """Counts the photos that it describes."""
+class Counting(RegionExtractor):
+    """Counts the photos that it extracts."""
 
-    described = 0
+    extracted = 0
 
-    def describe(self, *arguments: Any, **keywords: Any) -> Any:
-        self.described += 1
-        return super().describe(*arguments, **keywords)
+    def extract(self, *arguments: Any, **keywords: Any) -> Any:
+        self.extracted += 1
+        return super().extract(*arguments, **keywords)
 
 
 def assert_as_fresh(made: Index, fresh: Index) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from manifind.index import Index
-from tests.index.small import save_photo, small_describer
+from tests.index.small import save_photo, small_extractor
 from tests.index.upkeep.fresh import assert_as_fresh
 
 
@@ -20,7 +20,7 @@ class Upkeep(RuleBasedStateMachine):
         self.temporary = tempfile.TemporaryDirectory()
         self.base = Path(self.temporary.name)
         self.folder = self.base / "photos"
-        self.describer = small_describer()
+        self.extractor = small_extractor()
         self.seeds = iter(range(100, 10_000))
         self.made: Index | None = None
         self.behind = False
@@ -36,7 +36,7 @@ class Upkeep(RuleBasedStateMachine):
         self.made = Index.create(
             self.base / "i.manifind",
             self.folder,
-            describer=self.describer,
+            extractor=self.extractor,
             **self.parameters,  # type: ignore[arg-type]
         )
 
@@ -54,7 +54,7 @@ class Upkeep(RuleBasedStateMachine):
             save_photo(paths[-1], seed)
         if self.behind:
             return
-        assert self.made.add(paths).described == count
+        assert self.made.add(paths).extracted == count
 
     @rule(data=st.data())
     def remove(self, data: st.DataObject) -> None:
@@ -100,7 +100,7 @@ class Upkeep(RuleBasedStateMachine):
         assert self.made is not None
         path = self.made.path
         self.made.close()
-        self.made = Index.open(path, describer=self.describer, verify=True)
+        self.made = Index.open(path, extractor=self.extractor, verify=True)
 
     @invariant()
     def as_fresh(self) -> None:
@@ -109,12 +109,12 @@ class Upkeep(RuleBasedStateMachine):
         fresh = Index.create(
             self.base / "fresh.manifind",
             self.folder,
-            describer=self.describer,
+            extractor=self.extractor,
             **self.parameters,  # type: ignore[arg-type]
         )
         try:
             assert_as_fresh(self.made, fresh)
-            assert [problem for problem in self.made.check() if problem.damage] == []
+            assert [problem for problem in self.made.check() if problem.is_damage] == []
         finally:
             for file in (self.base / "fresh.manifind").iterdir():
                 file.unlink()

@@ -12,19 +12,20 @@ from typing import Any
 
 import pytest
 
-from manifind import InvalidInput
-from manifind.describe import Describer
-from manifind.index import Index
+from manifind import InvalidInputError
+from manifind.features import RegionExtractor
+from manifind.index import Index, explain_result
+from tests.errors import raises
 from tests.index.small import save_photo
 from tests.index.upkeep.fresh import PARAMETERS, Counting
 
 
 def test_a_second_writer_is_told_who_holds_the_index(made: Index) -> None:
-    other = Index.open(made.path, describer=made.describer)
+    other = Index.open(made.path, extractor=made.extractor)
     seen = []
 
     def meanwhile(*_: Any) -> None:
-        with pytest.raises(InvalidInput, match=f"being written by process {os.getpid()}"):
+        with pytest.raises(InvalidInputError, match=f"being written by process {os.getpid()}"):
             other.remove(["1.png"])
         seen.append(True)
 
@@ -33,28 +34,33 @@ def test_a_second_writer_is_told_who_holds_the_index(made: Index) -> None:
     other.remove(["1.png"])  # and nobody has to remove the lock
 
 
-def test_an_index_that_is_being_made_is_not_made_by_another(folder: Path, tmp_path: Path, describer: Counting) -> None:
+def test_an_index_that_is_being_made_is_not_made_by_another(folder: Path, tmp_path: Path, extractor: Counting) -> None:
     seen = []
 
     def meanwhile(stage: str, done: int, total: int) -> None:
         if stage == "photos" and done == 3:
-            with pytest.raises(InvalidInput, match="being written by process"):
-                Index.create(tmp_path / "i.manifind", folder, describer=describer, **PARAMETERS)
+            with pytest.raises(InvalidInputError, match="being written by process"):
+                Index.create(tmp_path / "i.manifind", folder, extractor=extractor, **PARAMETERS)
             seen.append(True)
 
-    made = Index.create(tmp_path / "i.manifind", folder, describer=describer, progress=meanwhile, **PARAMETERS)
+    made = Index.create(tmp_path / "i.manifind", folder, extractor=extractor, progress=meanwhile, **PARAMETERS)
     assert seen
-    assert (len(made), describer.described) == (8, 8)
+    assert (len(made), extractor.extracted) == (8, 8)
 
 
-def test_hits_and_readers_keep_the_generation_that_they_are_of(made: Index, folder: Path) -> None:
-    reader = Index.open(made.path, describer=made.describer)
-    hits, before = made.search("6.png"), [(hit.key, hit.score) for hit in reader.search("7.png")]
+def test_results_and_readers_keep_the_generation_that_they_are_of(made: Index, folder: Path) -> None:
+    reader = Index.open(made.path, extractor=made.extractor)
+    result, before = made.search("6.png"), [(hit.key, hit.score) for hit in reader.search("7.png")]
     for number in range(4):
         (folder / f"{number}.png").unlink()
     made.sync()
     assert len(made) == 4
-    assert made.explain(hits[-1]).key == hits[-1].key
+    # A result keeps its snapshot; a hit is plain data, and is explained on the snapshot of today.
+    assert explain_result(result.original, result[-1].image).key == result[-1].key
+    assert made.explain(result[0]).key == "6.png"
+    gone = next(hit for hit in result if int(hit.key[0]) < 4)
+    with raises("photo-removed"):
+        made.explain(gone)
     assert len(reader) == 8
     assert [(hit.key, hit.score) for hit in reader.search("7.png")] == before
     reader.reload()
@@ -62,7 +68,7 @@ def test_hits_and_readers_keep_the_generation_that_they_are_of(made: Index, fold
 
 
 def test_a_writer_starts_from_what_others_wrote(made: Index, folder: Path) -> None:
-    late = Index.open(made.path, describer=made.describer)
+    late = Index.open(made.path, extractor=made.extractor)
     made.remove(["1.png"])
     late.remove(["2.png"])
     assert {one.key for one in late.catalogue.images} == {"0.png", *(f"{i}.png" for i in range(3, 8))}
@@ -79,9 +85,9 @@ def test_a_dead_writers_lock_needs_nobody(made: Index) -> None:
 
 
 def test_a_closed_index_says_so(made: Index) -> None:
-    with Index.open(made.path, describer=made.describer) as opened:
+    with Index.open(made.path, extractor=made.extractor) as opened:
         assert opened.search("1.png", top=1)
-    with pytest.raises(InvalidInput, match="was closed"):
+    with pytest.raises(InvalidInputError, match="was closed"):
         opened.search("1.png")
 
 
@@ -101,9 +107,9 @@ def quick(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_readers_search_without_pause_while_a_writer_adds_and_removes(
-    folder: Path, quick: Path, describer: Describer
+    folder: Path, quick: Path, extractor: RegionExtractor
 ) -> None:
-    made = Index.create(quick / "i.manifind", folder, describer=describer, **PARAMETERS)
+    made = Index.create(quick / "i.manifind", folder, extractor=extractor, **PARAMETERS)
     for seed in (30, 31, 32):
         save_photo(folder / "more" / f"{seed}.png", seed)
     query = made.photo("0.png").pixels
@@ -112,7 +118,7 @@ def test_readers_search_without_pause_while_a_writer_adds_and_removes(
 
     def read() -> None:
         try:
-            reader = Index.open(made.path, describer=describer)
+            reader = Index.open(made.path, extractor=extractor)
             while not stop.is_set():
                 reader.reload()
                 hits = reader.search(query, top=None)
@@ -143,10 +149,10 @@ def test_readers_search_without_pause_while_a_writer_adds_and_removes(
     assert all(answer == truth[generation] for generation, answer in answers)
 
 
-def test_an_index_made_anew_at_the_same_place_is_noticed(made: Index, folder: Path, describer: Counting) -> None:
-    reader = Index.open(made.path, describer=describer)
+def test_an_index_made_anew_at_the_same_place_is_noticed(made: Index, folder: Path, extractor: Counting) -> None:
+    reader = Index.open(made.path, extractor=extractor)
     shutil.rmtree(made.path)
     (folder / "7.png").unlink()
-    Index.create(made.path, folder, describer=describer, **PARAMETERS)
+    Index.create(made.path, folder, extractor=extractor, **PARAMETERS)
     reader.reload()
     assert len(reader) == 7

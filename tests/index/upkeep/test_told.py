@@ -10,50 +10,50 @@ from typing import Any
 import numpy as np
 import pytest
 
-from manifind import InvalidInput
-from manifind.graph import Built
+from manifind import InvalidInputError
+from manifind.graph import KnnReport
 from manifind.index import Estimate, Index
-from manifind.index.making import estimate
-from manifind.index.state.catalogue import Catalogue, ImageRecord
-from manifind.index.state.generation import CATALOGUE
-from manifind.index.state.kept import KEEPING
-from manifind.index.state.manifest import FORMAT, KIND, WhiteningOrigin
-from manifind.index.state.recipe import Recipe
-from manifind.index.tending.health import health
+from manifind.index.build import estimate
+from manifind.index.maintenance.health import health
+from manifind.index.storage.build_config import BuildConfig
+from manifind.index.storage.catalogue import Catalogue, ImageRecord
+from manifind.index.storage.local_features import LOCAL_FEATURES
+from manifind.index.storage.manifest import FORMAT, KIND, WhiteningOrigin
+from manifind.index.storage.snapshot import CATALOGUE
 from manifind.manifold import Manifold
 from manifind.storage import store
 from tests.collections_of_regions import unit
-from tests.index.small import save_photo, small_describer
+from tests.index.small import save_photo, small_extractor
 from tests.index.upkeep.fresh import PARAMETERS, Counting, assert_as_fresh
 
 
-def test_means_stand_for_the_regions_of_a_photo(folder: Path, tmp_path: Path, describer: Counting) -> None:
-    whole = Index.create(tmp_path / "whole.manifind", folder, describer=describer, **PARAMETERS)
-    few = Index.create(tmp_path / "few.manifind", folder, describer=describer, means=5, **PARAMETERS)
+def test_means_stand_for_the_regions_of_a_photo(folder: Path, tmp_path: Path, extractor: Counting) -> None:
+    whole = Index.create(tmp_path / "whole.manifind", folder, extractor=extractor, **PARAMETERS)
+    few = Index.create(tmp_path / "few.manifind", folder, extractor=extractor, regions_per_image=5, **PARAMETERS)
     assert len(few.boxes) <= 5 * 8 < len(whole.boxes)
-    assert few.info()["means"] == 5
+    assert few.info()["regions_per_image"] == 5
     known = {tuple(box) for box in whole.boxes.tolist()}
     assert all(tuple(box) in known for box in few.boxes.tolist())
     save_photo(folder / "more.png", 13)
     few.add([folder / "more.png"])
-    fresh = Index.create(tmp_path / "fresh.manifind", folder, describer=describer, means=5, **PARAMETERS)
+    fresh = Index.create(tmp_path / "fresh.manifind", folder, extractor=extractor, regions_per_image=5, **PARAMETERS)
     assert_as_fresh(few, fresh)
     assert len(few.search("3.png", top=None)) == 9
     assert few.check() == []
 
 
 def test_what_is_said_of_the_graph_follows_it(
-    folder: Path, tmp_path: Path, describer: Counting, monkeypatch: pytest.MonkeyPatch
+    folder: Path, tmp_path: Path, extractor: Counting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As if it had been found by descent: what was measured then is carried along, not measured or made up anew.
-    rough = Built("nn-descent", 0.99, 0.75, 300)
-    monkeypatch.setattr("manifind.manifold.building.measured", lambda *_, **__: rough)
-    made = Index.create(tmp_path / "i.manifind", folder, describer=describer, **PARAMETERS)
+    rough = KnnReport("nn-descent", 0.99, 0.75, 300)
+    monkeypatch.setattr("manifind.manifold.building.estimate_recall", lambda *_, **__: rough)
+    made = Index.create(tmp_path / "i.manifind", folder, extractor=extractor, **PARAMETERS)
     monkeypatch.undo()
     assert made.manifold.graph_ == rough
     (folder / "1.png").rename(folder / "1b.png")  # no region changes
     made.sync()
-    assert made.manifold.graph_ == Index.open(made.path, describer=made.describer).manifold.graph_ == rough
+    assert made.manifold.graph_ == Index.open(made.path, extractor=made.extractor).manifold.graph_ == rough
     made.remove(["2.png"])
     assert made.manifold.graph_ == rough._replace(updated=True)
     assert made.info()["graph"]["recall"] == 0.75
@@ -70,8 +70,8 @@ def test_an_index_from_before_graphs_were_spoken_of_opens_and_is_exact(made: Ind
     fields["manifold"] = {**fields["manifold"], "graph": "exact"}
     with store.writing(made.path, KIND) as writer:
         writer.write(FORMAT, fields, {}, keep=manifest["files"])
-    old = Index.open(made.path, describer=made.describer)
-    assert old.manifold.graph_ == Built("exact", 1.0, 1.0, 0)
+    old = Index.open(made.path, extractor=made.extractor)
+    assert old.manifold.graph_ == KnnReport("exact", 1.0, 1.0, 0)
     generation = old.generation
     old.sync()
     assert old.generation == generation
@@ -84,9 +84,9 @@ def test_half_precision_moves_scores_by_little(made: Index, tmp_path: Path) -> N
     manifold = made.manifold
     assert manifold.vectors_.dtype == np.float16
     image_of = np.repeat(manifold.layout_.images, manifold.layout_.counts)
-    described = [made.describer.describe(made.photo(one.key).pixels).vectors for one in made.catalogue.images]
-    single = Manifold(**made.info()["manifold"]).fit(np.concatenate(described), image_of)
-    for query in described:
+    extracted = [made.extractor.extract(made.photo(one.key).pixels).vectors for one in made.catalogue.images]
+    single = Manifold(**made.info()["manifold"]).fit(np.concatenate(extracted), image_of)
+    for query in extracted:
         a, b = manifold.search(query), single.search(query)
         # In so small a graph a single list that ends in another region moves a score by some per mille.
         np.testing.assert_allclose(
@@ -95,24 +95,25 @@ def test_half_precision_moves_scores_by_little(made: Index, tmp_path: Path) -> N
 
 
 def test_a_long_build_is_announced_and_one_that_cannot_fit_is_refused(
-    folder: Path, tmp_path: Path, describer: Counting, monkeypatch: pytest.MonkeyPatch
+    folder: Path, tmp_path: Path, extractor: Counting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     announced: list[Estimate] = []
     monkeypatch.setattr(estimate, "LONG", 5)
-    made = Index.create(tmp_path / "i.manifind", folder, describer=describer, announce=announced.append, **PARAMETERS)
+    made = Index.create(
+        tmp_path / "i.manifind", folder, extractor=extractor, on_estimate=announced.append, **PARAMETERS
+    )
     (told,) = announced
     # So small a photo has fewer local features than are kept of one at most.
-    spare = 8 * KEEPING.bytes - made.info()["bytes_by_part"]["local features"]
+    spare = 8 * LOCAL_FEATURES.bytes - made.info()["bytes_by_part"]["local features"]
     assert told.photos == 8
     assert told.regions == pytest.approx(len(made.boxes), rel=0.3)
-    assert 0 < told.seconds < 60
     assert told.finished == pytest.approx(made.info()["bytes"] + spare, rel=0.4)
-    assert "8 photos to describe" in str(told)
-    with pytest.raises(InvalidInput, match=r"memory is 1\.0 MiB, and a graph of .* regions needs 5\d\d MiB"):
-        Index.create(tmp_path / "small.manifind", folder, describer=describer, memory=2**20, **PARAMETERS)
+    assert "8 photos to extract" in str(told)
+    with pytest.raises(InvalidInputError, match=r"memory is 1\.0 MiB, and a graph of .* regions needs 5\d\d MiB"):
+        Index.create(tmp_path / "small.manifind", folder, extractor=extractor, memory=2**20, **PARAMETERS)
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1000))
     with pytest.raises(OSError, match="are needed for") as full:
-        Index.create(tmp_path / "full.manifind", folder, describer=describer, **PARAMETERS)
+        Index.create(tmp_path / "full.manifind", folder, extractor=extractor, **PARAMETERS)
     assert full.value.errno == 28
 
 
@@ -193,8 +194,8 @@ def _sparse_index(path: Path, photos: int) -> Path:
         "boxes": ((n, 4), np.float32),
     }
     records = [ImageRecord(i, f"{i}.jpg", f"{i}", 1, 1, 4, 3) for i in range(photos)]
-    recipe = Recipe(path.parent, small_describer(), {"k": k}, None, None, WhiteningOrigin("none"))
-    fields = recipe.manifest.fields
+    config = BuildConfig(path.parent, small_extractor(), {"k": k}, None, None, WhiteningOrigin("none"))
+    fields = config.manifest.fields
     with store.writing(path, KIND) as writer:
         arrays: dict[str, Any] = {"images": np.arange(photos, dtype=np.int32), "starts": np.arange(0, n + 1, each)}
         writer.write(FORMAT, fields, arrays, {CATALOGUE: Catalogue.of(records, []).to_bytes()})
@@ -212,6 +213,6 @@ def _sparse_index(path: Path, photos: int) -> Path:
     return path
 
 
-def test_numbers_of_numpy_are_numbers(folder: Path, tmp_path: Path, describer: Counting) -> None:
-    made = Index.create(tmp_path / "n.manifind", folder, describer=describer, k=np.int64(9), alpha=np.float32(0.5))
+def test_numbers_of_numpy_are_numbers(folder: Path, tmp_path: Path, extractor: Counting) -> None:
+    made = Index.create(tmp_path / "n.manifind", folder, extractor=extractor, k=np.int64(9), alpha=np.float32(0.5))
     assert made.info()["manifold"]["k"] == 9

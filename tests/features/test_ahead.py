@@ -1,0 +1,201 @@
+"""Photos are read and extracted ahead: in order, within bounds of memory, and until somebody leaves."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from manifind.errors import InvalidInputError, UnreadableImageError
+from manifind.io import prefetch as ahead
+from manifind.io.image import Photo
+from manifind.io.prefetch import extract_ahead, read_ahead
+from manifind.io.scan import Found, list_photos
+from tests.features.photo_files import photo_file
+
+
+def found_in(root: Path) -> list[Found]:
+    return [item for item in list_photos(root) if isinstance(item, Found)]
+
+
+def reading_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith("read-ahead")]
+
+
+class TestReadAhead:
+    @pytest.fixture
+    def found(self, tmp_path: Path) -> list[Found]:
+        for shade in range(40):
+            photo_file(tmp_path / f"{shade:02}.png", shade)
+        return found_in(tmp_path)
+
+    @pytest.mark.parametrize(("threads", "depth"), [(1, 1), (2, 8), (4, 3), (3, 100)])
+    def test_photos_come_in_order(self, found: list[Found], threads: int, depth: int) -> None:
+        outcomes = list(read_ahead(found, threads=threads, depth=depth))
+        assert [one for one, _ in outcomes] == found
+        shades = [int(photo.pixels[0, 0, 0]) for _, photo in outcomes if isinstance(photo, Photo)]
+        assert shades == list(range(40))
+        assert not reading_threads()
+
+    def test_photos_that_cannot_be_read_come_with_their_reason(self, found: list[Found]) -> None:
+        found[3].path.unlink()
+        found[5].path.write_bytes(found[5].path.read_bytes()[:-30])
+        outcomes = [outcome for _, outcome in read_ahead(found)]
+        bad = {i: outcome for i, outcome in enumerate(outcomes) if isinstance(outcome, UnreadableImageError)}
+        assert {i: error.reason for i, error in bad.items()} == {3: "no such file", 5: "truncated"}
+        # A traceback would keep the photo's bytes for as long as the reason is kept.
+        assert all(error.__traceback__ is None and error.__context__ is None for error in bad.values())
+
+    @pytest.mark.parametrize("depth", [1, 3, 10])
+    def test_no_more_than_depth_photos_are_read_ahead(
+        self, found: list[Found], depth: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        begun: list[Path] = []
+
+        def counted(path: Path, **options: int | None) -> Photo:
+            begun.append(path)
+            return Photo(np.zeros((1, 1, 3), np.uint8), 1, 1)
+
+        monkeypatch.setattr(ahead, "read_photo", counted)
+        most = 0
+        for taken, _ in enumerate(read_ahead(found, threads=4, depth=depth), start=1):
+            deadline = time.perf_counter() + (1 if most == depth else 30)
+            while len(begun) < min(taken + depth, len(found)) and time.perf_counter() < deadline:
+                time.sleep(0.001)
+            assert len(begun) <= taken + depth
+            most = max(most, len(begun) - taken)
+        assert most == depth
+
+    def test_nothing_is_taken_before_it_is_asked_for(self, found: list[Found]) -> None:
+        taken: list[Found] = []
+
+        def endless() -> Iterator[Found]:
+            while True:
+                taken.append(found[0])
+                yield found[0]
+
+        reader = read_ahead(endless(), depth=5)
+        assert not taken
+        next(reader)
+        assert len(taken) == 6
+        reader.close()
+        assert not reading_threads()
+
+    @pytest.mark.parametrize("fatal", [KeyboardInterrupt, RuntimeError])
+    def test_leaving_early_stops_the_reading(self, found: list[Found], fatal: type[BaseException]) -> None:
+        def take() -> None:
+            reader = read_ahead(found * 100, threads=3, depth=20)
+            try:
+                for number, _ in enumerate(reader):
+                    if number == 5:
+                        raise fatal
+            finally:
+                reader.close()
+
+        began = time.perf_counter()
+        with pytest.raises(fatal):
+            take()
+        assert time.perf_counter() - began < 60
+        assert not reading_threads()
+
+    def test_an_interrupt_while_it_waits_ends_it(self, found: list[Found], monkeypatch: pytest.MonkeyPatch) -> None:
+        def interrupted(*_: object, **__: object) -> Photo:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(ahead, "read_photo", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            list(read_ahead(found))
+        assert not reading_threads()
+
+    def test_an_error_of_the_listing_ends_it(self, found: list[Found]) -> None:
+        def failing() -> Iterator[Found]:
+            yield from found[:3]
+            raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            list(read_ahead(failing()))
+        assert not reading_threads()
+
+    @pytest.mark.parametrize("threads", [1, 3])
+    def test_descriptions_come_in_order_each_with_its_photo(self, found: list[Found], threads: int) -> None:
+        found[4].path.write_bytes(b"no photo")
+        workers = set[str]()
+
+        def shade(pixels: Any) -> int:
+            workers.add(threading.current_thread().name)
+            time.sleep(0.002 * (int(pixels[0, 0, 0]) % 3))  # some take longer than those after them
+            return int(pixels[0, 0, 0])
+
+        outcomes = list(extract_ahead(found, shade, threads=threads))
+        assert [one for one, _, _ in outcomes] == found
+        assert [made for _, _, made in outcomes] == [None if i == 4 else i for i in range(40)]
+        assert [i for i, (_, photo, _) in enumerate(outcomes) if isinstance(photo, UnreadableImageError)] == [4]
+        assert 1 <= len(workers) <= threads
+        assert not reading_threads()
+
+    def test_what_extraction_raises_is_raised_in_its_turn(self, found: list[Found]) -> None:
+        def failing(pixels: Any) -> int:
+            return 1 // (int(pixels[0, 0, 0]) - 7)
+
+        outcomes = extract_ahead(found, failing, threads=2)
+        assert [next(outcomes)[0] for _ in range(7)] == found[:7]
+        with pytest.raises(ZeroDivisionError):
+            next(outcomes)
+        assert not reading_threads()
+
+    def test_the_options_of_reading_are_passed_on(self, found: list[Found]) -> None:
+        ((_, refused),) = read_ahead(found[:1], max_pixels=11)
+        assert isinstance(refused, UnreadableImageError)
+        ((_, reduced),) = read_ahead(found[:1], long_side=1)
+        assert isinstance(reduced, Photo)
+        assert reduced.pixels.shape == (1, 2, 3)
+
+    @pytest.mark.parametrize(("memory", "at_once"), [(100, 1), (250, 2), (999, 4)])
+    def test_no_more_photos_are_decoded_at_once_than_the_memory_holds(
+        self, found: list[Found], memory: int, at_once: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        guard, inside, most = threading.Condition(), 0, 0
+
+        def counted(path: Path, admit: Callable[[int], None], **options: int | None) -> Photo:
+            nonlocal inside, most
+            admit(100 if path != found[7].path else 5000)  # one is larger than all there is
+            with guard:
+                inside += 1
+                most = max(most, inside)
+                guard.notify_all()
+                guard.wait_for(lambda: most >= at_once, 30)
+            time.sleep(0.003)
+            with guard:
+                inside -= 1
+            return Photo(np.zeros((1, 1, 3), np.uint8), 1, 1)
+
+        monkeypatch.setattr(ahead, "read_photo", counted)
+        outcomes = list(read_ahead(found, threads=4, depth=10, memory=memory))
+        assert [one for one, _ in outcomes] == found
+        assert most == at_once
+
+    def test_what_is_read_counts_until_the_next_is_asked_for(
+        self, found: list[Found], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        begun: list[Path] = []
+
+        def counted(path: Path, admit: Callable[[int], None], **options: int | None) -> Photo:
+            admit(300)
+            begun.append(path)
+            return Photo(np.zeros((10, 10, 3), np.uint8), 1, 1)
+
+        monkeypatch.setattr(ahead, "read_photo", counted)
+        reader = read_ahead(found, threads=4, depth=10, memory=1000)
+        for taken, _ in enumerate(reader, start=1):
+            time.sleep(0.005)
+            # Three of 300 bytes fit into 1000, the one that was handed out among them.
+            assert len(begun) <= taken + 2
+        assert len(begun) == len(found)
+
+    @pytest.mark.parametrize("argument", ["threads", "depth", "long_side", "max_pixels", "max_bytes", "memory"])
+    def test_the_numbers_must_be_whole(self, found: list[Found], argument: str) -> None:
+        with pytest.raises(InvalidInputError, match=argument):
+            read_ahead(found, **{argument: 0})

@@ -1,0 +1,117 @@
+"""What would take too much is refused before it is decoded."""
+
+import io
+import subprocess
+import sys
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from manifind.errors import InvalidInputError
+from manifind.io.image import read_photo
+from tests.features.photo_files import FORMATS, png, reason_of, saved, scene, tiff
+
+
+class TestLimits:
+    def test_a_header_that_claims_too_much_is_refused_before_decoding(self) -> None:
+        bomb = png(50_000, 50_000, b"\0")
+        began = time.process_time()
+        assert reason_of(bomb) == "too large: 50000 × 50000 pixels, the limit is 200 million"
+        assert time.process_time() - began < 1
+
+    def test_a_bomb_that_is_what_it_claims_is_refused_before_decoding(self) -> None:
+        bomb = png(20_000, 20_000, bytes(2501 * 20_000), bits=1, colour=0)
+        assert len(bomb) < 100_000
+        assert reason_of(bomb).startswith("too large: 20000 × 20000")
+
+    @pytest.mark.parametrize("kind", FORMATS)
+    def test_the_limit_is_the_last_size_that_passes(self, kind: str) -> None:
+        data = saved(scene(50, 40), kind)
+        assert read_photo(data, max_pixels=2000).width == 50
+        assert reason_of(data, max_pixels=1999).startswith("too large: 50 × 40")
+
+    @pytest.mark.parametrize("kind", ["PNG", "JPEG", "BMP", "AVIF", "JPEG2000"])
+    def test_the_limit_is_ours_not_pillows(self, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        data = saved(scene(50, 40), kind)
+        monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 900)
+        assert read_photo(data).width == 50
+
+    def test_pillows_limit_is_a_reason_where_it_strikes(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def strike(*_: object) -> None:
+            raise Image.DecompressionBombError("Image size (2000 pixels) exceeds limit")
+
+        monkeypatch.setattr("PIL.PngImagePlugin.PngImageFile.load", strike, raising=False)
+        assert reason_of(saved(scene(50, 40), "PNG")) == "too large: more pixels than Pillow's own limit"
+
+    def test_a_file_too_long_for_its_limit_is_not_read(self) -> None:
+        class Endless(io.RawIOBase):
+            asked = 0
+
+            def read(self, size: int = -1, /) -> bytes:
+                assert size >= 0
+                self.asked += size
+                return (b"\xff\xd8\xff" + bytes(size))[:size]
+
+        source = Endless()
+        assert reason_of(source, max_pixels=1000).startswith("too large")
+        assert source.asked < 2**27
+
+    @pytest.mark.parametrize("size", [(34_000_000, 1), (1, 34_000_000), (65_536, 2)])
+    @pytest.mark.parametrize("colour", [2, 6])
+    def test_a_side_too_long_is_refused_before_decoding(self, size: tuple[int, int], colour: int) -> None:
+        data = png(*size, b"", bits=16, colour=colour)
+        assert len(data) < 80
+        assert reason_of(data) == f"too large: {size[0]} × {size[1]} pixels, the limit of a side is 65535"
+
+    def test_a_decoder_without_memory_is_a_reason(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def fail(*_: object) -> None:
+            raise MemoryError
+
+        monkeypatch.setattr("PIL.PngImagePlugin.PngImageFile.load", fail, raising=False)
+        assert reason_of(saved(scene(4, 4), "PNG")) == "too large: there was not enough memory to read it"
+
+    def test_tiles_larger_than_the_photo_are_refused_before_decoding(self) -> None:
+        data = tiff(16, 16, bytes(256), t322=60_000, t323=60_000, t324=8, t325=256)
+        assert reason_of(data).startswith("too large: reading it takes too much memory: 13")
+
+    @pytest.mark.parametrize("kind", FORMATS)
+    def test_what_a_photo_takes_is_asked_for_before_it_is_decoded(self, kind: str) -> None:
+        asked: list[int] = []
+        data = saved(scene(500, 400), kind)
+        read_photo(data, admit=asked.append)
+        assert len(asked) == 1
+        assert read_photo(data, max_bytes=asked[0]).width == 500
+        assert reason_of(data, max_bytes=asked[0] - 1).startswith("too large: reading it takes too much memory")
+
+    @pytest.mark.parametrize("mode", ["F", "I", "I;16", "RGBA", "P", "RGB", "CMYK"])
+    def test_what_is_asked_for_is_what_is_taken(self, mode: str) -> None:
+        """Run in a process of its own, whose highest memory is read before and after."""
+        pixels = np.zeros((4000, 5000), {"F": np.float32, "I": np.int32, "I;16": np.uint16}.get(mode, np.uint8))
+        image = Image.fromarray(pixels)
+        image = image if image.mode == mode else image.convert(mode)
+        if mode == "P":
+            image.info["transparency"] = 0
+        data = saved(image, "TIFF deflate" if mode in ("F", "I", "CMYK") else "PNG")
+        program = (
+            "import re, sys\n"
+            "from manifind.io.image import read_photo\n"
+            "data = sys.stdin.buffer.read()\n"
+            "asked = []\n"
+            "def highest(): return 1024 * int(re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1])\n"
+            "before = highest()\n"
+            "read_photo(data, admit=asked.append)\n"
+            "print(asked[0], highest() - before)\n"
+        )
+        ran = subprocess.run([sys.executable, "-c", program], input=data, capture_output=True, check=True)  # noqa: S603
+        asked, taken = map(int, ran.stdout.split())
+        assert taken < asked + 2**25
+        assert taken > asked / 4
+
+    @pytest.mark.parametrize("argument", ["max_pixels", "max_bytes", "long_side"])
+    def test_limits_must_be_whole_numbers(self, argument: str) -> None:
+        options: dict[str, Any] = {argument: 0}
+        with pytest.raises(InvalidInputError, match=argument):
+            read_photo(saved(scene(4, 4), "PNG"), **options)

@@ -1,0 +1,343 @@
+"""Verification at full resolution: all features of an image's file, where the stored ones verify nothing."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from manifind.errors import MissingExtraError
+from manifind.geometry import VerificationConfig
+from manifind.geometry.features import Features, no_features
+from manifind.index import Index, SearchConfig, SearchResult, Stage, Verification
+from manifind.index.config import FullResolutionConfig, LocalQueryConfig
+from manifind.index.search import image_features, matches, verification
+from manifind.index.search.deadline import NO_DEADLINE, Deadline
+from manifind.index.search.image_features import (
+    ImageFile,
+    extract_full_resolution,
+    extract_image_features,
+    unchanged_file,
+)
+from manifind.index.search.query import QueryFeatures, extract_query_features
+from manifind.index.search.verification import verify_full_resolution, verify_images, verify_sources
+from manifind.index.storage.snapshot import Snapshot
+from tests.extraction_options import PLAINLY
+from tests.index.conftest import AT, BOX, Pixels, crowded, scene, texture
+from tests.index.searching import knowing, ranked
+
+LIMITS = FullResolutionConfig()
+SMALL = {"small-0.png", "small-1.png"}
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("crowded")
+    for i in range(2):
+        Image.fromarray(crowded(i, 1)).save(root / f"small-{i}.png")
+        Image.fromarray(crowded(10 + i, None)).save(root / f"none-{i}.png")
+    return root
+
+
+@pytest.fixture(scope="module")
+def index(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Index:
+    path = tmp_path_factory.mktemp("made") / "photos.manifind"
+    return Index.create(path, photos, **PLAINLY, k=20, query_k=20)
+
+
+def state_of(index: Index) -> Snapshot:
+    assert isinstance(index.state, Snapshot)
+    return index.state
+
+
+@pytest.fixture
+def first_sight(index: Index, query: Pixels) -> SearchResult:
+    """What stored features say of the four photos: that none is verified."""
+    known = verify_images(state_of(index), range(4), [extract_query_features(query, BOX)])
+    return knowing(ranked(index, query, BOX), known, is_part=True)
+
+
+def looked_closer(
+    result: SearchResult, views: Sequence[QueryFeatures], deadline: Deadline = NO_DEADLINE
+) -> tuple[SearchResult, dict[int, Verification], bool]:
+    """A result with what full resolution says as well, what is new of it, and whether it is all."""
+    retrieval, known = result.retrieval, result.verifications
+    new, complete = verify_full_resolution(
+        retrieval.snapshot, result.by_score.images.tolist(), known, views, deadline=deadline
+    )
+    found = result.with_verifications({**known, **new}, Stage.FULL_RESOLUTION, is_part=True)
+    return found, new, complete
+
+
+def verified(result: SearchResult) -> set[str]:
+    return {hit.key for hit in result if hit.verified}
+
+
+# -- what is seen ------------------------------------------------------------------------------------------------------
+
+
+def test_all_features_are_more_than_the_stored_ones_and_lie_at_the_same_places(photos: Path, query: Pixels) -> None:
+    asked = extract_query_features(query, BOX).features
+    everything = extract_full_resolution(ImageFile(photos / "small-0.png", 768, 576), asked)
+    assert everything is not None
+    few = extract_image_features(crowded(0, 1))
+    assert len(few) == 500 < len(everything)
+    assert (everything.width, everything.height) == (768, 576)
+    apart = np.linalg.norm(few.keypoints[:, None] - everything.keypoints[None], axis=2).min(axis=1)
+    assert np.median(apart) < 1
+    assert extract_full_resolution(ImageFile(photos / "small-0.png", 576, 768), asked) is None  # turned since
+    assert extract_full_resolution(ImageFile(photos / "missing.png", 768, 576), asked) is None
+
+
+def test_a_small_photo_is_enlarged_up_to_twice_its_size(
+    tmp_path: Path, query: Pixels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes, asked = [], extract_query_features(query, BOX).features
+
+    def seen(pixels: Pixels, *, long_side: int, **_: object) -> Features:
+        assert long_side == LIMITS.long_side  # what is larger is reduced to that
+        sizes.append(pixels.shape[1::-1])
+        return no_features("sift", 128, *pixels.shape[1::-1])
+
+    monkeypatch.setattr(image_features, "extract", seen)
+    for width, height in ((400, 300), (768, 576), (1152, 100)):
+        Image.new("RGB", (width, height)).save(tmp_path / "even.png")
+        found = extract_full_resolution(ImageFile(tmp_path / "even.png", width, height), asked)
+        assert found is not None
+        assert (found.width, found.height) == (width, height)
+    assert sizes == [(800, 600), (LIMITS.long_side, 864), (LIMITS.long_side, 100)]
+
+
+def test_a_small_thing_in_a_crowded_photo_is_verified_at_full_resolution_alone(
+    query: Pixels, first_sight: SearchResult
+) -> None:
+    views = [extract_query_features(query, BOX)]
+    assert not first_sight.has_verified
+    assert [one.verified for one in first_sight.verifications.values()] == [False] * 4
+    result, _, complete = looked_closer(first_sight, views)
+    assert complete
+    assert result.has_verified
+    assert verified(result) == SMALL == {hit.key for hit in result[:2]}
+    assert all(one.full_resolution for one in result.verifications.values())
+    box = next(hit.box for hit in result if hit.key == "small-0.png")
+    assert box is not None
+    np.testing.assert_allclose(box, (*AT, AT[0] + 80, AT[1] + 80), atol=8)
+    # What was verified at full resolution is not verified again.
+    assert looked_closer(result, views)[1:] == ({}, True)
+
+
+@pytest.mark.parametrize("top", [None, 1])
+@pytest.mark.parametrize("method", ["regional", "match"])
+@pytest.mark.parametrize("expand", [True, False])
+def test_a_search_verifies_at_full_resolution(
+    index: Index, query: Pixels, expand: bool, method: str, top: int | None
+) -> None:
+    result = index.search(query, BOX, top=top, expand=expand, method=method, verify=4)
+    assert result.stage != Stage.RETRIEVED
+    assert result.complete
+    assert verified(result) <= SMALL
+    assert len(verified(result)) == result.n_verified == (top or 2)
+
+
+def test_what_is_verified_does_not_depend_on_how_many_hits_are_wanted(index: Index, query: Pixels) -> None:
+    few, all_of_them = (index.search(query, BOX, top=top) for top in (2, None))
+    assert few.verifications == all_of_them.verifications
+    assert [hit.key for hit in few] == [hit.key for hit in all_of_them[:2]]
+
+
+def test_a_view_without_texture_does_not_keep_another_from_full_resolution(index: Index, query: Pixels) -> None:
+    even = np.full((200, 300, 3), 90, np.uint8)
+    for views in ([(even, None), (query, BOX)], [(query, BOX), (even, None)]):
+        (image, box), (other, part) = views
+        assert verified(index.search(image, box, positives=[(other, part)], top=None)) == SMALL
+
+
+# -- who gets one ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def many(index: Index) -> Snapshot:
+    return replace(state_of(index), catalogue=range(50))  # type: ignore[arg-type]
+
+
+def chosen(snapshot: Snapshot, known: Mapping[int, Verification], ranking: Sequence[int] = range(50)) -> list[int]:
+    """The images that are verified at full resolution, in that order."""
+    return list(verify_full_resolution(snapshot, ranking, known, [])[0])
+
+
+@pytest.mark.parametrize("threads", [1, 2, 8])
+@pytest.mark.parametrize(
+    ("right", "looked"),
+    [
+        ((), LIMITS.batch_size),
+        ((0,), LIMITS.batch_size),
+        ((0, 3), 2 * LIMITS.batch_size),
+        ((0, 3, LIMITS.batch_size + 1), 2 * LIMITS.batch_size),
+        (range(50), LIMITS.max_images),
+    ],
+)
+def test_others_are_verified_where_it_pays_however_many_threads_there_are(
+    monkeypatch: pytest.MonkeyPatch, many: Snapshot, threads: int, right: Sequence[int], looked: int
+) -> None:
+    def says(_: object, files: Sequence[Any], *__: object) -> list[Verification]:
+        return [Verification(file in right) for file in files]
+
+    monkeypatch.setattr(verification, "thread_count", lambda: threads)
+    monkeypatch.setattr(verification, "unchanged_file", lambda _snapshot, image: image)
+    monkeypatch.setattr(verification, "verify_sources", says)
+    known = {image: Verification(False) for image in range(50)}
+    assert chosen(many, known) == list(range(looked))
+    # Weak matches come first; the query's own, and what is settled, are not verified at full resolution.
+    known |= {
+        39: Verification(False, 4, weak_match_box=BOX),
+        49: Verification(False, 9, weak_match_box=BOX),
+        2: Verification(True),
+        3: Verification(None),
+        4: Verification(False, full_resolution=True),
+    }
+    known |= {30: Verification(False, consensus=3), 20: Verification(False, consensus=3)}
+    known |= {10: Verification(False, consensus=2)}
+    seen = chosen(many, known, [image for image in range(50) if image != 1])
+    assert seen[:6] == [39, 20, 30, 0, 5, 6]
+    assert not {1, 2, 3, 4, 49} & set(seen)
+
+
+def test_a_search_gives_the_querys_own_image_no_full_resolution(
+    index: Index, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = index.find(photos / "small-0.png")
+    assert record is not None
+    given: list[Sequence[int]] = []
+
+    def noted(_: object, ranking: Sequence[int], *__: object) -> tuple[dict[int, Verification], bool]:
+        given.append(ranking)
+        return {}, True
+
+    monkeypatch.setattr("manifind.index.search.pipeline.verify_full_resolution", noted)
+    result = index.search(photos / "small-0.png", (*AT, AT[0] + 80, AT[1] + 80), top=None)
+    assert given
+    assert all(sorted([*ranking, record.number]) == sorted(result.images.tolist()) for ranking in given)
+
+
+def test_frames_of_films_take_no_images_place(monkeypatch: pytest.MonkeyPatch, many: Snapshot) -> None:
+    monkeypatch.setattr(verification, "unchanged_file", lambda _snapshot, image: None if image < 30 else image)
+    monkeypatch.setattr(verification, "verify_sources", lambda _, files, *__: [Verification(False) for _ in files])
+    known = {image: Verification(False) for image in range(50)}
+    assert chosen(many, known) == list(range(30, 30 + LIMITS.batch_size))
+
+
+def test_a_file_that_is_no_longer_as_it_was_gets_none(photos: Path, index: Index) -> None:
+    snapshot = state_of(index)
+    photo = snapshot.catalogue[0]
+    assert unchanged_file(snapshot, photo) == ImageFile(photos / photo.key, 768, 576)
+    for other in (
+        replace(photo, bytes=photo.bytes + 1),
+        replace(photo, key="gone.png"),
+        replace(photo, key="film.mp4#00:12.4"),
+        replace(photo, key="../outside.png"),
+    ):
+        assert unchanged_file(snapshot, other) is None
+    outside = photos.parent / "outside.png"
+    (photos / photo.key).rename(outside)
+    (photos / photo.key).symlink_to(outside)
+    try:
+        assert unchanged_file(snapshot, photo) is None
+    finally:
+        outside.replace(photos / photo.key)
+    assert unchanged_file(snapshot, photo) is not None
+
+
+def test_a_file_that_cannot_be_read_takes_nothing_back(
+    tmp_path: Path, query: Pixels, first_sight: SearchResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken.png").write_bytes(b"\x89PNG broken")
+    monkeypatch.setattr(verification, "unchanged_file", lambda *_: ImageFile(tmp_path / "broken.png", 768, 576))
+    result, new, _ = looked_closer(first_sight, [extract_query_features(query, BOX)])
+    assert new == {}
+    assert result.verifications == first_sight.verifications
+
+
+def test_an_index_without_features_has_no_full_resolution(
+    index: Index, query: Pixels, first_sight: SearchResult
+) -> None:
+    bare = replace(state_of(index), local=None)
+    views = [extract_query_features(query, BOX)]
+    assert verify_full_resolution(bare, range(4), first_sight.verifications, views) == ({}, True)
+
+
+def test_no_image_is_begun_after_the_time_is_up(
+    monkeypatch: pytest.MonkeyPatch, query: Pixels, first_sight: SearchResult
+) -> None:
+    monkeypatch.setattr(verification, "thread_count", lambda: 1)
+    views = [extract_query_features(query, BOX)]
+    assert looked_closer(first_sight, views, Deadline(time.monotonic() - 1))[1:] == ({}, False)
+    deadlines: list[Deadline] = []
+
+    def slowly(
+        views: Sequence[QueryFeatures], files: Sequence[ImageFile], config: SearchConfig, deadline: Deadline
+    ) -> list[Verification]:
+        deadlines.append(deadline)
+        if len(deadlines) > 2:
+            raise TimeoutError
+        return verify_sources(views, files, config, deadline)
+
+    monkeypatch.setattr(verification, "verify_sources", slowly)
+    later = Deadline.after(600)
+    result, _, complete = looked_closer(first_sight, views, later)
+    assert not complete
+    assert sum(one.full_resolution for one in result.verifications.values()) == 2
+    assert deadlines == [later] * 3
+
+
+# -- why ---------------------------------------------------------------------------------------------------------------
+
+
+def test_why_shows_the_points_at_full_resolution(index: Index, query: Pixels, monkeypatch: pytest.MonkeyPatch) -> None:
+    points = index.matching_points(query, "small-1.png", BOX)
+    assert points.verified
+    assert ((points.photo >= AT) & (points.photo <= np.array(AT) + 80)).all()
+    assert index.matching_points(query, "none-1.png", BOX).verified is False
+
+    def missing(*_: object) -> None:
+        raise MissingExtraError("no core")
+
+    monkeypatch.setattr(matches, "extract_full_resolution", missing)
+    assert index.matching_points(query, "small-1.png", BOX).verified is False
+
+
+# -- low texture ------------------------------------------------------------------------------------------------------
+
+
+def smooth(photo: Pixels, contrast: float) -> Pixels:
+    """The same in hardly any contrast."""
+    return np.round(110 + (photo.astype(np.float64) - 128) * contrast).astype(np.uint8)
+
+
+def test_something_smooth_is_looked_for_by_low_contrast_keypoints_in_files_too(tmp_path: Path, query: Pixels) -> None:
+    Image.fromarray(smooth(scene(3, 1, (100, 50)), 0.14)).save(tmp_path / "smooth.png")
+    file, pale = ImageFile(tmp_path / "smooth.png", 320, 240), smooth(query, 0.3)
+    asked = extract_query_features(pale, BOX)
+    everything = extract_full_resolution(file, asked.features)
+    assert everything is not None
+    assert asked.features.low_contrast
+    assert everything.low_contrast
+    (found,) = verify_sources([asked], [file])
+    assert found.verified
+    assert found.box is not None
+    np.testing.assert_allclose(found.box, (100, 50, 228, 178), atol=8)
+    never = SearchConfig(local_query=LocalQueryConfig(low_texture_keypoints=0))
+    plain = extract_query_features(pale, BOX, config=never)
+    assert not plain.features.low_contrast
+    (missed,) = verify_sources([plain], [file], never)
+    assert missed.verified is False
+
+
+def test_something_even_has_no_keypoints_of_low_contrast_and_something_clear_needs_none() -> None:
+    even = extract_query_features(np.full((200, 200, 3), 90, np.uint8), None).features
+    assert len(even) < VerificationConfig().min_query_keypoints
+    clear = extract_query_features(texture(3, 300, 400, grain=8), None).features
+    assert (len(clear) > LocalQueryConfig().low_texture_keypoints, clear.low_contrast) == (True, False)
