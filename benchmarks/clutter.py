@@ -7,7 +7,7 @@ Photos of things before something even and white give cut-outs: what is not join
 them, each of a folder of its own as far as there are folders, are the objects that are looked for, one query each; the
 others lie about as clutter. A photo is set before another photo and holds 4 to 8 things, small, turned, tilted, and
 half of the time partly hidden by one another; half of the photos hold one object. Queries are set before photos that
-nothing else is set before. OUT gets ``photos/``, ``queries/`` and ``truth.json``, which ``benchmarks/line.py`` and
+nothing else is set before. OUT gets ``photos/``, ``queries/`` and ``truth.json``, which ``benchmarks/cutoff.py`` and
 ``manifind evaluate --truth`` read: each positive has the box round the object's mask, hidden parts included.
 """
 

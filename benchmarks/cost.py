@@ -2,7 +2,7 @@
 
     python benchmarks/cost.py [--k 200] [--query-k 200] [--rows N] [--repeats 3] [--json]
 
-On the regions of Oxford5k where they are at hand (``setting.py``), else on synthetic ones, which it says. Rivals
+On the regions of Oxford5k where they are at hand (``harness.py``), else on synthetic ones, which it says. Rivals
 take turns and medians are compared. The peers:
 
 graph   `Manifold.fit` against filling and searching a faiss `IndexFlatIP` with all regions, k + 1 neighbours each
@@ -29,11 +29,12 @@ import scipy.sparse as sp
 from scipy.sparse.linalg import cg
 from threadpoolctl import threadpool_limits
 
+from harness import BATCH, collection, cpu, in_turns, versions
 from manifind import Manifold, kernels
-from manifind.diffusion import dense, seed
+from manifind.diffusion import seed
 from manifind.graph import Neighbours
+from manifind.kernels import dense_columns
 from manifind.types import FloatArray, IntArray
-from setting import BATCH, collection, cpu, in_turns, versions
 
 
 def graph_cost(vectors: FloatArray, image_of: IntArray, k: int, repeats: int) -> dict[str, Any]:
@@ -81,11 +82,11 @@ def query_costs(
     index.add(manifold.vectors_)
     S = manifold.S_.astype(np.float64)
     system = sp.csr_array(sp.eye_array(n) - manifold.alpha * S)
-    rows = kernels.as_rows(manifold.vectors_)
+    rows = kernels.as_vector_set(manifold.vectors_)
     seeds = [
-        seed(Neighbours(*rows.nearest(query, manifold.query_k)), manifold.query_k, manifold.gamma) for query in queries
+        seed(Neighbours(*rows.search(query, manifold.query_k)), manifold.query_k, manifold.gamma) for query in queries
     ]
-    right = [(1 - manifold.alpha) * dense([one], n)[:, 0].astype(np.float64) for one in seeds]
+    right = [(1 - manifold.alpha) * dense_columns([one], n)[:, 0].astype(np.float64) for one in seeds]
     turn = iter(range(10**9))
 
     def ours() -> None:

@@ -1,10 +1,9 @@
 """How well geometry verifies, how quickly, and in how many bytes.
 
-    python benchmarks/geometry.py [--oxford PHOTOS] [--holidays PHOTOS] [--scenes COUNT] [--every N]
-        [--kinds sift xfeat] [--json]
+    python benchmarks/geometry.py [--oxford PHOTOS] [--holidays PHOTOS] [--scenes COUNT] [--every N] [--json]
 
 Limits are chosen on Oxford5k and reported on the others. The photos are not part of the repository:
-``docs/geometry.md`` says where they are from. What is printed for each collection and kind:
+``docs/verification.md`` says where they are from. What is printed for each collection and kind:
 
 verified   precision and recall of "verified", by how many matching points are asked for, over pairs of a query and a
            photo. Oxford5k: two queries of each building and the first 120 photos by R-match, so that the false ones are
@@ -24,7 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,17 +32,16 @@ from PIL import Image
 from threadpoolctl import threadpool_limits
 
 import oxford5k_data
-from manifind.boxes import overlaps
+from manifind.boxes import iou
 from manifind.demo.scenes import make_scenes
-from manifind.describe import read_photo
-from manifind.geometry import KINDS, LIMITS, Features, extract, pack, unpack, verify
-from manifind.index import Index
-from manifind.index.asking.features import QUERY_FEATURES, sought_in
-from manifind.index.asking.verify import verified_answer
-from manifind.index.state.kept import MOST as PHOTO_FEATURES
+from manifind.geometry import KINDS, Features, VerificationConfig, extract, pack, unpack, verify
+from manifind.index import Index, SearchConfig
+from manifind.index.storage.local_features import MAX_KEYPOINTS as PHOTO_FEATURES
+from manifind.io import read_photo
 from manifind.types import Box
 
-ASKED = {"sift": (4, 5, 6, 7, 8, 10, 15, 20), "xfeat": (10, 15, 20, 25, 30, 40)}
+THRESHOLDS = (4, 5, 6, 7, 8, 10, 15, 20)
+"""Of inliers."""
 STRANGERS = 10_000
 TURNS = (0, 45, 90, 180)
 
@@ -104,7 +102,7 @@ def planted(count: int, folder: Path) -> list[Pair]:
     ]
 
 
-class Kept:
+class PackedFeatures:
     """Features of photos as an index would keep them, and of queries, extracted once."""
 
     def __init__(self, kind: str, long_side: int | None = None, most: int = PHOTO_FEATURES) -> None:
@@ -119,7 +117,7 @@ class Kept:
         if file not in self._photos:
             read = read_photo(file, long_side=self.long_side)
             before = time.thread_time()
-            features = extract(read.pixels, kind=self.kind, most=self.most, long_side=self.long_side)
+            features = extract(read.pixels, kind=self.kind, max_keypoints=self.most, long_side=self.long_side)
             self.seconds.append(time.thread_time() - before)
             self._photos[file] = pack(features), read.width, read.height
         return unpack(*self._photos[file], self.kind)
@@ -128,7 +126,11 @@ class Kept:
         if (file, box) not in self._queries:
             pixels = read_photo(file).pixels
             self._queries[file, box] = extract(
-                pixels, box, kind=self.kind, most=QUERY_FEATURES, long_side=self.long_side
+                pixels,
+                box,
+                kind=self.kind,
+                max_keypoints=SearchConfig().local_query.max_keypoints,
+                long_side=self.long_side,
             )
         return self._queries[file, box]
 
@@ -136,33 +138,33 @@ class Kept:
         return float(np.mean([rows.nbytes for rows, _, _ in self._photos.values()]))
 
 
-def verified(pairs: Sequence[Pair], kept: Kept) -> dict[str, Any]:
+def verified(pairs: Sequence[Pair], kept: PackedFeatures) -> dict[str, Any]:
     """Return precision and recall by how many matching points are asked for, and how well boxes meet the truth."""
-    asked = ASKED[kept.kind]
-    limits = replace(LIMITS[kept.kind], inliers=asked[0])
+    fewest = THRESHOLDS[0]
+    config = VerificationConfig(min_inliers=fewest, min_weak_inliers=fewest)
     inliers, met, seconds = [], [], []
     for pair in pairs:
         query, photo = kept.query(pair.query, pair.box), kept.photo(pair.photo)
         before = time.thread_time()
-        verdict = verify(query, photo, pair.box, limits=limits)
+        verdict = verify(query, photo, pair.box, config=config)
         seconds.append(time.thread_time() - before)
         inliers.append(verdict.inliers)
-        if pair.shows and pair.truth is not None and verdict.inliers >= LIMITS[kept.kind].inliers:
-            met.append(overlaps(verdict.instances[0].box, pair.truth))
+        if pair.shows and pair.truth is not None and verdict.inliers >= VerificationConfig().min_inliers:
+            met.append(iou(verdict.instances[0].box, pair.truth))
     shows, found = np.array([pair.shows for pair in pairs]), np.array(inliers)
     table = {
         least: {
             "precision": float(shows[found >= least].mean()) if (found >= least).any() else 1.0,
             "recall": float((found[shows] >= least).mean()),
         }
-        for least in asked
+        for least in THRESHOLDS
     }
     result: dict[str, Any] = {"pairs": len(pairs), "of_them_right": int(shows.sum()), "verified": table}
     result["ms_a_pair"] = 1000 * float(np.mean(seconds))
     return result | ({"overlap": float(np.mean(met))} if met else {})
 
 
-def strangers(photos: Path, kept: Kept, count: int) -> dict[str, Any]:
+def strangers(photos: Path, kept: PackedFeatures, count: int) -> dict[str, Any]:
     """Return how many pairs of photos of different groups are verified, and which."""
     files = sorted(photos.glob("*.jpg"))
     numbers = np.random.default_rng(1)
@@ -184,14 +186,14 @@ def turned(files: Sequence[Path], kind: str) -> dict[int, float]:
     for file in files:
         photo = Image.fromarray(read_photo(file).pixels)
         photo.thumbnail((640, 640))
-        query = extract(np.asarray(photo), kind=kind, most=QUERY_FEATURES)
+        query = extract(np.asarray(photo), kind=kind, max_keypoints=SearchConfig().local_query.max_keypoints)
         for turn in TURNS:
             made = np.asarray(photo.rotate(turn, Image.Resampling.BICUBIC, expand=True))
-            counts[turn].append(verify(query, extract(made, kind=kind, most=PHOTO_FEATURES)).inliers)
+            counts[turn].append(verify(query, extract(made, kind=kind, max_keypoints=PHOTO_FEATURES)).inliers)
     return {turn: float(np.mean(some)) for turn, some in counts.items()}
 
 
-def cost(pairs: Sequence[Pair], kept: Kept, count: int = 50) -> dict[str, float]:
+def cost(pairs: Sequence[Pair], kept: PackedFeatures, count: int = 50) -> dict[str, float]:
     """Return milliseconds of one thread for 50 photos of one query, unpacked and verified: the median of queries."""
     seconds = []
     for query in list(dict.fromkeys((pair.query, pair.box) for pair in pairs))[:10]:
@@ -221,13 +223,13 @@ def answers(count: int, folder: Path) -> dict[str, Any]:
     boxes: dict[str, list[float]] = {"regions": [], "verified": []}
     for query in made.queries:
         pixels = read_photo(made.queries_folder / query.file).pixels
-        plain = index.search(pixels, query.box, top=None)
+        plain = index.search(pixels, query.box, top=None, verify=0)
         for name, answer in (
             ("regions", plain),
-            ("verified", verified_answer(plain, [sought_in(pixels, query.box)])),
+            ("verified", index.search(pixels, query.box, top=None, expand=False)),
         ):
             right = np.array([truth[hit.key].shows == query.shows for hit in answer])
-            above = right[: answer.likely]
+            above = right[: answer.n_matches]
             precision = np.cumsum(right) / np.arange(1, len(right) + 1)
             rows[name].append(
                 [
@@ -237,14 +239,14 @@ def answers(count: int, folder: Path) -> dict[str, Any]:
                     float(2 * above.sum() / (len(above) + right.sum())),
                 ]
             )
-            for hit in answer[: answer.likely]:
+            for hit in answer[: answer.n_matches]:
                 known = truth[hit.key]
                 if known.shows == query.shows and known.box is not None and hit.box is not None:
-                    boxes[name].append(float(overlaps(hit.box, known.box)))
+                    boxes[name].append(float(iou(hit.box, known.box)))
     numbers = np.random.default_rng(0)
     nothing = [numbers.integers(0, 256, (300, 400, 3), dtype=np.uint8) for _ in range(10)]
     nothing += [np.broadcast_to(colour, (300, 400, 3)).copy() for colour in numbers.integers(0, 256, (10, 3), np.uint8)]
-    told = [bool(verified_answer(index.search(one, top=None), [sought_in(one, None)]).likely) for one in nothing]
+    told = [bool(index.search(one, top=None, expand=False).n_matches) for one in nothing]
     names = ("map", "line_precision", "line_recall", "line_f1")
     result: dict[str, Any] = {
         name: dict(zip(names, np.mean(some, axis=0).tolist(), strict=True)) | {"overlap": float(np.mean(boxes[name]))}
@@ -254,7 +256,7 @@ def answers(count: int, folder: Path) -> dict[str, Any]:
 
 
 def measure(arguments: argparse.Namespace, kind: str, scenes: Path) -> Iterator[tuple[str, Any]]:
-    kept = Kept(kind)
+    kept = PackedFeatures(kind)
     if arguments.oxford:
         pairs = oxford(arguments.oxford)
         yield "Oxford5k (limits chosen here)", verified(pairs[:: arguments.every], kept)

@@ -6,7 +6,7 @@
 
 It makes its own data, planted manifolds and noise, from a fresh seed; checks lists against float32 and scores against
 SciPy; and prints one table with the floor (bytes or operations at the rates that were measured first) and plain PyTorch
-beside each time, and how fast photos are described (``gpu_photos.py``). Of the dimensions, the first is that of all
+beside each time, and how fast photos are extracted (``gpu_photos.py``). Of the dimensions, the first is that of all
 lines; for the others there are neighbours alone. Needs ``manifind[torch]`` and a GPU.
 """
 
@@ -25,12 +25,12 @@ import torch
 import gpu_photos
 from gpu_photos import Row, printed
 from manifind import Manifold
-from manifind.diffusion.seeding import Seed, dense
+from manifind.diffusion.seeding import Seed
 from manifind.graph.affinity import SLACK
-from manifind.kernels import backend
+from manifind.groups import Layout, aggregate
+from manifind.kernels import backend, dense_columns
 from manifind.kernels.cuda import matrix as matrices
 from manifind.kernels.cuda.gradient import conjugate_gradient
-from manifind.layout import Layout, aggregate
 
 PLANTED, REGIONS_OF_MANIFOLD, ANCHORS, NOISE = 0.75, 400, 5, 0.5
 REGIONS_OF_IMAGE = 22
@@ -137,16 +137,16 @@ def main() -> None:
     device: Any = backend("cuda")
     if given.only == "truncated":
         X = planted(n, given.dimensions[0], given.seed)
-        ids, scores = device.rows(X).nearest_others(k // 2, memory=given.memory)
-        S, degrees = device.affinity(ids, scores, 3.0, slack=SLACK, normalised=True)
+        ids, scores = device.vector_set(X).self_join(k // 2, memory=given.memory)
+        S, degrees = device.mutual_graph(ids, scores, 3.0, slack=SLACK, normalised=True)
         for row in truncated(X, S, degrees, ids, scores, k // 2, measured["copy"]):
             printed(row)
         return
     X, ids, scores = neighbours(device, n, given.dimensions[0], k, given, measured)
     if given.only is None:
         # The paper's graph of this size has some 75 edges a region: half of these lists leave about as many.
-        S, degrees = device.affinity(ids[:, : k // 2], scores[:, : k // 2], 3.0, slack=SLACK, normalised=True)
-        for row in diffusion(device.system(S, degrees), S, measured["copy"], given.seed):
+        S, degrees = device.mutual_graph(ids[:, : k // 2], scores[:, : k // 2], 3.0, slack=SLACK, normalised=True)
+        for row in diffusion(device.operator(S, degrees), S, measured["copy"], given.seed):
             printed(row)
         for row in truncated(X, S, degrees, ids, scores, k // 2, measured["copy"]):
             printed(row)
@@ -165,14 +165,14 @@ def neighbours(
     torch.cuda.empty_cache()
     X = planted(n, d, given.seed)
     torch.cuda.empty_cache()
-    small = device.rows(X[:70_000])  # compiles the kernels
-    small.nearest_others(k, memory=given.memory)
+    small = device.vector_set(X[:70_000])  # compiles the kernels
+    small.self_join(k, memory=given.memory)
     begun = time.perf_counter()
-    rows = device.rows(X)
-    ids, scores = rows.nearest_others(k, memory=given.memory)
+    rows = device.vector_set(X)
+    ids, scores = rows.self_join(k, memory=given.memory)
     found = time.perf_counter()
-    S, degrees = device.affinity(ids, scores, 3.0, slack=SLACK, normalised=True)
-    system = device.system(S, degrees)
+    S, degrees = device.mutual_graph(ids, scores, 3.0, slack=SLACK, normalised=True)
+    system = device.operator(S, degrees)
     torch.cuda.synchronize()
     ready = time.perf_counter()
     del rows, system
@@ -204,7 +204,7 @@ def _of_columns(system: Any, S: sp.csr_array, plain: Any, b: int, copy: float, r
         for _ in range(b)
     ]
     matrix, order = system.ordered
-    y = torch.from_numpy(dense(seeds, n)).cuda()
+    y = torch.from_numpy(dense_columns(seeds, n)).cuda()
     held = y[order]
     alone = seconds(lambda: conjugate_gradient(matrix, held, 0.99, 20, 1e-12))
     whole = seconds(lambda: system.solve_seeds(seeds, 0.99, 20, 1e-12), 3)
@@ -212,7 +212,7 @@ def _of_columns(system: Any, S: sp.csr_array, plain: Any, b: int, copy: float, r
     least = 20 * (S.nnz * 8 + n * 8 + n * b * 4 * 11) / copy
     solution = system.solve_seeds(seeds, 0.99, 20, 1e-12)
     f = solution.scores[:, 0].astype(np.float64)
-    right = 0.01 * dense(seeds[:1], n)[:, 0]
+    right = 0.01 * dense_columns(seeds[:1], n)[:, 0]
     true = np.linalg.norm(right - (f - 0.99 * (S @ f))) / np.linalg.norm(right)
     note = f"residual {solution.residuals[0]:.2e}, by SciPy {true:.2e}"
     return [
@@ -290,8 +290,8 @@ def plain_truncated(manifold: Manifold, query: Array) -> tuple[float, list[int],
             q = p - 0.99 * (matrix @ p)
             step = rr / (p @ q)
             x, r = x + step * p, r - step * q
-            now = r @ r
-            p, rr = r + now / rr * p, now
+            snapshot = r @ r
+            p, rr = r + snapshot / rr * p, snapshot
         scores = (x * weights[rows]).view(-1, REGIONS_OF_IMAGE).sum(dim=1)
         images: list[int] = chosen[scores.topk(100).indices].tolist()
         return images

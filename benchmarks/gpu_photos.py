@@ -1,4 +1,4 @@
-"""How fast one GPU describes photos at three zooms and finds their local features: from pixels, and from files.
+"""How fast one GPU extracts photos at three scales and finds their local features: from pixels, and from files.
 
     python benchmarks/gpu_photos.py
 
@@ -17,43 +17,31 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from PIL import Image
 
-from manifind.describe import ZOOMS, Describer, Found, list_photos, load_describer
-from manifind.describe.backbone import available_cores
-from manifind.describe.cuda.layers import FILTER, PRODUCT, Layer
+from gpu_network import Pixels, TorchNetwork, blots
+from manifind.features import SCALES, RegionExtractor, load_extractor
+from manifind.features.backbone import available_cores
+from manifind.features.cuda.layers import Layer
 from manifind.geometry import extract
-from manifind.geometry.cuda.octaves import SCALES, Octaves, blurs
-from manifind.geometry.cuda.sift import Finder, looked_at
-from manifind.index.making.device import describing
-from manifind.index.making.gather import described_here
-from manifind.index.state.kept import KEEPING
+from manifind.geometry.cuda.octaves import SCALES as OCTAVE_SCALES
+from manifind.geometry.cuda.octaves import Octaves, blurs
+from manifind.geometry.cuda.sift import Finder, detection_sizes
+from manifind.index.build.extractor_factory import place_on_device
+from manifind.index.build.gather import extract_locally
+from manifind.index.storage.local_features import LOCAL_FEATURES
+from manifind.io import Found, list_photos
 
 SMALL, LARGE = (768, 1024), (3000, 4000)
-CONTRAST = 50
-"""The standard deviation of grey values: such pictures have as many local features as are kept."""
 BATCH = 20
 STARTED = 200
-"""Photos that are described before time is taken: the processes that read have started by then."""
+"""Photos that are extracted before time is taken: the processes that read have started by then."""
 MEMORY = 2**31
 """For photos that are read ahead."""
 
 Row = tuple[str, float, float, float | None, str]
 """What was done, its time, the floor, PyTorch's time, and a note."""
-Pixels = npt.NDArray[np.uint8]
-
-
-def blots(height: int, width: int, generator: Any) -> Pixels:
-    """Make a picture of blots of all sizes, the larger the stronger, with the contrast of photos."""
-    made = torch.zeros(1, 3, height, width, device="cuda")
-    for side in (1, 2, 4, 8, 16, 32, 64, 128):
-        some = torch.randn(1, 3, -(-height // side), -(-width // side), device="cuda", generator=generator)
-        made += side**0.7 * torch.nn.functional.interpolate(some, (height, width), mode="nearest")
-    made = 128 + CONTRAST * (made - made.mean()) / made.std()
-    pixels: Pixels = made[0].permute(1, 2, 0).clamp(0, 255).byte().contiguous().cpu().numpy()
-    return pixels
 
 
 @contextmanager
@@ -69,11 +57,11 @@ def files(pictures: list[Pixels], count: int) -> Iterator[list[Found]]:
         yield [one for one in list_photos(folder) if isinstance(one, Found)]
 
 
-def from_files(pictures: list[Pixels], count: int, describer: Describer, *, local: bool) -> tuple[float, float]:
+def from_files(pictures: list[Pixels], count: int, extractor: RegionExtractor, *, local: bool) -> tuple[float, float]:
     """Return the seconds a photo, once all has started and with the start."""
     with files(pictures, count) as found:
         begun = started = time.perf_counter()
-        outcomes = described_here(found, describer, None, KEEPING if local else None, memory=MEMORY)
+        outcomes = extract_locally(found, extractor, None, LOCAL_FEATURES if local else None, memory=MEMORY)
         for number, _ in enumerate(outcomes, 1):
             if number == STARTED:
                 started = time.perf_counter()
@@ -95,33 +83,17 @@ def floor(layers: list[Layer], sizes: list[tuple[int, int]], copy: float, half: 
     return max(moved / copy, operations / half)
 
 
-def by_torch(layers: list[Layer], sizes: list[tuple[int, int]]) -> float:
+def by_torch(layers: list[Layer], sizes: list[tuple[int, int]], extractor: RegionExtractor) -> float:
     """Return the seconds a photo of the network alone by torch's convolutions, in half precision, channels last."""
-    convolve, weights = torch.nn.functional.conv2d, []
-    for layer in layers:
-        weight = layer.weight[:, :, None, None] if layer.kind == PRODUCT else layer.weight
-        last = torch.from_numpy(weight).cuda().half().contiguous(memory_format=torch.channels_last)
-        weights.append((last, torch.from_numpy(layer.bias).cuda().half()))
-    shape = {"device": "cuda", "dtype": torch.half}
-    inputs = [torch.rand(BATCH, 3, *size, **shape).contiguous(memory_format=torch.channels_last) for size in sizes]
-
-    def run() -> None:
-        for made in inputs:
-            given: list[Any] = []
-            for layer, (weight, bias) in zip(layers, weights, strict=True):
-                groups = len(weight) if layer.kind == FILTER else 1
-                made = convolve(made, weight, bias, layer.stride, int(layer.kind != PRODUCT), groups=groups)
-                made = made if layer.added is None else made + given[layer.added]
-                made = made if layer.clip is None else made.clamp_(*layer.clip)
-                given.append(made)
-
+    network = TorchNetwork(layers, extractor.backbone.spec)
+    inputs = [torch.randint(256, (BATCH, 3, *size), dtype=torch.uint8, device="cuda") for size in sizes]
     with torch.inference_mode():
-        return timed(run) / BATCH
+        return timed(lambda: [network(photos) for photos in inputs]) / BATCH
 
 
 def floor_of_features(octaves: Octaves, copy: float) -> float:
     """Return the least time for a photo's local features: every scale written and read once."""
-    return 2 * 4 * SCALES * octaves.begins[-1] / copy
+    return 2 * 4 * OCTAVE_SCALES * octaves.begins[-1] / copy
 
 
 def pyramid_by_torch(octaves: Octaves) -> float:
@@ -143,7 +115,7 @@ def pyramid_by_torch(octaves: Octaves) -> float:
         picture = blurred(first, 0)
         for _ in octaves.sizes:
             scales = [picture]
-            for number in range(1, SCALES):
+            for number in range(1, OCTAVE_SCALES):
                 scales.append(blurred(scales[-1], number))
             picture = scales[3][:, :, ::2, ::2].contiguous()
 
@@ -167,12 +139,12 @@ def agreement(pictures: list[Pixels]) -> tuple[float, float]:
     """Return which share of the processor's features the GPU finds, and the least cosine of their descriptors."""
     found, least = [], 1.0
     for picture in pictures:
-        here = extract(picture, kind=KEEPING.kind, most=KEEPING.most)
+        here = extract(picture, kind=LOCAL_FEATURES.kind, max_keypoints=LOCAL_FEATURES.max_keypoints)
         pixels = torch.from_numpy(picture.reshape(-1, 3)).cuda()
-        there = Finder(KEEPING.most).find(pixels, np.array([picture.shape[:2]]))
+        there = Finder(LOCAL_FEATURES.max_keypoints).find(pixels, np.array([picture.shape[:2]]))
         points, scales, angles, descriptors = (one.cpu().numpy() for one in there[1:])
-        apart = np.linalg.norm(here.points[:, None] - points, axis=2)
-        turned = np.abs(np.angle(np.exp(1j * (here.angles[:, None] - angles))))
+        apart = np.linalg.norm(here.keypoints[:, None] - points, axis=2)
+        turned = np.abs(np.angle(np.exp(1j * (here.orientations[:, None] - angles))))
         same = (apart < 0.05) & (np.abs(np.log2(here.scales[:, None] / scales)) < 0.02) & (turned < 0.02)
         found.append(same.any(axis=1))
         cosines = here.descriptors @ descriptors.T
@@ -185,47 +157,47 @@ def rows(copy: float, half: float, seed: int) -> Iterator[Row]:
     generator = torch.Generator("cuda").manual_seed(seed)
     small = [blots(*SMALL, generator) for _ in range(8)]
     large = [blots(*LARGE, generator) for _ in range(3)]
-    here = load_describer(zooms=list(ZOOMS))
+    here = load_extractor(scales=list(SCALES))
     cores = f"{available_cores()} cores read"
-    on_processor = KEEPING.available()
+    on_processor = LOCAL_FEATURES.available()
 
-    with describing(here, 10**6, "cuda") as there, describing(here, 10**6, "cuda", KEEPING) as finding:
+    with place_on_device(here, 10**6, "cuda") as there, place_on_device(here, 10**6, "cuda", LOCAL_FEATURES) as finding:
         for picture in small:
-            there.describe(picture)
+            there.extract(picture)
         worst = min(
-            float((there.describe(one).vectors * here.describe(one).vectors).sum(axis=1).min()) for one in small[:4]
+            float((there.extract(one).vectors * here.extract(one).vectors).sum(axis=1).min()) for one in small[:4]
         )
-        engine: Any = there._engine  # type: ignore[attr-defined]
+        solver: Any = there._engine  # type: ignore[attr-defined]
         job: Any = there._job  # type: ignore[attr-defined]
         jobs = [job(small[number % len(small)], None)[0] for number in range(BATCH)]
-        layers, sizes = engine.network.layers, list(jobs[0].seen[1:])
-        least, plain = floor(layers, sizes, copy, half), by_torch(layers, sizes)
+        layers, sizes = solver.network.layers, list(jobs[0].seen[1:])
+        least, plain = floor(layers, sizes, copy, half), by_torch(layers, sizes, here)
         torch.cuda.empty_cache()
         with torch.inference_mode():
-            taken = timed(lambda: engine.described(jobs, whitened=True)) / BATCH
+            taken = timed(lambda: solver.extract_batch(jobs, whitened=True)) / BATCH
         note = f"{1 / taken:,.0f} photos a second, cosine with onnxruntime ≥ {worst:.6f}"
-        yield "describing 1024 × 768, three zooms, on device", taken, least, plain, note
+        yield "extraction of 1024 × 768, three scales, on device", taken, least, plain, note
 
-        octaves = Octaves(looked_at(np.array([SMALL]))[1], np.array([False]))
+        octaves = Octaves(detection_sizes(np.array([SMALL]))[1], np.array([False]))
         plain += pyramid_by_torch(octaves)
         least += floor_of_features(octaves, copy)
         torch.cuda.empty_cache()
         both: Any = finding._engine  # type: ignore[attr-defined]
         with torch.inference_mode():
-            taken = timed(lambda: both.described(jobs, whitened=True)) / BATCH
+            taken = timed(lambda: both.extract_batch(jobs, whitened=True)) / BATCH
         note = f"{1 / taken:,.0f} photos a second"
         if on_processor:
             share, cosine = agreement(small[:4])
             note += f"; {100 * share:.1f} % of the processor's features, cosine ≥ {cosine:.4f}"
-        yield f"  … and up to {KEEPING.most} local features of each", taken, least, plain, note
+        yield f"  … and up to {LOCAL_FEATURES.max_keypoints} local features of each", taken, least, plain, note
 
         for name, pictures, count in (("1024 × 768", small, 4000), ("4000 × 3000", large, 800)):
             ways = [(f"  … JPEG files of {name}, {cores}", there, False), ("      … and local features", finding, True)]
             if on_processor:
                 ways.append(("      … and local features by the processor", there, True))
-            for what, describer, local in ways:
-                some = count // 2 if local and describer is there else count
-                taken, whole = from_files(pictures, some, describer, local=local)
+            for what, extractor, local in ways:
+                some = count // 2 if local and extractor is there else count
+                taken, whole = from_files(pictures, some, extractor, local=local)
                 yield what, taken, 0.0, None, f"{1 / taken:,.0f} photos a second; with the start {1 / whole:,.0f}"
 
 

@@ -29,12 +29,11 @@ from typing import Any
 import faiss
 import numpy as np
 
+from harness import BATCH, Clock, Row, collection, cpu, limits, make_near, print_results, versions
 from manifind import Manifold, kernels
 from manifind.graph import exact_neighbours, normalised_affinity
 from manifind.types import FloatArray
-from setting import BATCH, Clock, collection, cpu, limits, make_near, versions
-from speed import right_hand_sides, solvers
-from telling import Row, tell
+from speed import right_hand_sides, solve_times
 
 SIZES = (4_302, 31_686, 106_887, 300_000, 530_000, 1_000_000)
 """The first three are those of 200, 1,500 and all 5,063 photos of Oxford5k."""
@@ -67,14 +66,14 @@ def curve(arguments: argparse.Namespace, clock: Clock) -> list[Row]:
         if manifold.graph_.method != "exact" and n <= arguments.exact:
             pairs, _ = clock.once(partial(exact_neighbours, vectors, arguments.k, memory=2**30))
         affinity, _ = clock.once(partial(normalised_affinity, manifold.neighbours_))
-        search = partial(kernels.as_rows(vectors).nearest, queries[0], arguments.query_k)
+        search = partial(kernels.as_vector_set(vectors).search, queries[0], arguments.query_k)
         search()  # compresses, once
         near, theirs = clock.in_turns(5, search, partial(flat, vectors, queries[0], arguments.query_k))
         manifold.search_many(queries, top=100)  # orders the graph, once
         turn = itertools.cycle(queries)
         one, many = partial(next_search, manifold, turn), partial(manifold.search_many, queries, top=100)
         single, batch = clock.in_turns(5, one, many)
-        solved = solvers(manifold, right_hand_sides(manifold, queries), clock, arguments.repeats)
+        solved = solve_times(manifold, right_hand_sides(manifold, queries), clock, arguments.repeats)
         lists = sum(a.nbytes for a in (*manifold.neighbours_, manifold.S_.data, manifold.S_.indices))
         rows.append(
             {
@@ -219,7 +218,7 @@ def main() -> None:
     rows = work(arguments, clock)
     if arguments.plot:
         plot(rows, arguments.plot)
-    tell(setting, rows, as_json=arguments.json)
+    print_results(setting, rows, as_json=arguments.json)
 
 
 if __name__ == "__main__":

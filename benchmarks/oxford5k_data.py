@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from manifind.evaluate import Task, read_truth
-from manifind.evaluate.data import Data, prepare
-from manifind.evaluate.descriptor_files import read_collection, read_queries
-from manifind.layout import Layout, aggregate, aggregate_one
+from manifind.evaluation import Task, read_truth
+from manifind.evaluation.dataset import EvaluationSet, prepare
+from manifind.evaluation.descriptor_files import read_collection, read_queries
+from manifind.groups import Layout, aggregate, aggregate_one
 from manifind.types import FloatArray, IntArray
 
 FOLDER = Path(__file__).resolve().parents[2] / "shared" / "data" / "oxford5k"
@@ -23,7 +23,7 @@ def at_hand() -> bool:
 
 @dataclass(frozen=True)
 class Protocol:
-    data: Data
+    data: EvaluationSet
 
     @property
     def vectors(self) -> FloatArray:

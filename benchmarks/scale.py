@@ -6,7 +6,7 @@ The cost of a query does not depend on the size of the collection, but for the s
 database's. So packed rows are made of as many photos as a shortlist has, with edges of which a part leads to photos
 outside of it, kept in files (`folder`), and searched: the latency of each part is measured. Then it is counted what one
 million, ten and a hundred million such photos take: bytes, tasks, network and processor's hours, from unit costs that
-are measured here (packing, comparing, solving) or elsewhere in the project (describing).
+are measured here (packing, comparing, solving) or elsewhere in the project (extraction).
 """
 
 import argparse
@@ -18,19 +18,19 @@ from typing import Any
 
 import numpy as np
 
-from manifind.cluster.folder import FolderStore
-from manifind.cluster.packing import Edges, PackedPhoto, pack, row_number
-from manifind.cluster.planes import order_for, rows_of_task
-from manifind.cluster.shortlist import shortlist_generation
-from manifind.cluster.store import Row
-from manifind.cluster.workers import PHOTOS as DESCRIBED_TOGETHER
-from manifind.describe import load_describer
+from manifind.distributed.block_design import choose_order, task_rows
+from manifind.distributed.workers import MAX_TASK_PHOTOS
+from manifind.features import load_extractor
 from manifind.graph import exact_neighbours
-from manifind.index import QueryRegions, View, rank
-from manifind.index.making.learning import PART
-from manifind.index.making.learning import PHOTOS as WHITENED
-from manifind.index.state.manifest import SHIPPED, WhiteningOrigin
-from manifind.index.state.recipe import Recipe
+from manifind.index import QueryRegions, QueryView, retrieve
+from manifind.index.build.learning import PART
+from manifind.index.build.learning import PHOTOS as WHITENED
+from manifind.index.storage.build_config import BuildConfig
+from manifind.index.storage.manifest import SHIPPED, WhiteningOrigin
+from manifind.remote.folder import FolderStore
+from manifind.remote.row_format import Edges, PackedPhoto, pack, row_number
+from manifind.remote.shortlist import shortlist_snapshot
+from manifind.remote.store import Row
 from manifind.types import FloatArray
 
 PHOTOS = (1_000_000, 10_000_000, 100_000_000)
@@ -38,11 +38,11 @@ PART_INSIDE = 0.5
 """Edges of a shortlist's photos that lead to photos of the shortlist."""
 MUTUAL = 0.45
 """Of the k neighbours of a region, those that are mutual."""
-DESCRIBED = 10.0
-"""Photos of Oxford5k, which are about 1,024 pixels long, that two quiet cores describe in a second from their files on,
-with local features: measured (``docs/descriptions.md``). Without features it is 15.4."""
-DESCRIBED_ON_GPU = 510.0
-"""Photos that an NVIDIA H200 describes in a second from their files on, with local features (``docs/gpu.md``)."""
+EXTRACTED_PER_SECOND = 10.0
+"""Photos of Oxford5k, which are about 1,024 pixels long, that two quiet cores extract in a second from their files on,
+with local features: measured (``docs/descriptors.md``). Without features it is 15.4."""
+EXTRACTED_ON_GPU_PER_SECOND = 510.0
+"""Photos that an NVIDIA H200 extracts in a second from their files on, with local features (``docs/gpu.md``)."""
 MACHINES = 50
 """How many compare regions."""
 WORKER_BYTES = 2**34
@@ -97,23 +97,23 @@ def on_line(shortlist: int, regions: int, d: int, k: int, queries: int) -> dict[
     """Measure each part of a query, in the processor's seconds: other work does not disturb them."""
     rows = packed_rows(shortlist, regions, d, k)
     given = {"k": k, "query_k": 50, "alpha": 0.99}
-    recipe = Recipe(Path("/nowhere"), load_describer(), given, None, "mobilenet_v2", WhiteningOrigin(SHIPPED))
-    manifest = recipe.manifest
+    config = BuildConfig(Path("/nowhere"), load_extractor(), given, None, "mobilenet_v2", WhiteningOrigin(SHIPPED))
+    manifest = config.manifest
     numbers = np.array([row_number(photo, 1) for photo in range(shortlist)], np.int64)
     times = []
     with tempfile.TemporaryDirectory() as folder:
         store = FolderStore(Path(folder) / "rows")
         store.create(d, shortlist)
         none = np.empty((0, d), np.float32)
-        store.put([Row(int(numbers[i]), i, 1, 0, none, row) for i, row in enumerate(rows)])
+        store.upsert([Row(int(numbers[i]), i, 1, 0, none, row) for i, row in enumerate(rows)])
         for seed in range(queries):
             query = unit(np.random.default_rng(1000 + seed), 21, d)
             moments = [time.process_time()]
             fetched = [row for row in store.fetch(numbers) if row is not None]
             moments.append(time.process_time())
-            part = shortlist_generation(np.arange(shortlist), fetched, number=1, stamp=str(seed), manifest=manifest)
+            part = shortlist_snapshot(np.arange(shortlist), fetched, number=1, stamp=str(seed), manifest=manifest)
             moments.append(time.process_time())
-            rank(part, [QueryRegions.of([View(query, np.zeros((21, 4), np.float32))])], 100)
+            retrieve(part, [QueryRegions.of([QueryView(query, np.zeros((21, 4), np.float32))])], 100)
             moments.append(time.process_time())
             times.append(np.diff(moments))
     medians = dict(zip(("rows", "system", "solution"), np.median(times, axis=0).tolist(), strict=True))
@@ -145,7 +145,7 @@ def comparing(d: int, k: int) -> tuple[float, float]:
 def off_line(photos: int, regions: int, d: int, k: int, row_bytes: float, pair: float, each: float) -> dict[str, Any]:
     """Count what a collection takes."""
     n = photos * regions
-    q = order_for(n, 4 * d, WORKER_BYTES, MACHINES)
+    q = choose_order(n, 4 * d, WORKER_BYTES, MACHINES)
     points = q * q + q + 1
     return {
         "photos": photos,
@@ -153,11 +153,11 @@ def off_line(photos: int, regions: int, d: int, k: int, row_bytes: float, pair: 
         "database_gb": photos * DESCRIPTORS * (4 * d + 48) / 1e9,
         "vectors_gb": n * 4 * d / 1e9,
         "order": q,
-        "tasks": 2 * points + photos // DESCRIBED_TOGETHER + photos // WHITENED + photos * SEEN // PART,
-        "task_gb": rows_of_task(n, q) * 4 * d / 1e9,
+        "tasks": 2 * points + photos // MAX_TASK_PHOTOS + photos // WHITENED + photos * SEEN // PART,
+        "task_gb": task_rows(n, q) * 4 * d / 1e9,
         "network_tb": (q + 1) * n * (4 * d + 16 * k) / 1e12,
-        "describe_core_hours": photos * 2 / DESCRIBED / 3600,
-        "describe_gpu_hours": photos / DESCRIBED_ON_GPU / 3600,
+        "extract_core_hours": photos * 2 / EXTRACTED_PER_SECOND / 3600,
+        "extract_gpu_hours": photos / EXTRACTED_ON_GPU_PER_SECOND / 3600,
         "compare_core_hours": ((q + 1) ** 2 / points * pair * n**2 / 2 + (q + 1) * n * each) / 3600,
     }
 

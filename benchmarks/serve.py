@@ -2,7 +2,7 @@
 
     python benchmarks/serve.py [--index INDEX | --manifold SAVED] [--seconds 6] [--rows N] [--json]
 
-On the regions of Oxford5k where they are at hand (``setting.py``), else on synthetic ones, which it says; or on an
+On the regions of Oxford5k where they are at hand (``harness.py``), else on synthetic ones, which it says; or on an
 index or a saved `Manifold` of your own. The service runs in a process of its own and every client asks by the key of a
 whole photo, drawn at random: the descriptors are in the index, so that what is measured is the search and everything
 round it, not the network. The neighbours of such regions are in the graph; with --foreign they are searched for all the
@@ -29,14 +29,14 @@ from typing import Any
 import numpy as np
 import uvicorn
 
+from harness import collection, cpu
 from manifind import Manifold
-from manifind.describe import load_describer
-from manifind.index import Generation, Index
-from manifind.index.state.catalogue import Catalogue, ImageRecord
-from manifind.index.state.manifest import SHIPPED, WhiteningOrigin
-from manifind.index.state.recipe import Recipe
+from manifind.features import load_extractor
+from manifind.index import Index, Snapshot
+from manifind.index.storage.build_config import BuildConfig
+from manifind.index.storage.catalogue import Catalogue, ImageRecord
+from manifind.index.storage.manifest import SHIPPED, WhiteningOrigin
 from manifind.serve import Settings, create_app
-from setting import collection, cpu
 
 CLIENTS = (1, 8, 64)
 ROUNDS = 3
@@ -53,10 +53,10 @@ def index_of_regions(saved: Path | None, rows: int | None, k: int) -> tuple[Inde
     photos = len(manifold.layout_.images)
     records = [ImageRecord(i, f"{i:06d}.jpg", f"{i:064x}", 0, 0, 1024, 768) for i in range(photos)]
     boxes = np.tile(np.array([0, 0, 1024, 768], np.float32), (len(manifold.vectors_), 1))
-    describer = load_describer()
-    recipe = Recipe(Path("/nowhere"), describer, {}, None, "mobilenet_v2", WhiteningOrigin(SHIPPED))
-    state = Generation(1, "benchmark", recipe.manifest, Catalogue.of(records, []), manifold, boxes, None, {})
-    return Index(Path("/nowhere/regions.manifind"), state, describer), name
+    extractor = load_extractor()
+    config = BuildConfig(Path("/nowhere"), extractor, {}, None, "mobilenet_v2", WhiteningOrigin(SHIPPED))
+    state = Snapshot(1, "benchmark", config.manifest, Catalogue.of(records, []), manifold, boxes, None, {})
+    return Index(Path("/nowhere/regions.manifind"), state, extractor), name
 
 
 def run_services(path: Path | None, saved: Path | None, rows: int | None, k: int, foreign: bool, told: Any) -> None:
@@ -64,7 +64,7 @@ def run_services(path: Path | None, saved: Path | None, rows: int | None, k: int
     index, name = index_of_regions(saved, rows, k) if path is None else (Index.open(path), path.name)
     if foreign:  # lists that nobody vouches for do not serve a query
         fitted = index.manifold._fitted
-        fitted.built = fitted.built._replace(method="given")
+        fitted.knn_report = fitted.knn_report._replace(method="given")
     servers = [
         uvicorn.Server(
             uvicorn.Config(

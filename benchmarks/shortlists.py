@@ -20,8 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 import oxford5k_data
-from manifind import Manifold, compact
-from manifind.layout import aggregate_one
+from manifind import Manifold
+from manifind.gmm import compact
+from manifind.groups import aggregate_one
 from manifind.types import FloatArray, IntArray
 
 Rows = tuple[FloatArray, IntArray]

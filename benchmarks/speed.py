@@ -5,11 +5,11 @@
 graph       neighbours of all regions, exact, against faiss `IndexFlatIP`
 descent     NN-Descent against pynndescent, and against comparing all pairs
 affinity    the mutual affinity and its normalisation, from the lists, against NumPy and SciPy
-query       conjugate gradient, 20 iterations: one query, 64 together, and ``engine="local"``, against SciPy's float64
+query       conjugate gradient, 20 iterations: one query, 64 together, and ``solver="local"``, against SciPy's float64
             `cg` on one thread; the images among the first 100 that agree
 neighbours  the neighbours of 21 regions of a query, against `IndexFlatIP` with its BLAS threshold lowered
 truncation  the part of the graph that a shortlist of 2,500 photos leaves, and the solution on it, against SciPy
-engines     time, memory and mAP of every engine that `Manifold.search` knows, on Oxford5k
+solvers     time, memory and mAP of every solver that `Manifold.search` knows, on Oxford5k
 paper       one query and many, from descriptors to ranking, beside what the paper reports for Oxford5k
 
 On the regions of Oxford5k where they are at hand, else on synthetic ones, which it says; with more --rows than that,
@@ -30,16 +30,17 @@ from scipy.sparse.linalg import cg
 from threadpoolctl import threadpool_limits
 
 import oxford5k_data
+from harness import BATCH, Clock, Row, collection, cpu, limits, print_results, versions
 from manifind import Manifold, kernels
-from manifind.diffusion import ENGINES, Seed, Setting, dense, seed
+from manifind.baselines import RegionalDiffusion
+from manifind.baselines.diffusion import PREPARED_SOLVERS
+from manifind.diffusion import SOLVERS, Seed, SolverOptions, seed
 from manifind.graph import Neighbours, exact_neighbours, normalise, normalised_affinity
 from manifind.graph import nn_descent_neighbours as descent_neighbours
 from manifind.graph.affinity import SLACK
+from manifind.kernels import dense_columns
 from manifind.kernels.cpu.affinity import mutual_affinity as plain_affinity
-from manifind.ranking import pooled
 from manifind.types import FloatArray, IntArray
-from setting import BATCH, Clock, collection, cpu, limits, versions
-from telling import Row, tell
 
 ALPHA, STEPS, TOL = 0.99, 20, 1e-6
 PAPER = {"ms": 664.0, "ms_cg": 600.0, "cores": 4}
@@ -143,14 +144,14 @@ def fitted(arguments: argparse.Namespace) -> tuple[Manifold, list[FloatArray]]:
 
 
 def right_hand_sides(manifold: Manifold, queries: list[FloatArray]) -> FloatArray:
-    rows = kernels.as_rows(manifold.vectors_)
-    found = [Neighbours(*rows.nearest(query, manifold.query_k)) for query in queries]
-    return dense([seed(one, manifold.query_k, manifold.gamma) for one in found], len(manifold.vectors_))
+    rows = kernels.as_vector_set(manifold.vectors_)
+    found = [Neighbours(*rows.search(query, manifold.query_k)) for query in queries]
+    return dense_columns([seed(one, manifold.query_k, manifold.gamma) for one in found], len(manifold.vectors_))
 
 
 def query(arguments: argparse.Namespace, clock: Clock) -> list[Row]:
     manifold, queries = fitted(arguments)
-    rows = solvers(manifold, right_hand_sides(manifold, queries), clock, arguments.repeats)
+    rows = solve_times(manifold, right_hand_sides(manifold, queries), clock, arguments.repeats)
     size = 8 * manifold.S_.nnz * STEPS  # an entry of S once an iteration, whatever the columns that share it
     for row in rows:
         taken = row["ms"] / 1e3 * row.pop("together")
@@ -158,12 +159,12 @@ def query(arguments: argparse.Namespace, clock: Clock) -> list[Row]:
     return rows
 
 
-def solvers(manifold: Manifold, y: FloatArray, clock: Clock, repeats: int) -> list[Row]:
+def solve_times(manifold: Manifold, y: FloatArray, clock: Clock, repeats: int) -> list[Row]:
     """Time the solvers by query, and compare the first hundred images."""
     S, pool = manifold.S_, kernels.Pool(manifold.layout_.starts, manifold.weights_)
-    own_system = kernels.backend().system(S, manifold.degrees_)
+    own_system = kernels.backend().operator(S, manifold.degrees_)
     seeds = [Seed(rows := np.flatnonzero(one).astype(np.int32), one[rows]) for one in y.T]
-    divided = own_system.divide() if kernels.compiled() else None  # type: ignore[attr-defined]
+    divided = own_system.aggregate() if kernels.compiled() else None
     system = sp.csr_array(sp.eye_array(len(y)) - ALPHA * S.astype(np.float64))
     turn = iter(range(10**9))
 
@@ -172,10 +173,12 @@ def solvers(manifold: Manifold, y: FloatArray, clock: Clock, repeats: int) -> li
             b = (1 - ALPHA) * y[:, next(turn) % BATCH if column is None else column].astype(np.float64)
             return cg(system, b, rtol=TOL, maxiter=STEPS)[0]
 
-    def solved(engine: str, columns: list[int]) -> FloatArray:
-        prepared = divided if engine == "local" else None
+    def solved(solver: str, columns: list[int]) -> FloatArray:
+        prepared = divided if solver == "local" else None
         return (
-            ENGINES[engine].solve(own_system, [seeds[i] for i in columns], Setting(ALPHA, STEPS, TOL), prepared).scores
+            SOLVERS[solver]
+            .solve(own_system, [seeds[i] for i in columns], SolverOptions(ALPHA, STEPS, TOL), prepared)
+            .scores
         )
 
     everything, sample = list(range(BATCH)), list(range(0, BATCH, 8))
@@ -191,7 +194,7 @@ def solvers(manifold: Manifold, y: FloatArray, clock: Clock, repeats: int) -> li
     seconds[-1] /= BATCH
 
     def first(f: FloatArray) -> set[int]:
-        return set(np.argsort(-pooled(f, pool), kind="stable")[:100].tolist())
+        return set(np.argsort(-pool.pool_scores(f), kind="stable")[:100].tolist())
 
     truth = [first(scipy_cg(column)) for column in sample]
     scores = {
@@ -232,14 +235,14 @@ def neighbours(arguments: argparse.Namespace, clock: Clock) -> list[Row]:
         return ids
 
     def ours(which: int | None = None) -> IntArray:
-        return rows.nearest(queries[next(turn) % BATCH if which is None else which], k)[0]
+        return rows.search(queries[next(turn) % BATCH if which is None else which], k)[0]
 
-    rows = kernels.as_rows(vectors)
+    rows = kernels.as_vector_set(vectors)
     ours()  # compresses, once
     everything = np.concatenate(queries)
     works = {"faiss IndexFlatIP, BLAS": flat, "nearest": ours, f"nearest, {BATCH} queries": None}
     seconds = clock.in_turns(4 * arguments.repeats, flat, ours)
-    seconds += [one / BATCH for one in clock.in_turns(arguments.repeats, lambda: rows.nearest(everything, k))]
+    seconds += [one / BATCH for one in clock.in_turns(arguments.repeats, lambda: rows.search(everything, k))]
     found = np.mean(
         [len(np.intersect1d(a, b)) / k for at in range(10) for a, b in zip(flat(at), ours(at), strict=True)]
     )
@@ -276,7 +279,7 @@ def truncation(arguments: argparse.Namespace, clock: Clock) -> list[Row]:
     def ours() -> None:
         whole.restrict(rows).solve(y, ALPHA, STEPS, TOL)
 
-    whole = kernels.backend().system(S, degrees)
+    whole = kernels.backend().operator(S, degrees)
 
     seconds = clock.in_turns(arguments.repeats, scipys, ours)
     entries = int(np.diff(S.indptr)[rows].sum())
@@ -293,7 +296,7 @@ def truncation(arguments: argparse.Namespace, clock: Clock) -> list[Row]:
     ]
 
 
-def engines(arguments: argparse.Namespace, clock: Clock) -> list[Row]:
+def solvers(arguments: argparse.Namespace, clock: Clock) -> list[Row]:
     manifold, queries = fitted(arguments)
     task = None
     if oxford5k_data.at_hand() and arguments.rows is None:
@@ -304,34 +307,40 @@ def engines(arguments: argparse.Namespace, clock: Clock) -> list[Row]:
     n = len(manifold.vectors_)
     size = min(arguments.size, n)
     kept = {"offline": 8 * n * size, "spectral": 4 * n * size}
-    for engine in ENGINES:
-        preparing = 0.0
-        if ENGINES[engine].prepare is not None:
-            preparing, _ = clock.once(partial(manifold.prepare, engine, size=size))
-        if engine == "iteration":
+    for solver in (*SOLVERS, *PREPARED_SOLVERS):
+        preparing: float = 0.0
+        estimator: Any = manifold
+        if solver in SOLVERS and SOLVERS[solver].prepare is not None:
+            preparing, _ = clock.once(partial(manifold.prepare, solver))
+        if solver in PREPARED_SOLVERS:
+            baseline = RegionalDiffusion(solver=solver, size=size, k=manifold.k, query_k=manifold.query_k)
+            baseline.fit(manifold.vectors_, manifold.layout_.image_of, find=lambda *_: manifold.neighbours_)
+            preparing, estimator = baseline.costs()["prepare_seconds"], baseline
+        if solver == "iteration":
             manifold.set_params(max_iter=110, tol=1e-3)
-        rankings = manifold.search_many(queries, engine=engine)
+        chosen = {} if solver in PREPARED_SOLVERS else {"solver": solver}
+        rankings = estimator.search_many(queries, **chosen)
         turn = itertools.cycle(queries)
 
-        def one(engine: str = engine, turn: Iterator[FloatArray] = turn) -> None:
-            manifold.search(next(turn), engine=engine)
+        def one(estimator: Any = estimator, chosen: Any = chosen, turn: Iterator[FloatArray] = turn) -> None:
+            estimator.search(next(turn), **chosen)
 
         singles, many = (
             clock.in_turns(times, work)[0]
             for times, work in (
                 (4 * arguments.repeats, one),
-                (arguments.repeats, partial(manifold.search_many, queries, engine=engine)),
+                (arguments.repeats, partial(estimator.search_many, queries, **chosen)),
             )
         )
         manifold.set_params(max_iter=STEPS, tol=TOL)
         rows.append(
             {
-                "method": engine,
+                "method": solver,
                 "ms, one": 1e3 * singles,
                 "ms, of many": 1e3 * many / len(queries),
                 "mAP": None if task is None else task.mean_average_precision(rankings),
                 "off line s": preparing,
-                "kept MB": kept.get(engine, 0) / 1e6,
+                "kept MB": kept.get(solver, 0) / 1e6,
             }
         )
     return rows
@@ -344,7 +353,7 @@ def paper(arguments: argparse.Namespace, clock: Clock) -> list[Row]:
     one, local, many = clock.in_turns(
         arguments.repeats,
         lambda: manifold.search(next(turn), top=100),
-        lambda: manifold.search(next(turn), top=100, engine="local"),
+        lambda: manifold.search(next(turn), top=100, solver="local"),
         lambda: manifold.search_many(queries, top=100),
     )
     lines = {f"paper, {PAPER['cores']} cores": PAPER["ms"] / 1e3}
@@ -359,7 +368,7 @@ STAGES: dict[str, Callable[[argparse.Namespace, Clock], list[Row]]] = {
     "query": query,
     "neighbours": neighbours,
     "truncation": truncation,
-    "engines": engines,
+    "solvers": solvers,
     "paper": paper,
 }
 
@@ -372,7 +381,7 @@ def main() -> None:
     parser.add_argument("--query-k", type=int, default=200)
     parser.add_argument("--threads", type=int, default=kernels.thread_count())
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--size", type=int, default=1000, help="engines: of what those that prepare keep")
+    parser.add_argument("--size", type=int, default=1000, help="solvers: of what those that prepare keep")
     parser.add_argument("--without-exact", action="store_true", help="descent: do not compare all pairs")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     arguments = parser.parse_args()
@@ -397,7 +406,7 @@ def main() -> None:
     }
     del vectors
     rows = STAGES[arguments.stage](arguments, clock)
-    tell(setting, rows, as_json=arguments.json)
+    print_results(setting, rows, as_json=arguments.json)
 
 
 if __name__ == "__main__":

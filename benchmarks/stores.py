@@ -19,17 +19,17 @@ import numpy as np
 
 import oxford5k_data
 from manifind import Manifold
-from manifind.cluster.collection import StoredCollection
-from manifind.cluster.packing import number_of
-from manifind.cluster.publishing import DESCRIPTORS, found_by, publish
-from manifind.cluster.shortlist import shortlist_generation
-from manifind.cluster.store import Address, store_at
-from manifind.describe import load_describer
-from manifind.index import Generation, Index, QueryRegions, View, rank
-from manifind.index.state.catalogue import Catalogue, ImageRecord
-from manifind.index.state.manifest import SHIPPED, WhiteningOrigin
-from manifind.index.state.recipe import Recipe
+from manifind.features import load_extractor
+from manifind.index import Index, QueryRegions, QueryView, Snapshot, retrieve
+from manifind.index.storage.build_config import BuildConfig
+from manifind.index.storage.catalogue import Catalogue, ImageRecord
+from manifind.index.storage.manifest import SHIPPED, WhiteningOrigin
 from manifind.ranking import Ranking
+from manifind.remote.collection import StoredCollection
+from manifind.remote.publish import DEFAULT_DESCRIPTORS, publish, shortlist_descriptors
+from manifind.remote.row_format import photo_number
+from manifind.remote.shortlist import shortlist_snapshot
+from manifind.remote.store import Address, store_at
 from manifind.types import FloatArray
 
 
@@ -41,13 +41,13 @@ def index_of(protocol: oxford5k_data.Protocol, k: int) -> Index:
     ]
     boxes = np.zeros((len(manifold.vectors_), 4), np.float32)
     given = {"k": k, "query_k": 50, "alpha": 0.99}
-    recipe = Recipe(Path("/nowhere"), load_describer(), given, None, "mobilenet_v2", WhiteningOrigin(SHIPPED))
-    state = Generation(1, "benchmark", recipe.manifest, Catalogue.of(records, []), manifold, boxes, None, {})
+    config = BuildConfig(Path("/nowhere"), load_extractor(), given, None, "mobilenet_v2", WhiteningOrigin(SHIPPED))
+    state = Snapshot(1, "benchmark", config.manifest, Catalogue.of(records, []), manifold, boxes, None, {})
     return Index(Path("/nowhere/regions.manifind"), state)
 
 
 def query(regions: FloatArray) -> QueryRegions:
-    return QueryRegions.of([View(regions, np.zeros((len(regions), 4), np.float32))])
+    return QueryRegions.of([QueryView(regions, np.zeros((len(regions), 4), np.float32))])
 
 
 def exact_shortlists(index: Index, queries: list[FloatArray], size: int, descriptors: int) -> list[set[int]]:
@@ -55,11 +55,11 @@ def exact_shortlists(index: Index, queries: list[FloatArray], size: int, descrip
     manifold = index.manifold
     spans = [slice(a, b) for a, b in zip(manifold.layout_.starts[:-1], manifold.layout_.starts[1:], strict=True)]
     # Copies, as publishing makes them: means of the same rows elsewhere in memory may settle otherwise.
-    means = [found_by(np.array(manifold.vectors_[span], np.float32), descriptors) for span in spans]
+    means = [shortlist_descriptors(np.array(manifold.vectors_[span], np.float32), descriptors) for span in spans]
     vectors, of = np.concatenate(means), np.repeat(np.arange(len(means)), [len(one) for one in means])
     chosen = []
     for one in queries:
-        similarities = found_by(one, descriptors) @ vectors.T
+        similarities = shortlist_descriptors(one, descriptors) @ vectors.T
         scores = np.zeros(len(means))
         for row in similarities:
             best = np.argsort(-row)[:size]
@@ -73,13 +73,13 @@ def exact_shortlists(index: Index, queries: list[FloatArray], size: int, descrip
 def measure(
     address: str, index: Index, protocol: oxford5k_data.Protocol, sizes: list[int], descriptors: int, wait: float
 ) -> Any:
-    where = Address.of(address)
+    where = Address.parse(address)
     store = store_at(where)
     start = time.perf_counter()
     publish(index, store, descriptors=descriptors, grace=0)
     told: dict[str, Any] = {"address": where.shown, "publish_s": time.perf_counter() - start, "sizes": []}
     time.sleep(wait)
-    number = {number_of(one.key): one.number for one in index.catalogue.images}
+    number = {photo_number(one.key): one.number for one in index.catalogue.images}
     (task,) = protocol.tasks.values()
     for size in sizes:
         state = StoredCollection.of(where, store, size)
@@ -87,14 +87,14 @@ def measure(
         rankings, times, overlaps, equal = [], [], [], 0
         for regions, right in zip(protocol.queries, exact, strict=True):
             moments = [time.perf_counter()]
-            ((photos, rows),) = state.chosen([regions])
+            ((photos, rows),) = state.shortlists([regions])
             moments.append(time.perf_counter())
             packed = [row for row in store.fetch(rows) if row is not None]
             moments.append(time.perf_counter())
             facts: dict[str, Any] = {"number": 1, "stamp": "", "manifest": state.manifest, "chance": 0.4}
-            part = shortlist_generation(photos, packed, **facts)
+            part = shortlist_snapshot(photos, packed, **facts)
             moments.append(time.perf_counter())
-            (search,) = rank(part, [query(regions)], None)
+            (search,) = retrieve(part, [query(regions)], None)
             moments.append(time.perf_counter())
             times.append(np.diff(moments))
             own = np.array([number[int(photo)] for photo in np.sort(photos)])
@@ -121,7 +121,7 @@ def main() -> None:
     parser.add_argument("addresses", nargs="+")
     parser.add_argument("--k", type=int, default=50)
     parser.add_argument("--sizes", default="500,1000")
-    parser.add_argument("--descriptors", type=int, default=DESCRIPTORS)
+    parser.add_argument("--descriptors", type=int, default=DEFAULT_DESCRIPTORS)
     parser.add_argument("--wait", type=float, default=0.0)
     parser.add_argument("--json", action="store_true", help="print JSON instead of words")
     arguments = parser.parse_args()

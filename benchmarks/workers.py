@@ -2,10 +2,10 @@
 
     python benchmarks/workers.py [--rows N] [--k K] [--workers 2] [--repeat 3] [--order Q] [--json]
 
-The neighbours of the regions of Oxford5k where they are at hand, else of synthetic ones (``setting.py``): in this
+The neighbours of the regions of Oxford5k where they are at hand, else of synthetic ones (``harness.py``): in this
 process with all cores, and by workers of one thread each, whose lists must be the same to the bit. The two take turns,
 and of each the fastest turn counts: wall-clock seconds and, because other work disturbs the clock, the processor's.
---order divides the work by the plane of that order (`manifind.cluster.planes`), whatever the workers would choose: 2 is
+--order divides the work by the plane of that order (`block_design`), whatever the workers would choose: 2 is
 seven tasks, as many machines would do it.
 """
 
@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 import psutil
 
-from manifind.cluster import planes
-from manifind.cluster.workers import DaskWorkers
+from harness import collection
+from manifind.distributed import block_design as planes
+from manifind.distributed.workers import DaskWorkers
 from manifind.graph import Neighbours, exact_neighbours
-from setting import collection
 
 
 def spent(processes: list[psutil.Process]) -> float:
@@ -49,7 +49,7 @@ def measure(rows: int | None, k: int, count: int, repeat: int, order: int | None
             psutil.Process(),
             *(psutil.Process(pid) for pid in client.run(lambda: __import__("os").getpid()).values()),
         ]
-        client.run(lambda: __import__("manifind.cluster.tasks") and None)
+        client.run(lambda: __import__("manifind.distributed.tasks") and None)
 
         def timed(way: str, work: Callable[[], Neighbours]) -> Neighbours:
             start, cpu = time.perf_counter(), spent(processes)
@@ -64,7 +64,7 @@ def measure(rows: int | None, k: int, count: int, repeat: int, order: int | None
                 X.tofile(file)
                 there = timed(
                     "by_workers",
-                    lambda file=file: exact_neighbours(DaskWorkers(client).rows(X, file), k),  # type: ignore[misc]
+                    lambda file=file: exact_neighbours(DaskWorkers(client).knn_builder(X, file), k),  # type: ignore[misc]
                 )
             same = (here.ids == there.ids).all() and (here.similarities == there.similarities).all()
             told["same"] = told["same"] and bool(same)

@@ -33,9 +33,9 @@ def wrong_with_wheel(names: list[str], *, core: bool) -> list[str]:
     there = set(names)
     faults = [f"{name} is missing" for name in sorted(wanted - there)]
     more = {name for name in there - wanted if ".dist-info/" not in name}
-    compiled = {name for name in more if name.startswith("manifind/kernels/_core.")}
-    if bool(compiled) != core:
-        faults.append("the core is missing" if core else "there is a core where none belongs")
+    compiled = {name for name in more if name.startswith(("manifind/kernels/_core.", "manifind/kernels/_features."))}
+    if len(compiled) != 2 * core:
+        faults.append("an extension is missing" if core else "there is an extension where none belongs")
     faults += [f"{name} is there" for name in sorted(more - compiled)]
     return faults + [
         f"{licence} is missing"

@@ -36,8 +36,8 @@ from torch import nn
 SHA256 = "b03531047ffacf1e2488318dcd2aba1126cde36e3bfe1aa5cb07700aeeee9889"
 WEIGHTS = "mobilenet_v2-b0353104.pth"
 REPOSITORY = Path(__file__).resolve().parents[1]
-NETWORK = REPOSITORY / "src/manifind/describe/networks/mobilenet_v2.onnx"
-REFERENCE = REPOSITORY / "tests/describe/mobilenet_v2_reference.npz"
+NETWORK = REPOSITORY / "src/manifind/features/networks/mobilenet_v2.onnx"
+REFERENCE = REPOSITORY / "tests/features/mobilenet_v2_reference.npz"
 
 # The paper's table 2: expansion, channels, blocks, stride of the first block.
 STAGES = [(1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)]

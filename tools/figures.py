@@ -17,10 +17,10 @@ from matplotlib.collections import LineCollection
 
 from manifind.demo.figure1 import BLUE, GREEN, RED, K, nearest_in_the_plane
 from manifind.demo.synthetic import bananas, planted_objects
-from manifind.diffusion import dense, seed
+from manifind.diffusion import seed
 from manifind.graph import Neighbours, exact_neighbours, mutual_affinity, normalise
-from manifind.kernels import kernel
-from manifind.kernels.plain import conjugate_gradient
+from manifind.kernels import dense_columns, kernel
+from manifind.kernels.reference import conjugate_gradient
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "figures"
 ALPHA = 0.99
@@ -49,7 +49,7 @@ def errors() -> tuple[list[float], list[float]]:
     similarities = photos.queries[0] @ photos.vectors.T
     nearest = np.argsort(-similarities, axis=1, kind="stable")[:, :20].astype(np.int32)
     start = seed(Neighbours(nearest, np.take_along_axis(similarities, nearest, axis=1)), 20, 3.0)
-    y = dense([start], len(photos.vectors))[:, 0].astype(np.float64)
+    y = dense_columns([start], len(photos.vectors))[:, 0].astype(np.float64)
     truth = walked(S, y, 5000)
     by_iteration, f = [], np.zeros_like(y)
     for _ in range(110):

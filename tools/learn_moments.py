@@ -2,8 +2,8 @@
 
     python tools/learn_moments.py NETWORK FOLDER=COUNT …
 
-COUNT photos are taken from each folder, by chance. They are described as an index describes photos unless told
-otherwise, and none of them stays: only src/manifind/describe/networks/NETWORK_moments.npz is written, and
+COUNT photos are taken from each folder, by chance. They are extracted as for an index by default,
+and none of them stays: only src/manifind/features/networks/NETWORK_moments.npz is written, and
 NETWORK_whitening.npz where there is none yet.
 """
 
@@ -14,8 +14,9 @@ from contextlib import closing
 
 import numpy as np
 
-from manifind.describe import ZOOMS, Found, Moments, describe_ahead, list_photos, load_describer, whitening_of
-from manifind.describe.backbone import NETWORKS
+from manifind.features import SCALES, Moments, load_extractor, whitening_of
+from manifind.features.backbone import NETWORKS
+from manifind.io import Found, extract_ahead, list_photos
 from manifind.types import FloatArray
 
 SHIPPED = 512
@@ -33,13 +34,13 @@ def chosen(words: list[str]) -> list[Found]:
 
 
 def main(name: str, words: list[str]) -> None:
-    """Describe the photos and write their moments."""
-    describer, threads = load_describer(name, whitening=None, zooms=ZOOMS).for_threads()
+    """Extract the photos and write their moments."""
+    extractor, threads = load_extractor(name, whitening=None, scales=SCALES).for_threads()
     photos = chosen(words)
 
     def blocks() -> Iterator[FloatArray]:
-        options = {"threads": threads, "long_side": describer.long_side}
-        with closing(describe_ahead(photos, describer.unwhitened, **options)) as read:
+        options = {"threads": threads, "long_side": extractor.long_side}
+        with closing(extract_ahead(photos, extractor.unwhitened, **options)) as read:
             for number, (one, photo, vectors) in enumerate(read, 1):
                 if vectors is None:
                     print(f"{one.key}: {photo}")
@@ -48,7 +49,7 @@ def main(name: str, words: list[str]) -> None:
                 if number % 100 == 0:
                     print(number, len(photos), flush=True)
 
-    moments = Moments.of(blocks(), describer.pooled_by)
+    moments = Moments.of(blocks(), extractor.pooled_by)
     file, whitening = NETWORKS / f"{name}_moments.npz", NETWORKS / f"{name}_whitening.npz"
     moments.save(file)
     if not whitening.exists():

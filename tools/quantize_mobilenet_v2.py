@@ -4,7 +4,7 @@
     python tools/quantize_mobilenet_v2.py FOLDER
 
 FOLDER has photos that belong to no collection anything is measured on; 48 of them, drawn by chance, each seen at one of
-the three zooms, say which range the responses of each layer have. The network is the one that `export_mobilenet_v2.py`
+the three scales, say which range the responses of each layer have. The network is the one that `export_mobilenet_v2.py`
 made. Weights are rounded for each filter on its own. The first convolution and the first filters of single channels
 stay in single precision: they cost little, and with them rounded too the cosine between whitened descriptors of this
 network and of the one in single precision was 0.89 on average, and 0.29 at worst, in place of 0.93 and 0.86.
@@ -23,9 +23,10 @@ from onnx import numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
-from manifind.describe import ZOOMS, Found, list_photos, load_describer, read_photo
-from manifind.describe.backbone import NETWORKS, network_input
-from manifind.describe.describer import resized
+from manifind.features import SCALES, load_extractor
+from manifind.features.backbone import NETWORKS, network_input
+from manifind.features.extractor import resized
+from manifind.io import Found, list_photos, read_photo
 
 SOURCE = NETWORKS / "mobilenet_v2.onnx"
 TARGET = NETWORKS / "mobilenet_v2_int8.onnx"
@@ -40,17 +41,17 @@ class Photos(CalibrationDataReader):  # type: ignore[misc]
     def __init__(self, folder: Path) -> None:
         found = [one for one in list_photos(folder) if isinstance(one, Found)]
         self._left = random.Random(0).sample(found, PHOTOS)  # noqa: S311 (no secret)
-        self._describer = load_describer("mobilenet_v2", whitening=None)
+        self._extractor = load_extractor("mobilenet_v2", whitening=None)
 
     def get_next(self) -> dict[str, Any] | None:
         """Return the next input; None after the last."""
         if not self._left:
             return None
-        zoom = ZOOMS[len(self._left) % len(ZOOMS)]
-        pixels = read_photo(self._left.pop().path, long_side=self._describer.long_side).pixels
-        height, width = self._describer.seen_size(*pixels.shape[:2])
-        seen = resized(pixels, round(height * zoom), round(width * zoom))
-        return {"photo": network_input(seen, self._describer.backbone.spec)}
+        scale = SCALES[len(self._left) % len(SCALES)]
+        pixels = read_photo(self._left.pop().path, long_side=self._extractor.long_side).pixels
+        height, width = self._extractor.seen_size(*pixels.shape[:2])
+        seen = resized(pixels, round(height * scale), round(width * scale))
+        return {"photo": network_input(seen, self._extractor.backbone.spec)}
 
 
 def in_single_precision(model: onnx.ModelProto) -> onnx.ModelProto:

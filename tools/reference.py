@@ -1,4 +1,4 @@
-"""Write docs/commands.md, the page of the documentation on what the commands say of themselves.
+"""Write docs/commands.md: the help texts of all commands.
 
     python tools/reference.py
 
@@ -7,8 +7,12 @@ The page is in the repository, and a test compares it with the commands.
 
 from pathlib import Path
 
-from manifind.cli.manual import commands, help_of
+import click
 
+from manifind.cli import COMMANDS, main
+
+WIDTH = 100
+"""Columns of the help texts, whatever the terminal's width."""
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "commands.md"
 
 OPENING = """# Commands
@@ -30,12 +34,6 @@ For Zsh write `zsh_source` in its place, in `~/.zshrc`. For Fish, in `~/.config/
 _MANIFIND_COMPLETE=fish_source manifind | source
 ```
 
-## Manual pages
-
-`manifind --manual FOLDER` writes `manifind.1` and a page for each command from the same help. With
-`~/.local/share/man/man1` for FOLDER, `man manifind` and `man manifind-search` find them; with any other, `man -l
-FOLDER/manifind.1` does.
-
 ## Exit codes
 
 | code | meaning |
@@ -47,6 +45,26 @@ FOLDER/manifind.1` does.
 
 An error is one sentence that says what is wrong and what to do. `manifind --debug COMMAND …` shows where it came from.
 """
+
+
+def commands() -> dict[str, click.Command]:
+    """Return the commands by the words that call them; the first is `manifind` itself."""
+    found: dict[str, click.Command] = {"manifind": main}
+    for name in COMMANDS:
+        command = main.get_command(click.Context(main), name)
+        if command is None:
+            raise TypeError(f"{name} is listed and is no command.")
+        found[f"manifind {name}"] = command
+    return found
+
+
+def help_of(words: str, command: click.Command) -> str:
+    """Return the text of a command's ``--help``."""
+    parent = click.Context(main, info_name="manifind") if " " in words else None
+    settings = {**main.context_settings, **command.context_settings}
+    settings |= {"max_content_width": WIDTH, "terminal_width": WIDTH}
+    context = click.Context(command, info_name=words.rpartition(" ")[2], parent=parent, **settings)
+    return command.get_help(context).rstrip()
 
 
 def page() -> str:

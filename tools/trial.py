@@ -127,17 +127,14 @@ def evaluation() -> None:
     print("evaluate:", ", ".join(f"{title} {figure:.1f}" for title, figure in figures.items()))
 
 
-def manual() -> None:
-    """Write the manual pages, and let a shell complete a word."""
-    command("--manual", "man1")
-    if "\\-\\-box" not in Path("man1/manifind-search.1").read_text(encoding="utf-8"):
-        raise SystemExit("the manual page of search lacks an option.")
+def completion() -> None:
+    """Let a shell complete a word."""
     asked = {"_MANIFIND_COMPLETE": "bash_complete", "COMP_WORDS": "manifind rep", "COMP_CWORD": "1"}
     program = str(Path(sysconfig.get_path("scripts")) / "manifind")
     told = subprocess.run([program], capture_output=True, text=True, check=False, env={**os.environ, **asked})  # noqa: S603
     if "repeats" not in told.stdout:
         raise SystemExit(f"the shell cannot complete a command: {told.stdout}{told.stderr}")
-    print(f"manual: {len(list(Path('man1').iterdir()))} pages; the shell completes")
+    print("the shell completes commands")
 
 
 def size() -> str:
@@ -167,7 +164,7 @@ def main(words: list[str]) -> None:
             photos()
             descriptors()
             evaluation()
-            manual()
+            completion()
         finally:
             os.chdir(installed.parent)
 

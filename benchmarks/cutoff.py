@@ -1,7 +1,7 @@
 """How far the line can be trusted: on a collection whose truth is known, and for queries that have nothing in it.
 
-    python benchmarks/line.py INDEX --truth TRUTH [--queries FOLDER] [--strangers FOLDER ...] [--asked N] [--most 40]
-                              [--made 20] [--verify N] [--no-refine] [--json]
+    python benchmarks/cutoff.py INDEX --truth TRUTH [--queries FOLDER] [--strangers FOLDER ...] [--asked N] [--most 40]
+                              [--made 20] [--verify N] [--no-expand] [--json]
 
 INDEX is searched as `Index.search` does it by default; with ``--verify 0`` geometry is not asked. TRUTH is any that
 ``manifind evaluate --truth`` reads; photos of queries are looked for in the index, and those outside it in FOLDER.
@@ -30,12 +30,12 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from manifind.boxes import overlaps
-from manifind.describe import Found, key_to_path, list_photos, read_photo
-from manifind.evaluate.protocol import Protocol, name_finder
-from manifind.evaluate.truth import read_truth
+from manifind.boxes import iou
+from manifind.evaluation.protocol import Protocol, name_lookup
+from manifind.evaluation.truth import read_truth
 from manifind.index import Index
-from manifind.index.asking.answer import Answer, Hit
+from manifind.index.search.results import Hit, SearchResult
+from manifind.io import Found, key_to_path, list_photos, read_photo
 from manifind.types import Box
 
 Pixels = npt.NDArray[np.uint8]
@@ -51,7 +51,7 @@ class How:
 
     verify: int | None
     """How many photos geometry looks at first; None for as many as usual."""
-    refine: str
+    expand: bool
 
 
 @dataclass
@@ -73,13 +73,13 @@ class Counts:
         return 2 * self.right / (self.above + self.positives)
 
 
-def counted(answer: Answer, name: str, positives: set[str], known: set[str], truth: dict[str, Box]) -> Counts:
+def counted(result: SearchResult, name: str, positives: set[str], known: set[str], truth: dict[str, Box]) -> Counts:
     """Count what stands above the line; `known` are the keys that count."""
-    keys = [answer.search.generation.catalogue[image].key for image in answer.images.tolist()]
+    keys = [result.retrieval.snapshot.catalogue[image].key for image in result.images.tolist()]
     places = [place for place, key in enumerate(keys) if key in known]
     right = np.array([keys[place] in positives for place in places], bool)
-    above = np.array(places) < (answer.likely or 0)
-    verified = np.array(places) < (answer.verified or 0)
+    above = np.array(places) < (result.n_matches or 0)
+    verified = np.array(places) < (result.n_verified or 0)
     best = (2 * np.cumsum(right) / (np.arange(1, len(right) + 1) + len(positives))).max(initial=0.0)
     found = Counts(
         name,
@@ -93,25 +93,25 @@ def counted(answer: Answer, name: str, positives: set[str], known: set[str], tru
     for i, place in enumerate(places):
         box = truth.get(keys[place])
         if right[i] and box is not None and (above[i] or verified[i] or i < FIRST):
-            for label, value in met(answer[place], box, answer):
+            for label, value in met(result[place], box, result):
                 found.boxes.setdefault(label, []).append(value)
     return found
 
 
-def met(hit: Hit, truth: Box, answer: Answer) -> Iterator[tuple[str, float]]:
+def met(hit: Hit, truth: Box, result: SearchResult) -> Iterator[tuple[str, float]]:
     """Yield how well the boxes of a hit meet the truth, each with what kind of box it is."""
     if hit.box is None:
         return
     if hit.outline is not None:
-        record = answer.search.generation.catalogue[hit.image]
+        record = result.retrieval.snapshot.catalogue[hit.image]
         size = np.array([record.width, record.height])
         corners = np.clip(np.array(hit.outline), 0, size)
-        yield "verified_tight_box", float(overlaps(hit.box, truth))
-        yield "verified_round_the_outline", float(overlaps([*corners.min(axis=0), *corners.max(axis=0)], truth))
-    elif hit.likely:
-        yield "others_above_the_line", float(overlaps(hit.box, truth))
+        yield "verified_tight_box", float(iou(hit.box, truth))
+        yield "verified_round_the_outline", float(iou([*corners.min(axis=0), *corners.max(axis=0)], truth))
+    elif hit.is_match:
+        yield "others_above_the_line", float(iou(hit.box, truth))
     else:
-        yield "others_of_the_first", float(overlaps(hit.box, truth))
+        yield "others_of_the_first", float(iou(hit.box, truth))
 
 
 class Known:
@@ -123,9 +123,9 @@ class Known:
         self._keys = [one.key for one in photos]
         copies = {copy: one.key for one in photos for copy in index.catalogue.copies_of(one.sha256)}
         self.protocol: Protocol = read_truth(truth, self._keys, copies=copies)
-        find = name_finder(self.protocol.images)
+        find = name_lookup(self.protocol.images)
         self.key_of = {place: key for key in self._keys if (place := find(key)) is not None}
-        self._find, self._folder = name_finder(self._keys), queries
+        self._find, self._folder = name_lookup(self._keys), queries
 
     def file(self, name: str) -> Path:
         """Return the file of a query's photo."""
@@ -147,7 +147,7 @@ def told(known: Known, how: How, most: int | None) -> dict[str, list[Counts]]:
     for number in spaced(range(len(queries)), most):
         query = queries[number]
         file = known.file(query.image)
-        answer = known.index.search(file, query.box, top=None, verify=how.verify, refine=how.refine)
+        result = known.index.search(file, query.box, top=None, verify=how.verify, expand=how.expand)
         itself = known.index.find(file)
         own = set() if itself is None else {itself.key}
         boxes = known.protocol.objects[number] if known.protocol.objects else {}
@@ -156,7 +156,7 @@ def told(known: Known, how: How, most: int | None) -> dict[str, list[Counts]]:
             positives = known.keys(task.positives[number].tolist()) - own
             counting = set(known.key_of.values()) - own - known.keys(task.junk[number].tolist())
             if positives:
-                counts = counted(answer, query.name, positives, counting, truth)
+                counts = counted(result, query.name, positives, counting, truth)
                 found.setdefault(known.protocol.column(task), []).append(counts)
     return found
 
@@ -227,10 +227,10 @@ def nothing(index: Index, some: Iterable[tuple[str, Pixels, Box | None]], how: H
     """Return how many strangers of each kind were told that there is something."""
     found: dict[str, dict[str, int]] = {}
     for kind, pixels, box in some:
-        answer = index.search(pixels, box, top=None, verify=how.verify, refine=how.refine)
+        result = index.search(pixels, box, top=None, verify=how.verify, expand=how.expand)
         mine = found.setdefault(kind, {"strangers": 0, "told_some": 0})
         mine["strangers"] += 1
-        mine["told_some"] += bool(answer.likely)
+        mine["told_some"] += bool(result.n_matches)
     return found
 
 
@@ -259,10 +259,10 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=40, help="how many photos of each strangers' folder")
     parser.add_argument("--made", type=int, default=20, help="how many strangers of each kind that is no photo")
     parser.add_argument("--verify", type=int, help="how many photos geometry looks at; 0 for none")
-    parser.add_argument("--no-refine", action="store_true", help="leave the second pass out")
+    parser.add_argument("--no-expand", action="store_true", help="leave query expansion out")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    index, how = Index.open(args.index), How(args.verify, "none" if args.no_refine else "verified")
+    index, how = Index.open(args.index), How(args.verify, not args.no_expand)
     counts = told(Known(index, args.truth, args.queries), how, args.asked)
     result = {
         "tasks": {name: summed_up(some) for name, some in counts.items()},

@@ -1,6 +1,6 @@
 """How long it takes to verify the first photos of an answer by the features that an index keeps of them.
 
-    python benchmarks/verifying.py INDEX --truth TRUTH [--queries FOLDER] [--asked 14] [--first 50] [--rounds 3]
+    python benchmarks/verification.py INDEX --truth TRUTH [--queries FOLDER] [--asked 14] [--first 50] [--rounds 3]
                                    [--json]
 
 TRUTH is any that ``manifind evaluate --truth`` reads; photos of queries are looked for in the index, and those outside
@@ -27,63 +27,62 @@ from typing import Any
 
 import numpy as np
 
-from line import Known, spaced
-from manifind.describe import read_photo
-from manifind.geometry import LIMITS, Features, pack
-from manifind.geometry.packing import gray
-from manifind.geometry.votes import NEAREST
-from manifind.index import Index
-from manifind.index.asking.answer import Answer
-from manifind.index.asking.features import kept_or_files, kind_of, sought_in
-from manifind.index.asking.looking import checked
-from manifind.index.asking.query import QueryRegions, rank, view
-from manifind.index.asking.verify import FIRST
-from manifind.index.asking.voted import AMONG
-from manifind.index.state.kept import Kept
-from manifind.kernels import nearest_bits, set_threads, thread_count
+from cutoff import Known, spaced
+from manifind.geometry import Features, VerificationConfig, VotingConfig, pack
+from manifind.geometry.packing import gray_codes
+from manifind.index import Index, QueryRegions, SearchConfig, extract_query_view, retrieve
+from manifind.index.search.image_features import feature_kind, load_or_locate_features
+from manifind.index.search.query import QueryFeatures, extract_query_features
+from manifind.index.search.verification import verify_sources
+from manifind.index.storage.local_features import PackedFeatures
+from manifind.io import read_photo
+from manifind.kernels import knn_hamming, set_threads, thread_count
 from manifind.types import Box
 
-Asked = tuple[Features, Box | None, list[Kept]]
-Look = Callable[[Features, Box | None, Sequence[Kept]], int]
+Asked = tuple[Features, Box | None, list[PackedFeatures]]
+Look = Callable[[Features, Box | None, Sequence[PackedFeatures]], int]
 """Looks at photos and returns how many it verifies."""
+LIMITS = VerificationConfig()
 SEED, AFTER = 7, 1000
 """Of OpenCV's chance, and how many maps it tries at most."""
 
 
 def asked(known: Known, most: int, first: int) -> list[Asked]:
     """Return what queries look for, and what the index keeps of their first photos."""
-    now, found = known.index.state, []
-    if now.local is None:
-        sys.exit("the index keeps no local features; make it with `manifind index PHOTOS --geometry`.")
+    snapshot, found = known.index.state, []
+    if snapshot.local is None:
+        sys.exit("the index keeps no local features; make it with `manifind index PHOTOS --local-features`.")
     for query in spaced(known.protocol.queries, most):
         pixels = read_photo(known.file(query.image)).pixels
-        (search,) = rank(now, [QueryRegions.of([view(known.index.describer, pixels, query.box)])], None)
-        features, box = sought_in(pixels, query.box, kind=kind_of(now))
-        photos = kept_or_files(now, [now.catalogue[i] for i in Answer(search).images[:first].tolist()])
-        found.append((features, box, [one for one in photos if isinstance(one, Kept)]))
+        view = extract_query_view(known.index.extractor, pixels, query.box)
+        (retrieval,) = retrieve(snapshot, [QueryRegions.of([view])], None)
+        features, box = extract_query_features(pixels, query.box, kind=feature_kind(snapshot))
+        images = retrieval.ranking.images[:first].tolist()
+        photos = load_or_locate_features(snapshot, [snapshot.catalogue[image] for image in images])
+        found.append((features, box, [one for one in photos if isinstance(one, PackedFeatures)]))
     return found
 
 
-def by_manifind(query: Features, box: Box | None, photos: Sequence[Kept]) -> int:
-    return sum(one.verified is True for one in checked(query, box, photos))
+def by_manifind(query: Features, box: Box | None, photos: Sequence[PackedFeatures]) -> int:
+    return sum(one.verified is True for one in verify_sources([QueryFeatures(query, box)], photos))
 
 
-def by_opencv(query: Features, box: Box | None, photos: Sequence[Kept]) -> int:
+def by_opencv(query: Features, box: Box | None, photos: Sequence[PackedFeatures]) -> int:
     import cv2
 
     cv2.setNumThreads(1)
     side = max(query.width, query.height) if box is None else max(box[2] - box[0], box[3] - box[1])
 
-    def look(kept: Kept) -> bool:
+    def look(kept: PackedFeatures) -> bool:
         photo = kept.features()
         found = cv2.BFMatcher(cv2.NORM_L2, crossCheck=True).match(query.descriptors, photo.descriptors)
         if len(found) < 4:
             return False
-        a = query.points[[one.queryIdx for one in found]] / side
-        b = photo.points[[one.trainIdx for one in found]] / max(photo.width, photo.height)
+        a = query.keypoints[[one.queryIdx for one in found]] / side
+        b = photo.keypoints[[one.trainIdx for one in found]] / max(photo.width, photo.height)
         cv2.setRNGSeed(SEED)
-        _, inliers = cv2.findHomography(a, b, cv2.USAC_DEFAULT, LIMITS[query.kind].tolerances[1], maxIters=AFTER)
-        return inliers is not None and int(inliers.sum()) >= LIMITS[query.kind].inliers
+        _, inliers = cv2.findHomography(a, b, cv2.USAC_DEFAULT, LIMITS.image_tolerance, maxIters=AFTER)
+        return inliers is not None and int(inliers.sum()) >= LIMITS.min_inliers
 
     with ThreadPoolExecutor(thread_count()) as pool:
         return sum(pool.map(look, photos))
@@ -135,17 +134,17 @@ def voting(known: Known, queries: Sequence[Asked], rounds: int) -> dict[str, flo
 
     local = known.index.state.local
     if local is None:
-        sys.exit("the index keeps no local features; make it with `manifind index PHOTOS --geometry`.")
-    rows = local.rows[: local.starts[min(AMONG, len(local.starts) - 1)]]
-    codes, threads = gray(rows, local.keeping.kind), thread_count()
-    k = min(NEAREST, len(codes))
+        sys.exit("the index keeps no local features; make it with `manifind index PHOTOS --local-features`.")
+    rows = local.rows[: local.starts[min(VotingConfig().max_images, len(local.starts) - 1)]]
+    codes, threads = gray_codes(rows, local.keeping.kind), thread_count()
+    k = min(VotingConfig().neighbours, len(codes))
     set_threads(1)
     times = []
     for features, _, _ in queries:
-        asking = gray(pack(features), local.keeping.kind)
+        asking = gray_codes(pack(features), local.keeping.kind)
         ours, theirs = [], []
         for _ in range(rounds):
-            ours.append(processor(lambda: nearest_bits(asking, codes, k)))  # noqa: B023
+            ours.append(processor(lambda: knn_hamming(asking, codes, k)))  # noqa: B023
             theirs.append(processor(lambda: faiss.knn_hamming(asking, codes, k)))  # noqa: B023
         times.append((min(ours), min(theirs)))
     set_threads(threads)
@@ -166,7 +165,7 @@ def main() -> None:
     parser.add_argument("--truth", type=Path, required=True)
     parser.add_argument("--queries", type=Path, help="the folder of queries' photos that are not in the index")
     parser.add_argument("--asked", type=int, default=14, help="how many queries, evenly spaced")
-    parser.add_argument("--first", type=int, default=FIRST, help="how many photos of each answer")
+    parser.add_argument("--first", type=int, default=SearchConfig().depth.first, help="how many photos of each answer")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()

@@ -1,12 +1,12 @@
-"""What describing photos costs against the bare network, and what the descriptors are worth on Oxford5k.
+"""What extraction costs against the bare network, and what the descriptors are worth on Oxford5k.
 
-    python benchmarks/describe.py [--photos FOLDER] [--count 60] [--json]
-    python benchmarks/describe.py --photos oxbuild_images --oxford [--json]
+    python benchmarks/extraction.py [--photos FOLDER] [--count 60] [--json]
+    python benchmarks/extraction.py --photos oxbuild_images --oxford [--json]
 
-The first compares `Describer.describe` with the network alone on the same tensors, and then whole passes (reading,
-decoding, describing) in several ways that take turns: photos a second, and the processor's time for a photo, which a
+The first compares `RegionExtractor.extract` with the network alone on the same tensors, and then whole passes (reading,
+decoding, extraction) in several ways that take turns: photos a second, and the processor's time for a photo, which a
 busy machine changes less. Photos are those of FOLDER, or sample photographs of scikit-learn at
-several sizes. The second describes the Oxford5k photos (5,063 files named as in the ground truth) and the 55 queries by
+several sizes. The second extracts the Oxford5k photos (5,063 files named as in the ground truth) and the 55 queries by
 this code, with several ways of scaling the queries, and prints mAP (trapezoid) of plain search and of regional
 diffusion beside that of the shared descriptors.
 """
@@ -24,14 +24,15 @@ import numpy as np
 from PIL import Image
 
 import oxford5k_data
+from harness import cpu, in_turns
 from manifind import Manifold
 from manifind.baselines import NearestImages
-from manifind.describe import ZOOMS, Found, describe_ahead, load_describer, read_ahead, read_photo
-from manifind.describe.backbone import available_cores
-from manifind.describe.describer import ONE_ZOOM, resized
+from manifind.features import SCALES, load_extractor
+from manifind.features.backbone import available_cores
+from manifind.features.extractor import ONE_SCALE, resized
 from manifind.index import Index, whole_box
+from manifind.io import Found, extract_ahead, read_ahead, read_photo
 from manifind.types import FloatArray
-from setting import cpu, in_turns
 
 
 def sample_photos(folder: Path, count: int) -> list[Found]:
@@ -48,63 +49,63 @@ def sample_photos(folder: Path, count: int) -> list[Found]:
 
 
 def cost(found: Sequence[Found]) -> dict[str, Any]:
-    describer = load_describer()
-    photos = [read_photo(one.path, long_side=describer.long_side).pixels for one in found[:20]]
-    seen = [resized(photo, *describer.seen_size(*photo.shape[:2])) for photo in photos]
+    extractor = load_extractor()
+    photos = [read_photo(one.path, long_side=extractor.long_side).pixels for one in found[:20]]
+    seen = [resized(photo, *extractor.seen_size(*photo.shape[:2])) for photo in photos]
 
     def bare() -> None:
         for photo in seen:
-            describer.backbone.features(photo)
+            extractor.backbone.features(photo)
 
-    def described() -> None:
+    def extracted() -> None:
         for photo in seen:
-            describer.describe(photo)
+            extractor.extract(photo)
 
     bare()
-    network, describing = in_turns(3, bare, described)
+    network, extraction = in_turns(3, bare, extracted)
     passes = whole_passes(found)
-    one = passes["one zoom, a photo at a time"]["cpu_ms"]
+    one = passes["one scale, a photo at a time"]["cpu_ms"]
     return {
         "photos": len(found),
         "sizes_seen": sorted({f"{p.shape[1]}x{p.shape[0]}" for p in seen}),
         "network_ms": 1e3 * network / len(seen),
-        "describe_ms": 1e3 * describing / len(seen),
-        "ratio": describing / network,
+        "extract_ms": 1e3 * extraction / len(seen),
+        "ratio": extraction / network,
         "at_most": 1.2,
-        "passes": [{"way": way, **figures, "of_one_zoom": figures["cpu_ms"] / one} for way, figures in passes.items()],
+        "passes": [{"way": way, **figures, "of_one_scale": figures["cpu_ms"] / one} for way, figures in passes.items()],
     }
 
 
 WAYS = {
-    "one zoom, a photo at a time": ("mobilenet_v2", ONE_ZOOM, False),
-    "three zooms, a photo at a time": ("mobilenet_v2", ZOOMS, False),
-    "three zooms, photos side by side": ("mobilenet_v2", ZOOMS, True),
-    "three zooms, side by side, 8 bits": ("mobilenet_v2_int8", ZOOMS, True),
+    "one scale, a photo at a time": ("mobilenet_v2", ONE_SCALE, False),
+    "three scales, a photo at a time": ("mobilenet_v2", SCALES, False),
+    "three scales, photos side by side": ("mobilenet_v2", SCALES, True),
+    "three scales, side by side, 8 bits": ("mobilenet_v2_int8", SCALES, True),
 }
-"""Ways of describing photos from their files: the network, the zooms, and whether each photo is one thread's work."""
+"""Ways of extracting photos from their files: the network, the scales, and whether each photo is one thread's work."""
 
 
 def whole_passes(found: Sequence[Found], repeats: int = 3) -> dict[str, dict[str, float]]:
     """Return the photos a second and the processor's milliseconds a photo of whole passes: the ways take turns."""
-    describers = {way: (load_describer(name, zooms=zooms), 0) for way, (name, zooms, _) in WAYS.items()}
-    describers = {way: one.for_threads() if WAYS[way][2] else (one, 0) for way, (one, _) in describers.items()}
+    extractors = {way: (load_extractor(name, scales=scales), 0) for way, (name, scales, _) in WAYS.items()}
+    extractors = {way: one.for_threads() if WAYS[way][2] else (one, 0) for way, (one, _) in extractors.items()}
     best: dict[str, dict[str, float]] = {}
     for _ in range(repeats):
-        for way, (describer, threads) in describers.items():
+        for way, (extractor, threads) in extractors.items():
             wall, processor = time.perf_counter(), time.process_time()
             if threads:
-                for _ in describe_ahead(found, describer.describe, threads=threads, long_side=describer.long_side):
+                for _ in extract_ahead(found, extractor.extract, threads=threads, long_side=extractor.long_side):
                     pass
             else:
-                for _, photo in read_ahead(found, long_side=describer.long_side):
-                    describer.describe(photo.pixels)  # type: ignore[union-attr]
+                for _, photo in read_ahead(found, long_side=extractor.long_side):
+                    extractor.extract(photo.pixels)  # type: ignore[union-attr]
             seconds, taken = time.perf_counter() - wall, time.process_time() - processor
             figures = {"photos_a_second": len(found) / seconds, "cpu_ms": 1e3 * taken / len(found)}
             best[way] = min(best.get(way, figures), figures, key=lambda one: one["cpu_ms"])
     return best
 
 
-SCALES = ("as the photo", "as it is", "long side 768", "at least 128", "at least 224", "at least 320")
+CROP_SIZES = ("as the photo", "as it is", "long side 768", "at least 128", "at least 224", "at least 320")
 """Ways of scaling a query's crop."""
 
 
@@ -113,7 +114,7 @@ def oxford(folder: Path) -> list[dict[str, Any]]:
     task = shared.tasks["Oxford5k"]
     names = json.loads((oxford5k_data.FOLDER / "names.json").read_text())
     truth = json.loads((oxford5k_data.FOLDER / "ground_oxford5k.json").read_text())
-    describer = load_describer()
+    extractor = load_extractor()
     index = folder.with_name("oxford5k.manifind")
     made = Index.open(index) if (index / "manifest.json").exists() else Index.create(index, folder, k=50, query_k=50)
     number = {name: i for i, name in enumerate(names)}
@@ -137,7 +138,7 @@ def oxford(folder: Path) -> list[dict[str, Any]]:
             "as it is": fit,
             "long side 768": 768 / longer,
         }.get(way) or min(max(fit, int(way.split()[-1]) / shorter), 768 / longer)
-        return describer.describe(crop, scale=scale).vectors
+        return extractor.extract(crop, scale=scale).vectors
 
     rows = [
         {
@@ -147,7 +148,7 @@ def oxford(folder: Path) -> list[dict[str, Any]]:
             ),
         }
     ]
-    for way in SCALES:
+    for way in CROP_SIZES:
         queries = [query(key, way) for key in sorted(truth)]
         rows.append(
             {
@@ -190,7 +191,7 @@ def main() -> int:
     for one in passes:
         print(
             f"{one['way']:36} {one['photos_a_second']:.1f} photos a second, {one['cpu_ms']:.0f} ms of processor time a "
-            f"photo, {one['of_one_zoom']:.2f} of one zoom's"
+            f"photo, {one['of_one_scale']:.2f} of one scale's"
         )
     for row in rows:
         figures = "   ".join(f"{name} {row[name]:.2f}" for name in ("plain", "regional") if name in row)

@@ -1,6 +1,6 @@
 """Images a second: our mixtures and scikit-learn's, from the same start, in the same run.
 
-    python benchmarks/compact.py [--images 500] [--regions-per-image 5] [--threads 1] [--json]
+    python benchmarks/gmm.py [--images 500] [--regions-per-image 5] [--threads 1] [--json]
 
 Our time is that of the whole of `compact`, the choice of the start included; scikit-learn is given the start and only
 fits. Both are the best of a few runs.
@@ -18,8 +18,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
 from threadpoolctl import threadpool_limits
 
-from manifind.compact import LEAST_VARIANCE, DoubleArray, compact, starting_regions
-from setting import collection
+from harness import collection
+from manifind.gmm import MIN_VARIANCE, DoubleArray, compact, starting_regions
 
 T = TypeVar("T")
 
@@ -30,10 +30,10 @@ def scikit_learn(points: DoubleArray, start: DoubleArray) -> DoubleArray:
     mixture = GaussianMixture(
         c,
         covariance_type="spherical",
-        reg_covar=LEAST_VARIANCE,
+        reg_covar=MIN_VARIANCE,
         means_init=start,
         weights_init=np.full(c, 1 / c),
-        precisions_init=np.full(c, 1 / LEAST_VARIANCE),
+        precisions_init=np.full(c, 1 / MIN_VARIANCE),
     ).fit(points)
     means: DoubleArray = mixture.means_ / np.linalg.norm(mixture.means_, axis=1, keepdims=True)
     return means

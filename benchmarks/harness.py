@@ -1,11 +1,12 @@
-"""What the benchmarks run on and how they take turns."""
+"""The data and the machine of the benchmarks, timing in turns, and the printing of results."""
 
+import json
 import platform
 import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import faiss
 import numpy as np
@@ -17,6 +18,7 @@ from manifind.types import FloatArray, IntArray
 
 BATCH = 64
 Result = TypeVar("Result")
+Row = dict[str, Any]
 
 
 def collection(rows: int | None) -> tuple[str, FloatArray, IntArray, list[FloatArray]]:
@@ -59,14 +61,16 @@ def make_near(vectors: FloatArray, rng: np.random.Generator, out: FloatArray) ->
     out /= np.linalg.norm(out, axis=1, keepdims=True)
 
 
-def in_turns(repeats: int, *works: Callable[[], object], now: Callable[[], float] = time.perf_counter) -> list[float]:
+def in_turns(
+    repeats: int, *works: Callable[[], object], snapshot: Callable[[], float] = time.perf_counter
+) -> list[float]:
     """Return the median seconds of each, by the wall's clock or another."""
     seconds: list[list[float]] = [[] for _ in works]
     for _ in range(repeats):
         for work, taken in zip(works, seconds, strict=True):
-            began = now()
+            began = snapshot()
             work()
-            taken.append(now() - began)
+            taken.append(snapshot() - began)
     return [median(taken) for taken in seconds]
 
 
@@ -74,17 +78,17 @@ class Clock:
     """CPU time with one thread, so that it can be measured on a busy machine; the wall's with more."""
 
     def __init__(self, threads: int) -> None:
-        self._now = time.process_time if threads == 1 else time.perf_counter
+        self._snapshot = time.process_time if threads == 1 else time.perf_counter
 
     def in_turns(self, repeats: int, *works: Callable[[], object]) -> list[float]:
         """Return the median seconds of each."""
-        return in_turns(repeats, *works, now=self._now)
+        return in_turns(repeats, *works, snapshot=self._snapshot)
 
     def once(self, work: Callable[[], Result]) -> tuple[float, Result]:
         """Return the seconds that it took, and what it returned."""
-        began = self._now()
+        began = self._snapshot()
         result = work()
-        return self._now() - began, result
+        return self._snapshot() - began, result
 
 
 def limits(clock: Clock) -> dict[str, float]:
@@ -110,3 +114,32 @@ def cpu() -> str:
         return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
     except (OSError, StopIteration):
         return platform.processor() or platform.machine()
+
+
+def table(rows: list[Row]) -> str:
+    """Lay rows out in columns."""
+
+    def shown(value: object) -> str:
+        return f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value)
+
+    columns = list(rows[0])
+    cells = [columns, *([shown(row[column]) for column in columns] for row in rows)]
+    widths = [max(len(line[at]) for line in cells) for at in range(len(columns))]
+    aligned = [
+        [
+            cell.ljust(width) if at == 0 else cell.rjust(width)
+            for at, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ]
+        for line in cells
+    ]
+    return "\n".join("  ".join(line) for line in aligned)
+
+
+def print_results(conditions: Row, rows: list[Row], *, as_json: bool) -> None:
+    """Print what was measured, and on what machine and data."""
+    if as_json:
+        print(json.dumps({**conditions, "rows": rows}, indent=1))
+        return
+    for key, value in conditions.items():
+        print(f"{key:16} {value}")
+    print(table(rows))

@@ -1,6 +1,6 @@
 """What keeping descriptors in half precision does to rankings, on Oxford5k.
 
-    python benchmarks/half.py [--k K] [--json]
+    python benchmarks/float16.py [--k K] [--json]
 
 The same collection in single precision, and rounded to float16 as an index keeps it. Prints the mAP of both, how many
 of the first 100 images they have in common, and how far scores are apart. Queries are of single precision in both, as

@@ -1,14 +1,14 @@
-"""What zooms, whitening and the graph's parameters find, on parts of a folder of photos in groups.
+"""What scales, whitening and the graph's parameters find, on parts of a folder of photos in groups.
 
-    python benchmarks/descriptions.py --photos holidays/ --sizes 70 200 600 1156
-    python benchmarks/descriptions.py --photos oxbuild_images/ --oxford --sizes 70 200 600
+    python benchmarks/descriptors.py --photos holidays/ --sizes 70 200 600 1156
+    python benchmarks/descriptors.py --photos oxbuild_images/ --oxford --sizes 70 200 600
 
 A photo's group is what its name begins with (four characters, as in INRIA Holidays); the first photo of a group is the
 query, its others are what is to be found, and its own photo is passed over. Parts of a size are drawn by chance,
 group by group; ``--oxford`` takes the groups of Oxford5k's ground truth (the
 good photos of a landmark, which are many) and draws a 25th of the part's size from each, and photos of no landmark for
 the rest. The raw vectors are kept in ``--keep`` between runs. ``--p``, ``--long-side`` and ``--flip`` try other ways of
-describing; a network or a pooling of which no moments come along is whitened by the collection alone. Prints mAP
+extraction; a network or a pooling of which no moments come along is whitened by the collection alone. Prints mAP
 (trapezoids) in per cent.
 """
 
@@ -27,28 +27,19 @@ import numpy.typing as npt
 import oxford5k_data
 from manifind import Manifold
 from manifind.baselines import NearestImages, RegionMatch
-from manifind.describe import (
-    ZOOMS,
-    Describer,
-    Found,
-    Moments,
-    describe_ahead,
-    list_photos,
-    load_describer,
-    shipped_moments,
-    whitening_of,
-)
-from manifind.describe.backbone import DEFAULT, Photo
-from manifind.describe.moments import DIMENSION
-from manifind.describe.whitening import unit_rows
-from manifind.evaluate.measures import average_precision
+from manifind.evaluation.measures import average_precision
+from manifind.features import SCALES, Moments, RegionExtractor, load_extractor, shipped_moments, whitening_of
+from manifind.features.backbone import DEFAULT, Photo
+from manifind.features.moments import DIMENSION
+from manifind.features.whitening import unit_rows
+from manifind.io import Found, extract_ahead, list_photos
 
 Rows = npt.NDArray[np.float16]
 
 
-def seen_both_ways(describer: Describer, photo: Photo) -> npt.NDArray[np.float32]:
+def seen_both_ways(extractor: RegionExtractor, photo: Photo) -> npt.NDArray[np.float32]:
     """Return the vectors of a photo's regions, each joined to that of the same part of the mirrored photo."""
-    seen, mirrored = describer.describe(photo), describer.describe(np.ascontiguousarray(photo[:, ::-1]))
+    seen, mirrored = extractor.extract(photo), extractor.extract(np.ascontiguousarray(photo[:, ::-1]))
     left, top, right, bottom = mirrored.boxes.T
     back = np.stack([photo.shape[1] - right, top, photo.shape[1] - left, bottom], axis=1)
     twin = np.abs(seen.boxes[:, None] - back).sum(axis=2).argmin(axis=1)
@@ -56,17 +47,17 @@ def seen_both_ways(describer: Describer, photo: Photo) -> npt.NDArray[np.float32
 
 
 def raw_vectors(
-    folder: Path, keep: Path | None, whole: Describer, *, flip: bool
+    folder: Path, keep: Path | None, whole: RegionExtractor, *, flip: bool
 ) -> tuple[Rows, npt.NDArray[np.int64], list[str]]:
     """Return the vectors of all photos before whitening, how many each has, and the names."""
     if keep is not None and keep.is_file():
         with np.load(keep, allow_pickle=False) as kept:
             return kept["vectors"], kept["counts"], kept["names"].tolist()
-    describer, threads = whole.for_threads()
+    extractor, threads = whole.for_threads()
     rows, names = [], []
     found = [one for one in list_photos(folder) if isinstance(one, Found)]
-    describe = partial(seen_both_ways, describer) if flip else describer.unwhitened
-    with closing(describe_ahead(found, describe, threads=threads, long_side=describer.long_side)) as photos:
+    extract = partial(seen_both_ways, extractor) if flip else extractor.unwhitened
+    with closing(extract_ahead(found, extract, threads=threads, long_side=extractor.long_side)) as photos:
         for one, _, seen in photos:
             if seen is not None:
                 rows.append(seen.astype(np.float16))
@@ -150,12 +141,12 @@ def main() -> None:
     parser.add_argument("--alpha", type=float, nargs="+", default=[0.9, 0.99])
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-    describer = load_describer(
-        arguments.backbone, whitening=None, zooms=ZOOMS, p=arguments.p, long_side=arguments.long_side
+    extractor = load_extractor(
+        arguments.backbone, whitening=None, scales=SCALES, p=arguments.p, long_side=arguments.long_side
     )
-    vectors, counts, names = raw_vectors(arguments.photos, arguments.keep, describer, flip=arguments.flip)
+    vectors, counts, names = raw_vectors(arguments.photos, arguments.keep, extractor, flip=arguments.flip)
     starts = np.cumsum(counts) - counts
-    prior = shipped_moments(describer)
+    prior = shipped_moments(extractor)
     groups, others = grouped(names, arguments.oxford)
     lines = []
     for size in arguments.sizes:
@@ -167,7 +158,7 @@ def main() -> None:
             image_of = np.repeat(np.arange(len(images), dtype=np.int32), counts[images])
             place = {image: number for number, image in enumerate(images)}
             here = [[place[image] for image in group] for group in drawn if len(group) > 1]
-            own = Moments.of(vectors[rows], describer.pooled_by)
+            own = Moments.of(vectors[rows], extractor.pooled_by)
             for share in arguments.share or [None]:
                 # A share s of the own moments is what a prior of n √(1/s − 1) regions leaves them.
                 weight = () if share is None else (own.count * (1 / min(share, 1 - 1e-9) - 1) ** 0.5,)

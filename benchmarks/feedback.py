@@ -1,8 +1,8 @@
-"""How good the page's judgements are besides the line (``benchmarks/line.py``): refining a search, and boxes.
+"""How good the page's judgements are besides the line (``benchmarks/cutoff.py``): refining a search, and boxes.
 
-    python benchmarks/evidence.py [--scenes FOLDER] [--manifold SAVED] [--part refine|where ...] [--json]
+    python benchmarks/feedback.py [--scenes FOLDER] [--manifold SAVED] [--part refine|where ...] [--json]
 
-On Oxford5k's descriptors where they are at hand (``setting.py`` says where), and on the scenes that ``manifind demo
+On Oxford5k's descriptors where they are at hand (``harness.py`` says where), and on the scenes that ``manifind demo
 --out FOLDER`` made and indexed.
 
 refine   mAP after the first wrong results were marked as not meant (they are taken out of both rankings), by weight,
@@ -25,10 +25,10 @@ import numpy as np
 import oxford5k_data
 from manifind import Manifold
 from manifind import manifold as manifold_module
-from manifind.boxes import overlaps
+from manifind.boxes import iou
 from manifind.demo import scenes
 from manifind.diffusion import Seed, opposed
-from manifind.index import Generation, Index, QueryRegions, Search, View, rank, whole_box
+from manifind.index import Index, QueryRegions, QueryView, Retrieval, Snapshot, retrieve, whole_box
 from manifind.ranking import Ranking
 from manifind.types import FloatArray
 
@@ -41,16 +41,16 @@ class Known:
     """Queries on a collection, with the photos that show what they ask for."""
 
     name: str
-    state: Generation
+    state: Snapshot
     queries: list[FloatArray]
     positives: list[set[int]]
     junk: list[set[int]]
     own: list[set[int]]
     """Photos that the query was cut from."""
 
-    def searches(self, queries: Sequence[FloatArray] | None = None) -> list[Search]:
-        views = [QueryRegions.of([View(q, np.zeros((len(q), 4), np.float32))]) for q in queries or self.queries]
-        return rank(self.state, views, None)
+    def searches(self, queries: Sequence[FloatArray] | None = None) -> list[Retrieval]:
+        views = [QueryRegions.of([QueryView(q, np.zeros((len(q), 4), np.float32))]) for q in queries or self.queries]
+        return retrieve(self.state, views, None)
 
 
 def oxford5k(k: int, saved: Path | None) -> Known:
@@ -69,7 +69,7 @@ def oxford5k(k: int, saved: Path | None) -> Known:
     own = [{names.index(truth[key]["name"].removeprefix("oxc1_"))} for key in sorted(truth)]
     task = protocol.tasks["Oxford5k"]
     positives, junk = ([set(one.tolist()) for one in some] for some in (task.positives, task.junk))
-    return Known("Oxford5k", cast(Generation, state), protocol.queries, positives, junk, own)
+    return Known("Oxford5k", cast(Snapshot, state), protocol.queries, positives, junk, own)
 
 
 def demo_scenes(folder: Path) -> tuple[Known, Index, scenes.Scenes]:
@@ -77,13 +77,13 @@ def demo_scenes(folder: Path) -> tuple[Known, Index, scenes.Scenes]:
     made = scenes.make_scenes(folder / "scenes", scenes=len(index))
     number = {image.key: image.number for image in index.catalogue.images}
     queries = [
-        index.describer.describe(np.ascontiguousarray(_cut(index, made.queries_folder / one.file, one.box)))
+        index.extractor.extract(np.ascontiguousarray(_cut(index, made.queries_folder / one.file, one.box)))
         for one in made.queries
     ]
     positives = [{number[s.file] for s in made.truth if s.shows == one.shows} for one in made.queries]
     none: list[set[int]] = [set() for _ in queries]
     state = index.state
-    assert isinstance(state, Generation)  # noqa: S101 (it is on disk)
+    assert isinstance(state, Snapshot)  # noqa: S101 (it is on disk)
     return Known("scenes", state, [q.vectors for q in queries], positives, none, none), index, made
 
 
@@ -156,10 +156,10 @@ def where(known: Known, index: Index, made: scenes.Scenes) -> dict[str, float]:
     region, drawn = [], []
     for query, search in zip(made.queries, known.searches(), strict=True):
         for image in search.ranking.images[:40].tolist():
-            scene, box = truth[index.catalogue[image].key], search.where(image)
+            scene, box = truth[index.catalogue[image].key], search.locate(image)
             if scene.shows == query.shows and scene.box is not None and box is not None:
-                region.append(overlaps(search.shares(image)[0].box, scene.box))
-                drawn.append(overlaps(box, scene.box))
+                region.append(iou(search.shown_regions(image)[0].box, scene.box))
+                drawn.append(iou(box, scene.box))
     return {"region_of_the_largest_share": float(np.mean(region)), "box": float(np.mean(drawn)), "photos": len(drawn)}
 
 

@@ -1,6 +1,6 @@
 """Whom query expansion helps: queries whose first images are right, and the others.
 
-    python benchmarks/expansion.py [docs/oxford5k/results.json]
+    python benchmarks/query_expansion.py [docs/oxford5k/results.json]
 
 Reads what ``manifind evaluate`` wrote, and prints mAP before and after expansion, apart for queries with at least four
 of the first five images right before it, and for all others.
