@@ -99,8 +99,8 @@ class UnreadableImageError(ManifindError):
 
     code = "unreadable-image"
 
-    def __init__(self, reason: str, name: str = "", *, temporary: bool = False) -> None:
-        super().__init__(reason, name)
+    def __init__(self, reason: str, name: str = "", *, temporary: bool = False, code: str | None = None) -> None:
+        super().__init__(reason, name, code=code)
         self.reason = reason
         self.name = name
         self.temporary = temporary

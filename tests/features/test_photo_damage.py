@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from manifind.errors import InvalidInputError, ManifindError, UnreadableImageError
-from manifind.io.image import Photo, content_hash, read_photo
+from manifind.io import content_hash
+from manifind.io.image import Photo, read_photo
 from tests.features.photo_files import FORMATS, SMALL, outcome_of, reason_of, saved, scene, sharp
 
 

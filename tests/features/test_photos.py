@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from manifind.errors import UnreadableImageError
-from manifind.io.image import MARGIN, content_hash, photo_format, read_photo
+from manifind.io import content_hash
+from manifind.io.image import MARGIN, photo_format, read_photo
 from tests.features.photo_files import (
     FORMATS,
     LOSSLESS,

@@ -4,18 +4,20 @@ import json
 import shutil
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from manifind.errors import InvalidInputError, UnreadableImageError
+from manifind.errors import DamagedError, InvalidInputError, UnreadableImageError
 from manifind.index import Index
 from manifind.index.storage.catalogue import SkipReason
 from tests.commands import run
 from tests.extraction_options import PLAINLY
 from tests.films import film, shades
 from tests.index.conftest import scene
-from tests.index.small import save_photo, save_photos, small_extractor
+from tests.index.signing import resigned
+from tests.index.small import save_photo, save_photos, small_extractor, small_index
 from tests.index.test_repeats import BEHIND, before
 
 OPTIONS = {"extractor": small_extractor(), "k": 12, "query_k": 10, "local_features": False}
@@ -124,8 +126,22 @@ def test_the_frames_of_a_film_are_one_photo_among_what_repeats(tmp_path: Path) -
 def test_an_index_without_frames_passes_films_over(made: Index, tmp_path: Path) -> None:
     plain = Index.create(tmp_path / "plain.manifind", made.root, **OPTIONS)  # type: ignore[arg-type]
     assert keys(plain) == ["0.png", "1.png"]
-    with pytest.raises(InvalidInputError, match="give seconds in tenths"):
-        Index.create(tmp_path / "odd.manifind", made.root, frames=0.25, **OPTIONS)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("frames", [0.25, 0, 0.04, -1, 1e300, 3_600_000, float("nan"), 10**400, True, "2"])
+def test_an_interval_that_no_name_can_tell_is_refused(frames: Any, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        Index.create(tmp_path / "odd.manifind", save_photos(tmp_path / "photos", 1), frames=frames)
+    assert caught.value.code == "frame-interval"
+    assert not (tmp_path / "odd.manifind").exists()
+
+
+def test_an_index_with_the_longest_interval_opens_and_one_with_none_is_damaged(tmp_path: Path) -> None:
+    made = small_index(tmp_path, 3, frames=3_599_999)
+    assert Index.open(made.path)._snapshot.manifest.frames == 3_599_999
+    resigned(made.path, lambda manifest: manifest["fields"].update(frames=0.01))
+    with pytest.raises(DamagedError):
+        Index.open(made.path)
 
 
 def test_the_command_indexes_searches_and_exports_frames(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Image files: find them in a folder, decode them within limits, read ahead; EXIF, raw previews and video frames."""
 
-from manifind.io.image import Photo, content_hash, read_photo
+from manifind.io.files import content_hash, open_regular
+from manifind.io.image import Photo, read_photo
 from manifind.io.prefetch import extract_ahead, read_ahead
 from manifind.io.scan import Found, Skipped, key_of, key_to_path, list_photos
 
@@ -13,6 +14,7 @@ __all__ = [
     "key_of",
     "key_to_path",
     "list_photos",
+    "open_regular",
     "read_ahead",
     "read_photo",
 ]

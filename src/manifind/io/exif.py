@@ -5,31 +5,34 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 from PIL import ExifTags
 from PIL.JpegImagePlugin import JpegImageFile
 
-from manifind.io.image import HEAD_BYTES, OPENERS, photo_format, quietly
+from manifind.io.files import HEAD_BYTES, open_regular
+from manifind.io.image import OPENERS, photo_format, quietly
 
 LONGEST = 100
 """Characters of the name of a camera."""
 
 
 @dataclass(frozen=True)
-class Taken:
+class ExifData:
     """What a photo says of how it was taken; None where it does not say."""
 
-    when: datetime | None = None
+    taken_at: datetime | None = None
     """By the camera's own clock."""
     camera: str | None = None
     lens: str | None = None
 
 
-def taken(path: str | os.PathLike[str]) -> Taken:
-    """Return when and by what a photo was taken, as far as its file says; never an error."""
-    with suppress(Exception), quietly(), Path(path).open("rb") as stream:  # metadata may be anything
+def read_exif(path: str | os.PathLike[str], *, root: str | os.PathLike[str] | None = None) -> ExifData:
+    """Return when and by what camera a photo was taken, as far as its file says; never an error.
+
+    `root` is the folder that must hold the file, as for `open_regular`.
+    """
+    with suppress(Exception), quietly(), open_regular(path, root=root) as stream:  # metadata may be anything
         name = photo_format(stream.read(HEAD_BYTES))
         stream.seek(0)
         opener: Any = JpegImageFile if name == "JPEG" else OPENERS[str(name)]
@@ -37,8 +40,8 @@ def taken(path: str | os.PathLike[str]) -> Taken:
         inner = exif.get_ifd(ExifTags.IFD.Exif)
         when = _moment(inner.get(ExifTags.Base.DateTimeOriginal)) or _moment(exif.get(ExifTags.Base.DateTime))
         make, model = (_word(exif.get(tag)) for tag in (ExifTags.Base.Make, ExifTags.Base.Model))
-        return Taken(when, _camera(make, model), _word(inner.get(ExifTags.Base.LensModel)))
-    return Taken()
+        return ExifData(when, _camera(make, model), _word(inner.get(ExifTags.Base.LensModel)))
+    return ExifData()
 
 
 def _moment(value: object) -> datetime | None:

@@ -20,11 +20,9 @@ at least `MARGIN` times the long side that is needed, and exactly the frame of t
 round a side up to full pixels, the fraction is resampled away.
 """
 
-import hashlib
 import io
 import os
 import re
-import stat
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -51,10 +49,12 @@ from manifind.checks import check_int
 from manifind.errors import InvalidInputError, UnreadableImageError
 from manifind.io import colour, limits
 from manifind.io import video as films
+from manifind.io.files import HEAD_BYTES, access_reason, open_regular, printable
 from manifind.io.limits import MAX_BYTES, MAX_PIXELS, Admit
 from manifind.io.raw import preview
 
 ByteArray = npt.NDArray[np.uint8]
+Root = str | os.PathLike[str] | None
 Source = str | os.PathLike[str] | bytes | BinaryIO
 
 MARGIN = 2
@@ -63,9 +63,6 @@ MARGIN = 2
 TOO_MUCH_MEMORY = "too large: reading it takes too much memory"
 NO_MEMORY = "too large: there was not enough memory to read it"
 """Reasons that another machine, or another moment, may do away with."""
-
-HEAD_BYTES = 64
-"""How much of a file's beginning tells what it is."""
 
 _SIGNATURES = {
     "JPEG": rb"\xff\xd8\xff",
@@ -116,6 +113,7 @@ def read_photo(
     max_bytes: int = MAX_BYTES,
     long_side: int | None = None,
     admit: Admit | None = None,
+    root: str | os.PathLike[str] | None = None,
 ) -> Photo:
     """Read one photo, or raise `UnreadableImageError`.
 
@@ -133,6 +131,8 @@ def read_photo(
         handed out reduced, faster than in full, with a long side of no less than `MARGIN` times that.
     admit : callable, optional
         Called with the bytes that reading will take, before the photo is decoded: it may wait for them.
+    root : path, optional
+        The folder that must hold the file, links resolved, as for `open_regular`.
     """
     max_pixels = check_int(max_pixels, "max_pixels")
     max_bytes = check_int(max_bytes, "max_bytes")
@@ -141,9 +141,9 @@ def read_photo(
     # A file as long as 16-bit RGBA uncompressed, and room for the rest.
     longest = min(8 * max_pixels + 2**26, max_bytes)
     if isinstance(source, str | os.PathLike) and (frame := films.frame_of(source)) is not None:
-        return _frame(*frame, max_pixels, admit)
+        return _frame(*frame, max_pixels, admit, root)
     try:
-        data = _contents(source, longest)
+        data = _contents(source, longest, root)
         with quietly():
             return _decode(data, max_pixels, max_bytes, long_side, admit)
     except UnreadableImageError as error:
@@ -159,12 +159,12 @@ def read_photo(
         raise UnreadableImageError(_reason(error), name) from error
 
 
-def _frame(film: Path, tenths: int, max_pixels: int, admit: Admit | None) -> Photo:
+def _frame(film: Path, tenths: int, max_pixels: int, admit: Admit | None, root: Root) -> Photo:
     """Read a frame of a film: whole, since ffmpeg has decoded it whole."""
     try:
-        pixels = films.frame(film, tenths, max_pixels)
+        pixels = films.frame(film, tenths, max_pixels, root=root)
     except OSError as error:
-        raise UnreadableImageError(access_reason(error), _name(film)) from error
+        raise UnreadableImageError(access_reason(error), printable(film)) from error
     if admit is not None:
         admit(pixels.nbytes)
     height, width, _ = pixels.shape
@@ -176,46 +176,16 @@ def photo_format(head: bytes) -> str | None:
     return next((name for name, pattern in _PATTERNS.items() if pattern.match(head)), None)
 
 
-def content_hash(path: str | os.PathLike[str]) -> str:
-    """Return the SHA-256 of a file's bytes: files with the same are the same photo."""
-    try:
-        _regular(Path(path))
-        with Path(path).open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except UnreadableImageError as error:
-        error.name = _name(path)
-        raise
-    except OSError as error:
-        raise UnreadableImageError(access_reason(error), _name(path)) from error
-
-
-def access_reason(error: OSError) -> str:
-    """Say in a few words why a file or folder could not be had."""
-    if isinstance(error, FileNotFoundError):
-        return "no such file"
-    return (error.strerror or "an error of the file system").lower()
-
-
 def _name(source: Source) -> str:
     """Name the source in an error, in characters that can be printed."""
-    if isinstance(source, str | os.PathLike):
-        return os.fsencode(source).decode("utf-8", "backslashreplace")
-    return ""
+    return printable(source) if isinstance(source, str | os.PathLike) else ""
 
 
-def _regular(path: Path) -> None:
-    """Refuse folders, pipes and devices: opening a pipe might never return."""
-    mode = path.stat().st_mode
-    if not stat.S_ISREG(mode):
-        raise UnreadableImageError("a folder" if stat.S_ISDIR(mode) else "not a regular file")
-
-
-def _contents(source: Source, most: int) -> bytes:
+def _contents(source: Source, most: int, root: Root) -> bytes:
     """Return the bytes of a photo's file, at most so many; what does not begin like a photo is left unread."""
     if isinstance(source, str | os.PathLike):
-        _regular(Path(source))
-        with Path(source).open("rb") as file:
-            return _contents(file, most)
+        with open_regular(source, root=root) as file:
+            return _contents(file, most, root)
     if isinstance(source, bytes):
         source = io.BytesIO(source)
     if not hasattr(source, "read"):

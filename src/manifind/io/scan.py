@@ -24,8 +24,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from manifind.errors import InvalidInputError
-from manifind.io.image import HEAD_BYTES, access_reason, photo_format
+from manifind.errors import InvalidInputError, UnreadableImageError
+from manifind.io.files import access_reason, modified_ns, read_head
+from manifind.io.image import photo_format
 from manifind.io.video import film_format
 
 PHOTO_NAMES = (
@@ -184,15 +185,13 @@ def _sniffed(entry: _Entry, films: bool) -> Iterator[Found | Skipped]:
     if not stat.S_ISREG(entry.status.st_mode):
         return
     try:
-        with entry.path.open("rb", buffering=0) as file:
-            head = file.read(HEAD_BYTES)
-    except OSError as error:
-        yield Skipped(entry.key, access_reason(error))
+        head = read_head(entry.path)
+    except UnreadableImageError as error:
+        yield Skipped(entry.key, error.reason)
         return
-    if photo_format(head) is not None:
-        yield Found(entry.key, entry.path, entry.status.st_size, entry.status.st_mtime_ns)
-    elif films and film_format(head, entry.path.name) is not None:
-        yield Found(entry.key, entry.path, entry.status.st_size, entry.status.st_mtime_ns, film=True)
+    is_photo = photo_format(head) is not None
+    if is_photo or (films and film_format(head, entry.path.name) is not None):
+        yield Found(entry.key, entry.path, entry.status.st_size, modified_ns(entry.status), film=not is_photo)
     else:
         reason = _called_otherwise(entry.key.lower(), films)
         if reason is not None:

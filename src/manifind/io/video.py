@@ -9,24 +9,29 @@ first bytes of a file name its format, which ffmpeg gets as an option. ffmpeg ma
 time and of size.
 """
 
+import numbers
 import os
 import re
 import shutil
 import subprocess
 from functools import cache
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
 from manifind.checks import is_there
-from manifind.errors import UnreadableImageError
+from manifind.errors import InvalidInputError, UnreadableImageError
+from manifind.io.files import HEAD_BYTES, open_regular
 from manifind.io.limits import MAX_PIXELS
 
 STEP = 0.1
 """Seconds between two frames, at least: names tell tenths."""
 MOST = 50_000
 """Frames of one film: what claims to have more is broken, or wants more seconds between them."""
+MAX_TENTHS = 1000 * 36_000 - 1
+"""The latest frame that a name can tell, 999:59:59.9, in tenths of a second."""
 SECONDS = 120.0
 """How long a film may be looked through, or a frame be sought."""
 EARLY = 0.001
@@ -57,6 +62,18 @@ _BEGIN = {"mpegts": re.compile(rb"\x47|.{4}\x47", re.DOTALL), "ogg": re.compile(
 _TIME = re.compile(r"#(?:([0-9]{1,3}):)?([0-5][0-9]):([0-5][0-9])\.([0-9])")
 LONGEST_TIME = len("#999:59:59.9")
 _HEADER = re.compile(rb"P6\s([0-9]{1,6})\s([0-9]{1,6})\s255\s")
+
+
+def check_frame_interval(seconds: object, name: str = "frames") -> float:
+    """Return the seconds between two frames, in whole tenths, if frames so far apart can be named."""
+    most = MAX_TENTHS // 10
+    if isinstance(seconds, numbers.Real) and not isinstance(seconds, bool) and STEP / 2 < seconds <= most:  # type: ignore[operator]
+        tenths = float(seconds) / STEP
+        if abs(tenths - round(tenths)) <= 1e-6:
+            return round(tenths) / 10
+    raise InvalidInputError(
+        f"{name} is {seconds!r}; give seconds in tenths, 2 or 0.5 say, and at most {most:,}.", code="frame-interval"
+    )
 
 
 def film_format(head: bytes, name: str) -> str | None:
@@ -115,11 +132,13 @@ def length(film: Path) -> int:
     return max(tenths, 1)
 
 
-def frame(film: Path, tenths: int, max_pixels: int = MAX_PIXELS) -> npt.NDArray[np.uint8]:
+def frame(
+    film: Path, tenths: int, max_pixels: int = MAX_PIXELS, *, root: str | os.PathLike[str] | None = None
+) -> npt.NDArray[np.uint8]:
     """Return the pixels (h, w, 3) of a frame, upright."""
     upright = "scale=w='max(1,trunc(iw*sar))':h=ih:flags=bicubic,setsar=1"
     wanted = ["-map", "0:v:0", "-frames:v", "1", "-vf", upright, "-c:v", "ppm", "-f", "image2pipe", "-"]
-    data = _run(film, wanted, tenths, max_pixels)
+    data = _run(film, wanted, tenths, max_pixels, root)
     header = _HEADER.match(data)
     if header is None:
         raise UnreadableImageError(DAMAGED if tenths == 0 else "the film shows nothing at that time", str(film))
@@ -130,19 +149,37 @@ def frame(film: Path, tenths: int, max_pixels: int = MAX_PIXELS) -> npt.NDArray[
     return pixels[: 3 * width * height].reshape(height, width, 3)
 
 
-def _run(film: Path, wanted: list[str], tenths: int, max_pixels: int = MAX_PIXELS) -> bytes:
+def _run(
+    film: Path,
+    wanted: list[str],
+    tenths: int,
+    max_pixels: int = MAX_PIXELS,
+    root: str | os.PathLike[str] | None = None,
+) -> bytes:
     """Let ffmpeg read a film from some time on, and return what it prints."""
-    with film.open("rb") as file:
-        kind = film_format(file.read(64), film.name)
+    with open_regular(film, root=root) as file:
+        return _run_on(file, film, wanted, tenths, max_pixels)
+
+
+def _run_on(file: BinaryIO, film: Path, wanted: list[str], tenths: int, max_pixels: int) -> bytes:
+    kind = film_format(file.read(HEAD_BYTES), film.name)
     if kind is None:
         raise UnreadableImageError("not a film", str(film))
     manners = ["-nostdin", "-hide_banner", "-loglevel", "quiet", "-nostats"]
     limits = ["-threads", "1", "-max_pixels", str(max_pixels), "-protocol_whitelist", "file", "-f", kind]
     start = [] if tenths == 0 else ["-ss", f"{tenths / 10 - EARLY:.3f}"]
-    command = [_program(), *manners, *limits, *start, "-i", f"file:{film.absolute()}", *wanted]
+    # The file that was opened and checked, whatever lies at its path by now.
+    handed = [] if os.name == "nt" else [file.fileno()]
+    opened = f"/dev/fd/{handed[0]}" if handed else str(film.absolute())
+    command = [_program(), *manners, *limits, *start, "-i", f"file:{opened}", *wanted]
     try:
         done = subprocess.run(  # noqa: S603 (a program that we found, words that we wrote)
-            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS, check=False
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=SECONDS,
+            check=False,
+            pass_fds=handed,
         )
     except subprocess.TimeoutExpired:
         raise UnreadableImageError(f"a film that took more than {SECONDS:.0f} seconds to decode", str(film)) from None

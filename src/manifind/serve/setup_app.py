@@ -21,7 +21,8 @@ from starlette.types import Receive, Scope, Send
 from manifind.errors import InvalidInputError, ManifindError
 from manifind.index import Index
 from manifind.index.storage.layout import SUFFIX, index_of, is_index
-from manifind.io.image import HEAD_BYTES, photo_format
+from manifind.io.files import HEAD_BYTES
+from manifind.io.image import photo_format
 from manifind.kernels import CPU
 from manifind.serve.app import add_error_handlers, create_app
 from manifind.serve.errors import ServiceError

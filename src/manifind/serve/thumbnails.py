@@ -30,7 +30,8 @@ from manifind.index import whole_box
 from manifind.index.storage.catalogue import ImageRecord
 from manifind.index.storage.snapshot import AnySnapshot
 from manifind.io import Photo, key_to_path, read_photo
-from manifind.io.image import HEAD_BYTES, photo_format
+from manifind.io.files import HEAD_BYTES
+from manifind.io.image import photo_format
 from manifind.io.video import at_time, file_of, film_format, frame_of
 from manifind.reports.text import archived, visible
 from manifind.serve.errors import ServiceError

@@ -11,13 +11,13 @@ from manifind.features import RegionExtractor
 from manifind.features.backbone import whole_path
 from manifind.index.build.build import Changes, build
 from manifind.index.build.extractor_factory import make_extractor, network_for
-from manifind.index.build.films import checked_frames
 from manifind.index.build.plan import SyncPlan, all_of
 from manifind.index.config import PRESETS, given_parameters
 from manifind.index.storage.build_config import BuildConfig
 from manifind.index.storage.local_features import LOCAL_FEATURES, LocalFeatureConfig
 from manifind.index.storage.manifest import OWN, WhiteningOrigin
 from manifind.index.storage.snapshot import Snapshot
+from manifind.io.video import check_frame_interval
 from manifind.kernels import CPU
 from manifind.manifold import Manifold
 from manifind.storage import store
@@ -59,7 +59,7 @@ def resolve_config(
     chosen: dict[str, Any] = {name: getattr(choices, name) if value is None else value for name, value in asked.items()}
     given = given_parameters({**choices.manifold, **parameters})
     Manifold(**given).check_params()
-    frames = None if frames is None else checked_frames(frames)
+    frames = None if frames is None else check_frame_interval(frames)
     wanted = all_of(root, films=frames is not None)
     source = str(chosen.pop("backbone"))
     if asked["backbone"] is None and not by_workers:

@@ -11,22 +11,13 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
-from manifind.checks import check_float
-from manifind.errors import InvalidInputError, UnreadableImageError
+from manifind.errors import UnreadableImageError
 from manifind.index.storage.catalogue import Photos, SkippedRecord, SkipReason
 from manifind.io import Found, content_hash
 from manifind.io.video import MOST, STEP, at_time, length
 
 Frame = tuple[Found, str]
 """A frame, and what tells its content."""
-
-
-def checked_frames(seconds: float) -> float:
-    """Return how many seconds lie between two frames; names tell tenths."""
-    given = check_float(seconds, "frames", above=0)
-    if round(given / STEP) < 1 or abs(given / STEP - round(given / STEP)) > 1e-6:
-        raise InvalidInputError(f"frames is {seconds!r}; give seconds in tenths, 2 or 0.5 say.")
-    return round(given, 1)
 
 
 def frames_of(

@@ -25,6 +25,7 @@ from manifind.index.build.plan import SyncPlan
 from manifind.index.storage.catalogue import ImageRecord, Photos, SkippedRecord, SkipReason
 from manifind.index.storage.local_features import LocalFeatureConfig, keep
 from manifind.io import Found, Photo, content_hash, extract_ahead
+from manifind.io.files import modified_ns
 from manifind.io.prefetch import begin_ahead
 from manifind.io.video import file_of
 from manifind.types import FloatArray, StageProgress
@@ -220,7 +221,7 @@ def as_listed(one: Found, *, gone: bool = True) -> bool:
         status = file_of(one.path).stat()
     except OSError:
         return gone  # what was read was read
-    return (status.st_size, status.st_mtime_ns) == (one.size, one.mtime_ns)
+    return (status.st_size, modified_ns(status)) == (one.size, one.mtime_ns)
 
 
 def reduced(regions: Regions, regions_per_image: int | None) -> Regions:

@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from manifind.errors import InvalidInputError
+from manifind.errors import InvalidInputError, UnreadableImageError
 from manifind.index.storage.catalogue import ImageRecord, SkippedRecord, SkipReason
 from manifind.index.storage.snapshot import Snapshot
 from manifind.io import Found, Skipped, key_of, list_photos
-from manifind.io.image import HEAD_BYTES, photo_format
+from manifind.io.files import modified_ns, read_head
+from manifind.io.image import photo_format
 from manifind.io.video import apart, film_format
 
 
@@ -136,7 +137,10 @@ def _below(root: Path, path: Path, *, films: bool) -> Iterator[Found | Skipped]:
             yield replace(one, key=f"{key}/{one.key}" if key else one.key)
     else:
         status = full.stat()
-        with full.open("rb") as file:
-            head = file.read(HEAD_BYTES)
+        try:
+            head = read_head(full)
+        except UnreadableImageError as error:
+            yield Skipped(key, error.reason)
+            return
         film = films and photo_format(head) is None and film_format(head, full.name) is not None
-        yield Found(key, full, status.st_size, status.st_mtime_ns, film)
+        yield Found(key, full, status.st_size, modified_ns(status), film)

@@ -18,6 +18,7 @@ from manifind.graph import NO_NEIGHBOUR, Neighbours
 from manifind.index.storage.manifest import read_manifest
 from manifind.index.storage.snapshot import CATALOGUE, Snapshot
 from manifind.io import key_to_path
+from manifind.io.files import modified_ns
 from manifind.io.video import file_of
 from manifind.ranking import pooling_weights
 from manifind.storage import store
@@ -236,7 +237,7 @@ def _photos(snapshot: Snapshot, report: StageProgress) -> Iterator[Problem]:
     for done, image in enumerate(images, 1):
         try:
             status = file_of(key_to_path(root, image.key)).stat()
-            if (status.st_size, status.st_mtime_ns) != (image.bytes, image.mtime_ns):
+            if (status.st_size, modified_ns(status)) != (image.bytes, image.mtime_ns):
                 wrong.append(Problem(image.key, "the photo has changed since", Remedy.SYNC))
         except (OSError, InvalidInputError):
             wrong.append(Problem(image.key, "the photo is gone", Remedy.SYNC))

@@ -7,7 +7,7 @@ from pathlib import Path
 from manifind.errors import InvalidInputError
 from manifind.index.storage.catalogue import ImageRecord
 from manifind.io import key_to_path
-from manifind.io.exif import taken
+from manifind.io.exif import read_exif
 
 DATE = re.compile(r"^\d{4}(-\d\d(-\d\d)?)?$", re.ASCII)
 """A year, a month or a day."""
@@ -23,10 +23,10 @@ def check_date(value: object, name: str) -> str:
 def date_of(root: Path, record: ImageRecord) -> str:
     """Return when a photo was taken, as ``2019-07-04T12:33:05``; the head of its file is read."""
     try:
-        when = taken(key_to_path(root, record.key)).when
+        taken_at = read_exif(key_to_path(root, record.key)).taken_at
     except InvalidInputError:  # a key that no file can have
-        when = None
-    moment = when or datetime.fromtimestamp(record.mtime_ns / 1e9, UTC).replace(tzinfo=None)
+        taken_at = None
+    moment = taken_at or datetime.fromtimestamp(record.mtime_ns / 1e9, UTC).replace(tzinfo=None)
     return moment.isoformat(timespec="seconds")
 
 

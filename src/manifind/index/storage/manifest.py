@@ -13,11 +13,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-from manifind.errors import DamagedError
+from manifind.errors import DamagedError, InvalidInputError
 from manifind.features import RegionExtractor
 from manifind.geometry import KINDS
 from manifind.graph import KnnReport
 from manifind.index.storage.local_features import MAX_KEYPOINTS, LocalFeatureConfig
+from manifind.io.video import check_frame_interval
 from manifind.manifold import BUILT, Manifold
 from manifind.storage import store
 
@@ -174,7 +175,7 @@ class Manifest:
             None if built is None else KnnReport.of(built),
             chosen_for,
             _local_features(_mapping(fields, "local_features")) if fields.get("local_features") is not None else None,
-            _positive(fields.get("frames"), "frames"),
+            _frame_interval(fields.get("frames")),
             _similarity(fields.get("null_similarity"), "null_similarity"),
         )
 
@@ -279,6 +280,13 @@ def _positive(value: object, name: str) -> float | None:
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e18:
         return float(value)
     raise _impossible(name, value)
+
+
+def _frame_interval(value: object) -> float | None:
+    try:
+        return None if value is None else check_frame_interval(value)
+    except InvalidInputError:
+        raise _impossible("frames", value) from None
 
 
 def _similarity(value: object, name: str) -> float | None:

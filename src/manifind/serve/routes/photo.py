@@ -11,8 +11,9 @@ from starlette.responses import FileResponse, Response
 
 from manifind.index.storage.catalogue import ImageRecord
 from manifind.index.storage.snapshot import AnySnapshot
-from manifind.io.exif import taken
-from manifind.io.image import HEAD_BYTES, photo_format
+from manifind.io.exif import read_exif
+from manifind.io.files import HEAD_BYTES
+from manifind.io.image import photo_format
 from manifind.io.video import file_of, film_format
 from manifind.reports.text import plain_name
 from manifind.serve.schemas import LONGEST_KEY, ResponseModel
@@ -86,15 +87,15 @@ def _file(service: Service, snapshot: AnySnapshot, key: str) -> tuple[Path, str]
 
 def _facts(service: Service, snapshot: AnySnapshot, record: ImageRecord) -> dict[str, Any]:
     file, kind = _file(service, snapshot, record.key)
-    said = taken(file)
+    exif = read_exif(file)
     return {
         "key": record.key,
         "duplicates": list(snapshot.catalogue.copies_of(record.sha256)),
         "path": str(file) if service.settings.tell_paths else None,
         "bytes": record.bytes,
         "changed": datetime.fromtimestamp(record.mtime_ns / 1e9, UTC).isoformat(timespec="seconds"),
-        "taken": None if said.when is None else said.when.isoformat(timespec="seconds"),
-        "camera": said.camera,
-        "lens": said.lens,
+        "taken": None if exif.taken_at is None else exif.taken_at.isoformat(timespec="seconds"),
+        "camera": exif.camera,
+        "lens": exif.lens,
         "shown": kind in SHOWN,
     }
