@@ -164,18 +164,35 @@ def test_another_process_sees_what_was_kept(store: Store, rows: list[Row], addre
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("text", "code"),
     [
-        ("folder://", "no address"),
-        ("milvus://host:1/", "no address"),
-        ("milvus://host:1/na-me", "no name"),
-        ("nowhere://host:1/name", "no store"),
-        ("milvus://a@b@host:1/name", "%40"),
+        ("folder://", "address-name"),
+        ("milvus://host:1/", "address-name"),
+        ("milvus://host:1/na-me", "address-name"),
+        ("nowhere://host:1/name", "unknown-store"),
+        ("milvus://a@b@host:1/name", "address-token"),
+        ("milvus://secret@[::1/x", "address"),
+        ("qdrant://secret@host:port/x", "address"),
+        ("qdrant://host:99999/x", "address"),
+        ("milvus://se/secret@host:1/x", "address"),
+        ("milvus://se?secret@host:1/x", "address-name"),
+        ("milvus://secret@host:1/na-me", "address-name"),
+        ("milvus:/secret@host", "address-name"),
+        ("folder:///a%00b/x", "address"),
+        ("folder:///a%ffb/x", "address"),
     ],
 )
-def test_an_address_that_leads_nowhere_is_refused_in_a_sentence(text: str, why: str) -> None:
-    with pytest.raises(InvalidInputError, match=why):
+def test_an_address_that_leads_nowhere_is_refused_without_its_token(text: str, code: str) -> None:
+    with pytest.raises(InvalidInputError) as error:
         store_at(Address.parse(text))
+    assert error.value.code == code
+    assert "secret" not in str(error.value)
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "x", "٣", "9" * 5000])
+def test_an_option_that_is_no_number_is_refused(number: str) -> None:
+    with pytest.raises(InvalidInputError):
+        Address.parse(f"folder:///a/x?shortlist={number}").int_option("shortlist", 1)
 
 
 def test_a_token_is_never_shown() -> None:

@@ -177,3 +177,17 @@ def test_info_tells_how_the_graph_was_built(index: Index, photos: Path, tmp_path
 )
 def test_what_cannot_be_made_or_opened_is_told_in_a_sentence(words: tuple[str, ...], what: str, photos: Path) -> None:
     assert what in refused(*(word.format(photos=photos) for word in words))
+
+
+def test_words_that_lead_nowhere_are_refused_in_a_sentence(photos: Path, tmp_path: Path) -> None:
+    for frames in ("1e300", "nan", "inf", "0", "0.01"):
+        refused("index", photos, "-o", tmp_path / "i.manifind", "--frames", frames)
+    assert not (tmp_path / "i.manifind").exists()
+    for address in (
+        "milvus://[::1/x",
+        "milvus://secret@[::1/x",
+        "qdrant://secret@host:port/x",
+        "MILVUS://secret@h:p/x",
+    ):
+        assert "secret" not in refused("info", address)
+        assert "secret" not in refused("publish", tmp_path, address)

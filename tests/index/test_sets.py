@@ -3,18 +3,21 @@
 import csv
 import io
 import json
+import os
 import shutil
 import sqlite3
 import threading
 import zipfile
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from manifind.errors import DamagedError, InvalidInputError
-from manifind.index import Index
+from manifind.index import Index, PhotoSets
 from manifind.reports.sets import set_csv, xmp
-from tests.commands import run
+from tests.commands import refused, run
 from tests.faults import FAULTS, struck
 from tests.index.small import save_photo, small_index
 
@@ -75,43 +78,109 @@ def test_a_kept_search_tells_what_is_new_after_a_re_index(made: Index) -> None:
     assert made.sets.new_matches("left half") == []
 
 
-@pytest.mark.parametrize(
-    ("change", "what"),
-    [
-        (lambda sets: sets.add("a", ["none.png"]), "no photo of the collection"),
-        (lambda sets: sets.add(" ", ["1.png"]), "choose another"),
-        (lambda sets: sets.add("a\u202eb", ["1.png"]), "unseen"),
-        (lambda sets: sets.add("a", ["1.png"], verdict="perhaps"), "unsure"),
-        (lambda sets: sets["none"], "no set named"),
-        (lambda sets: sets.delete("none"), "no set named"),
-        (lambda sets: sets.discard("there", ["5.png"]), "is not in the set"),
-        (lambda sets: sets.new_matches("there"), "has no search"),
-        (lambda sets: sets.rename("there", "other"), "already"),
-    ],
-)
-def test_what_cannot_be_done_is_told_in_a_sentence(made: Index, change: object, what: str) -> None:
+def test_a_change_that_cannot_be_made_has_a_code_and_changes_nothing(made: Index) -> None:
     made.sets.add("there", ["1.png"])
     made.sets.add("other", ["1.png"])
-    with pytest.raises(InvalidInputError, match=what):
-        change(made.sets)  # type: ignore[operator]
+    changes: list[tuple[Callable[[PhotoSets], object], str]] = [
+        (lambda sets: sets.add("a", ["none.png"]), "unknown-key"),
+        (lambda sets: sets.add(" ", ["1.png"]), "set-name"),
+        (lambda sets: sets.add("a\u202eb", ["1.png"]), "set-name"),
+        (lambda sets: sets["a\udcff"], "set-name"),
+        (lambda sets: sets.add("a", ["1.png"], verdict="perhaps"), "invalid-input"),
+        (lambda sets: sets.add("a", [("1.png", (1, 2, 3, float("nan")))]), "invalid-input"),
+        (lambda sets: sets["none"], "unknown-set"),
+        (lambda sets: sets.delete("none"), "unknown-set"),
+        (lambda sets: sets.discard("there", ["5.png"]), "unknown-key"),
+        (lambda sets: sets.new_matches("there"), "no-search"),
+        (lambda sets: sets.rename("there", "other"), "set-exists"),
+        (lambda sets: sets.save_search("there", [("a\udcff.png", None)], seen=[]), "unstorable-search"),
+    ]
+    for change, code in changes:
+        with pytest.raises(InvalidInputError) as error:
+            change(made.sets)
+        assert error.value.code == code
     assert made.sets.names() == ["other", "there"]
+    assert made.sets.get("a\udcff") is None
 
 
-def test_a_file_of_sets_that_is_none_of_ours_is_refused(made: Index) -> None:
+HOSTILE_VALUES: dict[str, list[str]] = {
+    "sets.name": ["x'00'", "NULL", "''", "CAST(x'ff' AS TEXT)", "char(8238)", "hex(zeroblob(200))"],
+    "sets.made": ["x'00'", "hex(zeroblob(100000))"],
+    "sets.search": [
+        "x'00'",
+        "'[]'",
+        "'{'",
+        "'{}'",
+        "replace(hex(zeroblob(20000)), '0', '[')",
+        "json_remove(search, '$.method')",
+        "json_set(search, '$.views', json('[]'))",
+        "json_set(search, '$.views', 'ab')",
+        "json_set(search, '$.views[0]', json('[1, null]'))",
+        "json_set(search, '$.views[0]', json('[\"a\", [1, 2, 3]]'))",
+        "json_set(search, '$.views[0]', json('[\"a\", \"1,2,3,4\"]'))",
+        "replace(search, '1.png', char(92) || 'ud800')",
+        "json_set(search, '$.negatives', json('[[[]]]'))",
+        "json_set(search, '$.method', 'none')",
+        "json_set(search, '$.method', json('{}'))",
+        "json_set(search, '$.more', 1)",
+    ],
+    "members.name": ["x'00'"],
+    "members.sha256": ["x'00'", "CAST(x'ff' AS TEXT)"],
+    "members.key": ["x'00'", "CAST(x'ff' AS TEXT)", "hex(zeroblob(100000))"],
+    "members.box": ["x'00'", "'1'", "'[1, 2]'", "'[1, 2, 3, 1e999]'", "'[1, 2, 3, 1' || hex(zeroblob(3000)) || ']'"],
+    "members.verdict": ["x'00'", "'perhaps'"],
+    "members.added": ["x'00'"],
+    "seen.sha256": ["x'00'"],
+}
+
+
+def test_a_row_that_anybody_wrote_is_checked_before_it_is_used(made: Index) -> None:
+    made.sets.add("a", [("1.png", (1, 2, 3, 4))])
+    made.sets.save_search("a", [("1.png", None)], seen=["1.png"])
     file = made.path / "sets.sqlite"
-    file.write_bytes(b"nothing")
-    with pytest.raises(DamagedError, match="put it aside"):
-        made.sets.names()
-    with sqlite3.connect(file.with_suffix(".other")) as other:
-        other.execute("CREATE TABLE sets (name)")
-    other.close()
-    file.write_bytes(file.with_suffix(".other").read_bytes())
-    with pytest.raises(DamagedError, match="other tables"):
-        made.sets.add("a", ["1.png"])
+    whole = file.read_bytes()
+    for place, values in HOSTILE_VALUES.items():
+        table, column = place.split(".")
+        for value in values:
+            file.write_bytes(whole)
+            with closing(sqlite3.connect(file)) as database:
+                database.execute(f"UPDATE {table} SET {column} = {value}")  # noqa: S608 (of this test)
+                database.commit()
+            for use in (made.sets.names, lambda: made.sets["a"], lambda: made.sets.add("a", ["2.png"])):
+                with pytest.raises(DamagedError):
+                    use()
+    file.write_bytes(whole)
+    assert len(made.sets["a"]) == 1
+
+
+@pytest.mark.parametrize("kind", ["text", "other tables", "index", "link", "dangling link", "pipe", "folder"])
+def test_a_file_of_sets_that_is_none_of_ours_is_refused_at_once(made: Index, tmp_path: Path, kind: str) -> None:
+    made.sets.add("a", ["1.png"])
+    file = made.path / "sets.sqlite"
+    moved = file.rename(tmp_path / "elsewhere")
+    if kind == "text":
+        file.write_bytes(b"nothing")
+    elif kind == "other tables":
+        with closing(sqlite3.connect(file)) as other:
+            other.execute("CREATE TABLE sets (name)")
+    elif kind == "index":  # it answers otherwise than the table that it is of
+        entry = b"\x03\x0f\x09"  # of a letter and the row 1
+        assert entry + b"a" in moved.read_bytes()
+        file.write_bytes(moved.read_bytes().replace(entry + b"a", entry + b"b"))
+    elif kind == "pipe":
+        os.mkfifo(file)
+    elif kind == "folder":
+        file.mkdir()
+    else:
+        file.symlink_to(moved if kind == "link" else tmp_path / "nothing")
+    for use in (made.sets.names, lambda: made.sets.add("a", ["2.png"])):
+        with pytest.raises(DamagedError):
+            use()
+    assert not (tmp_path / "nothing").exists()
 
 
 def test_two_who_add_at_once_lose_nothing(made: Index, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("manifind.index.sets.PATIENCE", 120.0)
+    monkeypatch.setattr("manifind.index.sets.LOCK_TIMEOUT", 120.0)
 
     def add(key: str) -> None:
         Index.open(made.path).sets.add("all", [key])
@@ -180,12 +249,19 @@ def test_the_command_keeps_shows_judges_and_exports(index: Index, photos: Path, 
     assert run("sets", path, "--csv").exit_code == 2
 
 
+def test_words_that_are_no_text_are_refused_in_a_sentence(made: Index) -> None:
+    for words in (["a\udcff"], ["a", "--yes", "1\udcff.png"], ["a\udcff", "--delete"], ["a\udcff", "--csv"]):
+        refused("sets", made.path, *words)
+    assert made.sets.names() == []
+
+
 def test_a_key_that_no_file_could_have_is_no_photo(made: Index, tmp_path: Path) -> None:
     """Nor is a file outside the collection one, which a key must not lead to."""
     outside = tmp_path / "outside.png"
     outside.write_bytes((made.root / "1.png").read_bytes())
     for key in ("x" * 5000, "a\0b", str(outside)):
-        with pytest.raises(InvalidInputError, match="no photo of the collection"):
+        with pytest.raises(InvalidInputError) as error:
             made.sets.add("a", [key])
+        assert error.value.code == "unknown-key"
     assert made.find("x" * 5000) is None
     assert made.find("a\0b") is None

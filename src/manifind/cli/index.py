@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from manifind.cli.extraction_options import WHITEN, extraction_options, settings_of
-from manifind.cli.parameters import BYTES, DEVICE
+from manifind.cli.parameters import BYTES, DEVICE, FRAME_INTERVAL
 from manifind.cli.terminal import devices_named, err, out, plain_errors, progress_bars, show_skipped
 from manifind.errors import InvalidInputError, shell_quote
 from manifind.graph import AUTO, GRAPHS
@@ -38,7 +38,9 @@ from manifind.reports.text import visible
     help="Keep local features, by which results are verified (the default where they can be made); adds them to an "
     "index that has none.",
 )
-@click.option("--frames", type=float, metavar="SECONDS", help="Index videos too, a frame every SECONDS, 2 for example.")
+@click.option(
+    "--frames", type=FRAME_INTERVAL, metavar="SECONDS", help="Index videos too, a frame every SECONDS, 2 for example."
+)
 @click.option("--memory", type=BYTES, help="Memory that the build may take.")
 @DEVICE
 @click.option("--scheduler", metavar="ADDRESS", help="Build on Dask's workers, tcp://host:8786 for example.")

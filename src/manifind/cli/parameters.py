@@ -1,5 +1,6 @@
-"""What options take that click does not know: boxes, photos with boxes, amounts of memory."""
+"""The types of options that click lacks: boxes, photos with boxes, amounts of memory, seconds."""
 
+import math
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
@@ -84,7 +85,25 @@ class BytesType(click.ParamType[int]):
         self.fail(f"{str(value)[:80]!r} is no amount of memory; give 4GiB, say.", param, ctx)
 
 
+class SecondsType(click.FloatRange):
+    """A finite number of seconds within limits: click takes nan for one."""
+
+    name = "SECONDS"
+
+    def __init__(self, least: float, most: float) -> None:
+        super().__init__(least, most)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the seconds."""
+        seconds = float(super().convert(value, param, ctx))
+        return seconds if math.isfinite(seconds) else self.fail(f"{value!r} is no number of seconds.", param, ctx)
+
+
 BOX, EXAMPLE, BYTES, INDEX = BoxType(), ExampleType(), BytesType(), IndexType()
+DEADLINE = SecondsType(0.001, 86_400)
+TIME_LIMIT = SecondsType(0.1, 86_400)
+FRAME_INTERVAL = SecondsType(0.1, 3_600_000)
+"""Of a film's frames; a frame is named by its time, up to 999 hours."""
 
 DEVICE = click.option(
     "--device",

@@ -2,22 +2,24 @@
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
 from manifind.cli.batching import search_batch
-from manifind.cli.parameters import BOX, EXAMPLE, INDEX
+from manifind.cli.parameters import BOX, DEADLINE, EXAMPLE, INDEX
 from manifind.cli.terminal import NOTHING_FOUND, check_formats, err, out, plain_errors, shown_box, write_page
 from manifind.errors import InvalidInputError, shell_quote
 from manifind.index import METHODS, Hit, Index, SearchResult
+from manifind.index.sets import View
 from manifind.reports.results import as_csv as as_csv_text
 from manifind.reports.results import hit_data, result_data
 from manifind.reports.search import BELOW, NEAREST, search_page
 from manifind.reports.text import visible
 
-Examples = tuple[tuple[str, tuple[float, ...] | None], ...]
+Examples = tuple[View, ...]
 
 
 @click.command()
@@ -59,7 +61,7 @@ Examples = tuple[tuple[str, tuple[float, ...] | None], ...]
 )
 @click.option(
     "--deadline",
-    type=click.FloatRange(min=0, min_open=True),
+    type=DEADLINE,
     metavar="SECONDS",
     help="Print what is found by then; the output says whether it is complete.",
 )
@@ -115,7 +117,7 @@ def search(
         result = index.search(image, box, positives=positives, negatives=negatives, **options, **filters).nonzero()
         views = [(image, box), *positives]
         if keep is not None:
-            keep_found(index, keep, views, result, method)
+            keep_search(index, keep, views, negatives, result, method)
         nothing = not result or result.n_matches == 0
         if html is not None:
             write_page(html, search_page(index, views, result))
@@ -139,14 +141,19 @@ def search(
             sys.exit(NOTHING_FOUND)
 
 
-def keep_found(
-    opened: Index, name: str, views: list[tuple[str, tuple[float, ...] | None]], result: SearchResult, method: str
+def keep_search(
+    index: Index, name: str, views: Sequence[View], negatives: Sequence[View], result: SearchResult, method: str
 ) -> None:
-    """Keep a search and its matches as a set."""
-    kept = [(record.key if (record := opened.find(photo)) else str(Path(photo).resolve()), box) for photo, box in views]
-    opened.sets.add(name, result[: result.n_matches])
-    made = opened.sets.save_search(name, kept, method=method)
-    err.print(f"kept {len(made)} photos as {visible(name)}; manifind sets {shell_quote(opened.path)} shows the sets.")
+    """Store a search and its matches as a set."""
+
+    def stored(views: Sequence[View]) -> list[View]:
+        return [
+            (record.key if (record := index.find(photo)) else str(Path(photo).resolve()), box) for photo, box in views
+        ]
+
+    index.sets.save_search(name, stored(views), negatives=stored(negatives), method=method)
+    photos = index.sets.add(name, result[: result.n_matches])
+    err.print(f"kept {len(photos)} photos as {visible(name)}; manifind sets {shell_quote(index.path)} shows the sets.")
 
 
 def show_hits(result: SearchResult) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from manifind.cli.parameters import DEVICE, INDEX
+from manifind.cli.parameters import DEVICE, INDEX, TIME_LIMIT
 from manifind.cli.terminal import out, plain_errors
 from manifind.errors import InvalidInputError
 from manifind.index import Index
@@ -20,7 +20,7 @@ from manifind.index.storage.layout import SUFFIX, index_of, is_folder_of_photos,
 @click.option("--open", "in_browser", is_flag=True, help="Open the page in the browser.")
 @click.option("--follow-links", is_flag=True, help="Serve photos that are links out of the collection's folder.")
 @click.option("--cors", "origins", multiple=True, metavar="ORIGIN", help="Another site whose pages may use the API.")
-@click.option("--time-limit", type=click.FloatRange(min=0.1), default=30.0, show_default=True, help="Seconds a search.")
+@click.option("--time-limit", type=TIME_LIMIT, default=30.0, show_default=True, help="Seconds a search.")
 @click.option(
     "--waiting", type=click.IntRange(min=1), default=256, show_default=True, help="Searches at once, at most."
 )

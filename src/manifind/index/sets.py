@@ -1,12 +1,14 @@
-"""Sets of photos that somebody found and named, kept in the index's folder in a file of their own.
+"""Named sets of photos, in a file of their own in the index's folder.
 
-A photo belongs to a set by its content, so that it stays in it when its file is renamed or the index is made anew; a
-photo that is gone stays too, and is said to be gone. Each has a verdict: yes, no or unsure. A set may keep the search
-that it came from, with the photos that the search had found: `new_matches` tells what it finds since.
+A set refers to a photo by its content, so the photo stays in the set when its file is renamed or the index is rebuilt.
+A photo without a file stays too, marked as gone. Each photo has a verdict: yes, no or unsure. A set may store the
+search that it came from, with the photos found then: `new_matches` returns what the search finds since.
 
 The file is a small SQLite database. A change reads it, writes the whole of it beside, waits until it is on the disk,
-and puts it into its place in one step, under a lock: whatever happens to the writer, the sets are as they were or as
-they are meant to be.
+and puts it into its place in one step, under a lock: a killed writer leaves the old sets or the new.
+
+The file may come from anybody. It is read only where it is a plain file with the tables below, and every row is checked
+when it is loaded.
 """
 
 import json
@@ -19,23 +21,31 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from manifind.boxes import parse_box
 from manifind.checks import check_choice
 from manifind.errors import DamagedError, InUseError, InvalidInputError
 from manifind.index.search.results import Hit
+from manifind.index.search.retrieval import METHODS
 from manifind.storage import disk
-from manifind.storage.tables import LISTED, in_memory, tables_of
+from manifind.storage.tables import in_memory, load_tables
 from manifind.types import Box
 
 if TYPE_CHECKING:
     from manifind.index.index import Index
 
 T = TypeVar("T")
+View = tuple[str, Sequence[float] | None]
+"""A photo by its key, and the object's box in it."""
 
 FILE, DRAFT, LOCK = "sets.sqlite", "sets.sqlite.draft", ".sets.lock"
 VERDICTS = ("yes", "no", "unsure")
-LONGEST_NAME = 200
-LARGEST = 2**28
-PATIENCE = 10.0
+MAX_NAME = 200
+MAX_TEXT = 2**16
+"""Characters of a key, a date or a search in the file."""
+MAX_BYTES = 2**28
+MAX_REASON = 200
+"""Characters of what SQLite or a parser says of a damaged file."""
+LOCK_TIMEOUT = 10.0
 """Seconds that a change waits for another to be written."""
 
 SCHEMA = """
@@ -58,7 +68,7 @@ class Member:
     """A photo of a set."""
 
     key: str
-    """Where it is now; where it was, if it is gone."""
+    """Its key in the index; its last key, if it is gone."""
     sha256: str
     box: Box | None
     verdict: str
@@ -76,7 +86,7 @@ class PhotoSet:
     """When, in UTC."""
     members: tuple[Member, ...]
     search: Mapping[str, Any] | None
-    """The search that is kept with it: views, not_this and method."""
+    """The stored search: views, negatives and method."""
 
     def __len__(self) -> int:
         return len(self.members)
@@ -91,26 +101,20 @@ class PhotoSets:
 
     def names(self) -> list[str]:
         """Return the names of all sets, in order."""
-        return self._look(_names)
+        return self._query(_list_names)
 
     def get(self, name: str) -> PhotoSet | None:
-        """Return the set of this name, if there is one."""
-        return self._look(lambda db: self._set(db, name) if name in _names(db) else None)
+        """Return the set of this name, or None."""
+        return self._query(lambda db: self._read_set(db, name) if name in _list_names(db) else None)
 
     def __getitem__(self, name: str) -> PhotoSet:
-        return self._look(lambda db: self._set(db, name))
+        return self._query(lambda db: self._read_set(db, name))
 
     def __iter__(self) -> Iterator[PhotoSet]:
-        return iter(self._look(lambda db: [self._set(db, name) for name in _names(db)]))
+        return iter(self._query(lambda db: [self._read_set(db, name) for name in _list_names(db)]))
 
-    def add(
-        self,
-        name: str,
-        photos: Iterable[Hit | str | tuple[str, Sequence[float] | None]],
-        *,
-        verdict: str = "yes",
-    ) -> PhotoSet:
-        """Add photos to a set, which is made if it is not there; a photo that is in it gets the new verdict and box.
+    def add(self, name: str, photos: Iterable[Hit | str | View], *, verdict: str = "yes") -> PhotoSet:
+        """Add photos to a set, which is created if missing; a photo of the set gets the new verdict and box.
 
         Parameters
         ----------
@@ -119,157 +123,167 @@ class PhotoSets:
         verdict : {"yes", "no", "unsure"}
         """
         check_choice(verdict, VERDICTS, "verdict")
-        given = [self._known(photo) for photo in photos]
-        snapshot = _snapshot()
+        members = [self._find_photo(photo) for photo in photos]
+        now = _timestamp()
 
         def change(db: sqlite3.Connection) -> PhotoSet:
-            _make(db, _checked_name(name), snapshot)
-            for key, sha256, box in given:
+            _create_set(db, _check_name(name), now)
+            for key, sha256, box in members:
                 db.execute(
                     "INSERT INTO members VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (name, sha256) DO UPDATE SET "
                     "verdict = excluded.verdict, key = excluded.key, box = coalesce(excluded.box, box)",
-                    (name, sha256, key, None if box is None else json.dumps(box), verdict, snapshot),
+                    (name, sha256, key, None if box is None else json.dumps(box), verdict, now),
                 )
-            return self._set(db, name)
+            return self._read_set(db, name)
 
-        return self._change(change)
+        return self._update(change)
 
     def discard(self, name: str, keys: Iterable[str]) -> PhotoSet:
-        """Take photos out of a set."""
+        """Remove photos from a set."""
 
         def change(db: sqlite3.Connection) -> PhotoSet:
-            members = self._set(db, name).members
-            contents = [self._content(name, members, key) for key in keys]
-            db.executemany("DELETE FROM members WHERE name = ? AND sha256 = ?", [(name, one) for one in contents])
-            return self._set(db, name)
+            members = self._read_set(db, name).members
+            rows = [(name, self._member_content(name, members, key)) for key in keys]
+            db.executemany("DELETE FROM members WHERE name = ? AND sha256 = ?", rows)
+            return self._read_set(db, name)
 
-        return self._change(change)
+        return self._update(change)
 
     def delete(self, name: str) -> None:
-        """Forget a set; no photo is touched."""
+        """Delete a set; its photos stay."""
 
         def change(db: sqlite3.Connection) -> None:
-            self._set(db, name)
-            for table in ("sets", "members", "seen"):
+            self._read_set(db, name)
+            for table in CHECKS:
                 db.execute(f"DELETE FROM {table} WHERE name = ?", (name,))  # noqa: S608 (a name of ours)
 
-        self._change(change)
+        self._update(change)
 
     def rename(self, name: str, new: str) -> PhotoSet:
         """Give a set another name."""
-        _checked_name(new)
+        _check_name(new)
 
         def change(db: sqlite3.Connection) -> PhotoSet:
-            self._set(db, name)
-            if db.execute("SELECT 1 FROM sets WHERE name = ?", (new,)).fetchone():
-                raise InvalidInputError(f"there is a set named {new!r} already; choose another name.")
-            for table in ("sets", "members", "seen"):
+            self._read_set(db, name)
+            if new in _list_names(db):
+                raise InvalidInputError(
+                    f"there is a set named {new!r} already; choose another name.", code="set-exists"
+                )
+            for table in CHECKS:
                 db.execute(f"UPDATE {table} SET name = ? WHERE name = ?", (new, name))  # noqa: S608 (a name of ours)
-            return self._set(db, new)
+            return self._read_set(db, new)
 
-        return self._change(change)
+        return self._update(change)
 
-    # -- a search that is kept ----------------------------------------------------------------------------------------
+    # -- stored searches ----------------------------------------------------------------------------------------------
 
     def save_search(
         self,
         name: str,
-        views: Sequence[tuple[str, Sequence[float] | None]],
+        views: Sequence[View],
         *,
-        not_this: Sequence[tuple[str, Sequence[float] | None]] = (),
+        negatives: Sequence[View] = (),
         method: str = "regional",
         seen: Iterable[str] | None = None,
     ) -> PhotoSet:
-        """Keep a search with a set, which is made if it is not there, and remember what it finds by now.
+        """Store a search with a set, which is created if missing, and remember the present matches.
 
-        Photos are named by their keys, or by paths of files that stay where they are. `seen` are the keys of what it
-        found, where that is known; else it is run.
+        Photos are keys, or paths of files that stay where they are. `seen` are the keys of the present matches; without
+        it, the search is run.
         """
+        check_choice(method, METHODS, "method")
         search = {
             "views": [[key, None if box is None else list(box)] for key, box in views],
-            "not_this": [[key, None if box is None else list(box)] for key, box in not_this],
+            "negatives": [[key, None if box is None else list(box)] for key, box in negatives],
             "method": method,
         }
-        found = [hit.key for hit, _ in self._found(search)] if seen is None else seen
-        contents = [self._known(key)[1] for key in found]
-        snapshot = _snapshot()
+        try:
+            _parse_search(json.dumps(search))
+        except (ValueError, TypeError) as error:  # a path that is no text could not be read back
+            raise InvalidInputError(f"this search cannot be stored: {error}.", code="unstorable-search") from error
+        keys = [hit.key for hit, _ in self._run_search(search)] if seen is None else seen
+        contents = [self._find_photo(key)[1] for key in keys]
+        now = _timestamp()
 
         def change(db: sqlite3.Connection) -> PhotoSet:
-            _make(db, _checked_name(name), snapshot)
+            _create_set(db, _check_name(name), now)
             db.execute("UPDATE sets SET search = ? WHERE name = ?", (json.dumps(search), name))
-            _remember(db, name, contents)
-            return self._set(db, name)
+            _mark_seen(db, name, contents)
+            return self._read_set(db, name)
 
-        return self._change(change)
+        return self._update(change)
 
     def new_matches(self, name: str, *, remember: bool = False) -> list[Hit]:
-        """Return what the search of a set finds above the line and had not found before.
+        """Return the matches of a set's search that are new since the last time.
 
-        `remember` counts it as seen from now on.
+        `remember` counts them as seen from now on.
         """
-        kept = self[name]
-        if kept.search is None:
-            raise InvalidInputError(f"the set {name!r} has no search; keep one with it (manifind search … --keep).")
-        seen = self._look(lambda db: {one for (one,) in db.execute("SELECT sha256 FROM seen WHERE name = ?", (name,))})
-        seen |= {member.sha256 for member in kept.members}
-        found = self._found(kept.search)
+        photos = self[name]
+        if photos.search is None:
+            raise InvalidInputError(
+                f"the set {name!r} has no search; store one with it (manifind search … --keep).", code="no-search"
+            )
+        seen = set(self._query(lambda db: _list_seen(db, name))) | {member.sha256 for member in photos.members}
+        matches = self._run_search(photos.search)
         if remember:
-            self._change(lambda db: _remember(db, name, [sha256 for _, sha256 in found]))
-        return [hit for hit, sha256 in found if sha256 not in seen]
+            self._update(lambda db: _mark_seen(db, name, [sha256 for _, sha256 in matches]))
+        return [hit for hit, sha256 in matches if sha256 not in seen]
 
-    def _found(self, search: Mapping[str, Any]) -> list[tuple[Hit, str]]:
+    def _run_search(self, search: Mapping[str, Any]) -> list[tuple[Hit, str]]:
         """Return the matches of a search, with the checksums of their files."""
-        (image, box), *positives = [(str(key), box) for key, box in search["views"]]
-        negatives = [(str(key), box) for key, box in search["not_this"]]
+        (image, box), *positives = search["views"]
         result = self._index.search(
-            image, box, positives=positives, negatives=negatives, top=None, method=search["method"]
+            image, box, positives=positives, negatives=search["negatives"], top=None, method=search["method"]
         ).nonzero()
         catalogue = result.retrieval.snapshot.catalogue
         return [(hit, catalogue[hit.image].sha256) for hit in result[: result.n_matches]]
 
     # -- the file -----------------------------------------------------------------------------------------------------
 
-    def _known(self, photo: Hit | str | tuple[str, Sequence[float] | None]) -> tuple[str, str, list[float] | None]:
+    def _find_photo(self, photo: Hit | str | View) -> tuple[str, str, Box | None]:
+        """Return the key, the checksum and the box of a photo of the collection."""
         key, box = (
             (photo.key, photo.box) if isinstance(photo, Hit) else (photo, None) if isinstance(photo, str) else photo
         )
         record = self._index.catalogue.photo_of(key)
         if record is None:
-            raise InvalidInputError(f"{key!r} is no photo of the collection; give a key that `search` prints.")
-        if box is not None and len(box) != 4:
-            raise InvalidInputError(f"box is {box!r}; give four numbers x0, y0, x1, y1 in pixels.")
-        return record.key, record.sha256, None if box is None else [float(corner) for corner in box]
+            raise InvalidInputError(
+                f"{key!r} is no photo of the collection; give a key that `search` prints.", code="unknown-key"
+            )
+        return record.key, record.sha256, None if box is None else parse_box(box)
 
-    def _content(self, name: str, members: Iterable[Member], key: str) -> str:
-        """Return the content of a photo of a set; it need not be in the collection any more."""
+    def _member_content(self, name: str, members: Iterable[Member], key: str) -> str:
+        """Return the checksum of a photo of a set; the photo may be gone from the collection."""
         record = self._index.catalogue.photo_of(key)
         for member in members:
             if member.key == key or (record is not None and member.sha256 == record.sha256):
                 return member.sha256
-        raise InvalidInputError(f"{key!r} is not in the set {name!r}; give the key of one of its photos.")
+        raise InvalidInputError(
+            f"{key!r} is not in the set {name!r}; give the key of one of its photos.", code="unknown-key"
+        )
 
-    def _set(self, db: sqlite3.Connection, name: str) -> PhotoSet:
-        row = db.execute("SELECT made, search FROM sets WHERE name = ?", (name,)).fetchone()
+    def _read_set(self, db: sqlite3.Connection, name: str) -> PhotoSet:
+        row = db.execute("SELECT made, search FROM sets WHERE name = ?", (_check_name(name),)).fetchone()
         if row is None:
-            raise InvalidInputError(f"there is no set named {name!r}; manifind sets INDEX lists those there are.")
+            raise InvalidInputError(
+                f"there is no set named {name!r}; manifind sets INDEX lists the sets.", code="unknown-set"
+            )
         rows = db.execute("SELECT sha256, key, box, verdict FROM members WHERE name = ? ORDER BY rowid", (name,))
-        catalogue = self._index.catalogue
         members = []
         for sha256, key, box, verdict in rows:
-            record = catalogue.of_content(sha256)
-            corners = None if box is None else tuple(float(corner) for corner in json.loads(box))
+            record = self._index.catalogue.of_content(sha256)
             members.append(
-                Member(key if record is None else record.key, sha256, corners, verdict, record is not None)  # type: ignore[arg-type]
+                Member(key if record is None else record.key, sha256, _parse_box(box), verdict, record is not None)
             )
-        return PhotoSet(name, row[0], tuple(members), None if row[1] is None else json.loads(row[1]))
+        return PhotoSet(name, row[0], tuple(members), _parse_search(row[1]))
 
-    def _look(self, find: Callable[[sqlite3.Connection], T]) -> T:
-        with closing(self._read()) as db:
-            return self._sound(lambda: find(db))
+    def _query(self, read: Callable[[sqlite3.Connection], T]) -> T:
+        with closing(self._load()) as db:
+            return read(db)
 
-    def _change(self, change: Callable[[sqlite3.Connection], T]) -> T:
-        with _patient(self._index.path), closing(self._read()) as db:
-            result = self._sound(lambda: change(db))
+    def _update(self, change: Callable[[sqlite3.Connection], T]) -> T:
+        with _locked(self._index.path), closing(self._load()) as db:
+            result = change(db)
             db.commit()
             draft = self._index.path / DRAFT
             disk.write(draft, [db.serialize()])
@@ -277,42 +291,38 @@ class PhotoSets:
             disk.sync_folder(self._index.path)
             return result
 
-    def _read(self) -> sqlite3.Connection:
-        """Return the database in memory; an empty one where there is no file yet."""
-        if not self._file.exists():
-            return in_memory(SCHEMA)
-        db = sqlite3.connect(":memory:")
+    def _load(self) -> sqlite3.Connection:
+        """Return the database in memory, every row checked; an empty one where there is no file yet."""
         try:
-            self._sound(lambda: self._load(db))
+            content = disk.read(self._file, MAX_BYTES)
+        except FileNotFoundError:
+            return in_memory(SCHEMA)
+        db = sqlite3.connect(":memory:", check_same_thread=False)
+        try:
+            load_tables(db, content, SCHEMA)
+            for table, check_row in CHECKS.items():
+                for row in db.execute(f"SELECT * FROM {table}"):  # noqa: S608 (a name of ours)
+                    check_row(*row)
+        except (sqlite3.Error, ValueError, TypeError, RecursionError, OverflowError) as error:
+            db.close()
+            raise DamagedError(
+                f"{self._file} cannot be read ({str(error)[:MAX_REASON]})",
+                remedy="put it aside, or restore it from a copy",
+            ) from error
         except BaseException:
             db.close()
             raise
         return db
 
-    def _load(self, db: sqlite3.Connection) -> None:
-        if self._file.stat().st_size > LARGEST:
-            raise DamagedError(f"{self._file} is longer than any file of sets; put it aside.")
-        db.deserialize(self._file.read_bytes())
-        if sorted(db.execute(LISTED)) != tables_of(SCHEMA):
-            raise DamagedError(f"{self._file} has other tables than sets have; put it aside.")
-
-    def _sound(self, work: Callable[[], T]) -> T:
-        try:
-            return work()
-        except (sqlite3.Error, json.JSONDecodeError, TypeError, KeyError) as error:
-            raise DamagedError(
-                f"{self._file} cannot be read ({error}); put it aside, or restore it from a copy."
-            ) from error
-
 
 @contextmanager
-def _patient(path: Path) -> Iterator[None]:
-    """Hold the lock of the sets, once whoever has it is done."""
-    until = time.monotonic() + PATIENCE
-    with ExitStack() as held:
+def _locked(path: Path) -> Iterator[None]:
+    """Hold the lock of the sets; wait for another process to release it."""
+    until = time.monotonic() + LOCK_TIMEOUT
+    with ExitStack() as stack:
         while True:
             try:
-                held.enter_context(disk.lock(path / LOCK, path / FILE))
+                stack.enter_context(disk.lock(path / LOCK, path / FILE))
                 break
             except InUseError:
                 if time.monotonic() > until:
@@ -321,23 +331,95 @@ def _patient(path: Path) -> Iterator[None]:
         yield
 
 
-def _names(db: sqlite3.Connection) -> list[str]:
+def _list_names(db: sqlite3.Connection) -> list[str]:
     return [name for (name,) in db.execute("SELECT name FROM sets ORDER BY name")]
 
 
-def _make(db: sqlite3.Connection, name: str, snapshot: str) -> None:
-    db.execute("INSERT OR IGNORE INTO sets VALUES (?, ?, NULL)", (name, snapshot))
+def _list_seen(db: sqlite3.Connection, name: str) -> list[str]:
+    return [sha256 for (sha256,) in db.execute("SELECT sha256 FROM seen WHERE name = ?", (name,))]
 
 
-def _remember(db: sqlite3.Connection, name: str, contents: Iterable[str]) -> None:
-    db.executemany("INSERT OR IGNORE INTO seen VALUES (?, ?)", [(name, one) for one in contents])
+def _create_set(db: sqlite3.Connection, name: str, made: str) -> None:
+    db.execute("INSERT OR IGNORE INTO sets VALUES (?, ?, NULL)", (name, made))
 
 
-def _checked_name(name: str) -> str:
-    if not name.strip() or len(name) > LONGEST_NAME or not name.isprintable():
-        raise InvalidInputError(f"the name {name[:40]!r} is empty, too long or has unseen characters; choose another.")
+def _mark_seen(db: sqlite3.Connection, name: str, contents: Iterable[str]) -> None:
+    db.executemany("INSERT OR IGNORE INTO seen VALUES (?, ?)", [(name, sha256) for sha256 in contents])
+
+
+def _check_name(name: str) -> str:
+    if not name.strip() or len(name) > MAX_NAME or not name.isprintable():
+        raise InvalidInputError(
+            f"the name {name[:40]!a} is empty, too long or has unseen characters; choose another.", code="set-name"
+        )
     return name
 
 
-def _snapshot() -> str:
+# -- rows of a file that anybody may have written ---------------------------------------------------------------------
+
+
+def _check_set(name: Any, made: Any, search: Any) -> None:
+    _check_name(_check_text(name))
+    _check_text(made)
+    _parse_search(search)
+
+
+def _check_member(name: Any, sha256: Any, key: Any, box: Any, verdict: Any, added: Any) -> None:
+    for text in (name, sha256, key, added):
+        _check_text(text)
+    if verdict not in VERDICTS:
+        raise ValueError("a photo has a verdict that is none")
+    _parse_box(box)
+
+
+def _check_seen(name: Any, sha256: Any) -> None:
+    _check_text(name)
+    _check_text(sha256)
+
+
+CHECKS: dict[str, Callable[..., None]] = {"sets": _check_set, "members": _check_member, "seen": _check_seen}
+"""The tables, and what checks a row of each."""
+
+
+def _check_text(value: Any) -> str:
+    if not isinstance(value, str) or len(value) > MAX_TEXT:
+        raise TypeError("a row has something else where a text is to be, or a text that is too long")
+    value.encode()  # lone surrogates are not text
+    return value
+
+
+def _parse_box(text: str | None) -> Box | None:
+    return None if text is None else _box_of(json.loads(_check_text(text)))
+
+
+def _parse_search(text: str | None) -> dict[str, Any] | None:
+    """Return a stored search, its views and negatives as keys and boxes."""
+    if text is None:
+        return None
+    fields = json.loads(_check_text(text))
+    if not isinstance(fields, dict) or set(fields) - {"negatives", "not_this"} != {"views", "method"}:
+        raise TypeError("a search has other fields than a search has")
+    search = {
+        "views": _views_of(fields["views"]),
+        "negatives": _views_of(fields.get("negatives", fields.get("not_this"))),  # as it was once called
+        "method": fields["method"],
+    }
+    if not search["views"] or search["method"] not in METHODS:
+        raise ValueError("a search has no view, or a method that is none")
+    return search
+
+
+def _views_of(value: Any) -> list[tuple[str, Box | None]]:
+    if not isinstance(value, list) or not all(isinstance(view, list) and len(view) == 2 for view in value):
+        raise TypeError("a search has views that are none")
+    return [(_check_text(key), None if box is None else _box_of(box)) for key, box in value]
+
+
+def _box_of(value: Any) -> Box:
+    if not isinstance(value, list):
+        raise TypeError("a box is no list of numbers")
+    return parse_box(value)
+
+
+def _timestamp() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import numpy as np
 
@@ -42,7 +43,7 @@ class QdrantStore:
         self._address = address
         self._vectors, self._rows = f"{address.name}_vectors", f"{address.name}_rows"
         self._exact = address.options.get("index", "").upper() == "FLAT"
-        if address.text.startswith("qdrant:///"):
+        if not urlsplit(address.text).netloc:
             where: dict[str, Any] = {"path": str(Path(address.place) / address.name)}
         else:
             where = {"url": f"http://{address.place}", "api_key": address.token, "check_compatibility": False}

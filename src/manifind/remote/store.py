@@ -11,6 +11,7 @@ on all of them.
 """
 
 import importlib
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
@@ -127,6 +128,11 @@ STORES = {
 }
 """The stores that come along, by the scheme of their addresses: the module and the class."""
 
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,199}")
+POSITIVE = re.compile(r"[1-9][0-9]{0,17}")
+MAX_SHOWN = 200
+"""Characters of an address in an error."""
+
 
 @dataclass(frozen=True)
 class Address:
@@ -142,18 +148,30 @@ class Address:
 
     @classmethod
     def parse(cls, text: str) -> "Address":
-        """Read an address, or raise `InvalidInputError`."""
-        parts = urlsplit(text)
+        """Read an address, or raise `InvalidInputError`, which shows nothing before the last @: it may be a token."""
+        shown = repr(f"…@{text.rpartition('@')[2]}" if "@" in text else text)[:MAX_SHOWN]
+        try:
+            parts = urlsplit(text)
+            path = unquote(parts.path, errors="strict")
+            sound = path.isprintable() and (parts.port is None or parts.port > 0)  # a port may be no number
+        except ValueError:
+            sound = False
+        if not sound or (parts.netloc and "@" in path):
+            raise InvalidInputError(
+                f"{shown} is no address; give SCHEME://HOST:PORT/NAME or SCHEME:///FOLDER/NAME, and write "
+                "a / or @ of a token as %2F or %40.",
+                code="address",
+            )
         token, _, host = parts.netloc.rpartition("@")
         if "@" in token:
-            raise InvalidInputError("the token of an address has an @; write it as %40.")
-        folder, _, name = unquote(parts.path).rstrip("/").rpartition("/")
-        if not name or (not host and not folder):
+            raise InvalidInputError("the token of an address has an @; write it as %40.", code="address-token")
+        folder, _, name = path.rstrip("/").rpartition("/")
+        if (not host and not folder) or not NAME.fullmatch(name):
             raise InvalidInputError(
-                f"{text!r} is no address of a collection; give SCHEME://HOST:PORT/NAME or SCHEME:///FOLDER/NAME."
+                f"{shown} names no collection; give SCHEME://HOST:PORT/NAME or SCHEME:///FOLDER/NAME, where NAME has "
+                "letters, digits and underscores.",
+                code="address-name",
             )
-        if not name.replace("_", "a").isalnum() or not name.isascii() or not name[0].isalpha():
-            raise InvalidInputError(f"{name!r} is no name of a collection; give letters, digits and underscores.")
         return cls(text, parts.scheme, unquote(token) or None, host + folder, name, dict(parse_qsl(parts.query)))
 
     @property
@@ -165,7 +183,7 @@ class Address:
     def int_option(self, option: str, default: int) -> int:
         """Return an option that is a whole number of at least one."""
         given = self.options.get(option, str(default))
-        if not given.isdecimal() or int(given) < 1:
+        if not POSITIVE.fullmatch(given):
             raise InvalidInputError(f"{option} is {given!r} in {self.shown}; give a whole number of at least 1.")
         return int(given)
 
@@ -175,7 +193,10 @@ def store_at(address: Address) -> Store:
     own = {one.name: one.value for one in entry_points(group="manifind.stores")}
     known = {**STORES, **own}
     if address.scheme not in known:
-        raise InvalidInputError(f"{address.scheme!r} is no store; give an address that begins with {', '.join(known)}.")
+        raise InvalidInputError(
+            f"{address.scheme!r} is no store; give an address that begins with {', '.join(known)}.",
+            code="unknown-store",
+        )
     module, _, name = known[address.scheme].partition(":")
     make: Callable[[Address], Store] = getattr(importlib.import_module(module), name)
     return make(address)

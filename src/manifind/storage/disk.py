@@ -12,6 +12,7 @@ a file is opened; without descriptors of folders, folders are walked by name, an
 when it pleases. Windows keeps a file that somebody has open: such a file stays, and the next writer removes it.
 """
 
+import errno
 import hashlib
 import io
 import os
@@ -24,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from manifind.errors import InUseError, InvalidInputError
+from manifind.errors import DamagedError, InUseError, InvalidInputError
 from manifind.storage import locking
 
 CHUNK = 2**24
@@ -64,6 +65,30 @@ def put(descriptor: int, chunk: Bytes) -> int:
     while len(rest):
         rest = rest[os.write(descriptor, rest) :]
     return length
+
+
+def read(file: Path, max_bytes: int) -> bytes:
+    """Return the content of a file of ours; a link, a pipe or a longer file is a `DamagedError`, without waiting."""
+    remedy = f"remove {file}, or restore it from a copy"
+    if not hasattr(os, "O_NOFOLLOW") and os.path.islink(file):
+        raise DamagedError(f"{file} is a link", remedy=remedy, code="not-a-file")
+    try:
+        descriptor = os.open(file, _flags("O_RDONLY", "O_NOFOLLOW", "O_NONBLOCK"))
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENXIO):
+            raise
+        raise DamagedError(f"{file} is a link or a socket", remedy=remedy, code="not-a-file") from error
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise DamagedError(f"{file} is no plain file", remedy=remedy, code="not-a-file")
+        with open(descriptor, "rb", closefd=False) as stream:
+            content = stream.read(max_bytes + 1)
+    finally:
+        os.close(descriptor)
+    if len(content) > max_bytes:
+        raise DamagedError(f"{file} is longer than {max_bytes} bytes", remedy=remedy, code="wrong-size")
+    return content
 
 
 def scratch(file: Path, kind: npt.DTypeLike, shape: tuple[int, ...]) -> npt.NDArray[Any]:

@@ -33,7 +33,7 @@ T = TypeVar("T")
 MODULE = "manifind.remote.collection"
 """The module that opens addresses: its function `open_collection` returns a `RemoteCollection`."""
 
-ADDRESS = re.compile(r"[a-z][a-z0-9+-]+://.+", re.DOTALL)
+ADDRESS = re.compile(r"[a-z][a-z0-9+-]+://.+", re.DOTALL | re.IGNORECASE)
 
 
 class RemoteCollection(Protocol):

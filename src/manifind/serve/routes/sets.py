@@ -10,7 +10,7 @@ from fastapi import FastAPI, Query
 from pydantic import Field
 from starlette.responses import Response, StreamingResponse
 
-from manifind.index.sets import LONGEST_NAME, VERDICTS, PhotoSet
+from manifind.index.sets import MAX_NAME, VERDICTS, PhotoSet
 from manifind.reports.sets import set_csv, set_data, shown, sidecars
 from manifind.serve.errors import ServiceError
 from manifind.serve.routes.requests import attached, text_body
@@ -19,7 +19,7 @@ from manifind.serve.serialization import hit_payload, photo_payload
 from manifind.serve.service import Service
 
 T = TypeVar("T")
-Name = Annotated[str, Query(max_length=LONGEST_NAME)]
+Name = Annotated[str, Query(max_length=MAX_NAME)]
 Key = Annotated[str, Field(max_length=LONGEST_KEY)]
 MOST = 2000
 """Photos that one change may name."""
@@ -44,12 +44,12 @@ class SearchOfSet(Strict):
 class SetChange(Strict):
     """What to do with a set; it is made if it is not there."""
 
-    name: str = Field(max_length=LONGEST_NAME)
+    name: str = Field(max_length=MAX_NAME)
     add: list[PhotoOfSet] = Field(default=[], max_length=MOST)
     verdict: Literal["yes", "no", "unsure"] = "yes"
     take: list[Key] = Field(default=[], max_length=MOST)
     search: SearchOfSet | None = None
-    rename: str | None = Field(default=None, max_length=LONGEST_NAME)
+    rename: str | None = Field(default=None, max_length=MAX_NAME)
     delete: bool = False
 
 
@@ -187,7 +187,7 @@ def _changed(service: Service, asked: SetChange) -> dict[str, Any]:
         )
         for key, _ in (*views, *negatives):  # a path would be read when the search is run again
             service.photo_store.record(service.snapshot, key)
-        sets.save_search(asked.name, views, not_this=negatives, method=asked.search.method, seen=asked.search.seen)
+        sets.save_search(asked.name, views, negatives=negatives, method=asked.search.method, seen=asked.search.seen)
     if asked.add or asked.search is None:
         sets.add(asked.name, [(one.key, one.box) for one in asked.add], verdict=asked.verdict)
     if asked.take:
@@ -205,8 +205,6 @@ def _summary(one: PhotoSet) -> dict[str, Any]:
 
 def _told(service: Service, one: PhotoSet) -> dict[str, Any]:
     told = set_data(one)
-    if told["search"] is not None:
-        told["search"]["negatives"] = told["search"].pop("not_this")
     for photo, member in zip(told["photos"], one.members, strict=True):
         record = service.snapshot.catalogue.of_content(member.sha256)
         gone = {"width": None, "height": None, "version": None}
