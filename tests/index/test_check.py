@@ -331,3 +331,19 @@ def test_repairing_needs_the_extractor_that_made_it(copy: Path) -> None:
     truncated(next(copy.glob("S_data-*.npy")))
     with pytest.raises(InvalidInputError, match="custom extractor"):
         Index.repair(copy)
+
+
+@pytest.mark.parametrize("name", ["S_data", "vectors", "weights"])
+def test_a_score_that_no_whole_index_gives_is_an_error(copy: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Large files are not compared with their checksums when an index is opened."""
+    assert max(answer(copy).values()) < 1
+    monkeypatch.setattr(store, "SMALL", 64)
+    (file,) = copy.glob(f"{name}-*.npy")
+    array = np.load(file)
+    array[..., : len(array) // 2] *= np.array(6e4, array.dtype)
+    np.save(file, array)
+    with pytest.raises(DamagedError) as error:
+        answer(copy)
+    assert error.value.code == "impossible-score"
+    assert "manifind check" in str(error.value)
+    assert any(problem.is_damage for problem in Index.open(copy, extractor=EXTRACTOR).check())

@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from manifind.baselines import NearestImages, RegionMatch
 from manifind.checks import check_choice
+from manifind.errors import DamagedError
 from manifind.groups import aggregate_one
 from manifind.index.config import GLOBAL, RetrievalConfig
 from manifind.index.search.query import QueryRegions, rounded_box
@@ -123,7 +124,7 @@ def retrieve(
         return snapshot.retrieve(queries, top, method, config)
     snapshot.look_again()
     size = batch_size(len(snapshot.boxes))
-    return [
+    retrievals = [
         Retrieval(snapshot, query, ranking, method, config)
         for start in range(0, len(queries), size)
         for query, ranking in zip(
@@ -132,6 +133,36 @@ def retrieve(
             strict=True,
         )
     ]
+    for retrieval in retrievals:
+        _check_scores(retrieval)
+    return retrievals
+
+
+def _check_scores(retrieval: Retrieval) -> None:
+    """Raise `DamagedError` for scores that no undamaged index gives.
+
+    The eigenvalues of S lie in [−1, 1], so ‖f‖ ≤ ‖y‖ by eq. 4, and conjugate gradient stays below that at every
+    iteration; its first step leads away from zero. Pooling the m regions of an image multiplies by √m / min(λ, 1) at
+    most. Similarities of unit vectors are at most 1, and a region of the query puts them on `query_k` regions. All
+    bounds are doubled, for rounding.
+    """
+    manifold, scores = retrieval.snapshot.manifold, retrieval.ranking.scores
+    if not len(scores):
+        return
+    m, y = len(retrieval.query.vectors), retrieval.ranking.seed
+    limit = 2.0 * m
+    if y is not None:
+        largest = 2 * manifold.query_k * (m**manifold.gamma if manifold.seeding == "released" else m)
+        pooled = float(np.sqrt(np.diff(manifold.layout_.starts).max())) / min(manifold.lam, 1.0)
+        limit = 2 * pooled * min(float(np.linalg.norm(y.values)), largest)
+    worst = scores[np.argmax(np.abs(scores))]  # NaN where there is one
+    stuck = worst == 0 and y is not None and len(y.values) > 0 and retrieval.ranking.residual >= 1
+    if not abs(worst) <= limit or stuck:
+        raise DamagedError(
+            f"the largest score is {worst:g} where an undamaged index gives one above 0 and up to {limit:g}",
+            remedy="run manifind check INDEX, which says what is damaged",
+            code="impossible-score",
+        )
 
 
 def _rank(
