@@ -31,8 +31,8 @@ import numpy.typing as npt
 from PIL import Image
 
 from manifind.boxes import iou
+from manifind.evaluation.formats import read_truth
 from manifind.evaluation.protocol import Protocol, name_lookup
-from manifind.evaluation.truth import read_truth
 from manifind.index import Index
 from manifind.index.search.results import Hit, SearchResult
 from manifind.io import Found, key_to_path, list_photos, read_photo

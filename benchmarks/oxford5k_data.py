@@ -10,7 +10,7 @@ from pathlib import Path
 
 from manifind.evaluation import Task, read_truth
 from manifind.evaluation.dataset import EvaluationSet, prepare
-from manifind.evaluation.descriptor_files import read_collection, read_queries
+from manifind.evaluation.descriptors import read_collection, read_queries
 from manifind.groups import Layout, aggregate, aggregate_one
 from manifind.types import FloatArray, IntArray
 

@@ -9,50 +9,43 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from tools import tables
 
 from manifind import Index
 from manifind.cli import main
-from manifind.demo import cutouts, figure1, methods, report, scenes
+from manifind.demo import cutouts, figure1, report, scenes
 from manifind.demo import walkthrough as demo
-from manifind.demo.methods import DIFFUSION, MATCH, PLAIN, REGIONS, Ranked
-from manifind.demo.report import Demo
+from manifind.demo.walkthrough import GLOBAL, MATCH, PLAIN, REGIONAL, SEARCH, DemoResult
 
-METHODS = [PLAIN, MATCH, DIFFUSION, REGIONS]
+METHODS = [PLAIN, MATCH, GLOBAL, REGIONAL, SEARCH]
 
 
 @pytest.fixture(scope="module", autouse=True)
 def quick() -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(figure1, "STEP", 0.1)
-        patch.setattr(demo, "run", partial(demo.run, scenes=15))
+        patch.setattr(demo, "run", partial(demo.run, scenes=15, queries=2))
         yield
 
 
 @pytest.fixture(scope="module")
-def shown(tmp_path_factory: pytest.TempPathFactory) -> Demo:
-    return demo.run(tmp_path_factory.mktemp("demo") / "new" / "folder", scenes=90)
+def walk(tmp_path_factory: pytest.TempPathFactory) -> tuple[Index, scenes.Scenes, DemoResult]:
+    return demo.run(tmp_path_factory.mktemp("demo") / "new" / "folder", scenes=90, queries=12)
 
 
 @pytest.fixture(scope="module")
-def index(shown: Demo) -> Index:
-    return Index.open(shown.report.parent / "scenes.manifind")
+def index(walk: tuple[Index, scenes.Scenes, DemoResult]) -> Index:
+    return walk[0]
 
 
 @pytest.fixture(scope="module")
-def made(shown: Demo) -> scenes.Scenes:
-    folder = shown.report.parent / "scenes"
-    said = json.loads((folder / "truth.json").read_text())
-    truth = tuple(scenes.Scene(**one) for one in said["scenes"])
-    queries = tuple(
-        scenes.Query(Path(one["image"]).name, one["name"].rpartition("-")[0], tuple(one["box"]))
-        for one in said["queries"]
-    )
-    return scenes.Scenes(folder / "photos", folder / "queries", truth, queries)
+def made(walk: tuple[Index, scenes.Scenes, DemoResult]) -> scenes.Scenes:
+    return walk[1]
 
 
 @pytest.fixture(scope="module")
-def found(index: Index, made: scenes.Scenes) -> list[Ranked]:
-    return methods.rankings(index, [demo._query_descriptors(index, made, query) for query in made.queries])
+def result(walk: tuple[Index, scenes.Scenes, DemoResult]) -> DemoResult:
+    return walk[2]
 
 
 def manifind(*words: str | Path) -> Result:
@@ -62,56 +55,74 @@ def manifind(*words: str | Path) -> Result:
 # -- what comes out ---------------------------------------------------------------------------------------------------
 
 
-def test_regional_diffusion_finds_what_the_others_lose_and_the_smaller_the_more(shown: Demo) -> None:
-    plain, match, whole, regional = shown.lines
+def test_regional_diffusion_finds_what_the_others_lose_and_the_smaller_the_more(result: DemoResult) -> None:
+    plain, match, whole, regional, search = result.methods
     assert regional.mAP > plain.mAP + 5
     assert regional.mAP > whole.mAP + 5
     assert regional.mAP > match.mAP
+    assert search.mAP > regional.mAP
     gain = [regional.by_size[size] - plain.by_size[size] for size in regional.by_size]
     assert min(gain[:2]) > max(gain[2:])
     assert min(gain[:2]) > 15
 
 
-def test_the_table_has_a_line_for_each_method_and_names_its_terms(shown: Demo) -> None:
-    lines = report.as_table(shown).splitlines()
+def test_the_table_has_a_line_for_each_method_and_names_its_terms(result: DemoResult) -> None:
+    lines = report.as_text(result).splitlines()
     assert [line[:20].strip() for line in lines if line.endswith(" ms")] == METHODS
-    assert "90 photos, 1,890 regions, 12 objects, 24 queries" in lines[0]
-    said = " ".join(lines)
-    for term in ("trapezoid", "k = 200", "alpha = 0.8", str(shown.report)):
-        assert term in said
+    assert "90 photos, 1,890 regions, 12 objects, 12 queries" in lines[0]
+    text = " ".join(lines)
+    for term in ("trapezoid", "k = 200", "alpha = 0.8", "verification and query expansion"):
+        assert term in text
     assert max(map(len, lines[:-1])) <= 110
 
 
-def test_json_says_the_same_as_the_table(shown: Demo) -> None:
-    said = json.loads(report.as_json(shown))
-    table = report.as_table(shown).splitlines()
-    assert [line["method"] for line in said["methods"]] == METHODS
-    for line in said["methods"]:
-        figures = [line["mAP"], *line["by_size"].values()]
-        (row,) = [row for row in table if row.startswith(line["method"])]
+def test_json_has_the_figures_of_the_table(result: DemoResult) -> None:
+    stored = json.loads(report.as_json(result))
+    table = report.as_text(result).splitlines()
+    assert [method["method"] for method in stored["methods"]] == METHODS
+    for method in stored["methods"]:
+        figures = [method["mAP"], *method["by_size"].values()]
+        (row,) = [row for row in table if row.startswith(method["method"])]
         assert row[20:].split()[: len(figures)] == [f"{figure:.1f}" for figure in figures]
-        assert line["query_seconds"] > 0
-    assert said["average_precision"] == "trapezoid"
-    assert said["collection"] == {"photos": 90, "regions": 1890, "objects": 12, "queries": 24}
-    assert sum(said["photos_of_size"].values()) == 72
-    assert Path(said["picture"]).read_bytes().startswith(b"\x89PNG")
+        assert method["query_seconds"] > 0
+    assert stored["average_precision"] == "trapezoid"
+    assert stored["collection"] == {"photos": 90, "regions": 1890, "objects": 12, "queries": 12}
+    assert sum(stored["photos_by_size"].values()) == 72
+    assert Path(stored["figure"]).read_bytes().startswith(b"\x89PNG")
 
 
-def test_map_by_size_is_that_of_the_photos_of_the_size_the_others_taken_away(
-    shown: Demo, index: Index, made: scenes.Scenes, found: list[Ranked]
+def test_the_table_of_the_readme_has_the_rows_and_columns_that_the_demo_prints(
+    result: DemoResult, repository: Path
 ) -> None:
-    for line, ranked in zip(shown.lines, found, strict=True):
-        for (least, most), (kind, mAP) in zip(methods.SIZES, line.by_size.items(), strict=True):
+    """Its figures are those of docs/demo.json, which `tools/tables.py` writes: tests/test_readme.py."""
+    table = tables.demo_table(json.loads(report.as_json(result)))
+    readme = (repository / "README.md").read_text(encoding="utf-8")
+    ((_, name, _),) = tables.TABLE.findall(readme)
+    assert name == "demo"
+    (shown,) = [match[0] for match in tables.TABLE.finditer(readme)]
+    rows = [line.strip("| ").split(" | ") for line in shown.splitlines() if line.startswith("|")]
+    printed = [line.strip("| ").split(" | ") for line in table.splitlines()]
+    assert rows[0] == printed[0]
+    assert [row[0] for row in rows] == [row[0] for row in printed]
+    for row, method in zip(printed[2:], result.methods, strict=True):
+        assert row[1:] == [f"{mAP:.1f}" for mAP in (method.mAP, *method.by_size.values())]
+
+
+def test_map_by_size_is_that_of_the_photos_of_the_size_without_the_others(
+    result: DemoResult, index: Index, made: scenes.Scenes
+) -> None:
+    for method, ranked in zip(result.methods, result.rankings, strict=True):
+        for (least, most), (kind, mAP) in zip(demo.SIZES, method.by_size.items(), strict=True):
             assert kind == f"{least}-{most}"
             ends = {0 if least == 2 else least, 100 if most == 40 else most}
             each = []
-            for query, ranking in zip(made.queries, ranked.rankings, strict=True):
-                own = {scene.file: 100 * scene.size for scene in made.truth if scene.shows == query.shows}
-                wanted = {file for file, size in own.items() if min(ends) <= size < max(ends)}
+            for query, ranking in zip(made.queries, ranked.rankings, strict=False):
+                sizes = {scene.file: 100 * scene.size for scene in made.truth if scene.shows == query.shows}
+                positives = {file for file, size in sizes.items() if min(ends) <= size < max(ends)}
                 keys = [index.catalogue[image].key for image in ranking.images.tolist()]
-                keys = [key for key in keys if key in wanted or key not in own]
-                if wanted:
-                    each.append(area_under(keys, wanted))
+                keys = [key for key in keys if key in positives or key not in sizes]
+                if positives:
+                    each.append(area_under(keys, positives))
             assert mAP == pytest.approx(100 * sum(each) / len(each), abs=0.01)
 
 
@@ -125,24 +136,25 @@ def area_under(keys: list[str], wanted: set[str]) -> float:
     return area
 
 
-def test_the_rankings_are_those_of_searching_the_index(index: Index, made: scenes.Scenes, found: list[Ranked]) -> None:
-    query = made.queries[0]
-    for ranked, method in ((found[0], "plain"), (found[1], "match"), (found[3], "regional")):
-        hits = index.search(made.queries_folder / query.file, query.box, top=None, method=method, verify=0)
-        assert [hit.image for hit in hits] == ranked.rankings[0].images.tolist()
+def test_the_rankings_are_those_of_searching_the_index(index: Index, made: scenes.Scenes, result: DemoResult) -> None:
+    query, ranked = made.queries[0], result.rankings
+    for place, method, verify in ((0, "plain", 0), (1, "match", 0), (3, "regional", 0), (4, "regional", None)):
+        hits = index.search(made.queries_folder / query.file, query.box, top=None, method=method, verify=verify)
+        assert [hit.image for hit in hits] == ranked[place].rankings[0].images.tolist()
+    assert ranked[3].rankings[0].images.tolist() != ranked[4].rankings[0].images.tolist()
 
 
 def test_examples_are_lost_by_similarity_and_found_by_diffusion_through_photos_that_show_the_object(
-    shown: Demo, made: scenes.Scenes
+    result: DemoResult, made: scenes.Scenes
 ) -> None:
-    assert shown.examples
+    assert result.examples
     shows = {scene.file: scene.shows for scene in made.truth}
-    for example in shown.examples:
-        assert example.regional_rank <= example.photos_of_it < example.plain_rank
+    for example in result.examples:
+        assert example.regional_rank <= example.n_positives < example.plain_rank
         assert example.chain.keys[-1] == example.scene.file
         assert {shows[key] for key in example.chain.keys} == {example.query.shows}
         assert len(example.chain.keys) > 1
-    assert len({example.query.shows for example in shown.examples}) == len(shown.examples)
+    assert len({example.query.shows for example in result.examples}) == len(result.examples)
 
 
 class Page(html.parser.HTMLParser):
@@ -165,36 +177,38 @@ class Page(html.parser.HTMLParser):
             self._in_cell = False
 
 
-def test_the_report_stands_alone_and_shows_a_chain_and_the_table(shown: Demo) -> None:
-    text = shown.report.read_text(encoding="utf-8")
+def test_the_report_stands_alone_and_shows_a_chain_and_the_table(
+    index: Index, made: scenes.Scenes, result: DemoResult
+) -> None:
+    text = report.as_page(index, made, result)
     page = Page(text)
     assert page.sources
     assert all(source.startswith("data:image/") for source in page.sources)
     assert "<script" not in text
-    for line in shown.lines:
-        start = page.cells.index(line.method)
-        figures = [line.mAP, *line.by_size.values()]
+    for method in result.methods:
+        start = page.cells.index(method.method)
+        figures = [method.mAP, *method.by_size.values()]
         assert page.cells[start + 1 : start + 1 + len(figures)] == [f"{figure:.1f}" for figure in figures]
-    for example in shown.examples:
+    for example in result.examples:
         assert all(key in text for key in example.chain.keys)
 
 
-def test_a_region_meets_an_object_that_it_has_half_of_or_that_has_half_of_it() -> None:
+def test_a_region_overlaps_an_object_that_it_covers_half_of_or_that_covers_half_of_it() -> None:
     region = (100.0, 100.0, 200.0, 200.0)
-    assert methods._meets(region, (120, 120, 140, 140))
-    assert methods._meets(region, (0, 0, 400, 400))
-    assert methods._meets(region, (80, 120, 120, 140))
-    assert not methods._meets(region, (70, 120, 110, 140))
-    assert not methods._meets(region, (210, 210, 300, 300))
-    assert not methods._meets(region, None)
+    assert demo._overlaps(region, (120, 120, 140, 140))
+    assert demo._overlaps(region, (0, 0, 400, 400))
+    assert demo._overlaps(region, (80, 120, 120, 140))
+    assert not demo._overlaps(region, (70, 120, 110, 140))
+    assert not demo._overlaps(region, (210, 210, 300, 300))
+    assert not demo._overlaps(region, None)
 
 
 @pytest.mark.parametrize(
     ("number", "spoken"),
     [(1, "1st"), (2, "2nd"), (3, "3rd"), (4, "4th"), (11, "11th"), (12, "12th"), (113, "113th"), (121, "121st")],
 )
-def test_ranks_are_spoken(number: int, spoken: str) -> None:
-    assert report._nth(number) == spoken
+def test_ranks_are_ordinal_numbers(number: int, spoken: str) -> None:
+    assert report.ordinal(number) == spoken
 
 
 # -- the command ------------------------------------------------------------------------------------------------------
@@ -211,7 +225,7 @@ def test_the_command_prints_the_table_and_a_second_run_extracts_nothing_again(tm
         if stage == "photos":
             extracted.append(total)
 
-    again = report.as_table(demo.run(tmp_path, progress=progress))
+    again = report.as_text(demo.run(tmp_path, progress=progress)[2])
     assert set(extracted) == {0}
     for before, after in zip(first.stdout.splitlines(), again.splitlines(), strict=True):
         if before.endswith(" ms"):
@@ -225,7 +239,7 @@ def test_without_matplotlib_there_is_no_picture_and_the_json_is_still_json(
         monkeypatch.setitem(sys.modules, name, None)
     result = manifind("--out", tmp_path, "--json")
     assert result.exit_code == 0
-    assert json.loads(result.stdout)["picture"] is None
+    assert json.loads(result.stdout)["figure"] is None
     assert "pip install 'manifind[plots]'" in result.stderr
 
 

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+from tools import tables
 
 
 @pytest.fixture(scope="module")
@@ -31,13 +32,22 @@ def test_the_figures_of_the_readme_are_those_that_were_measured(readme: str, rep
         assert f"{figures[method]:.2f}" == figure
 
 
-def test_the_table_of_methods_is_the_one_that_was_measured(repository: Path) -> None:
-    measured = json.loads((repository / "docs" / "oxford5k" / "results.json").read_text())
-    columns = list(dict.fromkeys(row["column"] for row in measured["results"]))
-    figures = {(row["title"], row["column"]): f"{row['mAP_trapezoid']:.2f}" for row in measured["results"]}
-    rows = re.findall(
-        r"^\| ([A-Zkα][^|]+?) ((?:\| [\d.]+ ){4})\|$", (repository / "docs" / "oxford5k.md").read_text(), re.M
-    )
-    assert len(rows) > 10
-    for title, cells in rows:
-        assert cells.strip("| ").split(" | ") == [figures[title, column] for column in columns]
+def test_every_table_is_what_its_command_wrote(repository: Path) -> None:
+    """`python tools/tables.py` rewrites them."""
+    names = []
+    for page in tables.pages():
+        text = page.read_text(encoding="utf-8")
+        names += [match[2] for match in tables.TABLE.finditer(text)]
+        assert tables.rewrite(text) == text, page
+    assert set(names) == set(tables.TABLES)
+    assert repository == tables.ROOT
+
+
+def test_a_table_is_rewritten_where_a_figure_is_another() -> None:
+    text = "before\n<!-- table: demo -->\n\n| method | all |\n| --- | --- |\n\n<!-- end of table -->\nafter"
+    rewritten = tables.rewrite(text)
+    assert rewritten.startswith("before\n<!-- table: demo -->\n\n| method | all | 2–5 % |")
+    assert rewritten.endswith("|\n\n<!-- end of table -->\nafter")
+    stored = json.loads(tables.DEMO.read_text())["methods"]
+    for method in stored:
+        assert f"| {method['method']} | {method['mAP']:.1f} |" in rewritten

@@ -6,10 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from manifind import InvalidInputError, Manifold, baselines
+from manifind import Manifold, baselines
 from manifind.demo.synthetic import planted_objects
 from manifind.evaluation.methods import METHODS, method_spec, parse
 from manifind.evaluation.published import methods_of_the_paper, published
+from tests.errors import raises
 
 
 def test_parameters_are_the_estimators_own_but_for_those_asked_for() -> None:
@@ -34,12 +35,15 @@ def test_what_is_computed_alike_is_computed_once() -> None:
 
 
 def test_what_is_not_there_is_refused_with_what_is() -> None:
-    with pytest.raises(InvalidInputError, match="'nearist'; choose one of nearest, aqe"):
+    with raises("unknown-method") as refused:
         parse("nearist")
-    with pytest.raises(InvalidInputError, match=r"aqe has no parameter 'k'; it has neighbours"):
+    assert str(refused.value) == f"method is 'nearist'; choose one of {', '.join(METHODS)}."
+    with raises("method-parameter") as refused:
         parse("aqe:k=5")
-    with pytest.raises(InvalidInputError, match="write NAME:parameter=value"):
+    assert str(refused.value) == "aqe has no parameter 'k'; it has neighbours."
+    with raises("method-syntax") as refused:
         parse("aqe:5")
+    assert str(refused.value) == "'aqe:5' has '5'; write NAME:parameter=value,parameter=value."
 
 
 def test_every_baseline_is_a_method() -> None:

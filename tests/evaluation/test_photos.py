@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from manifind import Index, InvalidInputError
+from manifind import Index
 from manifind.cli.extraction_options import extractor_of, settings_of
 from manifind.evaluation import Protocol, QueryPhoto, Task
 from manifind.evaluation import command as evaluation
@@ -16,6 +16,7 @@ from manifind.evaluation.cache import Cache, code_checksum
 from manifind.evaluation.photos import Photos, regional_and_global
 from manifind.features import load_extractor
 from tests.commands import run
+from tests.errors import raises
 from tests.index.conftest import photos
 from tests.index.small import small_extractor, small_photo
 
@@ -60,12 +61,12 @@ def test_instre_has_the_boxes_of_objects_beside_its_photos(instre: Path) -> None
 def test_a_text_that_is_no_boxes_is_refused(instre: Path) -> None:
     (instre / "INSTRE-S1/01a_book/001.txt").write_text("a book\n")
     photos = Photos(instre, load_extractor(), Cache(None))
-    with pytest.raises(InvalidInputError, match=r"001\.txt is no list of boxes"):
+    with raises("box-file"):
         photos.with_sizes(protocol(("INSTRE-S1/01a_book/9.jpg", [0])), dict.fromkeys(photos.names, (200.0, 100.0)))
 
 
 def test_a_folder_without_photos_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match="has no photos"):
+    with raises("no-photos"):
         Photos(tmp_path, load_extractor(), Cache(None))
 
 

@@ -11,8 +11,9 @@ import pytest
 
 from manifind import InvalidInputError
 from manifind.evaluation import read_truth
-from manifind.evaluation.unpickle import read_pickle
+from manifind.evaluation.formats.unpickle import read_pickle
 from tests.attack import pickles
+from tests.errors import raises
 from tests.evaluation.truths import listed, revisited
 
 
@@ -54,7 +55,7 @@ def test_plain_values_come_out_of_a_pickle_and_names_alone_do_not(tmp_path: Path
     path.write_bytes(pickle.dumps(plain, protocol=version))
     assert read_pickle(path) == plain
     path.write_bytes(pickle.dumps({"dtype": np.ndarray}, protocol=version))
-    with pytest.raises(InvalidInputError, match="it has a name where a value should be"):
+    with raises("unsafe-pickle"):
         read_pickle(path)
 
 
@@ -62,8 +63,9 @@ def test_plain_values_come_out_of_a_pickle_and_names_alone_do_not(tmp_path: Path
 def test_a_hostile_pickle_is_refused_in_a_sentence(tmp_path: Path, name: str) -> None:
     path = tmp_path / "gnd_x.pkl"
     path.write_bytes(pickles.hostile()[name])
-    with pytest.raises(InvalidInputError, match=r"gnd_x\.pkl is not a ground truth that can be read safely: it "):
+    with raises("unsafe-pickle", InvalidInputError) as refused:
         read_pickle(path)
+    assert str(refused.value).startswith(f"{path} is not a ground truth that can be read safely: it ")
 
 
 def test_mutated_pickles_neither_crash_nor_stall_the_reader() -> None:
@@ -88,7 +90,7 @@ def test_nothing_in_a_pickle_is_run(tmp_path: Path, function: Callable[..., Any]
     path = tmp_path / "gnd_roxford5k.pkl"
     path.write_bytes(pickle.dumps({**revisited(), "more": [evil]}, protocol=version))
     before = sorted(tmp_path.iterdir())
-    with pytest.raises(InvalidInputError, match=r"read safely: it asks for \w+"):
+    with raises("unsafe-pickle"):
         read_truth(path)
     assert sorted(tmp_path.iterdir()) == before
 
@@ -97,7 +99,7 @@ def test_a_function_hidden_behind_an_allowed_name_is_not_found(tmp_path: Path) -
     """Protocol 4 looks up dotted names: numpy.ndarray.tofile must not come through numpy.ndarray."""
     path = tmp_path / "gnd_x.pkl"
     path.write_bytes(b"\x80\x04\x8c\x05numpy\x8c\x0endarray.tofile\x93.")
-    with pytest.raises(InvalidInputError, match=r"numpy.ndarray.tofile"):
+    with raises("unsafe-pickle"):
         read_pickle(path)
 
 
@@ -105,5 +107,5 @@ def test_a_function_hidden_behind_an_allowed_name_is_not_found(tmp_path: Path) -
 def test_a_damaged_pickle_is_refused_in_a_sentence(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
     path = tmp_path / "gnd_roxford5k.pkl"
     path.write_bytes(damage(pickle.dumps(revisited())))
-    with pytest.raises(InvalidInputError, match=r"gnd_roxford5k\.pkl"):
+    with raises("unsafe-pickle"):
         read_truth(path)

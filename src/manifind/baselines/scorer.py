@@ -112,7 +112,8 @@ class ImageScorer(Baseline, ABC):
         whole = None if global_vectors is None else unit_vectors(global_vectors, "global_vectors")
         if whole is not None and len(whole) != len(layout.images):
             raise InvalidInputError(
-                f"global_vectors has {len(whole)} rows for {len(layout.images)} images; give one each."
+                f"global_vectors has {len(whole)} rows for {len(layout.images)} images; give one each.",
+                code="image-count",
             )
         self._fit(CollectionDescriptors(checked, layout, whole, find, progress))
         self._dimensions = checked.shape[1], (checked if whole is None else whole).shape[1]
@@ -157,12 +158,14 @@ class ImageScorer(Baseline, ABC):
         if global_vectors is None:
             if global_dimension != dimension:
                 raise InvalidInputError(
-                    "global_vectors is missing: the collection has some of its own; give the queries'."
+                    "global_vectors is missing: the collection has some of its own; give the queries'.",
+                    code="no-global-vectors",
                 )
             return self._rank([QueryDescriptors(query) for query in regions], top)
         if len(global_vectors) != len(regions):
             raise InvalidInputError(
-                f"global_vectors has {len(global_vectors)} entries for {len(regions)} queries; give one each."
+                f"global_vectors has {len(global_vectors)} entries for {len(regions)} queries; give one each.",
+                code="query-count",
             )
         rows = [np.asarray(vector)[None] for vector in global_vectors]
         wholes = [unit_vectors(row, "global_vectors", dimension=global_dimension)[0] for row in rows]

@@ -19,7 +19,7 @@ COMMANDS = {
     "evaluate": "Evaluate methods on COLLECTION: an index, a folder of photos, or descriptors.",
     "publish": "Publish INDEX to the collection at ADDRESS, milvus://HOST:PORT/NAME for example.",
     "whiten": "Learn a whitening from pairs of photos of the same object.",
-    "demo": "Plant objects in photos, find them by four methods, and write a report.",
+    "demo": "Plant objects in photos, find them by five methods, and write a report.",
 }
 """Each is a module of this package that defines a command of its name, and how that command's help begins."""
 

@@ -22,10 +22,13 @@ from manifind.demo import report, walkthrough
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def demo(debug: bool, folder: Path, as_json: bool) -> None:
-    """Plant objects in photos, find them by four methods, and write a report."""
+    """Plant objects in photos, find them by five methods, and write a report."""
     with plain_errors(debug):
         with progress_bars(hidden=as_json) as progress:
-            shown = walkthrough.run(folder, progress=progress)
-        click.echo(report.as_json(shown) if as_json else report.as_table(shown))
-        if shown.picture is None:
+            index, scenes, result = walkthrough.run(folder, progress=progress)
+        page = folder / "report.html"
+        page.write_text(report.as_page(index, scenes, result), encoding="utf-8")
+        click.echo(report.as_json(result) if as_json else report.as_text(result))
+        err.print(f"wrote {page}")
+        if result.figure is None:
             err.print("without Figure 1, which needs matplotlib; pip install 'manifind[plots]'")

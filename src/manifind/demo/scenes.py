@@ -26,8 +26,19 @@ from PIL import Image
 
 from manifind.checks import check_int
 from manifind.demo.cutouts import BEHIND, GROUND, OBJECTS, Background, Box, Cutout, photograph
-from manifind.demo.light import as_jpeg, filled, photographed, shade, tinted
-from manifind.demo.perspective import Points, area, box_corners, homography, through, view
+from manifind.demo.painting import (
+    Points,
+    apply_camera,
+    area,
+    box_corners,
+    draw_shadow,
+    encode_jpeg,
+    fill_outline,
+    homography,
+    project,
+    random_tint,
+    random_view,
+)
 from manifind.types import Progress
 
 Mask = npt.NDArray[np.float64]
@@ -135,7 +146,7 @@ def make_scenes(
         beyond.unlink()
     asked = []
     for picture, query in _queries(seed):
-        (queries / query.file).write_bytes(as_jpeg(picture, 92))
+        (queries / query.file).write_bytes(encode_jpeg(picture, 92))
         asked.append(query)
     made = Scenes(photos, queries, tuple(truth), tuple(asked))
     name = f"planted scenes, seed {seed}"
@@ -170,15 +181,15 @@ def _scene(number: int, seed: int) -> tuple[bytes, Scene]:
     file = f"scene-{number:04d}.jpg"
     shown = _object_of(number)
     if shown is None:
-        return photographed(picture, rng), Scene(file, *frame)
+        return apply_camera(picture, rng), Scene(file, *frame)
 
     planted = _plant(picture, rng, shown, _size(rng, shown, frame), turn=TURN, tilt=TILT)
     cover = planted
     if rng.random() < 0.5:
         thing = _in_front(rng, planted)
         _lay(picture, rng, thing)
-        cover = planted * (1 - np.asarray(filled(frame, thing.outline), np.float64) / 255)
-    return photographed(picture, rng), Scene(
+        cover = planted * (1 - np.asarray(fill_outline(frame, thing.outline), np.float64) / 255)
+    return apply_camera(picture, rng), Scene(
         file,
         *frame,
         shown.name,
@@ -235,7 +246,7 @@ def _part(rng: np.random.Generator, choices: Sequence[Background], size: tuple[i
     if rng.random() < 0.5:
         columns = columns[::-1]
     part = np.asarray(photograph(background.photo))[y0:y1, x0:x1][rows[:, None], columns]
-    return tinted(Image.fromarray(part).resize(size, Image.Resampling.BICUBIC), rng)
+    return random_tint(Image.fromarray(part).resize(size, Image.Resampling.BICUBIC), rng)
 
 
 def _mirrored(length: int, extent: int, place: float) -> npt.NDArray[np.intp]:
@@ -290,8 +301,8 @@ def _lay(picture: Image.Image, rng: np.random.Generator, thing: Thing) -> None:
     high = np.ceil(thing.outline.max(axis=0) + 3 * reach + 3).astype(int)
     around = (int(low[0]), int(low[1]), int(high[0]), int(high[1]))
     spot = picture.crop(around)
-    mask = filled(spot.size, thing.outline - low)
-    shade(spot, rng, mask, reach)
+    mask = fill_outline(spot.size, thing.outline - low)
+    draw_shadow(spot, rng, mask, reach)
     layer = Image.new("RGB", spot.size)
     layer.paste(thing.texture, (thing.at[0] - around[0], thing.at[1] - around[1]))
     spot.paste(layer, (0, 0), mask)
@@ -304,8 +315,8 @@ def _plant(
     """Paste an object into the picture at a size, with its shadow, and return what it covers."""
     photo, mask = _cutout(shown)
     sides, frame = np.array(photo.size, np.float64), np.array(picture.size, np.float64)
-    corners = view(rng, sides, turn, tilt)
-    outline = through(homography(box_corners(sides), corners), np.array(shown.outline) - shown.box[:2])
+    corners = random_view(rng, sides, turn, tilt)
+    outline = project(homography(box_corners(sides), corners), np.array(shown.outline) - shown.box[:2])
     scale = math.sqrt(size * frame.prod() / area(outline))
     scale = min(scale, float((0.98 * frame / np.ptp(outline, axis=0)).min()))
     room = frame - scale * np.ptp(outline, axis=0)
@@ -321,8 +332,8 @@ def _plant(
         )
         for one in (photo, mask)
     )
-    shade(picture, rng, cover, 0.1 * math.sqrt(size * frame.prod()))
-    picture.paste(tinted(layer, rng), (0, 0), cover)
+    draw_shadow(picture, rng, cover, 0.1 * math.sqrt(size * frame.prod()))
+    picture.paste(random_tint(layer, rng), (0, 0), cover)
     return np.asarray(cover, np.float64) / 255
 
 
@@ -339,7 +350,7 @@ def _largest(shown: Cutout, frame: tuple[int, int]) -> float:
 def _cutout(shown: Cutout) -> tuple[Image.Image, Image.Image]:
     """Return the box around an object in its photograph, and the mask of the object in it."""
     photo = photograph(shown.photo).crop(shown.box)
-    return photo, filled(photo.size, np.array(shown.outline) - shown.box[:2])
+    return photo, fill_outline(photo.size, np.array(shown.outline) - shown.box[:2])
 
 
 def _box(cover: Mask) -> Box:

@@ -147,7 +147,8 @@ def planted_objects(
         check_int(value, name)
     if objects * views > images:
         raise InvalidInputError(
-            f"images is {images}, too few for {objects} objects in {views} each; give at least {objects * views}."
+            f"images is {images}, too few for {objects} objects in {views} each; give at least {objects * views}.",
+            code="too-few-images",
         )
     rng = np.random.default_rng(check_int(seed, "seed", least=0))
     regions = _background(rng, images, d)

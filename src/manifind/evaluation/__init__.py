@@ -1,6 +1,7 @@
 """How good a ranking is: protocols, average precision, methods compared, tables, figures, a report."""
 
 from manifind.evaluation.dataset import EvaluationSet
+from manifind.evaluation.formats import read_truth
 from manifind.evaluation.measures import (
     DEFINITIONS,
     average_precision,
@@ -9,8 +10,7 @@ from manifind.evaluation.measures import (
     precision_of_positives,
 )
 from manifind.evaluation.protocol import Protocol, QueryPhoto, Task
-from manifind.evaluation.result import EvaluationResult, evaluate
-from manifind.evaluation.truth import read_truth
+from manifind.evaluation.runner import EvaluationResult, evaluate
 
 __all__ = [
     "DEFINITIONS",

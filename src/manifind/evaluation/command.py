@@ -9,18 +9,16 @@ from manifind.errors import InvalidInputError
 from manifind.evaluation.cache import Cache
 from manifind.evaluation.comparison import ALL_FIGURES, Comparison, compare_methods, select_figures
 from manifind.evaluation.dataset import EvaluationSet, prepare
-from manifind.evaluation.descriptor_files import is_descriptors, read_collection, read_names, read_queries
-from manifind.evaluation.descriptor_set import DescriptorSet
-from manifind.evaluation.figures import check_drawing
+from manifind.evaluation.descriptors import DescriptorSet, is_descriptors, read_collection, read_names, read_queries
+from manifind.evaluation.formats import read_truth
 from manifind.evaluation.measures import DEFINITIONS
 from manifind.evaluation.methods import EVERY, METHODS, MethodSpec, method_spec, parse, with_index_parameters
-from manifind.evaluation.page import drawings, report
 from manifind.evaluation.photos import IndexedPhotos, Photos
 from manifind.evaluation.protocol import Protocol, name_lookup, preview
 from manifind.evaluation.published import check_descriptors, methods_of_the_paper
+from manifind.evaluation.report import check_drawing, drawings, report
 from manifind.evaluation.runner import Runner
 from manifind.evaluation.tables import as_csv, as_json, as_markdown
-from manifind.evaluation.truth import read_truth
 from manifind.features import RegionExtractor
 from manifind.index.storage.build_config import WhiteningTraining
 from manifind.index.storage.layout import is_index
@@ -110,7 +108,7 @@ def run(
         if text != EVERY:
             parse(text)
     if not asked.truths:
-        raise InvalidInputError("no ground truth was given; give one with --truth.")
+        raise InvalidInputError("no ground truth was given; give one with --truth.", code="no-truth")
     cache = Cache(asked.cache, say)
     photos: Photos | None = None
     if is_descriptors(asked.collection):
@@ -120,7 +118,8 @@ def run(
             raise FileNotFoundError(f"{asked.collection} does not exist; give photos, an index, or descriptors.")
         if asked.queries:
             raise InvalidInputError(
-                "--queries is for descriptors; queries on photos are cut out of them as the truth says."
+                "--queries is for descriptors; queries on photos are cut out of them as the truth says.",
+                code="queries-of-photos",
             )
         if is_index(asked.collection):
             photos = IndexedPhotos(asked.collection, cache, progress, say)
@@ -165,11 +164,13 @@ def _of_descriptors(asked: Request) -> list[EvaluationSet]:
     collection, own_queries = read_collection(asked.collection, asked.names)
     if not asked.queries and own_queries is None:
         raise InvalidInputError(
-            f"{asked.collection} has no queries; give their descriptors with --queries, one for each --truth."
+            f"{asked.collection} has no queries; give their descriptors with --queries, one for each --truth.",
+            code="no-query-descriptors",
         )
     if asked.queries and len(asked.queries) != len(asked.truths):
         raise InvalidInputError(
-            f"{len(asked.truths)} --truth and {len(asked.queries)} --queries were given; give as many of each."
+            f"{len(asked.truths)} --truth and {len(asked.queries)} --queries were given; give as many of each.",
+            code="query-count",
         )
     protocols = [read_truth(path, collection.names, query_counts=asked.query_counts) for path in asked.truths]
     collection, protocols = _with_distractors(asked, collection, protocols)
@@ -216,13 +217,16 @@ def _with_distractors(
         return collection, protocols
     if asked.distractors.suffix.lower() == ".txt":
         if collection.names is None:
-            raise InvalidInputError(f"{asked.distractors} lists names and {asked.collection} has none; give --names.")
+            raise InvalidInputError(
+                f"{asked.distractors} lists names and {asked.collection} has none; give --names.", code="no-image-names"
+            )
         find = name_lookup(collection.names)
         listed = read_names(asked.distractors)
         missing = [name for name in listed if find(name) is None]
         if missing:
             raise InvalidInputError(
-                f"{asked.distractors} names images that are not in {asked.collection}: {preview(missing)}."
+                f"{asked.distractors} names images that are not in {asked.collection}: {preview(missing)}.",
+                code="unknown-image",
             )
         more = [collection.names[number] for name in listed if (number := find(name)) is not None]
         return collection, [protocol.with_distractors(more) for protocol in protocols]

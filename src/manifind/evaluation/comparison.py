@@ -8,10 +8,9 @@ from importlib.metadata import PackageNotFoundError, version
 import numpy as np
 
 from manifind.errors import InvalidInputError
-from manifind.evaluation.confidence import sign_flip_test
 from manifind.evaluation.curves import CURVES, FIGURES, BySize, Curve, FigureRequest, Gain, by_size, curve, gains
 from manifind.evaluation.dataset import EvaluationSet
-from manifind.evaluation.measures import DEFINITIONS
+from manifind.evaluation.measures import DEFINITIONS, sign_flip_test
 from manifind.evaluation.methods import MethodSpec
 from manifind.evaluation.protocol import Task
 from manifind.evaluation.published import Published, published
@@ -156,7 +155,9 @@ def select_figures(texts: Sequence[str], data: Sequence[EvaluationSet]) -> tuple
             elif text == ALL_FIGURES:
                 left_out.append(f"without the figure {one.name}, which needs {missing}.")
             else:
-                raise InvalidInputError(f"figure {one.name} needs {missing}, which the data do not have; leave it out.")
+                raise InvalidInputError(
+                    f"figure {one.name} needs {missing}, which the data do not have; leave it out.", code="figure-data"
+                )
     return found, left_out
 
 

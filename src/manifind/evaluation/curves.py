@@ -179,7 +179,9 @@ class FigureRequest:
         """Read the request off its words."""
         name, given = named_parameters(text)
         if name not in FIGURES:
-            raise InvalidInputError(f"figure is {name!r}; choose one of all, {', '.join(FIGURES)}.")
+            raise InvalidInputError(
+                f"figure is {name!r}; choose one of all, {', '.join(FIGURES)}.", code="unknown-figure"
+            )
         task = given.pop("task", None)
         return cls(name, given, task)
 

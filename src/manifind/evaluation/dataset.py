@@ -13,7 +13,7 @@ from manifind.baselines import HammingQueryExpansion, NearestImages
 from manifind.baselines.scorer import FindNeighbours, ImageScorer
 from manifind.checks import integers, sequence_of_queries
 from manifind.errors import InvalidInputError
-from manifind.evaluation.descriptor_set import DescriptorSet, align_images, align_queries, descriptor_set
+from manifind.evaluation.descriptors import DescriptorSet, align_images, align_queries, descriptor_set
 from manifind.evaluation.index_search import IndexSearch
 from manifind.evaluation.protocol import Images, Protocol, QueryPhoto, Task, name_lookup, preview
 from manifind.graph import Neighbours
@@ -169,7 +169,8 @@ def prepare(
         if a is not None and b is not None and a.vectors.shape[1] != b.vectors.shape[1]:
             raise InvalidInputError(
                 f"{collection.what} has {a.vectors.shape[1]} dimensions and {queries.what} {b.vectors.shape[1]}; "
-                "extract both with the same network and whitening."
+                "extract both with the same network and whitening.",
+                code="dimensions",
             )
     if images.regional is not None and asked.regional is None and asked.whole is not None:
         # A single row for each query is a query of one region.
@@ -180,7 +181,8 @@ def prepare(
     data = EvaluationSet(protocol, images, asked, photos, query_photos, neighbours=neighbours, **more)
     if not data.serves("global"):
         raise InvalidInputError(
-            f"{collection.what} and {queries.what} have not the same kind of descriptors; give both alike."
+            f"{collection.what} and {queries.what} have not the same kind of descriptors; give both alike.",
+            code="descriptor-kinds",
         )
     if collection.names is None or queries.names is None:
         _check_order(data)
@@ -241,5 +243,6 @@ def _check_order(data: EvaluationSet) -> None:
         what = "its own photo" if counted else "any of its positives"
         raise InvalidInputError(
             f"{data.images.what} or {data.queries.what} is in another order than {protocol.name}: {len(far)} of "
-            f"{len(rankings)} queries do not have {what} near: {preview(far)}; give them in its order, or with names."
+            f"{len(rankings)} queries do not have {what} near: {preview(far)}; give them in its order, or with names.",
+            code="descriptor-order",
         )

@@ -111,14 +111,18 @@ def _ranks(
     """Return the ranks from 0 of the positives found, junk ignored, which they are, and how many there are."""
     wanted = np.unique(integers(positives, "positives"))
     if not len(wanted):
-        raise InvalidInputError("positives is empty; average precision needs at least one image that should be found.")
+        raise InvalidInputError(
+            "positives is empty; average precision needs at least one image that should be found.", code="no-positives"
+        )
     ignored = integers(junk, "junk")
     places = integers(ranked, "ranked")
     if len(np.unique(places)) < len(places):
-        raise InvalidInputError("ranked has an image twice; give each image once.")
+        raise InvalidInputError("ranked has an image twice; give each image once.", code="duplicate-image")
     both = np.intersect1d(wanted, ignored)
     if len(both):
-        raise InvalidInputError(f"image {both[0]} is both positive and junk; it can be one of them only.")
+        raise InvalidInputError(
+            f"image {both[0]} is both positive and junk; it can be one of them only.", code="positive-and-junk"
+        )
     kept = places[~np.isin(places, ignored)]
     ranks = np.flatnonzero(np.isin(kept, wanted))
     return ranks, kept[ranks], len(wanted)
@@ -140,5 +144,41 @@ def mean_average_precision(
         if np.size(wanted)
     ]
     if not each:
-        raise InvalidInputError("positives is empty for every query; there is nothing to average.")
+        raise InvalidInputError("positives is empty for every query; there is nothing to average.", code="no-positives")
     return float(np.mean(each))
+
+
+RESAMPLED = 2000
+"""How often queries are drawn again for an interval."""
+FLIPPED = 10_000
+"""How often values are swapped for a test."""
+LEVEL = 0.95
+
+Values = npt.NDArray[np.float64]
+
+
+def bootstrap_ci(values: npt.ArrayLike) -> tuple[float, float]:
+    """Return the 95 % bootstrap interval of the mean: queries drawn again, with replacement; NaN are left out."""
+    known = np.asarray(values, np.float64)
+    known = known[~np.isnan(known)]
+    if not len(known):
+        return float("nan"), float("nan")
+    drawn = np.random.default_rng(0).integers(len(known), size=(RESAMPLED, len(known)))
+    low, high = np.quantile(known[drawn].mean(axis=1), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return float(low), float(high)
+
+
+def sign_flip_test(a: Values, others: Sequence[Values]) -> Values:
+    """Return the p of a paired randomisation test of one method against each of several others.
+
+    It says how often chance alone gives so large a difference of means. If two methods were alike, it would not matter
+    which of them a query's value came from. The test therefore swaps the two values of each query at random. Queries
+    without a value in either method are left out.
+    """
+    differences = np.nan_to_num(a - np.array(others).reshape(-1, len(a)))
+    signs = np.random.default_rng(0).integers(2, size=(FLIPPED, len(a))) * 2.0 - 1
+    chance = np.abs(signs @ differences.T)
+    # The tolerance counts equals as such, whatever order they were added up in.
+    as_large = chance >= np.abs(differences.sum(axis=1)) * (1 - 1e-9) - 1e-12
+    found: Values = (1 + as_large.sum(axis=0)) / (1 + FLIPPED)
+    return found

@@ -57,7 +57,10 @@ class Method:
         known = self._known()
         for name in given or {}:
             if name not in known:
-                raise InvalidInputError(f"{self.name} has no parameter {name!r}; it has {', '.join(known) or 'none'}.")
+                raise InvalidInputError(
+                    f"{self.name} has no parameter {name!r}; it has {', '.join(known) or 'none'}.",
+                    code="method-parameter",
+                )
         values = known | dict(self.settings) | dict(given or {})
         if values.get("graph") == "auto":
             values["graph"] = "exact"  # so that figures are every machine's
@@ -110,7 +113,7 @@ def with_index_parameters(choice: MethodSpec, manifold: Manifold) -> MethodSpec:
 def method_spec(name: str, **given: Any) -> MethodSpec:
     """Return a method with some of its parameters set."""
     if name not in METHODS:
-        raise InvalidInputError(f"method is {name!r}; choose one of {', '.join(METHODS)}.")
+        raise InvalidInputError(f"method is {name!r}; choose one of {', '.join(METHODS)}.", code="unknown-method")
     method = METHODS[name]
     return MethodSpec(method, method.parameters(given), given)
 
@@ -128,7 +131,9 @@ def named_parameters(text: str) -> tuple[str, dict[str, Any]]:
     for part in filter(None, rest.split(",")):
         parameter, equals, value = part.partition("=")
         if not equals:
-            raise InvalidInputError(f"{text!r} has {part!r}; write NAME:parameter=value,parameter=value.")
+            raise InvalidInputError(
+                f"{text!r} has {part!r}; write NAME:parameter=value,parameter=value.", code="method-syntax"
+            )
         try:
             given[parameter.strip()] = json.loads(value)
         except ValueError:

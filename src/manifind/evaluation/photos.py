@@ -17,9 +17,9 @@ import numpy.typing as npt
 
 from manifind.errors import InvalidInputError, UnreadableImageError
 from manifind.evaluation.cache import Cache, code_checksum
-from manifind.evaluation.descriptor_set import DescriptorSet, descriptor_set
+from manifind.evaluation.descriptors import DescriptorSet, descriptor_set
+from manifind.evaluation.formats import read_truth
 from manifind.evaluation.protocol import Protocol, bounding_box, boxes_in, format_box, name_lookup, preview
-from manifind.evaluation.truth import read_truth
 from manifind.features import Moments, RegionExtractor, Whitening
 from manifind.features.whitening import unit_rows
 from manifind.index import Index
@@ -87,7 +87,7 @@ class Photos:
         self._say = say
         self._found, self.skipped = self._listed()
         if not self._found:
-            raise InvalidInputError(f"{root} has no photos; give a folder of photos, or descriptors.")
+            raise InvalidInputError(f"{root} has no photos; give a folder of photos, or descriptors.", code="no-photos")
         self.names = tuple(self._found)
         self._find = name_lookup(self.names)
 
@@ -161,7 +161,8 @@ class Photos:
         if missing:
             raise InvalidInputError(
                 f"{protocol.name} has queries whose photos are not in {self.root}: {preview(missing)}; put them "
-                "there, or name them by their path from it."
+                "there, or name them by their path from it.",
+                code="missing-query-photo",
             )
         stage, count = f"queries, {protocol.name}", len(protocol.queries)
         seen: list[Raw] = []
@@ -191,7 +192,9 @@ class Photos:
             seen.append(found)
         self._progress(stage, count, count)
         if outside:
-            raise InvalidInputError(f"{protocol.name} has boxes that are not within their photos: {preview(outside)}.")
+            raise InvalidInputError(
+                f"{protocol.name} has boxes that are not within their photos: {preview(outside)}.", code="box-outside"
+            )
         return seen, float(np.median(seconds))
 
     @cached_property

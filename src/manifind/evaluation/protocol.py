@@ -76,7 +76,12 @@ class Protocol:
         wanted = {int(image) for task in self.tasks for images in task.positives for image in images}
         known = [find(name) for name in names]
         also = [name for name, number in zip(names, known, strict=True) if number in wanted]
-        refuse(also, self.name, "looks for images that are listed as distractors: {}; take them off the list")
+        refuse(
+            also,
+            self.name,
+            "looks for images that are listed as distractors: {}; take them off the list",
+            "positive-distractor",
+        )
         more = tuple(name for name, number in zip(names, known, strict=True) if number is None)
         thousands = f"{round(len(names) / 1000)}k" if len(names) >= 1000 else str(len(names))
         return replace(self, name=f"{self.name}+{thousands}", images=self.images + more)
@@ -185,23 +190,37 @@ def check(protocol: Protocol) -> None:
     """Raise `InvalidInputError` for a ground truth that cannot be right."""
     name, images, queries = protocol.name, protocol.images, protocol.queries
     if not queries:
-        raise InvalidInputError(f"{name} has no queries; give a ground truth with at least one.")
-    refuse(duplicated(images), name, "lists {} twice among its images; give each once")
+        raise InvalidInputError(f"{name} has no queries; give a ground truth with at least one.", code="no-queries")
+    refuse(duplicated(images), name, "lists {} twice among its images; give each once", "duplicate-image")
+    duplicates = duplicated([query.name for query in queries])
+    refuse(duplicates, name, "has two queries called {}; give each a name of its own", "duplicate-query")
     refuse(
-        duplicated([query.name for query in queries]), name, "has two queries called {}; give each a name of its own"
+        _wrong_boxes(protocol),
+        name,
+        "has a box that is no box in its photo, x0 < x1 and y0 < y1 within it: {}",
+        "box-outside",
     )
-    refuse(_wrong_boxes(protocol), name, "has a box that is no box in its photo, x0 < x1 and y0 < y1 within it: {}")
     for task in protocol.tasks:
         both = [
             f"{query.name} ({images[int(image)]})"
             for query, wanted, ignored in zip(queries, task.positives, task.junk, strict=True)
             for image in np.intersect1d(wanted, ignored)[:1]
         ]
-        refuse(both, name, "has an image that is both positive and junk, of query {}; let it be one of them")
+        refuse(
+            both,
+            name,
+            "has an image that is both positive and junk, of query {}; let it be one of them",
+            "positive-and-junk",
+        )
     empty = [
         query.name for i, query in enumerate(queries) if not any(len(task.positives[i]) for task in protocol.tasks)
     ]
-    refuse(empty, name, "has no positive for query {}; give at least one image to find, or leave the query out")
+    refuse(
+        empty,
+        name,
+        "has no positive for query {}; give at least one image to find, or leave the query out",
+        "no-positives",
+    )
     if not protocol.query_counts:
         own = [
             query.name
@@ -213,13 +232,14 @@ def check(protocol: Protocol) -> None:
             name,
             "has the photo of the query itself among the positives of {}; take it out or make it junk, or say that "
             "it counts (--query-counts, or query_counts in JSON)",
+            "own-photo-positive",
         )
 
 
-def refuse(offenders: Sequence[str], name: str, sentence: str) -> None:
+def refuse(offenders: Sequence[str], name: str, sentence: str, code: str) -> None:
     """Raise `InvalidInputError` that names the first few offenders, if there are any."""
     if offenders:
-        raise InvalidInputError(f"{name} {sentence.format(preview(offenders))}.")
+        raise InvalidInputError(f"{name} {sentence.format(preview(offenders))}.", code=code)
 
 
 def preview(names: Sequence[str]) -> str:
@@ -289,7 +309,7 @@ def as_box(values: Any, whose: str) -> Box:
         x0, y0, x1, y1 = (float(value) for value in values)
     except (TypeError, ValueError):
         raise InvalidInputError(
-            f"the box of {whose} is {values!r}; give four numbers x0, y0, x1, y1 in pixels."
+            f"the box of {whose} is {values!r}; give four numbers x0, y0, x1, y1 in pixels.", code="box-numbers"
         ) from None
     return x0, y0, x1, y1
 
@@ -301,7 +321,7 @@ def boxes_in(file: Path) -> list[Box]:
     except ValueError:
         lines = [[]]
     if any(len(line) not in (0, 4) for line in lines) or lines == [[]]:
-        raise InvalidInputError(f"{file} is no list of boxes; each line has x, y, width and height.")
+        raise InvalidInputError(f"{file} is no list of boxes; each line has x, y, width and height.", code="box-file")
     return [(x, y, x + w, y + h) for x, y, w, h in filter(None, lines)]
 
 
@@ -309,7 +329,7 @@ def box_around(file: Path) -> Box:
     """Return the one box that holds all boxes of a file."""
     boxes = boxes_in(file)
     if not boxes:
-        raise InvalidInputError(f"{file} has no box; each line has x, y, width and height.")
+        raise InvalidInputError(f"{file} has no box; each line has x, y, width and height.", code="box-file")
     return bounding_box(boxes)
 
 

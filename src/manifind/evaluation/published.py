@@ -67,7 +67,10 @@ def known_descriptors() -> dict[str, str]:
 def check_descriptors(name: str | None) -> None:
     """Raise `InvalidInputError` for descriptors that no published figure names."""
     if name is not None and name not in known_descriptors():
-        raise InvalidInputError(f"descriptors are {name!r}; published figures are of {', '.join(known_descriptors())}.")
+        raise InvalidInputError(
+            f"descriptors are {name!r}; published figures are of {', '.join(known_descriptors())}.",
+            code="unknown-descriptors",
+        )
 
 
 def published(columns: Iterable[str]) -> list[Published]:

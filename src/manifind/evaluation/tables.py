@@ -11,12 +11,10 @@ from typing import Any
 import numpy as np
 
 from manifind.evaluation.comparison import SURE, Comparison, versions
-from manifind.evaluation.confidence import bootstrap_ci
 from manifind.evaluation.curves import BySize, Curve, fixed_parameters
-from manifind.evaluation.measures import DEFINITIONS
+from manifind.evaluation.measures import DEFINITIONS, bootstrap_ci
 from manifind.evaluation.published import PAPER
-from manifind.evaluation.result import PRECISION_RANKS
-from manifind.evaluation.runner import Run
+from manifind.evaluation.runner import PRECISION_RANKS, Run
 from manifind.kernels import thread_count
 from manifind.version import VERSION
 

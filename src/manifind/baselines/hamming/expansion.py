@@ -138,7 +138,9 @@ class HammingQueryExpansion(Baseline):
         else:
             sources, keys = list(photos), [str(i) for i in range(len(photos))]
         if not sources:
-            raise InvalidInputError(f"photos is empty ({photos!r}); give a folder with photos, or a list of them.")
+            raise InvalidInputError(
+                f"photos is empty ({photos!r}); give a folder with photos, or a list of them.", code="no-photos"
+            )
         lost: list[str] = []
 
         def descriptors_of(i: int) -> FloatArray:
@@ -187,7 +189,10 @@ class HammingQueryExpansion(Baseline):
                 break
         sample = np.concatenate(taken)[:wanted]
         if not len(sample):
-            raise InvalidInputError("photos has no photo in which SIFT finds anything; give photos with some contrast.")
+            raise InvalidInputError(
+                "photos has no photo in which SIFT finds anything; give photos with some contrast.",
+                code="no-local-features",
+            )
         return sample, len(taken)
 
     def _file(self, count: int, words: IntArray, signatures: embedding.Signatures, images: IntArray) -> None:

@@ -49,7 +49,8 @@ def _pixels(photo: Source | npt.NDArray[np.uint8], long_side: int) -> Photo:
         return read_photo(photo, long_side=long_side)
     if photo.ndim != 3 or photo.shape[2] != 3 or photo.dtype != np.uint8 or 0 in photo.shape:
         raise InvalidInputError(
-            f"photo has shape {photo.shape} and dtype {photo.dtype}; give (height, width, 3) uint8 pixels, or a file."
+            f"photo has shape {photo.shape} and dtype {photo.dtype}; give (height, width, 3) uint8 pixels, or a file.",
+            code="photo-array",
         )
     return Photo(np.ascontiguousarray(photo), photo.shape[1], photo.shape[0])
 
@@ -58,10 +59,11 @@ def _within(box: Box, photo: Photo) -> Box:
     try:
         x0, y0, x1, y1 = (float(side) for side in box)
     except (TypeError, ValueError) as error:
-        raise InvalidInputError(f"box is {box!r}; give (x0, y0, x1, y1) in pixels.") from error
+        raise InvalidInputError(f"box is {box!r}; give (x0, y0, x1, y1) in pixels.", code="box-numbers") from error
     if not (x0 < x1 and y0 < y1 and x0 < photo.width and y0 < photo.height and x1 > 0 and y1 > 0):
         raise InvalidInputError(
             f"box is {box!r}, empty or outside the photo of {photo.width} by {photo.height} pixels; "
-            "give x0 < x1 and y0 < y1 inside it."
+            "give x0 < x1 and y0 < y1 inside it.",
+            code="box-outside",
         )
     return x0, y0, x1, y1

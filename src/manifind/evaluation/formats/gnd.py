@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from manifind.errors import InvalidInputError
-from manifind.evaluation.formats.names import title_of
+from manifind.evaluation.formats.text import title_of
 from manifind.evaluation.protocol import Images, Protocol, QueryPhoto, Task, as_box, duplicated, name_lookup, preview
 from manifind.types import Box
 
@@ -21,7 +21,8 @@ def from_gnd(stored: Any, path: Path, *, first: int = 0) -> Protocol:
     """
     if not isinstance(stored, Mapping) or not {"imlist", "gnd"} <= set(stored):
         raise InvalidInputError(
-            f"{path} has no imlist and gnd; give a file such as gnd_roxford5k.pkl or gnd_instre.mat."
+            f"{path} has no imlist and gnd; give a file such as gnd_roxford5k.pkl or gnd_instre.mat.",
+            code="truth-layout",
         )
     images = _texts(stored["imlist"], f"imlist of {path}")
     gnd = list(stored["gnd"])
@@ -30,9 +31,13 @@ def from_gnd(stored: Any, path: Path, *, first: int = 0) -> Protocol:
     elif "qidx" in stored:
         asked = [images[i] for i in _within(stored["qidx"], images, f"{path}'s qidx", first)]
     else:
-        raise InvalidInputError(f"{path} has neither qimlist nor qidx; without them the queries are not known.")
+        raise InvalidInputError(
+            f"{path} has neither qimlist nor qidx; without them the queries are not known.", code="truth-layout"
+        )
     if len(asked) != len(gnd):
-        raise InvalidInputError(f"{path} has {len(asked)} queries and {len(gnd)} entries in gnd; it is cut short.")
+        raise InvalidInputError(
+            f"{path} has {len(asked)} queries and {len(gnd)} entries in gnd; it is cut short.", code="query-count"
+        )
     corners = _corners([entry.get("bbx") for entry in gnd], path)
     repeated = set(duplicated(asked))
     queries = tuple(
@@ -89,7 +94,9 @@ def _corners(boxes: Sequence[Any], path: Path) -> list[Box | None]:
 
 def _texts(values: Any, what: str) -> tuple[str, ...]:
     if not all(isinstance(value, str) for value in values):
-        raise InvalidInputError(f"{what} has entries that are no text; they should be names of photos.")
+        raise InvalidInputError(
+            f"{what} has entries that are no text; they should be names of photos.", code="truth-layout"
+        )
     return tuple(str(value) for value in values)
 
 
@@ -97,7 +104,7 @@ def _numbers(values: Any, what: str) -> npt.NDArray[Any]:
     """Return numbers as a row; what is none is refused before NumPy makes an array of it."""
     plain = isinstance(values, list | tuple) and all(isinstance(value, int | float) for value in values)
     if not plain and not (isinstance(values, np.ndarray) and values.dtype.kind in "iuf"):
-        raise InvalidInputError(f"{what} are not numbers; give a list of them.")
+        raise InvalidInputError(f"{what} are not numbers; give a list of them.", code="truth-layout")
     numbers: npt.NDArray[Any] = np.asarray(values, np.float64 if not len(values) else None).ravel()
     return numbers
 
@@ -105,9 +112,13 @@ def _numbers(values: Any, what: str) -> npt.NDArray[Any]:
 def _within(values: Any, images: Sequence[str], what: str, first: int) -> Images:
     numbers = _numbers(values, what)
     if not (np.isfinite(numbers) & (numbers == np.floor(numbers)) & (np.abs(numbers) < 2.0**53)).all():
-        raise InvalidInputError(f"{what} are not whole numbers; they should be places in its list of images.")
+        raise InvalidInputError(
+            f"{what} are not whole numbers; they should be places in its list of images.", code="truth-layout"
+        )
     places = numbers.astype(np.int64) - first
     outside = [str(number) for number in numbers[(places < 0) | (places >= len(images))]]
     if outside:
-        raise InvalidInputError(f"{what} name images that are not among the {len(images)}: {preview(outside)}.")
+        raise InvalidInputError(
+            f"{what} name images that are not among the {len(images)}: {preview(outside)}.", code="image-number"
+        )
     return places

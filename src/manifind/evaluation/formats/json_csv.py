@@ -8,9 +8,8 @@ from typing import Any
 
 from manifind.errors import InvalidInputError
 from manifind.evaluation.formats.gnd import from_gnd
-from manifind.evaluation.formats.names import needed_names, refuse_missing, title_of
-from manifind.evaluation.formats.oxford import is_entry, of_entries
-from manifind.evaluation.protocol import Protocol, QueryPhoto, Task, as_box, name_lookup, numbers_of
+from manifind.evaluation.formats.text import is_entry, needed_names, of_entries, read_text, refuse_missing, title_of
+from manifind.evaluation.protocol import Protocol, QueryPhoto, Task, as_box, name_lookup, numbers_of, preview
 from manifind.types import Box
 
 
@@ -28,24 +27,30 @@ def from_json(path: Path, names: Sequence[str] | None, *, query_counts: bool = F
 
     The box of the object in a positive, with the photo's width and height, is for precision by object size.
     """
+    text = read_text(path)
     try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, UnicodeDecodeError) as error:
-        raise InvalidInputError(f"{path} is not JSON ({error}); give a ground truth.") from error
+        stored = json.loads(text)
+        json.dumps(stored, ensure_ascii=False).encode()  # half a character can be written in JSON, and not printed
+    except (ValueError, RecursionError) as error:
+        raise InvalidInputError(f"{path} is not JSON ({error}); give a ground truth.", code="not-json") from error
+    is_oxford = isinstance(stored, dict) and stored and all(is_entry(entry) for entry in stored.values())
+    if not is_oxford and not (isinstance(stored, dict) and isinstance(stored.get("queries"), list)):
+        raise InvalidInputError(
+            f"{path} has no list of queries; give "
+            '{"queries": [{"image": "duck.jpg", "positives": ["a.jpg"]}]}, or a CSV file.',
+            code="truth-layout",
+        )
     try:
-        if isinstance(stored, dict) and stored and all(is_entry(entry) for entry in stored.values()):
+        if is_oxford:
             return of_entries(title_of(path), stored, needed_names(names, path), str(path))
-        if not isinstance(stored, dict) or not isinstance(stored.get("queries"), list):
-            raise InvalidInputError(
-                f"{path} has no list of queries; give "
-                '{"queries": [{"image": "duck.jpg", "positives": ["a.jpg"]}]}, or a CSV file.'
-            )
         if any("easy" in query for query in stored["queries"]):
             return _revisited_json(stored, path)
         return _own(stored, path, names, query_counts=query_counts or bool(stored.get("query_counts")))
-    except (KeyError, TypeError, AttributeError) as error:
+    except InvalidInputError:
+        raise
+    except (LookupError, TypeError, AttributeError, ValueError, OverflowError) as error:
         raise InvalidInputError(
-            f"{path} is not laid out as a ground truth: {type(error).__name__} at {error}."
+            f"{path} is not laid out as a ground truth: {type(error).__name__} at {error}.", code="truth-layout"
         ) from error
 
 
@@ -54,22 +59,26 @@ def from_csv(path: Path, names: Sequence[str], *, query_counts: bool = False) ->
 
     ``duck.jpg,"40,60,220,310",a.jpg;b.jpg,c.jpg``: photos are separated by semicolons, an empty box is the whole photo.
     """
-    with path.open(newline="", encoding="utf-8-sig") as stream:
-        reader = csv.DictReader(stream)
-        columns = set(reader.fieldnames or ())
-        if not {"query", "positives"} <= columns:
-            raise InvalidInputError(
-                f"{path} has the columns {sorted(columns)}; give query, box, positives, junk in its first line, with "
-                "commas between."
-            )
-        rows = list(reader)
+    reader = csv.DictReader(read_text(path).splitlines(keepends=True))
+    try:
+        columns, rows = set(reader.fieldnames or ()), list(reader)
+    except csv.Error as error:
+        raise InvalidInputError(
+            f"{path} is not CSV: {error} in line {reader.line_num}; give the ground truth in JSON.", code="not-csv"
+        ) from error
+    if not {"query", "positives"} <= columns:
+        raise InvalidInputError(
+            f"{path} has the columns {preview(sorted(columns))}; give query, box, positives, junk in its first line, "
+            "with commas between.",
+            code="csv-columns",
+        )
 
     def listed(cell: str | None) -> list[str]:
         return [part.strip() for part in (cell or "").split(";") if part.strip()]
 
     queries = [
         {
-            "image": row["query"].strip(),
+            "image": (row["query"] or "").strip(),
             "name": (row.get("name") or "").strip() or None,
             "box": row["box"].replace(";", ",").split(",") if (row.get("box") or "").strip() else None,
             "positives": listed(row["positives"]),
@@ -88,9 +97,11 @@ def _own(stored: Mapping[str, Any], path: Path, names: Sequence[str] | None, *, 
     sizes: dict[int, tuple[float, float]] = {}
     called: dict[str, int] = {}
     for place, entry in enumerate(stored["queries"], 1):
-        if not isinstance(entry, dict) or not {"image", "positives"} <= set(entry):
+        if not isinstance(entry, dict) or not entry.get("image") or "positives" not in entry:
             raise InvalidInputError(
-                f'{path}: query {place} lacks image or positives; give {{"image": "duck.jpg", "positives": ["a.jpg"]}}.'
+                f"{path}: query {place} has no image or no positives; give "
+                '{"image": "duck.jpg", "positives": ["a.jpg"]}.',
+                code="query-fields",
             )
         image = entry["image"]
         called[image] = called.get(image, 0) + 1

@@ -31,7 +31,9 @@ def open_hdf5(path: Path) -> "h5py.File":
     try:
         return h5py.File(path, "r")
     except OSError as error:
-        raise InvalidInputError(f"{path} cannot be read as HDF5 ({error}); it may be cut short.") from error
+        raise InvalidInputError(
+            f"{path} cannot be read as HDF5 ({error}); it may be cut short.", code="matlab-file"
+        ) from error
 
 
 def read_matlab(path: Path) -> dict[str, Any]:
@@ -42,7 +44,9 @@ def read_matlab(path: Path) -> dict[str, Any]:
     try:
         stored = scipy.io.loadmat(path, squeeze_me=False, struct_as_record=True)
     except (ValueError, TypeError, NotImplementedError, OSError, scipy.io.matlab.MatReadError) as error:
-        raise InvalidInputError(f"{path} cannot be read as a MATLAB file ({error}); it may be cut short.") from error
+        raise InvalidInputError(
+            f"{path} cannot be read as a MATLAB file ({error}); it may be cut short.", code="matlab-file"
+        ) from error
     return {name: _from_version5(value) for name, value in stored.items() if not name.startswith("__")}
 
 

@@ -271,7 +271,9 @@ def read_pickle(path: Path) -> Any:
     """Return the lists, dictionaries, text, numbers and arrays of a pickle; `InvalidInputError` if it has others."""
     size = path.stat().st_size
     if size > LARGEST:
-        raise InvalidInputError(f"{path} has {size} bytes, more than a ground truth; give a gnd_*.pkl file.")
+        raise InvalidInputError(
+            f"{path} has {size} bytes, more than a ground truth; give a gnd_*.pkl file.", code="unsafe-pickle"
+        )
     machine = _Machine(size)
     try:
         for number, (opcode, argument, _) in enumerate(pickletools.genops(path.read_bytes())):
@@ -285,6 +287,7 @@ def read_pickle(path: Path) -> Any:
         why = error if isinstance(error, _Refused) else f"it is damaged ({error})"
         raise InvalidInputError(
             f"{path} is not a ground truth that can be read safely: {why}; nothing of it was run. Take it from where "
-            "it was published."
+            "it was published.",
+            code="unsafe-pickle",
         ) from error
     return value

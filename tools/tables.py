@@ -1,0 +1,101 @@
+"""Rewrite the tables of README and the documentation from what commands wrote.
+
+    python tools/tables.py            # from the files that are stored in docs/
+    python tools/tables.py --run      # run `manifind demo` first, and store what it prints
+    python tools/tables.py --check    # change nothing; exit with 1 where a table is not what its command wrote
+
+A table stands between ``<!-- table: NAME -->`` and ``<!-- end of table -->``.
+
+demo       mAP of `manifind demo`, from ``docs/demo.json``: what ``manifind demo --json`` printed
+oxford5k   mAP of all methods on Oxford5k, from ``docs/oxford5k/results.json``: what ``manifind evaluate`` wrote
+"""
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+DEMO = ROOT / "docs" / "demo.json"
+OXFORD5K = ROOT / "docs" / "oxford5k" / "results.json"
+TABLE = re.compile(r"(<!-- table: (\S+) -->\n\n?).*?(\n?<!-- end of table -->)", re.DOTALL)
+
+
+def demo_table(result: Any) -> str:
+    """Return mAP of each method of the demo, in all and by size, in Markdown."""
+    sizes = list(result["photos_by_size"])
+    rows = [
+        [method["method"], *(f"{mAP:.1f}" for mAP in (method["mAP"], *(method["by_size"][size] for size in sizes)))]
+        for method in result["methods"]
+    ]
+    return _markdown(["method", "all", *(f"{size.replace('-', '–')} %" for size in sizes)], rows)
+
+
+def oxford5k_table(result: Any) -> str:
+    """Return mAP of each method in each column of an evaluation, in Markdown."""
+    figures = {(row["title"], row["column"]): row[f"mAP_{result['definition']}"] for row in result["results"]}
+    titles, columns = (list(dict.fromkeys(names)) for names in zip(*figures, strict=True))
+    rows = [[title, *(f"{figures[title, column]:.2f}" for column in columns)] for title in titles]
+    return _markdown(["method", *(column.removeprefix("ROxford5k ") for column in columns)], rows)
+
+
+def _markdown(header: list[str], rows: list[list[str]]) -> str:
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *rows)) + "\n"
+
+
+TABLES: dict[str, tuple[Path, Callable[[Any], str]]] = {
+    "demo": (DEMO, demo_table),
+    "oxford5k": (OXFORD5K, oxford5k_table),
+}
+
+
+def rewrite(text: str) -> str:
+    """Return a page with each of its tables as the stored file has it."""
+
+    def replace(match: re.Match[str]) -> str:
+        file, make = TABLES[match[2]]
+        return match[1] + make(json.loads(file.read_text(encoding="utf-8"))) + match[3]
+
+    return TABLE.sub(replace, text)
+
+
+def pages() -> list[Path]:
+    """Return the pages that may have tables."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def run_demo() -> None:
+    """Run the demo and store what it prints."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "manifind.cli", "demo", "--out", folder, "--json"]
+        printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout  # noqa: S603
+    result = json.loads(printed)
+    del result["figure"], result["seconds"]  # the path of a file that is gone, and what differs from run to run
+    for method in result["methods"]:
+        del method["query_seconds"]
+    DEMO.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+def main() -> int:
+    """Rewrite the tables, or say which differ."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--run", action="store_true")
+    parser.add_argument("--check", action="store_true")
+    options = parser.parse_args()
+    if options.run:
+        run_demo()
+    stale = [page for page in pages() if rewrite(text := page.read_text(encoding="utf-8")) != text]
+    for page in stale:
+        print(page.relative_to(ROOT))
+        if not options.check:
+            page.write_text(rewrite(page.read_text(encoding="utf-8")), encoding="utf-8")
+    return 1 if options.check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
