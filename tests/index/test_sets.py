@@ -243,10 +243,51 @@ def test_the_command_keeps_shows_judges_and_exports(index: Index, photos: Path, 
             Index.open(path).sets["=roof"]
         ).replace("\r\n", "\n")
     assert (tmp_path / "sidecars" / "first-0.png.xmp").read_bytes() == xmp(["=roof"])
-    assert "left as it is" in run("sets", path, "=roof", "--xmp", tmp_path / "sidecars").stderr
+    assert "exists already" in run("sets", path, "=roof", "--xmp", tmp_path / "sidecars").stderr
     assert run("sets", path, "=roof", "--delete").exit_code == 0
     assert run("sets", path, "=roof").exit_code == 2
     assert run("sets", path, "--csv").exit_code == 2
+
+
+def test_an_export_packs_photos_of_the_collection_and_nothing_else(made: Index, tmp_path: Path) -> None:
+    """An index that somebody sent names the folder of its photos, and their keys, as they please."""
+    made.sets.add("a", [f"{i}.png" for i in range(5)])
+    secret = tmp_path / "secret.png"
+    secret.write_bytes((made.root / "1.png").read_bytes())
+    for i in range(1, 5):
+        (made.root / f"{i}.png").unlink()
+    (made.root / "1.png").write_bytes(b"-----BEGIN OPENSSH PRIVATE KEY-----")
+    (made.root / "2.png").symlink_to(secret)
+    os.mkfifo(made.root / "3.png")
+    (made.root / "4.png").mkdir()
+    told = run("sets", made.path, "a", "--zip", tmp_path / "found.zip")
+    assert told.exit_code == 0
+    assert [line.split(" ")[0] for line in told.stderr.splitlines()[1:]] == ["1.png", "2.png", "3.png", "4.png"]
+    with zipfile.ZipFile(tmp_path / "found.zip") as archive:
+        assert sorted(archive.namelist()) == ["0.png", "set.csv"]
+        assert archive.read("0.png") == (made.root / "0.png").read_bytes()
+
+
+def test_sidecars_are_new_files_below_their_folder(made: Index, tmp_path: Path) -> None:
+    names = ["a/0.png", "b/1.png", "c/2.png", "3.png", f"{'x' * 251}.png", "5.png"]
+    for i, name in enumerate(names):
+        (made.root / name).parent.mkdir(exist_ok=True)
+        (made.root / f"{i}.png").rename(made.root / name)
+    made.sync()
+    made.sets.add("a", names)
+    outside, folder = tmp_path / "outside", tmp_path / "sidecars"
+    for path in (outside, folder / "c"):
+        path.mkdir(parents=True)
+    (folder / "a").symlink_to(outside)  # a link to a folder, a file where a folder is to be, two dangling links
+    (folder / "b").write_bytes(b"mine")
+    (folder / "c" / "2.png.xmp").symlink_to(outside / "2")
+    (folder / "3.png.xmp").symlink_to(outside / "3")
+    told = run("sets", made.path, "a", "--xmp", folder)
+    assert told.exit_code == 0
+    assert len(told.stderr.splitlines()) == 6
+    assert (folder / "5.png.xmp").read_bytes() == xmp(["a"])  # after the one whose name is too long
+    assert list(outside.iterdir()) == []
+    assert (folder / "b").read_bytes() == b"mine"
 
 
 def test_words_that_are_no_text_are_refused_in_a_sentence(made: Index) -> None:

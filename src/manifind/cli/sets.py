@@ -1,7 +1,9 @@
 """`manifind sets`."""
 
+import errno
 import io
 import json
+import shutil
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -13,11 +15,14 @@ from manifind.cli.terminal import check_formats, err, out, plain_errors
 from manifind.errors import InvalidInputError, UnreadableImageError
 from manifind.index import Index
 from manifind.index.sets import VERDICTS, PhotoSet, PhotoSets
-from manifind.io import key_to_path
-from manifind.io.video import frame_of
+from manifind.io import key_to_path, read_photo
+from manifind.io.originals import open_original
 from manifind.reports.results import hit_data
 from manifind.reports.sets import set_csv, set_data, shown, sidecars
 from manifind.reports.text import archived, visible
+
+JPEG_QUALITY = 92
+"""Of a film's frame in an archive."""
 
 
 @click.command()
@@ -40,113 +45,132 @@ from manifind.reports.text import archived, visible
 @click.pass_obj
 def sets(debug: bool, /, index_path: Path, name: str | None, **given: Any) -> None:
     """Keep, judge and export sets of results from INDEX."""
-    with plain_errors(debug, "interrupted; the sets are as they were, or as they were meant to be."):
+    with plain_errors(debug, "interrupted; each set has its old state or its new."):
         check_formats(as_json=given["as_json"], as_csv=given["as_csv"])
-        opened = Index.open(index_path)
+        index = Index.open(index_path)
         if name is None:
             if any(value for option, value in given.items() if option != "as_json"):
                 raise InvalidInputError("NAME is missing; give the name of a set.")
-            show_names(opened.sets, as_json=given["as_json"])
+            list_sets(index.sets, as_json=given["as_json"])
         else:
-            work_on(opened, name, **given)
+            change_set(index, name, **given)
 
 
-def show_names(found: PhotoSets, *, as_json: bool) -> None:
-    """Print what sets there are."""
-    every = list(found)
+def list_sets(sets: PhotoSets, *, as_json: bool) -> None:
+    """Print the sets with their counts."""
+    photo_sets = list(sets)
     if as_json:
-        click.echo(json.dumps({"sets": [set_data(one) for one in every]}, indent=2))
+        click.echo(json.dumps({"sets": [set_data(photos) for photos in photo_sets]}, indent=2))
         return
-    for one in every:
-        counts = ", ".join(f"{count} {what}" for what in VERDICTS if (count := _count(one, what)))
-        kept = ", with its search" if one.search is not None else ""
-        out.print(f"{visible(one.name)}: {counts or 'no photo'}{kept}")
-    if not every:
+    for photos in photo_sets:
+        counts = {verdict: sum(photo.verdict == verdict for photo in photos.members) for verdict in VERDICTS}
+        shown_counts = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
+        search = ", with its search" if photos.search is not None else ""
+        out.print(f"{visible(photos.name)}: {shown_counts or 'no photo'}{search}")
+    if not photo_sets:
         err.print("there is no set yet; manifind search INDEX IMAGE --keep NAME makes one.")
 
 
-def work_on(opened: Index, name: str, **given: Any) -> None:
-    """Change a set as asked, and show or export it."""
+def change_set(index: Index, name: str, **given: Any) -> None:
+    """Apply the options to a set, then show or export it."""
     for verdict in VERDICTS:
         if given[verdict]:
-            opened.sets.add(name, given[verdict], verdict=verdict)
+            index.sets.add(name, given[verdict], verdict=verdict)
     if given["take"]:
-        opened.sets.discard(name, given["take"])
+        index.sets.discard(name, given["take"])
     if given["delete"]:
-        opened.sets.delete(name)
-        err.print(f"{visible(name)} is forgotten.")
+        index.sets.delete(name)
+        err.print(f"{visible(name)} is deleted.")
         return
     if given["rename"]:
-        name = opened.sets.rename(name, given["rename"]).name
+        name = index.sets.rename(name, given["rename"]).name
     if given["news"] or given["add_news"]:
-        found = opened.sets.new_matches(name, remember=given["add_news"])
-        if given["add_news"]:
-            opened.sets.add(name, found, verdict="unsure")
-        if given["as_json"]:
-            click.echo(json.dumps({"name": name, "news": [hit_data(hit) for hit in found]}, indent=2))
-            return
-        for hit in found:
-            out.print(f"{hit.score:8.4f}  {visible(hit.key)}")
-        err.print(f"{len(found)} new" if found else "nothing new.")
+        show_new_matches(index, name, add=given["add_news"], as_json=given["as_json"])
         return
-    one = opened.sets[name]
+    photos = index.sets[name]
     if given["archive"] is not None:
-        write_zip(opened, one, given["archive"])
+        write_zip(index.root, photos, given["archive"])
     if given["xmp"] is not None:
-        write_sidecars(one, given["xmp"])
+        write_sidecars(photos, given["xmp"])
     if given["as_json"]:
-        click.echo(json.dumps(set_data(one), indent=2))
+        click.echo(json.dumps(set_data(photos), indent=2))
     elif given["as_csv"]:
-        click.echo(set_csv(one), nl=False)
+        click.echo(set_csv(photos), nl=False)
     elif given["archive"] is None and given["xmp"] is None:
-        for photo in one.members:
+        for photo in photos.members:
             out.print(f"{photo.verdict:<6}  {visible(photo.key)}{'' if photo.there else '  (gone)'}")
 
 
-def write_zip(opened: Index, one: PhotoSet, file: Path) -> None:
-    """Write the photos of a set to an archive."""
+def show_new_matches(index: Index, name: str, *, add: bool, as_json: bool) -> None:
+    """Print the new matches of a set's search; `add` adds them to the set as unsure."""
+    matches = index.sets.new_matches(name, remember=add)
+    if add:
+        index.sets.add(name, matches, verdict="unsure")
+    if as_json:
+        click.echo(json.dumps({"name": name, "news": [hit_data(hit) for hit in matches]}, indent=2))
+        return
+    for hit in matches:
+        out.print(f"{hit.score:8.4f}  {visible(hit.key)}")
+    err.print(f"{len(matches)} new" if matches else "nothing new.")
+
+
+def write_zip(root: Path, photos: PhotoSet, file: Path) -> None:
+    """Write the photos of a set to an archive; a file that is no photo below `root` is left out."""
     if file.is_dir() or not file.resolve().parent.is_dir():
         raise InvalidInputError(f"{file} is a folder or lies in none; give the name of a file to write, found.zip say.")
-    missing = []
+    left_out = []
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-        archive.writestr("set.csv", set_csv(one))
-        for photo in shown(one):
+        archive.writestr("set.csv", set_csv(photos))
+        for photo in shown(photos):
             try:
-                name, content = _content(opened, photo.key)
-            except (OSError, UnreadableImageError):
-                missing.append(photo.key)
-                continue
-            archive.writestr(archived(name), content)
+                _archive_photo(archive, root, photo.key)
+            except UnreadableImageError as error:
+                left_out.append(f"{visible(photo.key)} is left out: {error.reason}.")
     err.print(f"wrote {file}")
-    for key in missing:
-        err.print(f"{visible(key)} has no file any more, and is left out.")
+    for line in left_out:
+        err.print(line)
 
 
-def _content(opened: Index, key: str) -> tuple[str, bytes]:
-    """Return the name and the bytes of a photo's file; of a film's frame, those of a JPEG."""
-    path = key_to_path(opened.root, key)
-    if frame_of(path) is None:
-        return key, path.read_bytes()
+def _archive_photo(archive: zipfile.ZipFile, root: Path, key: str) -> None:
+    """Add the file of a photo to an archive; of a film's frame, a JPEG."""
+    original = open_original(root, key)
+    with original.file as source:
+        if not original.is_frame:
+            with archive.open(archived(key), "w", force_zip64=True) as into:
+                shutil.copyfileobj(source, into)
+            return
     buffer = io.BytesIO()
-    Image.fromarray(opened.photo(key).pixels).save(buffer, "JPEG", quality=92)
-    return f"{key}.jpg", buffer.getvalue()
+    Image.fromarray(read_photo(key_to_path(root, key), root=root).pixels).save(buffer, "JPEG", quality=JPEG_QUALITY)
+    archive.writestr(archived(f"{key}.jpg"), buffer.getvalue())
 
 
-def write_sidecars(one: PhotoSet, folder: Path) -> None:
-    """Write the sidecars of a set below a folder; one that is there is left as it is."""
-    written, there = 0, []
-    for name, content in sidecars(one):
-        file = key_to_path(folder, name)
-        if file.exists():
-            there.append(name)
-            continue
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(content)
-        written += 1
+def write_sidecars(photos: PhotoSet, folder: Path) -> None:
+    """Write the sidecars of a set below a folder; a file that exists is kept, and no link is followed out of it."""
+    written, left_out = 0, []
+    for name, content in sidecars(photos):
+        reason = _write_sidecar(folder, name, content)
+        if reason is None:
+            written += 1
+        else:
+            left_out.append(f"{visible(name)} {reason}.")
     err.print(f"wrote {written} sidecars to {folder}")
-    for name in there:
-        err.print(f"{visible(name)} is there already, and is left as it is.")
+    for line in left_out:
+        err.print(line)
 
 
-def _count(one: PhotoSet, verdict: str) -> int:
-    return sum(photo.verdict == verdict for photo in one.members)
+def _write_sidecar(folder: Path, name: str, content: bytes) -> str | None:
+    """Write one sidecar; where it cannot be written while others can, return why."""
+    file = key_to_path(folder, name)
+    try:
+        if not file.parent.resolve().is_relative_to(folder.resolve()):
+            return "is left out: a link leads out of the folder"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("xb") as stream:
+            stream.write(content)
+    except (FileExistsError, NotADirectoryError):
+        return "exists already, and is left as it is"
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        return "is left out: its name is too long"
+    return None
