@@ -1,7 +1,7 @@
 """Verification at full resolution: all features of an image's file, where the stored ones verify nothing."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,8 @@ from manifind.geometry import VerificationConfig
 from manifind.geometry.features import Features, no_features
 from manifind.index import Index, SearchConfig, SearchResult, Stage, Verification
 from manifind.index.config import FullResolutionConfig, LocalQueryConfig
-from manifind.index.search import image_features, matches, verification
-from manifind.index.search.deadline import NO_DEADLINE, Deadline
+from manifind.index.search import image_features, matches, pipeline, verification
+from manifind.index.search.deadline import Deadline
 from manifind.index.search.image_features import (
     ImageFile,
     extract_full_resolution,
@@ -24,11 +24,12 @@ from manifind.index.search.image_features import (
     unchanged_file,
 )
 from manifind.index.search.query import QueryFeatures, extract_query_features
-from manifind.index.search.verification import verify_full_resolution, verify_images, verify_sources
+from manifind.index.search.results import Order
+from manifind.index.search.verification import verify_images, verify_sources
 from manifind.index.storage.snapshot import Snapshot
 from tests.extraction_options import PLAINLY
 from tests.index.conftest import AT, BOX, Pixels, crowded, scene, texture
-from tests.index.searching import knowing, ranked
+from tests.index.searching import knowing, looked_closer, ranked
 
 LIMITS = FullResolutionConfig()
 SMALL = {"small-0.png", "small-1.png"}
@@ -59,18 +60,6 @@ def first_sight(index: Index, query: Pixels) -> SearchResult:
     """What stored features say of the four photos: that none is verified."""
     known = verify_images(state_of(index), range(4), [extract_query_features(query, BOX)])
     return knowing(ranked(index, query, BOX), known, is_part=True)
-
-
-def looked_closer(
-    result: SearchResult, views: Sequence[QueryFeatures], deadline: Deadline = NO_DEADLINE
-) -> tuple[SearchResult, dict[int, Verification], bool]:
-    """A result with what full resolution says as well, what is new of it, and whether it is all."""
-    retrieval, known = result.retrieval, result.verifications
-    new, complete = verify_full_resolution(
-        retrieval.snapshot, result.by_score.images.tolist(), known, views, deadline=deadline
-    )
-    found = result.with_verifications({**known, **new}, Stage.FULL_RESOLUTION, is_part=True)
-    return found, new, complete
 
 
 def verified(result: SearchResult) -> set[str]:
@@ -118,8 +107,8 @@ def test_a_small_thing_in_a_crowded_photo_is_verified_at_full_resolution_alone(
     views = [extract_query_features(query, BOX)]
     assert not first_sight.has_verified
     assert [one.verified for one in first_sight.verifications.values()] == [False] * 4
-    result, _, complete = looked_closer(first_sight, views)
-    assert complete
+    result, _, unchecked = looked_closer(first_sight, views)
+    assert not unchecked
     assert result.has_verified
     assert verified(result) == SMALL == {hit.key for hit in result[:2]}
     assert all(one.full_resolution for one in result.verifications.values())
@@ -127,7 +116,7 @@ def test_a_small_thing_in_a_crowded_photo_is_verified_at_full_resolution_alone(
     assert box is not None
     np.testing.assert_allclose(box, (*AT, AT[0] + 80, AT[1] + 80), atol=8)
     # What was verified at full resolution is not verified again.
-    assert looked_closer(result, views)[1:] == ({}, True)
+    assert looked_closer(result, views)[1:] == ({}, ())
 
 
 @pytest.mark.parametrize("top", [None, 1])
@@ -160,13 +149,20 @@ def test_a_view_without_texture_does_not_keep_another_from_full_resolution(index
 
 
 @pytest.fixture
-def many(index: Index) -> Snapshot:
-    return replace(state_of(index), catalogue=range(50))  # type: ignore[arg-type]
+def many(first_sight: SearchResult) -> SearchResult:
+    """Fifty images, by numbers that no catalogue has."""
+    images = np.arange(50, dtype=np.int32)
+    retrieval = first_sight.retrieval
+    snapshot = replace(retrieval.snapshot, catalogue=range(50))  # type: ignore[arg-type]
+    order = Order(images, np.linspace(1, 0.1, 50, dtype=np.float32))
+    return replace(first_sight, retrieval=replace(retrieval, snapshot=snapshot), order=order, by_score=order)
 
 
-def chosen(snapshot: Snapshot, known: Mapping[int, Verification], ranking: Sequence[int] = range(50)) -> list[int]:
+def chosen(many: SearchResult, known: Mapping[int, Verification], own: Sequence[int] = ()) -> list[int]:
     """The images that are verified at full resolution, in that order."""
-    return list(verify_full_resolution(snapshot, ranking, known, [])[0])
+    view = QueryFeatures(no_features("sift", 128, 9, 9), None)
+    result = replace(many, verifications=known, own=frozenset(own))
+    return list(looked_closer(result, [view])[1])
 
 
 @pytest.mark.parametrize("threads", [1, 2, 8])
@@ -181,14 +177,17 @@ def chosen(snapshot: Snapshot, known: Mapping[int, Verification], ranking: Seque
     ],
 )
 def test_others_are_verified_where_it_pays_however_many_threads_there_are(
-    monkeypatch: pytest.MonkeyPatch, many: Snapshot, threads: int, right: Sequence[int], looked: int
+    monkeypatch: pytest.MonkeyPatch, many: SearchResult, threads: int, right: Sequence[int], looked: int
 ) -> None:
     def says(_: object, files: Sequence[Any], *__: object) -> list[Verification]:
-        return [Verification(file in right) for file in files]
+        return [Verification(file in right, full_resolution=True) for file in files]
 
-    monkeypatch.setattr(verification, "thread_count", lambda: threads)
+    monkeypatch.setattr(pipeline, "thread_count", lambda: threads)
     monkeypatch.setattr(verification, "unchanged_file", lambda _snapshot, image: image)
-    monkeypatch.setattr(verification, "verify_sources", says)
+    monkeypatch.setattr(pipeline, "verify_sources", says)
+    monkeypatch.setattr(
+        SearchResult, "with_verifications", lambda self, known, *_, **__: replace(self, verifications=known)
+    )
     known = {image: Verification(False) for image in range(50)}
     assert chosen(many, known) == list(range(looked))
     # Weak matches come first; the query's own, and what is settled, are not verified at full resolution.
@@ -201,7 +200,7 @@ def test_others_are_verified_where_it_pays_however_many_threads_there_are(
     }
     known |= {30: Verification(False, consensus=3), 20: Verification(False, consensus=3)}
     known |= {10: Verification(False, consensus=2)}
-    seen = chosen(many, known, [image for image in range(50) if image != 1])
+    seen = chosen(many, known, own=[1])
     assert seen[:6] == [39, 20, 30, 0, 5, 6]
     assert not {1, 2, 3, 4, 49} & set(seen)
 
@@ -213,19 +212,23 @@ def test_a_search_gives_the_querys_own_image_no_full_resolution(
     assert record is not None
     given: list[Sequence[int]] = []
 
-    def noted(_: object, ranking: Sequence[int], *__: object) -> tuple[dict[int, Verification], bool]:
+    def noted(_: object, ranking: Sequence[int], *__: object) -> Iterator[Any]:
         given.append(ranking)
-        return {}, True
+        return iter(())
 
-    monkeypatch.setattr("manifind.index.search.pipeline.verify_full_resolution", noted)
+    monkeypatch.setattr(pipeline, "full_resolution_candidates", noted)
     result = index.search(photos / "small-0.png", (*AT, AT[0] + 80, AT[1] + 80), top=None)
     assert given
     assert all(sorted([*ranking, record.number]) == sorted(result.images.tolist()) for ranking in given)
 
 
-def test_frames_of_films_take_no_images_place(monkeypatch: pytest.MonkeyPatch, many: Snapshot) -> None:
+def test_frames_of_films_take_no_images_place(monkeypatch: pytest.MonkeyPatch, many: SearchResult) -> None:
     monkeypatch.setattr(verification, "unchanged_file", lambda _snapshot, image: None if image < 30 else image)
-    monkeypatch.setattr(verification, "verify_sources", lambda _, files, *__: [Verification(False) for _ in files])
+    says = Verification(False, full_resolution=True)
+    monkeypatch.setattr(pipeline, "verify_sources", lambda _, files, *__: [says for _ in files])
+    monkeypatch.setattr(
+        SearchResult, "with_verifications", lambda self, known, *_, **__: replace(self, verifications=known)
+    )
     known = {image: Verification(False) for image in range(50)}
     assert chosen(many, known) == list(range(30, 30 + LIMITS.batch_size))
 
@@ -265,32 +268,27 @@ def test_an_index_without_features_has_no_full_resolution(
     index: Index, query: Pixels, first_sight: SearchResult
 ) -> None:
     bare = replace(state_of(index), local=None)
-    views = [extract_query_features(query, BOX)]
-    assert verify_full_resolution(bare, range(4), first_sight.verifications, views) == ({}, True)
+    result = replace(first_sight, retrieval=replace(first_sight.retrieval, snapshot=bare))
+    assert looked_closer(result, [extract_query_features(query, BOX)]) == (result, {}, ())
 
 
 def test_no_image_is_begun_after_the_time_is_up(
     monkeypatch: pytest.MonkeyPatch, query: Pixels, first_sight: SearchResult
 ) -> None:
-    monkeypatch.setattr(verification, "thread_count", lambda: 1)
+    monkeypatch.setattr(pipeline, "thread_count", lambda: 1)
     views = [extract_query_features(query, BOX)]
-    assert looked_closer(first_sight, views, Deadline(time.monotonic() - 1))[1:] == ({}, False)
-    deadlines: list[Deadline] = []
+    _, new, unchecked = looked_closer(first_sight, views, Deadline(time.monotonic() - 1))
+    assert (new, sorted(unchecked)) == ({}, [0, 1, 2, 3])
+    clock = iter(range(3))
 
-    def slowly(
-        views: Sequence[QueryFeatures], files: Sequence[ImageFile], config: SearchConfig, deadline: Deadline
-    ) -> list[Verification]:
-        deadlines.append(deadline)
-        if len(deadlines) > 2:
-            raise TimeoutError
-        return verify_sources(views, files, config, deadline)
+    class Until(Deadline):
+        has_passed = property(lambda _: next(clock) == 2)
 
-    monkeypatch.setattr(verification, "verify_sources", slowly)
-    later = Deadline.after(600)
-    result, _, complete = looked_closer(first_sight, views, later)
-    assert not complete
-    assert sum(one.full_resolution for one in result.verifications.values()) == 2
-    assert deadlines == [later] * 3
+    result, new, left = looked_closer(first_sight, views, Until())
+    assert left == unchecked[2:]
+    assert (
+        {image for image, one in result.verifications.items() if one.full_resolution} == set(unchecked[:2]) == set(new)
+    )
 
 
 # -- why ---------------------------------------------------------------------------------------------------------------

@@ -6,24 +6,28 @@ import os
 import pickle
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, is_dataclass, replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
+from rich.console import Console
 
 from manifind.errors import InvalidInputError
 from manifind.index import BatchQuery, Hit, Index, QueryRegions, Retrieval, SearchConfig, SearchResult, Stage
 from manifind.index.config import DepthConfig
 from manifind.index.search import deadline as deadlines
-from manifind.index.search import image_features, pipeline, verification
+from manifind.index.search import image_features, pipeline
 from manifind.index.search.deadline import NO_DEADLINE, Deadline
 from manifind.index.search.filters import excluded_images
-from manifind.index.search.pipeline import Pipeline, run, run_many, search_steps
+from manifind.index.search.pipeline import Pipeline, resume_steps, run, run_many, search_steps
 from manifind.index.search.query import SearchQuery, extract_query_features, extract_query_view
 from manifind.index.search.retrieval import retrieve
+from manifind.index.search.verification import verify_sources
 from manifind.reports.results import result_data
 from tests.commands import run as command
 from tests.errors import raises
@@ -63,7 +67,7 @@ def said(result: SearchResult) -> object:
 
 
 def test_every_step_yields_a_result_and_only_the_last_is_complete(index: Index, query: Pixels) -> None:
-    steps = list(index.search_steps(query, BOX))
+    steps = [one for one in index.search_steps(query, BOX) if one.progress is None]
     assert [one.stage for one in steps[:3]] == [Stage.RETRIEVED, Stage.VERIFIED, Stage.EXPANDED]
     stages = [ORDER.index(one.stage) for one in steps]
     assert stages == sorted(stages)
@@ -82,7 +86,7 @@ def test_a_search_that_verifies_nothing_has_one_step(index: Index, query: Pixels
 
 
 def test_a_search_without_expansion_leaves_its_step_out(index: Index, query: Pixels) -> None:
-    stages = [one.stage for one in index.search_steps(query, BOX, expand=False)]
+    stages = [one.stage for one in index.search_steps(query, BOX, expand=False) if one.progress is None]
     assert Stage.EXPANDED not in stages
     assert stages[:2] == [Stage.RETRIEVED, Stage.VERIFIED]
 
@@ -91,8 +95,9 @@ def test_a_search_without_expansion_leaves_its_step_out(index: Index, query: Pix
 
 
 def test_after_a_deadline_that_has_passed_there_is_the_ranking_alone(index: Index, query: Pixels) -> None:
-    (only,) = results_of(index, query, deadline=Deadline(time.monotonic() - 1))
-    assert (only.stage, only.complete, only.n_verified) == (Stage.RETRIEVED, False, None)
+    ranking, last = results_of(index, query, deadline=Deadline(time.monotonic() - 1))
+    assert (last.stage, last.complete, last.n_verified) == (Stage.RETRIEVED, False, None)
+    assert list(last.unchecked) == [hit.key for hit in ranking[:50]]
     by_index = index.search(query, BOX, deadline=1e-6)
     assert (by_index.stage, by_index.complete) == (Stage.RETRIEVED, False)
     whole = index.search(query, BOX, verify=0)
@@ -111,34 +116,33 @@ class Clock:
 
 
 def remember_verifications(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Verify each image once, however many searches ask; each still looks at its deadline first."""
-    load, verify = image_features.load_or_locate_features, verification.verify_image
-    known: dict[Any, Any] = {}
+    """Verify each image once, however many searches ask."""
+    known = dict[Any, Any]()
 
-    def loaded(snapshot: Any, images: Sequence[Any]) -> list[Any]:
-        return [("stored", image.key, load(snapshot, [image])[0]) for image in images]
+    def remembered(views: Any, sources: Sequence[Any], config: Any) -> list[Any]:
+        names = [
+            source if isinstance(source, image_features.ImageFile) else source.rows.tobytes() for source in sources
+        ]
+        known.update(
+            {
+                name: verify_sources(views, [source], config)[0]
+                for name, source in zip(names, sources, strict=True)
+                if name not in known
+            }
+        )
+        return [known[name] for name in names]
 
-    def remembered(query: Any, source: Any, config: Any, deadline: Deadline) -> Any:
-        deadline.check()
-        stored = source[0] == "stored"
-        key = source[:2] if stored else source
-        if key not in known:
-            known[key] = verify(query, source[2] if stored else source, config)
-        return known[key]
-
-    monkeypatch.setattr(verification, "load_or_locate_features", loaded)
-    monkeypatch.setattr(verification, "verify_image", remembered)
-    monkeypatch.setattr(verification, "thread_count", lambda: 1)
+    monkeypatch.setattr(pipeline, "verify_sources", remembered)
 
 
-def test_a_deadline_at_any_point_gives_a_result_that_says_whether_it_is_complete(
+def test_a_search_that_is_cut_short_anywhere_goes_on_to_the_same_result(
     index: Index, query: Pixels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whichever step it cuts short: no error, and what is not complete says so."""
+    """Whichever step a deadline cuts short, the result says so; its end is that of a search without a deadline."""
     remember_verifications(monkeypatch)
     regions = QueryRegions.of([extract_query_view(index.extractor, query, BOX)])
     local = [extract_query_features(query, BOX)]
-    given = SearchQuery(regions, lambda: local, top=None, verify=6)
+    given = SearchQuery(regions, lambda: local, top=5, verify=3)
 
     def last(deadline: Deadline) -> SearchResult:
         return list(run(search_steps(index.state, given, index.config, deadline), index.config))[-1]
@@ -146,22 +150,66 @@ def test_a_deadline_at_any_point_gives_a_result_that_says_whether_it_is_complete
     whole, clock = last(NO_DEADLINE), Clock()
     monkeypatch.setattr(deadlines, "time", clock)
     assert said(last(Deadline(1e9))) == said(whole)
-    ends = set[tuple[Stage, bool]]()
-    for at in range(4 * clock.now):
+    readings, ends, resumed = clock.now, set[tuple[Stage, bool]](), 0
+    for at in range(readings + 1):
         clock.now = 0
         result = last(Deadline(float(at)))
         ends.add((result.stage, result.complete))
-        if result.complete:
-            assert said(result) == said(whole)
+        assert result.complete == (at >= readings)
+        while not result.complete:  # two readings at a time
+            clock.now, before = 0, result
+            *_, result = run(resume_steps(before, Deadline(2.0)), index.config)
+            resumed += 1
+            assert len(result.verifications) >= len(before.verifications)
+        assert said(result) == said(whole)
+        assert not result.unchecked
+    assert resumed > 2 * readings
     assert {(Stage.RETRIEVED, False), (Stage.VERIFIED, False), (whole.stage, True)} <= ends
     assert any(stage in (Stage.EXPANDED, Stage.FULL_RESOLUTION) and not complete for stage, complete in ends)
+
+
+def test_a_resumed_search_computes_nothing_twice(index: Index, query: Pixels, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = list[int]()
+
+    def counted(views: Any, sources: Sequence[Any], config: Any) -> list[Any]:
+        counts.append(len(sources))
+        return verify_sources(views, sources, config)
+
+    monkeypatch.setattr(pipeline, "verify_sources", counted)
+    whole = index.search(query, BOX)
+    in_all = sum(counts)
+    counts.clear()
+    cut = index.search(query, BOX, deadline=1e-6)
+    assert not cut.complete
+    steps = list(index.resume_steps(cut))
+    assert said(steps[-1]) == said(whole)
+    assert sum(counts) == in_all
+    assert [said(one) for one in index.resume_steps(whole)] == [said(whole)]
+    assert sum(counts) == in_all
+
+
+def test_progress_counts_the_images_of_a_step(index: Index, query: Pixels) -> None:
+    small = Index.open(index.path, config=SearchConfig(depth=DepthConfig(batch_size=3)))
+    steps = list(small.search_steps(query, BOX, verify=7))
+    assert [one.progress for one in steps[:4]] == [None, (0, 7), (3, 7), (6, 7)]
+    assert [hit.key for hit in steps[3]] == [hit.key for hit in steps[0]]
+    assert steps[-1].progress is None
+
+
+def test_a_search_beside_others_ends_as_it_does_alone(index: Index, query: Pixels) -> None:
+    alone = said(index.search(query, BOX))
+    with ThreadPoolExecutor(4) as pool:
+        others = [pool.submit(index.search, scene(90 + i, 1), BOX) for i in range(3)]
+        ours = [pool.submit(index.search, query, BOX) for _ in range(3)]
+        assert [said(one.result()) for one in ours] == [alone] * 3
+        assert all(one.result().complete for one in others)
 
 
 def test_a_query_whose_features_are_not_extracted_in_time_has_its_ranking(index: Index, query: Pixels) -> None:
     regions = QueryRegions.of([extract_query_view(index.extractor, query, BOX)])
     steps = search_steps(index.state, SearchQuery(regions, list, verify=50), index.config)
-    (only,) = run(steps, index.config)
-    assert (only.stage, only.complete) == (Stage.RETRIEVED, False)
+    *_, last = run(steps, index.config)
+    assert (last.stage, last.complete, len(last.unchecked)) == (Stage.RETRIEVED, False, len(index))
 
 
 # -- many together ----------------------------------------------------------------------------------------------------
@@ -450,9 +498,25 @@ def test_the_command_says_where_the_deadline_came_first(index: Index, photos: Pa
     told = json.loads(done.stdout)
     assert not told["complete"]
     assert {one["verified"] for one in told["results"]} == {None}
-    assert "the deadline came first" in done.stderr
+    assert told["n_unchecked"] == len(index)
+    assert f"next to be verified: {len(index)} photos" in done.stderr
     assert "the deadline" not in command(*words[:-2]).stderr
     assert command(*words[:-1], 0).exit_code == 2
+
+
+def test_the_command_shows_the_ranking_on_a_terminal_while_it_verifies(
+    index: Index, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("search", index.path, photos / "first-0.png", *WORDS[:2])
+    plain = command(*words, "--progress")  # no terminal
+    assert (plain.stdout, plain.stderr) == (command(*words).stdout, "")
+    shown = StringIO()
+    monkeypatch.setattr("manifind.cli.search.err", Console(file=shown, force_terminal=True, width=200))
+    assert command(*words, "--progress").stdout == plain.stdout
+    first, *_ = shown.getvalue().split("verifying")
+    assert "first-0.png" in first
+    assert f"0 of {len(index)} photos" in shown.getvalue()
+    assert plain.stdout.splitlines()[1] in shown.getvalue()
 
 
 def test_the_command_searches_a_folder(index: Index, photos: Path) -> None:

@@ -1,17 +1,12 @@
 """Query expansion: which regions join the query, what the second retrieval finds, and how it is told."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 from manifind.boxes import iou
 from manifind.index import Index, SearchResult, Stage
 from manifind.index.config import DepthConfig
-from manifind.index.search import deadline as deadlines
-from manifind.index.search import pipeline
 from manifind.index.search.query_expansion import expansion_regions
-from manifind.index.search.verification import verify_ranking
 from tests.index.conftest import BOX, Pixels, where
 from tests.index.searching import configured
 
@@ -93,24 +88,3 @@ def test_the_querys_own_photo_stays_first(index: Index) -> None:
     result = index.search("first-2.png")
     assert result.unexpanded is not None
     assert result[0].key == "first-2.png"
-
-
-@pytest.mark.parametrize(("seconds", "left"), [(0.9, True), (1.1, False)])
-def test_a_query_is_expanded_only_where_half_of_the_time_is_left(
-    index: Index, query: Pixels, monkeypatch: pytest.MonkeyPatch, seconds: float, left: bool
-) -> None:
-    now = [100.0]
-
-    class Clock:
-        monotonic = staticmethod(lambda: now[0])
-
-    def verified(*given: Any, **_: Any) -> Any:
-        now[0] += seconds
-        return verify_ranking(*given[:5])
-
-    monkeypatch.setattr(deadlines, "time", Clock)
-    monkeypatch.setattr(pipeline, "verify_ranking", verified)
-    _, found, *later = index.search_steps(query, BOX, top=None, deadline=2.0)
-    assert (found.n_verified, found.unexpanded) == (4, None)
-    assert any(result.unexpanded is not None for result in later) == left
-    assert (later[-1].unexpanded is not None) == later[-1].complete == left

@@ -170,7 +170,7 @@ def test_a_photo_beyond_the_shortlist_cannot_be_explained(
 
 def test_nothing_found_has_its_own_exit_code(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     none = index.search("first-0.png").head(0)
-    monkeypatch.setattr(Index, "search", lambda *_, **__: none)
+    monkeypatch.setattr(Index, "search_steps", lambda *_, **__: iter([none]))
     result = run("search", index.path, "first-0.png")
     assert result.exit_code == 1
     assert "nothing matches" in result.stderr

@@ -11,11 +11,10 @@ import pytest
 
 from manifind.geometry import Verdict, VerificationConfig, verify
 from manifind.index import Index, SearchConfig, SearchResult, Verification
-from manifind.index.search import verification
+from manifind.index.search import pipeline, verification
 from manifind.index.search.deadline import Deadline
 from manifind.index.search.query import extract_query_features
-from manifind.index.search.results import Order
-from manifind.index.search.verification import verify_images, verify_ranking, verify_sources, vote_for_images
+from manifind.index.search.verification import verify_images, verify_sources, vote_for_images
 from manifind.index.storage.local_features import keep
 from manifind.index.storage.snapshot import Snapshot
 from tests.extraction_options import PLAINLY
@@ -231,33 +230,20 @@ def test_more_images_are_verified_while_a_tenth_of_the_last_ones_are(
     monkeypatch: pytest.MonkeyPatch, index: Index, query: Pixels, right: Sequence[int], looked: int
 ) -> None:
     monkeypatch.setattr("manifind.index.search.results.resembles_query_and_expansion", lambda _retrieval, _image: False)
+    retrieval = ranked(index, query, BOX).retrieval
     images, scores = np.arange(90, dtype=np.int32), np.linspace(1, 0.1, 90, dtype=np.float32)
-    order = Order(images, scores)
-    result = replace(ranked(index, query, BOX), order=order, by_score=order)
+    ranking = replace(retrieval.ranking, images=images, scores=scores)
+    snapshot = replace(retrieval.snapshot, catalogue=range(90))  # type: ignore[arg-type]
+    result = result_of(replace(retrieval, ranking=ranking, snapshot=snapshot, method="match"))
 
-    def says(_: object, images: Sequence[int], *__: object, **___: object) -> dict[int, Verification]:
-        return {image: Verification(image in right) for image in images}
+    def says(_: object, images: Sequence[int], *__: object) -> list[Verification]:
+        return [Verification(image in right) for image in images]
 
-    monkeypatch.setattr(verification, "verify_images", says)
+    monkeypatch.setattr(pipeline, "load_or_locate_features", lambda _snapshot, images: images)
+    monkeypatch.setattr(pipeline, "verify_sources", says)
     found = verified(result, [extract_query_features(query, BOX)], first=20)
     assert list(found.verifications) == list(range(looked))
     assert found.n_verified == len(right)
-
-
-def test_what_is_verified_late_is_only_the_first_images(index: Index, query: Pixels) -> None:
-    result, views = ranked(index, query, BOX), [extract_query_features(query, BOX)]
-
-    def known(deadline: Deadline, deeper: Deadline | None = None) -> tuple[int, bool]:
-        snapshot = result.retrieval.snapshot
-        found, done = verify_ranking(snapshot, result.images, views, 2, deadline=deadline, deeper_deadline=deeper)
-        return len(found), done
-
-    many, done = known(NEVER)
-    assert many > 2
-    assert done
-    assert known(NEVER, LONG_AGO) == (2, False)
-    with pytest.raises(TimeoutError):
-        known(LONG_AGO)
 
 
 # -- votes ------------------------------------------------------------------------------------------------------------

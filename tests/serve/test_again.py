@@ -49,15 +49,15 @@ class Solver:
 def before_geometry(monkeypatch: pytest.MonkeyPatch, wait: Callable[[], object]) -> list[None]:
     """Wait for something before an answer is verified; the list has an entry for each answer that was."""
     done: list[None] = []
-    verify_ranking: Any = vars(pipeline)["verify_ranking"]
+    vote_for_images: Any = vars(pipeline)["vote_for_images"]  # once a search
 
     def verified(*given: Any, **more: Any) -> Any:
         wait()
-        found = verify_ranking(*given, **more)
+        found = vote_for_images(*given, **more)
         done.append(None)
         return found
 
-    monkeypatch.setattr(pipeline, "verify_ranking", verified)
+    monkeypatch.setattr(pipeline, "vote_for_images", verified)
     return done
 
 
@@ -65,7 +65,9 @@ def told(client: httpx.Client, key: str) -> dict[str, Any]:
     answer = client.post("/api/search", json={"views": [{"key": key, "box": BOXES[key]}], "top": 20})
     assert answer.status_code == 200, answer.text
     # A search reads no files while another is verified, and is not complete then.
-    return {name: value for name, value in answer.json().items() if name not in ("milliseconds", "complete")}
+    return {
+        name: value for name, value in answer.json().items() if name not in ("milliseconds", "complete", "n_unchecked")
+    }
 
 
 def test_taught_queries_that_meet_are_solved_together_and_answered_as_if_alone(

@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 from manifind.index import Index
+from manifind.index.config import DepthConfig
 from manifind.index.search import pipeline, verification
-from manifind.kernels.threads import thread_count
 from manifind.serve import Settings
 from manifind.serve.resources import Resources
 from manifind.serve.service import Service
@@ -109,7 +109,7 @@ def test_an_answer_is_given_without_geometry_rather_than_late(index: Index, monk
         assert late.json()["n_matches"] == plain.json()["n_matches"]
         assert counted(client, "manifind_unverified_total") == 1
         time.sleep(0.5)
-        assert len(looked_at) <= thread_count()  # nobody goes on with what nobody waits for
+        assert len(looked_at) <= DepthConfig().batch_size  # nobody goes on with what nobody waits for
 
 
 def test_nobody_queues_for_geometry_longer_than_it_takes(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,7 +207,7 @@ def test_a_search_has_a_closer_look_while_no_other_waits(
 ) -> None:
     with running(crowded_index) as address, client_of(address) as client:
         assert verified_of(client, expand=expand) == {"query.png", "small.png"}
-        monkeypatch.setattr(pipeline, "verify_full_resolution", lambda *_: ({}, False))
+        monkeypatch.setattr(pipeline, "full_resolution_candidates", lambda *_: iter(()))
         assert verified_of(client, expand=expand) == {"query.png"}
 
 

@@ -2,11 +2,14 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import click
+from rich.live import Live
+from rich.text import Text
 
 from manifind.cli.batching import search_batch
 from manifind.cli.parameters import BOX, DEADLINE, EXAMPLE, INDEX
@@ -16,7 +19,7 @@ from manifind.index import METHODS, Hit, Index, SearchResult
 from manifind.index.sets import View
 from manifind.reports.results import as_csv as as_csv_text
 from manifind.reports.results import hit_data, result_data
-from manifind.reports.search import BELOW, NEAREST, search_page
+from manifind.reports.search import BELOW, NEAREST, counted, search_page
 from manifind.reports.text import visible
 
 Examples = tuple[View, ...]
@@ -68,6 +71,7 @@ Examples = tuple[View, ...]
 @click.option("--folder", help="Search the photos below this folder of the collection only.")
 @click.option("--since", metavar="DATE", help="Search photos taken from this year, month or day on: 2019-07, say.")
 @click.option("--until", metavar="DATE", help="Search photos taken up to this year, month or day.")
+@click.option("--progress", is_flag=True, help="On a terminal, show the ranking at once, and what is being verified.")
 @click.option("--keep", metavar="NAME", help="Keep the search and its matches as a set of this name: manifind sets.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
@@ -90,6 +94,7 @@ def search(
     folder: str | None,
     since: str | None,
     until: str | None,
+    progress: bool,
     keep: str | None,
     as_json: bool,
     as_csv: bool,
@@ -109,12 +114,14 @@ def search(
         options: dict[str, Any] = {"top": top, "method": method, "verify": 0 if no_verify else verify, "expand": expand}
         filters: dict[str, Any] = {"deadline": deadline, "folder": folder, "since": since, "until": until}
         if queries is not None:
+            filters["progress"] = progress or None
             if given := [name for name, value in filters.items() if value is not None]:
                 raise InvalidInputError(f"--queries takes no --{given[0]}; leave it out.", code="option-of-one-query")
             search_batch(index, queries, as_json=as_json, as_csv=as_csv, html=html, **options)
             return
         assert image is not None  # noqa: S101 (one of the two is given)
-        result = index.search(image, box, positives=positives, negatives=negatives, **options, **filters).nonzero()
+        steps = index.search_steps(image, box, positives=positives, negatives=negatives, **options, **filters)
+        result = last_step(steps, shown=progress and err.is_terminal).nonzero()
         views = [(image, box), *positives]
         if keep is not None:
             keep_search(index, keep, views, negatives, result, method)
@@ -135,7 +142,8 @@ def search(
         if html is not None:
             err.print(f"wrote {html}")
         if not result.complete:
-            err.print("the deadline came first: not all photos were verified.")
+            left = counted(len(result.unchecked_images), "photo")
+            err.print(f"the deadline came first; next to be verified: {left}.")
         if nothing:
             err.print("nothing matches.")
             sys.exit(NOTHING_FOUND)
@@ -156,8 +164,26 @@ def keep_search(
     err.print(f"kept {len(photos)} photos as {visible(name)}; manifind sets {shell_quote(index.path)} shows the sets.")
 
 
+def last_step(steps: Iterable[SearchResult], *, shown: bool) -> SearchResult:
+    """Return the last result of a search; where `shown`, the terminal has the latest one until then."""
+    with Live(console=err, transient=True, auto_refresh=False) if shown else nullcontext() as live:
+        for result in steps:
+            if live is not None:
+                checked = (
+                    "" if result.progress is None else f" {result.progress.checked} of {result.progress.total} photos"
+                )
+                live.update(Text("\n".join([*hit_lines(result.nonzero()), f"verifying{checked} …"])), refresh=True)
+    return result
+
+
 def show_hits(result: SearchResult) -> None:
     """Print a table of results, with a rule across it at the cutoff."""
+    for line in hit_lines(result):
+        out.print(line)
+
+
+def hit_lines(result: SearchResult) -> Iterator[str]:
+    """Yield the lines of a table of results, with a rule across it at the cutoff."""
     keys = [visible(hit.key) for hit in result]
     widest = max(map(len, keys), default=0)
     sure = any(hit.verified for hit in result)
@@ -165,15 +191,15 @@ def show_hits(result: SearchResult) -> None:
     wide = max(map(len, ["verified", *said]))
     column = f"{'verified':<{wide}}  " if sure else ""
     if result:
-        out.print(f"{'rank':>4}  {'score':>8}  {'photo':<{widest}}  {column}where")
+        yield f"{'rank':>4}  {'score':>8}  {'photo':<{widest}}  {column}where"
     for key, hit, words in zip(keys, result, said, strict=True):
         if result.n_matches == hit.rank - 1:
-            out.print(f"── {BELOW if result.n_matches else NEAREST} ".ljust(widest + 40, "─"))
+            yield f"── {BELOW if result.n_matches else NEAREST} ".ljust(widest + 40, "─")
         checked = f"{words:<{wide}}  " if sure else ""
         where = "the query's own" if hit.image in result.own else "" if hit.box is None else shown_box(hit.box)
-        out.print(f"{hit.rank:4}  {hit.score:8.4f}  {key:<{widest}}  {checked}{where}".rstrip())
+        yield f"{hit.rank:4}  {hit.score:8.4f}  {key:<{widest}}  {checked}{where}".rstrip()
         for copy in hit.duplicates:
-            out.print(f"{'':14}  {visible(copy)} is the same file")
+            yield f"{'':14}  {visible(copy)} is the same file"
 
 
 def _checked(hit: Hit) -> str:

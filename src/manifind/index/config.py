@@ -207,6 +207,8 @@ class DepthConfig:
     """How many times `first` are verified at most, without those found by voting."""
     expanded_factor: int = 2
     """How many times `first` are verified of an expanded query's ranking: its ranking deserves more."""
+    batch_size: int = 10
+    """Images that are verified before the deadline is looked at again; no result depends on it."""
 
 
 @dataclass(frozen=True)
@@ -288,19 +290,6 @@ class CutoffConfig:
 
 
 @dataclass(frozen=True)
-class DeadlineConfig:
-    """How the time of a search with a deadline is divided, in parts of what is left when verification begins."""
-
-    deeper_share: float = 0.4
-    """More images than the first are verified within this part."""
-    min_share_for_expansion: float = 0.5
-    """The query is expanded only while so much is left."""
-    full_resolution_share: float = 0.6
-    """Of what is left then, verification at full resolution begins no image after this part: the last one may take a
-    while."""
-
-
-@dataclass(frozen=True)
 class SearchConfig:
     """Every number that decides a search."""
 
@@ -314,7 +303,6 @@ class SearchConfig:
     full_resolution: FullResolutionConfig = field(default_factory=FullResolutionConfig)
     expansion: ExpansionConfig = field(default_factory=ExpansionConfig)
     cutoff: CutoffConfig = field(default_factory=CutoffConfig)
-    deadline: DeadlineConfig = field(default_factory=DeadlineConfig)
 
     @cached_property
     def config_hash(self) -> str:

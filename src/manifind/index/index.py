@@ -31,13 +31,14 @@ from manifind.index.search.filters import excluded_images
 from manifind.index.search.image_features import feature_kind
 from manifind.index.search.image_source import Source, photo_of, pixels_of, record_of
 from manifind.index.search.matches import MatchingPoints, matching_points
-from manifind.index.search.pipeline import run, run_many, search_steps
+from manifind.index.search.pipeline import resume_steps, run, run_many, search_steps
 from manifind.index.search.query import (
     QueryFeatures,
     QueryRegions,
     SearchQuery,
     extract_query_features,
     extract_query_view,
+    in_background,
 )
 from manifind.index.search.repeats import ObjectClusters, repeats
 from manifind.index.search.results import Hit, SearchResult
@@ -345,7 +346,8 @@ class Index:
         expand : bool
             Whether the regions of verified photos expand the query, which is then retrieved and verified once more.
         deadline : float, optional
-            Seconds after which the search returns what it has; `SearchResult.complete` says whether that is all.
+            Seconds after which the search returns what it has. `SearchResult.complete` says whether that is all,
+            `SearchResult.unchecked` which photos were to be verified next, and `resume_steps` goes on.
         folder : str, optional
             Search the photos below this folder of the collection only.
         since, until : str, optional
@@ -385,18 +387,36 @@ class Index:
     ) -> Iterator[SearchResult]:
         """Yield the result of each step of a search, each surer than the one before; parameters as for `search`.
 
-        The ranking comes first, after a tenth of the time. `SearchResult.stage` names the step.
+        The ranking comes first, after a tenth of the time. `SearchResult.stage` names the step. While images are
+        verified, the last result comes again with its `progress`.
         """
         seconds = None if deadline is None else check_float(deadline, "deadline", above=0)
         limit, snapshot = Deadline.after(seconds), self._snapshot
         depth = self._check_options(snapshot, method, verify, expand)
         views = [(image, box), *positives]
-        pixels = [(self.pixels(photo), part) for photo, part in views]
-        query = self._query(snapshot, pixels, negatives, top=top, method=method, verify=depth, expand=expand)
+        query = self._query(
+            snapshot, views, negatives, top=top, method=method, verify=depth, expand=expand, at_once=True
+        )
         excluded = excluded_images(snapshot, folder, since, until)
         number_images = partial(self._number_images, views, excluded)
         query = replace(query, number_images=number_images, max_excluded=len(excluded))
         yield from run(search_steps(snapshot, query, self.config, limit), self.config)
+
+    def resume_steps(self, result: SearchResult, *, deadline: float | None = None) -> Iterator[SearchResult]:
+        """Yield the results that follow one that a deadline cut short.
+
+        Nothing is computed twice, and the last result is the one of a search without a deadline. The search goes on in
+        the generation that it began in.
+
+        Parameters
+        ----------
+        result : SearchResult
+            One that is not `complete`.
+        deadline : float, optional
+            Seconds after which the search is cut short again.
+        """
+        seconds = None if deadline is None else check_float(deadline, "deadline", above=0)
+        yield from run(resume_steps(result, Deadline.after(seconds)), self.config)
 
     def search_many(
         self,
@@ -461,22 +481,20 @@ class Index:
         method: str,
         verify: int,
         expand: bool,
+        at_once: bool = False,
     ) -> SearchQuery:
-        """Extract a query's region descriptors; its local features are extracted when they are needed."""
+        """Extract a query's region descriptors, and its local features when they are needed, or `at_once` beside."""
         extractor, kind = self._extractor_of(snapshot), feature_kind(snapshot)
-        positive_views, negative_views = (
-            [extract_query_view(extractor, self.pixels(photo), part) for photo, part in examples]
-            for examples in (views, negatives)
-        )
+        decoded = [[(self.pixels(photo), part) for photo, part in examples] for examples in (views, negatives)]
 
         def local_features() -> list[QueryFeatures]:
-            return [
-                extract_query_features(self.pixels(photo), part, kind=kind, config=self.config) for photo, part in views
-            ]
+            return [extract_query_features(pixels, part, kind=kind, config=self.config) for pixels, part in decoded[0]]
 
+        extracting = in_background(local_features) if at_once and verify else local_features
+        regions = [[extract_query_view(extractor, pixels, part) for pixels, part in examples] for examples in decoded]
         return SearchQuery(
-            QueryRegions.of(positive_views, negative_views),
-            local_features,
+            QueryRegions.of(*regions),
+            extracting,
             method=method,
             top=top,
             verify=verify,

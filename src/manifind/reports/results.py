@@ -30,6 +30,7 @@ def result_data(query: Mapping[str, Any], result: SearchResult) -> dict[str, Any
         "query": dict(query),
         "method": result.method,
         "complete": result.complete,
+        "n_unchecked": len(result.unchecked_images),
         "n_matches": result.n_matches,
         "config": result.config.config_hash,
         "results": [hit_data(hit) for hit in result],

@@ -186,6 +186,7 @@ class SearchResponse(ResponseModel):
     method: Method
     config: str = Field(description="Names the configuration: equal ones have equal names.")
     complete: bool = Field(description="False where the deadline cut the search short.")
+    n_unchecked: int = Field(description="How many photos were to be verified next where it did.")
     n_matches: int | None = Field(description="How many of the first are believed to show the object.")
     n_verified: int | None = Field(description="How many are verified; null where none was to be.")
     generation: int

@@ -22,16 +22,14 @@ class Deadline:
         """How many seconds are left, infinity without a deadline; negative once it has passed."""
         return float("inf") if self.at is None else self.at - time.monotonic()
 
-    def share(self, part: float) -> Self:
-        """Return the deadline at which so large a part of the time that is left now has passed."""
-        if self.at is None:
-            return self
-        now = time.monotonic()
-        return type(self)(now + part * (self.at - now))
+    @property
+    def has_passed(self) -> bool:
+        """Whether the moment has passed."""
+        return self.seconds_left < 0
 
     def check(self) -> None:
         """Raise `TimeoutError` if it has passed."""
-        if self.seconds_left < 0:
+        if self.has_passed:
             raise TimeoutError("the search was cut short by its deadline.")
 
 

@@ -7,31 +7,37 @@
 `search_steps` is a generator. It yields a `SearchResult` after every step, each surer than the one before, and a
 `Retrieve` request where images are to be ranked: whoever drives it sends the `Retrieval`. So the retrievals of many
 searches can share one pass over the graph. `run` drives one search, `run_many` several together; a service drives each
-search in threads and batches the retrievals of all its clients.
+search in threads and batches the retrievals of all its clients. While a step verifies images, the last result is
+yielded again, with its `progress`.
 
 The last result is complete: it depends on the query, the snapshot and the configuration alone. Where the deadline
-passes first, the last result says that it is not complete.
+passes first, the last result is not complete, and `SearchResult.unchecked` names the images that were next.
+`resume_steps` goes on from there: every retrieval and verification is computed once, and the steps are the same, so the
+end is that of a search without a deadline.
 
 Full-resolution verification runs last. Where nothing was verified before, it also runs before query expansion.
 """
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from manifind.index.config import SearchConfig
 from manifind.index.search.deadline import NO_DEADLINE, Deadline
+from manifind.index.search.image_features import FeatureSource, load_or_locate_features
 from manifind.index.search.query import QueryFeatures, QueryRegions, SearchQuery
 from manifind.index.search.query_expansion import expand_query
-from manifind.index.search.results import SearchResult, Stage
+from manifind.index.search.results import Progress, SearchResult, SearchState, Stage
 from manifind.index.search.retrieval import Retrieval, retrieve
 from manifind.index.search.verification import (
     Verification,
+    full_resolution_candidates,
     max_candidates,
-    verify_full_resolution,
-    verify_images,
-    verify_ranking,
+    verify_sources,
+    vote_for_images,
 )
 from manifind.index.storage.snapshot import AnySnapshot
+from manifind.kernels.threads import thread_count
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +52,10 @@ class Retrieve:
 
 
 Pipeline = Generator[Retrieve | SearchResult, Retrieval | None, None]
+Steps = Generator[SearchResult, None, SearchResult]
+"""Yields the progress of a step, and returns its result."""
+Verifying = Generator[SearchResult, None, dict[int, Verification]]
+"""Yields progress, and returns the verifications of some images."""
 
 
 def search_steps(
@@ -75,115 +85,189 @@ def search_steps(
     if query.number_images is not None:
         own, excluded = query.number_images(retrieval.snapshot)
         query = replace(query, own=own, excluded=excluded)
-    ranked = SearchResult.of(query, retrieval, config=config, candidates=candidates)
+    state = SearchState(query, depth, candidates)
+    ranked = SearchResult.of(query, retrieval, config=config, candidates=candidates, state=state)
     if not query.verify or query.local_features is None:
         yield replace(ranked.head(query.top), complete=True)
         return
     yield ranked.head(query.top)
+    yield from VerifyingSteps(ranked.head(query.top), deadline, may_read_files).steps(ranked)
 
-    views = query.local_features()
-    if not views:  # there was no time to extract them
+
+def resume_steps(
+    result: SearchResult,
+    deadline: Deadline = NO_DEADLINE,
+    *,
+    may_read_files: Callable[[], bool] = lambda: True,
+) -> Pipeline:
+    """Yield the results that follow one that a deadline cut short; a complete result is yielded as it is."""
+    state = result.state
+    if result.complete or state is None:
+        yield result
         return
-    search = _Verifier(query, views, config, deadline, may_read_files)
-    try:
-        result = search.verify(ranked)
-    except TimeoutError:
-        return
-    yield search.shown(result)
-
-    if query.expand:
-        if not result.has_verified:
-            result = search.verify_full_resolution(result)
-        expanded = search.expand(result)
-        if expanded is not None:
-            # On the snapshot that was searched: its regions are those of the expanded query.
-            retrieval = yield Retrieve(result.retrieval.snapshot, expanded, depth, query.method)
-            assert retrieval is not None  # noqa: S101
-            again = SearchResult.of(query, retrieval, config=config, candidates=candidates, unexpanded=result)
-            result = search.verify_expanded(again)
-            yield search.shown(result)
-    if result.has_verified or not query.expand:
-        result = search.verify_full_resolution(result)
-    yield replace(search.shown(result), complete=search.complete)
+    ranked = SearchResult.of(
+        state.query, result.original, config=result.config, candidates=state.candidates, state=state
+    )
+    yield from VerifyingSteps(result, deadline, may_read_files).steps(ranked)
 
 
-class _Verifier:
-    """The verifying steps of one search; remembers whether a deadline cut one short."""
+class VerifyingSteps:
+    """The verifying steps of one search, from its ranking on.
 
-    def __init__(
-        self,
-        query: SearchQuery,
-        views: Sequence[QueryFeatures],
-        config: SearchConfig,
-        deadline: Deadline,
-        may_read_files: Callable[[], bool],
-    ) -> None:
-        self._query, self._views, self._config = query, views, config
+    Where a deadline cuts a step short, the steps after it return the result as it is.
+    """
+
+    def __init__(self, latest: SearchResult, deadline: Deadline, may_read_files: Callable[[], bool]) -> None:
+        assert latest.state is not None  # noqa: S101 (the pipeline made it)
+        self._state, self._query, self._config = latest.state, latest.state.query, latest.config
         self._deadline, self._may_read_files = deadline, may_read_files
-        self._deeper = deadline.share(config.deadline.deeper_share)
-        self._expand_until = deadline.share(1 - config.deadline.min_share_for_expansion)
-        self._is_part = all(view.is_part for view in views)
-        self.complete = True
+        self._latest = latest
+        """The last result that was yielded, or the one that is resumed."""
+        self._advanced = False
+        """Whether anything was computed: a resumed search does not yield once more what it repeats."""
+        self._complete = True
+        self.unchecked: list[int] = []
+        """The images that there was no time for."""
 
-    def shown(self, result: SearchResult) -> SearchResult:
-        return result.head(self._query.top)
-
-    def verify(self, ranked: SearchResult) -> SearchResult:
-        """Verify the first images of a ranking; `TimeoutError` is raised where there is no time for them."""
-        verifications, done = verify_ranking(
-            ranked.retrieval.snapshot,
-            ranked.images,
-            self._views,
-            self._query.verify,
-            self._config,
-            self._deadline,
-            deeper_deadline=self._deeper,
+    def steps(self, ranked: SearchResult) -> Pipeline:
+        """Yield the results after the ranking, and the retrieval of the expanded query."""
+        query = self._query
+        result = yield from self.verify(ranked)
+        yield from self._shown(result)
+        if query.expand and not result.has_verified:
+            result = yield from self.verify_full_resolution(result)
+        if query.expand:
+            result = yield from self.expand(result)
+        if result.has_verified or not query.expand:
+            result = yield from self.verify_full_resolution(result)
+        last = replace(result.head(query.top), complete=self._complete, unchecked_images=tuple(self.unchecked))
+        # A deadline that leaves no time to go on leaves a resumed result as it was.
+        yield (
+            last if self._advanced or self._complete else replace(self._latest, unchecked_images=last.unchecked_images)
         )
-        self.complete &= done
-        return self._with(ranked, verifications, Stage.VERIFIED)
 
-    def expand(self, result: SearchResult) -> QueryRegions | None:
-        """Return the expanded query; None where nothing expands it, or too little time is left."""
-        if self._expand_until.seconds_left < 0:
-            self.complete = False
-            return None
-        return expand_query(result.retrieval, result.verifications, self._config.expansion)
+    @property
+    def _views(self) -> Sequence[QueryFeatures]:
+        """The local features of the query; none where there was no time to extract them."""
+        if not self._state.views and self._query.local_features is not None:
+            self._state.views = tuple(self._query.local_features())
+        return self._state.views
 
-    def verify_expanded(self, ranked: SearchResult) -> SearchResult:
-        """Verify the first images of an expanded query's ranking, those that are not yet known.
+    def _shown(self, result: SearchResult) -> Iterator[SearchResult]:
+        """Yield a result, unless nothing is new in it."""
+        if self._advanced and self._complete:
+            self._latest = result.head(self._query.top)
+            yield self._latest
 
-        Without the time for that, the result before the expansion is returned.
-        """
-        before = ranked.unexpanded
-        assert before is not None  # noqa: S101
-        first = self._config.depth.expanded_factor * self._query.verify
-        unknown = [image for image in ranked.images[:first].tolist() if image not in before.verifications]
-        try:
-            new = verify_images(ranked.retrieval.snapshot, unknown, self._views, self._config, self._deadline)
-        except TimeoutError:
-            self.complete = False
+    def _may_go_on(self) -> bool:
+        """Return whether there is time for another computation; the search is cut short if there is none."""
+        if self._deadline.has_passed:
+            self._complete = False
+            return False
+        self._advanced = True
+        return True
+
+    def verify(self, ranked: SearchResult) -> Steps:
+        """Verify the first images of a ranking, more while many of them are verified, then those with most votes."""
+        state, first, limits = self._state, self._query.verify, self._config.depth
+        snapshot = ranked.retrieval.snapshot
+        limit = first if snapshot.local is None else limits.max_factor * first
+        images = ranked.images[:limit].tolist()
+        known = last = yield from self._verify_stored(ranked, images[:first])
+        while (
+            self._complete and len(known) < len(images) and _n_verified(last) >= limits.min_verified_share * len(last)
+        ):
+            last = yield from self._verify_stored(ranked, images[len(known) : len(known) + first])
+            known = {**known, **last}
+        if self._complete and state.voted is None and self._may_go_on():
+            state.voted = vote_for_images(snapshot, ranked.images, self._views, first, self._config)
+        if self._complete:
+            voted = [image for image in state.voted or () if image not in known]
+            known = {**known, **(yield from self._verify_stored(ranked, voted))}
+        return self._with(ranked, known, Stage.VERIFIED) if known or self._complete else ranked
+
+    def expand(self, before: SearchResult) -> Generator[Retrieve | SearchResult, Retrieval | None, SearchResult]:
+        """Retrieve the images for the query expanded by verified images, and verify the first that are not yet."""
+        state, query = self._state, self._query
+        expanded = (
+            expand_query(before.retrieval, before.verifications, self._config.expansion) if self._complete else None
+        )
+        if expanded is None:
             return before
-        return self._with(ranked, {**before.verifications, **new}, Stage.EXPANDED)
-
-    def verify_full_resolution(self, result: SearchResult) -> SearchResult:
-        """Verify the most promising unverified images from their files."""
-        if not self._may_read_files():
-            self.complete = False
-            return result
-        ranked = [image for image in result.by_score.images.tolist() if image not in result.own]
-        new, done = verify_full_resolution(
-            result.retrieval.snapshot,
-            ranked,
-            result.verifications,
-            self._views,
-            self._config,
-            self._deadline.share(self._config.deadline.full_resolution_share),
+        name = expanded.rows.tobytes()
+        if name not in state.retrievals:
+            if not self._may_go_on():
+                return before
+            # On the snapshot that was searched: its regions are those of the expanded query.
+            retrieval = yield Retrieve(before.retrieval.snapshot, expanded, state.depth, query.method)
+            assert retrieval is not None  # noqa: S101 (the driver's side of the protocol)
+            state.retrievals[name] = retrieval
+        ranked = SearchResult.of(
+            query,
+            state.retrievals[name],
+            config=self._config,
+            candidates=state.candidates,
+            unexpanded=before,
+            state=state,
         )
-        self.complete &= done
+        first = ranked.images[: self._config.depth.expanded_factor * query.verify].tolist()
+        new = yield from self._verify_stored(ranked, [image for image in first if image not in before.verifications])
+        result = self._with(ranked, {**before.verifications, **new}, Stage.EXPANDED)
+        yield from self._shown(result)
+        return result
+
+    def verify_full_resolution(self, result: SearchResult) -> Steps:
+        """Verify the most promising unverified images from their files, more while these are verified."""
+        limits, known = self._config.full_resolution, self._state.full_resolution
+        snapshot = result.retrieval.snapshot
+        ranked = [image for image in result.by_score.images.tolist() if image not in result.own]
+        candidates = islice(
+            full_resolution_candidates(snapshot, ranked, result.verifications, self._config), limits.max_images
+        )
+        new: dict[int, Verification] = {}
+        while self._complete and (batch := dict(islice(candidates, limits.batch_size))):
+            if not (batch.keys() <= known.keys() or self._may_read_files()):
+                self._complete = False
+                self.unchecked += batch
+                break
+            checked = yield from self._verify_each(known, batch, thread_count())
+            new |= checked
+            if _n_verified(checked) < limits.min_verified_to_continue:
+                break
+        # A file that cannot be read says nothing, and takes nothing back.
+        new = {image: one for image, one in new.items() if one.verified is not None}
         return self._with(result, {**result.verifications, **new}, Stage.FULL_RESOLUTION) if new else result
 
+    def _verify_stored(self, ranked: SearchResult, images: Sequence[int]) -> Verifying:
+        """Verify images from stored features, or from their files in an index without."""
+        snapshot = ranked.retrieval.snapshot
+        sources = load_or_locate_features(snapshot, [snapshot.catalogue[image] for image in images])
+        size = thread_count() if snapshot.local is None else self._config.depth.batch_size
+        return (yield from self._verify_each(self._state.verifications, dict(zip(images, sources, strict=True)), size))
+
+    def _verify_each(
+        self, known: dict[int, Verification], sources: Mapping[int, FeatureSource], size: int
+    ) -> Verifying:
+        """Verify images that are not yet `known`, `size` at a time until the deadline; return the known ones of all."""
+        left = [image for image in sources if image not in known]
+        while left:
+            if not (self._may_go_on() and self._views):
+                self._complete = False
+                self.unchecked += left
+                break
+            yield replace(self._latest, progress=Progress(len(sources) - len(left), len(sources)))
+            batch, left = left[:size], left[size:]
+            found = verify_sources(self._views, [sources[image] for image in batch], self._config)
+            known |= zip(batch, found, strict=True)
+        return {image: known[image] for image in sources if image in known}
+
     def _with(self, result: SearchResult, verifications: Mapping[int, Verification], stage: Stage) -> SearchResult:
-        return result.with_verifications(verifications, stage, is_part=self._is_part)
+        is_part = all(view.is_part for view in self._views)
+        return result.with_verifications(verifications, stage, is_part=is_part)
+
+
+def _n_verified(verifications: Mapping[int, Verification]) -> int:
+    return sum(one.verified is True for one in verifications.values())
 
 
 # -- drivers ----------------------------------------------------------------------------------------------------------

@@ -6,8 +6,9 @@ runs in any thread, while the index moves on to its next snapshot.
 """
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,8 @@ from manifind.index.storage.catalogue import ImageRecord
 from manifind.index.storage.local_features import LOCAL_FEATURES
 from manifind.index.storage.snapshot import AnySnapshot, Snapshot
 from manifind.types import Box, FloatArray, IntArray
+
+T = TypeVar("T")
 
 
 class QueryView(NamedTuple):
@@ -152,6 +155,14 @@ def extract_query_features(
     if config.matching.min_query_keypoints <= len(features) < limits.low_texture_keypoints:
         features = extract(pixels, part, kind=kind, max_keypoints=limits.max_keypoints, low_contrast=True)
     return QueryFeatures(features, part)
+
+
+def in_background(function: Callable[[], T]) -> Callable[[], T]:
+    """Call a function in another thread now; return a function that waits for what it returned."""
+    with_thread = ThreadPoolExecutor(1)
+    future = with_thread.submit(function)
+    with_thread.shutdown(wait=False)
+    return future.result
 
 
 def whole_box(box: Sequence[float] | None, width: int, height: int) -> tuple[int, int, int, int]:

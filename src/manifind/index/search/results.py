@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
-from typing import Self, overload
+from typing import NamedTuple, Self, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ import numpy.typing as npt
 from manifind.geometry.object_box import fit_object_box
 from manifind.index.config import CutoffConfig, SearchConfig
 from manifind.index.search.confidence import Confidence, measure_confidence, resembles_query_and_expansion
-from manifind.index.search.query import QueryRegions, SearchQuery, rounded_box
+from manifind.index.search.query import QueryFeatures, QueryRegions, SearchQuery, rounded_box
 from manifind.index.search.retrieval import RegionShare, Retrieval
 from manifind.index.search.verification import Outline, Verification
 from manifind.types import Box, FloatArray, IntArray
@@ -177,6 +177,35 @@ def _n_matches_by_score(
     return ranking.n_matches if confidence.similarity > needed else _count_own_first(ranking.images, own)
 
 
+class Progress(NamedTuple):
+    """How far a step of the pipeline is."""
+
+    checked: int
+    """Images that are verified or found not to match."""
+    total: int
+    """Images that the step verifies."""
+
+
+@dataclass(eq=False)
+class SearchState:
+    """What a search has computed so far. A search that was cut short goes on from here, and computes nothing twice."""
+
+    query: SearchQuery
+    depth: int | None
+    """Images that a retrieval returns; None for all."""
+    candidates: int | None
+    """Images of a ranking that may be results; None for all."""
+    views: tuple[QueryFeatures, ...] = ()
+    """The local features of the query, once they are extracted."""
+    verifications: dict[int, Verification] = field(default_factory=dict)
+    """By stored features, or by the files of an index that stores none."""
+    full_resolution: dict[int, Verification] = field(default_factory=dict)
+    voted: list[int] | None = None
+    """The images with the most votes, once they are counted."""
+    retrievals: dict[bytes, Retrieval] = field(default_factory=dict)
+    """Of the expanded query, by the bytes of its rows."""
+
+
 @dataclass(frozen=True, eq=False)
 class SearchResult(Sequence[Hit]):
     """The images of a search, best first; hits are made when they are looked at.
@@ -203,6 +232,11 @@ class SearchResult(Sequence[Hit]):
     stage: Stage = Stage.RETRIEVED
     complete: bool = False
     """Whether the pipeline came to its end; a deadline may have cut it short."""
+    unchecked_images: tuple[int, ...] = ()
+    """The numbers of the images that were to be verified next when the search was cut short."""
+    progress: Progress | None = None
+    """How far the next step is: the images are those of the step before."""
+    state: SearchState | None = field(default=None, repr=False)
 
     @classmethod
     def of(
@@ -213,6 +247,7 @@ class SearchResult(Sequence[Hit]):
         config: SearchConfig,
         candidates: int | None = None,
         unexpanded: Self | None = None,
+        state: SearchState | None = None,
     ) -> Self:
         """Return the result of a ranking; nothing is verified yet.
 
@@ -226,6 +261,8 @@ class SearchResult(Sequence[Hit]):
             How many images of the ranking may be results; None for all.
         unexpanded : SearchResult, optional
             The result of the query as it was given, where `retrieval` is that of the expanded query.
+        state : SearchState, optional
+            What the search has computed so far.
         """
         images, scores = retrieval.ranking.images, retrieval.ranking.scores
         places = np.flatnonzero(~np.isin(images, list(query.excluded)))[:candidates]
@@ -234,7 +271,9 @@ class SearchResult(Sequence[Hit]):
         if unexpanded is not None and confidence is not None and unexpanded.confidence is not None:
             # Expansion regions match themselves, so the original query says whether anything matches.
             confidence = replace(confidence, similarity=unexpanded.confidence.similarity)
-        return cls(retrieval, order, confidence, config, own=query.own, unexpanded=unexpanded, by_score=order)
+        return cls(
+            retrieval, order, confidence, config, own=query.own, unexpanded=unexpanded, by_score=order, state=state
+        )
 
     def with_verifications(self, verifications: Mapping[int, Verification], stage: Stage, *, is_part: bool) -> Self:
         """Return the result with verifications of some of its images, all of those so far.
@@ -301,6 +340,12 @@ class SearchResult(Sequence[Hit]):
     def has_verified(self) -> bool:
         """Whether an image is verified that is not the query's own."""
         return self.order.by_verification
+
+    @property
+    def unchecked(self) -> tuple[str, ...]:
+        """The keys of the photos that were to be verified next when the search was cut short: `Index.resume_steps`."""
+        catalogue = self.retrieval.snapshot.catalogue
+        return tuple(catalogue[image].key for image in self.unchecked_images)
 
     def head(self, top: int | None) -> Self:
         """Return the first results; None for all."""

@@ -3,11 +3,12 @@
 Regions say that an image shows something similar to the query. Local features that one transform maps onto the image
 say that it shows this very object, and where (`manifind.geometry`).
 
-- `verify_ranking` verifies the first images of a ranking, more while many of them are verified, and images that the
+- `verify_images` verifies images from their stored features, `vote_for_images` chooses more of them: those that the
   query's features vote for, wherever they rank.
-- `verify_full_resolution` reads the files of the most promising unverified images. An index stores the strongest few
-  hundred local features of an image. A small object in an image full of texture may have three of them, where the file
-  has dozens. Reading a file takes as long as verifying fifty images by stored features, so it is done for a few.
+- `full_resolution_candidates` are the most promising unverified images, whose files are read. An index stores the
+  strongest few hundred local features of an image. A small object in an image full of texture may have three of them,
+  where the file has dozens. Reading a file takes as long as verifying fifty images by stored features, so it is done
+  for a few. `manifind.index.search.pipeline` says when.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -205,54 +206,6 @@ def max_candidates(first: int, config: SearchConfig) -> int:
     return max(config.depth.max_factor * first, config.voting.max_images) if first else 0
 
 
-def verify_ranking(
-    snapshot: Snapshot,
-    ranked: npt.NDArray[np.integer],
-    views: Sequence[QueryFeatures],
-    first: int,
-    config: SearchConfig | None = None,
-    deadline: Deadline = NO_DEADLINE,
-    *,
-    deeper_deadline: Deadline | None = None,
-) -> tuple[dict[int, Verification], bool]:
-    """Verify the first images of a ranking; return the verifications, and whether no deadline cut them short.
-
-    While many of the last images are verified, as many more are: of an object in many photos, later photos show other
-    views. Then come as many images that the query's features vote for. Where the index stores no features, the files
-    of the first images are read, and of no others. `TimeoutError` is raised where the deadline passes before the first
-    images are verified.
-
-    Parameters
-    ----------
-    snapshot : Snapshot
-    ranked : array of int
-        Images, best first.
-    views : sequence of QueryFeatures
-    first : int
-        How many images are verified at least.
-    config : SearchConfig, optional
-    deadline, deeper_deadline : Deadline
-        The end of the first images, and that of all others.
-    """
-    config = config or SearchConfig()
-    limit = first if snapshot.local is None else config.depth.max_factor * first
-    images = ranked[:limit].tolist()
-    last = verify_images(snapshot, images[:first], views, config, deadline)
-    known = dict(last)
-    later = deeper_deadline or deadline
-    needed = config.depth.min_verified_share
-    try:
-        while len(known) < len(images) and sum(one.verified is True for one in last.values()) >= needed * len(last):
-            last = verify_images(snapshot, images[len(known) : len(known) + first], views, config, later)
-            known |= last
-        later.check()
-        voted = [image for image in vote_for_images(snapshot, ranked, views, first, config) if image not in known]
-        known |= verify_images(snapshot, voted, views, config, later)
-    except TimeoutError:
-        return known, False
-    return known, True
-
-
 def vote_for_images(
     snapshot: Snapshot,
     ranked: npt.NDArray[np.integer],
@@ -282,44 +235,16 @@ def vote_for_images(
 # -- full resolution --------------------------------------------------------------------------------------------------
 
 
-def verify_full_resolution(
-    snapshot: Snapshot,
-    ranked: Sequence[int],
-    known: Mapping[int, Verification],
-    views: Sequence[QueryFeatures],
-    config: SearchConfig | None = None,
-    deadline: Deadline = NO_DEADLINE,
-) -> tuple[dict[int, Verification], bool]:
-    """Verify the most promising unverified images from their files; return what is new, and whether it is all.
-
-    `ranked` are the images in the order of their scores, without the query's own, and `known` their verifications. An
-    image is verified at full resolution once. No image is begun after the deadline.
-    """
-    config = config or SearchConfig()
-    if snapshot.local is None:
-        return {}, True
-    limits = config.full_resolution
-    new: dict[int, Verification] = {}
-    complete = True
-    candidates = islice(_candidates(snapshot, ranked, known, config), limits.max_images)
-    try:
-        while batch := list(islice(candidates, limits.batch_size)):
-            threads = thread_count()
-            for start in range(0, len(batch), threads):  # so that little is lost at a deadline
-                images, files = zip(*batch[start : start + threads], strict=True)
-                new |= zip(images, verify_sources(views, files, config, deadline), strict=True)
-            if sum(new[image].verified is True for image, _ in batch) < limits.min_verified_to_continue:
-                break
-    except TimeoutError:
-        complete = False
-    # A file that cannot be read says nothing, and takes nothing back.
-    return {image: one for image, one in new.items() if one.verified is not None}, complete
-
-
-def _candidates(
+def full_resolution_candidates(
     snapshot: Snapshot, ranked: Sequence[int], known: Mapping[int, Verification], config: SearchConfig
 ) -> Iterator[tuple[int, ImageFile]]:
-    """Yield the images to verify at full resolution, the most promising first, with their files."""
+    """Yield the images to verify at full resolution, the most promising first, with their files.
+
+    `ranked` are the images in the order of their scores, without the query's own, and `known` their verifications. An
+    image is verified at full resolution once, and none where the index stores no features: the files were read already.
+    """
+    if snapshot.local is None:
+        return
     limits = config.full_resolution
     unverified = (image for image in ranked if image in known and known[image].verified is False)
     left = [image for image in islice(unverified, limits.pool) if not known[image].full_resolution]
