@@ -28,13 +28,12 @@ from typing import Any
 import numpy as np
 
 from cutoff import Known, spaced
-from manifind.geometry import Features, VerificationConfig, VotingConfig, pack
+from manifind.geometry import Features, PackedFeatures, VerificationConfig, VotingConfig, pack
 from manifind.geometry.packing import gray_codes
 from manifind.index import Index, QueryRegions, SearchConfig, extract_query_view, retrieve
 from manifind.index.search.image_features import feature_kind, load_or_locate_features
 from manifind.index.search.query import QueryFeatures, extract_query_features
 from manifind.index.search.verification import verify_sources
-from manifind.index.storage.local_features import PackedFeatures
 from manifind.io import read_photo
 from manifind.kernels import knn_hamming, set_threads, thread_count
 from manifind.types import Box

@@ -192,19 +192,9 @@ def test_an_implausible_transform_is_not_found_although_all_matches_agree(linear
 
 
 @pytest.mark.skipif(not kernels.features_compiled(), reason="the extension was not compiled")
-def test_the_boundary_refuses_pairs_and_guesses_that_do_not_fit() -> None:
-    pairs, anchors, guesses = np.zeros((5, 4)), np.arange(5), np.ones(5, np.complex64)
-    numbers = {"max_refined": 8, "min_homography_inliers": 16, "affine_rounds": 4, "min_inliers": 3}
-    errors = {"hypothesis_tolerance": 3.0, "max_rotation_error": 1.0, "max_log_scale_error": 1.0}
-    rules = numbers | errors | {"max_anisotropy": 4.0, "max_scale": 20.0}
-    assert kernels.ransac(pairs, anchors, guesses, BOX, TOLERANCES, rules) is None
-    bad: list[tuple[npt.NDArray[np.float64], npt.NDArray[np.intp], npt.NDArray[np.complex64]]] = [
-        (np.zeros((5, 5)), anchors, guesses),
-        (np.full((5, 4), np.inf), anchors, guesses),
-        (pairs, anchors + 1, guesses),
-        (pairs, anchors - 1, guesses),
-        (pairs, anchors, guesses[1:]),
-    ]
-    for some, from_these, how in bad:
-        with pytest.raises(ValueError, match=r"matches|anchors|factors"):
-            kernels.ransac(some, from_these, how, BOX, TOLERANCES, rules)
+def test_the_boundary_refuses_matches_of_another_shape_and_without_a_place() -> None:
+    config = RansacConfig().fields(3)
+    assert kernels.ransac(np.zeros((5, 6)), BOX, TOLERANCES, config) is None
+    for matches in (np.zeros((5, 4)), np.full((5, 6), np.inf)):
+        with pytest.raises(ValueError, match="matches"):
+            kernels.ransac(matches, BOX, TOLERANCES, config)

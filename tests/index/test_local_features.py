@@ -12,10 +12,11 @@ from PIL import Image
 
 from manifind.errors import DamagedError
 from manifind.features import RegionExtractor
+from manifind.geometry import PackedFeatures
 from manifind.index import Index
 from manifind.index.build import backfill_features as supplement
 from manifind.index.maintenance.check import Remedy
-from manifind.index.storage.local_features import ARRAYS, LOCAL_FEATURES, LocalFeatureConfig, PackedFeatures, keep
+from manifind.index.storage.local_features import ARRAYS, LOCAL_FEATURES, LocalFeatureConfig, keep
 from manifind.io import read_photo
 from tests.commands import run
 from tests.extraction_options import QUICKLY

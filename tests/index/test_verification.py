@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from manifind.geometry import Verdict, VerificationConfig, verify
+from manifind.geometry import Verdict, VerificationConfig, verify_many
 from manifind.index import Index, SearchConfig, SearchResult, Verification
 from manifind.index.search import pipeline, verification
 from manifind.index.search.deadline import Deadline
@@ -60,12 +60,12 @@ def test_several_instances_each_have_an_outline() -> None:
 def test_another_instance_counts_unless_it_is_weak(monkeypatch: pytest.MonkeyPatch) -> None:
     photo = keep(twice_the_object())
 
-    def with_a_weak_one(*asked: Any, **how: Any) -> Verdict:
-        first, second = verify(*asked, **how).instances
-        return Verdict(True, (first, replace(second, weak=True)))
+    def with_a_weak_one(*asked: Any, **how: Any) -> list[Verdict]:
+        ((first, second),) = (verdict.instances for verdict in verify_many(*asked, **how))
+        return [Verdict(True, (first, replace(second, weak=True)))]
 
-    for look, others in ((verify, 1), (with_a_weak_one, 0)):
-        monkeypatch.setattr(verification, "verify", look)
+    for look, others in ((verify_many, 1), (with_a_weak_one, 0)):
+        monkeypatch.setattr(verification, "verify_many", look)
         (found,) = verify_sources([extract_query_features(scene(99, 1), BOX)], [photo])
         assert (found.verified, len(found.other_outlines)) == (True, others)
 
@@ -97,11 +97,11 @@ def test_an_image_in_which_a_part_of_the_box_alone_matches_is_a_weak_match(
 ) -> None:
     (sure,) = verify_sources([extract_query_features(query, BOX)], [keep(scene(0, 1))])
 
-    def crowded(*asked: Any, **how: Any) -> Verdict:
-        (instance,) = verify(*asked, **how).instances
-        return Verdict(False, (replace(instance, weak=True),))
+    def crowded(*asked: Any, **how: Any) -> list[Verdict]:
+        ((instance,),) = (verdict.instances for verdict in verify_many(*asked, **how))
+        return [Verdict(False, (replace(instance, weak=True),))]
 
-    monkeypatch.setattr(verification, "verify", crowded)
+    monkeypatch.setattr(verification, "verify_many", crowded)
     (part,) = verify_sources([extract_query_features(query, BOX)], [keep(scene(0, 1))])
     assert (sure.verified, part.verified) == (True, False)
     assert (part.inliers, part.weak_match_box, part.box, part.outline) == (sure.inliers, sure.box, None, None)
@@ -112,7 +112,7 @@ def test_the_view_that_is_verified_counts_before_one_with_more_points(
 ) -> None:
     weak = Verification(False, 9, weak_match_box=(0.0, 0.0, 9.0, 9.0))
     by_view = iter([[weak], [Verification(True, 4)], [Verification(None, 0)]])
-    monkeypatch.setattr(verification, "_verify_in_threads", lambda *asked, **how: next(by_view))
+    monkeypatch.setattr(verification, "_verify_view", lambda *asked, **how: next(by_view))
     found = verify_images(snapshot, [0], [extract_query_features(scene(99, 1), BOX)] * 3)
     assert (found[0].verified, found[0].inliers) == (True, 4)
 

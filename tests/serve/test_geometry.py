@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from manifind.geometry import Verdict, verify_many
 from manifind.index import Index
-from manifind.index.config import DepthConfig
 from manifind.index.search import pipeline, verification
 from manifind.serve import Settings
 from manifind.serve.resources import Resources
@@ -87,16 +87,15 @@ def test_descriptors_of_the_clients_own_have_nothing_to_verify(client: httpx.Cli
 
 
 def test_an_answer_is_given_without_geometry_rather_than_late(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
-    look = verification.verify_image
-    looked_at = []
+    look = verify_many
+    batches = []
 
-    def slowly(*given: Any, **more: Any) -> verification.Verification:
-        time.sleep(0.2)
-        found = look(*given, **more)
-        looked_at.append(given)
-        return found
+    def slowly(*given: Any, **more: Any) -> list[Verdict]:
+        time.sleep(0.6)
+        batches.append(given)
+        return look(*given, **more)
 
-    monkeypatch.setattr(verification, "verify_image", slowly)
+    monkeypatch.setattr(verification, "verify_many", slowly)
     with (
         running(index, patient(deadline_seconds=0.3)) as address,
         client_of(address) as client,
@@ -109,17 +108,17 @@ def test_an_answer_is_given_without_geometry_rather_than_late(index: Index, monk
         assert late.json()["n_matches"] == plain.json()["n_matches"]
         assert counted(client, "manifind_unverified_total") == 1
         time.sleep(0.5)
-        assert len(looked_at) <= DepthConfig().batch_size  # nobody goes on with what nobody waits for
+        assert len(batches) <= 1  # nobody goes on with what nobody waits for
 
 
 def test_nobody_queues_for_geometry_longer_than_it_takes(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
-    look, go_on = verification.verify_image, threading.Event()
+    look, go_on = verify_many, threading.Event()
 
-    def held_up(*given: Any, **more: Any) -> verification.Verification:
+    def held_up(*given: Any, **more: Any) -> list[Verdict]:
         go_on.wait(PATIENCE)
         return look(*given, **more)
 
-    monkeypatch.setattr(verification, "verify_image", held_up)
+    monkeypatch.setattr(verification, "verify_many", held_up)
     monkeypatch.setattr("manifind.serve.resources.VERIFIED_A_SECOND", 1.5 / PATIENCE)  # there is no time for two
     with (
         running(index) as address,

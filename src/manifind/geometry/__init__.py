@@ -9,9 +9,9 @@ The package works on plain arrays. It takes pixels, and knows nothing of graphs 
 
 from manifind.geometry.extraction import KINDS, extract
 from manifind.geometry.features import Features
-from manifind.geometry.packing import FEATURE_BYTES, pack, unpack
+from manifind.geometry.packing import FEATURE_BYTES, PackedFeatures, pack, unpack
 from manifind.geometry.ransac import RansacConfig
-from manifind.geometry.verification import Instance, Verdict, VerificationConfig, verify
+from manifind.geometry.verification import Instance, Verdict, VerificationConfig, verify, verify_many
 from manifind.geometry.voting import VotingConfig, select_by_votes
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "KINDS",
     "Features",
     "Instance",
+    "PackedFeatures",
     "RansacConfig",
     "Verdict",
     "VerificationConfig",
@@ -28,4 +29,5 @@ __all__ = [
     "select_by_votes",
     "unpack",
     "verify",
+    "verify_many",
 ]

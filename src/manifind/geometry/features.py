@@ -6,6 +6,7 @@ orientation, so one matching pair of features is a hypothesis for the whole tran
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -16,6 +17,10 @@ from manifind.types import Box, FloatArray
 
 Pixels = npt.NDArray[np.uint8]
 """(h, w, 3), red, green, blue."""
+Codes = npt.NDArray[np.uint8]
+"""Descriptors in whole numbers from 0 to `MAX_CODE`."""
+MAX_CODE = 127
+"""Two products of such codes fit in 16 bits, in which AVX2 adds them."""
 Select = Callable[[FloatArray, FloatArray], npt.NDArray[np.intp]]
 """Takes keypoints (m, 2) and their strengths; returns the indices of the selected keypoints, best first."""
 Detected = tuple[FloatArray, FloatArray, FloatArray, FloatArray]
@@ -37,7 +42,7 @@ class Features:
     orientations: FloatArray
     """(m,): radians."""
     descriptors: FloatArray
-    """(m, d), unit rows."""
+    """(m, d), unit rows without negative coordinates."""
     width: int
     """Of the whole image, in pixels."""
     height: int
@@ -60,6 +65,17 @@ class Features:
             orientations=self.orientations[selected],
             descriptors=self.descriptors[selected],
         )
+
+    @cached_property
+    def codes(self) -> Codes:
+        """The descriptors in whole numbers, (m, 128), as they are matched: the largest coordinate of each is 127."""
+        highest = np.maximum(self.descriptors.max(axis=1, initial=0), np.float32(1e-9))[:, None]
+        return np.asarray(np.rint(self.descriptors * (MAX_CODE / highest)), np.uint8, order="C")
+
+    @cached_property
+    def frames(self) -> FloatArray:
+        """(m, 4): x, y, scale and orientation of each feature."""
+        return np.column_stack([self.keypoints, self.scales, self.orientations]).astype(np.float32, copy=False)
 
     def is_part(self, box: Box | None) -> bool:
         """Return whether a box is a part of the image, and not all of it."""

@@ -6,14 +6,16 @@ features take 19,000 bytes. Queries are not quantized; inner products of exact w
 enough to rank by (``docs/verification.md`` says what it costs).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from manifind.checks import check_choice
 from manifind.errors import DamagedError, InvalidInputError
-from manifind.geometry.features import Features
+from manifind.geometry.features import MAX_CODE, Codes, Features
+from manifind.kernels import PackedTables
 from manifind.types import FloatArray
 
 GEOMETRY_BYTES = 6
@@ -23,6 +25,8 @@ FEATURE_BYTES = GEOMETRY_BYTES + DESCRIPTOR_BYTES
 OCTAVES = 12
 """Of scale, below the image's long side."""
 STEPS_PER_OCTAVE = 20
+
+_DIMENSION = 128
 
 Packed = npt.NDArray[np.uint8]
 """(m, 38)"""
@@ -38,6 +42,8 @@ class _Quantizer:
     edges: FloatArray
     table: FloatArray
     """(256, coordinates in a byte): the values of each byte."""
+    codes: Codes
+    """The same in whole numbers (`Features.codes`)."""
     weights: npt.NDArray[np.uint8]
     """What each coordinate's level is multiplied by within its byte."""
 
@@ -47,7 +53,9 @@ class _Quantizer:
         bits = (len(levels) - 1).bit_length()
         shifts = np.arange(0, 8, bits)
         level = (np.arange(256)[:, None] >> shifts) & (len(levels) - 1)
-        return cls(((values[1:] + values[:-1]) / 2).astype(np.float32), values[level], (1 << shifts).astype(np.uint8))
+        edges = ((values[1:] + values[:-1]) / 2).astype(np.float32)
+        codes = np.rint(values * (MAX_CODE / values[-1])).astype(np.uint8)
+        return cls(edges, values[level], codes[level], (1 << shifts).astype(np.uint8))
 
 
 _QUANTIZERS = {kind: _Quantizer.of(levels) for kind, levels in QUANTIZATION_LEVELS.items()}
@@ -82,21 +90,77 @@ def gray_codes(rows: Packed, kind: str = "sift") -> Packed:
     return codes.view(np.uint8)
 
 
+_SCALES = np.exp2(np.arange(256, dtype=np.float32) / STEPS_PER_OCTAVE - OCTAVES)
+"""The scale of each byte, in parts of the image's long side."""
+
+
+def packed_tables(kind: str) -> PackedTables:
+    """Return how the bytes of packed features are read."""
+    return PackedTables(_QUANTIZERS[kind].codes, _SCALES)
+
+
+@dataclass(frozen=True, eq=False)
+class PackedFeatures:
+    """The packed features of one image, as an index stores them."""
+
+    rows: Packed
+    """(m, 38)"""
+    width: int
+    """Of the image, in pixels."""
+    height: int
+    kind: str = "sift"
+
+    def __post_init__(self) -> None:
+        if self.rows.ndim != 2 or self.rows.shape[1] != FEATURE_BYTES or self.rows.dtype != np.uint8:
+            raise DamagedError(
+                f"packed features have shape {self.rows.shape} and dtype {self.rows.dtype}; "
+                f"(m, {FEATURE_BYTES}) uint8 is needed."
+            )
+        if self.width < 1 or self.height < 1:
+            raise InvalidInputError(
+                f"the photo's size is {self.width} by {self.height}; give its width and height in pixels."
+            )
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, selected: npt.NDArray[Any] | slice) -> Self:
+        """Return a subset of the features, by a mask, indices or a slice."""
+        return replace(self, rows=self.rows[selected])
+
+    @property
+    def keypoints(self) -> FloatArray:
+        """(m, 2): x and y in pixels of the image."""
+        positions = np.ascontiguousarray(self.rows[:, :4]).view("<u2").astype(np.float32) / 65535
+        return np.asarray(positions * np.array([self.width, self.height], np.float32), np.float32)
+
+    @property
+    def scales(self) -> FloatArray:
+        """(m,): the size of each feature in pixels of the image."""
+        return np.asarray(_SCALES[self.rows[:, 4]] * np.float32(max(self.width, self.height)), np.float32)
+
+    @property
+    def orientations(self) -> FloatArray:
+        """(m,): radians."""
+        return np.asarray(self.rows[:, 5].astype(np.float32) * np.float32(2 * np.pi / 256), np.float32)
+
+    @property
+    def codes(self) -> Codes:
+        """The descriptors in whole numbers, (m, 128)."""
+        return _QUANTIZERS[self.kind].codes[self.rows[:, GEOMETRY_BYTES:]].reshape(len(self), _DIMENSION)
+
+    @property
+    def frames(self) -> FloatArray:
+        """(m, 4): x, y, scale and orientation of each feature."""
+        return np.column_stack([self.keypoints, self.scales, self.orientations])
+
+    def features(self) -> Features:
+        """Return the features, each descriptor at unit norm."""
+        descriptors = _QUANTIZERS[self.kind].table[self.rows[:, GEOMETRY_BYTES:]].reshape(len(self), _DIMENSION)
+        descriptors /= np.sqrt(np.einsum("ij,ij->i", descriptors, descriptors))[:, None]
+        return Features(self.keypoints, self.scales, self.orientations, descriptors, self.width, self.height, self.kind)
+
+
 def unpack(rows: Packed, width: int, height: int, kind: str = "sift") -> Features:
     """Return packed features of an image of this size, each descriptor at unit norm."""
-    quantizer = _QUANTIZERS[check_choice(kind, QUANTIZATION_LEVELS, "kind")]
-    if rows.ndim != 2 or rows.shape[1] != FEATURE_BYTES or rows.dtype != np.uint8:
-        raise DamagedError(
-            f"packed features have shape {rows.shape} and dtype {rows.dtype}; (m, {FEATURE_BYTES}) uint8 is needed."
-        )
-    if width < 1 or height < 1:
-        raise InvalidInputError(f"the photo's size is {width} by {height}; give its width and height in pixels.")
-    size = np.array([width, height], np.float32)
-    positions = np.ascontiguousarray(rows[:, :4]).view("<u2").astype(np.float32) / 65535
-    scales = np.exp2(rows[:, 4].astype(np.float32) / STEPS_PER_OCTAVE - OCTAVES) * size.max()
-    descriptors = quantizer.table[rows[:, GEOMETRY_BYTES:]].reshape(
-        len(rows), DESCRIPTOR_BYTES * len(quantizer.weights)
-    )
-    descriptors /= np.sqrt(np.einsum("ij,ij->i", descriptors, descriptors))[:, None]
-    orientations = rows[:, 5].astype(np.float32) * np.float32(2 * np.pi / 256)
-    return Features((positions * size).astype(np.float32), scales, orientations, descriptors, width, height, kind)
+    return PackedFeatures(rows, width, height, check_choice(kind, QUANTIZATION_LEVELS, "kind")).features()

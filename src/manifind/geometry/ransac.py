@@ -7,7 +7,7 @@ transforms, then a homography where enough inliers carry one.
 The compiled extension does this (``core/features/ransac.cpp``); without it NumPy does, ten times as slowly.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +43,10 @@ class RansacConfig:
     """How much longer than across a transform may make things along one direction."""
     max_scale: float = 20.0
     """How much a transform may enlarge or reduce."""
+
+    def fields(self, min_inliers: int) -> dict[str, float]:
+        """Return the fields that the compiled extension needs."""
+        return {**asdict(self), "min_inliers": min_inliers}
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,19 +110,8 @@ def _estimate_native(
     matches: Correspondences, box: Box, tolerances: tuple[float, float], min_inliers: int, config: RansacConfig
 ) -> RansacResult | None:
     columns = [*matches.query.T, *matches.image.T, np.log(matches.scales), matches.rotations]
-    fields = {
-        "hypothesis_tolerance": config.hypothesis_tolerance,
-        "max_rotation_error": config.max_rotation_error,
-        "max_log_scale_error": config.max_log_scale_error,
-        "max_refined": config.max_refined,
-        "min_homography_inliers": config.min_homography_inliers,
-        "affine_rounds": config.affine_rounds,
-        "max_anisotropy": config.max_anisotropy,
-        "max_scale": config.max_scale,
-        "min_inliers": min_inliers,
-    }
     rows = np.stack(columns, axis=1).astype(np.float64)
-    best = ransac(rows, np.arange(len(matches)), _hypotheses(matches), box, tolerances, fields)
+    best = ransac(rows, box, tolerances, config.fields(min_inliers))
     return None if best is None else RansacResult(*best)
 
 

@@ -9,6 +9,7 @@ same (a print, or background), not the object. A few inliers whose descriptors a
 of one category: two faces have eyes, nose and mouth in the same arrangement.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,11 +19,12 @@ from manifind.boxes import clip_box, covered_fraction
 from manifind.errors import InvalidInputError
 from manifind.geometry import transforms
 from manifind.geometry.features import Features
-from manifind.geometry.matching import Matches, match_descriptors
+from manifind.geometry.matching import ImageFeatures, Matches, estimate_transforms
 from manifind.geometry.object_box import PRIOR_INLIERS
-from manifind.geometry.ransac import Correspondences, RansacConfig, estimate_transform
+from manifind.geometry.ransac import RansacConfig
 from manifind.geometry.transforms import Transform
-from manifind.types import Box
+from manifind.kernels import ImageMatch
+from manifind.types import Box, FloatArray
 
 
 @dataclass(frozen=True)
@@ -111,106 +113,126 @@ class Verdict:
 
 
 def verify(
-    query: Features, image: Features, box: Box | None = None, *, config: VerificationConfig | None = None
+    query: Features, image: ImageFeatures, box: Box | None = None, *, config: VerificationConfig | None = None
 ) -> Verdict:
-    """Return whether an image shows the query, and where.
+    """Return whether an image shows the query, and where; as `verify_many`."""
+    return verify_many(query, [image], box, config=config)[0]
+
+
+def verify_many(
+    query: Features,
+    images: Sequence[ImageFeatures],
+    box: Box | None = None,
+    *,
+    config: VerificationConfig | None = None,
+) -> list[Verdict]:
+    """Return whether each image shows the query, and where. All cores match the images.
 
     Parameters
     ----------
-    query, image : Features
+    query : Features
+    images : sequence of Features or PackedFeatures
         Of the same kind.
     box : (x0, y0, x1, y1), optional
         The object in the query image, all of it by default.
     config : VerificationConfig, optional
     """
-    if image.kind != query.kind:
-        raise InvalidInputError(f"the query has {query.kind} features and the photo has {image.kind}; give one kind.")
+    for kind in {image.kind for image in images} - {query.kind}:
+        raise InvalidInputError(f"the query has {query.kind} features and the photo has {kind}; give one kind.")
     config = config or VerificationConfig()
     whole = (0.0, 0.0, float(query.width), float(query.height))
     inside = clip_box(box or whole, query.width, query.height)
-    instances, consensus = _find_instances(query, image, inside, config)
-    otherwise = False if len(query) >= config.min_query_keypoints else None
-    return Verdict(True if any(not instance.weak for instance in instances) else otherwise, instances, consensus)
-
-
-def _find_instances(
-    query: Features, image: Features, box: Box, config: VerificationConfig
-) -> tuple[tuple[Instance, ...], int]:
-    """Return the instances of the object, and the largest consensus."""
-    instances: list[Instance] = []
-    largest = 0
-    left = np.arange(len(image))
-    similarities = image.descriptors @ query.descriptors.T
-    while len(instances) < config.max_instances and len(left):
-        remaining = similarities if len(left) == len(similarities) else similarities[left]
-        matches = match_descriptors(remaining, max_ratio=config.max_ratio)
-        matches[:, 1] = left[matches[:, 1]]
-        instance, consensus = _find_instance(query, image, matches, box, config)
-        largest = max(largest, consensus)
-        overlap = config.max_instance_overlap
-        if instance is None or any(covered_fraction(instance.box, other.box) > overlap for other in instances):
+    searches = [_InstanceSearch(query, image, inside, config) for image in images]
+    # A further instance is looked for among what the ones before leave of an image.
+    for _ in range(config.max_instances):
+        unfinished = [search for search in searches if len(search.left)]
+        if not unfinished:
             break
-        instances.append(instance)
-        if instance.weak and instance.inliers < config.min_inliers:
-            break  # a further instance would be as weak
-        left = left[~_covered(instance, image.keypoints[left])]
-    return tuple(sorted(instances, key=lambda instance: (instance.weak, -instance.inliers))), largest
+        estimates = estimate_transforms(
+            query,
+            [search.remaining for search in unfinished],
+            inside,
+            (config.query_tolerance * max(inside[2] - inside[0], inside[3] - inside[1]), config.image_tolerance),
+            max_ratio=config.max_ratio,
+            min_inliers=_needed_inliers(query, inside, config),
+            config=config.ransac,
+        )
+        for search, estimate in zip(unfinished, estimates, strict=True):
+            search.add(estimate)
+    otherwise = False if len(query) >= config.min_query_keypoints else None
+    return [search.verdict(otherwise) for search in searches]
 
 
-def _find_instance(
-    query: Features, image: Features, matches: Matches, box: Box, config: VerificationConfig
-) -> tuple[Instance | None, int]:
-    """Return the instance with the most inliers, if any, and their number."""
-    part = query.is_part(box)
-    needed = min(config.min_inliers_box, config.min_inliers) if part else config.min_inliers
-    if len(matches) < needed:
-        return None, 0
-    a, b = matches.T
-    correspondences = Correspondences(
-        query.keypoints[a],
-        image.keypoints[b],
-        image.scales[b] / query.scales[a],
-        image.orientations[b] - query.orientations[a],
-    )
-    tolerances = (
-        config.query_tolerance * max(box[2] - box[0], box[3] - box[1]),
-        config.image_tolerance * max(image.width, image.height),
-    )
-    best = estimate_transform(correspondences, box, tolerances, min_inliers=needed, config=config.ransac)
-    if best is None:
-        return None, 0
-    if best.distinct < needed:
-        return None, best.distinct
-    matching = correspondences.query[best.inliers]
-    if part and not _on_object(matching, box, config):
-        return None, best.distinct
-    outline = transforms.apply(best.transform, transforms.box_corners(box))
-    around = transforms.apply(best.transform, transforms.rounded_outline(box)) if part else outline
-    size = np.array([image.width, image.height], np.float64)
-    (x0, y0), (x1, y1) = np.clip(around.min(axis=0), 0, size), np.clip(around.max(axis=0), 0, size)
-    if x0 >= x1 or y0 >= y1:
-        return None, best.distinct
-    tight = float(x0), float(y0), float(x1), float(y1)
-    inlying = matches[best.inliers]
-    sufficient = config.sufficient_inliers * max(1, len(image) / config.sufficient_keypoints)
-    weak = len(matching) < sufficient and (
-        not _passes_appearance_gate(query, image, inlying, best.distinct, config)
-        or (part and _crowded(query.keypoints[_visible(best.transform, query, image)], matching, box, config))
-    )
-    if weak and best.distinct < config.min_weak_inliers:
-        return None, best.distinct
-    return Instance(best.transform, outline, tight, best.distinct, inlying, weak), best.distinct
+def _needed_inliers(query: Features, box: Box, config: VerificationConfig) -> int:
+    return min(config.min_inliers_box, config.min_inliers) if query.is_part(box) else config.min_inliers
 
 
-def _passes_appearance_gate(
-    query: Features, image: Features, inlying: Matches, distinct: int, config: VerificationConfig
-) -> bool:
+class _InstanceSearch:
+    """The instances of the object that were found in one image."""
+
+    def __init__(self, query: Features, image: ImageFeatures, box: Box, config: VerificationConfig) -> None:
+        self._query, self._image, self._box, self._config = query, image, box, config
+        self._instances: list[Instance] = []
+        self._consensus = 0
+        self.left = np.arange(len(image))
+        """The features of the image in which no instance was found."""
+
+    @property
+    def remaining(self) -> ImageFeatures:
+        return self._image if len(self.left) == len(self._image) else self._image[self.left]
+
+    def add(self, estimate: ImageMatch | None) -> None:
+        """Add the instance that a transform shows; without any, nothing is left."""
+        instance = None if estimate is None else self._instance_of(estimate)
+        overlap = self._config.max_instance_overlap
+        if instance is None or any(covered_fraction(instance.box, other.box) > overlap for other in self._instances):
+            self.left = self.left[:0]
+            return
+        self._instances.append(instance)
+        if instance.weak and instance.inliers < self._config.min_inliers:
+            self.left = self.left[:0]  # a further instance would be as weak
+            return
+        self.left = self.left[~_covered(instance, self._image.keypoints[self.left])]
+
+    def verdict(self, otherwise: bool | None) -> Verdict:
+        instances = tuple(sorted(self._instances, key=lambda instance: (instance.weak, -instance.inliers)))
+        verified = any(not instance.weak for instance in instances)
+        return Verdict(True if verified else otherwise, instances, self._consensus)
+
+    def _instance_of(self, estimate: ImageMatch) -> Instance | None:
+        """Return the instance that a transform shows, if its inliers are enough."""
+        query, image, box, config = self._query, self._image, self._box, self._config
+        transform, inlying, cosines, distinct = estimate
+        self._consensus = max(self._consensus, distinct)
+        if distinct < _needed_inliers(query, box, config):
+            return None
+        matching, part = query.keypoints[inlying[:, 0]], query.is_part(box)
+        if part and not _on_object(matching, box, config):
+            return None
+        outline = transforms.apply(transform, transforms.box_corners(box))
+        around = transforms.apply(transform, transforms.rounded_outline(box)) if part else outline
+        size = np.array([image.width, image.height], np.float64)
+        (x0, y0), (x1, y1) = np.clip(around.min(axis=0), 0, size), np.clip(around.max(axis=0), 0, size)
+        if x0 >= x1 or y0 >= y1:
+            return None
+        tight = float(x0), float(y0), float(x1), float(y1)
+        sufficient = config.sufficient_inliers * max(1, len(image) / config.sufficient_keypoints)
+        weak = len(matching) < sufficient and (
+            not _passes_appearance_gate(cosines, distinct, config)
+            or (part and _crowded(query.keypoints[_visible(transform, query, image)], matching, box, config))
+        )
+        if weak and distinct < config.min_weak_inliers:
+            return None
+        matches = np.stack([inlying[:, 0], self.left[inlying[:, 1]]], axis=1)
+        return Instance(transform, outline, tight, distinct, matches, weak)
+
+
+def _passes_appearance_gate(cosines: FloatArray, distinct: int, config: VerificationConfig) -> bool:
     """Return whether the descriptors of this many distinct inliers are similar enough."""
     if config.appearance_gate is None:
         return True
     above, total = config.appearance_gate
-    similar = np.einsum("ij,ij->i", query.descriptors[inlying[:, 0]], image.descriptors[inlying[:, 1]])
-    return distinct * (float(similar.mean()) - above) >= total
+    return distinct * (float(cosines.mean()) - above) >= total
 
 
 def _on_object(points: npt.NDArray[np.float32], box: Box, config: VerificationConfig) -> bool:
@@ -222,7 +244,7 @@ def _on_object(points: npt.NDArray[np.float32], box: Box, config: VerificationCo
     return central >= config.min_central_inliers and bool(spread >= config.min_spread)
 
 
-def _visible(transform: Transform, query: Features, image: Features) -> npt.NDArray[np.bool_]:
+def _visible(transform: Transform, query: Features, image: ImageFeatures) -> npt.NDArray[np.bool_]:
     """Return which keypoints of a query a transform takes into an image."""
     at = transforms.apply(transform, query.keypoints)
     with np.errstate(invalid="ignore"):

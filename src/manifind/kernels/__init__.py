@@ -32,7 +32,16 @@ from manifind.kernels.api import (
     dense_columns,
     pooled_solution,
 )
-from manifind.kernels.features import CONTRAST, detect_keypoints, knn_hamming, ransac
+from manifind.kernels.features import (
+    CONTRAST,
+    ImageMatch,
+    PackedTables,
+    detect_keypoints,
+    knn_hamming,
+    match_codes,
+    match_images,
+    ransac,
+)
 from manifind.kernels.kernel import kernel
 from manifind.kernels.machine import compiled, features_compiled, machine
 from manifind.kernels.threads import set_threads, thread_count
@@ -52,9 +61,11 @@ __all__ = [
     "NO_NEIGHBOUR",
     "SCRATCH_BYTES",
     "Backend",
+    "ImageMatch",
     "KnnGraphBuilder",
     "Neighbours",
     "Operator",
+    "PackedTables",
     "Pool",
     "Seeds",
     "Solution",
@@ -69,6 +80,8 @@ __all__ = [
     "kernel",
     "knn_hamming",
     "machine",
+    "match_codes",
+    "match_images",
     "pooled_solution",
     "ransac",
     "set_threads",

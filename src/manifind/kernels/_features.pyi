@@ -22,22 +22,28 @@ class Sift:
     def describe(self, indices: IntArray) -> tuple[IntArray, FloatArray, FloatArray]: ...
 
 def estimate_transform(
-    matches: npt.NDArray[np.float64],
-    anchors: npt.NDArray[np.int64],
-    factors: npt.NDArray[np.float64],
-    box: Sequence[float],
-    tolerances: Sequence[float],
-    hypothesis_tolerance: float,
-    max_rotation_error: float,
-    max_log_scale_error: float,
-    max_refined: int,
-    min_homography_inliers: int,
-    affine_rounds: int,
-    max_anisotropy: float,
-    max_scale: float,
-    min_inliers: int,
+    matches: npt.NDArray[np.float64], box: Sequence[float], tolerances: Sequence[float], config: dict[str, float]
 ) -> tuple[npt.NDArray[np.float64], IntArray, int] | None:
     """Return the transform (3, 3) with the most inliers, their indices and the number at distinct places."""
+
+def match_descriptors(
+    query: npt.NDArray[np.uint8], image: npt.NDArray[np.uint8], max_ratio: float
+) -> npt.NDArray[np.int32]:
+    """Return the pairs (k, 2) of mutual nearest neighbours that pass the ratio test."""
+
+def match_images(
+    codes: npt.NDArray[np.uint8],
+    frames: FloatArray,
+    images: list[tuple[npt.NDArray[np.uint8], FloatArray | None, int, int]],
+    packed_codes: npt.NDArray[np.uint8],
+    packed_scales: FloatArray,
+    max_ratio: float,
+    box: Sequence[float],
+    tolerances: Sequence[float],
+    config: dict[str, float],
+    threads: int,
+) -> list[tuple[npt.NDArray[np.float64], npt.NDArray[np.int32], FloatArray, int] | None]:
+    """Return the transform of each image, its inliers (k, 2), their cosines and the number at distinct places."""
 
 def has_vector_popcount() -> bool:
     """Whether this machine has AVX-512 VPOPCNTDQ, which `knn_hamming` needs."""

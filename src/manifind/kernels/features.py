@@ -1,6 +1,6 @@
-"""Local features by the compiled extension ``_features``: SIFT, transform estimation and Hamming search."""
+"""Local features by the compiled extension ``_features``: SIFT, matching, transform estimation, Hamming search."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -49,23 +49,14 @@ def detect_keypoints(
 
 
 def ransac(
-    matches: Doubles,
-    anchors: Indices,
-    factors: npt.NDArray[np.complexfloating],
-    box: Box,
-    tolerances: tuple[float, float],
-    config: Mapping[str, float],
+    matches: Doubles, box: Box, tolerances: tuple[float, float], config: Mapping[str, float]
 ) -> tuple[Doubles, Indices, int] | None:
     """Return the transform (3, 3) with the most inliers, the inliers and how many lie at distinct places; or None.
 
     Parameters
     ----------
-    matches : (m, 4) or (m, 6)
-        Points of the query and of the image; then the logarithm of the relative scale, and the relative rotation.
-    anchors : (h,)
-        The match from which each hypothesis starts.
-    factors : (h,) complex
-        Scale and rotation of each hypothesis.
+    matches : (m, 6)
+        Points of the query and of the image, the logarithm of the relative scale, the relative rotation.
     box : (x0, y0, x1, y1)
         Of the query: a transform that is implausible on it is rejected.
     tolerances : (float, float)
@@ -73,12 +64,74 @@ def ransac(
     config : mapping of str to float
         The other fields of ``RansacConfig`` in ``core/features/ransac.h``.
     """
-    parts = np.stack([factors.real, factors.imag], axis=1).astype(np.float64)
-    result = features.estimate_transform(matches, anchors.astype(np.int64), parts, box, tolerances, **config)
+    result = features.estimate_transform(matches, box, tolerances, dict(config))
     if result is None:
         return None
     transform, inliers, distinct = result
     return transform, inliers.astype(np.intp), distinct
+
+
+class ImageMatch(NamedTuple):
+    """The transform between a query and an image."""
+
+    transform: Doubles
+    """(3, 3)"""
+    matches: Indices
+    """(k, 2): the inliers, indices of features of the query and of the image."""
+    cosines: FloatArray
+    """(k,): of their descriptors."""
+    distinct: int
+    """How many inliers lie at distinct places in both."""
+
+
+class PackedTables(NamedTuple):
+    """How the bytes of packed features are read."""
+
+    codes: Codes
+    """(256, 4): the codes of each byte of a descriptor."""
+    scales: FloatArray
+    """(256,): the scale of each byte, in parts of the image's long side."""
+
+
+def match_images(
+    codes: Codes,
+    frames: FloatArray,
+    images: Sequence[tuple[Codes, FloatArray | None, int, int]],
+    tables: PackedTables,
+    *,
+    max_ratio: float,
+    box: Box,
+    tolerances: tuple[float, float],
+    config: Mapping[str, float],
+) -> list[ImageMatch | None]:
+    """Match the features of a query with those of each image, on all cores, and estimate the transforms.
+
+    Parameters
+    ----------
+    codes : (m, 128)
+        The descriptors of the query, each code at most 127.
+    frames : (m, 4)
+        The x, y, scale and orientation of each feature of the query.
+    images : sequence of (rows, frames, width, height)
+        Packed features (n, 38) and None, or codes (n, 128) with their frames (n, 4).
+    tables : PackedTables
+    max_ratio : float
+        Of the ratio test.
+    box, config
+        As for `ransac`.
+    tolerances : (float, float)
+        The largest residual of an inlier, in pixels of the query and in parts of the image's long side.
+    """
+    found = features.match_images(
+        codes, frames, list(images), *tables, max_ratio, box, tolerances, dict(config), thread_count()
+    )
+    return [None if one is None else ImageMatch(one[0], one[1].astype(np.intp), one[2], one[3]) for one in found]
+
+
+def match_codes(query: Codes, image: Codes, max_ratio: float) -> Indices:
+    """Return the pairs (k, 2) of matching descriptors, codes of at most 127; see `geometry.matching`."""
+    matches: Indices = features.match_descriptors(query, image, max_ratio).astype(np.intp)
+    return matches
 
 
 def knn_hamming(queries: Codes, rows: Codes, k: int) -> tuple[Indices, npt.NDArray[np.int32]]:

@@ -13,11 +13,11 @@ import scipy.sparse as sp
 
 from manifind.cache import LRUCache
 from manifind.errors import DamagedError
-from manifind.geometry.packing import Packed
+from manifind.geometry.packing import Packed, PackedFeatures
 from manifind.groups import Layout, aggregate
 from manifind.index.build.journal import NO_FEATURES
 from manifind.index.storage.catalogue import ImageRecord, SkippedRecord
-from manifind.index.storage.local_features import LocalFeatureConfig, PackedFeatures, StoredLocalFeatures
+from manifind.index.storage.local_features import LocalFeatureConfig, StoredLocalFeatures
 from manifind.index.storage.manifest import Manifest
 from manifind.index.storage.snapshot import Snapshot
 from manifind.manifold import Manifold
@@ -67,7 +67,10 @@ class RemoteFeatures(StoredLocalFeatures):
         """Fetch the features of several photos at once."""
         fetched = self.fetch(photos)
         kind = self.keeping.kind
-        return [PackedFeatures(rows, one.width, one.height, kind) for rows, one in zip(fetched, photos, strict=True)]
+        return [
+            PackedFeatures(rows, max(1, one.width), max(1, one.height), kind)
+            for rows, one in zip(fetched, photos, strict=True)
+        ]
 
 
 @dataclass(frozen=True, eq=False)

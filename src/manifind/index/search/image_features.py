@@ -9,10 +9,10 @@ import numpy.typing as npt
 from PIL import Image
 
 from manifind.errors import InvalidInputError, UnreadableImageError
-from manifind.geometry import KINDS, Features, VerificationConfig, extract
+from manifind.geometry import KINDS, Features, PackedFeatures, VerificationConfig, extract
 from manifind.index.config import FullResolutionConfig
 from manifind.index.storage.catalogue import ImageRecord
-from manifind.index.storage.local_features import LOCAL_FEATURES, PackedFeatures
+from manifind.index.storage.local_features import LOCAL_FEATURES
 from manifind.index.storage.snapshot import AnySnapshot
 from manifind.io import key_to_path, read_photo
 from manifind.types import Box

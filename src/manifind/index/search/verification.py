@@ -14,16 +14,14 @@ say that it shows this very object, and where (`manifind.geometry`).
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from threadpoolctl import threadpool_limits
 
 from manifind.checks import check_int
-from manifind.geometry import Instance, Verdict, pack, select_by_votes, verify
+from manifind.geometry import Features, Instance, PackedFeatures, Verdict, pack, select_by_votes, verify_many
 from manifind.geometry.transforms import Transform
 from manifind.index.config import DepthConfig, SearchConfig
 from manifind.index.search.deadline import NO_DEADLINE, Deadline
@@ -82,35 +80,7 @@ class Verification:
     """How the object lies in a verified image, where the query is a box."""
 
 
-# -- one image --------------------------------------------------------------------------------------------------------
-
-
-def verify_image(
-    query: QueryFeatures, source: FeatureSource, config: SearchConfig, deadline: Deadline = NO_DEADLINE
-) -> Verification:
-    """Verify one image against one view of a query; `TimeoutError` is raised where the deadline has passed."""
-    deadline.check()
-    wanted = query.features
-    full = isinstance(source, ImageFile)
-    features = (
-        extract_full_resolution(source, wanted, config.full_resolution)
-        if isinstance(source, ImageFile)
-        else read_features(source, kind=wanted.kind)
-    )
-    if features is None:
-        return Verification(None)
-    matching = config.matching
-    # Of a box, weak instances with few inliers are reported too: beside verified images they say something.
-    if query.is_part:
-        matching = replace(matching, min_weak_inliers=matching.min_inliers_box)
-    verdict = verify(wanted, features, query.box, config=matching)
-    result = replace(_of_verdict(verdict), consensus=verdict.consensus, full_resolution=full)
-    if query.box is None or not query.is_part or not result.verified:
-        return result
-    surest = verdict.instances[0]
-    inliers = wanted.keypoints[surest.matches[:, 0]]
-    size = (features.width, features.height)
-    return replace(result, geometry=MatchedGeometry(query.box, surest.transform, inliers, size))
+# -- images -----------------------------------------------------------------------------------------------------------
 
 
 def _of_verdict(verdict: Verdict) -> Verification:
@@ -129,20 +99,20 @@ def _outline(instance: Instance) -> Outline:
     return a, b, c, d
 
 
-# -- many images ------------------------------------------------------------------------------------------------------
-
-
 def verify_sources(
     views: Sequence[QueryFeatures],
     sources: Sequence[FeatureSource],
     config: SearchConfig | None = None,
     deadline: Deadline = NO_DEADLINE,
 ) -> list[Verification]:
-    """Verify images against all views of a query; of each image, the surest view counts."""
+    """Verify images against all views of a query; of each image, the surest view counts.
+
+    `TimeoutError` is raised where the deadline has passed.
+    """
     config = config or SearchConfig()
     by_view = []
     for number, view in enumerate(views):
-        verifications = _verify_in_threads(view, sources, config, deadline)
+        verifications = _verify_view(view, sources, config, deadline)
         by_view.append([_with_view(verification, number) for verification in verifications])
     return [
         max(of_image, key=lambda one: sureness(one.verified, one.inliers, one.consensus))
@@ -162,17 +132,55 @@ def verify_images(
     return dict(zip(images, verify_sources(views, sources, config, deadline), strict=True))
 
 
-def _verify_in_threads(
+def _verify_view(
     query: QueryFeatures, sources: Sequence[FeatureSource], config: SearchConfig, deadline: Deadline
 ) -> list[Verification]:
-    verify_one = partial(verify_image, query, config=config, deadline=deadline)
-    threads = min(thread_count(), len(sources))
-    # Each thread has images of its own; a product of two small matrices gains nothing from more.
-    with threadpool_limits(1, user_api="blas"):
-        if threads < 2:
-            return [verify_one(source) for source in sources]
-        with ThreadPoolExecutor(threads) as pool:
-            return list(pool.map(verify_one, sources))
+    """Verify images against one view of a query."""
+    deadline.check()
+    features = _load_features(query.features, sources, config, deadline)
+    matching = config.matching
+    # Of a box, weak instances with few inliers are reported too: beside verified images they say something.
+    if query.is_part:
+        matching = replace(matching, min_weak_inliers=matching.min_inliers_box)
+    readable = [one for one in features if one is not None]
+    verdicts = iter(verify_many(query.features, readable, query.box, config=matching))
+    return [
+        Verification(None)
+        if one is None
+        else _verification(query, one, next(verdicts), full_resolution=isinstance(source, ImageFile))
+        for source, one in zip(sources, features, strict=True)
+    ]
+
+
+def _load_features(
+    query: Features, sources: Sequence[FeatureSource], config: SearchConfig, deadline: Deadline
+) -> list[Features | PackedFeatures | None]:
+    """Return the features of images, stored or extracted from their files; None where a file cannot be read."""
+
+    def load(source: FeatureSource) -> Features | PackedFeatures | None:
+        if isinstance(source, PackedFeatures):
+            return source
+        deadline.check()
+        if isinstance(source, ImageFile):
+            return extract_full_resolution(source, query, config.full_resolution)
+        return read_features(source, kind=query.kind)
+
+    threads = min(thread_count(), sum(not isinstance(source, PackedFeatures) for source in sources))
+    if threads < 2:
+        return [load(source) for source in sources]
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(load, sources))
+
+
+def _verification(
+    query: QueryFeatures, image: Features | PackedFeatures, verdict: Verdict, *, full_resolution: bool
+) -> Verification:
+    result = replace(_of_verdict(verdict), consensus=verdict.consensus, full_resolution=full_resolution)
+    if query.box is None or not query.is_part or not result.verified:
+        return result
+    surest = verdict.instances[0]
+    inliers = query.features.keypoints[surest.matches[:, 0]]
+    return replace(result, geometry=MatchedGeometry(query.box, surest.transform, inliers, (image.width, image.height)))
 
 
 def sureness(verified: bool | None, inliers: int, consensus: int = 0) -> tuple[bool, int, bool, int]:

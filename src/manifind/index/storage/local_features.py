@@ -6,13 +6,13 @@ photo after the other in one array.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from manifind.errors import DamagedError, MissingExtraError
-from manifind.geometry import FEATURE_BYTES, Features, extract, pack, unpack
+from manifind.geometry import FEATURE_BYTES, PackedFeatures, extract, pack
 from manifind.geometry.packing import Packed
 from manifind.index.storage.catalogue import ImageRecord
 
@@ -51,20 +51,6 @@ class LocalFeatureConfig:
 
 LOCAL_FEATURES = LocalFeatureConfig()
 """What is kept unless it is said otherwise."""
-
-
-class PackedFeatures(NamedTuple):
-    """The features of one photo as an index keeps them."""
-
-    rows: Packed
-    """The packed features, (m, 38)."""
-    width: int
-    height: int
-    kind: str = LOCAL_FEATURES.kind
-
-    def features(self) -> Features:
-        """Return the features, with their points in pixels of the photo."""
-        return unpack(self.rows, max(1, self.width), max(1, self.height), self.kind)
 
 
 def keep(pixels: npt.NDArray[np.uint8], keeping: LocalFeatureConfig = LOCAL_FEATURES) -> PackedFeatures:
@@ -122,7 +108,7 @@ class StoredLocalFeatures:
     def of_photo(self, photo: ImageRecord) -> PackedFeatures:
         """Return the features of a photo of the catalogue."""
         first, end = self.span(photo.number)
-        return PackedFeatures(np.asarray(self.rows[first:end]), photo.width, photo.height, self.keeping.kind)
+        return PackedFeatures(self.rows[first:end], max(1, photo.width), max(1, photo.height), self.keeping.kind)
 
     def of_photos(self, photos: Sequence[ImageRecord]) -> list[PackedFeatures]:
         """Return the features of several photos."""

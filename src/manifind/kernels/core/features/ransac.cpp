@@ -197,7 +197,6 @@ bool is_degenerate(const Transform& m, const RansacConfig& config) {
 
 bool is_consistent(const Correspondences& matches, int32_t i, double scale, double rotation,
                    const RansacConfig& config) {
-    if (matches.scales.empty()) return true;
     if (!(std::fabs(matches.scales[i] - scale) < config.max_log_scale_error)) return false;
     const double difference = matches.rotations[i] - rotation;
     return std::fabs(difference - 2 * PI * std::rint(difference / (2 * PI))) < config.max_rotation_error;
@@ -213,7 +212,7 @@ Indices find_inliers(const Correspondences& matches, const Transform& to, double
         if (squared_norm(apply_transform(to, matches.a[i]) - matches.b[i]) <= in_photo * in_photo &&
             squared_norm(apply_transform(inverse, matches.b[i]) - matches.a[i]) <= in_query * in_query)
             inliers.push_back(i);
-    if (matches.scales.empty() || inliers.empty()) return inliers;
+    if (inliers.empty()) return inliers;
     // The transform's scale and rotation at the inliers' center stand for those everywhere.
     const Point center = mean(matches.a, inliers);
     const double depth = to[6] * center.x + to[7] * center.y + to[8];
@@ -262,23 +261,21 @@ RansacResult refine(const Correspondences& matches, Indices inliers, const Ransa
 }
 
 // The inliers of each hypothesis, with its wider tolerance.
-std::vector<Indices> hypothesis_inliers(const Correspondences& matches, const std::vector<Hypothesis>& hypotheses,
-                                        const RansacConfig& config) {
+std::vector<Indices> hypothesis_inliers(const Correspondences& matches, const RansacConfig& config) {
     std::vector<Indices> found;
-    found.reserve(hypotheses.size());
-    for (const Hypothesis& hypothesis : hypotheses) {
-        const double size = std::hypot(hypothesis.real, hypothesis.imaginary);
+    found.reserve(size_t(matches.size()));
+    for (int32_t anchor = 0; anchor < matches.size(); ++anchor) {
+        const double scale = matches.scales[anchor], size = std::exp(scale), rotation = matches.rotations[anchor];
         if (!(size > 1 / config.max_scale && size < config.max_scale)) continue;
+        const double real = size * std::cos(rotation), imaginary = size * std::sin(rotation);
         // A distance in the image is smaller in the query by the hypothesis's scale.
         const double tolerance =
             config.hypothesis_tolerance * std::min(config.tolerances[1], config.tolerances[0] * size);
-        const double scale = std::log(size), rotation = std::atan2(hypothesis.imaginary, hypothesis.real);
-        const Point a = matches.a[hypothesis.anchor], b = matches.b[hypothesis.anchor];
+        const Point a = matches.a[anchor], b = matches.b[anchor];
         Indices supporters;
         for (int32_t i = 0; i < matches.size(); ++i) {
             const Point p = matches.a[i] - a, q = matches.b[i] - b;
-            const Point residual{hypothesis.real * p.x - hypothesis.imaginary * p.y - q.x,
-                                 hypothesis.imaginary * p.x + hypothesis.real * p.y - q.y};
+            const Point residual{real * p.x - imaginary * p.y - q.x, imaginary * p.x + real * p.y - q.y};
             if (squared_norm(residual) < tolerance * tolerance && is_consistent(matches, i, scale, rotation, config))
                 supporters.push_back(i);
         }
@@ -300,9 +297,8 @@ size_t count_shared(const Indices& subset, const Indices& others) {
 
 }  // namespace
 
-RansacResult estimate_transform(const Correspondences& matches, const std::vector<Hypothesis>& hypotheses,
-                                const RansacConfig& config) {
-    std::vector<Indices> supporters = hypothesis_inliers(matches, hypotheses, config);
+RansacResult estimate_transform(const Correspondences& matches, const RansacConfig& config) {
+    std::vector<Indices> supporters = hypothesis_inliers(matches, config);
     std::stable_sort(supporters.begin(), supporters.end(),
                      [](const Indices& p, const Indices& q) { return p.size() > q.size(); });
     // A hypothesis is rough: it may miss half of the inliers of its refined transform.

@@ -17,17 +17,11 @@ struct Point {
 // A 3 × 3 matrix, row by row: (x, y, 1) of the query to (x, y, 1) of the image, up to a factor.
 using Transform = std::array<double, 9>;
 
+// Matching keypoints. Each is a hypothesis: a similarity with its scale ratio and its rotation.
 struct Correspondences {
-    std::vector<Point> a, b;  // in the query and in the image
-    // Log scale ratio and rotation from query to image; empty where keypoints have neither.
-    std::vector<double> scales, rotations;
+    std::vector<Point> a, b;                // in the query and in the image
+    std::vector<double> scales, rotations;  // log scale ratio and rotation from query to image
     int32_t size() const { return int32_t(a.size()); }
-};
-
-// A similarity: b ≈ b[anchor] + factor · (a − a[anchor]), with points as complex numbers.
-struct Hypothesis {
-    int32_t anchor;
-    double real, imaginary;
 };
 
 struct RansacConfig {
@@ -48,7 +42,6 @@ struct RansacResult {
     int32_t distinct = 0;  // inliers at distinct places in both images; 0 without a transform
 };
 
-RansacResult estimate_transform(const Correspondences& matches, const std::vector<Hypothesis>& hypotheses,
-                                const RansacConfig& config);
+RansacResult estimate_transform(const Correspondences& matches, const RansacConfig& config);
 
 }  // namespace manifind

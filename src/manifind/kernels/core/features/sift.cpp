@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "features/blur_kernel.h"
+#include "features/feature_kernels.h"
 #include "parallel.h"
 
 namespace manifind {
@@ -94,13 +94,13 @@ Sift::Image Sift::gaussian_blur(const Image& from, float sigma) {
             above[size_t(k)] = from.row(reflect(y - k, from.height));
             below[size_t(k)] = from.row(reflect(y + k, from.height));
         }
-        blur_kernels().blend(above.data(), below.data(), weights.data(), radius, from.width, padded);
+        feature_kernels().blend(above.data(), below.data(), weights.data(), radius, from.width, padded);
         for (int k = 1; k <= radius; ++k) {
             padded[-k] = padded[reflect(-k, from.width)];
             padded[from.width - 1 + k] = padded[reflect(from.width - 1 + k, from.width)];
         }
         for (int k = 0; k <= radius; ++k) above[size_t(k)] = padded - k, below[size_t(k)] = padded + k;
-        blur_kernels().blend(above.data(), below.data(), weights.data(), radius, from.width, target.row(y));
+        feature_kernels().blend(above.data(), below.data(), weights.data(), radius, from.width, target.row(y));
     }
     return target;
 }
