@@ -7,6 +7,7 @@ found and every bad file is named.
 
 import io
 import resource
+import struct
 import subprocess
 import sys
 import tempfile
@@ -21,12 +22,15 @@ from PIL import Image
 
 from manifind.errors import UnreadableImageError
 from manifind.io import read_photo
-from tests.features.photo_files import SMALL, png, saved, scene, tiff
+from tests.features.photo_files import SMALL, png, png_chunk, saved, scene, tiff
 
 SECONDS = 60
 SLOWEST = 20.0
 MEMORY = 6 * 2**30
 """Address space that the reader gets: one photo may take 4 GiB."""
+
+MOST_MEGABYTES = 100
+"""By which the process may grow for a photo that is refused, besides four times the file."""
 
 READABLE = ("floats.tif", "strips.tif", "more-than-it-says.png")
 """Those of the worst that hold a photo after all."""
@@ -48,8 +52,70 @@ def worst() -> dict[str, bytes]:
         "floats.tif": floats.getvalue(),
         "wide.bmp": b"BM" + bytes(8) + b"\x36\0\0\0\x28\0\0\0" + b"\xff\xff\xff\x7f" * 2 + b"\x01\0\x20\0" + bytes(24),
         "wide.ppm": b"P6 2000000000 1 65535\n" + bytes(100),
+        "places.orf": previews(4_000_000, same=False),
+        "places.tif": previews(4_000_000, same=False, raw=False),
+        "one-place.orf": previews(100_000, same=True),
+        **{f"{name}.bin": data for name, data in crowded(8_000_000).items()},
         "wide.jp2": saved(scene(24, 17), "JPEG2000").replace(b"\0\0\0\x18", b"\x7f\xff\xff\xff"),
     }
+
+
+def crowded(size: int) -> dict[str, bytes]:
+    """Return files of about `size` bytes made of many parts, each nearly empty; the format's name goes first."""
+    jpeg, png_file, gif, jp2 = (SMALL[kind] for kind in ("JPEG", "PNG", "GIF", "JPEG2000"))
+    webp, codestream = SMALL["WEBP"][12:], jp2.index(b"\xff\x52")
+    gif_start = 13 + 3 * 2 ** ((gif[10] & 7) + 1)
+    pixels, end = (png_file.index(name) - 4 for name in (b"IDAT", b"IEND"))
+    progressive = saved(Image.new("RGB", (640, 480), "gray"), "JPEG progressive")
+    scan = progressive[progressive.rindex(b"\xff\xc4") : -2]
+    exif = b"\xff\xe1\xff\xff" + b"Exif\0\0".ljust(65_533, b"\0")
+    extended = b"VP8X" + struct.pack("<IIHBHB", 10, 0, 23, 0, 16, 0)
+    chunks = webp + (b"JUNK" + bytes(4)) * (size // 8)
+
+    def within(whole: bytes, at: int, part: bytes) -> bytes:
+        return whole[:at] + part * (size // len(part)) + whole[at:]
+
+    return {
+        "jpeg-segments": within(jpeg, 2, b"\xff\xe0\0\2"),
+        "jpeg-comments": within(jpeg, 2, b"\xff\xfe\0\2"),
+        "jpeg-padding": within(jpeg, 2, b"\xff"),
+        "jpeg-exif": within(jpeg, 2, exif),
+        "jpeg-scans": within(progressive, len(progressive) - 2, scan),
+        "png-text": within(png_file, 33, png_chunk(b"tEXt", b"")),
+        "png-private": within(png_file, 33, png_chunk(b"abCd", b"")),
+        "png-pixels": within(png_file, pixels, png_chunk(b"IDAT", b"")),
+        "png-end": within(png_file, end, png_chunk(b"tEXt", b"")),
+        "gif-comments": within(gif, gif_start, b"!\xfe\1a\0"),
+        "gif-comment": gif[:gif_start] + b"!\xfe" + b"\1a" * (size // 2) + b"\0" + gif[gif_start:],
+        "webp-chunks": b"RIFF" + struct.pack("<I", len(extended + chunks) + 4) + b"WEBP" + extended + chunks,
+        "jp2-markers": within(jp2, codestream, b"\xff\x30\0\2"),
+        "jp2-boxes": within(jp2, jp2.index(b"jp2h") - 4, b"\0\0\0\x08free"),
+        "pnm-comment": b"P6\n#" + b"x" * size + b"\n1 1 255\n" + bytes(3),
+    }
+
+
+def previews(size: int, *, same: bool, raw: bool = True) -> bytes:
+    """Return a raw file, or a TIFF whose first page is a thumbnail, that names 2,560 places of a JPEG preview.
+
+    The places are one JPEG of empty segments, or stretches of nearly the whole file, no two the same.
+    """
+    named, folders = 64, 40
+    page = [(254, 1), (256, 8), (257, 8), (258, 8), (259, 1), (262, 1), (273, 8), (277, 1), (278, 8), (279, 64)]
+    first, folder = 8 + 64, 2 + 12 * (len(page) + 2) + 4
+    values = first + folders * folder
+    begin = values + 8 * named * folders
+    tables = lists = b""
+    for number in range(folders):
+        starts = [begin if same else begin + 4 * (named * number + i) for i in range(named)]
+        entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in page)
+        entries += b"".join(
+            struct.pack("<HHII", 513 + i, 4, named, values + len(lists) + 4 * named * i) for i in (0, 1)
+        )
+        following = 0 if number == folders - 1 else first + folder * (number + 1)
+        tables += struct.pack("<H", len(page) + 2) + entries + struct.pack("<I", following)
+        lists += struct.pack(f"<{2 * named}I", *starts, *[size - begin - (0 if same else 4 * named * folders)] * named)
+    jpegs = (b"" if same else b"\xff\xd8\xff\xe0" * named * folders) + b"\xff\xd8" + b"\xff\xe0\0\2" * (size // 4)
+    return ((b"IIRO" if raw else b"II*\0") + struct.pack("<I", first) + bytes(64) + tables + lists + jpegs)[:size]
 
 
 def mutated(rng: np.random.Generator) -> Iterator[tuple[str, bytes]]:
@@ -68,7 +134,7 @@ def read_all(seconds: float) -> int:
     failures = read = 0
     end = time.monotonic() + seconds
     for name, data in chain(worst().items(), _until(end, mutated(np.random.default_rng()))):
-        began = time.monotonic()
+        began, peak = time.monotonic(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         try:
             read_photo(data)
         except UnreadableImageError:
@@ -79,6 +145,10 @@ def read_all(seconds: float) -> int:
         if time.monotonic() - began > SLOWEST:
             failures += 1
             print(f"{name}: {time.monotonic() - began:.0f} s")
+        grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak) / 1024
+        if name not in READABLE and (grown > MOST_MEGABYTES + 4 * len(data) / 2**20):
+            failures += 1
+            print(f"{name}: {grown:.0f} MB")
         read += 1
     print(f"{read} hostile photos read, {failures} failures")
     return failures

@@ -1,18 +1,24 @@
 """What would take too much is refused before it is decoded."""
 
 import io
+import struct
 import subprocess
 import sys
 import time
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from manifind.errors import InvalidInputError
+from manifind.errors import InvalidInputError, UnreadableImageError
+from manifind.io.exif import ExifData, read_exif
 from manifind.io.image import read_photo
-from tests.features.photo_files import FORMATS, png, reason_of, saved, scene, tiff
+from tests.attack.photos import crowded, previews
+from tests.features.photo_files import FORMATS, SMALL, outcome_of, png, png_chunk, reason_of, saved, scene, tiff
 
 
 class TestLimits:
@@ -115,3 +121,52 @@ class TestLimits:
         options: dict[str, Any] = {argument: 0}
         with pytest.raises(InvalidInputError, match=argument):
             read_photo(saved(scene(4, 4), "PNG"), **options)
+
+
+class TestParts:
+    @pytest.mark.parametrize("name", sorted(crowded(0)))
+    def test_a_file_of_millions_of_empty_parts_is_refused_before_it_is_parsed(self, name: str, tmp_path: Path) -> None:
+        data = crowded(3_000_000)[name]
+        with pytest.raises(UnreadableImageError) as caught:
+            read_photo(data)
+        assert caught.value.code == "too-many-parts"
+        (tmp_path / "a").write_bytes(data)
+        assert taken_bytes(lambda: read_exif(tmp_path / "a")) < 2**21
+
+    @pytest.mark.parametrize("name", sorted(crowded(0)))
+    def test_some_parts_more_than_usual_are_no_reason(self, name: str) -> None:
+        assert read_photo(crowded(600)[name]).width in (24, 640, 1)
+
+    @pytest.mark.parametrize("raw", [True, False])
+    @pytest.mark.parametrize("same", [True, False])
+    def test_places_of_previews_are_looked_at_not_copied(self, same: bool, raw: bool) -> None:
+        data = previews(300_000, same=same, raw=raw)
+        began = time.process_time()
+        assert taken_bytes(lambda: outcome_of(data)) < 2**21
+        assert time.process_time() - began < 1
+
+    def test_exif_is_read_without_the_pixels(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        decoded: list[object] = []
+        monkeypatch.setattr("PIL.PngImagePlugin.PngImageFile.load", decoded.append)
+        (tmp_path / "a.png").write_bytes(SMALL["PNG"])
+        assert read_exif(tmp_path / "a.png") == ExifData()
+        assert decoded == []
+
+    def test_exif_whose_entries_share_their_values_is_read_within_bounds(self, tmp_path: Path) -> None:
+        """Every entry claims nearly all of the EXIF as its value."""
+        count, size = 40_000, 2**20 - 8
+        entries = b"".join(struct.pack("<HHII", tag, 2, size // 2, 8) for tag in range(count))
+        tags = b"II*\0" + struct.pack("<IH", 8, count) + entries
+        whole = SMALL["PNG"]
+        (tmp_path / "a.png").write_bytes(whole[:33] + png_chunk(b"eXIf", tags.ljust(size, b"a")) + whole[33:])
+        assert taken_bytes(lambda: read_exif(tmp_path / "a.png")) < 2**22
+
+
+def taken_bytes(call: Callable[[], object]) -> int:
+    """Return the most memory that Python's objects took during a call."""
+    tracemalloc.start()
+    try:
+        call()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()

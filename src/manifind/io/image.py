@@ -49,6 +49,7 @@ from manifind.checks import check_int
 from manifind.errors import InvalidInputError, UnreadableImageError
 from manifind.io import colour, limits
 from manifind.io import video as films
+from manifind.io.containers import check_parts
 from manifind.io.files import HEAD_BYTES, access_reason, open_regular, printable
 from manifind.io.limits import MAX_BYTES, MAX_PIXELS, Admit
 from manifind.io.raw import preview
@@ -235,7 +236,8 @@ def _decode(data: bytes, max_pixels: int, max_bytes: int, long_side: int | None,
 def _open(data: bytes) -> ImageFile:
     """Read a photo's header."""
     stream = io.BytesIO(data)
-    name = photo_format(data[:HEAD_BYTES])
+    name = str(photo_format(data[:HEAD_BYTES]))
+    check_parts(data, name)
     if name == "JPEG XL":
         raise UnreadableImageError("JPEG XL is not read: convert it to JPEG or PNG")
     if name == "JPEG":
@@ -250,7 +252,7 @@ def _open(data: bytes) -> ImageFile:
         raise UnreadableImageError("truncated")
     if name == "RAW" or (name == "TIFF" and data[8:10] == CANON):
         return _open_preview(data)
-    image = OPENERS[str(name)](stream)
+    image = OPENERS[name](stream)
     if isinstance(image, TiffImageFile) and image.tag_v2.get(ExifTags.Base.NewSubfileType) == 1:
         return _open_preview(data)  # its first page is a thumbnail
     return image
@@ -261,6 +263,7 @@ def _open_preview(data: bytes) -> ImageFile:
     jpeg = preview(data)
     if jpeg is None:
         raise UnreadableImageError("a camera's raw file without a preview that can be read: export it as JPEG")
+    check_parts(jpeg, "JPEG")
     return JpegImageFile(io.BytesIO(jpeg))
 
 
