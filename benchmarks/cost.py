@@ -15,7 +15,6 @@ batch   `Manifold.search_many` of 64 queries against 64 single searches, by quer
 Each ratio is what manifind takes as a part of what its peer takes: less is better.
 """
 
-import argparse
 import json
 import subprocess
 import sys
@@ -29,7 +28,7 @@ import scipy.sparse as sp
 from scipy.sparse.linalg import cg
 from threadpoolctl import threadpool_limits
 
-from harness import BATCH, collection, cpu, in_turns, versions
+from harness import BATCH, collection, cpu, in_turns, make_parser, versions
 from manifind import Manifold, kernels
 from manifind.diffusion import seed
 from manifind.graph import Neighbours
@@ -126,12 +125,7 @@ def query_costs(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--k", type=int, default=200)
-    parser.add_argument("--query-k", type=int, default=200)
-    parser.add_argument("--rows", type=int, help="only so many regions")
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser = make_parser(__doc__, "rows", "repeats", k=200, query_k=200)
     arguments = parser.parse_args()
     name, vectors, image_of, queries = collection(arguments.rows)
     setting = {

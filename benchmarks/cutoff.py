@@ -18,7 +18,6 @@ boxes      where the truth has boxes, intersection over union of the right photo
            box round the outline of verified photos; the box of others above the line, and of others among the first 50
 """
 
-import argparse
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,6 +29,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from harness import make_parser
 from manifind.boxes import iou
 from manifind.evaluation.formats import read_truth
 from manifind.evaluation.protocol import Protocol, name_lookup
@@ -250,7 +250,7 @@ def show(result: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("index", type=Path)
     parser.add_argument("--truth", type=Path, required=True)
     parser.add_argument("--queries", type=Path, help="the folder of queries' photos that are not in the index")
@@ -260,7 +260,6 @@ def main() -> None:
     parser.add_argument("--made", type=int, default=20, help="how many strangers of each kind that is no photo")
     parser.add_argument("--verify", type=int, help="how many photos geometry looks at; 0 for none")
     parser.add_argument("--no-expand", action="store_true", help="leave query expansion out")
-    parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     index, how = Index.open(args.index), How(args.verify, not args.no_expand)
     counts = told(Known(index, args.truth, args.queries), how, args.asked)

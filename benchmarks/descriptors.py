@@ -12,7 +12,6 @@ extraction; a network or a pooling of which no moments come along is whitened by
 (trapezoids) in per cent.
 """
 
-import argparse
 import json
 import random
 from collections.abc import Iterable
@@ -24,7 +23,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-import oxford5k_data
+import harness
+from harness import make_parser
 from manifind import Manifold
 from manifind.baselines import NearestImages, RegionMatch
 from manifind.evaluation.measures import average_precision
@@ -113,7 +113,7 @@ def grouped(names: list[str], oxford: bool) -> tuple[list[list[int]], list[int]]
         for number, name in enumerate(names):
             by_name.setdefault(Path(name).name[:4], []).append(number)
         return [group for group in by_name.values() if len(group) > 1], []
-    truth = json.loads((oxford5k_data.FOLDER / "ground_oxford5k.json").read_text())
+    truth = json.loads((harness.FOLDER / "ground_oxford5k.json").read_text())
     place = {Path(name).stem: number for number, name in enumerate(names)}
     landmarks: dict[str, set[int]] = {}
     shown: set[int] = set()
@@ -125,12 +125,11 @@ def grouped(names: list[str], oxford: bool) -> tuple[list[list[int]], list[int]]
 
 def main() -> None:
     """Measure, and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__, repeats=1)
     parser.add_argument("--photos", type=Path, required=True)
     parser.add_argument("--keep", type=Path, help="an .npz file for the raw vectors")
     parser.add_argument("--oxford", action="store_true", help="groups by the shared ground truth of Oxford5k")
     parser.add_argument("--sizes", type=int, nargs="+", default=[70, 200, 600])
-    parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--share", type=float, nargs="+", help="of the own moments; by default what an index takes")
     parser.add_argument("--dimension", type=int, default=DIMENSION, help="what a whitening keeps")
     parser.add_argument("--backbone", default=DEFAULT)
@@ -139,7 +138,6 @@ def main() -> None:
     parser.add_argument("--flip", action="store_true", help="join each region to its mirror image")
     parser.add_argument("--k", type=int, nargs="+", default=[50, 100, 200])
     parser.add_argument("--alpha", type=float, nargs="+", default=[0.9, 0.99])
-    parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     extractor = load_extractor(
         arguments.backbone, whitening=None, scales=SCALES, p=arguments.p, long_side=arguments.long_side

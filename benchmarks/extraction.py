@@ -11,7 +11,6 @@ this code, with several ways of scaling the queries, and prints mAP (trapezoid) 
 diffusion beside that of the shared descriptors.
 """
 
-import argparse
 import json
 import sys
 import tempfile
@@ -23,8 +22,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-import oxford5k_data
-from harness import cpu, in_turns
+import harness
+from harness import cpu, in_turns, make_parser
 from manifind import Manifold
 from manifind.baselines import NearestImages
 from manifind.features import SCALES, load_extractor
@@ -110,10 +109,10 @@ CROP_SIZES = ("as the photo", "as it is", "long side 768", "at least 128", "at l
 
 
 def oxford(folder: Path) -> list[dict[str, Any]]:
-    shared = oxford5k_data.oxford5k()
+    shared = harness.oxford5k()
     task = shared.tasks["Oxford5k"]
-    names = json.loads((oxford5k_data.FOLDER / "names.json").read_text())
-    truth = json.loads((oxford5k_data.FOLDER / "ground_oxford5k.json").read_text())
+    names = json.loads((harness.FOLDER / "names.json").read_text())
+    truth = json.loads((harness.FOLDER / "ground_oxford5k.json").read_text())
     extractor = load_extractor()
     index = folder.with_name("oxford5k.manifind")
     made = Index.open(index) if (index / "manifest.json").exists() else Index.create(index, folder, k=50, query_k=50)
@@ -161,15 +160,14 @@ def oxford(folder: Path) -> list[dict[str, Any]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--photos", type=Path)
     parser.add_argument("--oxford", action="store_true")
     parser.add_argument("--count", type=int, default=60)
-    parser.add_argument("--json", action="store_true", help="print JSON instead of lines")
     arguments = parser.parse_args()
     setting = {"cpu": cpu(), "threads": available_cores()}
     if arguments.oxford:
-        if arguments.photos is None or not oxford5k_data.at_hand():
+        if arguments.photos is None or not harness.at_hand():
             print("--oxford needs --photos and the shared ground truth.", file=sys.stderr)
             return 2
         result: dict[str, Any] = {**setting, "rows": oxford(arguments.photos)}

@@ -11,7 +11,6 @@ where    how well boxes meet the planted objects, as intersection over union: th
          box that the page draws
 """
 
-import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -22,7 +21,8 @@ from typing import Any, cast
 
 import numpy as np
 
-import oxford5k_data
+import harness
+from harness import make_parser
 from manifind import Manifold
 from manifind import manifold as manifold_module
 from manifind.boxes import iou
@@ -54,7 +54,7 @@ class Known:
 
 
 def oxford5k(k: int, saved: Path | None) -> Known:
-    protocol = oxford5k_data.oxford5k()
+    protocol = harness.oxford5k()
     if saved is None:
         manifold = Manifold(k=k, query_k=50).fit(protocol.vectors, protocol.image_of)
     else:
@@ -64,8 +64,8 @@ def oxford5k(k: int, saved: Path | None) -> Known:
     state = SimpleNamespace(
         manifold=manifold, boxes=np.zeros((len(protocol.vectors), 4)), others={}, catalogue=range(images)
     )
-    names = json.loads((oxford5k_data.FOLDER / "names.json").read_text())
-    truth = json.loads((oxford5k_data.FOLDER / "ground_oxford5k.json").read_text())
+    names = json.loads((harness.FOLDER / "names.json").read_text())
+    truth = json.loads((harness.FOLDER / "ground_oxford5k.json").read_text())
     own = [{names.index(truth[key]["name"].removeprefix("oxc1_"))} for key in sorted(truth)]
     task = protocol.tasks["Oxford5k"]
     positives, junk = ([set(one.tolist()) for one in some] for some in (task.positives, task.junk))
@@ -164,15 +164,13 @@ def where(known: Known, index: Index, made: scenes.Scenes) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__, "k")
     parser.add_argument("--scenes", type=Path, help="the folder that `manifind demo --out` filled")
     parser.add_argument("--manifold", type=Path, help="of Oxford5k, saved, in place of building its graph")
     parser.add_argument("--part", nargs="+", choices=PARTS, default=list(PARTS))
-    parser.add_argument("-k", type=int, default=50)
-    parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     planted = demo_scenes(args.scenes) if args.scenes else None
-    real = oxford5k(args.k, args.manifold) if oxford5k_data.at_hand() else None
+    real = oxford5k(args.k, args.manifold) if harness.at_hand() else None
     collections = [one for one in (real, planted[0] if planted else None) if one is not None]
     if not collections:
         sys.exit("neither Oxford5k nor --scenes is at hand; run `manifind demo --out out` and give --scenes out.")

@@ -31,7 +31,8 @@ import numpy as np
 from PIL import Image
 from threadpoolctl import threadpool_limits
 
-import oxford5k_data
+import harness
+from harness import make_parser
 from manifind.boxes import iou
 from manifind.demo.scenes import make_scenes
 from manifind.geometry import KINDS, Features, VerificationConfig, extract, pack, unpack, verify
@@ -57,9 +58,9 @@ class Pair:
 
 def oxford(photos: Path, most: int = 120) -> list[Pair]:
     """Pairs of two queries of each building and the photos that R-match finds first, without junk and the query."""
-    protocol = oxford5k_data.oxford5k()
-    names = json.loads((oxford5k_data.FOLDER / "names.json").read_text())
-    truth = json.loads((oxford5k_data.FOLDER / "ground_oxford5k.json").read_text())
+    protocol = harness.oxford5k()
+    names = json.loads((harness.FOLDER / "names.json").read_text())
+    truth = json.loads((harness.FOLDER / "ground_oxford5k.json").read_text())
     starts = np.searchsorted(protocol.image_of, np.arange(len(names)))
     pairs = []
     for number, key in enumerate(sorted(truth)):
@@ -272,14 +273,13 @@ def measure(arguments: argparse.Namespace, kind: str, scenes: Path) -> Iterator[
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--oxford", type=Path, help="the folder of Oxford5k's photos")
     parser.add_argument("--holidays", type=Path, help="the folder of Holidays' photos")
     parser.add_argument("--scenes", type=int, default=0, help="how many of the demo's scenes")
     parser.add_argument("--every", type=int, default=1, help="of the pairs that are verified, every so many")
     parser.add_argument("--strangers", type=int, default=STRANGERS)
     parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
-    parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     if not (arguments.oxford or arguments.holidays or arguments.scenes):
         sys.exit("nothing to measure on; give --scenes 100, or folders of photos.")

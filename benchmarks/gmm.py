@@ -6,7 +6,6 @@ Our time is that of the whole of `compact`, the choice of the start included; sc
 fits. Both are the best of a few runs.
 """
 
-import argparse
 import json
 import time
 import warnings
@@ -18,7 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
 from threadpoolctl import threadpool_limits
 
-from harness import collection
+from harness import collection, make_parser
 from manifind.gmm import MIN_VARIANCE, DoubleArray, compact, starting_regions
 
 T = TypeVar("T")
@@ -75,11 +74,9 @@ def measure(images: int, c: int, threads: int) -> dict[str, object]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__, threads=1)
     parser.add_argument("--images", type=int, default=500)
     parser.add_argument("--regions-per-image", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     measured = measure(arguments.images, arguments.regions_per_image, arguments.threads)
     if arguments.json:

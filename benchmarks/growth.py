@@ -29,7 +29,7 @@ from typing import Any
 import faiss
 import numpy as np
 
-from harness import BATCH, Clock, Row, collection, cpu, limits, make_near, print_results, versions
+from harness import BATCH, Clock, Row, collection, cpu, limits, make_near, make_parser, print_results, versions
 from manifind import Manifold, kernels
 from manifind.graph import exact_neighbours, normalised_affinity
 from manifind.types import FloatArray
@@ -188,19 +188,14 @@ def plot(rows: list[Row], file: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__, "k", "query_k", "threads", "repeats")
     parser.add_argument("--most", type=int, default=1_000_000, help="regions")
-    parser.add_argument("--k", type=int, default=50)
-    parser.add_argument("--query-k", type=int, default=50)
     parser.add_argument("--exact", type=int, default=300_000, help="regions up to which all pairs are compared too")
-    parser.add_argument("--threads", type=int, default=kernels.thread_count())
-    parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--plot", help="the picture to write")
     parser.add_argument("--memory", action="store_true", help="what comparing all pairs holds")
     parser.add_argument("--steps", type=int, default=3, help="of 4,096 rows, with --memory")
     parser.add_argument("--scratch", type=int, default=2**31, help="bytes of scratch, with --memory")
     parser.add_argument("--folder", help="where the regions are written, with --memory")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     arguments = parser.parse_args()
     kernels.set_threads(arguments.threads)
     clock = Clock(arguments.threads)

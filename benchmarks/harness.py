@@ -1,9 +1,19 @@
-"""The data and the machine of the benchmarks, timing in turns, and the printing of results."""
+"""What benchmarks share: their data, their options, timing in turns, and the printing of results.
 
+The data are region descriptors of Oxford5k where they are at hand, in the folder that ``MANIFIND_DATA`` names or in
+``../shared/data`` beside the repository: 5,063 photos (Philbin et al. 2007), 106,887 regions, MobileNetV2, 512
+dimensions after whitening; 55 queries with their ground truth, and the 70 queries of the Revisited protocol
+(Radenović et al. 2018) on 4,993 of the photos. Elsewhere `collection` makes synthetic regions, and says so.
+"""
+
+import argparse
 import json
+import os
 import platform
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
@@ -12,19 +22,110 @@ import faiss
 import numpy as np
 import scipy
 
-import oxford5k_data
 from manifind import __version__
+from manifind.evaluation import Task, read_truth
+from manifind.evaluation.dataset import EvaluationSet, prepare
+from manifind.evaluation.descriptors import read_collection, read_queries
+from manifind.groups import Layout, aggregate, aggregate_one
+from manifind.kernels import thread_count
 from manifind.types import FloatArray, IntArray
 
+DATA = Path(os.environ.get("MANIFIND_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data")
+FOLDER = DATA / "oxford5k"
 BATCH = 64
 Result = TypeVar("Result")
 Row = dict[str, Any]
 
 
+def at_hand() -> bool:
+    """Return whether the descriptors of Oxford5k are there."""
+    return (FOLDER / "vectors.npy").is_file()
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """The descriptors of Oxford5k with a ground truth."""
+
+    data: EvaluationSet
+
+    @property
+    def vectors(self) -> FloatArray:
+        return self._regions[0]
+
+    @property
+    def image_of(self) -> IntArray:
+        return self._regions[1]
+
+    @cached_property
+    def queries(self) -> list[FloatArray]:
+        assert self.data.queries.regional is not None  # noqa: S101
+        return self.data.queries.regional.split()
+
+    @property
+    def tasks(self) -> dict[str, Task]:
+        return {task.name: task for task in self.data.protocol.tasks}
+
+    @cached_property
+    def whole_images(self) -> FloatArray:
+        """Global descriptors, a row for each image number."""
+        return aggregate(self.vectors, Layout.of(self.image_of))
+
+    @cached_property
+    def whole_queries(self) -> list[FloatArray]:
+        """The global descriptor of each query."""
+        return [aggregate_one(query) for query in self.queries]
+
+    @property
+    def _regions(self) -> tuple[FloatArray, IntArray]:
+        assert self.data.images.regional is not None  # noqa: S101
+        return self.data.images.regional.vectors, self.data.images.regional.of
+
+
+def oxford5k() -> Protocol:
+    """Return the 55 queries of Oxford5k."""
+    return _read("oxford5k")
+
+
+def revisited() -> Protocol:
+    """Easy, Medium and Hard; image numbers are places in the ground truth's own list of photos."""
+    return _read("roxford5k")
+
+
+def _read(name: str) -> Protocol:
+    collection, _ = read_collection(FOLDER)
+    truth = read_truth(FOLDER / f"ground_{name}.json", collection.names)
+    return Protocol(prepare(truth, collection, read_queries(FOLDER / f"queries_{name}.npz")))
+
+
+def require_oxford5k() -> None:
+    """End the program in one sentence where the descriptors of Oxford5k are not at hand."""
+    if not at_hand():
+        raise SystemExit(f"the descriptors of Oxford5k are not at hand; lay them at {FOLDER}.")
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "rows": {"type": int, "help": "only so many regions, or more than there are"},
+    "k": {"type": int, "default": 50, "help": "neighbours of each region"},
+    "query_k": {"type": int, "default": 50, "help": "neighbours of each region of a query"},
+    "threads": {"type": int, "default": thread_count(), "help": "of all libraries"},
+    "repeats": {"type": int, "default": 3, "help": "runs of each work, of which the median counts"},
+    "json": {"action": "store_true", "help": "print JSON instead of a table"},
+}
+
+
+def make_parser(doc: str | None, *names: str, **defaults: Any) -> argparse.ArgumentParser:
+    """Return a parser of the options of these names, and of those with another default; ``--json`` is always there."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in dict.fromkeys([*names, *defaults, "json"]):
+        option = OPTIONS[name] | ({"default": defaults[name]} if name in defaults else {})
+        parser.add_argument(f"--{name.replace('_', '-')}", **option)
+    return parser
+
+
 def collection(rows: int | None) -> tuple[str, FloatArray, IntArray, list[FloatArray]]:
     """Return what the data is, its regions, and 64 queries; more regions than there are are made up, which it says."""
-    if oxford5k_data.at_hand():
-        protocol = oxford5k_data.oxford5k()
+    if at_hand():
+        protocol = oxford5k()
         vectors, image_of, queries = protocol.vectors, protocol.image_of, protocol.queries
         name = "Oxford5k regions"
     else:

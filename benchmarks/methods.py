@@ -1,15 +1,18 @@
 """Why methods do on Oxford5k what they do: the figures of docs/methods.md.
 
-    python benchmarks/methods.py [--out out/methods.json] [--part expansion | solvers | photos]
+    python benchmarks/methods.py [--out out/methods.json] [--part expansion | helped | solvers | photos | float16]
 
 The table of all methods is ``manifind evaluate``'s. Average precision is the trapezoid, as in Oxford's own program; mAP
 is in percent. ``expansion`` is what the number of images does to query expansion, and why; ``solvers`` is what the
 solvers that work off line keep of conjugate gradient's mAP; ``photos`` is Hamming query expansion on planted scenes.
+``helped`` reads what ``manifind evaluate`` wrote: mAP before and after expansion, for queries with at least four of the
+first five images right before it, and for all others. ``float16`` is what keeping descriptors in half precision does to
+mAP, to the first 100 images and to scores. The descriptors at hand were stored rounded: for single precision, each
+entry moves at random within the interval that rounds to it.
 """
 
 import argparse
 import json
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-import oxford5k_data
-from manifind import __version__
+import harness
+from manifind import Manifold, __version__
 from manifind.baselines import (
     AlphaQueryExpansion,
     AverageQueryExpansion,
@@ -29,14 +32,19 @@ from manifind.baselines import (
     RegionalDiffusion,
     RegionMatchExpansion,
 )
-from manifind.baselines.nearest import unit
+from manifind.baselines.similarity import unit
 from manifind.demo.scenes import make_scenes
 from manifind.evaluation import mean_average_precision
 from manifind.graph import exact_neighbours
 from manifind.kernels import thread_count
+from manifind.types import FloatArray
 
 Row = dict[str, Any]
-Protocol = oxford5k_data.Protocol
+Protocol = harness.Protocol
+EVALUATED = Path(__file__).resolve().parents[1] / "docs" / "oxford5k" / "results.json"
+PAIRS = (("nearest", "aqe"), ("nearest", "alpha-qe"), ("r-match", "r-match-aqe"))
+WELL = 4
+"""Of the first five images, how many a query that begins well has right."""
 
 
 def scored(method: ImageScorer, protocol: Protocol) -> Row:
@@ -103,6 +111,59 @@ def solvers(oxford: Protocol) -> Iterator[Row]:
             }
 
 
+def helped(_: Protocol) -> Iterator[Row]:
+    results = json.loads(EVALUATED.read_text())["results"]
+    for column in dict.fromkeys(row["column"] for row in results):
+        rows = {row["method"]: row for row in results if row["column"] == column}
+        for plain, expanded in PAIRS:
+            pairs: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
+            before, after = rows[plain], rows[expanded]
+            for a, b, right in zip(
+                before["average_precisions"], after["average_precisions"], before["right_of_first_5"], strict=True
+            ):
+                if a is not None:
+                    pairs[right >= WELL].append((a, b))
+            for well, values in pairs.items():
+                if values:
+                    yield {
+                        "column": column,
+                        "method": expanded,
+                        "queries": f"{len(values)} {'with four of the first five right' if well else 'others'}",
+                        "before": float(np.mean([a for a, _ in values])),
+                        "after": float(np.mean([b for _, b in values])),
+                    }
+
+
+def float16(oxford: Protocol) -> Iterator[Row]:
+    task = oxford.tasks["Oxford5k"]
+    rounded = oxford.vectors.astype(np.float16).astype(np.float32)
+    single, half = (
+        Manifold(k=50, query_k=50).fit(vectors, oxford.image_of).search_many(oxford.queries)
+        for vectors in (before_rounding(rounded), rounded)
+    )
+    pairs = list(zip(single, half, strict=True))
+    yield {
+        "single": task.mean_average_precision(single),
+        "half": task.mean_average_precision(half),
+        "first_100_in_common": float(np.mean([np.isin(a.images[:100], b.images[:100]).mean() for a, b in pairs])),
+        "scores_apart_by_at_most": max(
+            float(np.abs(a.scores[np.argsort(a.images)] - b.scores[np.argsort(b.images)]).max() / a.scores[0])
+            for a, b in pairs
+        ),
+    }
+
+
+def before_rounding(rounded: FloatArray) -> FloatArray:
+    """Return what the entries may have been before they were rounded to half precision."""
+    rng = np.random.default_rng(0)
+    finer = rounded.copy()
+    for start in range(0, len(finer), 2**14):
+        block = finer[start : start + 2**14]
+        interval = np.spacing(np.abs(block).astype(np.float16)).astype(np.float32)
+        block += rng.uniform(-0.499, 0.499, block.shape).astype(np.float32) * interval
+    return finer
+
+
 def photos(_: Protocol) -> Iterator[Row]:
     with TemporaryDirectory() as folder:
         scenes = make_scenes(folder)
@@ -116,21 +177,19 @@ def photos(_: Protocol) -> Iterator[Row]:
             yield {"method": name, "scenes": 100 * mean_average_precision(rankings, wanted)}
 
 
-PARTS = {"expansion": expansion, "solvers": solvers, "photos": photos}
+PARTS = {"expansion": expansion, "helped": helped, "solvers": solvers, "photos": photos, "float16": float16}
 
 
-def main() -> int:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("out/methods.json"))
     parser.add_argument("--part", choices=PARTS, action="append", help="only this part; may be repeated")
     arguments = parser.parse_args()
-    if not oxford5k_data.at_hand():
-        print(f"no descriptors at {oxford5k_data.FOLDER}; this benchmark needs them.", file=sys.stderr)
-        return 1
+    harness.require_oxford5k()
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     results = json.loads(arguments.out.read_text()) if arguments.out.exists() else {}
     results |= {"version": __version__, "definition": "trapezoid", "threads": thread_count()}
-    oxford = oxford5k_data.oxford5k()
+    oxford = harness.oxford5k()
     for part in arguments.part or PARTS:
         print(f"\n{part}")
         results[part] = []
@@ -139,8 +198,7 @@ def main() -> int:
             figures = (f"{name} {value:.2f}" if isinstance(value, float) else str(value) for name, value in row.items())
             print(" ", "   ".join(figures), flush=True)
             arguments.out.write_text(json.dumps(results, indent=1) + "\n")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -49,7 +49,7 @@ def found(manifold: Manifold, boxes: np.ndarray) -> tuple[list[Group], float]:
 
 
 def oxford5k() -> None:
-    from oxford5k_data import FOLDER, oxford5k
+    from harness import FOLDER, oxford5k
 
     data = oxford5k()
     names = json.loads((FOLDER / "names.json").read_text())

@@ -9,7 +9,6 @@ million, ten and a hundred million such photos take: bytes, tasks, network and p
 are measured here (packing, comparing, solving) or elsewhere in the project (extraction).
 """
 
-import argparse
 import json
 import tempfile
 import time
@@ -18,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from harness import make_parser
 from manifind.distributed.block_design import choose_order, task_rows
 from manifind.distributed.workers import MAX_TASK_PHOTOS
 from manifind.features import load_extractor
@@ -163,13 +163,11 @@ def off_line(photos: int, regions: int, d: int, k: int, row_bytes: float, pair: 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__, k=100)
     parser.add_argument("--shortlist", type=int, default=10_000)
     parser.add_argument("--regions", type=int, default=5)
     parser.add_argument("--d", type=int, default=512)
-    parser.add_argument("--k", type=int, default=100)
     parser.add_argument("--queries", type=int, default=5)
-    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     given = parser.parse_args()
     told = on_line(given.shortlist, given.regions, given.d, given.k, given.queries)
     pair, each = comparing(given.d, given.k)

@@ -13,7 +13,6 @@ overload  ten times the clients for some seconds; then one client again, until i
           what they took before
 """
 
-import argparse
 import asyncio
 import json
 import multiprocessing
@@ -29,7 +28,7 @@ from typing import Any
 import numpy as np
 import uvicorn
 
-from harness import collection, cpu
+from harness import collection, cpu, make_parser
 from manifind import Manifold
 from manifind.features import load_extractor
 from manifind.index import Index, Snapshot
@@ -170,16 +169,13 @@ def measured(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__, "rows", "k")
     parser.add_argument("--index", type=Path, help="an index of your own")
     parser.add_argument("--manifold", type=Path, help="a saved Manifold, in place of building a graph")
-    parser.add_argument("--rows", type=int, help="only so many regions")
-    parser.add_argument("-k", type=int, default=50)
     parser.add_argument("--seconds", type=float, default=6.0, help="of each load")
     parser.add_argument("--clients", type=int, nargs="+", default=list(CLIENTS))
     parser.add_argument("--overload", type=int, default=OVERLOAD)
     parser.add_argument("--foreign", action="store_true", help="search for the neighbours of every query")
-    parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     spawned = multiprocessing.get_context("spawn")
     ours, theirs = spawned.Pipe()

@@ -10,7 +10,6 @@ is diffusion on the whole collection. Ways are chosen on the 55 queries of Oxfor
 Revisited protocol, whose query photos are not in the collection.
 """
 
-import argparse
 import json
 import sys
 from collections.abc import Callable
@@ -19,7 +18,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-import oxford5k_data
+import harness
+from harness import make_parser
 from manifind import Manifold
 from manifind.gmm import compact
 from manifind.groups import aggregate_one
@@ -48,7 +48,7 @@ def with_means(count: int) -> Ask:
     return means
 
 
-def ways(protocol: oxford5k_data.Protocol) -> dict[str, tuple[Rows, Ask]]:
+def ways(protocol: harness.Protocol) -> dict[str, tuple[Rows, Ask]]:
     """Return each way by name: the rows of the collection with the photos they are of, and what a query asks with."""
     images = np.unique(protocol.image_of)
     sums = protocol.whole_images, images
@@ -83,7 +83,7 @@ def shortlist(rows: Rows, asked: FloatArray, size: int, images: int) -> npt.NDAr
 
 def measure(k: int, sizes: list[int]) -> dict[str, Any]:
     measured: dict[str, Any] = {"k": k, "sizes": sizes}
-    for name, protocol in (("Oxford5k", oxford5k_data.oxford5k()), ("Revisited", oxford5k_data.revisited())):
+    for name, protocol in (("Oxford5k", harness.oxford5k()), ("Revisited", harness.revisited())):
         manifold = Manifold(k=k, query_k=50).fit(protocol.vectors, protocol.image_of)
         images = int(protocol.image_of.max()) + 1
         lines = []
@@ -114,13 +114,10 @@ def measure(k: int, sizes: list[int]) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--k", type=int, default=50)
+    parser = make_parser(__doc__, "k")
     parser.add_argument("--sizes", default="100,250,500,1000")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     arguments = parser.parse_args()
-    if not oxford5k_data.at_hand():
-        raise SystemExit(f"the descriptors of Oxford5k are not at hand; lay them at {oxford5k_data.FOLDER}.")
+    harness.require_oxford5k()
     measured = measure(arguments.k, [int(size) for size in arguments.sizes.split(",")])
     if arguments.json:
         print(json.dumps(measured, indent=1))

@@ -29,8 +29,8 @@ import scipy.sparse as sp
 from scipy.sparse.linalg import cg
 from threadpoolctl import threadpool_limits
 
-import oxford5k_data
-from harness import BATCH, Clock, Row, collection, cpu, limits, print_results, versions
+import harness
+from harness import BATCH, Clock, Row, collection, cpu, limits, make_parser, print_results, versions
 from manifind import Manifold, kernels
 from manifind.baselines import RegionalDiffusion
 from manifind.baselines.diffusion import PREPARED_SOLVERS
@@ -299,8 +299,8 @@ def truncation(arguments: argparse.Namespace, clock: Clock) -> list[Row]:
 def solvers(arguments: argparse.Namespace, clock: Clock) -> list[Row]:
     manifold, queries = fitted(arguments)
     task = None
-    if oxford5k_data.at_hand() and arguments.rows is None:
-        protocol = oxford5k_data.oxford5k()
+    if harness.at_hand() and arguments.rows is None:
+        protocol = harness.oxford5k()
         queries, task = protocol.queries, protocol.tasks["Oxford5k"]
     rows = []
     manifold.search_many(queries[:32])
@@ -374,16 +374,10 @@ STAGES: dict[str, Callable[[argparse.Namespace, Clock], list[Row]]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__, "rows", "threads", k=200, query_k=200, repeats=5)
     parser.add_argument("stage", choices=STAGES)
-    parser.add_argument("--rows", type=int, help="only so many regions, or more than there are")
-    parser.add_argument("--k", type=int, default=200)
-    parser.add_argument("--query-k", type=int, default=200)
-    parser.add_argument("--threads", type=int, default=kernels.thread_count())
-    parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--size", type=int, default=1000, help="solvers: of what those that prepare keep")
     parser.add_argument("--without-exact", action="store_true", help="descent: do not compare all pairs")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     arguments = parser.parse_args()
     kernels.set_threads(arguments.threads)
     clock = Clock(arguments.threads)

@@ -9,7 +9,6 @@ shortlist, and how long each part of a query takes in the median: the shortlist,
 Milvus takes an index into use some seconds after it was built: --wait so many before searching.
 """
 
-import argparse
 import json
 import time
 from pathlib import Path
@@ -17,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-import oxford5k_data
+import harness
+from harness import make_parser
 from manifind import Manifold
 from manifind.features import load_extractor
 from manifind.index import Index, QueryRegions, QueryView, Snapshot, retrieve
@@ -33,7 +33,7 @@ from manifind.remote.store import Address, store_at
 from manifind.types import FloatArray
 
 
-def index_of(protocol: oxford5k_data.Protocol, k: int) -> Index:
+def index_of(protocol: harness.Protocol, k: int) -> Index:
     """Return an index in memory of descriptors whose photos are not at hand, kept in half precision."""
     manifold = Manifold(k=k, query_k=50).fit(protocol.vectors.astype(np.float16).astype(np.float32), protocol.image_of)
     records = [
@@ -71,7 +71,7 @@ def exact_shortlists(index: Index, queries: list[FloatArray], size: int, descrip
 
 
 def measure(
-    address: str, index: Index, protocol: oxford5k_data.Protocol, sizes: list[int], descriptors: int, wait: float
+    address: str, index: Index, protocol: harness.Protocol, sizes: list[int], descriptors: int, wait: float
 ) -> Any:
     where = Address.parse(address)
     store = store_at(where)
@@ -117,17 +117,14 @@ def measure(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__, "k")
     parser.add_argument("addresses", nargs="+")
-    parser.add_argument("--k", type=int, default=50)
     parser.add_argument("--sizes", default="500,1000")
     parser.add_argument("--descriptors", type=int, default=DEFAULT_DESCRIPTORS)
     parser.add_argument("--wait", type=float, default=0.0)
-    parser.add_argument("--json", action="store_true", help="print JSON instead of words")
     arguments = parser.parse_args()
-    if not oxford5k_data.at_hand():
-        raise SystemExit(f"the descriptors of Oxford5k are not at hand; lay them at {oxford5k_data.FOLDER}.")
-    protocol = oxford5k_data.oxford5k()
+    harness.require_oxford5k()
+    protocol = harness.oxford5k()
     index = index_of(protocol, arguments.k)
     sizes = [int(size) for size in arguments.sizes.split(",")]
     for address in arguments.addresses:

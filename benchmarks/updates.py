@@ -9,7 +9,6 @@ call that users make. ``MANIFIND_CORE=off`` is without the compiled core. Neighb
 with those of a fresh build. On the regions of Oxford5k where they are at hand, else on synthetic ones, which it says.
 """
 
-import argparse
 import json
 import shutil
 import tempfile
@@ -22,7 +21,7 @@ from typing import Any
 import faiss
 import numpy as np
 
-from harness import collection, cpu
+from harness import collection, cpu, make_parser
 from manifind.features import RegionExtractor, load_extractor
 from manifind.groups import Layout
 from manifind.index import Index
@@ -125,11 +124,9 @@ def measure(base: Path, vectors: FloatArray, layout: Layout, k: int, share: floa
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__, k=100)
     parser.add_argument("--photos", type=int, help="only so many photos")
-    parser.add_argument("--k", type=int, default=100)
     parser.add_argument("--share", type=float, default=0.01, help="of the photos to add, and to remove")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     arguments = parser.parse_args()
     data, vectors, image_of, _ = collection(None)
     layout = Layout.of(image_of)

@@ -16,7 +16,6 @@ voting     milliseconds of the processor, by one thread, in which the features o
            those of up to `AMONG` photos, and how much longer faiss takes (`knn_hamming`)
 """
 
-import argparse
 import json
 import sys
 import time
@@ -28,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from cutoff import Known, spaced
+from harness import make_parser
 from manifind.geometry import Features, PackedFeatures, VerificationConfig, VotingConfig, pack
 from manifind.geometry.packing import gray_codes
 from manifind.index import Index, QueryRegions, SearchConfig, extract_query_view, retrieve
@@ -159,14 +159,13 @@ def processor(work: Callable[[], object]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("index", type=Path)
     parser.add_argument("--truth", type=Path, required=True)
     parser.add_argument("--queries", type=Path, help="the folder of queries' photos that are not in the index")
     parser.add_argument("--asked", type=int, default=14, help="how many queries, evenly spaced")
     parser.add_argument("--first", type=int, default=SearchConfig().depth.first, help="how many photos of each answer")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     ways: dict[str, Look] = {"manifind": by_manifind}
     try:

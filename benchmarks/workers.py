@@ -1,6 +1,6 @@
 """What it costs to compare all pairs of regions by Dask's workers on one machine, against one process.
 
-    python benchmarks/workers.py [--rows N] [--k K] [--workers 2] [--repeat 3] [--order Q] [--json]
+    python benchmarks/workers.py [--rows N] [--k K] [--workers 2] [--repeats 3] [--order Q] [--json]
 
 The neighbours of the regions of Oxford5k where they are at hand, else of synthetic ones (``harness.py``): in this
 process with all cores, and by workers of one thread each, whose lists must be the same to the bit. The two take turns,
@@ -9,7 +9,6 @@ and of each the fastest turn counts: wall-clock seconds and, because other work 
 seven tasks, as many machines would do it.
 """
 
-import argparse
 import json
 import tempfile
 import time
@@ -20,7 +19,7 @@ from typing import Any
 import numpy as np
 import psutil
 
-from harness import collection
+from harness import collection, make_parser
 from manifind.distributed import block_design as planes
 from manifind.distributed.workers import DaskWorkers
 from manifind.graph import Neighbours, exact_neighbours
@@ -76,13 +75,9 @@ def measure(rows: int | None, k: int, count: int, repeat: int, order: int | None
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int)
-    parser.add_argument("--k", type=int, default=50)
+    parser = make_parser(__doc__, "rows", "k", "repeats")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--order", type=int)
-    parser.add_argument("--json", action="store_true", help="print JSON instead of words")
     arguments = parser.parse_args()
     told = measure(arguments.rows, arguments.k, arguments.workers, arguments.repeat, arguments.order)
     if arguments.json:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 
 from manifind import Manifold, baselines
-from manifind.baselines import k_reciprocal, query_expansion, region_match
+from manifind.baselines import query_expansion, reranking, similarity
 from manifind.errors import InvalidInputError, ManifindWarning, NotFittedError
 from manifind.gmm import compact
 from tests import literal_baselines as truths
@@ -61,7 +61,7 @@ def test_a_method_equals_its_literal_version(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     named = {name: parameters[name] for name in parameters if name not in ("max_iter", "tol")}
-    for module in (region_match, query_expansion, k_reciprocal):
+    for module in (similarity, query_expansion, reranking):
         monkeypatch.setattr(module, "BLOCK_BYTES", 200)
     for seed in range(8):
         collection = make(kind, images=1 + 3 * seed, most_regions=3, d=8, seed=seed)
@@ -240,7 +240,7 @@ def test_parameters_have_scikit_learns_manners(
 @given(collection=collections)
 def test_region_match_is_the_same_in_blocks_of_any_size(block: int, collection: Collection) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(region_match, "BLOCK_BYTES", block)
+        patch.setattr(similarity, "BLOCK_BYTES", block)
         ranking = baselines.RegionMatch().fit(collection.vectors, collection.image_of).search(collection.queries[0])
     truth = truths.region_match(
         collection.vectors.astype(np.float64), collection.image_of.tolist(), collection.queries[0].astype(np.float64)

@@ -65,7 +65,7 @@ def test_growth(repository: Path, tmp_path: Path) -> None:
 
 
 def test_serve(repository: Path) -> None:
-    words = ["--rows", "3000", "-k", "10", "--seconds", "0.5", "--clients", "1", "8", "--overload", "300"]
+    words = ["--rows", "3000", "--k", "10", "--seconds", "0.5", "--clients", "1", "8", "--overload", "300"]
     result = printed(repository, "benchmarks/serve.py", *words)
     assert set(result["clients"]) == {"1", "8"}
     assert all(set(one["statuses"]) == {"200"} for one in result["clients"].values())

@@ -83,7 +83,7 @@ def literal_scores(
 def test_scores_equal_those_of_a_literal_version(
     rng: np.random.Generator, reliable: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(expansion, "PAIRS", 7)
+    monkeypatch.setattr(expansion, "MAX_PAIRS", 7)
     things = rng.random((40, 128)).astype(np.float32)
     images = []
     for i in range(12):

@@ -3,32 +3,30 @@
 import numpy as np
 import pytest
 
-import oxford5k_data
+import harness
 from manifind import Manifold
 from manifind.baselines import NearestImages
 from manifind.graph import Neighbours, exact_neighbours
 from manifind.ranking import Ranking
 
-pytestmark = pytest.mark.skipif(
-    not oxford5k_data.at_hand(), reason=f"the Oxford5k descriptors are not at {oxford5k_data.FOLDER}"
-)
+pytestmark = pytest.mark.skipif(not harness.at_hand(), reason=f"the Oxford5k descriptors are not at {harness.FOLDER}")
 
 
 @pytest.fixture(scope="module")
-def oxford() -> oxford5k_data.Protocol:
-    return oxford5k_data.oxford5k()
+def oxford() -> harness.Protocol:
+    return harness.oxford5k()
 
 
 @pytest.fixture(scope="module")
-def lists(oxford: oxford5k_data.Protocol) -> Neighbours:
+def lists(oxford: harness.Protocol) -> Neighbours:
     return exact_neighbours(oxford.vectors, 200)
 
 
-def score(oxford: oxford5k_data.Protocol, rankings: list[Ranking]) -> float:
+def score(oxford: harness.Protocol, rankings: list[Ranking]) -> float:
     return oxford.tasks["Oxford5k"].mean_average_precision(rankings)
 
 
-def test_plain_is_below_global_is_below_regional(oxford: oxford5k_data.Protocol, lists: Neighbours) -> None:
+def test_plain_is_below_global_is_below_regional(oxford: harness.Protocol, lists: Neighbours) -> None:
     """The reference is a slow, literal program of its own; its figures came with the descriptors."""
     plain = NearestImages().fit(oxford.vectors, oxford.image_of).search_many(oxford.queries)
     whole = Manifold(k=50, query_k=10).fit(oxford.whole_images).search_many(oxford.whole_queries)
@@ -45,7 +43,7 @@ def test_plain_is_below_global_is_below_regional(oxford: oxford5k_data.Protocol,
 
 
 def test_twenty_steps_settle_the_best_and_the_plain_iteration_does_not(
-    oxford: oxford5k_data.Protocol, lists: Neighbours
+    oxford: harness.Protocol, lists: Neighbours
 ) -> None:
     manifold = Manifold(k=50, query_k=50).fit(oxford.vectors, oxford.image_of, neighbours=lists)
     queries = oxford.queries[::8]
@@ -64,6 +62,6 @@ def test_twenty_steps_settle_the_best_and_the_plain_iteration_does_not(
         assert agreement(best(20, "iteration"), final) < 0.95
 
 
-def test_a_shortlist_is_between_plain_and_whole(oxford: oxford5k_data.Protocol, lists: Neighbours) -> None:
+def test_a_shortlist_is_between_plain_and_whole(oxford: harness.Protocol, lists: Neighbours) -> None:
     manifold = Manifold(k=50, query_k=50).fit(oxford.vectors, oxford.image_of, neighbours=lists)
     assert 57.74 < score(oxford, manifold.search_many(oxford.queries, shortlist=1000)) < 83.4

@@ -256,8 +256,8 @@ def test_global_descriptors_leave_regional_methods_out(laid: Laid, tmp_path: Pat
     np.save(tmp_path / "queries.npy", np.array([query[0] for query in planted.queries]))
     words = ("--method", "nearest", "--method", "r-match", "--method", "hqe", "--no-cache", "--json")
     result = run(tmp_path / "whole.npz", "--truth", laid.truth, "--queries", tmp_path / "queries.npy", *words)
-    assert "r-match wants regional descriptors, which" in result.stderr
-    assert "hqe wants photos" in result.stderr
+    assert "r-match needs regional descriptors, which" in result.stderr
+    assert "hqe needs photos" in result.stderr
     assert [row["method"] for row in printed(result)["results"]] == ["nearest"]
 
 

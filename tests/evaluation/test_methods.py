@@ -58,7 +58,7 @@ def test_every_baseline_is_a_method() -> None:
     assert missing == []
 
 
-@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.wants in ("global", "regional")])
+@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.needs in ("global", "regional")])
 def test_every_method_ranks_every_image_once(name: str) -> None:
     planted = planted_objects(images=60, objects=2, views=5, queries=1, d=32, seed=3)
     choice = method_spec(name)

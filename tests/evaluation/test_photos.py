@@ -119,9 +119,9 @@ def test_a_folder_is_extracted_as_an_index_of_it_would_be(photos: Path, tmp_path
     found = evaluation.run(asked, partial(extractor_of, None, given.get("--whiten"), **settings))
     with Index.open(tmp_path / "m.manifind") as index:
         names = [one.key for one in index.catalogue.images]
-        regional = found.evaluation.data[0].images.regional
+        regional = found.comparison.data[0].images.regional
         assert regional is not None
-        assert found.evaluation.data[0].images.names == tuple(names)
+        assert found.comparison.data[0].images.names == tuple(names)
         similar = np.einsum("ij,ij->i", regional.vectors, np.asarray(index.manifold.vectors_, np.float32))
         np.testing.assert_allclose(similar, 1, atol=2e-3)
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import scipy.io
 
-import oxford5k_data
+import harness
 from manifind import InvalidInputError
 from manifind.evaluation import read_truth
 from tests.errors import raises
@@ -238,17 +238,17 @@ def test_ilias_is_read_off_its_folders(tmp_path: Path) -> None:
 # -- the real ones -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(not oxford5k_data.at_hand(), reason=f"the ground truths are not at {oxford5k_data.FOLDER}")
+@pytest.mark.skipif(not harness.at_hand(), reason=f"the ground truths are not at {harness.FOLDER}")
 def test_the_real_ground_truths_are_the_same_in_their_official_forms(tmp_path: Path) -> None:
-    names = json.loads((oxford5k_data.FOLDER / "names.json").read_text())
-    stored = json.loads((oxford5k_data.FOLDER / "ground_oxford5k.json").read_text())
+    names = json.loads((harness.FOLDER / "names.json").read_text())
+    stored = json.loads((harness.FOLDER / "ground_oxford5k.json").read_text())
     folder = tmp_path / "gt_files"
     folder.mkdir()
     for key, entry in stored.items():
         (folder / f"{key}_query.txt").write_text(f"oxc1_{entry['name']} {' '.join(map(str, entry['box']))}\n")
         for label in ("good", "ok", "junk"):
             (folder / f"{key}_{label}.txt").write_text("".join(f"{name}\n" for name in entry[label]))
-    revisited_json = json.loads((oxford5k_data.FOLDER / "ground_roxford5k.json").read_text())
+    revisited_json = json.loads((harness.FOLDER / "ground_roxford5k.json").read_text())
     pickled = tmp_path / "gnd_roxford5k.pkl"
     gnd = [
         {"bbx": query["box"], **{label: np.array(query[label], int) for label in ("easy", "hard", "junk")}}
@@ -257,7 +257,7 @@ def test_the_real_ground_truths_are_the_same_in_their_official_forms(tmp_path: P
     asked = [query["name"] for query in revisited_json["queries"]]
     pickled.write_bytes(pickle.dumps({"imlist": revisited_json["images"], "qimlist": asked, "gnd": gnd}))
     for official, shared in ((folder, "ground_oxford5k.json"), (pickled, "ground_roxford5k.json")):
-        a, b = read_truth(official, names), read_truth(oxford5k_data.FOLDER / shared, names)
+        a, b = read_truth(official, names), read_truth(harness.FOLDER / shared, names)
         assert a.images == b.images
         assert a.queries == b.queries
         for one, other in zip(a.tasks, b.tasks, strict=True):

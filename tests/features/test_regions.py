@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import oxford5k_data
+import harness
 from manifind.errors import InvalidInputError
 from manifind.features import region_grid, to_pixels
 
@@ -83,10 +83,10 @@ def test_boxes_in_pixels_cover_the_photo_from_edge_to_edge() -> None:
     np.testing.assert_allclose(pixels, cells * np.array([64, 1080 / 17, 64, 1080 / 17]), rtol=1e-6)
 
 
-@pytest.mark.skipif(not oxford5k_data.at_hand(), reason=f"the Oxford5k boxes are not at {oxford5k_data.FOLDER}")
+@pytest.mark.skipif(not harness.at_hand(), reason=f"the Oxford5k boxes are not at {harness.FOLDER}")
 def test_boxes_equal_those_of_an_independent_program_on_oxford5k() -> None:
-    boxes = np.load(oxford5k_data.FOLDER / "boxes.npy")
-    starts = np.unique(np.load(oxford5k_data.FOLDER / "image_of.npy"), return_index=True)[1]
+    boxes = np.load(harness.FOLDER / "boxes.npy")
+    starts = np.unique(np.load(harness.FOLDER / "image_of.npy"), return_index=True)[1]
     seen = set()
     for theirs in np.split(boxes, starts[1:]):
         width, height = theirs[0, 2:].astype(int).tolist()

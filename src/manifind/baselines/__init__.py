@@ -10,18 +10,15 @@ photos, by their local descriptors: `HammingQueryExpansion`. Off-line and spectr
 from manifind.baselines.appended import AppendedDiffusion
 from manifind.baselines.diffusion import CompactDiffusion, GlobalDiffusion, RegionalDiffusion
 from manifind.baselines.hamming import HammingQueryExpansion
-from manifind.baselines.hello_neighbor import HelloNeighbor
-from manifind.baselines.k_reciprocal import KReciprocal
-from manifind.baselines.nearest import NearestImages
 from manifind.baselines.query_expansion import (
     AlphaQueryExpansion,
     AverageQueryExpansion,
     DatabaseAugmentation,
     RegionMatchExpansion,
 )
-from manifind.baselines.region_match import RegionMatch
+from manifind.baselines.reranking import HelloNeighbor, KReciprocal, SpatiallyConstrainedMatching
 from manifind.baselines.scorer import Baseline, ImageScorer
-from manifind.baselines.scsm import SpatiallyConstrainedMatching
+from manifind.baselines.similarity import NearestImages, RegionMatch
 from manifind.baselines.unnormalised import UnnormalisedDiffusion
 
 __all__ = [

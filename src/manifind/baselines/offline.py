@@ -77,9 +77,9 @@ def columns(
     ids, values = np.empty((n, size), np.int32), np.empty((n, size), np.float32)
     for start in range(0, n, REPORTED):
         block = slice(start, start + REPORTED)
-        own = np.arange(n, dtype=np.int32)[block]
-        ids[block] = around(own, others[block], size)
-        values[block] = solve(S, ids[block], own, alpha=alpha, max_iter=max_iter, tol=tol)
+        regions = np.arange(n, dtype=np.int32)[block]
+        ids[block] = around(regions, others[block], size)
+        values[block] = solve(S, ids[block], regions, alpha=alpha, max_iter=max_iter, tol=tol)
         if progress is not None:
             progress(min(start + REPORTED, n), n)
     return Columns(ids, values)
@@ -94,15 +94,15 @@ def combine(solved: Columns, seeds: Sequence[Seed]) -> FloatArray:
     return scores
 
 
-def around(own: IntArray, others: IntArray, size: int) -> IntArray:
+def around(regions: IntArray, others: IntArray, size: int) -> IntArray:
     """Return the `size` regions of the part of each region, ascending: itself, and the first of the others it lists."""
-    near = np.concatenate([own[:, None], others[:, : size - 1]], axis=1)
+    near = np.concatenate([regions[:, None], others[:, : size - 1]], axis=1)
     near.sort(axis=1)
     return near
 
 
-def solve(S: sp.csr_array, near: IntArray, own: IntArray, *, alpha: float, max_iter: int, tol: float) -> FloatArray:
-    """Return the column of each of some regions on the regions (b, size) around it, (b, size).
+def solve(S: sp.csr_array, near: IntArray, regions: IntArray, *, alpha: float, max_iter: int, tol: float) -> FloatArray:
+    """Return the column of each region on the regions (b, size) around it, (b, size).
 
     What a column comes to does not depend on the columns beside it, nor on what else S has.
     """
@@ -110,13 +110,13 @@ def solve(S: sp.csr_array, near: IntArray, own: IntArray, *, alpha: float, max_i
     step = max(1, int(BLOCK_BYTES // (size * (12 * max(1.0, S.nnz / S.shape[0]) + 48))))
     values = np.empty(near.shape, np.float32)
 
-    def some(start: int) -> None:
+    def solve_batch(start: int) -> None:
         block = slice(start, start + step)
-        at = (near[block] == own[block, None]).argmax(axis=1)
+        at = (near[block] == regions[block, None]).argmax(axis=1)
         values[block] = _solve(_parts(S, near[block]), at, size, alpha, max_iter, tol)
 
     with ThreadPoolExecutor(thread_count()) as pool:
-        for _ in pool.map(some, range(0, count, step)):
+        for _ in pool.map(solve_batch, range(0, count, step)):
             pass
     return values
 
@@ -127,17 +127,17 @@ def _parts(S: sp.csr_array, near: IntArray) -> sp.csr_array:
     place = np.full(S.shape[0], -1, np.int32)
     rows, inside, before = [], [], 0
     for part in near:
-        own = S[part]
+        part_rows = S[part]
         place[part] = np.arange(before, before + size, dtype=np.int32)
-        inside.append(place[own.indices])
-        rows.append(own)
+        inside.append(place[part_rows.indices])
+        rows.append(part_rows)
         place[part] = -1
         before += size
     places = np.concatenate(inside)
     keep = places >= 0
     kept = np.concatenate([[0], np.cumsum(keep)])
-    ends = np.concatenate([[0], np.cumsum(np.concatenate([np.diff(own.indptr) for own in rows]))])
-    data = np.concatenate([own.data for own in rows])[keep].astype(np.float64)
+    ends = np.concatenate([[0], np.cumsum(np.concatenate([np.diff(part_rows.indptr) for part_rows in rows]))])
+    data = np.concatenate([part_rows.data for part_rows in rows])[keep].astype(np.float64)
     return sp.csr_array((data, places[keep], kept[ends]), shape=(count * size,) * 2)
 
 

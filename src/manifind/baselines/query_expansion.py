@@ -6,9 +6,8 @@
 
 import numpy as np
 
-from manifind.baselines.nearest import NearestImages, unit
-from manifind.baselines.region_match import RegionMatch
 from manifind.baselines.scorer import CollectionDescriptors, QueryDescriptors
+from manifind.baselines.similarity import NearestImages, RegionMatch, unit
 from manifind.checks import check_float, check_int
 from manifind.graph import kernel
 from manifind.kernels.topk import argsort_topk

@@ -71,7 +71,7 @@ from manifind.evaluation.tables import as_csv, as_json, as_table
 @extraction_options
 @WHITEN
 @click.option(
-    "--cache", type=click.Path(path_type=Path), help="Where rankings are kept; ~/.cache/manifind/evaluation by default."
+    "--cache", type=click.Path(path_type=Path), help="Where rankings are kept; ~/.cache/manifind/evaluate by default."
 )
 @click.option("--no-cache", is_flag=True, help="Keep nothing, use nothing kept.")
 @click.option("--fresh", is_flag=True, help="Compute everything again.")
@@ -99,20 +99,20 @@ def evaluate(
     as_json_: bool,
     as_csv_: bool,
     html: Path | None,
-    **asked: Any,
+    **options: Any,
 ) -> None:
     """Evaluate methods on COLLECTION: an index, a folder of photos, or descriptors."""
     with plain_errors(debug, "interrupted; what was measured is kept, and the same command goes on from there."):
-        wanted = evaluation.Request(**asked, cache=None if no_cache else cache or default_cache_folder())
+        request = evaluation.Request(**options, cache=None if no_cache else cache or default_cache_folder())
         settings = settings_of(pooling, scales, long_side)
         with progress_bars(hidden=as_json_ or as_csv_) as progress:
-            extractor = partial(extractor_of, backbone, whiten, wanted.preset, **settings)
-            answer = evaluation.run(wanted, extractor, progress, err.print)
+            extractor = partial(extractor_of, backbone, whiten, request.preset, **settings)
+            result = evaluation.run(request, extractor, progress, err.print)
         if html is not None:
-            write_page(html, answer.page())
-        for file in [] if output is None else answer.write(output):
+            write_page(html, result.page())
+        for file in [] if output is None else result.write(output):
             err.print(f"wrote {file}")
         if as_json_ or as_csv_:
-            click.echo((as_json if as_json_ else as_csv)(answer.evaluation), nl=False)
+            click.echo((as_json if as_json_ else as_csv)(result.comparison), nl=False)
         else:
-            click.echo(as_table(answer.evaluation, paper=wanted.preset == evaluation.PAPER))
+            click.echo(as_table(result.comparison, paper=request.preset == evaluation.PAPER))

@@ -1,6 +1,6 @@
-"""Rankings kept between runs, so that an evaluation that was interrupted goes on where it was.
+"""Rankings cached between runs, so that an evaluation that was interrupted goes on where it was.
 
-An entry is known by a checksum of everything that it depends on: the descriptors or the photos, the method or the
+The key of an entry is a checksum of everything that it depends on: the descriptors or the photos, the method or the
 extractor, its parameters, and the code that works on them. It is a folder of `manifind.storage.store`: written in one
 step, with checksums, and nothing in it is a pickle.
 """
@@ -24,20 +24,20 @@ PACKAGE = Path(__file__).parents[1]
 
 
 def default_cache_folder() -> Path:
-    """Return where rankings are kept unless the user says otherwise."""
+    """Return the default folder of cached rankings."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "manifind" / "evaluate"
 
 
 @cache
-def code_checksum(*rooms: str, root: Path = PACKAGE) -> str:
-    """Return the SHA-256 of rooms of the house: every module by name and content, and the compiled core, if any.
+def code_checksum(*packages: str, root: Path = PACKAGE) -> str:
+    """Return the SHA-256 of packages: every module by name and content, and the compiled core, if any.
 
-    What code computed is worth keeping until the code changes, which it often does without a new version.
+    A cached result holds until the code that computed it changes, which happens without a new version.
     """
     digest = hashlib.sha256(b"" if core is None else Path(core.__file__).read_bytes())
-    for room in sorted(rooms):
-        below = root / room
+    for package in sorted(packages):
+        below = root / package
         for file in sorted(below.rglob("*.py")) if below.is_dir() else [below]:
             digest.update(f"{file.relative_to(root).as_posix()} {file.stat().st_size} ".encode())
             digest.update(file.read_bytes())
@@ -45,56 +45,53 @@ def code_checksum(*rooms: str, root: Path = PACKAGE) -> str:
 
 
 class Cache:
-    """A folder of entries; with `folder` None nothing is kept.
+    """A folder of cached entries; with `folder` None nothing is cached.
 
     Parameters
     ----------
     folder
-        Made when the first entry is kept.
+        Made when the first entry is written.
     say : callable
-        Told of what is damaged, and computed again.
+        Called with a sentence about an entry that is damaged and is computed again.
     """
 
-    def __init__(self, folder: Path | None, say: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(self, folder: Path | None, warn: Callable[[str], None] = lambda _: None) -> None:
         self.folder = folder
-        self._say = say
+        self._warn = warn
 
     def get(self, key: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]] | None:
-        """Return the fields and arrays that were kept for a key; None where there are none, or damaged ones."""
+        """Return the fields and arrays of a key; None where there are none, or damaged ones."""
         entry = self._entry(key)
         if entry is None or not entry.exists():
             return None
         try:
             stored = store.read(entry, KIND, FORMAT)
         except (DamagedError, OSError) as error:
-            self._say(f"a kept ranking is damaged and is computed again: {error}")
+            self._warn(f"a cached ranking is damaged and is computed again: {error}")
             return None
-        if stored.fields.get("key") != _plain(key):
-            self._say(f"{entry} is not what its name says and is computed again.")
+        if stored.fields.get("key") != _json_value(key):
+            self._warn(f"{entry} is not what its name says and is computed again.")
             return None
         return stored.fields, stored.arrays
 
     def put(self, key: Mapping[str, Any], fields: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Keep fields and arrays for a key.
-
-        Where the folder cannot be written, `say` is told once, and nothing more is kept.
-        """
+        """Write the fields and arrays of a key; where the folder cannot be written, warn once and cache no more."""
         entry = self._entry(key)
         if entry is None:
             return
         try:
             with store.writing(entry, KIND) as writer:
-                writer.write(FORMAT, {**fields, "key": _plain(key)}, arrays)
+                writer.write(FORMAT, {**fields, "key": _json_value(key)}, arrays)
         except (OSError, InvalidInputError) as error:
-            self._say(f"rankings are not kept: {error}")
+            self._warn(f"rankings are not cached: {error}")
             self.folder = None
 
     def _entry(self, key: Mapping[str, Any]) -> Path | None:
         if self.folder is None:
             return None
-        return self.folder / hashlib.sha256(json.dumps(_plain(key), sort_keys=True).encode()).hexdigest()[:40]
+        return self.folder / hashlib.sha256(json.dumps(_json_value(key), sort_keys=True).encode()).hexdigest()[:40]
 
 
-def _plain(key: Mapping[str, Any]) -> Any:
-    """Return a key as JSON gives it back."""
+def _json_value(key: Mapping[str, Any]) -> Any:
+    """Return a key as it is after a round trip through JSON."""
     return json.loads(json.dumps(key))

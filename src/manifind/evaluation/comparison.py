@@ -1,4 +1,4 @@
-"""Everything that one evaluation measured: methods on data, figures, and what to know about them."""
+"""All that one evaluation measured: methods on data, curves, published figures, warnings and versions."""
 
 import platform
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,19 +19,19 @@ from manifind.kernels import thread_count
 from manifind.version import VERSION
 
 ALL_FIGURES = "all"
-SURE = 0.05
-"""A difference with a p above this cannot be told from chance."""
-HARDLY_ANY = 0.05
-"""Where the first image is right for a smaller share of queries than this, the ground truth is likely wrong."""
+SIGNIFICANCE = 0.05
+"""A difference with a larger p may be chance."""
+MIN_FIRST_RIGHT = 0.05
+"""The ground truth is likely wrong where the first image is right for a smaller share of queries than this."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What was measured."""
+    """The runs of all methods on all data, and the figures drawn from them."""
 
     definition: str
     data: tuple[EvaluationSet, ...]
-    choices: tuple[MethodSpec, ...]
+    specs: tuple[MethodSpec, ...]
     runs: tuple[Mapping[str, Run], ...]
     """For each data the runs, by `MethodSpec.key`."""
     curves: tuple[Curve, ...] = ()
@@ -51,50 +51,50 @@ class Comparison:
 
     def rows(self) -> Iterator[tuple[MethodSpec, list[Run | None]]]:
         """Yield each method that was run, with its run in every column."""
-        for choice in self.choices:
-            runs = [self.runs[place].get(choice.key) for _, place, _ in self.columns()]
+        for spec in self.specs:
+            runs = [self.runs[place].get(spec.key) for _, place, _ in self.columns()]
             if any(run is not None for run in runs):
-                yield choice, runs
+                yield spec, runs
 
     def compared(self) -> Iterator[tuple[str, MethodSpec, list[tuple[MethodSpec, float, float]]]]:
         """Yield each column with its best method, and how far below it the others are, each with p."""
         rows = list(self.rows())
         for place, (name, _, task) in enumerate(self.columns()):
             values = [
-                (choice, run.average_precisions(task, self.definition))
-                for choice, runs in rows
+                (spec, run.average_precisions(task, self.definition))
+                for spec, runs in rows
                 if (run := runs[place]) is not None
             ]
             if not values:
                 continue
-            best, top = max(values, key=lambda one: float(np.nanmean(one[1])))
-            others = [(choice, each) for choice, each in values if choice is not best]
-            chances = sign_flip_test(top, [each for _, each in others])
+            best, best_values = max(values, key=lambda pair: float(np.nanmean(pair[1])))
+            others = [(spec, precisions) for spec, precisions in values if spec is not best]
+            p_values = sign_flip_test(best_values, [precisions for _, precisions in others])
             yield (
                 name,
                 best,
                 [
-                    (choice, float(100 * np.nanmean(each - top)), float(p))
-                    for (choice, each), p in zip(others, chances, strict=True)
+                    (spec, float(100 * np.nanmean(precisions - best_values)), float(p))
+                    for (spec, precisions), p in zip(others, p_values, strict=True)
                 ],
             )
 
     def warnings(self) -> list[str]:
         """Return a sentence for each column in which every method gets the first image of nearly all queries wrong."""
-        found = []
+        warnings = []
         for name, place, task in self.columns():
-            first = [run.figures(task)["mP@1"] for choice in self.choices if (run := self.runs[place].get(choice.key))]
-            if first and max(first) <= 100 * HARDLY_ANY:
-                found.append(
+            first = [run.figures(task)["mP@1"] for spec in self.specs if (run := self.runs[place].get(spec.key))]
+            if first and max(first) <= 100 * MIN_FIRST_RIGHT:
+                warnings.append(
                     f"{name}: the first image is wrong for nearly all queries by every method. Is the query's own "
                     "photo, or a copy of it, in the collection and neither positive nor junk?"
                 )
-        return found
+        return warnings
 
     def published(self) -> Iterator[tuple[Published, str, float, float | None, str]]:
         """Yield published figures for the columns measured.
 
-        Each with its column, its value, what a run of the same came to here, and why the two cannot be compared.
+        Each with its column, its value, the value of the same run here, and why the two cannot be compared.
         """
         columns = {name: (place, task) for name, place, task in self.columns()}
         for row in published(columns):
@@ -115,7 +115,7 @@ class Comparison:
 
     def facts(self) -> list[tuple[str, str]]:
         """Return data, checksums and versions, by name."""
-        found = [("average precision", DEFINITIONS[self.definition])]
+        facts = [("average precision", DEFINITIONS[self.definition])]
         for data in self.data:
             protocol, images = data.protocol, data.images
             kinds = [
@@ -123,7 +123,7 @@ class Comparison:
                 for name, kind in (("regional", images.regional), ("global", images.whole))
                 if kind is not None
             ]
-            found += [
+            facts += [
                 (
                     protocol.name,
                     f"{images.count} images, {len(protocol.queries)} queries, {', '.join(kinds)}; "
@@ -132,12 +132,12 @@ class Comparison:
                 )
             ]
             if data.extraction_seconds is not None:
-                found.append((f"{protocol.name}, extracting a query", f"{1e3 * data.extraction_seconds:.0f} ms"))
-            found += [(f"{protocol.name}, skipped", file) for file in data.skipped]
-        found += [("to look at", sentence) for sentence in self.warnings()]
-        found.append(("versions", ", ".join(f"{name} {number}" for name, number in versions().items())))
-        found.append(("threads", str(thread_count())))
-        return found
+                facts.append((f"{protocol.name}, extracting a query", f"{1e3 * data.extraction_seconds:.0f} ms"))
+            facts += [(f"{protocol.name}, skipped", file) for file in data.skipped]
+        facts += [("to look at", sentence) for sentence in self.warnings()]
+        facts.append(("versions", ", ".join(f"{name} {number}" for name, number in versions().items())))
+        facts.append(("threads", str(thread_count())))
+        return facts
 
 
 def select_figures(texts: Sequence[str], data: Sequence[EvaluationSet]) -> tuple[list[FigureRequest], list[str]]:
@@ -145,25 +145,26 @@ def select_figures(texts: Sequence[str], data: Sequence[EvaluationSet]) -> tuple
 
     Of all figures those that the data do not allow are left out, and a sentence for each is returned.
     """
-    found, left_out = [], []
+    requests, left_out = [], []
     for text in texts:
         for name in FIGURES if text == ALL_FIGURES else [text]:
-            one = FigureRequest.of(name)
-            missing = one.missing(data)
+            request = FigureRequest.of(name)
+            missing = request.missing(data)
             if not missing:
-                found.append(one)
+                requests.append(request)
             elif text == ALL_FIGURES:
-                left_out.append(f"without the figure {one.name}, which needs {missing}.")
+                left_out.append(f"without the figure {request.name}, which needs {missing}.")
             else:
                 raise InvalidInputError(
-                    f"figure {one.name} needs {missing}, which the data do not have; leave it out.", code="figure-data"
+                    f"figure {request.name} needs {missing}, which the data do not have; leave it out.",
+                    code="figure-data",
                 )
-    return found, left_out
+    return requests, left_out
 
 
 def compare_methods(
     data: Sequence[EvaluationSet],
-    choices: Sequence[MethodSpec],
+    specs: Sequence[MethodSpec],
     runner: Runner,
     *,
     definition: str = "trapezoid",
@@ -176,7 +177,7 @@ def compare_methods(
     ----------
     data
         Protocols with their descriptors.
-    choices
+    specs
         Methods; one that the descriptors are not for is left out of the table.
     runner
         What runs them.
@@ -187,14 +188,17 @@ def compare_methods(
     descriptors
         What the descriptors are, by the name that published figures know them by.
     """
-    runs = [runner.run(one, [*choices, *(c for figure in figures for c in figure.choices(one))]) for one in data]
+    runs = [
+        runner.run(dataset, [*specs, *(spec for figure in figures for spec in figure.specs(dataset))])
+        for dataset in data
+    ]
     measured = list(zip(data, runs, strict=True))
     by_name = {figure.name: figure for figure in figures}
-    regional = [one for one in measured if one[0].regional]
+    regional = [(dataset, run) for dataset, run in measured if dataset.regional]
     return Comparison(
         definition,
         tuple(data),
-        tuple(choices),
+        tuple(specs),
         tuple(runs),
         tuple(curve(figure, measured, definition) for figure in figures if figure.name in CURVES),
         by_size(by_name["sizes"], measured) if "sizes" in by_name else None,
@@ -204,11 +208,11 @@ def compare_methods(
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of what figures may depend on."""
-    found = {"manifind": VERSION, "python": platform.python_version()}
+    """Return the versions of the packages that figures depend on."""
+    numbers = {"manifind": VERSION, "python": platform.python_version()}
     for name in ("numpy", "scipy", "faiss-cpu"):
         try:
-            found[name] = version(name)
+            numbers[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return numbers

@@ -22,8 +22,8 @@ from manifind.kernels import EXACT
 from manifind.ranking import Ranking
 from manifind.types import FloatArray, Progress
 
-FAR = 0.1
-"""A query should find its own photo within this share of the collection, nearest first. If it does not, the descriptors
+MAX_OWN_RANK = 0.1
+"""A query should find its own photo within this share of the collection, nearest first. If many do not, the descriptors
 are likely in another order than the ground truth."""
 
 
@@ -109,13 +109,13 @@ class EvaluationSet:
         """Whether images and queries both came with global descriptors."""
         return self.images.whole is not None and self.queries.whole is not None
 
-    def serves(self, wants: str) -> bool:
-        """Whether there is what a method wants: "global" or "regional" descriptors, "photos", or an "index"."""
-        if wants == "index":
+    def provides(self, needs: str) -> bool:
+        """Whether the data have what a method needs: "global" or "regional" descriptors, "photos", or an "index"."""
+        if needs == "index":
             return self.index is not None and self.query_photos is not None
-        if wants == "photos":
+        if needs == "photos":
             return self.photos is not None and self.query_photos is not None
-        return self.regional or (wants == "global" and self.whole)
+        return self.regional or (needs == "global" and self.whole)
 
     def fit(self, estimator: Any, find: FindNeighbours | None, progress: Progress | None) -> Any:
         """Fit an estimator on the images: their descriptors, or the photos where it takes those."""
@@ -124,7 +124,7 @@ class EvaluationSet:
         if isinstance(estimator, IndexSearch) and self.index is not None:
             return estimator.fit(self.index, self.protocol.images)
         rows = self.images.regional if self.regional else self.images.whole
-        assert rows is not None  # noqa: S101 (`serves` was asked)
+        assert rows is not None  # noqa: S101 (see `provides`)
         if not isinstance(estimator, ImageScorer):
             return estimator.fit(rows.vectors, rows.of)
         whole = self.images.whole.vectors if self.whole and self.images.whole is not None else None
@@ -137,8 +137,8 @@ class EvaluationSet:
         if isinstance(estimator, HammingQueryExpansion):
             return list(estimator.search_many([(files[i], queries[i].box) for i in places]))
         if isinstance(estimator, IndexSearch):
-            asked = [(files[i], queries[i].box, self._query_regions[i]) for i in places]
-            return list(estimator.search_many(asked))
+            views = [(files[i], queries[i].box, self._query_regions[i]) for i in places]
+            return list(estimator.search_many(views))
         regions = [self._query_regions[i] for i in places]
         if not isinstance(estimator, ImageScorer):
             return list(estimator.search_many(regions))
@@ -148,8 +148,8 @@ class EvaluationSet:
     @cached_property
     def _query_regions(self) -> list[FloatArray]:
         rows = self.queries.regional if self.regional else self.queries.whole
-        assert rows is not None  # noqa: S101 (`serves` was asked)
-        return rows.apart()
+        assert rows is not None  # noqa: S101 (see `provides`)
+        return rows.split()
 
 
 def prepare(
@@ -161,25 +161,25 @@ def prepare(
 ) -> EvaluationSet:
     """Put a protocol and descriptors together, checked against each other; `file_of` finds a photo by its name.
 
-    What else is known of them is given by the names of `EvaluationSet`.
+    `more` are further fields of `EvaluationSet`.
     """
     images = align_images(collection, protocol)
-    asked = align_queries(queries, protocol)
-    for a, b in ((images.regional, asked.regional), (images.whole, asked.whole)):
+    aligned = align_queries(queries, protocol)
+    for a, b in ((images.regional, aligned.regional), (images.whole, aligned.whole)):
         if a is not None and b is not None and a.vectors.shape[1] != b.vectors.shape[1]:
             raise InvalidInputError(
                 f"{collection.what} has {a.vectors.shape[1]} dimensions and {queries.what} {b.vectors.shape[1]}; "
                 "extract both with the same network and whitening.",
                 code="dimensions",
             )
-    if images.regional is not None and asked.regional is None and asked.whole is not None:
+    if images.regional is not None and aligned.regional is None and aligned.whole is not None:
         # A single row for each query is a query of one region.
-        asked = replace(asked, regional=asked.whole)
+        aligned = replace(aligned, regional=aligned.whole)
     photos = _files(protocol.images, file_of)
     query_photos = _files([query.image for query in protocol.queries], file_of)
     neighbours = _exact_neighbours(more.get("index"), collection, images)
-    data = EvaluationSet(protocol, images, asked, photos, query_photos, neighbours=neighbours, **more)
-    if not data.serves("global"):
+    data = EvaluationSet(protocol, images, aligned, photos, query_photos, neighbours=neighbours, **more)
+    if not data.provides("global"):
         raise InvalidInputError(
             f"{collection.what} and {queries.what} have not the same kind of descriptors; give both alike.",
             code="descriptor-kinds",
@@ -212,35 +212,34 @@ def _exact_neighbours(index: Index | None, collection: DescriptorSet, images: De
 
 
 def _files(names: Sequence[str], file_of: Callable[[str], Path | None]) -> tuple[Path, ...] | None:
-    found = [file_of(name) for name in names]
-    files = tuple(path for path in found if path is not None)
-    return files if len(files) == len(found) else None
+    files = tuple(path for path in map(file_of, names) if path is not None)
+    return files if len(files) == len(names) else None
 
 
 def _check_order(data: EvaluationSet) -> None:
-    """Refuse descriptors that are in another order than the ground truth, where that can be seen.
+    """Raise for descriptors that are likely in another order than the ground truth.
 
-    Without names the order is taken on trust. Where queries are parts of photos of the collection, each should be near
-    its own photo; otherwise near some positive.
+    Without names only the order tells images apart. Where queries are parts of photos of the collection, each should be
+    near its own photo; otherwise near some positive.
     """
     protocol = data.protocol
     find = name_lookup(protocol.images)
     own = [find(query.image) for query in protocol.queries]
-    counted = all(place is not None for place in own)
-    wanted: Sequence[np.ndarray] = (
+    all_own = all(place is not None for place in own)
+    expected: Sequence[np.ndarray] = (
         [np.array([place]) for place in own]
-        if counted
+        if all_own
         else [np.concatenate([task.positives[i] for task in protocol.tasks]) for i in range(len(own))]
     )
     count = len(protocol.images)
     rankings = data.search(data.fit(NearestImages(), None, None))
     far = []
-    for query, ranking, near in zip(protocol.queries, rankings, wanted, strict=True):
+    for query, ranking, near in zip(protocol.queries, rankings, expected, strict=True):
         ranks = np.flatnonzero(np.isin(ranking.images, near))
-        if len(ranks) and ranks[0] >= max(10, FAR * count):
+        if len(ranks) and ranks[0] >= max(10, MAX_OWN_RANK * count):
             far.append(f"{query.name} (first at {ranks[0] + 1} of {count})")
     if len(far) > len(rankings) / 2:
-        what = "its own photo" if counted else "any of its positives"
+        what = "its own photo" if all_own else "any of its positives"
         raise InvalidInputError(
             f"{data.images.what} or {data.queries.what} is in another order than {protocol.name}: {len(far)} of "
             f"{len(rankings)} queries do not have {what} near: {preview(far)}; give them in its order, or with names.",

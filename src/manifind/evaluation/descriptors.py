@@ -54,7 +54,7 @@ class Descriptors:
             np.repeat(np.arange(len(places), dtype=np.int32), layout.counts[places]),
         )
 
-    def apart(self) -> list[FloatArray]:
+    def split(self) -> list[FloatArray]:
         """Return a list with the rows of each image or query."""
         ends = np.cumsum(np.bincount(self.of, minlength=self.count))[:-1]
         return np.split(self.vectors, ends)

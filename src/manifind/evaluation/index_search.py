@@ -71,7 +71,7 @@ class IndexSearch:
 
     def _query(self, photo: Path, box: Box | None, vectors: FloatArray) -> SearchQuery:
         view = QueryView(vectors, np.zeros((len(vectors), 4), np.float32))  # the boxes of query regions are not used
-        itself = self._snapshot.catalogue.of_content(content_hash(photo))
+        record = self._snapshot.catalogue.of_content(content_hash(photo))
         return SearchQuery(
             QueryRegions.of([view]),
             partial(_local_features, photo, box, feature_kind(self._snapshot), self._config),
@@ -79,7 +79,7 @@ class IndexSearch:
             top=None,
             verify=default_depth(self._snapshot, self.method, self.verify, self._config.depth),
             expand=self.expand,
-            own=frozenset(() if itself is None else (itself.number,)),
+            own=frozenset(() if record is None else (record.number,)),
         )
 
 

@@ -37,7 +37,7 @@ def average_precision(
     ranked : (r,) integers
         Images, best first. A positive that is not among them counts as never found.
     positives : integers
-        The images that should be found, at least one.
+        The relevant images, at least one.
     junk : integers
         Images that count neither for nor against: they are ignored, as if they were not in the collection.
     definition : {"trapezoid", "mean", "mean@100", "mean@1000"}
@@ -70,7 +70,7 @@ def precision_and_recall(
 ) -> tuple[float, float]:
     """Return the precision and the recall of the `first` images of a ranking, junk among them ignored.
 
-    Where none are taken, or only junk, no mistake was made: precision is 1, and recall 0.
+    Where `first` is 0 or all of them are junk, precision is 1 and recall 0.
     """
     taken = integers(ranked, "ranked")[: check_int(first, "first", least=0)]
     ranks, _, count = _ranks(taken, positives, junk)
@@ -109,8 +109,8 @@ def _ranks(
     ranked: npt.ArrayLike, positives: npt.ArrayLike, junk: npt.ArrayLike
 ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.signedinteger[Any]], int]:
     """Return the ranks from 0 of the positives found, junk ignored, which they are, and how many there are."""
-    wanted = np.unique(integers(positives, "positives"))
-    if not len(wanted):
+    distinct = np.unique(integers(positives, "positives"))
+    if not len(distinct):
         raise InvalidInputError(
             "positives is empty; average precision needs at least one image that should be found.", code="no-positives"
         )
@@ -118,14 +118,14 @@ def _ranks(
     places = integers(ranked, "ranked")
     if len(np.unique(places)) < len(places):
         raise InvalidInputError("ranked has an image twice; give each image once.", code="duplicate-image")
-    both = np.intersect1d(wanted, ignored)
+    both = np.intersect1d(distinct, ignored)
     if len(both):
         raise InvalidInputError(
             f"image {both[0]} is both positive and junk; it can be one of them only.", code="positive-and-junk"
         )
     kept = places[~np.isin(places, ignored)]
-    ranks = np.flatnonzero(np.isin(kept, wanted))
-    return ranks, kept[ranks], len(wanted)
+    ranks = np.flatnonzero(np.isin(kept, distinct))
+    return ranks, kept[ranks], len(distinct)
 
 
 def mean_average_precision(
@@ -139,19 +139,19 @@ def mean_average_precision(
     if junk is None:
         junk = [()] * len(rankings)
     each = [
-        average_precision(ranking.images, wanted, ignored, definition=definition)
-        for ranking, wanted, ignored in zip(rankings, positives, junk, strict=True)
-        if np.size(wanted)
+        average_precision(ranking.images, relevant, ignored, definition=definition)
+        for ranking, relevant, ignored in zip(rankings, positives, junk, strict=True)
+        if np.size(relevant)
     ]
     if not each:
         raise InvalidInputError("positives is empty for every query; there is nothing to average.", code="no-positives")
     return float(np.mean(each))
 
 
-RESAMPLED = 2000
-"""How often queries are drawn again for an interval."""
-FLIPPED = 10_000
-"""How often values are swapped for a test."""
+N_RESAMPLES = 2000
+"""Bootstrap samples of an interval."""
+N_FLIPS = 10_000
+"""Random sign flips of a test."""
 LEVEL = 0.95
 
 Values = npt.NDArray[np.float64]
@@ -163,7 +163,7 @@ def bootstrap_ci(values: npt.ArrayLike) -> tuple[float, float]:
     known = known[~np.isnan(known)]
     if not len(known):
         return float("nan"), float("nan")
-    drawn = np.random.default_rng(0).integers(len(known), size=(RESAMPLED, len(known)))
+    drawn = np.random.default_rng(0).integers(len(known), size=(N_RESAMPLES, len(known)))
     low, high = np.quantile(known[drawn].mean(axis=1), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)
 
@@ -176,9 +176,9 @@ def sign_flip_test(a: Values, others: Sequence[Values]) -> Values:
     without a value in either method are left out.
     """
     differences = np.nan_to_num(a - np.array(others).reshape(-1, len(a)))
-    signs = np.random.default_rng(0).integers(2, size=(FLIPPED, len(a))) * 2.0 - 1
+    signs = np.random.default_rng(0).integers(2, size=(N_FLIPS, len(a))) * 2.0 - 1
     chance = np.abs(signs @ differences.T)
     # The tolerance counts equals as such, whatever order they were added up in.
     as_large = chance >= np.abs(differences.sum(axis=1)) * (1 - 1e-9) - 1e-12
-    found: Values = (1 + as_large.sum(axis=0)) / (1 + FLIPPED)
-    return found
+    p: Values = (1 + as_large.sum(axis=0)) / (1 + N_FLIPS)
+    return p

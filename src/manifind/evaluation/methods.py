@@ -1,6 +1,6 @@
 """The methods that `manifind evaluate` knows: by name, with their parameters and where they come from.
 
-A method is asked for as ``NAME`` or ``NAME:parameter=value,parameter=value``.
+A method is named ``NAME`` or ``NAME:parameter=value,parameter=value``.
 """
 
 import inspect
@@ -40,13 +40,13 @@ class Method:
 
     name: str
     title: str
-    wants: str
-    """What it ranks by: "global" or "regional" descriptors, "photos", or an "index"."""
+    needs: str
+    """The input that it ranks by: "global" or "regional" descriptors, "photos", or an "index"."""
     source: str
     make: Callable[..., Any]
     """Called with the parameters: an estimator with ``fit`` and ``search_many``."""
     shown: tuple[str, ...] = ()
-    """Parameters that a table always says."""
+    """Parameters that a table always shows."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Parameters that are not the estimator's own defaults."""
     in_all: bool = True
@@ -87,27 +87,27 @@ class MethodSpec:
     method: Method
     parameters: Mapping[str, Any]
     given: Mapping[str, Any] = field(default_factory=dict)
-    """Those that were asked for."""
+    """The parameters as given."""
 
     @property
     def title(self) -> str:
-        """Return the method's name and the parameters that were asked for, or that tell it from others."""
+        """Return the method's title with its given and its always shown parameters."""
         names = dict.fromkeys([*self.method.shown, *self.given])
         return ", ".join([self.method.title, *(f"{name} = {self.parameters[name]}" for name in names)])
 
     @property
     def key(self) -> str:
-        """What is computed: equal for choices that give the same rankings, whatever they are called."""
+        """What is computed: equal for specs that give the same rankings."""
         made = f"{self.method.make.__module__}.{self.method.make.__qualname__}"
         return f"{made} {json.dumps(dict(self.parameters), sort_keys=True)}"
 
 
-def with_index_parameters(choice: MethodSpec, manifold: Manifold) -> MethodSpec:
+def with_index_parameters(spec: MethodSpec, manifold: Manifold) -> MethodSpec:
     """Return regional diffusion with the parameters of an index in place of those that were not given."""
-    if choice.method.name != "regional-diffusion":
-        return choice
-    own = {name: value for name, value in manifold.get_params().items() if name in CHOSEN}
-    return MethodSpec(choice.method, choice.method.parameters({**own, **choice.given}), choice.given)
+    if spec.method.name != "regional-diffusion":
+        return spec
+    chosen = {name: value for name, value in manifold.get_params().items() if name in CHOSEN}
+    return MethodSpec(spec.method, spec.method.parameters({**chosen, **spec.given}), spec.given)
 
 
 def method_spec(name: str, **given: Any) -> MethodSpec:
@@ -119,13 +119,13 @@ def method_spec(name: str, **given: Any) -> MethodSpec:
 
 
 def parse(text: str) -> MethodSpec:
-    """Return what ``NAME`` or ``NAME:parameter=value,...`` means."""
+    """Return the method of ``NAME`` or ``NAME:parameter=value,...``."""
     name, given = named_parameters(text)
     return method_spec(name, **given)
 
 
 def named_parameters(text: str) -> tuple[str, dict[str, Any]]:
-    """Take ``NAME:parameter=value,...`` apart; values are numbers, null, true, false or text."""
+    """Split ``NAME:parameter=value,...``; values are numbers, null, true, false or text."""
     name, _, rest = text.partition(":")
     given: dict[str, Any] = {}
     for part in filter(None, rest.split(",")):
@@ -141,8 +141,8 @@ def named_parameters(text: str) -> tuple[str, dict[str, Any]]:
     return name.strip(), given
 
 
-EVERY = "all"
-"""Asks for every method, in its usual setting."""
+ALL_METHODS = "all"
+"""Stands for every method, by its defaults."""
 KS = ("k", "query_k")
 METHODS: dict[str, Method] = {
     method.name: method

@@ -1,7 +1,7 @@
 """Photos under an evaluation: descriptors of the collection, and of the queries cut out of their photos.
 
-What the network says of a folder's photos, before whitening, is kept in the cache, some photos at a time, known by the
-photos' contents and by all that the descriptors depend on. An index has its descriptors already.
+The unwhitened descriptors of a folder's photos are cached in batches, by the photos' contents, the extractor and its
+code. An index has its descriptors already.
 """
 
 import time
@@ -27,20 +27,20 @@ from manifind.index.storage.build_config import WhiteningTraining
 from manifind.io import Found, content_hash, extract_ahead, key_to_path, list_photos, read_photo
 from manifind.types import Box, FloatArray, StageProgress
 
-GROUP = 64
+BATCH_SIZE = 64
 """Photos extracted and cached at a time."""
-TIMED = 5
-"""Queries that are extracted once more, to measure the time."""
+TIMED_QUERIES = 5
+"""Queries that are extracted even where they are cached, to measure the time."""
 EXTRACTION_CODE = ("features", "io", "networks.py")
 """The packages that descriptors depend on."""
 
 Sizes = dict[str, tuple[float, float]]
 Raw = npt.NDArray[np.float16]
-"""(r, C): what the network says of a photo's regions, before whitening; in half precision, as an index keeps it."""
+"""(r, C): the unwhitened descriptors of a photo's regions, in half precision, as in an index."""
 
 
-class _Seen(NamedTuple):
-    """A photo as the network saw it."""
+class PhotoDescriptors(NamedTuple):
+    """The unwhitened descriptors of a photo, and its width and height."""
 
     raw: Raw
     size: tuple[float, float]
@@ -56,11 +56,11 @@ class Photos:
     extractor
         The extractor of the photos.
     cache
-        Where descriptors are kept.
+        Where descriptors are cached.
     progress
         Called with a stage, how much of it is done, and how much there is.
-    say : callable
-        Told of photos that cannot be read.
+    warn : callable, optional
+        Called with a sentence about each photo that cannot be read.
     learning : WhiteningTraining, optional
         How a whitening is learnt from the photos, in place of the extractor's.
     """
@@ -71,32 +71,32 @@ class Photos:
         extractor: RegionExtractor,
         cache: Cache,
         progress: StageProgress = lambda *_: None,
-        say: Callable[[str], None] = lambda _: None,
+        warn: Callable[[str], None] = lambda _: None,
         *,
         learning: WhiteningTraining | None = None,
     ) -> None:
         self.root = root
         self._extractor = extractor
         self._learning = learning
-        self._known_by = {
-            "describer": extractor.with_whitening(None).fingerprint()["sha256"],
+        self._cache_key = {
+            "extractor": extractor.with_whitening(None).fingerprint()["sha256"],
             "code": code_checksum(*EXTRACTION_CODE),
         }
         self._cache = cache
         self._progress = progress
-        self._say = say
-        self._found, self.skipped = self._listed()
-        if not self._found:
+        self._warn = warn
+        self._paths, self.skipped = self._list_files()
+        if not self._paths:
             raise InvalidInputError(f"{root} has no photos; give a folder of photos, or descriptors.", code="no-photos")
-        self.names = tuple(self._found)
+        self.names = tuple(self._paths)
         self._find = name_lookup(self.names)
 
-    def _listed(self) -> tuple[dict[str, Path], list[str]]:
+    def _list_files(self) -> tuple[dict[str, Path], list[str]]:
         """Return the file of each photo by its key, and what was skipped."""
-        listed = list(list_photos(self.root))
-        self._files = {one.key: one for one in listed if isinstance(one, Found)}
-        found = {key: one.path for key, one in self._files.items()}
-        return found, [f"{one.key}: {one.reason}" for one in listed if not isinstance(one, Found)]
+        files = list(list_photos(self.root))
+        self._files = {file.key: file for file in files if isinstance(file, Found)}
+        skipped = [f"{file.key}: {file.reason}" for file in files if not isinstance(file, Found)]
+        return {key: file.path for key, file in self._files.items()}, skipped
 
     def path_of(self, name: str) -> Path | None:
         """Return the file of a photo by the name that a ground truth gives it.
@@ -106,7 +106,7 @@ class Photos:
         """
         number = self._find(name)
         if number is not None:
-            return self._found[self.names[number]]
+            return self._paths[self.names[number]]
         return file if (file := self.root / name).is_file() else None
 
     def truth(self, path: Path, names: Sequence[str], *, query_counts: bool) -> Protocol:
@@ -115,31 +115,31 @@ class Photos:
 
     def collection(self) -> tuple[DescriptorSet, Sizes]:
         """Extract all photos; also return the width and height of each by name."""
-        seen: dict[str, _Seen] = {}
-        for start in range(0, len(self.names), GROUP):
+        photos: dict[str, PhotoDescriptors] = {}
+        for start in range(0, len(self.names), BATCH_SIZE):
             self._progress("photos", start, len(self.names))
-            group = self.names[start : start + GROUP]
-            for name, found in zip(group, self._group(group), strict=True):
-                if found is None:
+            group = self.names[start : start + BATCH_SIZE]
+            for name, photo in zip(group, self._extract_batch(group), strict=True):
+                if photo is None:
                     self.skipped.append(f"{name}: it cannot be read")
                 else:
-                    seen[name] = found
+                    photos[name] = photo
         self._progress("photos", len(self.names), len(self.names))
         self.report_skipped()
         if self._learning is not None:
-            own = Moments.of((one.raw for one in seen.values()), self._extractor.pooled_by)
-            self._extractor = self._extractor.with_whitening(self._learning.whitening(own))
-        sizes = {name: one.size for name, one in seen.items()}
-        return self._together(str(self.root), [one.raw for one in seen.values()], list(seen)), sizes
+            moments = Moments.of((photo.raw for photo in photos.values()), self._extractor.pooled_by)
+            self._extractor = self._extractor.with_whitening(self._learning.whitening(moments))
+        sizes = {name: photo.size for name, photo in photos.items()}
+        return self._whiten(str(self.root), [photo.raw for photo in photos.values()], list(photos)), sizes
 
     def report_skipped(self) -> None:
-        """Name every file that was skipped."""
+        """Warn of every file that was skipped."""
         for file in self.skipped:
-            self._say(f"skipped {file}")
+            self._warn(f"skipped {file}")
 
-    def _together(self, what: str, raw: Sequence[Raw], names: Sequence[str], kind: str = "image") -> DescriptorSet:
-        """Whiten photos and put them together."""
-        both = [regional_and_global(one, self._extractor.whitening) for one in raw]
+    def _whiten(self, what: str, raw: Sequence[Raw], names: Sequence[str], kind: str = "image") -> DescriptorSet:
+        """Return the whitened descriptors of photos."""
+        both = [regional_and_global(photo, self._extractor.whitening) for photo in raw]
         arrays: dict[str, npt.NDArray[Any]] = {
             "vectors": np.concatenate([regions for regions, _ in both]),
             f"{kind}_of": np.repeat(np.arange(len(both), dtype=np.int32), [len(regions) for regions, _ in both]),
@@ -150,12 +150,12 @@ class Photos:
     def queries(self, protocol: Protocol, raw: Sequence[Raw]) -> DescriptorSet:
         """Return the descriptors of a protocol's queries, once the collection is extracted."""
         names = [query.name for query in protocol.queries]
-        return self._together(f"the queries of {protocol.name}", raw, names, "query")
+        return self._whiten(f"the queries of {protocol.name}", raw, names, "query")
 
     def extract_queries(self, protocol: Protocol) -> tuple[list[Raw], float]:
-        """Let the network see the queries of a protocol, each cut out of its photo; return also the seconds of one.
+        """Extract the queries of a protocol, each cut out of its photo; also return the median seconds of a query.
 
-        A box outside its photo is refused, before the collection is extracted.
+        A box outside its photo is an error, before the collection is extracted.
         """
         missing = [query.image for query in protocol.queries if self.path_of(query.image) is None]
         if missing:
@@ -165,17 +165,17 @@ class Photos:
                 code="missing-query-photo",
             )
         stage, count = f"queries, {protocol.name}", len(protocol.queries)
-        seen: list[Raw] = []
+        extracted: list[Raw] = []
         outside: list[str] = []
         seconds: list[float] = []
         for number, query in enumerate(protocol.queries):
             self._progress(stage, number, count)
             path = self.path_of(query.image)
             assert path is not None  # noqa: S101 (asked above)
-            key = {"photo": content_hash(path), "box": query.box, **self._known_by}
-            kept = self._cache.get(key)
-            if kept is not None and len(seconds) >= TIMED:
-                seen.append(np.array(kept[1]["raw"]))
+            key = {"photo": content_hash(path), "box": query.box, **self._cache_key}
+            cached = self._cache.get(key)
+            if cached is not None and len(seconds) >= TIMED_QUERIES:
+                extracted.append(np.array(cached[1]["raw"]))
                 continue
             pixels = read_photo(path).pixels
             height, width = pixels.shape[:2]
@@ -186,55 +186,56 @@ class Photos:
             left, top = max(0, int(np.floor(x0))), max(0, int(np.floor(y0)))
             part = np.ascontiguousarray(pixels[top : int(np.ceil(y1)), left : int(np.ceil(x1))])
             began = time.perf_counter()
-            found = self._extractor.unwhitened(part).astype(np.float16)
+            raw = self._extractor.unwhitened(part).astype(np.float16)
             seconds.append(time.perf_counter() - began)
-            self._cache.put(key, {}, {"raw": found})
-            seen.append(found)
+            self._cache.put(key, {}, {"raw": raw})
+            extracted.append(raw)
         self._progress(stage, count, count)
         if outside:
             raise InvalidInputError(
                 f"{protocol.name} has boxes that are not within their photos: {preview(outside)}.", code="box-outside"
             )
-        return seen, float(np.median(seconds))
+        return extracted, float(np.median(seconds))
 
     @cached_property
     def _extractor_for_threads(self) -> tuple[RegionExtractor, int]:
         return self._extractor.for_threads()
 
-    def _group(self, group: Sequence[str]) -> list[_Seen | None]:
-        files = [self._files[name] for name in group]
-        key = {"photos": [content_hash(one.path) for one in files], **self._known_by}
-        kept = self._cache.get(key)
-        if kept is None:
-            found: list[_Seen | None] = []
+    def _extract_batch(self, names: Sequence[str]) -> list[PhotoDescriptors | None]:
+        files = [self._files[name] for name in names]
+        key = {"photos": [content_hash(file.path) for file in files], **self._cache_key}
+        cached = self._cache.get(key)
+        if cached is None:
+            extracted: list[PhotoDescriptors | None] = []
             extractor, threads = self._extractor_for_threads
             options = {"threads": threads, "long_side": extractor.long_side}
             with closing(extract_ahead(files, extractor.unwhitened, **options)) as photos:
                 for _, photo, raw in photos:
                     if isinstance(photo, UnreadableImageError) or raw is None:
-                        found.append(None)
+                        extracted.append(None)
                     else:
-                        found.append(_Seen(raw.astype(np.float16), (float(photo.width), float(photo.height))))
-            readable = [one for one in found if one is not None]
+                        size = (float(photo.width), float(photo.height))
+                        extracted.append(PhotoDescriptors(raw.astype(np.float16), size))
+            readable = [photo for photo in extracted if photo is not None]
             if readable:
                 arrays = {
-                    "raw": np.concatenate([one.raw for one in readable]),
-                    "sizes": np.array([one.size for one in readable]),
-                    "counts": np.array([0 if one is None else len(one.raw) for one in found]),
+                    "raw": np.concatenate([photo.raw for photo in readable]),
+                    "sizes": np.array([photo.size for photo in readable]),
+                    "counts": np.array([0 if photo is None else len(photo.raw) for photo in extracted]),
                 }
                 self._cache.put(key, {}, arrays)
-            return found
-        arrays = kept[1]
+            return extracted
+        arrays = cached[1]
         counts = np.array(arrays["counts"])
         rows = iter(np.split(np.array(arrays["raw"]), np.cumsum(counts[counts > 0])[:-1]))
         sizes = iter(arrays["sizes"].tolist())
-        return [_Seen(next(rows), tuple(next(sizes))) if count else None for count in counts]
+        return [PhotoDescriptors(next(rows), tuple(next(sizes))) if count else None for count in counts]
 
     def with_sizes(self, protocol: Protocol, sizes: Sizes) -> Protocol:
         """Return the protocol with the sizes of its photos, and the boxes of objects where INSTRE has them beside."""
         find = name_lookup(list(sizes))
-        listed = list(sizes.values())
-        known = {i: listed[n] for i, name in enumerate(protocol.images) if (n := find(name)) is not None}
+        ordered = list(sizes.values())
+        known = {i: ordered[n] for i, name in enumerate(protocol.images) if (n := find(name)) is not None}
         objects = protocol.objects or self._instre_objects(protocol)
         return replace(protocol, sizes=known, objects=objects)
 
@@ -250,20 +251,20 @@ class Photos:
         for query, positives in zip(protocol.queries, protocol.tasks[0].positives, strict=True):
             parts = query.image.split("/")
             letter = parts[-2][2:3] if len(parts) > 1 and not parts[0].lower().endswith("-m") else ""
-            own = {}
+            objects = {}
             for image in positives.tolist():
-                listed = self._boxes_beside(protocol.images[image])
-                if len(listed) == 2 and letter in ("a", "b"):
-                    listed = [listed[0 if letter == "a" else 1]]
-                if listed:
-                    own[image] = bounding_box(listed)
-            boxes.append(own)
+                of_image = self._read_boxes(protocol.images[image])
+                if len(of_image) == 2 and letter in ("a", "b"):
+                    of_image = [of_image[0 if letter == "a" else 1]]
+                if of_image:
+                    objects[image] = bounding_box(of_image)
+            boxes.append(objects)
         return tuple(boxes) if any(boxes) else ()
 
-    def _boxes_beside(self, name: str) -> list[Box]:
+    def _read_boxes(self, name: str) -> list[Box]:
         path = self.path_of(name)
-        beside = None if path is None else path.with_suffix(".txt")
-        return boxes_in(beside) if beside is not None and beside.is_file() else []
+        file = None if path is None else path.with_suffix(".txt")
+        return boxes_in(file) if file is not None and file.is_file() else []
 
 
 class IndexedPhotos(Photos):
@@ -274,18 +275,18 @@ class IndexedPhotos(Photos):
         path: Path,
         cache: Cache,
         progress: StageProgress = lambda *_: None,
-        say: Callable[[str], None] = lambda _: None,
+        warn: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.index = Index.open(path)
         self.path = path
-        super().__init__(self.index.root, self.index.extractor, cache, progress, say)
+        super().__init__(self.index.root, self.index.extractor, cache, progress, warn)
 
-    def _listed(self) -> tuple[dict[str, Path], list[str]]:
+    def _list_files(self) -> tuple[dict[str, Path], list[str]]:
         catalogue, root = self.index.catalogue, self.index.root
         photos = catalogue.images
-        self.copies = {copy: one.key for one in photos for copy in catalogue.copies_of(one.sha256)}
-        found = {one.key: key_to_path(root, one.key) for one in photos}
-        return found, [f"{one.key}: {one.reason}" for one in catalogue.skipped]
+        self.copies = {copy: photo.key for photo in photos for copy in catalogue.copies_of(photo.sha256)}
+        paths = {photo.key: key_to_path(root, photo.key) for photo in photos}
+        return paths, [f"{file.key}: {file.reason}" for file in catalogue.skipped]
 
     def truth(self, path: Path, names: Sequence[str], *, query_counts: bool) -> Protocol:
         """Read a ground truth, in which a file that is identical to a photo of the index stands for that photo."""
@@ -299,7 +300,7 @@ class IndexedPhotos(Photos):
             "image_of": manifold.layout_.place_of,
         }
         self.report_skipped()
-        sizes = {one.key: (float(one.width), float(one.height)) for one in self.index.catalogue.images}
+        sizes = {photo.key: (float(photo.width), float(photo.height)) for photo in self.index.catalogue.images}
         return descriptor_set(str(self.path), arrays, self.names), sizes
 
 

@@ -1,7 +1,7 @@
 """What a protocol is: images, queries, and which images each query should find.
 
-A `Protocol` is checked when it is made. What is wrong with a ground truth is said with the first few offenders, because
-a ruler that is off by a few images gives figures that look right.
+A `Protocol` is checked when it is made, because a ground truth that is off by a few images gives figures that look
+right. Errors name the first few offenders.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ from manifind.types import Box
 Images = npt.NDArray[np.int64]
 """Numbers of images, which are places in `Protocol.images`."""
 
-FEW, LONGEST = 3, 200
+MAX_NAMED, MAX_NAME_LENGTH = 3, 200
 """How many offenders an error names, and how many characters it shows of each."""
 
 
@@ -70,14 +70,14 @@ class Protocol:
     def with_distractors(self, names: Sequence[str]) -> "Protocol":
         """Return the protocol on a collection with more images, none of them a positive of any query.
 
-        Those that are among its images already only lend it the name.
+        Names that are among its images already add no image.
         """
         find = name_lookup(self.images)
-        wanted = {int(image) for task in self.tasks for images in task.positives for image in images}
+        positives = {int(image) for task in self.tasks for images in task.positives for image in images}
         known = [find(name) for name in names]
-        also = [name for name, number in zip(names, known, strict=True) if number in wanted]
+        both = [name for name, number in zip(names, known, strict=True) if number in positives]
         refuse(
-            also,
+            both,
             self.name,
             "looks for images that are listed as distractors: {}; take them off the list",
             "positive-distractor",
@@ -129,17 +129,17 @@ class Protocol:
         moved = np.empty(len(self.images), np.int64)
         for i, name in enumerate(self.images):
             number = find(name)
-            one = name if number is None else known[number]
-            if one not in places:
-                places[one] = len(images)
+            original = name if number is None else known[number]
+            if original not in places:
+                places[original] = len(images)
                 images.append(photo(name))
-            moved[i] = places[one]
+            moved[i] = places[original]
         queries = tuple(replace(query, image=photo(query.image)) for query in self.queries)
         ignored = [None] * len(queries) if self.query_counts else _own_photos(images, queries)
         tasks = []
         for task in self.tasks:
-            wanted = [np.unique(moved[each]) for each in task.positives]
-            positives = [each[each != itself] for each, itself in zip(wanted, ignored, strict=True)]
+            distinct = [np.unique(moved[numbers]) for numbers in task.positives]
+            positives = [numbers[numbers != own] for numbers, own in zip(distinct, ignored, strict=True)]
             junk = [np.setdiff1d(moved[a], b) for a, b in zip(task.junk, positives, strict=True)]
             tasks.append(replace(task, positives=tuple(positives), junk=tuple(junk)))
         return replace(
@@ -152,17 +152,17 @@ class Protocol:
         )
 
     def own_photos_note(self) -> str:
-        """Say whether the photos that queries were cut out of count, are ignored, or are not there."""
+        """Warn whether the photos that queries were cut out of count, are ignored, or are not there."""
         own = self.own_photos()
         there = [i for i, photo in enumerate(own) if photo is not None]
-        ignored = sum(all(_holds(task.junk[i], own[i]) for task in self.tasks) for i in there)
+        ignored = sum(all(_contains(task.junk[i], own[i]) for task in self.tasks) for i in there)
         return (
             f"of {len(own)} queries' own photos {len(own) - len(there)} are not in the collection, {ignored} are "
             f"ignored and {len(there) - ignored} count"
         )
 
     def relative_sizes(self, query: int, images: Iterable[int]) -> npt.NDArray[np.float64]:
-        """Return the part of each image that the object of a query takes; NaN where it is not known."""
+        """Return the share of each image that the object of a query covers; NaN where it is not known."""
         boxes = self.objects[query] if self.objects else {}
         found = []
         for image in images:
@@ -203,8 +203,8 @@ def check(protocol: Protocol) -> None:
     for task in protocol.tasks:
         both = [
             f"{query.name} ({images[int(image)]})"
-            for query, wanted, ignored in zip(queries, task.positives, task.junk, strict=True)
-            for image in np.intersect1d(wanted, ignored)[:1]
+            for query, positives, junk in zip(queries, task.positives, task.junk, strict=True)
+            for image in np.intersect1d(positives, junk)[:1]
         ]
         refuse(
             both,
@@ -225,7 +225,7 @@ def check(protocol: Protocol) -> None:
         own = [
             query.name
             for i, (query, photo) in enumerate(zip(queries, protocol.own_photos(), strict=True))
-            if any(_holds(task.positives[i], photo) for task in protocol.tasks)
+            if any(_contains(task.positives[i], photo) for task in protocol.tasks)
         ]
         refuse(
             own,
@@ -244,8 +244,11 @@ def refuse(offenders: Sequence[str], name: str, sentence: str, code: str) -> Non
 
 def preview(names: Sequence[str]) -> str:
     """Return the first few names, and how many more there are."""
-    listed = ", ".join(f"{str(name)[:LONGEST]}…" if len(str(name)) > LONGEST else str(name) for name in names[:FEW])
-    return listed if len(names) <= FEW else f"{listed} and {len(names) - FEW} more"
+    listed = ", ".join(
+        f"{str(name)[:MAX_NAME_LENGTH]}…" if len(str(name)) > MAX_NAME_LENGTH else str(name)
+        for name in names[:MAX_NAMED]
+    )
+    return listed if len(names) <= MAX_NAMED else f"{listed} and {len(names) - MAX_NAMED} more"
 
 
 def duplicated(names: Iterable[str]) -> list[str]:
@@ -326,7 +329,7 @@ def boxes_in(file: Path) -> list[Box]:
 
 
 def box_around(file: Path) -> Box:
-    """Return the one box that holds all boxes of a file."""
+    """Return the bounding box of the boxes in a file."""
     boxes = boxes_in(file)
     if not boxes:
         raise InvalidInputError(f"{file} has no box; each line has x, y, width and height.", code="box-file")
@@ -334,7 +337,7 @@ def box_around(file: Path) -> Box:
 
 
 def bounding_box(boxes: Sequence[Box]) -> Box:
-    """Return the one box that holds all of some boxes."""
+    """Return the bounding box of boxes."""
     x0, y0, x1, y1 = zip(*boxes, strict=True)
     return min(x0), min(y0), max(x1), max(y1)
 
@@ -368,5 +371,5 @@ def format_box(box: Box) -> str:
     return "(" + ", ".join(f"{corner:g}" for corner in box) + ")"
 
 
-def _holds(images: Images, number: int | None) -> bool:
+def _contains(images: Images, number: int | None) -> bool:
     return number is not None and bool((images == number).any())

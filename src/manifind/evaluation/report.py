@@ -35,38 +35,39 @@ if TYPE_CHECKING:
 Find = Callable[[str], Path | None]
 
 
-def drawings(found: Comparison) -> dict[str, bytes]:
+def drawings(comparison: Comparison) -> dict[str, bytes]:
     """Return the figures as PNG files by name."""
-    drawn = {curve.name: curve_png(curve, found.definition) for curve in found.curves}
-    return drawn if found.sizes is None else {**drawn, "sizes": sizes_png(found.sizes)}
+    drawn = {curve.name: curve_png(curve, comparison.definition) for curve in comparison.curves}
+    return drawn if comparison.sizes is None else {**drawn, "sizes": sizes_png(comparison.sizes)}
 
 
-def report(found: Comparison, pictures: dict[str, bytes], find: Find | None = None) -> str:
+def report(comparison: Comparison, pictures: dict[str, bytes], find: Find | None = None) -> str:
     """Return the page; `find` gives the file of a photo by its name, where there are photos."""
     return render(
         "evaluation.html",
-        title=heading(found),
-        subtitle=legend(found),
-        warnings=found.warnings(),
-        methods=method_cells(found),
+        title=heading(comparison),
+        subtitle=legend(comparison),
+        warnings=comparison.warnings(),
+        methods=method_cells(comparison),
         curves=[
-            (curve.title, pictures[curve.name], curve_cells(curve), fixed_parameters(curve)) for curve in found.curves
+            (curve.title, pictures[curve.name], curve_cells(curve), fixed_parameters(curve))
+            for curve in comparison.curves
         ],
-        sizes=None if found.sizes is None else {"png": pictures["sizes"], "cells": size_cells(found.sizes)},
-        gains=[_gain(found, one, find) for one in found.gains],
-        figures=[("At the cutoff", cutoff_cells(found)), ("Off line", cost_cells(found))],
+        sizes=None if comparison.sizes is None else {"png": pictures["sizes"], "cells": size_cells(comparison.sizes)},
+        gains=[_gain(comparison, one, find) for one in comparison.gains],
+        figures=[("At the cutoff", cutoff_cells(comparison)), ("Off line", cost_cells(comparison))],
         texts=[
-            ("Which differences are more than chance", difference_cells(found)),
-            ("Published figures", published_cells(found)),
-            ("Parameters and sources", parameter_cells(found)),
-            ("Data and versions", (["what", "which"], found.facts())),
+            ("Which differences are more than chance", difference_cells(comparison)),
+            ("Published figures", published_cells(comparison)),
+            ("Parameters and sources", parameter_cells(comparison)),
+            ("Data and versions", (["what", "which"], comparison.facts())),
         ],
     )
 
 
-def _gain(found: Comparison, gain: Gain, find: Find | None) -> dict[str, Any]:
+def _gain(comparison: Comparison, gain: Gain, find: Find | None) -> dict[str, Any]:
     """Return what the page shows of one query: pictures where there are photos."""
-    protocol = found.gained().protocol
+    protocol = comparison.gained().protocol
     query = protocol.queries[gain.query]
     objects = (protocol.objects[gain.query] if protocol.objects else None) or {}
     shown = _picture(find, query.image, query.box)

@@ -37,12 +37,12 @@ class EvaluationResult:
     rankings: tuple[npt.NDArray[np.int32], ...]
     """The images of each query, best first."""
     costs: dict[str, float]
-    """``fit_seconds`` off line, without the neighbours that methods share, ``batch_seconds`` of a query with all in one
-    batch, ``single_seconds`` of one alone, the ``residual`` of a solver, and what the method itself says of costs."""
+    """``fit_seconds`` off line, without the neighbours that methods share; ``batch_seconds`` of a query with all in one
+    batch, ``single_seconds`` of one alone; the ``residual`` of a solver; the costs that the method itself reports."""
     n_matches: tuple[int, ...] | None = None
     """How many of the first images of each query the estimator calls matches; None where it has no cutoff."""
     _measured: dict[tuple[str, str], Any] = field(default_factory=dict, repr=False, compare=False)
-    """What was measured so far, by task and measure. It is kept because every table and file asks for it again."""
+    """Measures computed so far, by task and measure: every table and file needs them again."""
 
     def _task(self, task: Task | None) -> Task:
         """Return the task, by default the dataset's first."""
@@ -52,8 +52,8 @@ class EvaluationResult:
         """Return a measure of each query; NaN for one without positives in this task."""
         return np.array(
             [
-                measure(ranked, wanted, junk=ignored) if len(wanted) else np.nan
-                for ranked, wanted, ignored in zip(self.rankings, task.positives, task.junk, strict=True)
+                measure(ranked, positives, junk=junk) if len(positives) else np.nan
+                for ranked, positives, junk in zip(self.rankings, task.positives, task.junk, strict=True)
             ]
         )
 
@@ -65,8 +65,8 @@ class EvaluationResult:
         key = (task.name, definition)
         if key not in self._measured:
             self._measured[key] = self._each(task, partial(measures.average_precision, definition=definition))
-        found: npt.NDArray[np.float64] = self._measured[key]
-        return found
+        precisions: npt.NDArray[np.float64] = self._measured[key]
+        return precisions
 
     def mean_average_precision(self, task: Task | None = None, definition: str = DEFAULT_DEFINITION) -> float:
         """Return mAP in percent."""
@@ -74,8 +74,8 @@ class EvaluationResult:
 
     def positives_in_first(self, task: Task, k: int) -> list[int]:
         """Return how many of the first k images of each query are positives, junk ignored."""
-        found = self._each(task, partial(measures.precision_at, k=k, last=False))
-        return [round(k * value) for value in np.nan_to_num(found)]
+        precisions = self._each(task, partial(measures.precision_at, k=k, last=False))
+        return [round(k * value) for value in np.nan_to_num(precisions)]
 
     def precision_of_positives(self, task: Task, query: int) -> npt.NDArray[np.float64]:
         """Return the precision of each of a query's positives at its rank."""
@@ -91,23 +91,23 @@ class EvaluationResult:
         return dict(self._measured[task.name, "everything"])
 
     def _figures(self, task: Task) -> dict[str, float]:
-        found = {}
+        figures = {}
         for definition in measures.DEFINITIONS:
             each = 100 * self.average_precisions(task, definition)
-            found[f"mAP_{definition}"] = float(np.nanmean(each))
-            found[f"mAP_{definition}_low"], found[f"mAP_{definition}_high"] = bootstrap_ci(each)
+            figures[f"mAP_{definition}"] = float(np.nanmean(each))
+            figures[f"mAP_{definition}_low"], figures[f"mAP_{definition}_high"] = bootstrap_ci(each)
         if self.n_matches is not None:
             pairs = [
-                measures.precision_and_recall(ranked, wanted, cutoff, ignored)
-                for ranked, wanted, cutoff, ignored in zip(
+                measures.precision_and_recall(ranked, positives, cutoff, junk)
+                for ranked, positives, cutoff, junk in zip(
                     self.rankings, task.positives, self.n_matches, task.junk, strict=True
                 )
-                if len(wanted)
+                if len(positives)
             ]
-            found["cutoff_precision"], found["cutoff_recall"] = (100 * np.mean(pairs, axis=0)).tolist()
+            figures["cutoff_precision"], figures["cutoff_recall"] = (100 * np.mean(pairs, axis=0)).tolist()
         for k in PRECISION_RANKS:
-            found[f"mP@{k}"] = float(100 * np.nanmean(self._each(task, partial(measures.precision_at, k=k))))
-        return found
+            figures[f"mP@{k}"] = float(100 * np.nanmean(self._each(task, partial(measures.precision_at, k=k))))
+        return figures
 
 
 def evaluate(
@@ -163,7 +163,7 @@ def evaluate(
 
 
 LAYOUT = 3
-"""The number of the layout in which runs are kept."""
+"""The version of the layout of cached runs."""
 RANKING_CODE = ("baselines", "manifold", "ranking.py", "gmm.py", "diffusion", "graph", "kernels", "groups.py")
 """The packages and modules that rankings depend on."""
 INDEX_CODE = ("index", "features", "io", "geometry")
@@ -176,59 +176,59 @@ class Run(EvaluationResult):
 
     spec: MethodSpec = field(kw_only=True)
     from_cache: bool = field(kw_only=True)
-    """Whether the rankings were kept from an earlier run."""
+    """Whether the rankings come from an earlier run."""
 
 
 class Runner:
-    """Runs methods, taking what was kept from earlier runs.
+    """Runs methods, or takes their rankings from the cache of earlier runs.
 
     Parameters
     ----------
     cache
-        Where rankings are kept.
+        Where rankings are cached.
     progress
         Called with a stage, how much of it is done, and how much there is.
     say : callable
-        Told of methods that are left out because a package is not installed.
+        Called with a sentence about each method that is left out because a package is not installed.
     fresh : bool
-        Compute everything again, and keep it.
+        Compute and cache everything again.
     """
 
     def __init__(
         self,
         cache: Cache,
         progress: StageProgress = lambda *_: None,
-        say: Callable[[str], None] = lambda _: None,
+        warn: Callable[[str], None] = lambda _: None,
         *,
         fresh: bool = False,
     ) -> None:
         self._cache = cache
-        self._say = say
+        self._warn = warn
         self._progress = progress
         self._fresh = fresh
 
     def run(self, data: EvaluationSet, specs: Iterable[MethodSpec]) -> dict[str, Run]:
-        """Run methods on data, each thing that is to be computed once.
+        """Run methods on data, equal ones once; return the runs by `MethodSpec.key`.
 
-        Returns what came of each by `MethodSpec.key`, without those that the descriptors are not for.
+        Methods that need what the data do not have are left out.
         """
-        wanted = {spec.key: spec for spec in specs if data.serves(spec.method.wants)}
-        found = {key: run for key, spec in wanted.items() if (run := self._from_cache(data, spec)) is not None}
-        missing = [spec for key, spec in wanted.items() if key not in found]
-        # The longest lists first, which the others take a part of; those on equal graphs one after the other.
-        missing.sort(key=lambda one: (one.method.make.__qualname__, -_k(one), one.key))
+        distinct = {spec.key: spec for spec in specs if data.provides(spec.method.needs)}
+        runs = {key: run for key, spec in distinct.items() if (run := self._from_cache(data, spec)) is not None}
+        missing = [spec for key, spec in distinct.items() if key not in runs]
+        # The longest lists first: the others take their first columns. Methods on equal graphs run one after another.
+        missing.sort(key=lambda spec: (spec.method.make.__qualname__, -_k(spec), spec.key))
         lists = SharedNeighbours(data)
         estimator: Any = None
         for number, spec in enumerate(missing):
             self._progress(f"methods, {data.protocol.name}", number, len(missing))
             try:
                 estimator, run = self._compute(data, spec, estimator, lists)
-                found[spec.key] = run
+                runs[spec.key] = run
             except MissingExtraError as missing_extra:
-                self._say(f"{spec.method.name} is left out: {missing_extra}")
+                self._warn(f"{spec.method.name} is left out: {missing_extra}")
         if missing:
             self._progress(f"methods, {data.protocol.name}", len(missing), len(missing))
-        return found
+        return runs
 
     def _from_cache(self, data: EvaluationSet, spec: MethodSpec) -> Run | None:
         stored = None if self._fresh else self._cache.get(_key(data, spec))
@@ -238,15 +238,15 @@ class Runner:
 
     def _compute(self, data: EvaluationSet, spec: MethodSpec, last: Any, lists: "SharedNeighbours") -> tuple[Any, Run]:
         parameters = dict(spec.parameters)
-        # The estimator of the method before is used again where it serves this method too.
-        serves = type(last) is spec.method.make and isinstance(last, Baseline) and last.try_params(parameters)
-        estimator = last if serves else spec.method.make(**parameters)
+        # The previous estimator is used again where it fits this method too.
+        reused = type(last) is spec.method.make and isinstance(last, Baseline) and last.try_params(parameters)
+        estimator = last if reused else spec.method.make(**parameters)
         progress = partial(self._progress, f"{spec.method.name}, {data.protocol.name}")
         shared = lists.seconds
         with warnings.catch_warnings():
-            # An iteration that was cut short on purpose says so; its curve is the point.
+            # Curves cut iterations short on purpose.
             warnings.filterwarnings("ignore", message="solver=", category=ManifindWarning)
-            result = evaluate(estimator, data, fit=not serves, find=lists.find, progress=progress)
+            result = evaluate(estimator, data, fit=not reused, find=lists.find, progress=progress)
         costs = dict(result.costs)
         costs["fit_seconds"] -= lists.seconds - shared
         if lists.seconds and "affinity_seconds" in costs and data.regional:
@@ -259,29 +259,29 @@ class Runner:
             arrays["n_matches"] = np.array(result.n_matches, np.int32)
         key = _key(data, spec)
         self._cache.put(key, {"costs": costs}, arrays)
-        # What was written is memory-mapped: of many methods on many queries it need not all be in memory.
+        # The cached arrays are memory-mapped: rankings of many methods need not fit in memory.
         stored = self._cache.get(key)
         return estimator, _run(spec, data, arrays if stored is None else stored[1], costs, from_cache=False)
 
 
 class SharedNeighbours:
-    """The neighbours of all regions of one dataset, those of its index or found once, for all methods."""
+    """The neighbours of all regions of one dataset, from its index or computed once, for all methods."""
 
     def __init__(self, data: EvaluationSet) -> None:
         self._vectors = data.images.regional.vectors if data.images.regional is not None else None
-        self._found = data.neighbours
+        self._lists = data.neighbours
         self.seconds = 0.0
 
     def find(self, vectors: FloatArray, k: int, progress: Progress | None) -> Neighbours:
-        """Return the lists of these vectors; only those of the collection's own regions are kept."""
+        """Return the lists of these vectors; the lists of the collection's own regions are shared."""
         if vectors is not self._vectors:
             return exact_neighbours(vectors, k, progress=progress)
-        if self._found is None or self._found.ids.shape[1] < k:
-            self._found = None
+        if self._lists is None or self._lists.ids.shape[1] < k:
+            self._lists = None
             began = time.perf_counter()
-            self._found = exact_neighbours(vectors, k, progress=progress)
+            self._lists = exact_neighbours(vectors, k, progress=progress)
             self.seconds += time.perf_counter() - began
-        return self._found
+        return self._lists
 
 
 def _k(spec: MethodSpec) -> int:
@@ -309,7 +309,7 @@ def _unpadded(table: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int32], ...]
 def _key(data: EvaluationSet, spec: MethodSpec) -> dict[str, Any]:
     code = code_checksum(*RANKING_CODE)
     key = {"descriptors": data.checksum, "method": spec.key, "code": code, "layout": LAYOUT}
-    if data.index is not None and spec.method.wants == "index":
+    if data.index is not None and spec.method.needs == "index":
         index = data.index
         key |= {"index": index.state.stamp, "index code": code_checksum(*INDEX_CODE)}
     return key

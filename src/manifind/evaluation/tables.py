@@ -1,4 +1,4 @@
-"""How an evaluation is written: tables of cells, which a terminal, Markdown, CSV, JSON and the page share."""
+"""The tables of an evaluation, shared by the terminal, Markdown, CSV, JSON and the report."""
 
 import csv
 import io
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from manifind.evaluation.comparison import SURE, Comparison, versions
+from manifind.evaluation.comparison import SIGNIFICANCE, Comparison, versions
 from manifind.evaluation.curves import BySize, Curve, fixed_parameters
 from manifind.evaluation.measures import DEFINITIONS, bootstrap_ci
 from manifind.evaluation.published import PAPER
@@ -32,89 +32,91 @@ COSTS = {
 }
 
 
-def heading(found: Comparison) -> str:
-    """Say what the evaluation is of."""
-    return "How good manifind is on " + ", ".join(data.protocol.name for data in found.data)
+def heading(comparison: Comparison) -> str:
+    """Warn what the evaluation is of."""
+    return "How good manifind is on " + ", ".join(data.protocol.name for data in comparison.data)
 
 
-def legend(found: Comparison) -> str:
-    """Say what the figures of the table are."""
-    queries = ", ".join(f"{len(data.protocol.queries)} of {data.protocol.name}" for data in found.data)
+def legend(comparison: Comparison) -> str:
+    """Warn what the figures of the table are."""
+    queries = ", ".join(f"{len(data.protocol.queries)} of {data.protocol.name}" for data in comparison.data)
     return (
-        f"mAP in percent; {DEFINITIONS[found.definition]}. ± is half of the 95 % interval that drawing other queries "
-        f"like these would give ({queries}); ~ marks what a paired test does not tell from the best of its column (p ≥ "
-        f"{SURE:g}). Times of one query alone, all stages but extraction, of all in one batch, and, where photos "
-        "are extracted, of one alone with that."
+        f"mAP in percent; {DEFINITIONS[comparison.definition]}. ± is half of the 95 % interval that drawing other "
+        f"queries like these would give ({queries}); ~ marks what a paired test does not tell from the best of its "
+        f"column (p ≥ {SIGNIFICANCE:g}). Times of one query alone, all stages but extraction, of all in one batch, "
+        "and, where photos are extracted, of one alone with that."
     )
 
 
 # -- cells -------------------------------------------------------------------------------------------------------------
 
 
-def method_cells(found: Comparison) -> Cells:
+def method_cells(comparison: Comparison) -> Cells:
     """Return mAP of every method in every column, and the times of a query."""
-    unsure = {(name, choice.key) for name, _, others in found.compared() for choice, _, p in others if p >= SURE}
-    columns = found.columns()
-    extracts = any(data.extraction_seconds is not None for data in found.data)
+    unsure = {
+        (name, spec.key) for name, _, others in comparison.compared() for spec, _, p in others if p >= SIGNIFICANCE
+    }
+    columns = comparison.columns()
+    extracts = any(data.extraction_seconds is not None for data in comparison.data)
     header = ["method", *(name for name, _, _ in columns), "ms a query", "in a batch"]
     header += ["with extraction"] if extracts else []
     rows = []
-    for choice, runs in found.rows():
-        cells = [choice.title]
+    for spec, runs in comparison.rows():
+        cells = [spec.title]
         for (name, _, task), run in zip(columns, runs, strict=True):
             if run is None:
                 cells.append("")
                 continue
-            low, high = bootstrap_ci(100 * run.average_precisions(task, found.definition))
-            mark = "~" if (name, choice.key) in unsure else ""
-            cells.append(f"{run.mean_average_precision(task, found.definition):.2f} ±{(high - low) / 2:.1f}{mark}")
+            low, high = bootstrap_ci(100 * run.average_precisions(task, comparison.definition))
+            mark = "~" if (name, spec.key) in unsure else ""
+            cells.append(f"{run.mean_average_precision(task, comparison.definition):.2f} ±{(high - low) / 2:.1f}{mark}")
         costs = _first(runs).costs
         cells += [f"{1e3 * costs['single_seconds']:.1f}", f"{1e3 * costs['batch_seconds']:.1f}"]
         rows.append([*cells, f"{1e3 * with_extraction(_first(runs)):.1f}"] if extracts else cells)
     return header, rows
 
 
-def difference_cells(found: Comparison) -> Cells:
-    """Return how far each method is below the best of a column, and how often chance alone gives as much."""
+def difference_cells(comparison: Comparison) -> Cells:
+    """Return how far each method is below the best of a column, and the p of a paired test."""
     header = ["column", "best", "other", "difference", "p"]
     rows = [
-        [name, best.title, choice.title, f"{difference:+.2f}", f"{p:.4f}"]
-        for name, best, others in found.compared()
-        for choice, difference, p in others
+        [name, best.title, spec.title, f"{difference:+.2f}", f"{p:.4f}"]
+        for name, best, others in comparison.compared()
+        for spec, difference, p in others
     ]
     return header, rows
 
 
-def cutoff_cells(found: Comparison) -> Cells:
-    """Return precision and recall of what stands above the line, for methods that draw one."""
+def cutoff_cells(comparison: Comparison) -> Cells:
+    """Return precision and recall at the cutoff, for methods that have one."""
     rows = []
-    for choice, runs in found.rows():
-        for (name, _, task), run in zip(found.columns(), runs, strict=True):
+    for spec, runs in comparison.rows():
+        for (name, _, task), run in zip(comparison.columns(), runs, strict=True):
             if run is not None and run.n_matches is not None:
                 figures = run.figures(task)
                 count = f"{np.mean(run.n_matches):.1f}"
                 shown = [f"{figures[f'cutoff_{what}']:.1f}" for what in ("precision", "recall")]
-                rows.append([choice.title, name, count, *shown])
-    return ["method", "column", "images above the line", "precision", "recall"], rows
+                rows.append([spec.title, name, count, *shown])
+    return ["method", "column", "images at the cutoff", "precision", "recall"], rows
 
 
-def cost_cells(found: Comparison) -> Cells:
-    """Return what each method took off line on the first data that it ran on, and what it keeps."""
-    rows = [(choice, _first(runs).costs) for choice, runs in found.rows()]
+def cost_cells(comparison: Comparison) -> Cells:
+    """Return the off-line seconds and the bytes in memory of each method, on the first data that it ran on."""
+    rows = [(spec, _first(runs).costs) for spec, runs in comparison.rows()]
     shown = [name for name in COSTS if any(name in costs for _, costs in rows)]
 
     def cell(costs: Mapping[str, float], name: str) -> str:
         return f"{costs[name] * COSTS[name][1]:.1f}" if name in costs else ""
 
     return ["method", *(COSTS[name][0] for name in shown)], [
-        [choice.title, *(cell(costs, name) for name in shown)] for choice, costs in rows
+        [spec.title, *(cell(costs, name) for name in shown)] for spec, costs in rows
     ]
 
 
-def published_cells(found: Comparison, *, paper_only: bool = False) -> Cells:
+def published_cells(comparison: Comparison, *, paper_only: bool = False) -> Cells:
     """Return published figures, each beside a run of the same method, and whether the two can be compared."""
     rows = []
-    for row, column, theirs, ours, why in found.published():
+    for row, column, theirs, ours, why in comparison.published():
         if paper_only and not row.source.startswith(PAPER):
             continue
         unit = "" if row.measure == "mAP" else f", {row.measure}"
@@ -138,15 +140,15 @@ def _as_published(value: float) -> str:
     return f"{value:.1f}" if round(value, 1) == value else f"{value:g}"
 
 
-def parameter_cells(found: Comparison) -> Cells:
+def parameter_cells(comparison: Comparison) -> Cells:
     """Return each method with all its parameters and its source."""
     rows = [
         [
-            choice.title,
-            choice.method.source,
-            ", ".join(f"{name} = {value}" for name, value in choice.parameters.items()) or "none",
+            spec.title,
+            spec.method.source,
+            ", ".join(f"{name} = {value}" for name, value in spec.parameters.items()) or "none",
         ]
-        for choice, _ in found.rows()
+        for spec, _ in comparison.rows()
     ]
     return ["method", "source", "parameters"], rows
 
@@ -172,7 +174,7 @@ def size_cells(sizes: BySize) -> Cells:
 
 def with_extraction(run: Run) -> float:
     """Return the seconds of one query alone, from its pixels on; a method on photos includes extraction."""
-    by_pixels = run.spec.method.wants == "photos"
+    by_pixels = run.spec.method.needs == "photos"
     return run.costs["single_seconds"] + (0.0 if by_pixels else run.data.extraction_seconds or 0.0)
 
 
@@ -183,13 +185,13 @@ def _first(runs: Sequence[Run | None]) -> Run:
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
-def as_table(found: Comparison, *, paper: bool = False) -> str:
+def as_table(comparison: Comparison, *, paper: bool = False) -> str:
     """Return the table for a terminal; with the paper's figures beside ours where those were asked for."""
-    parts = [_aligned(*method_cells(found)), legend(found), *found.warnings()]
-    if cutoff_cells(found)[1]:
-        parts.append(_aligned(*cutoff_cells(found)))
+    parts = [_aligned(*method_cells(comparison)), legend(comparison), *comparison.warnings()]
+    if cutoff_cells(comparison)[1]:
+        parts.append(_aligned(*cutoff_cells(comparison)))
     if paper:
-        header, rows = published_cells(found, paper_only=True)
+        header, rows = published_cells(comparison, paper_only=True)
         parts.append(_aligned(header[:-1], [row[:-1] for row in rows]))
     return "\n\n".join(parts)
 
@@ -205,27 +207,29 @@ def _aligned(header: list[str], rows: list[list[str]]) -> str:
     )
 
 
-def as_markdown(found: Comparison) -> str:
+def as_markdown(comparison: Comparison) -> str:
     """Return the tables, the curves and the published figures in Markdown."""
     parts = [
-        f"# {heading(found)}",
-        legend(found),
-        *(f"**{sentence}**" for sentence in found.warnings()),
-        _markdown(*method_cells(found)),
+        f"# {heading(comparison)}",
+        legend(comparison),
+        *(f"**{sentence}**" for sentence in comparison.warnings()),
+        _markdown(*method_cells(comparison)),
     ]
-    for curve in found.curves:
+    for curve in comparison.curves:
         settings = "\n".join(f"- {line}: {words}" for line, words in fixed_parameters(curve).items())
         drawn = f"![{curve.title}](figure-{curve.name}.png)"
         parts.append(f"## {curve.title}\n\n{drawn}\n\n{_markdown(*curve_cells(curve))}\n\n{settings}")
-    if found.sizes is not None:
-        parts.append(f"## Precision by object size, {found.sizes.column}\n\n{_markdown(*size_cells(found.sizes))}")
+    if comparison.sizes is not None:
+        parts.append(
+            f"## Precision by object size, {comparison.sizes.column}\n\n{_markdown(*size_cells(comparison.sizes))}"
+        )
     for title, cells in (
-        ("At the cutoff", cutoff_cells(found)),
-        ("Off line", cost_cells(found)),
-        ("Which differences are more than chance", difference_cells(found)),
-        ("Published", published_cells(found)),
-        ("Data and versions", (["what", "which"], [list(fact) for fact in found.facts()])),
-        ("Parameters", parameter_cells(found)),
+        ("At the cutoff", cutoff_cells(comparison)),
+        ("Off line", cost_cells(comparison)),
+        ("Which differences are more than chance", difference_cells(comparison)),
+        ("Published", published_cells(comparison)),
+        ("Data and versions", (["what", "which"], [list(fact) for fact in comparison.facts()])),
+        ("Parameters", parameter_cells(comparison)),
     ):
         if cells[1]:
             parts.append(f"## {title}\n\n{_markdown(*cells)}")
@@ -237,7 +241,7 @@ def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
-def as_csv(found: Comparison) -> str:
+def as_csv(comparison: Comparison) -> str:
     """Return a line for each method and column, with every measure."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
@@ -245,22 +249,22 @@ def as_csv(found: Comparison) -> str:
     measures += [f"mAP_{name}_{end}" for name in DEFINITIONS for end in ("low", "high")]
     times = ["ms_a_query", "ms_alone", "fit_seconds"]
     writer.writerow(["method", "parameters", "data", "task", *measures, *times])
-    for row in _measured(found):
+    for row in _measured(comparison):
         parameters = ";".join(f"{name}={value}" for name, value in row["parameters"].items())
         numbers = [f"{row[name]:.4f}" for name in measures] + [f"{row[name]:.3f}" for name in times]
         writer.writerow([row["method"], parameters, row["data"], row["task"], *numbers])
     return buffer.getvalue()
 
 
-def as_json(found: Comparison) -> str:
+def as_json(comparison: Comparison) -> str:
     """Return everything, the average precision of each query too."""
     stored = {
         "manifind": VERSION,
         "versions": versions(),
         "threads": thread_count(),
-        "definition": found.definition,
-        "definition_in_words": DEFINITIONS[found.definition],
-        "warnings": found.warnings(),
+        "definition": comparison.definition,
+        "definition_in_words": DEFINITIONS[comparison.definition],
+        "warnings": comparison.warnings(),
         "data": [
             {
                 "name": data.protocol.name,
@@ -274,30 +278,30 @@ def as_json(found: Comparison) -> str:
                 "ms_extraction": None if data.extraction_seconds is None else 1e3 * data.extraction_seconds,
                 "skipped": list(data.skipped),
             }
-            for data in found.data
+            for data in comparison.data
         ],
-        "results": list(_measured(found, each=True)),
+        "results": list(_measured(comparison, each=True)),
         "differences": [
-            {"column": name, "best": best.title, "other": choice.title, "difference": difference, "p": p}
-            for name, best, others in found.compared()
-            for choice, difference, p in others
+            {"column": name, "best": best.title, "other": spec.title, "difference": difference, "p": p}
+            for name, best, others in comparison.compared()
+            for spec, difference, p in others
         ],
-        "figures": {curve.name: _curve(curve) for curve in found.curves},
-        "precision_by_size": None if found.sizes is None else asdict(found.sizes),
+        "figures": {curve.name: _curve(curve) for curve in comparison.curves},
+        "precision_by_size": None if comparison.sizes is None else asdict(comparison.sizes),
         "gains": [
             {
                 **asdict(gain),
-                "query": found.gained().protocol.queries[gain.query].name,
+                "query": comparison.gained().protocol.queries[gain.query].name,
                 "images": [
-                    {"image": found.gained().protocol.images[image], "before": before, "after": after}
+                    {"image": comparison.gained().protocol.images[image], "before": before, "after": after}
                     for image, before, after in gain.images
                 ],
             }
-            for gain in found.gains
+            for gain in comparison.gains
         ],
         "published": [
             {**asdict(row), "column": column, "value": theirs, "ours": ours, "not_comparable": why or None}
-            for row, column, theirs, ours, why in found.published()
+            for row, column, theirs, ours, why in comparison.published()
         ],
     }
     return json.dumps(_without_nan(stored), indent=1, ensure_ascii=False) + "\n"
@@ -311,22 +315,22 @@ def _curve(curve: Curve) -> dict[str, Any]:
     return {"title": curve.title, "axis": curve.axis, "points": points, "levels": levels}
 
 
-def _measured(found: Comparison, *, each: bool = False) -> Iterator[dict[str, Any]]:
-    for choice, runs in found.rows():
-        for (name, place, task), run in zip(found.columns(), runs, strict=True):
+def _measured(comparison: Comparison, *, each: bool = False) -> Iterator[dict[str, Any]]:
+    for spec, runs in comparison.rows():
+        for (name, place, task), run in zip(comparison.columns(), runs, strict=True):
             if run is None:
                 continue
             more: dict[str, Any] = {}
             if each:
-                rounded = np.round(100 * run.average_precisions(task, found.definition), 4)
+                rounded = np.round(100 * run.average_precisions(task, comparison.definition), 4)
                 more = {"average_precisions": rounded.tolist(), "costs": run.costs}
                 more |= {f"right_of_first_{k}": run.positives_in_first(task, k) for k in PRECISION_RANKS}
             yield {
-                "method": choice.method.name,
-                "title": choice.title,
-                "source": choice.method.source,
-                "parameters": dict(choice.parameters),
-                "data": found.data[place].protocol.name,
+                "method": spec.method.name,
+                "title": spec.title,
+                "source": spec.method.source,
+                "parameters": dict(spec.parameters),
+                "data": comparison.data[place].protocol.name,
                 "task": task.name,
                 "column": name,
                 **run.figures(task),

@@ -39,10 +39,10 @@ class Embedding(NamedTuple):
         # The nearest in distance are the largest of 2 x·c − c·c, an inner product with one more dimension.
         lifted = np.concatenate([2 * self.centroids, -np.square(self.centroids).sum(axis=1, keepdims=True)], axis=1)
         ones = np.ones((len(descriptors), 1), np.float32)
-        found: IntArray = kernels.as_vector_set(lifted).search(
+        nearest: IntArray = kernels.as_vector_set(lifted).search(
             np.concatenate([descriptors, ones], axis=1), min(count, len(self.centroids))
         )[0]
-        return found
+        return nearest
 
     def signatures(self, descriptors: FloatArray, words: IntArray) -> Signatures:
         """Return the signature (m,) of each descriptor in the word given for it."""
@@ -53,7 +53,7 @@ def learn(descriptors: FloatArray, words: int, *, seed: int = 0) -> Embedding:
     """Learn a vocabulary of `words`, or as many as the descriptors (m, d) suffice for, and the medians of each."""
     count = max(1, min(words, len(descriptors) // POINTS_A_WORD))
     d = descriptors.shape[1]
-    import faiss  # a tenth of a second that nobody else need wait for
+    import faiss  # takes a tenth of a second
 
     means = faiss.Kmeans(d, count, niter=K_MEANS_ROUNDS, seed=seed, min_points_per_centroid=1)
     means.train(descriptors)
@@ -61,10 +61,10 @@ def learn(descriptors: FloatArray, words: int, *, seed: int = 0) -> Embedding:
     directions = np.linalg.qr(random)[0].astype(np.float32)
     centroids = np.asarray(means.centroids, np.float32).reshape(count, d)
     embedding = Embedding(centroids, directions, np.zeros((count, BITS), np.float32))
-    own = embedding.words(descriptors)[:, 0]
+    word_of = embedding.words(descriptors)[:, 0]
     projected = descriptors @ directions
-    order = np.argsort(own, kind="stable")
-    ends = np.cumsum(np.bincount(own, minlength=count))
+    order = np.argsort(word_of, kind="stable")
+    ends = np.cumsum(np.bincount(word_of, minlength=count))
     for word, rows in enumerate(np.split(order, ends[:-1])):
         if len(rows):
             embedding.medians[word] = _between(projected[rows])
@@ -89,8 +89,8 @@ def unpack(signatures: Signatures) -> npt.NDArray[np.uint8]:
     return np.unpackbits(np.ascontiguousarray(signatures)[:, None].view(np.uint8), axis=1)
 
 
-def distances(one: Signatures, other: Signatures) -> npt.NDArray[np.uint8]:
+def distances(a: Signatures, b: Signatures) -> npt.NDArray[np.uint8]:
     """Return the number of bits in which two arrays of signatures differ, entry by entry."""
-    differ = np.bitwise_xor(one, other)
+    differ = np.bitwise_xor(a, b)
     counts: npt.NDArray[np.uint8] = _BITS_SET[differ[:, None].view(np.uint8)].sum(axis=1, dtype=np.uint8)
     return counts

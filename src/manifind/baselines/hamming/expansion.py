@@ -23,10 +23,10 @@ from manifind.types import Box, FloatArray, IntArray, Progress
 PhotoLike = Source | npt.NDArray[np.uint8]
 Scores = npt.NDArray[np.float64]
 
-SAMPLED = 40
+DESCRIPTORS_PER_WORD = 40
 """Descriptors sampled for each word to learn the vocabulary."""
 
-PAIRS = 2**21
+MAX_PAIRS = 2**21
 """How many pairs of a query's and the collection's features are compared at a time."""
 
 
@@ -123,7 +123,7 @@ class HammingQueryExpansion(Baseline):
         *,
         progress: Progress | None = None,
     ) -> Self:
-        """Take in photos: a folder, or a list of files or pixels, whose places become the image numbers.
+        """Fit on photos: a folder, or a list of files or pixels, whose places become the image numbers.
 
         Each photo is read twice at most, for the vocabulary and for the file; kept are 16 bytes a feature. A photo that
         cannot be read is an image without features, with a warning. `progress` is called with the photos done and the
@@ -132,29 +132,29 @@ class HammingQueryExpansion(Baseline):
         self._check()
         import_opencv()
         if isinstance(photos, str | os.PathLike):
-            found = [item for item in list_photos(photos) if isinstance(item, Found)]
-            sources: Sequence[PhotoLike] = [item.path for item in found]
-            keys = [item.key for item in found]
+            files = [file for file in list_photos(photos) if isinstance(file, Found)]
+            sources: Sequence[PhotoLike] = [file.path for file in files]
+            keys = [file.key for file in files]
         else:
             sources, keys = list(photos), [str(i) for i in range(len(photos))]
         if not sources:
             raise InvalidInputError(
                 f"photos is empty ({photos!r}); give a folder with photos, or a list of them.", code="no-photos"
             )
-        lost: list[str] = []
+        unreadable: list[str] = []
 
         def descriptors_of(i: int) -> FloatArray:
             try:
                 return local_descriptors(sources[i], long_side=self.long_side, most=self.features)
             except UnreadableImageError:
-                lost.append(keys[i])
+                unreadable.append(keys[i])
                 return np.empty((0, DIMENSION), np.float32)
 
         self._fit(descriptors_of, len(sources), progress)
         self.keys_ = keys
-        if lost:
+        if unreadable:
             warnings.warn(
-                f"{len(set(lost))} photos cannot be read, {lost[0]} first; they are ranked last.",
+                f"{len(set(unreadable))} photos cannot be read, {unreadable[0]} first; they are ranked last.",
                 ManifindWarning,
                 stacklevel=2,
             )
@@ -167,36 +167,38 @@ class HammingQueryExpansion(Baseline):
         words, signatures, images = [], [], []
         for i in range(count):
             descriptors = descriptors_of(i)
-            own = self._embedding.words(descriptors)[:, 0] if len(descriptors) else np.empty(0, np.int32)
-            words.append(own)
-            signatures.append(self._embedding.signatures(descriptors, own))
-            images.append(np.full(len(own), i, np.int32))
+            nearest = self._embedding.words(descriptors)[:, 0] if len(descriptors) else np.empty(0, np.int32)
+            words.append(nearest)
+            signatures.append(self._embedding.signatures(descriptors, nearest))
+            images.append(np.full(len(nearest), i, np.int32))
             if progress is not None:
                 progress(sampled + i + 1, sampled + count)
-        self._file(count, np.concatenate(words), np.concatenate(signatures), np.concatenate(images))
+        self._build_inverted_file(count, np.concatenate(words), np.concatenate(signatures), np.concatenate(images))
 
     def _sample(
         self, descriptors_of: Callable[[int], FloatArray], count: int, progress: Progress | None
     ) -> tuple[FloatArray, int]:
         """Return descriptors of photos drawn at random, as many as the vocabulary needs, and of how many photos."""
-        wanted = SAMPLED * self.words
-        taken: list[FloatArray] = []
+        needed = DESCRIPTORS_PER_WORD * self.words
+        sampled: list[FloatArray] = []
         for i in np.random.default_rng(self.seed).permutation(count).tolist():
-            taken.append(descriptors_of(i))
+            sampled.append(descriptors_of(i))
             if progress is not None:
-                progress(len(taken), len(taken) + count)
-            if sum(map(len, taken)) >= wanted:
+                progress(len(sampled), len(sampled) + count)
+            if sum(map(len, sampled)) >= needed:
                 break
-        sample = np.concatenate(taken)[:wanted]
+        sample = np.concatenate(sampled)[:needed]
         if not len(sample):
             raise InvalidInputError(
                 "photos has no photo in which SIFT finds anything; give photos with some contrast.",
                 code="no-local-features",
             )
-        return sample, len(taken)
+        return sample, len(sampled)
 
-    def _file(self, count: int, words: IntArray, signatures: embedding.Signatures, images: IntArray) -> None:
-        """Keep the features by word, and what scores are weighted and divided by."""
+    def _build_inverted_file(
+        self, count: int, words: IntArray, signatures: embedding.Signatures, images: IntArray
+    ) -> None:
+        """Sort the features by word, and compute the idf of words and the norms of images."""
         vocabulary = len(self._embedding.centroids)
         order = np.argsort(words, kind="stable")
         self._words, self._signatures, self._images = words[order], signatures[order], images[order]
@@ -231,11 +233,11 @@ class HammingQueryExpansion(Baseline):
         of = np.repeat(np.arange(len(descriptors), dtype=np.int32), nearest.shape[1])
         signatures = self._embedding.signatures(descriptors[of], nearest.ravel())
         query = Query(nearest.ravel(), signatures, of)
-        found = self._match(query)
-        strict = np.unique(self._burst(found)[found.distances <= self.strict])
+        matches = self._match(query)
+        strict = np.unique(self._burst(matches)[matches.distances <= self.strict])
         reliable = np.bincount(strict % len(self._norms), minlength=len(self._norms)) >= self.reliable
         if not reliable.any():
-            return self._score(found)
+            return self._score(matches)
         first = slice(None, None, nearest.shape[1])
         return self._score(self._match(self._expand(Query(query.words[first], signatures[first], of[first]), reliable)))
 
@@ -246,30 +248,33 @@ class HammingQueryExpansion(Baseline):
         for word in np.unique(query.words).tolist():
             listed = slice(self._starts[word], self._starts[word + 1])
             size = listed.stop - listed.start
-            own = np.flatnonzero(query.words == word)
-            step = max(1, PAIRS // max(1, size))
-            for start in range(0, len(own) if size else 0, step):
-                mine = own[start : start + step]
+            members = np.flatnonzero(query.words == word)
+            step = max(1, MAX_PAIRS // max(1, size))
+            for start in range(0, len(members) if size else 0, step):
+                batch = members[start : start + step]
                 near = embedding.distances(
-                    np.repeat(query.signatures[mine], size), np.tile(self._signatures[listed], len(mine))
+                    np.repeat(query.signatures[batch], size), np.tile(self._signatures[listed], len(batch))
                 )
                 at = np.flatnonzero(near <= self.threshold)
-                of, images = query.of[mine[at // size]], self._images[listed][at % size]
+                of, images = query.of[batch[at // size]], self._images[listed][at % size]
                 parts.append(Matches(of, images, np.full(len(at), word, np.int32), near[at]))
         return Matches(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
 
-    def _burst(self, found: Matches) -> npt.NDArray[np.int64]:
+    def _burst(self, matches: Matches) -> npt.NDArray[np.int64]:
         """Return a number for each match, the same for those of one descriptor of the query in one image."""
-        numbers: npt.NDArray[np.int64] = found.of.astype(np.int64) * len(self._norms) + found.images
+        numbers: npt.NDArray[np.int64] = matches.of.astype(np.int64) * len(self._norms) + matches.images
         return numbers
 
-    def _score(self, found: Matches) -> Scores:
+    def _score(self, matches: Matches) -> Scores:
         """Add up the matches of each image; of several to one descriptor, each counts less the more they are."""
-        weights = np.exp(-((found.distances / self.sigma) ** 2))
-        bursts, burst_of = np.unique(self._burst(found), return_inverse=True)
+        weights = np.exp(-((matches.distances / self.sigma) ** 2))
+        bursts, burst_of = np.unique(self._burst(matches), return_inverse=True)
         together = np.bincount(burst_of, weights, minlength=len(bursts))
         damped = weights * np.sqrt(weights / together[burst_of])
-        return np.bincount(found.images, damped * self._idf[found.words] ** 2, minlength=len(self._norms)) / self._norms
+        return (
+            np.bincount(matches.images, damped * self._idf[matches.words] ** 2, minlength=len(self._norms))
+            / self._norms
+        )
 
     def _expand(self, query: Query, reliable: npt.NDArray[np.bool_]) -> Query:
         """Return the words that reliable images and the query have in common, each with the majority of its bits."""

@@ -27,17 +27,17 @@ def local_descriptors(
         Descriptors at most: those of the strongest contrast, within the box if there is one.
     """
     cv2 = import_opencv()
-    taken = _pixels(photo, long_side)
-    height, width = taken.pixels.shape[:2]
+    decoded = _pixels(photo, long_side)
+    height, width = decoded.pixels.shape[:2]
     scale = min(1.0, long_side / max(height, width))
-    grey = cv2.cvtColor(taken.pixels, cv2.COLOR_RGB2GRAY)
+    grey = cv2.cvtColor(decoded.pixels, cv2.COLOR_RGB2GRAY)
     if scale < 1:
         size = (max(1, round(width * scale)), max(1, round(height * scale)))
         grey = cv2.resize(grey, size, interpolation=cv2.INTER_AREA)
     points, _, _, roots, strength = opencv_features(grey)
     if box is not None:
-        x0, y0, x1, y1 = _within(box, taken)
-        across, down = taken.width / grey.shape[1], taken.height / grey.shape[0]
+        x0, y0, x1, y1 = _within(box, decoded)
+        across, down = decoded.width / grey.shape[1], decoded.height / grey.shape[0]
         at = points * (across, down)
         inside = (at >= (x0, y0)).all(axis=1) & (at < (x1, y1)).all(axis=1)
         roots, strength = roots[inside], strength[inside]

@@ -1,6 +1,6 @@
-"""Ground truths as they are published, and one that anybody can write.
+"""Ground truths as they are published, and a format of your own.
 
-`read_truth` tells them apart by what they are:
+`read_truth` recognises each by its name and contents:
 
 ======================================== ==========================================================================
 a folder of ``*_query.txt``              Oxford5k and Paris6k, with ``*_good.txt``, ``*_ok.txt``, ``*_junk.txt``
@@ -49,10 +49,10 @@ def read_truth(
     if not copies or names is None:
         return _read(path, names, query_counts=query_counts).ignoring_own_photos()
     find, place = name_lookup(names), {name: number for number, name in enumerate(names)}
-    # A copy that is found by its last part, as the photo it is a copy of, needs no name of its own.
-    apart = {copy: photo for copy, photo in copies.items() if find(copy) != place[photo]}
-    read = _read(path, [*names, *apart], query_counts=query_counts)
-    return read.merging_copies(names, apart).ignoring_own_photos()
+    # A copy that name_lookup takes for its original already needs no name of its own.
+    distinct = {copy: photo for copy, photo in copies.items() if find(copy) != place[photo]}
+    read = _read(path, [*names, *distinct], query_counts=query_counts)
+    return read.merging_copies(names, distinct).ignoring_own_photos()
 
 
 def _read(path: Path, names: Sequence[str] | None, *, query_counts: bool) -> Protocol:

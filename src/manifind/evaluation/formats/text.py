@@ -113,7 +113,7 @@ def of_entries(name: str, entries: Mapping[str, Mapping[str, Any]], names: Seque
 
 
 def is_entry(entry: object) -> bool:
-    """Say whether this is what one of the official files says of a query."""
+    """Warn whether this is what one of the official files says of a query."""
     return isinstance(entry, dict) and {"name", "box", *LABELS} <= set(entry)
 
 

@@ -20,14 +20,14 @@ import numpy.typing as npt
 
 from manifind.errors import InvalidInputError
 
-LARGEST = 2**26
+MAX_BYTES = 2**26
 """The most bytes that a ground truth may have. Those that are published have less than a megabyte."""
-MOST_OPCODES = 2**22
-MOST_ENTRIES, MOST_CHARACTERS = 2**22, 2**26
+MAX_OPCODES = 2**22
+MAX_ENTRIES, MAX_CHARACTERS = 2**22, 2**26
 """The most entries that all lists may have together, and the most characters and numbers. What is referred to twice
 counts twice."""
-DEEPEST = 16
-SIDES = 4
+MAX_DEPTH = 16
+MAX_DIMENSIONS = 4
 """The most dimensions that an array may have."""
 DTYPE = re.compile(r"b1|[iu][1248]|f[248]")
 MARK = object()
@@ -89,7 +89,7 @@ def _raw(data: object) -> bytes:
 
 def _array(dtype: object, shape: object, data: object, order: str) -> npt.NDArray[Any]:
     raw = _raw(data)
-    if not isinstance(dtype, _Dtype) or not isinstance(shape, tuple) or len(shape) > SIDES:
+    if not isinstance(dtype, _Dtype) or not isinstance(shape, tuple) or len(shape) > MAX_DIMENSIONS:
         raise _Refused("it has an array that is none")
     if not all(type(side) is int and 0 <= side < 2**31 for side in shape):
         raise _Refused("it has an array with sides that are no sizes")
@@ -261,24 +261,24 @@ def _check(value: object) -> None:
             raise _Refused(f"it has a {type(one).__name__.strip('_').lower()} where a value should be")
         waiting += [(each, depth + 1) for each in within]
         entries += 1
-        if depth > DEEPEST:
-            raise _Refused(f"it has lists within lists more than {DEEPEST} deep")
-        if entries + len(waiting) > MOST_ENTRIES or characters > MOST_CHARACTERS:
+        if depth > MAX_DEPTH:
+            raise _Refused(f"it has lists within lists more than {MAX_DEPTH} deep")
+        if entries + len(waiting) > MAX_ENTRIES or characters > MAX_CHARACTERS:
             raise _Refused("it stands for far more than its own size")
 
 
 def read_pickle(path: Path) -> Any:
     """Return the lists, dictionaries, text, numbers and arrays of a pickle; `InvalidInputError` if it has others."""
     size = path.stat().st_size
-    if size > LARGEST:
+    if size > MAX_BYTES:
         raise InvalidInputError(
             f"{path} has {size} bytes, more than a ground truth; give a gnd_*.pkl file.", code="unsafe-pickle"
         )
     machine = _Machine(size)
     try:
         for number, (opcode, argument, _) in enumerate(pickletools.genops(path.read_bytes())):
-            if number > MOST_OPCODES:
-                raise _Refused(f"it has more than {MOST_OPCODES} steps")  # noqa: TRY301
+            if number > MAX_OPCODES:
+                raise _Refused(f"it has more than {MAX_OPCODES} steps")  # noqa: TRY301
             if opcode.name != "STOP":
                 machine.step(opcode.name, argument)
         (value,) = machine.stack
