@@ -33,7 +33,7 @@ from manifind.index import Index
 from manifind.index.build import build, learning
 from manifind.index.build import merge as assembling
 from manifind.index.build.plan import all_of
-from manifind.index.storage import null_similarity as chance
+from manifind.index.storage import snapshot as chance
 from manifind.index.storage.build_config import BuildConfig, WhiteningTraining
 from manifind.index.storage.manifest import FILES, KIND, LEARNT, WhiteningOrigin
 from manifind.index.storage.snapshot import Snapshot

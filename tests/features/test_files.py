@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from manifind.errors import UnreadableImageError
-from manifind.index.storage.dates import date_of
+from manifind.index.search.filters import date_of
 from manifind.io import content_hash, open_regular, read_photo
 from manifind.io.exif import ExifData, read_exif
 from manifind.io.files import read_head

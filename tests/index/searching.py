@@ -5,9 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from manifind.index import Index, SearchConfig, SearchResult, Stage, Verification
-from manifind.index.search.deadline import NO_DEADLINE, Deadline
 from manifind.index.search.pipeline import Retrieve, VerifyingSteps, search_steps
-from manifind.index.search.query import QueryFeatures, SearchQuery
+from manifind.index.search.query import NO_DEADLINE, Deadline, QueryFeatures, SearchQuery
 from manifind.index.search.results import SearchState
 from manifind.index.search.retrieval import Retrieval
 

@@ -19,7 +19,7 @@ from manifind.index.search.confidence import (
     unrelated_similarity,
 )
 from manifind.index.search.results import order_by_score
-from manifind.index.storage import null_similarity as measuring
+from manifind.index.storage import snapshot as measuring
 from manifind.index.storage.snapshot import SnapshotCache
 from manifind.ranking import Ranking
 from tests.collections_of_regions import unit

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from manifind.index.storage.dates import date_of
+from manifind.index.search.filters import date_of
 from manifind.io.files import MAX_TIME_NS
 from tests.index.small import save_photos, small_index
 

@@ -99,6 +99,6 @@ def test_geometry_confirms_a_chain_by_kept_features_or_by_files_and_passes_over_
     by_files = bare.confirm(chain, photos / "first-0.png", box)
     assert [link.verified for link in by_files.links] == [link.verified for link in seen.links]
     monkeypatch.setattr(Index, "photo", gone)
-    monkeypatch.setattr("manifind.index.search.image_source._read", gone)
+    monkeypatch.setattr("manifind.index.search.query._read", gone)
     assert index.confirm(chain, photos / "first-0.png", box) == seen
     assert bare.confirm(chain, photos / "first-0.png", box) == chain

@@ -15,15 +15,14 @@ from manifind.geometry import VerificationConfig
 from manifind.geometry.features import Features, no_features
 from manifind.index import Index, SearchConfig, SearchResult, Stage, Verification
 from manifind.index.config import FullResolutionConfig, LocalQueryConfig
-from manifind.index.search import image_features, matches, pipeline, verification
-from manifind.index.search.deadline import Deadline
+from manifind.index.search import explain, image_features, pipeline, verification
 from manifind.index.search.image_features import (
     ImageFile,
     extract_full_resolution,
     extract_image_features,
     unchanged_file,
 )
-from manifind.index.search.query import QueryFeatures, extract_query_features
+from manifind.index.search.query import Deadline, QueryFeatures, extract_query_features
 from manifind.index.search.results import Order
 from manifind.index.search.verification import verify_images, verify_sources
 from manifind.index.storage.snapshot import Snapshot
@@ -303,7 +302,7 @@ def test_why_shows_the_points_at_full_resolution(index: Index, query: Pixels, mo
     def missing(*_: object) -> None:
         raise MissingExtraError("no core")
 
-    monkeypatch.setattr(matches, "extract_full_resolution", missing)
+    monkeypatch.setattr(explain, "extract_full_resolution", missing)
     assert index.matching_points(query, "small-1.png", BOX).verified is False
 
 

@@ -7,8 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 from manifind.graph import Neighbours
-from manifind.index.maintenance.health import Health, health, percent, whitening_in_words
-from manifind.index.maintenance.info import by_part
+from manifind.index.maintenance.info import Health, by_part, health, percent, whitening_in_words
 from manifind.index.storage.manifest import Fingerprint, WhiteningOrigin
 from manifind.index.storage.snapshot import CATALOGUE
 

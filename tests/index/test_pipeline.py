@@ -20,12 +20,11 @@ from rich.console import Console
 from manifind.errors import InvalidInputError
 from manifind.index import BatchQuery, Hit, Index, QueryRegions, Retrieval, SearchConfig, SearchResult, Stage
 from manifind.index.config import DepthConfig
-from manifind.index.search import deadline as deadlines
 from manifind.index.search import image_features, pipeline
-from manifind.index.search.deadline import NO_DEADLINE, Deadline
+from manifind.index.search import query as deadlines
 from manifind.index.search.filters import excluded_images
 from manifind.index.search.pipeline import Pipeline, resume_steps, run, run_many, search_steps
-from manifind.index.search.query import SearchQuery, extract_query_features, extract_query_view
+from manifind.index.search.query import NO_DEADLINE, Deadline, SearchQuery, extract_query_features, extract_query_view
 from manifind.index.search.retrieval import retrieve
 from manifind.index.search.verification import verify_sources
 from manifind.reports.results import result_data

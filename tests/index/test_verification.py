@@ -12,8 +12,7 @@ import pytest
 from manifind.geometry import Verdict, VerificationConfig, verify_many
 from manifind.index import Index, SearchConfig, SearchResult, Verification
 from manifind.index.search import pipeline, verification
-from manifind.index.search.deadline import Deadline
-from manifind.index.search.query import extract_query_features
+from manifind.index.search.query import Deadline, extract_query_features
 from manifind.index.search.verification import verify_images, verify_sources, vote_for_images
 from manifind.index.storage.local_features import keep
 from manifind.index.storage.snapshot import Snapshot

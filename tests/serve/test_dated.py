@@ -8,7 +8,7 @@ from PIL import ExifTags, Image
 from playwright.sync_api import Browser, Page, expect
 
 from manifind.index import Index
-from manifind.index.storage.dates import is_within
+from manifind.index.search.filters import is_within
 from tests.index.small import small_extractor, small_photo
 from tests.serve.asking import get
 from tests.serve.browsing import kept, leave, opened, shown

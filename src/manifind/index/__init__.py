@@ -1,19 +1,18 @@
 """A collection of photos kept on disk, brought up to date, searched."""
 
 from manifind.index.build.build import Changes
+from manifind.index.build.builder import PartialIndex
 from manifind.index.build.estimate import Estimate
-from manifind.index.build.partial_index import PartialIndex
 from manifind.index.config import SearchConfig
 from manifind.index.index import Index
 from manifind.index.maintenance.check import Problem
 from manifind.index.search.batch import BatchQuery, BatchResult
 from manifind.index.search.confidence import Confidence, measure_confidence
-from manifind.index.search.explain import Chain, Link, Place, explain_result
-from manifind.index.search.image_source import Source
-from manifind.index.search.matches import MatchingPoints
+from manifind.index.search.explain import Chain, Link, MatchingPoints, Place, explain_result
 from manifind.index.search.query import (
     QueryRegions,
     QueryView,
+    Source,
     extract_query_view,
     stored_query_view,
     whole_box,

@@ -14,10 +14,9 @@ from manifind.checks import check_choice, check_float
 from manifind.errors import InvalidInputError, MissingExtraError, UnreadableImageError
 from manifind.features import RegionExtractor
 from manifind.index.build.build import Changes, build
-from manifind.index.build.builder import change_index, check_free, resolve_config
+from manifind.index.build.builder import PartialIndex, change_index, check_free, resolve_config
 from manifind.index.build.estimate import OnEstimate
 from manifind.index.build.extractor_factory import extractor_of
-from manifind.index.build.partial_index import PartialIndex
 from manifind.index.build.plan import SyncPlan, everything, more, several, without
 from manifind.index.build.workers import working
 from manifind.index.config import SearchConfig, config_conflicts
@@ -25,20 +24,22 @@ from manifind.index.maintenance.check import Problem, check
 from manifind.index.maintenance.info import info
 from manifind.index.maintenance.repair import repair
 from manifind.index.search.batch import BatchQuery, BatchResult
-from manifind.index.search.deadline import Deadline
-from manifind.index.search.explain import Chain, Link, explain_result, verify_chain
+from manifind.index.search.explain import Chain, Link, MatchingPoints, explain_result, matching_points, verify_chain
 from manifind.index.search.filters import excluded_images
 from manifind.index.search.image_features import feature_kind
-from manifind.index.search.image_source import Source, photo_of, pixels_of, record_of
-from manifind.index.search.matches import MatchingPoints, matching_points
 from manifind.index.search.pipeline import resume_steps, run, run_many, search_steps
 from manifind.index.search.query import (
+    Deadline,
     QueryFeatures,
     QueryRegions,
     SearchQuery,
+    Source,
     extract_query_features,
     extract_query_view,
     in_background,
+    photo_of,
+    pixels_of,
+    record_of,
 )
 from manifind.index.search.repeats import ObjectClusters, repeats
 from manifind.index.search.results import Hit, SearchResult

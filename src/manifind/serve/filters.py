@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-from manifind.index.search.filters import excluded_images
-from manifind.index.storage.dates import date_of
+from manifind.index.search.filters import date_of, excluded_images
 from manifind.index.storage.snapshot import AnySnapshot
 from manifind.serve.schemas import SearchRequest
 from manifind.serve.serialization import photo_payload

@@ -9,8 +9,8 @@ from manifind.cache import LRUCache
 from manifind.errors import MissingExtraError
 from manifind.geometry import Features
 from manifind.index import MatchingPoints, SearchConfig
+from manifind.index.search.explain import match_views, match_views_full_resolution
 from manifind.index.search.image_features import extract_image_features, feature_kind
-from manifind.index.search.matches import match_views, match_views_full_resolution
 from manifind.index.search.query import QueryFeatures, extract_query_features
 from manifind.index.storage.snapshot import AnySnapshot
 from manifind.reports.results import points_data

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from manifind.index.storage.dates import DATE
+from manifind.index.search.filters import DATE
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Box = Annotated[

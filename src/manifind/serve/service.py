@@ -32,9 +32,8 @@ from manifind.index import (
     stored_query_view,
 )
 from manifind.index.search.confidence import null_similarity
-from manifind.index.search.deadline import Deadline
 from manifind.index.search.pipeline import Pipeline, Retrieve, search_steps
-from manifind.index.search.query import QueryFeatures, SearchQuery
+from manifind.index.search.query import Deadline, QueryFeatures, SearchQuery
 from manifind.index.search.verification import default_depth
 from manifind.index.storage.catalogue import ImageRecord
 from manifind.index.storage.snapshot import AnySnapshot, Snapshot

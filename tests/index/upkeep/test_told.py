@@ -14,7 +14,7 @@ from manifind import InvalidInputError
 from manifind.graph import KnnReport
 from manifind.index import Estimate, Index
 from manifind.index.build import estimate
-from manifind.index.maintenance.health import health
+from manifind.index.maintenance.info import health
 from manifind.index.storage.build_config import BuildConfig
 from manifind.index.storage.catalogue import Catalogue, ImageRecord
 from manifind.index.storage.local_features import LOCAL_FEATURES

@@ -37,8 +37,7 @@ from manifind.index.storage.build_config import BuildConfig
 from manifind.index.storage.catalogue import Catalogue, ImageRecord, SkippedRecord, SkipReason
 from manifind.index.storage.layout import note
 from manifind.index.storage.manifest import FORMAT, Manifest, read_manifest, read_store
-from manifind.index.storage.null_similarity import measure_null_similarity
-from manifind.index.storage.snapshot import CATALOGUE, Snapshot
+from manifind.index.storage.snapshot import CATALOGUE, Snapshot, measure_null_similarity
 from manifind.manifold import BUILT, MAX_NEW_SHARE, Manifold
 from manifind.storage import disk, store
 from manifind.types import Progress, StageProgress

@@ -1,6 +1,11 @@
-"""Resolve the configuration of a new index, and change an existing one: the steps before `build`."""
+"""The callers of `build`: a new index, a change of an existing one, and an index of the photos extracted so far.
 
-from collections.abc import Mapping
+A `PartialIndex` makes photos searchable while the others are being extracted. The journal of the running build, copied,
+is what an interrupted build of a smaller index would have left: the smaller index is made from it without extracting a
+photo. It has a whitening and a graph of its own, in a folder of its own.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,16 +16,18 @@ from manifind.features import RegionExtractor
 from manifind.features.backbone import whole_path
 from manifind.index.build.build import Changes, build
 from manifind.index.build.extractor_factory import make_extractor, network_for
+from manifind.index.build.journal import FILES as OF_A_JOURNAL
 from manifind.index.build.plan import SyncPlan, all_of
 from manifind.index.config import PRESETS, given_parameters
 from manifind.index.storage.build_config import BuildConfig
+from manifind.index.storage.catalogue import ImageRecord
 from manifind.index.storage.local_features import LOCAL_FEATURES, LocalFeatureConfig
-from manifind.index.storage.manifest import OWN, WhiteningOrigin
+from manifind.index.storage.manifest import FILES, KIND, OWN, WhiteningOrigin
 from manifind.index.storage.snapshot import Snapshot
 from manifind.io.video import check_frame_interval
 from manifind.kernels import CPU
 from manifind.manifold import Manifold
-from manifind.storage import store
+from manifind.storage import disk, store
 from manifind.storage.store import Writer
 
 
@@ -125,3 +132,45 @@ def change_index(
     if first:
         config = replace(config, local_features=keeping)
     return build(writer, config, photos, before=snapshot, known=None if retrain_whitening else snapshot, **options)
+
+
+CHUNK = 2**20
+
+
+class PartialIndex:
+    """Photos that a build has extracted; more may come meanwhile.
+
+    Parameters
+    ----------
+    config : BuildConfig
+        How the photos become an index.
+    journal : Path
+        The folder of the journal that they are in.
+    images : sequence of ImageRecord
+        The photos; the build adds to it.
+    """
+
+    def __init__(self, config: BuildConfig, journal: Path, images: Sequence[ImageRecord]) -> None:
+        self._recipe, self._journal, self._images = config, journal, images
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def write(self, path: Path) -> None:
+        """Write an index of these photos at `path`, beside the build: in any thread, at any time."""
+        images = list(self._images)  # before the journal, which then has all of them
+        disk.make_folder(path)
+        with store.writing(path, KIND, FILES) as writer:
+            disk.make_own_folder(writer.work)
+            copy = writer.work / self._journal.name
+            disk.make_own_folder(copy)
+            for name in OF_A_JOURNAL:
+                disk.write(copy / name, _chunks(self._journal / name))
+            build(writer, self._recipe, SyncPlan([], [], images))
+            disk.remove_folder(writer.work)
+
+
+def _chunks(file: Path) -> Iterator[bytes]:
+    with file.open("rb") as source:
+        while chunk := source.read(CHUNK):
+            yield chunk

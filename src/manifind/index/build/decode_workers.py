@@ -1,8 +1,28 @@
-"""Photos read, and their local features found if nobody else does, by other processes (`making.reading`)."""
+"""Processes that read photos and extract local features for the building process.
+
+Threads that decode photos wait for each other in the interpreter; processes do not. `Readers` starts a process for each
+of its threads, and `main` is what runs there: requests come on its standard input, replies go to its standard output, a
+line of JSON each, and pixels as they are. For each photo:
+
+========  ==============================================================================================================
+request   ``{"path", "long_side", "max_pixels", "max_bytes", "kind", "max_keypoints", "left"}``: the file, the limits of
+          `read_photo`, which local features are extracted, if any, and up to how many bytes of pixels these are left
+          to the building process
+reply     ``{"needs": bytes}`` before the photo is decoded
+request   an empty line when there is so much memory
+reply     ``{"unreadable": reason, "temporary": bool}``, and that is all, or
+          ``{"width", "height", "shape", "features"}``, where features that are left are null
+request   ``{"size": [height, width]}``: what the pixels are to be resized to
+reply     the features, and the pixels
+========  ==============================================================================================================
+
+A process ends when its input does.
+"""
 
 import importlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -14,11 +34,15 @@ from typing import Any, BinaryIO, Self
 import numpy as np
 
 from manifind.errors import UnreadableImageError
+from manifind.features.extractor import resized
 from manifind.geometry import FEATURE_BYTES
 from manifind.geometry.packing import Packed
-from manifind.index.storage.local_features import LocalFeatureConfig
+from manifind.index.build.journal import NO_FEATURES
+from manifind.index.storage.local_features import LocalFeatureConfig, keep
 from manifind.io import Found, Photo
+from manifind.io.image import read_photo
 from manifind.io.limits import MAX_BYTES, MAX_PIXELS, Admit
+from manifind.kernels import set_threads
 
 CRASHED = "the program that reads photos came to an end over it"
 PIPE = 2**20
@@ -70,7 +94,7 @@ class Readers:
         self._seen_size = seen_size
         kept = {"kind": None, "max_keypoints": 0} if keeping is None else keeping.fields
         limits = {"long_side": long_side, "max_pixels": max_pixels, "max_bytes": max_bytes}
-        self._asked = {**limits, **kept, "left": LARGE if left else 0}
+        self._request = {**limits, **kept, "left": LARGE if left else 0}
         self._of_thread = threading.local()
         self._processes: list[subprocess.Popen[bytes]] = []
 
@@ -85,7 +109,7 @@ class Readers:
         """Read a photo, or raise `UnreadableImageError`."""
         process = getattr(self._of_thread, "process", None)
         if process is None:
-            process = self._of_thread.process = _begun()
+            process = self._of_thread.process = _start_process()
             self._processes.append(process)
         try:
             return self._read(process, one, admit)
@@ -105,30 +129,30 @@ class Readers:
     def _read(self, process: "subprocess.Popen[bytes]", one: Found, admit: Admit) -> ReadPhoto:
         source: Any = process.stdout
         sink: Any = process.stdin
-        say(sink, {"path": os.fsencode(one.path).hex(), **self._asked})
-        told = _heard(source)
-        if "needs" in told:
-            admit(told["needs"])
+        send(sink, {"path": os.fsencode(one.path).hex(), **self._request})
+        reply = _receive(source)
+        if "needs" in reply:
+            admit(reply["needs"])
             sink.write(b"\n")
             sink.flush()
-            told = _heard(source)
-        if "unreadable" in told:
-            raise UnreadableImageError(told["unreadable"], os.fspath(one.path), temporary=told["temporary"])
-        height, width = told["shape"]
+            reply = _receive(source)
+        if "unreadable" in reply:
+            raise UnreadableImageError(reply["unreadable"], os.fspath(one.path), temporary=reply["temporary"])
+        height, width = reply["shape"]
         size = self._seen_size(height, width) if 3 * height * width > LARGE else (height, width)
-        say(sink, {"size": size})
-        local = np.empty((told["features"] or 0, FEATURE_BYTES), np.uint8)
+        send(sink, {"size": size})
+        local = np.empty((reply["features"] or 0, FEATURE_BYTES), np.uint8)
         pixels = np.empty((*size, 3), np.uint8)
         for array in (local, pixels):
             if array.nbytes and source.readinto(array.reshape(-1).data) != array.nbytes:
                 raise EOFError
-        return ReadPhoto(pixels, told["width"], told["height"], None if told["features"] is None else local)
+        return ReadPhoto(pixels, reply["width"], reply["height"], None if reply["features"] is None else local)
 
 
-def _begun() -> "subprocess.Popen[bytes]":
+def _start_process() -> "subprocess.Popen[bytes]":
     process = subprocess.Popen(
         # -P: what lies in the folder where this is called is none of its modules.
-        [sys.executable, "-P", "-m", "manifind.index.build.decode_worker"],
+        [sys.executable, "-P", "-c", "from manifind.index.build.decode_workers import main; main()"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env={**os.environ, **HELD, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
@@ -153,15 +177,59 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
         process.wait()
 
 
-def say(sink: BinaryIO, what: dict[str, Any]) -> None:
-    """Write one line of what the two programs tell each other."""
-    sink.write(json.dumps(what).encode() + b"\n")
+def send(sink: BinaryIO, message: dict[str, Any]) -> None:
+    """Write a line of JSON to the other process."""
+    sink.write(json.dumps(message).encode() + b"\n")
     sink.flush()
 
 
-def _heard(source: Any) -> dict[str, Any]:
+def _receive(source: Any) -> dict[str, Any]:
     line = source.readline()
     if not line:
         raise EOFError
-    told: dict[str, Any] = json.loads(line)
-    return told
+    reply: dict[str, Any] = json.loads(line)
+    return reply
+
+
+def serve_request(request: dict[str, Any], source: BinaryIO, sink: BinaryIO) -> None:
+    """Read the photo of a request, and reply."""
+
+    def admit(needed: int) -> None:
+        send(sink, {"needs": needed})
+        if not source.readline():
+            sys.exit()
+
+    limits = {name: request[name] for name in ("long_side", "max_pixels", "max_bytes")}
+    try:
+        photo = read_photo(os.fsdecode(bytes.fromhex(request["path"])), admit=admit, **limits)
+    except UnreadableImageError as error:
+        send(sink, {"unreadable": error.reason, "temporary": error.temporary})
+        return
+    kept = NO_FEATURES
+    left = request["kind"] is not None and photo.pixels.nbytes <= request["left"]
+    if request["kind"] is not None and not left:
+        kept = keep(photo.pixels, LocalFeatureConfig(request["kind"], request["max_keypoints"])).rows
+    send(
+        sink,
+        {
+            "width": photo.width,
+            "height": photo.height,
+            "shape": photo.pixels.shape[:2],
+            "features": None if left else len(kept),
+        },
+    )
+    asked = json.loads(source.readline())
+    sink.write(np.ascontiguousarray(kept).data)
+    sink.write(np.ascontiguousarray(resized(photo.pixels, *asked["size"])).data)
+    sink.flush()
+
+
+def main() -> None:
+    """Serve requests until the input ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever asks decides when to stop
+    set_threads(1)  # there is a program like this for each core
+    sink = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a library prints is no answer
+    source = sys.stdin.buffer
+    while line := source.readline():
+        serve_request(json.loads(line), source, sink)

@@ -19,9 +19,8 @@ from manifind.features.backbone import available_cores
 from manifind.geometry.packing import Packed
 from manifind.gmm import compact
 from manifind.index.build.decode_workers import Readers
-from manifind.index.build.films import frames_of
 from manifind.index.build.journal import NO_FEATURES, Journal
-from manifind.index.build.plan import SyncPlan
+from manifind.index.build.plan import SyncPlan, frames_of
 from manifind.index.storage.catalogue import ImageRecord, Photos, SkippedRecord, SkipReason
 from manifind.index.storage.local_features import LocalFeatureConfig, keep
 from manifind.io import Found, Photo, content_hash, extract_ahead

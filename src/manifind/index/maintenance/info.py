@@ -1,11 +1,18 @@
-"""What is in an index and how it does, ready for JSON."""
+"""What an index contains, and the health of its graph: figures ready for JSON, and sentences that explain them."""
 
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import scipy.sparse as sp
+
+from manifind.graph import Neighbours
 from manifind.index.build.learning import SAMPLE, spread
-from manifind.index.config import IndexConfig
-from manifind.index.maintenance.health import chosen_in_words, health, local_features_in_words, whitening_in_words
+from manifind.index.config import CHOSEN, IndexConfig
+from manifind.index.storage.local_features import StoredLocalFeatures
+from manifind.index.storage.manifest import LEARNT, NONE, OWN, SHIPPED, WhiteningOrigin
 from manifind.index.storage.snapshot import CATALOGUE, Snapshot
 
 
@@ -71,3 +78,129 @@ def by_part(sizes: dict[str, int]) -> dict[str, int]:
             part = "descriptors"
         parts[part] += count
     return parts
+
+
+HUB = 10
+"""A region in this many times more lists than the average is a hub: everything seems to resemble it."""
+
+GROWTH = 2.0
+"""How many times more photos than a whitening was learnt on make it wise to learn it again."""
+
+FITS = 0.85
+"""A whitening fits while it spreads descriptors over this part of the dimensions that it did when it was learnt."""
+
+
+@dataclass(frozen=True)
+class Health:
+    """How well the graph of a collection's regions hangs together."""
+
+    regions: int
+    isolated_regions: int
+    """How many regions have no mutual neighbour. Diffusion cannot reach them."""
+    largest_component: int
+    """How many regions the largest connected component has."""
+    components: int
+    """How many connected components of two or more regions there are."""
+    mean_mutual_degree: float
+    hubs: int
+    """How many regions are in more than `HUB` times as many lists as the average."""
+    most_listed: int
+    """How many lists the region that is in most lists is in."""
+
+    def words(self) -> list[str]:
+        """Say what the figures mean."""
+        isolated, together = self.isolated_regions / self.regions, self.largest_component / self.regions
+        said = [f"A region has {self.mean_mutual_degree:.1f} mutual neighbours on average."]
+        if self.isolated_regions:
+            remedy = " A larger k would connect more of them." if isolated > 0.2 else ""
+            said.append(f"{percent(isolated)} of the regions have none: no chain of photos reaches them.{remedy}")
+        else:
+            said.append("Every region has at least one mutual neighbour.")
+        if together > 0.5:
+            said.append(f"{percent(together)} hang together: a chain of photos leads from each to each other.")
+        else:
+            said.append(
+                f"The graph is in {self.components:,} pieces, the largest with {percent(together)} of the regions: "
+                "objects in different pieces cannot be found from each other. That is right for photos that have "
+                "nothing in common; otherwise try a larger k."
+            )
+        if self.hubs:
+            said.append(
+                f"{self.hubs:,} regions are hubs, which many others resemble (up to {self.most_listed:,} of them): "
+                "sky, walls, blank paper. Mutuality keeps most of their links out of the graph."
+            )
+        return said
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the figures and the words, ready for JSON."""
+        return {**asdict(self), "words": self.words()}
+
+
+def health(S: sp.csr_array, neighbours: Neighbours) -> Health:
+    """Look at a graph; one pass over it and over the lists."""
+    n, k = neighbours.ids.shape
+    degrees = np.diff(S.indptr)
+    from scipy.sparse.csgraph import connected_components
+
+    _, labels = connected_components(S, directed=False)
+    sizes = np.bincount(labels)
+    listed = np.bincount(neighbours.ids[neighbours.ids >= 0].ravel(), minlength=n)
+    return Health(
+        regions=n,
+        isolated_regions=int((degrees == 0).sum()),
+        largest_component=int(sizes.max()),
+        components=int((sizes > 1).sum()),
+        mean_mutual_degree=float(degrees.mean()),
+        hubs=int((listed > HUB * max(k, 1)).sum()),
+        most_listed=int(listed.max()),
+    )
+
+
+def whitening_in_words(learnt: WhiteningOrigin, photos: int, spread: float, dimension: int) -> str:
+    """Say where a whitening comes from, how far the collection has moved from it, and whether to learn it again.
+
+    `spread` is over how many of the `dimension` the descriptors are spread now.
+    """
+    source, count = learnt.source, learnt.photos
+    if source == LEARNT and count is not None:
+        said = f"The whitening was learnt when the collection had {count:,} photos; it has {photos:,} now"
+        moved = False
+        if learnt.spread is not None:
+            moved = spread < FITS * learnt.spread
+            said += f". It spread descriptors over {learnt.spread:.0f} of {dimension} dimensions then, {spread:.0f} now"
+        if moved or photos >= GROWTH * count:
+            return f"{said}: learning it again would be wise (manifind index PHOTOS --retrain-whitening)."
+        return f"{said}."
+    return {
+        SHIPPED: "The whitening is the one that comes with the backbone.",
+        NONE: "Descriptors are not whitened.",
+        OWN: "The whitening is that of a custom extractor.",
+    }.get(source, f"The whitening was read from {Path(source).name}.")
+
+
+def chosen_in_words(parameters: Mapping[str, Any], photos: int | None) -> str:
+    """Say who chose the parameters of the graph, and for what."""
+    values = ", ".join(f"{name} {parameters[name]}" for name in CHOSEN)
+    if photos is None:
+        return f"The parameters were given: {values}."
+    return f"Of {values}, what was not given was chosen for a folder of {photos:,} photos."
+
+
+def local_features_in_words(local: StoredLocalFeatures | None, photos: int) -> str:
+    """Say what is kept of the photos' local features, and how an index that keeps none gets them."""
+    if local is None:
+        return (
+            "No local features are kept, so that results are not verified by geometry; "
+            "manifind index PHOTOS --local-features adds them, without extracting regions again."
+        )
+    each = len(local.rows) / max(1, photos)
+    return f"Local features are kept, {each:.0f} a photo ({local.keeping.kind}): results are verified by geometry."
+
+
+def percent(share: float) -> str:
+    """Return a share as people read it; never 0 or 100 unless it is."""
+    if 0 < share < 0.001:
+        return "less than 0.1 %"
+    if 0.999 < share < 1:
+        return "more than 99.9 %"
+    return f"{100 * share:.1f} %"

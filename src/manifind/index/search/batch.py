@@ -11,7 +11,7 @@ from pathlib import Path
 
 from manifind.boxes import parse_box
 from manifind.errors import InvalidInputError, ManifindError
-from manifind.index.search.image_source import Source
+from manifind.index.search.query import Source
 from manifind.index.search.results import SearchResult
 
 CORNERS = ("x0", "y0", "x1", "y1")

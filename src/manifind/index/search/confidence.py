@@ -22,8 +22,7 @@ import numpy as np
 
 from manifind.index.config import CutoffConfig
 from manifind.index.search.retrieval import Retrieval
-from manifind.index.storage.null_similarity import measure_null_similarity
-from manifind.index.storage.snapshot import AnySnapshot, Snapshot
+from manifind.index.storage.snapshot import AnySnapshot, Snapshot, measure_null_similarity
 from manifind.types import FloatArray
 
 

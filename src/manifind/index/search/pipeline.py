@@ -23,9 +23,8 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from manifind.index.config import SearchConfig
-from manifind.index.search.deadline import NO_DEADLINE, Deadline
 from manifind.index.search.image_features import FeatureSource, load_or_locate_features
-from manifind.index.search.query import QueryFeatures, QueryRegions, SearchQuery
+from manifind.index.search.query import NO_DEADLINE, Deadline, QueryFeatures, QueryRegions, SearchQuery
 from manifind.index.search.query_expansion import expand_query
 from manifind.index.search.results import Progress, SearchResult, SearchState, Stage
 from manifind.index.search.retrieval import Retrieval, retrieve

@@ -1,26 +1,65 @@
-"""What a search looks for: views of an object as region descriptors, and as local features.
+"""What a search looks for, and by when: views of an object as region descriptors and as local features; the deadline.
 
 `extract_query_view` makes the region descriptors of a part of a photo, `QueryRegions.of` one query of several views.
 `extract_query_features` makes the local features that spatial verification matches. All of these are frozen: a search
-runs in any thread, while the index moves on to its next snapshot.
+runs in any thread, while the index moves on to its next snapshot. `pixels_of` and `record_of` take a photo however it
+is given: its file, the key of a photo in the collection, its bytes, or its pixels.
 """
 
+import hashlib
+import os
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import NamedTuple, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from manifind.errors import InvalidInputError
+from manifind.errors import InvalidInputError, UnreadableImageError
 from manifind.features import RegionExtractor
 from manifind.geometry import Features, extract
 from manifind.index.config import SearchConfig
 from manifind.index.storage.catalogue import ImageRecord
 from manifind.index.storage.local_features import LOCAL_FEATURES
 from manifind.index.storage.snapshot import AnySnapshot, Snapshot
+from manifind.io import Photo, content_hash, key_of, key_to_path, read_photo
+from manifind.io.video import is_photo_there
 from manifind.types import Box, FloatArray, IntArray
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """A moment at which a search must return what it has."""
+
+    at: float | None = None
+    """By `time.monotonic`; None is never."""
+
+    @classmethod
+    def after(cls, seconds: float | None) -> Self:
+        """Return the deadline so many seconds from now; None is never."""
+        return cls(None if seconds is None else time.monotonic() + seconds)
+
+    @property
+    def seconds_left(self) -> float:
+        """How many seconds are left, infinity without a deadline; negative once it has passed."""
+        return float("inf") if self.at is None else self.at - time.monotonic()
+
+    @property
+    def has_passed(self) -> bool:
+        """Whether the moment has passed."""
+        return self.seconds_left < 0
+
+    def check(self) -> None:
+        """Raise `TimeoutError` if it has passed."""
+        if self.has_passed:
+            raise TimeoutError("the search was cut short by its deadline.")
+
+
+NO_DEADLINE = Deadline()
+
 
 T = TypeVar("T")
 
@@ -190,3 +229,58 @@ def rounded_box(row: npt.NDArray[np.floating]) -> Box:
     """Return a box to a tenth of a pixel."""
     x0, y0, x1, y1 = (round(float(value), 1) for value in row)
     return x0, y0, x1, y1
+
+
+Source = str | os.PathLike[str] | bytes | npt.NDArray[np.uint8]
+"""A photo: its path, the key of one in the collection, its bytes, or its pixels (h, w, 3)."""
+
+
+def pixels_of(snapshot: AnySnapshot, image: Source) -> npt.NDArray[np.uint8]:
+    """Return the upright pixels (h, w, 3) of a photo, however it is given."""
+    pixels = image if isinstance(image, np.ndarray) else _read(snapshot, image).pixels
+    if pixels.ndim != 3 or pixels.shape[2] != 3 or pixels.dtype != np.uint8:
+        raise InvalidInputError(f"image has shape {pixels.shape} and dtype {pixels.dtype}; give (h, w, 3) of uint8.")
+    return pixels
+
+
+def photo_of(snapshot: AnySnapshot, key: str, *, long_side: int | None = None) -> Photo:
+    """Read a photo of the collection; the key of a file that is identical to one serves as well."""
+    record = snapshot.catalogue.photo_of(key)
+    if record is None:
+        raise InvalidInputError(f"{key!r} is not in the collection; give a key that `search` returned.")
+    return read_photo(key_to_path(snapshot.manifest.root, record.key), long_side=long_side)
+
+
+def record_of(snapshot: AnySnapshot, image: Source) -> ImageRecord | None:
+    """Return the photo of the collection that this is: by its key, by the path of its file, or by its content."""
+    catalogue, root = snapshot.catalogue, snapshot.manifest.root
+    if isinstance(image, bytes):
+        return catalogue.of_content(hashlib.sha256(image).hexdigest())
+    if isinstance(image, np.ndarray):
+        return None
+    if not is_photo_there(image):
+        return catalogue.photo_of(os.fspath(image))
+    for path in (Path(os.path.normpath(Path(image).absolute())), Path(image).resolve()):
+        if path.is_relative_to(root):
+            found = catalogue.photo_of(key_of(root, path))
+            if found is not None:
+                return found
+    try:
+        return catalogue.of_content(content_hash(image))
+    except UnreadableImageError:
+        return None
+
+
+def _read(snapshot: AnySnapshot, image: str | os.PathLike[str] | bytes) -> Photo:
+    if isinstance(image, bytes):
+        return read_photo(image)
+    if not isinstance(image, str | os.PathLike):
+        raise InvalidInputError(f"image is a {type(image).__name__}; give a path, a key, bytes or pixels.")
+    if is_photo_there(image):
+        return read_photo(image)
+    if snapshot.catalogue.photo_of(os.fspath(image)) is None:
+        raise InvalidInputError(
+            f"{image} is neither a file nor a key of the collection; give the path of a photo, or of one of the "
+            f"collection its path below {snapshot.manifest.root}."
+        )
+    return photo_of(snapshot, os.fspath(image))

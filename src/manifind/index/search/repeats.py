@@ -16,9 +16,8 @@ from scipy.sparse.csgraph import connected_components
 from manifind.checks import check_int
 from manifind.errors import UnreadableImageError
 from manifind.geometry import Features
-from manifind.index.search.deadline import Deadline
 from manifind.index.search.image_features import feature_kind, stored_part
-from manifind.index.search.query import QueryFeatures, extract_query_features, rounded_box
+from manifind.index.search.query import Deadline, QueryFeatures, extract_query_features, rounded_box
 from manifind.index.search.verification import verify_images
 from manifind.index.storage.snapshot import Snapshot
 from manifind.io import key_to_path, read_photo

@@ -24,7 +24,6 @@ from manifind.checks import check_int
 from manifind.geometry import Features, Instance, PackedFeatures, Verdict, pack, select_by_votes, verify_many
 from manifind.geometry.transforms import Transform
 from manifind.index.config import DepthConfig, SearchConfig
-from manifind.index.search.deadline import NO_DEADLINE, Deadline
 from manifind.index.search.image_features import (
     FeatureSource,
     ImageFile,
@@ -33,7 +32,7 @@ from manifind.index.search.image_features import (
     read_features,
     unchanged_file,
 )
-from manifind.index.search.query import QueryFeatures, rounded_box
+from manifind.index.search.query import NO_DEADLINE, Deadline, QueryFeatures, rounded_box
 from manifind.index.storage.snapshot import AnySnapshot, Snapshot
 from manifind.kernels.threads import thread_count
 from manifind.types import Box, FloatArray

@@ -6,7 +6,7 @@ from fastapi import Depends, FastAPI, Query, Request
 from pydantic import Field, ValidationError
 from starlette.responses import Response, StreamingResponse
 
-from manifind.index.storage.dates import DATE
+from manifind.index.search.filters import DATE
 from manifind.reports.results import as_csv
 from manifind.serve.errors import ServiceError, first_sentence
 from manifind.serve.routes.requests import (
