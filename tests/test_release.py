@@ -87,6 +87,22 @@ def test_the_workflows_run_files_that_are_there(repository: Path, project: dict[
         assert (repository / name).exists(), name
 
 
+def test_workflows_and_releases_are_made_by_files_that_nobody_can_exchange(repository: Path) -> None:
+    for workflow in files(repository, ".github/workflows/*.yml"):
+        text = workflow.read_text()
+        for used in re.findall(r"uses: (.*)", text):
+            assert re.fullmatch(r"[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", used), used
+        for run in re.findall(r"pipx run (\S+)", text):
+            assert re.fullmatch(r"[\w-]+==[\d.]+", run), run
+    locked = (repository / "scripts" / "release.txt").read_text()
+    lines = [line for line in locked.splitlines() if not line.startswith("#")]
+    assert all(re.fullmatch(r"\w+==[\d.]+ --hash=sha256:[0-9a-f]{64}", line) for line in lines)
+    releases = dict(re.findall(r"^(\w+)==([\d.]+)", locked, re.M))
+    constrained = dict(re.findall(r"^(\w+)==([\d.]+)", (repository / "scripts/constraints.txt").read_text(), re.M))
+    assert all(constrained.get(name, release) == release for name, release in releases.items())
+    assert {"build", "nanobind", "scikit_build_core"} <= set(releases)
+
+
 def test_what_judges_a_change_tests_the_kernels_of_the_gpu(repository: Path) -> None:
     run = (repository / ".ci" / "run").read_text()
     assert run.index("scripts/environment") < run.index("scripts/torch") < run.index("scripts/test")
