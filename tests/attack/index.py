@@ -8,6 +8,7 @@ as somebody would who wants it to be believed.
 number 17 alone, with the traceback. What should not have happened is printed as it happens.
 """
 
+import io
 import json
 import os
 import random
@@ -18,7 +19,9 @@ import sqlite3
 import sys
 import tempfile
 import traceback
+import zipfile
 from collections.abc import Callable
+from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,10 +30,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 
 from manifind import kernels
+from manifind.cli.sets import write_sidecars, write_zip
 from manifind.diffusion import solvers
 from manifind.errors import ManifindError
 from manifind.index import METHODS, Index, QueryRegions, retrieve, stored_query_view
 from manifind.index.build import build
+from manifind.index.sets import FILE as SETS
 from manifind.storage import store
 from tests.attack import Attack, Place, broken, photos, picture, program
 from tests.index.signing import sign
@@ -38,6 +43,8 @@ from tests.index.small import save_photo, small_extractor
 
 SECONDS, MEMORY = 30, 8 * 2**30
 CANARY = b"somebody else's"
+MAX_SCORE = 1e6
+"""Far above what any query of these photos scores in an undamaged index."""
 EXTRACTOR = small_extractor()
 
 ODD: list[Any] = [None, True, -1, 0, 0.5, 1e308, 10**30, "", "x\0y", "\ud800", "/", "..", [], {}, [[]], {"a": 1}]
@@ -68,6 +75,26 @@ STATEMENTS = [
     "INSERT INTO skipped VALUES ('a.png', 'duplicate', '0.png', 7, 'x', 'y')",
     "INSERT INTO skipped VALUES ('a.png', 'no such code', '', NULL, NULL, NULL)",
     "INSERT INTO skipped SELECT key || 'x', 'duplicate', key, sha256, bytes, mtime_ns FROM images",
+]
+
+SETS_COLUMNS = {
+    "sets": ("name", "made", "search"),
+    "members": ("name", "key", "box", "verdict", "added"),
+    "seen": ("name",),
+}
+SETS_STATEMENTS = [
+    *(
+        f"UPDATE {table} SET {column} = {value}"  # noqa: S608 (of this file)
+        for table, columns in SETS_COLUMNS.items()
+        for column in columns
+        for value in ("x'00ff'", "CAST(x'ff' AS TEXT)", "'../../canary'", "'[1, 2]'", "hex(zeroblob(90000))")
+    ),
+    "UPDATE members SET sha256 = x'00' || rowid",
+    """UPDATE sets SET search = json_set(search, '$.views', json('[["/etc/passwd", [1, 2, 3, 1e999]]]'))""",
+    "UPDATE sets SET search = json_set(search, '$.method', 'none')",
+    "UPDATE sets SET search = replace(hex(zeroblob(9000)), '0', '[')",
+    "DROP TABLE seen",
+    "CREATE VIEW v AS SELECT 1",
 ]
 
 
@@ -158,6 +185,17 @@ def odd_catalogue(case: Case) -> str:
     return f"catalogue: {statement[:60]}"
 
 
+def odd_sets(case: Case) -> str:
+    statement = case.choose.choice(SETS_STATEMENTS)
+    connection = sqlite3.connect(case.path / SETS)
+    try:
+        connection.executescript(statement)
+        connection.commit()
+    finally:
+        connection.close()
+    return f"sets: {statement[:60]}"
+
+
 def other_thing(case: Case) -> str:
     names = [file.name for file in case.path.iterdir()] + [".lock", ".part", store.DRAFT, "vectors-2.npy"]
     file = case.path / case.choose.choice(names)
@@ -202,6 +240,7 @@ DAMAGES: list[Callable[[Case], str]] = [
     odd_manifest,
     odd_manifest,
     odd_catalogue,
+    odd_sets,
     other_thing,
     linked_work,
 ]
@@ -212,7 +251,7 @@ DAMAGES: list[Callable[[Case], str]] = [
 
 def use(path: Path, choose: random.Random) -> None:
     """Do everything that can be done with an index; the first error that is manifind's own ends it."""
-    for work in (search, look, write):
+    for work in (search, look, export, write):
         try:
             work(path, choose)
         except (ManifindError, FileNotFoundError):
@@ -226,6 +265,7 @@ def search(path: Path, choose: random.Random) -> None:
     with Index.open(path, extractor=EXTRACTOR) as opened:
         answer = opened.search("0.png", method=choose.choice(METHODS))
         json.dumps([hit.key for hit in answer])
+        assert all(abs(hit.score) < MAX_SCORE for hit in answer)
         (found,) = retrieve(
             opened.state, [QueryRegions.of([stored_query_view(opened.state, opened.catalogue[choose.randrange(5)])])], 3
         )
@@ -241,6 +281,18 @@ def look(path: Path, choose: random.Random) -> None:
         opened.catalogue.copies_of("x")
         opened.info()
         opened.check()
+
+
+def export(path: Path, choose: random.Random) -> None:
+    with Index.open(path, extractor=EXTRACTOR) as opened:
+        for photos in opened.sets:
+            with redirect_stderr(io.StringIO()):
+                write_zip(opened.root, photos, path.parent / "found.zip")
+                write_sidecars(photos, path.parent / "sidecars")
+            if photos.search is not None:
+                opened.sets.new_matches(photos.name, remember=choose.random() < 0.5)
+            with zipfile.ZipFile(path.parent / "found.zip") as archive:
+                assert all(CANARY not in archive.read(name) for name in archive.namelist())
 
 
 def write(path: Path, choose: random.Random) -> None:
@@ -265,7 +317,9 @@ def made(folder: Path, *, divided: bool) -> Path:
             setattr(build, "WHOLE_UP_TO", 0)  # noqa: B010 (its import, not a name that it offers)
         for seed in range(5):
             save_photo(folder / "photos" / f"{seed}.png", seed)
-        Index.create(folder / "whole.manifind", folder / "photos", extractor=EXTRACTOR, k=15, query_k=12)
+        made = Index.create(folder / "whole.manifind", folder / "photos", extractor=EXTRACTOR, k=15, query_k=12)
+        made.sets.add("a", ["0.png", ("1.png", (3, 4, 40, 40)), "2.png"])
+        made.sets.save_search("a", [("0.png", None)], seen=["0.png"])
         os._exit(0)
     _, status = os.waitpid(child, 0)
     assert status == 0, "the index could not be made"
