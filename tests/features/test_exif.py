@@ -32,7 +32,18 @@ def test_maker_and_model_are_joined_where_the_model_does_not_say(tmp_path: Path)
     assert read_exif(file) == ExifData(None, "Apple iPhone 12", None)
 
 
-@pytest.mark.parametrize("when", ["0000:00:00 00:00:00", "yesterday", "2019:13:45 99:99:99", ""])
+@pytest.mark.parametrize(
+    "when",
+    [
+        "0000:00:00 00:00:00",
+        "-2019:07:04 12:33:05",
+        "92019:07:04 12:33:05",
+        "9" * 5000,
+        "yesterday",
+        "2019:13:45 99:99:99",
+        "",
+    ],
+)
 def test_a_clock_that_was_never_set_says_nothing(tmp_path: Path, when: str) -> None:
     assert read_exif(photo(tmp_path / "a.jpg", {}, {ExifTags.Base.DateTimeOriginal: when})).taken_at is None
 

@@ -83,6 +83,34 @@ def test_what_is_broken_is_told_in_a_few_words(tmp_path: Path, monkeypatch: pyte
         frame(tmp_path / "a.mp4", 0)
 
 
+def test_a_pixel_far_wider_than_high_is_clamped_and_memory_admitted_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    film(tmp_path / "plain.mp4", shades(2))
+    wide = ["-c", "copy", "-aspect", "120:1", str(tmp_path / "a.mp4")]  # of 64 × 48 pixels, each 90 times as wide
+    subprocess.run([program(), "-loglevel", "error", "-i", str(tmp_path / "plain.mp4"), *wide], check=True)  # noqa: S603
+    events: list[object] = []
+    run = subprocess.run
+
+    def record(command: list[str], **options: Any) -> object:
+        events.append("ppm" in command)
+        return run(command, **options)
+
+    monkeypatch.setattr(subprocess, "run", record)
+    photo = read_photo(tmp_path / "a.mp4#00:00.0", admit=events.append)
+    assert (photo.width, photo.height) == (4 * 64, 48)
+    decoded = events.index(True)
+    admitted = [needed for needed in events[:decoded] if needed is not False]
+    assert len(admitted) == 1
+    assert isinstance(admitted[0], int)
+    assert admitted[0] > photo.pixels.nbytes
+    events.clear()
+    with pytest.raises(UnreadableImageError) as caught:
+        read_photo(tmp_path / "a.mp4#00:00.0", max_bytes=admitted[0] - 1)
+    assert caught.value.temporary
+    assert True not in events
+
+
 def test_a_list_of_other_files_is_no_film(tmp_path: Path) -> None:
     """What is called a film and names other files in its text would make ffmpeg read them, here or elsewhere."""
     program()

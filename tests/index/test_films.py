@@ -54,7 +54,7 @@ def test_a_film_that_is_as_it_was_is_not_looked_at_again(made: Index, monkeypatc
         raise AssertionError("the film was looked at.")
 
     with monkeypatch.context() as patched:
-        for name in ("length", "frame", "_run"):
+        for name in ("length", "frame", "_ffmpeg"):
             patched.setattr(f"manifind.io.video.{name}", looked)
         patched.setattr("manifind.index.build.plan.length", looked)
         save_photo(made.root / "2.png", 2)

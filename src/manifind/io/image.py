@@ -142,7 +142,7 @@ def read_photo(
     # A file as long as 16-bit RGBA uncompressed, and room for the rest.
     longest = min(8 * max_pixels + 2**26, max_bytes)
     if isinstance(source, str | os.PathLike) and (frame := films.frame_of(source)) is not None:
-        return _frame(*frame, max_pixels, admit, root)
+        return _frame(*frame, max_pixels, max_bytes, admit, root)
     try:
         data = _contents(source, longest, root)
         with quietly():
@@ -160,16 +160,20 @@ def read_photo(
         raise UnreadableImageError(_reason(error), name) from error
 
 
-def _frame(film: Path, tenths: int, max_pixels: int, admit: Admit | None, root: Root) -> Photo:
-    """Read a frame of a film: whole, since ffmpeg has decoded it whole."""
-    try:
-        pixels = films.frame(film, tenths, max_pixels, root=root)
-    except OSError as error:
-        raise UnreadableImageError(access_reason(error), printable(film)) from error
-    if admit is not None:
-        admit(pixels.nbytes)
+def _frame(film: Path, tenths: int, max_pixels: int, max_bytes: int, admit: Admit | None, root: Root) -> Photo:
+    """Read a frame of a film: whole, since ffmpeg decodes it whole."""
+    pixels = films.frame(film, tenths, max_pixels, admit=lambda needed: _admit(needed, max_bytes, admit), root=root)
     height, width, _ = pixels.shape
     return Photo(pixels, width, height)
+
+
+def _admit(needed: int, max_bytes: int, admit: Admit | None) -> None:
+    """Refuse a photo that takes more memory than one may; wait until there is as much."""
+    if needed > max_bytes:
+        reason = f"{TOO_MUCH_MEMORY}: {needed / 2**20:.0f} MiB, the limit is {max_bytes / 2**20:.0f} MiB"
+        raise UnreadableImageError(reason, temporary=True)
+    if admit is not None:
+        admit(needed)
 
 
 def photo_format(head: bytes) -> str | None:
@@ -214,11 +218,7 @@ def _decode(data: bytes, max_pixels: int, max_bytes: int, long_side: int | None,
     factor = max(1, max(size) // (MARGIN * long_side)) if long_side else 1
     scale = max(s for s in (1, 2, 4, 8) if s <= factor) if isinstance(image, JpegImageFile) else 1
     needed = limits.decoding_bytes(image, len(data), scale, factor)
-    if needed > max_bytes:
-        reason = f"{TOO_MUCH_MEMORY}: {needed / 2**20:.0f} MiB, the limit is {max_bytes / 2**20:.0f} MiB"
-        raise UnreadableImageError(reason, temporary=True)
-    if admit is not None:
-        admit(needed)
+    _admit(needed, max_bytes, admit)
     if isinstance(image, JpegImageFile):
         image.draft(None, (max(1, size[0] // scale), max(1, size[1] // scale)))
     image.load()

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from manifind.checks import is_there
 from manifind.errors import InvalidInputError, UnreadableImageError
 from manifind.io.files import HEAD_BYTES, open_regular
-from manifind.io.limits import MAX_PIXELS
+from manifind.io.limits import MAX_PIXELS, Admit
 
 STEP = 0.1
 """Seconds between two frames, at least: names tell tenths."""
@@ -34,6 +34,14 @@ MAX_TENTHS = 1000 * 36_000 - 1
 """The latest frame that a name can tell, 999:59:59.9, in tenths of a second."""
 SECONDS = 120.0
 """How long a film may be looked through, or a frame be sought."""
+MAX_FRAME_PIXELS = 2**26
+"""The largest frame that is decoded: twice that of the largest films, 8192 × 4320."""
+MAX_STRETCH = 4
+"""By which a pixel's width and height may differ; anamorphic films have 2."""
+STORED_BYTES, SHOWN_BYTES = 16, 12
+"""Memory that ffmpeg and the reader take for a pixel: decoded frames with those they refer to, and copies in RGB."""
+PADDING_PIXELS = 2**21
+"""By which a frame may be larger in the stream than its file says: codecs pad sides to whole blocks."""
 EARLY = 0.001
 """Times are rounded: a frame that comes so much early is on time."""
 
@@ -61,6 +69,8 @@ _BEGIN = {"mpegts": re.compile(rb"\x47|.{4}\x47", re.DOTALL), "ogg": re.compile(
 
 _TIME = re.compile(r"#(?:([0-9]{1,3}):)?([0-5][0-9]):([0-5][0-9])\.([0-9])")
 LONGEST_TIME = len("#999:59:59.9")
+_DIMENSIONS = re.compile(rb"^#dimensions 0: ([0-9]{1,9})x([0-9]{1,9})$", re.MULTILINE)
+_RATIO = re.compile(rb"^#sar 0: ([0-9]{1,9})/([0-9]{1,9})$", re.MULTILINE)
 _HEADER = re.compile(rb"P6\s([0-9]{1,6})\s([0-9]{1,6})\s255\s")
 
 
@@ -125,53 +135,75 @@ def file_of(path: Path) -> Path:
 
 def length(film: Path) -> int:
     """Return a film's length in tenths of a second; raise `UnreadableImageError` where it has no frame."""
-    frame(film, 0)  # what cannot be decoded at all fails at once, not frame by frame
-    output = _run(film, ["-map", "0:v:0", "-c", "copy", "-f", "null", "-progress", "pipe:1", "-"], 0)
+    with open_regular(film) as file:
+        # What cannot be decoded at all fails here, not frame by frame.
+        decoded = _ffmpeg(file, film, ["-frames:v", "1", "-f", "null", "-progress", "pipe:1", "-"])
+        if not re.search(rb"^frame=1\b", decoded, re.MULTILINE):
+            raise UnreadableImageError(DAMAGED, str(film))
+        output = _ffmpeg(file, film, ["-c", "copy", "-f", "null", "-progress", "pipe:1", "-"])
     ends = re.findall(rb"out_time_us=([0-9]{1,15})", output)
     tenths = int(ends[-1]) // 100_000 if ends else 0
     return max(tenths, 1)
 
 
 def frame(
-    film: Path, tenths: int, max_pixels: int = MAX_PIXELS, *, root: str | os.PathLike[str] | None = None
+    film: Path,
+    tenths: int,
+    max_pixels: int = MAX_PIXELS,
+    *,
+    admit: Admit | None = None,
+    root: str | os.PathLike[str] | None = None,
 ) -> npt.NDArray[np.uint8]:
-    """Return the pixels (h, w, 3) of a frame, upright."""
-    upright = "scale=w='max(1,trunc(iw*sar))':h=ih:flags=bicubic,setsar=1"
-    wanted = ["-map", "0:v:0", "-frames:v", "1", "-vf", upright, "-c:v", "ppm", "-f", "image2pipe", "-"]
-    data = _run(film, wanted, tenths, max_pixels, root)
+    """Return the pixels (h, w, 3) of a frame, upright.
+
+    `admit` is called with the bytes that decoding will take, before ffmpeg decodes; `root` is as for `open_regular`.
+    """
+    most = min(max_pixels, MAX_FRAME_PIXELS)
+    with open_regular(film, root=root) as file:
+        stored, shown = _pixels(_ffmpeg(file, film, ["-c", "copy", "-frames:v", "1", "-f", "framecrc", "-"], tenths))
+        if max(stored, shown) > most:
+            raise UnreadableImageError(f"too large: {shown} pixels a frame, the limit is {most / 1e6:g} million")
+        if admit is not None:
+            admit(STORED_BYTES * stored + SHOWN_BYTES * shown)
+        width = f"max(1,trunc(min(iw*clip(sar,1/{MAX_STRETCH},{MAX_STRETCH}),{shown}/ih)))"
+        upright = f"scale=w='{width}':h=ih:flags=bicubic,setsar=1"
+        output = ["-frames:v", "1", "-vf", upright, "-c:v", "ppm", "-f", "image2pipe", "-"]
+        data = _ffmpeg(file, film, output, tenths, stored + shown + PADDING_PIXELS)
     header = _HEADER.match(data)
     if header is None:
         raise UnreadableImageError(DAMAGED if tenths == 0 else "the film shows nothing at that time", str(film))
-    width, height = int(header[1]), int(header[2])
+    w, h = int(header[1]), int(header[2])
     pixels = np.frombuffer(data, np.uint8, offset=header.end())
-    if not 0 < 3 * width * height <= min(len(pixels), 3 * max_pixels):
+    if not 0 < 3 * w * h <= min(len(pixels), 3 * max_pixels):
         raise UnreadableImageError(DAMAGED, str(film))
-    return pixels[: 3 * width * height].reshape(height, width, 3)
+    return pixels[: 3 * w * h].reshape(h, w, 3)
 
 
-def _run(
-    film: Path,
-    wanted: list[str],
-    tenths: int,
-    max_pixels: int = MAX_PIXELS,
-    root: str | os.PathLike[str] | None = None,
+def _pixels(head: bytes) -> tuple[int, int]:
+    """Return the pixels of a frame as they are stored and as they are shown, from the head of ffmpeg's framecrc."""
+    size, ratio = _DIMENSIONS.search(head), _RATIO.search(head)
+    stored = int(size[1]) * int(size[2]) if size else 0
+    stretch = int(ratio[1]) / int(ratio[2]) if ratio and int(ratio[2]) else 1.0
+    return stored, int(stored * min(max(stretch, 1.0), MAX_STRETCH))
+
+
+def _ffmpeg(
+    file: BinaryIO, film: Path, output: list[str], tenths: int = 0, max_pixels: int = MAX_FRAME_PIXELS
 ) -> bytes:
-    """Let ffmpeg read a film from some time on, and return what it prints."""
-    with open_regular(film, root=root) as file:
-        return _run_on(file, film, wanted, tenths, max_pixels)
-
-
-def _run_on(file: BinaryIO, film: Path, wanted: list[str], tenths: int, max_pixels: int) -> bytes:
+    """Let ffmpeg read an open film from some time on, and return what it prints."""
+    file.seek(0)
     kind = film_format(file.read(HEAD_BYTES), film.name)
     if kind is None:
         raise UnreadableImageError("not a film", str(film))
-    manners = ["-nostdin", "-hide_banner", "-loglevel", "quiet", "-nostats"]
+    # ffmpeg opens the file that was checked, whatever lies at its path by now.
+    descriptors = [] if os.name == "nt" else [file.fileno()]
+    for descriptor in descriptors:
+        os.lseek(descriptor, 0, os.SEEK_SET)
+    path = f"/dev/fd/{file.fileno()}" if descriptors else str(film.absolute())
+    options = ["-nostdin", "-hide_banner", "-loglevel", "quiet", "-nostats"]
     limits = ["-threads", "1", "-max_pixels", str(max_pixels), "-protocol_whitelist", "file", "-f", kind]
     start = [] if tenths == 0 else ["-ss", f"{tenths / 10 - EARLY:.3f}"]
-    # The file that was opened and checked, whatever lies at its path by now.
-    handed = [] if os.name == "nt" else [file.fileno()]
-    opened = f"/dev/fd/{handed[0]}" if handed else str(film.absolute())
-    command = [_program(), *manners, *limits, *start, "-i", f"file:{opened}", *wanted]
+    command = [_program(), *options, *limits, *start, "-i", f"file:{path}", "-map", "0:v:0", *output]
     try:
         done = subprocess.run(  # noqa: S603 (a program that we found, words that we wrote)
             command,
@@ -179,7 +211,7 @@ def _run_on(file: BinaryIO, film: Path, wanted: list[str], tenths: int, max_pixe
             capture_output=True,
             timeout=SECONDS,
             check=False,
-            pass_fds=handed,
+            pass_fds=descriptors,
         )
     except subprocess.TimeoutExpired:
         raise UnreadableImageError(f"a film that took more than {SECONDS:.0f} seconds to decode", str(film)) from None
