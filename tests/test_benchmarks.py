@@ -107,6 +107,12 @@ def test_verification(repository: Path, tmp_path: Path) -> None:
     assert result["manifind"]["ms_of_the_processor"] > 0
     assert result["voting"]["ratio"] > 0
 
+    result = printed(repository, "benchmarks/latency.py", str(tmp_path / "index.manifind"), "--queries", "2")
+    for name in ("manifind", "faiss + SciPy + OpenCV"):
+        times = [row["wall ms"] for row in result["rows"] if row["what"] == name]
+        assert len(times) == 3
+        assert 0 < times[0] < times[1] <= times[2]
+
 
 def test_clutter(repository: Path, tmp_path: Path) -> None:
     """Striped discs before white are cut out and laid on grey: boxes are round what is coloured."""

@@ -37,6 +37,13 @@ def test_what_only_some_methods_need_waits_for_them(name: str) -> None:
     assert not imported(f"from manifind import {name}") & unneeded
 
 
+def test_a_search_imports_no_linear_algebra_of_scipy() -> None:
+    """It takes a tenth of the time that the command starts in; learning a whitening needs it, and repeats."""
+    code = "import sys, manifind.cli.search; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # noqa: S603
+    assert not {"scipy.linalg", "scipy.sparse.linalg", "scipy.sparse.csgraph"} & set(done.stdout.split())
+
+
 @pytest.mark.parametrize("name", ["batching", "explain", "repeats", "search", "sets"])
 def test_templates_wait_for_a_page(name: str) -> None:
     assert not imported(f"import manifind.cli.{name}") & {"jinja2", "markupsafe"}

@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import linalg
 
 from manifind.checks import check_float, check_int
 from manifind.errors import DamagedError, InvalidInputError
@@ -180,6 +179,8 @@ def learn_supervised(
     within /= len(pairs)
     within *= 1 - shrinkage
     within[np.diag_indices_from(within)] += shrinkage / (1 - shrinkage) * np.trace(within) / len(within)
+    from scipy import linalg  # a search never learns, and need not wait for the import
+
     variances, directions = linalg.eigh(within)
     if variances[0] <= FLAT * variances[-1]:
         raise InvalidInputError(
@@ -203,6 +204,8 @@ def _checked_dimension(dimension: int | None, d: int) -> int:
 def _principal(covariance: DoubleArray, dimension: int) -> tuple[DoubleArray, DoubleArray]:
     """Return the largest variances, descending, and their directions in columns, the largest entry of each positive."""
     d = len(covariance)
+    from scipy import linalg
+
     variances, directions = linalg.eigh(covariance, subset_by_index=[d - dimension, d - 1])
     variances, directions = variances[::-1], directions[:, ::-1]
     largest = np.abs(directions).argmax(axis=0)

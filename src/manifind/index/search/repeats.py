@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.sparse.csgraph import connected_components
 
 from manifind.checks import check_int
 from manifind.errors import UnreadableImageError
@@ -162,6 +161,8 @@ def _verified(snapshot: Snapshot, one: ObjectCluster, until: float | None) -> Ob
 
 def _films_as_one(snapshot: Snapshot, same: IntArray) -> IntArray:
     """Let all frames of a film count as one photo, together with what is the same as one of them."""
+    from scipy.sparse.csgraph import connected_components
+
     films = [(place, frame[0]) for place, one in enumerate(snapshot.catalogue.images) if (frame := apart(one.key))]
     if not films:
         return same
