@@ -15,13 +15,13 @@ resolution. `--alone` leaves them out.
 """
 
 import argparse
+import importlib
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import cv2
 import faiss
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,7 @@ from manifind.index import Stage
 from manifind.io import key_to_path, read_photo
 from manifind.types import Box
 
+cv2: Any = importlib.import_module("cv2")
 Pixels = npt.NDArray[np.uint8]
 RANKING, VERIFIED, COMPLETE = "first result", "verified", "complete"
 FIRST, CLOSER, LONG_SIDES = 50, 6, (768, 1152)
@@ -55,7 +56,8 @@ def queries_of(index: Index, count: int) -> list[tuple[str, Box]]:
 
 def search(index: Index, key: str, box: Box, top: int) -> dict[str, npt.NDArray[np.float64]]:
     """Return the times from the call of a search to its results."""
-    file, started, times = key_to_path(index.root, key), clocks(), {}
+    times: dict[str, npt.NDArray[np.float64]] = {}
+    file, started = key_to_path(index.root, key), clocks()
     for result in index.search_steps(str(file), box, top=top):
         if result.progress is None and result.stage == Stage.RETRIEVED:
             times.setdefault(RANKING, clocks() - started)
@@ -112,7 +114,8 @@ class Peers:
         y = np.zeros(self._flat.ntotal, np.float32)
         np.add.at(y, ids.ravel(), np.maximum(similarities.ravel(), 0) ** 3)
         f, _ = cg(self._system, y, rtol=1e-6, maxiter=20)
-        return np.argsort(-np.maximum.reduceat(f, self._starts))[: 2 * FIRST].tolist()
+        ranking: list[int] = np.argsort(-np.maximum.reduceat(f, self._starts))[: 2 * FIRST].tolist()
+        return ranking
 
     def _prepare(self, images: Sequence[int]) -> None:
         for image in images:
@@ -143,7 +146,7 @@ class Peers:
         ]
         if len(good) < 4:
             return 0
-        pairs = (np.float32([points[m.queryIdx].pt for m in good]), np.float32([others[m.trainIdx].pt for m in good]))
+        pairs = (np.array([points[m.queryIdx].pt for m in good]), np.array([others[m.trainIdx].pt for m in good]))
         _, inliers = cv2.estimateAffinePartial2D(*pairs, ransacReprojThreshold=6)
         return 0 if inliers is None else int(inliers.sum())
 
