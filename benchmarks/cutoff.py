@@ -35,7 +35,7 @@ from manifind.evaluation.formats import read_truth
 from manifind.evaluation.protocol import Protocol, name_lookup
 from manifind.index import Index
 from manifind.index.search.results import Hit, SearchResult
-from manifind.io import Found, key_to_path, list_photos, read_photo
+from manifind.io import ListedFile, key_to_path, list_photos, read_photo
 from manifind.types import Box
 
 Pixels = npt.NDArray[np.uint8]
@@ -177,7 +177,7 @@ def strangers(folders: Sequence[Path], most: int, made: int = 20) -> Iterator[tu
         few = Image.fromarray(rng.integers(0, 256, (4, 5, 3), dtype=np.uint8))
         yield "gradients", np.asarray(few.resize((400, 300), Image.Resampling.BICUBIC)), None
     for folder in folders:
-        files = [one.path for one in list_photos(folder) if isinstance(one, Found)]
+        files = [one.path for one in list_photos(folder) if isinstance(one, ListedFile)]
         for file in spaced(files, most):
             pixels = read_photo(file, long_side=LONG_SIDE).pixels
             height, width = pixels.shape[:2]

@@ -32,7 +32,7 @@ from manifind.features import SCALES, Moments, RegionExtractor, load_extractor, 
 from manifind.features.backbone import DEFAULT, Photo
 from manifind.features.moments import DIMENSION
 from manifind.features.whitening import unit_rows
-from manifind.io import Found, extract_ahead, list_photos
+from manifind.io import ListedFile, extract_ahead, list_photos
 
 Rows = npt.NDArray[np.float16]
 
@@ -55,7 +55,7 @@ def raw_vectors(
             return kept["vectors"], kept["counts"], kept["names"].tolist()
     extractor, threads = whole.for_threads()
     rows, names = [], []
-    found = [one for one in list_photos(folder) if isinstance(one, Found)]
+    found = [one for one in list_photos(folder) if isinstance(one, ListedFile)]
     extract = partial(seen_both_ways, extractor) if flip else extractor.unwhitened
     with closing(extract_ahead(found, extract, threads=threads, long_side=extractor.long_side)) as photos:
         for one, _, seen in photos:

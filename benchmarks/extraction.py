@@ -30,11 +30,11 @@ from manifind.features import SCALES, load_extractor
 from manifind.features.backbone import available_cores
 from manifind.features.extractor import ONE_SCALE, resized
 from manifind.index import Index, whole_box
-from manifind.io import Found, extract_ahead, read_ahead, read_photo
+from manifind.io import ListedFile, extract_ahead, read_ahead, read_photo
 from manifind.types import FloatArray
 
 
-def sample_photos(folder: Path, count: int) -> list[Found]:
+def sample_photos(folder: Path, count: int) -> list[ListedFile]:
     from sklearn.datasets import load_sample_image
 
     found = []
@@ -43,11 +43,11 @@ def sample_photos(folder: Path, count: int) -> list[Found]:
         width = (1024, 2048, 4000)[i % 3]
         file = folder / f"{i}.jpg"
         photo.resize((width, width * photo.height // photo.width)).save(file, quality=90)
-        found.append(Found(file.name, file, file.stat().st_size, 0))
+        found.append(ListedFile(file.name, file, file.stat().st_size, 0))
     return found
 
 
-def cost(found: Sequence[Found]) -> dict[str, Any]:
+def cost(found: Sequence[ListedFile]) -> dict[str, Any]:
     extractor = load_extractor()
     photos = [read_photo(one.path, long_side=extractor.long_side).pixels for one in found[:20]]
     seen = [resized(photo, *extractor.seen_size(*photo.shape[:2])) for photo in photos]
@@ -84,7 +84,7 @@ WAYS = {
 """Ways of extracting photos from their files: the network, the scales, and whether each photo is one thread's work."""
 
 
-def whole_passes(found: Sequence[Found], repeats: int = 3) -> dict[str, dict[str, float]]:
+def whole_passes(found: Sequence[ListedFile], repeats: int = 3) -> dict[str, dict[str, float]]:
     """Return the photos a second and the processor's milliseconds a photo of whole passes: the ways take turns."""
     extractors = {way: (load_extractor(name, scales=scales), 0) for way, (name, scales, _) in WAYS.items()}
     extractors = {way: one.for_threads() if WAYS[way][2] else (one, 0) for way, (one, _) in extractors.items()}
@@ -177,7 +177,7 @@ def main() -> int:
                 found = sample_photos(Path(folder), arguments.count)
             else:
                 files = sorted(arguments.photos.glob("*.jpg"))[: arguments.count]
-                found = [Found(file.name, file, file.stat().st_size, 0) for file in files]
+                found = [ListedFile(file.name, file, file.stat().st_size, 0) for file in files]
             result = {**setting, **cost(found)}
     if arguments.json:
         print(json.dumps(result, indent=1))

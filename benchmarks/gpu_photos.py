@@ -31,7 +31,7 @@ from manifind.geometry.cuda.sift import Finder, detection_sizes
 from manifind.index.build.extractor_factory import place_on_device
 from manifind.index.build.gather import extract_locally
 from manifind.index.storage.local_features import LOCAL_FEATURES
-from manifind.io import Found, list_photos
+from manifind.io import ListedFile, list_photos
 
 SMALL, LARGE = (768, 1024), (3000, 4000)
 BATCH = 20
@@ -45,7 +45,7 @@ Row = tuple[str, float, float, float | None, str]
 
 
 @contextmanager
-def files(pictures: list[Pixels], count: int) -> Iterator[list[Found]]:
+def files(pictures: list[Pixels], count: int) -> Iterator[list[ListedFile]]:
     """Give JPEG files of pictures in turn, links to the same few."""
     with tempfile.TemporaryDirectory() as folder:
         for number, picture in enumerate(pictures):
@@ -54,7 +54,7 @@ def files(pictures: list[Pixels], count: int) -> Iterator[list[Found]]:
             (Path(folder) / f"{number}.jpg").write_bytes(content.getvalue())
         for number in range(len(pictures), count):
             os.link(Path(folder) / f"{number % len(pictures)}.jpg", Path(folder) / f"{number}.jpg")
-        yield [one for one in list_photos(folder) if isinstance(one, Found)]
+        yield [one for one in list_photos(folder) if isinstance(one, ListedFile)]
 
 
 def from_files(pictures: list[Pixels], count: int, extractor: RegionExtractor, *, local: bool) -> tuple[float, float]:

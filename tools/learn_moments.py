@@ -16,19 +16,19 @@ import numpy as np
 
 from manifind.features import SCALES, Moments, load_extractor, whitening_of
 from manifind.features.backbone import NETWORKS
-from manifind.io import Found, extract_ahead, list_photos
+from manifind.io import ListedFile, extract_ahead, list_photos
 from manifind.types import FloatArray
 
 SHIPPED = 512
 """Dimensions of a whitening that comes along."""
 
 
-def chosen(words: list[str]) -> list[Found]:
+def chosen(words: list[str]) -> list[ListedFile]:
     """Return so many photos of each folder."""
-    photos: list[Found] = []
+    photos: list[ListedFile] = []
     for word in words:
         folder, _, count = word.rpartition("=")
-        found = [one for one in list_photos(folder) if isinstance(one, Found)]
+        found = [one for one in list_photos(folder) if isinstance(one, ListedFile)]
         photos += random.Random(0).sample(found, int(count))  # noqa: S311 (no secret)
     return photos
 

@@ -26,7 +26,7 @@ from onnxruntime.quantization.shape_inference import quant_pre_process
 from manifind.features import SCALES, load_extractor
 from manifind.features.backbone import NETWORKS, network_input
 from manifind.features.extractor import resized
-from manifind.io import Found, list_photos, read_photo
+from manifind.io import ListedFile, list_photos, read_photo
 
 SOURCE = NETWORKS / "mobilenet_v2.onnx"
 TARGET = NETWORKS / "mobilenet_v2_int8.onnx"
@@ -39,7 +39,7 @@ class Photos(CalibrationDataReader):  # type: ignore[misc]
     """What the network sees of some photos, one after the other."""
 
     def __init__(self, folder: Path) -> None:
-        found = [one for one in list_photos(folder) if isinstance(one, Found)]
+        found = [one for one in list_photos(folder) if isinstance(one, ListedFile)]
         self._left = random.Random(0).sample(found, PHOTOS)  # noqa: S311 (no secret)
         self._extractor = load_extractor("mobilenet_v2", whitening=None)
 

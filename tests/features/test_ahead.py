@@ -13,12 +13,12 @@ from manifind.errors import InvalidInputError, UnreadableImageError
 from manifind.io import prefetch as ahead
 from manifind.io.image import Photo
 from manifind.io.prefetch import extract_ahead, read_ahead
-from manifind.io.scan import Found, list_photos
+from manifind.io.scan import ListedFile, list_photos
 from tests.features.photo_files import photo_file
 
 
-def found_in(root: Path) -> list[Found]:
-    return [item for item in list_photos(root) if isinstance(item, Found)]
+def found_in(root: Path) -> list[ListedFile]:
+    return [item for item in list_photos(root) if isinstance(item, ListedFile)]
 
 
 def reading_threads() -> list[threading.Thread]:
@@ -27,20 +27,20 @@ def reading_threads() -> list[threading.Thread]:
 
 class TestReadAhead:
     @pytest.fixture
-    def found(self, tmp_path: Path) -> list[Found]:
+    def found(self, tmp_path: Path) -> list[ListedFile]:
         for shade in range(40):
             photo_file(tmp_path / f"{shade:02}.png", shade)
         return found_in(tmp_path)
 
     @pytest.mark.parametrize(("threads", "depth"), [(1, 1), (2, 8), (4, 3), (3, 100)])
-    def test_photos_come_in_order(self, found: list[Found], threads: int, depth: int) -> None:
+    def test_photos_come_in_order(self, found: list[ListedFile], threads: int, depth: int) -> None:
         outcomes = list(read_ahead(found, threads=threads, depth=depth))
         assert [one for one, _ in outcomes] == found
         shades = [int(photo.pixels[0, 0, 0]) for _, photo in outcomes if isinstance(photo, Photo)]
         assert shades == list(range(40))
         assert not reading_threads()
 
-    def test_photos_that_cannot_be_read_come_with_their_reason(self, found: list[Found]) -> None:
+    def test_photos_that_cannot_be_read_come_with_their_reason(self, found: list[ListedFile]) -> None:
         found[3].path.unlink()
         found[5].path.write_bytes(found[5].path.read_bytes()[:-30])
         outcomes = [outcome for _, outcome in read_ahead(found)]
@@ -51,7 +51,7 @@ class TestReadAhead:
 
     @pytest.mark.parametrize("depth", [1, 3, 10])
     def test_no_more_than_depth_photos_are_read_ahead(
-        self, found: list[Found], depth: int, monkeypatch: pytest.MonkeyPatch
+        self, found: list[ListedFile], depth: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         begun: list[Path] = []
 
@@ -69,10 +69,10 @@ class TestReadAhead:
             most = max(most, len(begun) - taken)
         assert most == depth
 
-    def test_nothing_is_taken_before_it_is_asked_for(self, found: list[Found]) -> None:
-        taken: list[Found] = []
+    def test_nothing_is_taken_before_it_is_asked_for(self, found: list[ListedFile]) -> None:
+        taken: list[ListedFile] = []
 
-        def endless() -> Iterator[Found]:
+        def endless() -> Iterator[ListedFile]:
             while True:
                 taken.append(found[0])
                 yield found[0]
@@ -85,7 +85,7 @@ class TestReadAhead:
         assert not reading_threads()
 
     @pytest.mark.parametrize("fatal", [KeyboardInterrupt, RuntimeError])
-    def test_leaving_early_stops_the_reading(self, found: list[Found], fatal: type[BaseException]) -> None:
+    def test_leaving_early_stops_the_reading(self, found: list[ListedFile], fatal: type[BaseException]) -> None:
         def take() -> None:
             reader = read_ahead(found * 100, threads=3, depth=20)
             try:
@@ -101,7 +101,9 @@ class TestReadAhead:
         assert time.perf_counter() - began < 60
         assert not reading_threads()
 
-    def test_an_interrupt_while_it_waits_ends_it(self, found: list[Found], monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_interrupt_while_it_waits_ends_it(
+        self, found: list[ListedFile], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         def interrupted(*_: object, **__: object) -> Photo:
             raise KeyboardInterrupt
 
@@ -110,8 +112,8 @@ class TestReadAhead:
             list(read_ahead(found))
         assert not reading_threads()
 
-    def test_an_error_of_the_listing_ends_it(self, found: list[Found]) -> None:
-        def failing() -> Iterator[Found]:
+    def test_an_error_of_the_listing_ends_it(self, found: list[ListedFile]) -> None:
+        def failing() -> Iterator[ListedFile]:
             yield from found[:3]
             raise ZeroDivisionError
 
@@ -120,7 +122,7 @@ class TestReadAhead:
         assert not reading_threads()
 
     @pytest.mark.parametrize("threads", [1, 3])
-    def test_descriptions_come_in_order_each_with_its_photo(self, found: list[Found], threads: int) -> None:
+    def test_descriptions_come_in_order_each_with_its_photo(self, found: list[ListedFile], threads: int) -> None:
         found[4].path.write_bytes(b"no photo")
         workers = set[str]()
 
@@ -136,7 +138,7 @@ class TestReadAhead:
         assert 1 <= len(workers) <= threads
         assert not reading_threads()
 
-    def test_what_extraction_raises_is_raised_in_its_turn(self, found: list[Found]) -> None:
+    def test_what_extraction_raises_is_raised_in_its_turn(self, found: list[ListedFile]) -> None:
         def failing(pixels: Any) -> int:
             return 1 // (int(pixels[0, 0, 0]) - 7)
 
@@ -146,7 +148,7 @@ class TestReadAhead:
             next(outcomes)
         assert not reading_threads()
 
-    def test_the_options_of_reading_are_passed_on(self, found: list[Found]) -> None:
+    def test_the_options_of_reading_are_passed_on(self, found: list[ListedFile]) -> None:
         ((_, refused),) = read_ahead(found[:1], max_pixels=11)
         assert isinstance(refused, UnreadableImageError)
         ((_, reduced),) = read_ahead(found[:1], long_side=1)
@@ -155,7 +157,7 @@ class TestReadAhead:
 
     @pytest.mark.parametrize(("memory", "at_once"), [(100, 1), (250, 2), (999, 4)])
     def test_no_more_photos_are_decoded_at_once_than_the_memory_holds(
-        self, found: list[Found], memory: int, at_once: int, monkeypatch: pytest.MonkeyPatch
+        self, found: list[ListedFile], memory: int, at_once: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         guard, inside, most = threading.Condition(), 0, 0
 
@@ -178,7 +180,7 @@ class TestReadAhead:
         assert most == at_once
 
     def test_what_is_read_counts_until_the_next_is_asked_for(
-        self, found: list[Found], monkeypatch: pytest.MonkeyPatch
+        self, found: list[ListedFile], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         begun: list[Path] = []
 
@@ -196,6 +198,6 @@ class TestReadAhead:
         assert len(begun) == len(found)
 
     @pytest.mark.parametrize("argument", ["threads", "depth", "long_side", "max_pixels", "max_bytes", "memory"])
-    def test_the_numbers_must_be_whole(self, found: list[Found], argument: str) -> None:
+    def test_the_numbers_must_be_whole(self, found: list[ListedFile], argument: str) -> None:
         with pytest.raises(InvalidInputError, match=argument):
             read_ahead(found, **{argument: 0})

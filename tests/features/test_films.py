@@ -10,20 +10,20 @@ from hypothesis import strategies as st
 
 from manifind.errors import UnreadableImageError
 from manifind.io import content_hash, list_photos, read_photo
-from manifind.io.video import apart, at_time, film_format, frame, frame_of, length
+from manifind.io.video import frame_key, locate_frame, read_frame, split_frame_key, video_format, video_length
 from tests.films import film, program, shades
 
 
 @given(st.text(min_size=1, max_size=30), st.integers(0, 36_000_000 - 1))
 def test_a_name_tells_its_film_and_its_time(name: str, tenths: int) -> None:
-    assert apart(at_time(name, tenths)) == (name, tenths)
+    assert split_frame_key(frame_key(name, tenths)) == (name, tenths)
 
 
 def test_names_are_as_people_write_times() -> None:
-    assert at_time("film.mp4", 124) == "film.mp4#00:12.4"
-    assert at_time("a/film.mp4", 36_000 + 1_234) == "a/film.mp4#1:02:03.4"
+    assert frame_key("film.mp4", 124) == "film.mp4#00:12.4"
+    assert frame_key("a/film.mp4", 36_000 + 1_234) == "a/film.mp4#1:02:03.4"
     for other in ("film.mp4", "film.mp4#", "film.mp4#12.4", "film.mp4#00:61.0", "#00:12.4", "film#00:12.45", ""):
-        assert apart(other) is None
+        assert split_frame_key(other) is None
 
 
 @pytest.mark.parametrize(
@@ -33,9 +33,9 @@ def test_names_are_as_people_write_times() -> None:
 def test_a_frame_is_the_one_that_is_shown_then(name: str, codec: str, tmp_path: Path) -> None:
     fps = 25 if codec == "mpeg2video" else 10
     made = film(tmp_path / name, shades(60), fps=fps, codec=codec)
-    assert length(made) == pytest.approx(600 / fps, abs=2)
+    assert video_length(made) == pytest.approx(600 / fps, abs=2)
     for tenths in (0, 1, 7, 20):
-        pixels = read_photo(tmp_path / at_time(name, tenths)).pixels
+        pixels = read_photo(tmp_path / frame_key(name, tenths)).pixels
         assert pixels.shape == (48, 64, 3)
         shade = 20 + 2 * -(-tenths * fps // 10)  # the first frame at or after that time
         # Times in an MPEG file are those of its packets: the frame may be the one beside.
@@ -54,7 +54,7 @@ def test_a_photo_may_be_called_like_a_frame(tmp_path: Path) -> None:
     made = film(tmp_path / "a.avi", shades(10))
     other = tmp_path / "a.avi#00:00.0"
     other.write_bytes(made.read_bytes())
-    assert frame_of(other) is None
+    assert locate_frame(other) is None
 
 
 def test_films_are_listed_only_where_they_are_asked_for(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_films_are_listed_only_where_they_are_asked_for(tmp_path: Path) -> None:
     (tmp_path / "text.ts").write_text("export const a = 1;")
     assert list(list_photos(tmp_path)) == []
     assert [(one.key, getattr(one, "film", None)) for one in list_photos(tmp_path, films=True)] == [("a.avi", True)]
-    assert film_format(b"\x47" + bytes(63), "clip.MTS") == "mpegts"
+    assert video_format(b"\x47" + bytes(63), "clip.MTS") == "mpegts"
 
 
 def test_what_is_broken_is_told_in_a_few_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +72,7 @@ def test_what_is_broken_is_told_in_a_few_words(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "noise.mkv").write_bytes(b"\x1a\x45\xdf\xa3" + bytes(range(256)) * 20)
     for name in ("cut.mp4", "noise.mkv"):
         with pytest.raises(UnreadableImageError, match="damaged, or of a kind that ffmpeg does not read"):
-            length(tmp_path / name)
+            video_length(tmp_path / name)
     content_hash(tmp_path / "cut.mp4")  # it is a file all the same
 
     def slow(*command: Any, **options: Any) -> None:
@@ -80,7 +80,7 @@ def test_what_is_broken_is_told_in_a_few_words(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr(subprocess, "run", slow)
     with pytest.raises(UnreadableImageError, match="took more than 120 seconds"):
-        frame(tmp_path / "a.mp4", 0)
+        read_frame(tmp_path / "a.mp4", 0)
 
 
 def test_a_pixel_far_wider_than_high_is_clamped_and_memory_admitted_first(
@@ -118,11 +118,11 @@ def test_a_list_of_other_files_is_no_film(tmp_path: Path) -> None:
     for text in (f"#EXTM3U\n#EXTINF:1,\n{secret}\n#EXT-X-ENDLIST\n", f"ffconcat version 1.0\nfile {secret}\n"):
         (tmp_path / "list.mp4").write_text(text)
         with pytest.raises(UnreadableImageError, match="not a film"):
-            frame(tmp_path / "list.mp4", 0)
+            read_frame(tmp_path / "list.mp4", 0)
     # Not even where its first bytes are those of one.
     (tmp_path / "list.ts").write_bytes(b"G" + f"\n#EXTM3U\n#EXTINF:1,\n{secret}\n".encode())
     with pytest.raises(UnreadableImageError):
-        frame(tmp_path / "list.ts", 0)
+        read_frame(tmp_path / "list.ts", 0)
 
 
 def test_without_ffmpeg_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +134,7 @@ def test_without_ffmpeg_it_says_what_to_install(tmp_path: Path, monkeypatch: pyt
     films._program.cache_clear()
     try:
         with pytest.raises(UnreadableImageError, match=r"install it, or pip install 'manifind\[video\]'") as error:
-            length(made)
+            video_length(made)
         assert error.value.temporary
     finally:
         films._program.cache_clear()

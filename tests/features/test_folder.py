@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 
 from manifind.errors import InvalidInputError
 from manifind.io.image import read_photo
-from manifind.io.scan import Found, Skipped, key_of, key_to_path, list_photos
+from manifind.io.scan import ListedFile, SkippedFile, key_of, key_to_path, list_photos
 from tests.features.photo_files import photo_file
 
 
 def keys(root: Path) -> list[str]:
-    return [item.key for item in list_photos(root) if isinstance(item, Found)]
+    return [item.key for item in list_photos(root) if isinstance(item, ListedFile)]
 
 
 def skipped(root: Path) -> dict[str, str]:
-    return {item.key: item.reason for item in list_photos(root) if isinstance(item, Skipped)}
+    return {item.key: item.reason for item in list_photos(root) if isinstance(item, SkippedFile)}
 
 
 class TestListing:
@@ -31,7 +31,7 @@ class TestListing:
         path = photo_file(tmp_path / "holiday" / "beach.jpg")
         photo_file(tmp_path / "shot.png")
         first, second = list_photos(tmp_path)
-        assert isinstance(first, Found)
+        assert isinstance(first, ListedFile)
         assert (first.key, first.path) == ("holiday/beach.jpg", path)
         assert (first.size, first.mtime_ns) == (path.stat().st_size, path.stat().st_mtime_ns)
         assert second.key == "shot.png"
@@ -71,7 +71,7 @@ class TestListing:
             "page.png": "not a photo",
         }
         assert skipped(tmp_path) == words
-        films = {one.key: one.reason for one in list_photos(tmp_path, films=True) if isinstance(one, Skipped)}
+        films = {one.key: one.reason for one in list_photos(tmp_path, films=True) if isinstance(one, SkippedFile)}
         assert films == words | {"clip.mp4": "not a film"}
 
     def test_hidden_files_and_folders_are_passed_over(self, tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ class TestListing:
             return scandir(path)
 
         monkeypatch.setattr(os, "scandir", guarded)
-        assert next(list_photos(tmp_path)) == Skipped("closed", "permission denied")
+        assert next(list_photos(tmp_path)) == SkippedFile("closed", "permission denied")
         assert keys(tmp_path) == ["open/a.jpg"]
 
     def test_a_file_that_vanishes_meanwhile_is_reported(self, tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ class TestListing:
         listing = list_photos(tmp_path)
         assert next(listing).key == "a.jpg"
         (tmp_path / "d.jpg").unlink()
-        assert [type(item) for item in listing] == [Found, Skipped]
+        assert [type(item) for item in listing] == [ListedFile, SkippedFile]
 
     def test_a_folder_that_is_none_is_the_callers_mistake(self, tmp_path: Path) -> None:
         for wrong in (tmp_path / "nowhere", photo_file(tmp_path / "a.jpg")):

@@ -20,13 +20,13 @@ from manifind.index.build import decode_workers as readers
 from manifind.index.build import extractor_factory as device
 from manifind.index.build.decode_workers import CRASHED, Readers
 from manifind.index.storage.local_features import LOCAL_FEATURES, keep
-from manifind.io import Found, list_photos, read_photo
+from manifind.io import ListedFile, list_photos, read_photo
 from tests.index.conftest import scene
 from tests.index.small import small_extractor
 
 
-def found(folder: Path) -> dict[str, Found]:
-    return {one.key: one for one in list_photos(folder) if isinstance(one, Found)}
+def found(folder: Path) -> dict[str, ListedFile]:
+    return {one.key: one for one in list_photos(folder) if isinstance(one, ListedFile)}
 
 
 def seen_size(height: int, width: int) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from manifind.index.build import estimate
 from manifind.index.build.gather import Plan
 from manifind.index.storage.build_config import BuildConfig, WhiteningTraining
 from manifind.index.storage.manifest import LEARNT, WhiteningOrigin
-from manifind.io import Found
+from manifind.io import ListedFile
 from tests.index.small import SmallBackbone, save_photos, small_extractor
 
 FIT = """
@@ -58,7 +58,7 @@ def test_the_disk_is_counted_with_the_whitening(tmp_path: Path) -> None:
     extractor = small_extractor()
     assert extractor.whitening is not None
     made = Index.create(tmp_path / "i.manifind", tmp_path / "photos", extractor=extractor, k=10)
-    found = [Found(f"{i}.png", tmp_path / "photos" / f"{i}.png", 1, 1) for i in range(6)]
+    found = [ListedFile(f"{i}.png", tmp_path / "photos" / f"{i}.png", 1, 1) for i in range(6)]
     told = [
         estimate.estimate(
             BuildConfig(tmp_path, one, {"k": 10}, None, None, WhiteningOrigin("none")),
@@ -87,7 +87,7 @@ def planned(
         WhiteningOrigin(LEARNT, 0),
         learning=WhiteningTraining(dimension=8),
     )
-    found = [(Found(f"{i}.png", Path(f"/photos/{i}.png"), 1, 1), "") for i in range(photos)]
+    found = [(ListedFile(f"{i}.png", Path(f"/photos/{i}.png"), 1, 1), "") for i in range(photos)]
     return estimate.estimate(config, Plan([], found, []), None, elsewhere=elsewhere)
 
 

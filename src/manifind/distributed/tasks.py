@@ -27,7 +27,7 @@ from manifind.index.build.gather import extract_features, in_file_pixels
 from manifind.index.build.journal import NO_FEATURES, Journal
 from manifind.index.build.learning import Run, in_blocks, whitened
 from manifind.index.storage.local_features import LocalFeatureConfig
-from manifind.io import Found, read_photo
+from manifind.io import ListedFile, read_photo
 from manifind.kernels import backend
 from manifind.storage import disk
 from manifind.types import FloatArray, IntArray
@@ -140,7 +140,7 @@ def extract_regions(
     boxes: list[Any] = []
     local: list[Any] = []
     for key, path, size, mtime_ns in found:
-        one = Found(key, Path(path), size, mtime_ns)
+        one = ListedFile(key, Path(path), size, mtime_ns)
         try:
             photo = read_photo(one.path, long_side=extractor.long_side)
         except UnreadableImageError as error:

@@ -27,7 +27,7 @@ from manifind.index.build.gather import ExtractedPhoto, Outcomes
 from manifind.index.build.journal import Journal
 from manifind.index.build.learning import Run
 from manifind.index.storage.build_config import BuildConfig
-from manifind.io import Found
+from manifind.io import ListedFile
 from manifind.kernels import KnnGraphBuilder, compiled
 from manifind.remote.store import Unavailable
 from manifind.storage import disk
@@ -158,7 +158,7 @@ class DaskWorkers:
     # -- extraction ---------------------------------------------------------------------------------------------------
 
     def extract(
-        self, found: Sequence[Found], config: BuildConfig, regions_per_image: int | None, work: Path
+        self, found: Sequence[ListedFile], config: BuildConfig, regions_per_image: int | None, work: Path
     ) -> Outcomes:
         """Yield what becomes of photos, in their order, as workers extract them."""
         exchange = self._exchange(work).within("described-shards")
@@ -243,7 +243,7 @@ class DaskWorkers:
         return DaskKnnBuilder(self, vectors, file, exchange, has_nn_descent=fits and compiled())
 
 
-def _read_outcomes(shard: Sequence[Found], exchange: ExchangeDir, name: str) -> Outcomes:
+def _read_outcomes(shard: Sequence[ListedFile], exchange: ExchangeDir, name: str) -> Outcomes:
     said, vectors, boxes, local = tasks.read_extracted(exchange, name)
     row = feature = 0
     for one, became in zip(shard, said, strict=True):

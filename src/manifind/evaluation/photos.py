@@ -24,7 +24,7 @@ from manifind.features import Moments, RegionExtractor, Whitening
 from manifind.features.whitening import unit_rows
 from manifind.index import Index
 from manifind.index.storage.build_config import WhiteningTraining
-from manifind.io import Found, content_hash, extract_ahead, key_to_path, list_photos, read_photo
+from manifind.io import ListedFile, content_hash, extract_ahead, key_to_path, list_photos, read_photo
 from manifind.types import Box, FloatArray, StageProgress
 
 BATCH_SIZE = 64
@@ -94,8 +94,8 @@ class Photos:
     def _list_files(self) -> tuple[dict[str, Path], list[str]]:
         """Return the file of each photo by its key, and what was skipped."""
         files = list(list_photos(self.root))
-        self._files = {file.key: file for file in files if isinstance(file, Found)}
-        skipped = [f"{file.key}: {file.reason}" for file in files if not isinstance(file, Found)]
+        self._files = {file.key: file for file in files if isinstance(file, ListedFile)}
+        skipped = [f"{file.key}: {file.reason}" for file in files if not isinstance(file, ListedFile)]
         return {key: file.path for key, file in self._files.items()}, skipped
 
     def path_of(self, name: str) -> Path | None:

@@ -3,12 +3,12 @@
 from manifind.io.files import content_hash, open_regular
 from manifind.io.image import Photo, read_photo
 from manifind.io.prefetch import extract_ahead, read_ahead
-from manifind.io.scan import Found, Skipped, key_of, key_to_path, list_photos
+from manifind.io.scan import ListedFile, SkippedFile, key_of, key_to_path, list_photos
 
 __all__ = [
-    "Found",
+    "ListedFile",
     "Photo",
-    "Skipped",
+    "SkippedFile",
     "content_hash",
     "extract_ahead",
     "key_of",

@@ -47,8 +47,7 @@ from PIL.WebPImagePlugin import WebPImageFile
 
 from manifind.checks import check_int
 from manifind.errors import InvalidInputError, UnreadableImageError
-from manifind.io import colour, limits
-from manifind.io import video as films
+from manifind.io import colour, limits, video
 from manifind.io.containers import check_parts
 from manifind.io.files import HEAD_BYTES, access_reason, open_regular, printable
 from manifind.io.limits import MAX_BYTES, MAX_PIXELS, Admit
@@ -141,7 +140,7 @@ def read_photo(
     name = _name(source)
     # A file as long as 16-bit RGBA uncompressed, and room for the rest.
     longest = min(8 * max_pixels + 2**26, max_bytes)
-    if isinstance(source, str | os.PathLike) and (frame := films.frame_of(source)) is not None:
+    if isinstance(source, str | os.PathLike) and (frame := video.locate_frame(source)) is not None:
         return _frame(*frame, max_pixels, max_bytes, admit, root)
     try:
         data = _contents(source, longest, root)
@@ -162,7 +161,9 @@ def read_photo(
 
 def _frame(film: Path, tenths: int, max_pixels: int, max_bytes: int, admit: Admit | None, root: Root) -> Photo:
     """Read a frame of a film: whole, since ffmpeg decodes it whole."""
-    pixels = films.frame(film, tenths, max_pixels, admit=lambda needed: _admit(needed, max_bytes, admit), root=root)
+    pixels = video.read_frame(
+        film, tenths, max_pixels, admit=lambda needed: _admit(needed, max_bytes, admit), root=root
+    )
     height, width, _ = pixels.shape
     return Photo(pixels, width, height)
 

@@ -12,7 +12,7 @@ from manifind.errors import InvalidInputError, UnreadableImageError
 from manifind.io.files import HEAD_BYTES, access_reason, open_regular, printable
 from manifind.io.image import photo_format
 from manifind.io.scan import key_to_path
-from manifind.io.video import film_format, frame_of
+from manifind.io.video import locate_frame, video_format
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def open_original(root: Path, key: str, *, follow_links: bool = False) -> Origin
         path = key_to_path(root, key)
     except InvalidInputError as error:
         raise UnreadableImageError("no file can be named so", printable(key)) from error
-    frame = frame_of(path)
+    frame = locate_frame(path)
     path = path if frame is None else frame[0]
     file = open_regular(path, root=None if follow_links else root)
     try:
@@ -45,7 +45,7 @@ def open_original(root: Path, key: str, *, follow_links: bool = False) -> Origin
     except OSError as error:
         file.close()
         raise UnreadableImageError(access_reason(error), printable(path)) from error
-    found = photo_format(head) if frame is None else film_format(head, path.name)
+    found = photo_format(head) if frame is None else video_format(head, path.name)
     if found is None:
         file.close()
         raise UnreadableImageError("not a photo any more", printable(path))

@@ -6,7 +6,7 @@ characters and line separators are written ``\xNN``, byte by byte, and a backsla
 they are.
 
 What counts is what the files hold, not what they are called: a file whose first bytes begin no photo is skipped, in
-silence unless it is called like one. Skipped in silence are also hidden files and folders (names that begin with a
+silence unless it is called like one. SkippedFile in silence are also hidden files and folders (names that begin with a
 dot), pipes and devices, and manifind's own indexes.
 
 Links are followed, to files and to folders, inside or outside. A folder is listed once: at its own place if that is
@@ -27,7 +27,7 @@ from pathlib import Path
 from manifind.errors import InvalidInputError, UnreadableImageError
 from manifind.io.files import access_reason, modified_ns, read_head
 from manifind.io.image import photo_format
-from manifind.io.video import film_format
+from manifind.io.video import video_format
 
 PHOTO_NAMES = (
     *(".jpg", ".jpeg", ".jpe", ".jfif", ".mpo", ".png", ".gif", ".webp", ".avif", ".heic", ".heif", ".hif"),
@@ -46,7 +46,7 @@ _ESCAPE = re.compile(rb"\\(?:\\|x([0-9A-F]{2}))?")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ListedFile:
     """A file that begins like a photo."""
 
     key: str
@@ -60,14 +60,14 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Skipped:
+class SkippedFile:
     """A file or folder that should have been listed and could not be."""
 
     key: str
     reason: str
 
 
-def list_photos(root: str | os.PathLike[str], *, films: bool = False) -> Iterator[Found | Skipped]:
+def list_photos(root: str | os.PathLike[str], *, films: bool = False) -> Iterator[ListedFile | SkippedFile]:
     """List the photos below a folder as they are found, sorted by key, with what had to be left out and why.
 
     Films are listed too if they are asked for.
@@ -141,7 +141,7 @@ class _Entry:
         return stat.S_ISDIR(self.status.st_mode)
 
 
-def _list(root: Path, films: bool) -> Iterator[Found | Skipped]:
+def _list(root: Path, films: bool) -> Iterator[ListedFile | SkippedFile]:
     places = _places(root)
     # The folders on the way down, each with what is left of it: a path may be deeper than Python's recursion.
     descent = [iter(_entries(root, ""))]
@@ -149,7 +149,7 @@ def _list(root: Path, films: bool) -> Iterator[Found | Skipped]:
         entry = next(descent[-1], None)
         if entry is None:
             descent.pop()
-        elif isinstance(entry, Skipped):
+        elif isinstance(entry, SkippedFile):
             yield entry
         elif not entry.is_folder:
             yield from _sniffed(entry, films)
@@ -159,43 +159,43 @@ def _list(root: Path, films: bool) -> Iterator[Found | Skipped]:
                 descent.append(iter(_entries(entry.path, entry.key)))
             else:
                 where = "that holds this one" if place is None else "that is listed at another place"
-                yield Skipped(entry.key, f"a link to a folder {where}")
+                yield SkippedFile(entry.key, f"a link to a folder {where}")
 
 
-def _entries(folder: Path, key: str) -> list[_Entry | Skipped]:
+def _entries(folder: Path, key: str) -> list[_Entry | SkippedFile]:
     """Return what is in a folder, in the order of the keys that it leads to."""
     try:
         visible = _visible(folder)
     except OSError as error:
-        return [Skipped(key, access_reason(error))]
-    entries: list[_Entry | Skipped] = []
+        return [SkippedFile(key, access_reason(error))]
+    entries: list[_Entry | SkippedFile] = []
     for item in visible:
         below = _below(key, item.name)
         try:
             entries.append(_Entry(below, Path(item.path), item.stat()))
         except FileNotFoundError:
-            entries.append(Skipped(below, "a link to nothing" if item.is_symlink() else "no such file"))
+            entries.append(SkippedFile(below, "a link to nothing" if item.is_symlink() else "no such file"))
         except OSError as error:
-            entries.append(Skipped(below, access_reason(error)))
+            entries.append(SkippedFile(below, access_reason(error)))
     return sorted(entries, key=lambda e: e.key + "/" if isinstance(e, _Entry) and e.is_folder else e.key)
 
 
-def _sniffed(entry: _Entry, films: bool) -> Iterator[Found | Skipped]:
+def _sniffed(entry: _Entry, films: bool) -> Iterator[ListedFile | SkippedFile]:
     """Yield a file if it begins like a photo, or why it cannot be read, or nothing."""
     if not stat.S_ISREG(entry.status.st_mode):
         return
     try:
         head = read_head(entry.path)
     except UnreadableImageError as error:
-        yield Skipped(entry.key, error.reason)
+        yield SkippedFile(entry.key, error.reason)
         return
     is_photo = photo_format(head) is not None
-    if is_photo or (films and film_format(head, entry.path.name) is not None):
-        yield Found(entry.key, entry.path, entry.status.st_size, modified_ns(entry.status), film=not is_photo)
+    if is_photo or (films and video_format(head, entry.path.name) is not None):
+        yield ListedFile(entry.key, entry.path, entry.status.st_size, modified_ns(entry.status), film=not is_photo)
     else:
         reason = _called_otherwise(entry.key.lower(), films)
         if reason is not None:
-            yield Skipped(entry.key, reason if head else "empty file")
+            yield SkippedFile(entry.key, reason if head else "empty file")
 
 
 def _called_otherwise(name: str, films: bool) -> str | None:

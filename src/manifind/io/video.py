@@ -26,13 +26,13 @@ from manifind.errors import InvalidInputError, UnreadableImageError
 from manifind.io.files import HEAD_BYTES, open_regular
 from manifind.io.limits import MAX_PIXELS, Admit
 
-STEP = 0.1
+FRAME_STEP = 0.1
 """Seconds between two frames, at least: names tell tenths."""
-MOST = 50_000
+MAX_FRAMES = 50_000
 """Frames of one film: what claims to have more is broken, or wants more seconds between them."""
 MAX_TENTHS = 1000 * 36_000 - 1
 """The latest frame that a name can tell, 999:59:59.9, in tenths of a second."""
-SECONDS = 120.0
+MAX_SECONDS = 120.0
 """How long a film may be looked through, or a frame be sought."""
 MAX_FRAME_PIXELS = 2**26
 """The largest frame that is decoded: twice that of the largest films, 8192 × 4320."""
@@ -42,13 +42,13 @@ STORED_BYTES, SHOWN_BYTES = 16, 12
 """Memory that ffmpeg and the reader take for a pixel: decoded frames with those they refer to, and copies in RGB."""
 PADDING_PIXELS = 2**21
 """By which a frame may be larger in the stream than its file says: codecs pad sides to whole blocks."""
-EARLY = 0.001
+EARLY_SECONDS = 0.001
 """Times are rounded: a frame that comes so much early is on time."""
 
-NEEDS = "needs ffmpeg: install it, or pip install 'manifind[video]'"
-DAMAGED = "a film that is damaged, or of a kind that ffmpeg does not read"
+NO_FFMPEG = "needs ffmpeg: install it, or pip install 'manifind[video]'"
+UNDECODABLE = "a film that is damaged, or of a kind that ffmpeg does not read"
 
-_KINDS = {
+_SIGNATURES = {
     "mov": rb".{4}(?:ftyp(?!crx|M4A|M4B)|moov|mdat|wide|free|skip)",
     "matroska": rb"\x1a\x45\xdf\xa3",
     "avi": rb"RIFF.{4}AVI ",
@@ -56,8 +56,8 @@ _KINDS = {
     "flv": rb"FLV\x01",
     "mpeg": rb"\0\0\x01[\xba\xb3]",
 }
-_PATTERNS = {kind: re.compile(pattern, re.DOTALL) for kind, pattern in _KINDS.items()}
-BY_NAME = {
+_PATTERNS = {kind: re.compile(pattern, re.DOTALL) for kind, pattern in _SIGNATURES.items()}
+FORMATS_BY_SUFFIX = {
     ".ts": "mpegts",
     ".mts": "mpegts",
     ".m2ts": "mpegts",
@@ -65,10 +65,10 @@ BY_NAME = {
     ".ogv": "ogg",
 }
 """Kinds whose first bytes say too little, by what files of them are called."""
-_BEGIN = {"mpegts": re.compile(rb"\x47|.{4}\x47", re.DOTALL), "ogg": re.compile(rb"OggS")}
+_SUFFIX_SIGNATURES = {"mpegts": re.compile(rb"\x47|.{4}\x47", re.DOTALL), "ogg": re.compile(rb"OggS")}
 
 _TIME = re.compile(r"#(?:([0-9]{1,3}):)?([0-5][0-9]):([0-5][0-9])\.([0-9])")
-LONGEST_TIME = len("#999:59:59.9")
+MAX_TIME_CHARS = len("#999:59:59.9")
 _DIMENSIONS = re.compile(rb"^#dimensions 0: ([0-9]{1,9})x([0-9]{1,9})$", re.MULTILINE)
 _RATIO = re.compile(rb"^#sar 0: ([0-9]{1,9})/([0-9]{1,9})$", re.MULTILINE)
 _HEADER = re.compile(rb"P6\s([0-9]{1,6})\s([0-9]{1,6})\s255\s")
@@ -77,8 +77,8 @@ _HEADER = re.compile(rb"P6\s([0-9]{1,6})\s([0-9]{1,6})\s255\s")
 def check_frame_interval(seconds: object, name: str = "frames") -> float:
     """Return the seconds between two frames, in whole tenths, if frames so far apart can be named."""
     most = MAX_TENTHS // 10
-    if isinstance(seconds, numbers.Real) and not isinstance(seconds, bool) and STEP / 2 < seconds <= most:  # type: ignore[operator]
-        tenths = float(seconds) / STEP
+    if isinstance(seconds, numbers.Real) and not isinstance(seconds, bool) and FRAME_STEP / 2 < seconds <= most:  # type: ignore[operator]
+        tenths = float(seconds) / FRAME_STEP
         if abs(tenths - round(tenths)) <= 1e-6:
             return round(tenths) / 10
     raise InvalidInputError(
@@ -86,24 +86,24 @@ def check_frame_interval(seconds: object, name: str = "frames") -> float:
     )
 
 
-def film_format(head: bytes, name: str) -> str | None:
+def video_format(head: bytes, name: str) -> str | None:
     """Return what ffmpeg calls the kind of a film, by its first bytes; None where they begin no film."""
-    kind = BY_NAME.get(Path(name).suffix.lower())
+    kind = FORMATS_BY_SUFFIX.get(Path(name).suffix.lower())
     if kind is not None:
-        return kind if _BEGIN[kind].match(head) else None
+        return kind if _SUFFIX_SIGNATURES[kind].match(head) else None
     return next((kind for kind, pattern in _PATTERNS.items() if pattern.match(head)), None)
 
 
-def at_time(name: str, tenths: int) -> str:
+def frame_key(name: str, tenths: int) -> str:
     """Return the name of a film's frame, so many tenths of a second after it begins."""
     minutes, rest = divmod(tenths, 600)
     hours, minutes = divmod(minutes, 60)
     return f"{name}#{f'{hours}:' if hours else ''}{minutes:02}:{rest // 10:02}.{rest % 10}"
 
 
-def apart(name: str) -> tuple[str, int] | None:
+def split_frame_key(name: str) -> tuple[str, int] | None:
     """Return the name of the film and the tenths of a second of a frame's name; None where it is no such name."""
-    at = name.rfind("#", -LONGEST_TIME)
+    at = name.rfind("#", -MAX_TIME_CHARS)
     time = _TIME.fullmatch(name[at:]) if at > 0 else None
     if time is None:
         return None
@@ -111,9 +111,9 @@ def apart(name: str) -> tuple[str, int] | None:
     return name[:at], ((60 * hours + minutes) * 60 + seconds) * 10 + tenths
 
 
-def frame_of(path: str | os.PathLike[str]) -> tuple[Path, int] | None:
+def locate_frame(path: str | os.PathLike[str]) -> tuple[Path, int] | None:
     """Return the film and the tenths of a second that a path means; None where it means no frame of a film there."""
-    parts = apart(os.fspath(path))
+    parts = split_frame_key(os.fspath(path))
     try:
         if parts is None or Path(path).exists() or not Path(parts[0]).is_file():
             return None
@@ -124,29 +124,29 @@ def frame_of(path: str | os.PathLike[str]) -> tuple[Path, int] | None:
 
 def is_photo_there(path: str | os.PathLike[str]) -> bool:
     """Say whether there is a file of that path, or a film that it names a frame of."""
-    return is_there(path) or frame_of(path) is not None
+    return is_there(path) or locate_frame(path) is not None
 
 
-def file_of(path: Path) -> Path:
+def containing_file(path: Path) -> Path:
     """Return the file that a photo is in: that of its film if it is a frame, else its own."""
-    frame = frame_of(path)
+    frame = locate_frame(path)
     return path if frame is None else frame[0]
 
 
-def length(film: Path) -> int:
+def video_length(film: Path) -> int:
     """Return a film's length in tenths of a second; raise `UnreadableImageError` where it has no frame."""
     with open_regular(film) as file:
         # What cannot be decoded at all fails here, not frame by frame.
         decoded = _ffmpeg(file, film, ["-frames:v", "1", "-f", "null", "-progress", "pipe:1", "-"])
         if not re.search(rb"^frame=1\b", decoded, re.MULTILINE):
-            raise UnreadableImageError(DAMAGED, str(film))
+            raise UnreadableImageError(UNDECODABLE, str(film))
         output = _ffmpeg(file, film, ["-c", "copy", "-f", "null", "-progress", "pipe:1", "-"])
     ends = re.findall(rb"out_time_us=([0-9]{1,15})", output)
     tenths = int(ends[-1]) // 100_000 if ends else 0
     return max(tenths, 1)
 
 
-def frame(
+def read_frame(
     film: Path,
     tenths: int,
     max_pixels: int = MAX_PIXELS,
@@ -171,11 +171,11 @@ def frame(
         data = _ffmpeg(file, film, output, tenths, stored + shown + PADDING_PIXELS)
     header = _HEADER.match(data)
     if header is None:
-        raise UnreadableImageError(DAMAGED if tenths == 0 else "the film shows nothing at that time", str(film))
+        raise UnreadableImageError(UNDECODABLE if tenths == 0 else "the film shows nothing at that time", str(film))
     w, h = int(header[1]), int(header[2])
     pixels = np.frombuffer(data, np.uint8, offset=header.end())
     if not 0 < 3 * w * h <= min(len(pixels), 3 * max_pixels):
-        raise UnreadableImageError(DAMAGED, str(film))
+        raise UnreadableImageError(UNDECODABLE, str(film))
     return pixels[: 3 * w * h].reshape(h, w, 3)
 
 
@@ -192,7 +192,7 @@ def _ffmpeg(
 ) -> bytes:
     """Let ffmpeg read an open film from some time on, and return what it prints."""
     file.seek(0)
-    kind = film_format(file.read(HEAD_BYTES), film.name)
+    kind = video_format(file.read(HEAD_BYTES), film.name)
     if kind is None:
         raise UnreadableImageError("not a film", str(film))
     # ffmpeg opens the file that was checked, whatever lies at its path by now.
@@ -202,21 +202,25 @@ def _ffmpeg(
     path = f"/dev/fd/{file.fileno()}" if descriptors else str(film.absolute())
     options = ["-nostdin", "-hide_banner", "-loglevel", "quiet", "-nostats"]
     limits = ["-threads", "1", "-max_pixels", str(max_pixels), "-protocol_whitelist", "file", "-f", kind]
-    start = [] if tenths == 0 else ["-ss", f"{tenths / 10 - EARLY:.3f}"]
+    start = [] if tenths == 0 else ["-ss", f"{tenths / 10 - EARLY_SECONDS:.3f}"]
     command = [_program(), *options, *limits, *start, "-i", f"file:{path}", "-map", "0:v:0", *output]
     try:
         done = subprocess.run(  # noqa: S603 (a program that we found, words that we wrote)
             command,
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=SECONDS,
+            timeout=MAX_SECONDS,
             check=False,
             pass_fds=descriptors,
         )
     except subprocess.TimeoutExpired:
-        raise UnreadableImageError(f"a film that took more than {SECONDS:.0f} seconds to decode", str(film)) from None
+        raise UnreadableImageError(
+            f"a film that took more than {MAX_SECONDS:.0f} seconds to decode", str(film)
+        ) from None
     except (OSError, ValueError) as error:
-        raise UnreadableImageError(f"ffmpeg could not be run ({error}); {NEEDS}", str(film), temporary=True) from error
+        raise UnreadableImageError(
+            f"ffmpeg could not be run ({error}); {NO_FFMPEG}", str(film), temporary=True
+        ) from error
     if done.returncode < 0:
         raise UnreadableImageError("a film at which ffmpeg breaks down", str(film))
     return done.stdout
@@ -233,4 +237,4 @@ def _program() -> str:
 
         return str(imageio_ffmpeg.get_ffmpeg_exe())
     except (ImportError, RuntimeError):
-        raise UnreadableImageError(NEEDS, temporary=True) from None
+        raise UnreadableImageError(NO_FFMPEG, temporary=True) from None

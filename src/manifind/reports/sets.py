@@ -10,7 +10,7 @@ from typing import Any
 
 from manifind.index.sets import Member, PhotoSet
 from manifind.io.scan import RAW_NAMES
-from manifind.io.video import apart
+from manifind.io.video import split_frame_key
 from manifind.reports.html import render
 from manifind.reports.tables import as_csv_text, yes_or_no
 from manifind.reports.text import cell
@@ -43,7 +43,9 @@ def sidecars(one: PhotoSet) -> list[tuple[str, bytes]]:
 
     That of ``photo.jpg`` is ``photo.jpg.xmp``. A raw file has a second one, ``photo.xmp``: Lightroom reads that.
     """
-    files = dict.fromkeys((apart(photo.key) or (photo.key,))[0] for photo in shown(one))  # of frames, their films
+    files = dict.fromkeys(
+        (split_frame_key(photo.key) or (photo.key,))[0] for photo in shown(one)
+    )  # of frames, their films
     names = [f"{key}.xmp" for key in files]
     names += [f"{key[: key.rindex('.')]}.xmp" for key in files if key.lower().endswith(RAW_NAMES)]
     return [(name, xmp([one.name])) for name in dict.fromkeys(names)]

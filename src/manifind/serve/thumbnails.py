@@ -32,7 +32,7 @@ from manifind.index.storage.snapshot import AnySnapshot
 from manifind.io import Photo, key_to_path, read_photo
 from manifind.io.files import HEAD_BYTES
 from manifind.io.image import photo_format
-from manifind.io.video import at_time, file_of, film_format, frame_of
+from manifind.io.video import containing_file, frame_key, locate_frame, video_format
 from manifind.reports.text import archived, visible
 from manifind.serve.errors import ServiceError
 from manifind.serve.metrics import Metrics
@@ -103,13 +103,13 @@ class PhotoStore:
         root = snapshot.manifest.root
         try:
             path = key_to_path(root, record.key)
-            frame = frame_of(path)
+            frame = locate_frame(path)
             real = (path if frame is None else frame[0]).resolve(strict=True)
         except (InvalidInputError, OSError):
             raise ServiceError(404, f"{record.key!a} has no file any more; bring the index up to date.") from None
         if not (self._settings.follow_links or real.is_relative_to(root.resolve())):
             raise ServiceError(403, f"{record.key!a} is a link out of the collection; serve with --follow-links.")
-        return real if frame is None else Path(at_time(str(real), frame[1]))
+        return real if frame is None else Path(frame_key(str(real), frame[1]))
 
     def links_out(self, snapshot: AnySnapshot) -> tuple[int, int]:
         """Return how many photos are links out of the collection's folder, of how many that were looked at."""
@@ -143,12 +143,12 @@ class PhotoStore:
     def photo_file(self, snapshot: AnySnapshot, key: str) -> Path:
         """Return the file of a photo, or the path of a frame, that is still one: nothing put in its place since."""
         path = self.file(snapshot, self.record(snapshot, key))
-        file = file_of(path)
+        file = containing_file(path)
         if not stat.S_ISREG(file.stat().st_mode):
             raise ServiceError(404, f"{key!a} is not a regular file any more; bring the index up to date.")
         with file.open("rb") as source:
             head = source.read(HEAD_BYTES)
-        if photo_format(head) is None and (file == path or film_format(head, file.name) is None):
+        if photo_format(head) is None and (file == path or video_format(head, file.name) is None):
             raise ServiceError(404, f"{key!a} is not a photo any more; bring the index up to date.")
         return path
 
@@ -180,7 +180,7 @@ class PhotoStore:
             for rank, key in enumerate(keys, 1):
                 try:
                     path = find(key)
-                    file = file_of(path)
+                    file = containing_file(path)
                     entry = _entry(rank, key if file == path else f"{key}.jpg", file.stat().st_mtime)
                     with _opened(path, file) as source, archive.open(entry, "w", force_zip64=True) as into:
                         while chunk := source.read(CHUNK):

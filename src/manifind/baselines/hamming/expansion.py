@@ -15,7 +15,7 @@ from manifind.checks import check_float, check_int
 from manifind.errors import InvalidInputError, ManifindWarning, NotFittedError, UnreadableImageError
 from manifind.geometry.sift import DIMENSION, import_opencv
 from manifind.io.image import Source
-from manifind.io.scan import Found, list_photos
+from manifind.io.scan import ListedFile, list_photos
 from manifind.kernels.topk import argsort_topk
 from manifind.ranking import Ranking
 from manifind.types import Box, FloatArray, IntArray, Progress
@@ -132,7 +132,7 @@ class HammingQueryExpansion(Baseline):
         self._check()
         import_opencv()
         if isinstance(photos, str | os.PathLike):
-            files = [file for file in list_photos(photos) if isinstance(file, Found)]
+            files = [file for file in list_photos(photos) if isinstance(file, ListedFile)]
             sources: Sequence[PhotoLike] = [file.path for file in files]
             keys = [file.key for file in files]
         else:

@@ -19,7 +19,7 @@ from manifind.index.storage.build_config import BuildConfig
 from manifind.index.storage.catalogue import ImageRecord
 from manifind.index.storage.local_features import LocalFeatureConfig, keep
 from manifind.index.storage.snapshot import Snapshot
-from manifind.io import Found, extract_ahead, key_to_path
+from manifind.io import ListedFile, extract_ahead, key_to_path
 from manifind.kernels.threads import thread_count
 from manifind.storage import store
 from manifind.types import StageProgress
@@ -54,7 +54,7 @@ def supplement(
     assert keeping is not None  # noqa: S101 (asked by whoever calls)
     left = [image for image in images if journal.get(image.sha256) is None]
     of_key = {image.key: image for image in left}
-    found = (Found(image.key, key_to_path(config.root, image.key), image.bytes, image.mtime_ns) for image in left)
+    found = (ListedFile(image.key, key_to_path(config.root, image.key), image.bytes, image.mtime_ns) for image in left)
     options = {**limits, "threads": max(1, thread_count()), "long_side": config.extractor.long_side}
     unreadable = []
     report("features", 0, len(left))

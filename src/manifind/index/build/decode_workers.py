@@ -39,7 +39,7 @@ from manifind.geometry import FEATURE_BYTES
 from manifind.geometry.packing import Packed
 from manifind.index.build.journal import NO_FEATURES
 from manifind.index.storage.local_features import LocalFeatureConfig, keep
-from manifind.io import Found, Photo
+from manifind.io import ListedFile, Photo
 from manifind.io.image import read_photo
 from manifind.io.limits import MAX_BYTES, MAX_PIXELS, Admit
 from manifind.kernels import set_threads
@@ -105,7 +105,7 @@ class Readers:
         for process in self._processes:
             _end(process)
 
-    def read(self, one: Found, admit: Admit) -> ReadPhoto:
+    def read(self, one: ListedFile, admit: Admit) -> ReadPhoto:
         """Read a photo, or raise `UnreadableImageError`."""
         process = getattr(self._of_thread, "process", None)
         if process is None:
@@ -126,7 +126,7 @@ class Readers:
             process.kill()
             raise
 
-    def _read(self, process: "subprocess.Popen[bytes]", one: Found, admit: Admit) -> ReadPhoto:
+    def _read(self, process: "subprocess.Popen[bytes]", one: ListedFile, admit: Admit) -> ReadPhoto:
         source: Any = process.stdout
         sink: Any = process.stdin
         send(sink, {"path": os.fsencode(one.path).hex(), **self._request})

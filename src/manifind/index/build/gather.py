@@ -23,10 +23,10 @@ from manifind.index.build.journal import NO_FEATURES, Journal
 from manifind.index.build.plan import SyncPlan, frames_of
 from manifind.index.storage.catalogue import ImageRecord, Photos, SkippedRecord, SkipReason
 from manifind.index.storage.local_features import LocalFeatureConfig, keep
-from manifind.io import Found, Photo, content_hash, extract_ahead
+from manifind.io import ListedFile, Photo, content_hash, extract_ahead
 from manifind.io.files import modified_ns
 from manifind.io.prefetch import begin_ahead
-from manifind.io.video import file_of
+from manifind.io.video import containing_file
 from manifind.types import FloatArray, StageProgress
 
 
@@ -36,7 +36,7 @@ class Plan:
 
     known: list[ImageRecord]
     """The photos that have descriptors already. They are numbered later."""
-    new: list[tuple[Found, str]]
+    new: list[tuple[ListedFile, str]]
     """Files to extract, with their content hashes."""
     skipped: list[SkippedRecord]
 
@@ -72,7 +72,7 @@ def plan(
 
 def _expand_films(
     wanted: SyncPlan, before: Photos | None, report: StageProgress, frames: float | None, skipped: list[SkippedRecord]
-) -> Iterator[tuple[Found, str | None]]:
+) -> Iterator[tuple[ListedFile, str | None]]:
     """Yield the photos wanted, those of films with their contents; skipped files are added to `skipped`."""
     for done, one in enumerate(wanted.found, 1):
         if frames is None or not one.film:
@@ -99,7 +99,7 @@ class ExtractedPhoto(NamedTuple):
     """Its local features, where they are stored."""
 
 
-Outcomes = Generator[tuple[Found, ExtractedPhoto | UnreadableImageError], None, None]
+Outcomes = Generator[tuple[ListedFile, ExtractedPhoto | UnreadableImageError], None, None]
 """What became of photos, in the order in which they were given."""
 
 
@@ -123,7 +123,7 @@ def in_file_pixels(photo: Photo, found: RegionsAndFeatures, regions_per_image: i
 
 
 def extract_locally(
-    found: Sequence[Found],
+    found: Sequence[ListedFile],
     extractor: RegionExtractor,
     regions_per_image: int | None,
     keeping: LocalFeatureConfig | None,
@@ -140,12 +140,12 @@ def extract_locally(
                 yield one, in_file_pixels(photo, regions, regions_per_image)
 
 
-Extractions = Generator[tuple[Found, Photo | UnreadableImageError, RegionsAndFeatures | None], None, None]
+Extractions = Generator[tuple[ListedFile, Photo | UnreadableImageError, RegionsAndFeatures | None], None, None]
 """Photos as they were read, and what was extracted of each; None where a photo cannot be read."""
 
 
 def _extract_in_threads(
-    found: Sequence[Found], extractor: RegionExtractor, keeping: LocalFeatureConfig | None, **limits: int
+    found: Sequence[ListedFile], extractor: RegionExtractor, keeping: LocalFeatureConfig | None, **limits: int
 ) -> Extractions:
     """Extract photos on the processor, each in the thread that reads it."""
     side_by_side, threads = extractor.for_threads()
@@ -154,7 +154,7 @@ def _extract_in_threads(
 
 
 def _extract_on_device(
-    found: Sequence[Found], extractor: RegionExtractor, keeping: LocalFeatureConfig | None, **limits: int
+    found: Sequence[ListedFile], extractor: RegionExtractor, keeping: LocalFeatureConfig | None, **limits: int
 ) -> Extractions:
     """Extract photos on a device, while the processor reads photos in separate processes."""
     memory = {"memory": limits.pop("memory")} if "memory" in limits else {}
@@ -206,18 +206,18 @@ def record_outcomes(
     return _numbered(images), sorted(skipped, key=lambda one: one.key)
 
 
-def _skipped(one: Found, code: SkipReason, detail: str, digest: str) -> SkippedRecord:
+def _skipped(one: ListedFile, code: SkipReason, detail: str, digest: str) -> SkippedRecord:
     """Return a skipped file with its content hash, size and time: it is not read again while these stay the same."""
     return SkippedRecord(one.key, code, detail, digest, one.size, one.mtime_ns)
 
 
-def as_listed(one: Found, *, gone: bool = True) -> bool:
+def as_listed(one: ListedFile, *, gone: bool = True) -> bool:
     """Whether a file is still the one that was listed and hashed.
 
     `gone` is the answer for a file that is no longer there.
     """
     try:
-        status = file_of(one.path).stat()
+        status = containing_file(one.path).stat()
     except OSError:
         return gone  # what was read was read
     return (status.st_size, modified_ns(status)) == (one.size, one.mtime_ns)
@@ -233,7 +233,7 @@ def reduced(regions: Regions, regions_per_image: int | None) -> Regions:
     return Regions(fewer.vectors, regions.boxes[likeness.argmax(axis=1)])
 
 
-def _record(one: Found, digest: str, width: int, height: int) -> ImageRecord:
+def _record(one: ListedFile, digest: str, width: int, height: int) -> ImageRecord:
     return ImageRecord(-1, one.key, digest, one.size, one.mtime_ns, width, height)
 
 

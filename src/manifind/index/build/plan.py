@@ -11,17 +11,17 @@ from typing import Any
 from manifind.errors import InvalidInputError, UnreadableImageError
 from manifind.index.storage.catalogue import ImageRecord, Photos, SkippedRecord, SkipReason
 from manifind.index.storage.snapshot import Snapshot
-from manifind.io import Found, Skipped, content_hash, key_of, list_photos
+from manifind.io import ListedFile, SkippedFile, content_hash, key_of, list_photos
 from manifind.io.files import modified_ns, read_head
 from manifind.io.image import photo_format
-from manifind.io.video import MOST, STEP, apart, at_time, film_format, length
+from manifind.io.video import FRAME_STEP, MAX_FRAMES, frame_key, split_frame_key, video_format, video_length
 
 
 @dataclass(frozen=True)
 class SyncPlan:
     """What an index is to hold."""
 
-    found: list[Found]
+    found: list[ListedFile]
     """Files to look at, by key."""
     skipped: list[SkippedRecord]
     """What is passed over without a look, and why."""
@@ -38,7 +38,7 @@ def all_of(root: Path, removed: Iterable[str] = (), *, films: bool = False) -> S
     by_hand = frozenset(removed)
     found, skipped = [], []
     for one in list_photos(root, films=films):
-        if isinstance(one, Skipped):
+        if isinstance(one, SkippedFile):
             skipped.append(SkippedRecord(one.key, SkipReason.UNREADABLE, one.reason))
         elif one.key in by_hand:
             skipped.append(SkippedRecord(one.key, SkipReason.REMOVED))
@@ -66,12 +66,12 @@ def everything(snapshot: Snapshot, root: Path | None = None) -> SyncPlan:
 def more(snapshot: Snapshot, paths: Sequence[Path]) -> SyncPlan:
     """Want what the index has and the photos at `paths`, files or folders below the index's."""
     root = _root(snapshot)
-    found: dict[str, Found] = {}
+    found: dict[str, ListedFile] = {}
     skipped = {one.key: one for one in snapshot.catalogue.skipped}
     for path in paths:
         for one in _below(root, path, films=snapshot.manifest.frames is not None):
             skipped.pop(one.key, None)
-            if isinstance(one, Found):
+            if isinstance(one, ListedFile):
                 found[one.key] = one
             else:
                 skipped[one.key] = SkippedRecord(one.key, SkipReason.UNREADABLE, one.reason)
@@ -118,11 +118,11 @@ def _root(snapshot: Snapshot) -> Path:
 
 def _whole(key: str) -> str:
     """Return the key of the file that a photo is in: that of its film if it is a frame."""
-    frame = apart(key)
+    frame = split_frame_key(key)
     return key if frame is None else frame[0]
 
 
-def _below(root: Path, path: Path, *, films: bool) -> Iterator[Found | Skipped]:
+def _below(root: Path, path: Path, *, films: bool) -> Iterator[ListedFile | SkippedFile]:
     """List a photo, or the photos of a folder, below the root; a path may be taken from there."""
     full = Path(os.path.normpath(path.absolute() if path.is_absolute() or path.exists() else root / path))
     if not full.is_relative_to(root) and (root / path).exists():
@@ -142,24 +142,24 @@ def _below(root: Path, path: Path, *, films: bool) -> Iterator[Found | Skipped]:
         try:
             head = read_head(full)
         except UnreadableImageError as error:
-            yield Skipped(key, error.reason)
+            yield SkippedFile(key, error.reason)
             return
-        film = films and photo_format(head) is None and film_format(head, full.name) is not None
-        yield Found(key, full, status.st_size, modified_ns(status), film)
+        film = films and photo_format(head) is None and video_format(head, full.name) is not None
+        yield ListedFile(key, full, status.st_size, modified_ns(status), film)
 
 
-Frame = tuple[Found, str]
+Frame = tuple[ListedFile, str]
 """A frame, and what tells its content."""
 
 
 def frames_of(
-    film: Found, seconds: float, before: Photos | None, removed: Collection[str] = ()
+    film: ListedFile, seconds: float, before: Photos | None, removed: Collection[str] = ()
 ) -> list[Frame] | SkippedRecord:
     """Return the frames of a film, one every so many seconds; or why it is passed over.
 
     Parameters
     ----------
-    film : Found
+    film : ListedFile
         The file.
     seconds : float
         Between two frames.
@@ -168,7 +168,7 @@ def frames_of(
     removed : collection of str
         The keys of frames that were removed by hand; their contents do not matter.
     """
-    every = round(seconds / STEP)
+    every = round(seconds / FRAME_STEP)
     known = None if before is None else _as_they_were(film, every, before, removed)
     if known is not None:
         return known
@@ -177,17 +177,17 @@ def frames_of(
         return old  # as unreadable as it was
     try:
         digest = content_hash(film.path)
-        times = range(0, length(film.path), every)
+        times = range(0, video_length(film.path), every)
     except UnreadableImageError as error:
         stamp = (None, None, None) if error.temporary else (_stamp(film, error), film.size, film.mtime_ns)
         return SkippedRecord(film.key, SkipReason.UNREADABLE, error.reason, *stamp)
-    if len(times) > MOST:
-        detail = f"a film of {len(times):,} frames; the most are {MOST:,}: give more --frames"
+    if len(times) > MAX_FRAMES:
+        detail = f"a film of {len(times):,} frames; the most are {MAX_FRAMES:,}: give more --frames"
         return SkippedRecord(film.key, SkipReason.UNREADABLE, detail)
     return [(_frame(film, tenths), hashlib.sha256(f"{digest} {tenths}".encode()).hexdigest()) for tenths in times]
 
 
-def _as_they_were(film: Found, every: int, before: Photos, removed: Collection[str]) -> list[Frame] | None:
+def _as_they_were(film: ListedFile, every: int, before: Photos, removed: Collection[str]) -> list[Frame] | None:
     """Return the frames that the index has of a film; None where it has none, or the file is another by now."""
     frames: list[Frame] = []
     for tenths in count(0, every):
@@ -201,11 +201,11 @@ def _as_they_were(film: Found, every: int, before: Photos, removed: Collection[s
     return None
 
 
-def _frame(film: Found, tenths: int) -> Found:
-    path = Path(at_time(str(film.path), tenths))
-    return replace(film, key=at_time(film.key, tenths), path=path, film=False)
+def _frame(film: ListedFile, tenths: int) -> ListedFile:
+    path = Path(frame_key(str(film.path), tenths))
+    return replace(film, key=frame_key(film.key, tenths), path=path, film=False)
 
 
-def _stamp(film: Found, error: UnreadableImageError) -> str:
+def _stamp(film: ListedFile, error: UnreadableImageError) -> str:
     """Return what a broken film is remembered by, so that it is not looked at again while it is the same."""
     return hashlib.sha256(f"{film.size} {film.mtime_ns} {error.reason}".encode()).hexdigest()

@@ -15,7 +15,7 @@ from manifind.features.moments import DoubleArray, Sums
 from manifind.index.build.gather import Outcomes
 from manifind.index.build.journal import Journal
 from manifind.index.storage.build_config import BuildConfig
-from manifind.io import Found
+from manifind.io import ListedFile
 from manifind.kernels import KnnGraphBuilder
 from manifind.types import Vectors
 
@@ -27,7 +27,7 @@ class Workers(Protocol):
     """Who does the long parts of making an index, to the same result."""
 
     def extract(
-        self, found: Sequence[Found], config: BuildConfig, regions_per_image: int | None, work: Path
+        self, found: Sequence[ListedFile], config: BuildConfig, regions_per_image: int | None, work: Path
     ) -> Outcomes:
         """Yield what becomes of photos, in their order; what is finished may be kept in the folder `work`."""
 

@@ -19,7 +19,7 @@ from manifind.index.storage.manifest import read_manifest
 from manifind.index.storage.snapshot import CATALOGUE, Snapshot
 from manifind.io import key_to_path
 from manifind.io.files import modified_ns
-from manifind.io.video import file_of
+from manifind.io.video import containing_file
 from manifind.ranking import pooling_weights
 from manifind.storage import store
 from manifind.types import StageProgress
@@ -236,7 +236,7 @@ def _photos(snapshot: Snapshot, report: StageProgress) -> Iterator[Problem]:
     wrong = []
     for done, image in enumerate(images, 1):
         try:
-            status = file_of(key_to_path(root, image.key)).stat()
+            status = containing_file(key_to_path(root, image.key)).stat()
             if (status.st_size, modified_ns(status)) != (image.bytes, image.mtime_ns):
                 wrong.append(Problem(image.key, "the photo has changed since", Remedy.SYNC))
         except (OSError, InvalidInputError):

@@ -20,7 +20,7 @@ from manifind.index.search.query import Deadline, QueryFeatures, extract_query_f
 from manifind.index.search.verification import verify_images
 from manifind.index.storage.snapshot import Snapshot
 from manifind.io import key_to_path, read_photo
-from manifind.io.video import apart
+from manifind.io.video import split_frame_key
 from manifind.repeats import Group, find_groups, near_duplicates
 from manifind.types import Box, IntArray, StageProgress
 
@@ -163,7 +163,9 @@ def _films_as_one(snapshot: Snapshot, same: IntArray) -> IntArray:
     """Let all frames of a film count as one photo, together with what is the same as one of them."""
     from scipy.sparse.csgraph import connected_components
 
-    films = [(place, frame[0]) for place, one in enumerate(snapshot.catalogue.images) if (frame := apart(one.key))]
+    films = [
+        (place, frame[0]) for place, one in enumerate(snapshot.catalogue.images) if (frame := split_frame_key(one.key))
+    ]
     if not films:
         return same
     numbers = {

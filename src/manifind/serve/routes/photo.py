@@ -14,7 +14,7 @@ from manifind.index.storage.snapshot import AnySnapshot
 from manifind.io.exif import read_exif
 from manifind.io.files import HEAD_BYTES
 from manifind.io.image import photo_format
-from manifind.io.video import file_of, film_format
+from manifind.io.video import containing_file, video_format
 from manifind.reports.text import plain_name
 from manifind.serve.schemas import LONGEST_KEY, ResponseModel
 from manifind.serve.service import Service
@@ -79,10 +79,10 @@ ORIGINAL: dict[int | str, dict[str, Any]] = {
 
 def _file(service: Service, snapshot: AnySnapshot, key: str) -> tuple[Path, str]:
     """Return the file of a photo, that of its film if it is a frame, and what it is."""
-    file = file_of(service.photo_store.photo_file(snapshot, key))
+    file = containing_file(service.photo_store.photo_file(snapshot, key))
     with file.open("rb") as source:
         head = source.read(HEAD_BYTES)
-    return file, photo_format(head) or film_format(head, file.name) or ""
+    return file, photo_format(head) or video_format(head, file.name) or ""
 
 
 def _facts(service: Service, snapshot: AnySnapshot, record: ImageRecord) -> dict[str, Any]:
