@@ -27,7 +27,7 @@ from manifind import Manifold
 from manifind import manifold as manifold_module
 from manifind.boxes import iou
 from manifind.demo import scenes
-from manifind.diffusion import Seed, opposed
+from manifind.diffusion import Seed, subtract_negatives
 from manifind.index import Index, QueryRegions, QueryView, Retrieval, Snapshot, retrieve, whole_box
 from manifind.ranking import Ranking
 from manifind.types import FloatArray
@@ -125,7 +125,7 @@ def refine(known: Known) -> dict[str, Any]:
         row = {"without": mean_ap(base, known, out)}
         for weight in WEIGHTS:
             with _weighed(weight):
-                row[str(weight)] = mean_ap(manifold.search_many(known.queries, against=against), known, out)
+                row[str(weight)] = mean_ap(manifold.search_many(known.queries, negatives=against), known, out)
         result[f"not_this_{count}"] = row
     for count in (1, 3):
         queries = []
@@ -143,12 +143,12 @@ class _weighed:  # noqa: N801 (a block)
         self._weight = weight
 
     def __enter__(self) -> None:
-        self._before: Callable[..., Seed] = vars(manifold_module)["opposed"]
+        self._before: Callable[..., Seed] = vars(manifold_module)["subtract_negatives"]
         weight = self._weight
-        vars(manifold_module)["opposed"] = lambda seed, against: opposed(seed, against, weight)
+        vars(manifold_module)["subtract_negatives"] = lambda seed, against: subtract_negatives(seed, against, weight)
 
     def __exit__(self, *_: object) -> None:
-        vars(manifold_module)["opposed"] = self._before
+        vars(manifold_module)["subtract_negatives"] = self._before
 
 
 def where(known: Known, index: Index, made: scenes.Scenes) -> dict[str, float]:

@@ -9,7 +9,7 @@ import pytest
 from sklearn.base import clone
 
 from manifind import InvalidInputError, ManifindWarning, Manifold, NotFittedError, Ranking, kernels
-from manifind.diffusion.seeding import AGAINST
+from manifind.diffusion.seeding import NEGATIVE_WEIGHT
 from manifind.graph import exact_neighbours
 from manifind.manifold import Request, answer
 from manifind.manifold.subgraph import Subgraph
@@ -429,14 +429,14 @@ def test_a_collection_of_one_region_works() -> None:
 def test_what_speaks_against_a_query_is_subtracted_as_the_closed_form_has_it(collection: Collection) -> None:
     exact = Manifold(k=10, query_k=8, max_iter=500, tol=1e-9).fit(collection.vectors, collection.image_of)
     query, other = collection.queries[0], collection.queries[1]
-    (ranking,) = exact.search_many([query], against=[other])
+    (ranking,) = exact.search_many([query], negatives=[other])
     y = np.zeros(len(collection.vectors))
     rejected = np.zeros(len(collection.vectors))
     for into, one in ((y, query), (rejected, other)):
         found = exact.search(one).seed
         assert found is not None
         into[found.regions] = found.values
-    y -= AGAINST * rejected * y.sum() / rejected.sum()
+    y -= NEGATIVE_WEIGHT * rejected * y.sum() / rejected.sum()
     system = np.eye(len(y)) - exact.alpha * exact.S_.toarray()
     f = (1 - exact.alpha) * np.linalg.solve(system, y)
     np.testing.assert_allclose(ranking.regions, f, atol=1e-5 * np.abs(f).max())
@@ -445,15 +445,15 @@ def test_what_speaks_against_a_query_is_subtracted_as_the_closed_form_has_it(col
 def test_only_the_queries_with_something_against_them_change(manifold: Manifold, collection: Collection) -> None:
     queries = collection.queries[:3]
     plain = manifold.search_many(queries)
-    some = manifold.search_many(queries, against=[None, collection.queries[3], None])
+    some = manifold.search_many(queries, negatives=[None, collection.queries[3], None])
     assert [np.array_equal(a.images, b.images) for a, b in zip(plain, some, strict=True)] == [True, False, True]
 
 
-def test_against_is_checked(manifold: Manifold, collection: Collection) -> None:
-    with pytest.raises(InvalidInputError, match="against has 1 entries for 2 queries"):
-        manifold.search_many(collection.queries[:2], against=[None])
-    with pytest.raises(InvalidInputError, match=r"against\[0\]"):
-        manifold.search_many(collection.queries[:1], against=[np.ones((2, 3))])
+def test_negatives_are_checked(manifold: Manifold, collection: Collection) -> None:
+    with pytest.raises(InvalidInputError, match="negatives has 1 entries for 2 queries"):
+        manifold.search_many(collection.queries[:2], negatives=[None])
+    with pytest.raises(InvalidInputError, match=r"negatives\[0\]"):
+        manifold.search_many(collection.queries[:1], negatives=[np.ones((2, 3))])
 
 
 # -- regions of the collection as a query -----------------------------------------------------------------------------

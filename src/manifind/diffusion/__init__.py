@@ -3,7 +3,7 @@
 `seed` puts the query on the graph (eq. 7, 8), and a solver of `SOLVERS` solves (I − αS) f = (1 − α) y.
 """
 
-from manifind.diffusion.seeding import SEEDINGS, Seed, opposed, seed, taught
+from manifind.diffusion.seeding import SEEDINGS, Seed, expand_seed, seed, subtract_negatives
 from manifind.diffusion.solvers import SOLVERS, Solver, SolverOptions, best_solver, diffuse, iterate
 from manifind.kernels import Solution
 
@@ -16,8 +16,8 @@ __all__ = [
     "SolverOptions",
     "best_solver",
     "diffuse",
+    "expand_seed",
     "iterate",
-    "opposed",
     "seed",
-    "taught",
+    "subtract_negatives",
 ]

@@ -15,11 +15,10 @@ from manifind.types import FloatArray, IntArray
 SEEDINGS = ("paper", "released")
 """The ways to put a query on the graph: see `seed`."""
 
-LESSON = 2.0
-"""The weight of what a query was taught, against that of the query as it was given; chosen on planted scenes."""
-AGAINST = 0.25
-"""The weight of what a query does not mean, against that of what it means. It was chosen by
-``benchmarks/feedback.py``."""
+EXPANSION_WEIGHT = 2.0
+"""The weight of expansion regions, relative to the regions of the original query; chosen on planted scenes."""
+NEGATIVE_WEIGHT = 0.25
+"""The weight of negatives, relative to the query; chosen by ``benchmarks/feedback.py``."""
 
 
 class Seed(NamedTuple):
@@ -30,7 +29,7 @@ class Seed(NamedTuple):
     values: FloatArray
 
     def positive(self) -> "Seed":
-        """Return the entries above zero: all of them, unless something speaks against the query."""
+        """Return the entries above zero: all of them, unless there are negatives."""
         above = self.values > 0
         return self if above.all() else Seed(self.regions[above], self.values[above])
 
@@ -60,54 +59,55 @@ def seed(neighbours: Neighbours, query_k: int, gamma: float, spelling: str = "pa
     return Seed(regions[largest].astype(np.int32), values if paper else kernel(values, gamma))
 
 
-def taught(given: Seed, lessons: Neighbours, regions: FloatArray, gamma: float, weight: float = LESSON) -> Seed:
-    """Return y of a query that regions were taught to: what the query gives, and `weight` times as much by the lessons.
+def expand_seed(
+    original: Seed, neighbours: Neighbours, regions: FloatArray, gamma: float, weight: float = EXPANSION_WEIGHT
+) -> Seed:
+    """Return y of an expanded query: y of the original query plus `weight` times as much by the expansion regions.
 
-    A lesson gives what a region of a query gives by eq. 8, but no entry falls out: every lesson is known to show what
-    is looked for, and the views that few lessons show are those that the query could not reach by itself. For the same
-    reason lessons that resemble each other share one voice. The whole puts as much on the graph as the query did.
+    Expansion regions contribute by eq. 8, as query regions do, but all entries are kept: expansion regions were
+    verified to show the object, and entries of few of them are the views that the original query does not reach. For
+    the same reason, similar expansion regions share their weight. The sum of y stays that of the original query.
 
     Parameters
     ----------
-    given : Seed
-        y of the query as it was given.
-    lessons : Neighbours
-        Ids and similarities of graph regions, a row for each lesson.
+    original : Seed
+        y of the original query.
+    neighbours : Neighbours
+        Ids and similarities of graph regions, a row for each expansion region.
     regions : (m, d) array
-        The lessons themselves, unit rows.
+        The expansion regions, unit rows.
     gamma : float
         Exponent of the kernel.
     weight : float
-        How much the lessons count.
+        Weight of the expansion regions.
     """
     shared_by = np.maximum(kernel(regions @ regions.T, gamma).sum(axis=1), 1)
-    terms = kernel(lessons.similarities, gamma) / shared_by[:, None]
+    terms = kernel(neighbours.similarities, gamma) / shared_by[:, None]
     total = float(terms.sum())
     if total == 0:
-        return given
-    ids = np.concatenate([given.regions, lessons.ids.ravel()])
-    values = np.concatenate([given.values, terms.ravel() * (weight * float(given.values.sum()) / total)])
+        return original
+    ids = np.concatenate([original.regions, neighbours.ids.ravel()])
+    values = np.concatenate([original.values, terms.ravel() * (weight * float(original.values.sum()) / total)])
     entries, entry_of = np.unique(ids, return_inverse=True)
     sums = np.bincount(entry_of, weights=values) / (1 + weight)
     kept = sums > 0
     return Seed(entries[kept].astype(np.int32), sums[kept].astype(np.float32))
 
 
-def opposed(seed: Seed, against: Seed, weight: float = AGAINST) -> Seed:
-    """Return y of a query less what speaks against it.
+def subtract_negatives(seed: Seed, negatives: Seed, weight: float = NEGATIVE_WEIGHT) -> Seed:
+    """Return y of a query minus `weight` times y of its negatives.
 
-    Both are spread over the graph by the same linear solve, so that f is the query's score less `weight` times the
-    score of what is not meant: the two-class decision of Zhou et al. (Learning with Local and Global Consistency,
-    NIPS 2003), from which diffusion by eq. 4 comes. Both put equally much on the graph before they are weighed, however
-    many regions each has. Values may be negative.
+    The solve is linear, so f is the query's score minus `weight` times the negatives' score: the two-class decision of
+    Zhou et al. (Learning with Local and Global Consistency, NIPS 2003), from which diffusion by eq. 4 comes. y of the
+    negatives is scaled to the sum of the query's first, however many regions each has. Values may be negative.
     """
-    total = float(against.values.sum())
+    total = float(negatives.values.sum())
     if total == 0:
         return seed
     factor = weight * float(seed.values.sum()) / total
-    regions = np.union1d(seed.regions, against.regions)
+    regions = np.union1d(seed.regions, negatives.regions)
     values = np.zeros(len(regions), np.float32)
     values[np.searchsorted(regions, seed.regions)] = seed.values
-    values[np.searchsorted(regions, against.regions)] -= np.float32(factor) * against.values
+    values[np.searchsorted(regions, negatives.regions)] -= np.float32(factor) * negatives.values
     kept = values != 0
     return Seed(regions[kept].astype(np.int32), values[kept])

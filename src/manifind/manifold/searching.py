@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from manifind.diffusion import Seed, Solution, Solver, opposed, seed, taught
+from manifind.diffusion import Seed, Solution, Solver, expand_seed, seed, subtract_negatives
 from manifind.errors import ManifindWarning, NotFittedError
 from manifind.kernels import Neighbours, pooled_solution
 from manifind.kernels.topk import argsort_topk
@@ -25,13 +25,13 @@ class Request:
 
     regions: FloatArray
     """The descriptors of the query's regions, (m, d)."""
-    against: FloatArray | None = None
-    """The descriptors of the regions that the query does not mean."""
+    negatives: FloatArray | None = None
+    """The descriptors of the regions of negatives."""
     rows: IntArray | None = None
     """For each region of the query its number in the collection, or -1 where it is not in the collection. The
     neighbours of regions of the collection are in the graph already."""
-    lessons: int = 0
-    """How many of the regions, the last ones, the query was not given but taught."""
+    n_expansion_regions: int = 0
+    """How many of the regions, the last ones, are expansion regions."""
 
 
 @dataclass(frozen=True)
@@ -63,11 +63,11 @@ class Searcher:
         return [ranking for start in starts for ranking in self._answer(requests[start : start + size], places)]
 
     def _answer(self, requests: Sequence[Request], places: Places | None) -> list[Ranking]:
-        part = Subgraph.of(self.fitted, places)
-        seeds = self._seeds(requests, part)
-        solution = self._solve(seeds, part)
+        subgraph = Subgraph.of(self.fitted, places)
+        seeds = self._seeds(requests, subgraph)
+        solution = self._solve(seeds, subgraph)
         self._warn_unless_converged(solution)
-        rankings = [self._ranking(part, solution, column, one) for column, one in enumerate(seeds)]
+        rankings = [self._ranking(subgraph, solution, column, one) for column, one in enumerate(seeds)]
         if self.options.keep_regions:
             return rankings
         # A ranking does not hold the scores of all regions: it searches again if it is asked for them.
@@ -77,21 +77,21 @@ class Searcher:
             for ranking, request in zip(rankings, requests, strict=True)
         ]
 
-    def _ranking(self, part: Subgraph, solution: Solution, column: int, own: Seed) -> Ranking:
+    def _ranking(self, subgraph: Subgraph, solution: Solution, column: int, own: Seed) -> Ranking:
         scores = solution.scores[:, column]
         order = argsort_topk(scores, self.options.top)
-        if part.ranges is not None:
-            own = Seed(part.ranges.at(own.regions), own.values)
+        if subgraph.ranges is not None:
+            own = Seed(subgraph.ranges.at(own.regions), own.values)
         residual = float(solution.residuals[column])
         return Ranking(
-            part.images[order],
+            subgraph.images[order],
             scores[order],
             iterations=int(solution.iterations[column]),
             residual=residual,
             converged=residual <= self.options.parameters.tol,
             reached=None if solution.regions is None else int(solution.regions[column]),
             seed=own,
-            _region_scores=lambda: part.over_all_regions(solution.region_scores(column)),
+            _region_scores=lambda: subgraph.over_all_regions(solution.region_scores(column)),
         )
 
     def seeds(self, requests: Sequence[Request]) -> list[Seed]:
@@ -101,41 +101,45 @@ class Searcher:
         starts = range(0, len(requests), size)
         return [seed for start in starts for seed in self._seeds(requests[start : start + size], whole)]
 
-    def _seeds(self, requests: Sequence[Request], part: Subgraph) -> list[Seed]:
-        against = [request.against for request in requests if request.against is not None]
-        blocks = [request.regions for request in requests] + against
-        known = [request.rows for request in requests] + [None] * len(against)
-        found = self._nearest(part, blocks, known)
+    def _seeds(self, requests: Sequence[Request], subgraph: Subgraph) -> list[Seed]:
+        negatives = [request.negatives for request in requests if request.negatives is not None]
+        blocks = [request.regions for request in requests] + negatives
+        rows = [request.rows for request in requests] + [None] * len(negatives)
+        neighbours = self._search_neighbours(subgraph, blocks, rows)
         ends = np.cumsum([len(block) for block in blocks])
-        lists = [found.rows(slice(end - len(block), end)) for block, end in zip(blocks, ends, strict=True)]
-        made = [self._seed(own, request) for own, request in zip(lists, requests, strict=False)]
-        opposing = (self._seed(own) for own in lists[len(requests) :])
+        lists = [neighbours.rows(slice(end - len(block), end)) for block, end in zip(blocks, ends, strict=True)]
+        seeds = [self._seed(own, request) for own, request in zip(lists, requests, strict=False)]
+        negative_seeds = (self._seed(own) for own in lists[len(requests) :])
         return [
-            one if request.against is None else opposed(one, next(opposing))
-            for request, one in zip(requests, made, strict=True)
+            seed if request.negatives is None else subtract_negatives(seed, next(negative_seeds))
+            for request, seed in zip(requests, seeds, strict=True)
         ]
 
-    def _solve(self, seeds: Sequence[Seed], part: Subgraph) -> Solution:
+    def _solve(self, seeds: Sequence[Seed], subgraph: Subgraph) -> Solution:
         """Solve for the scores of images."""
         options, solver = self.options.parameters.solver_options, self.options.solver
         if solver.pools:
-            return part.system.solve_and_pool(seeds, part.pool, *options, keep_regions=self.options.keep_regions)
-        prepared = self.fitted.prepare(solver) if part.ranges is None else None
-        return pooled_solution(solver.solve(part.system, seeds, options, prepared), part.pool)
+            return subgraph.system.solve_and_pool(
+                seeds, subgraph.pool, *options, keep_regions=self.options.keep_regions
+            )
+        prepared = self.fitted.prepare(solver) if subgraph.ranges is None else None
+        return pooled_solution(solver.solve(subgraph.system, seeds, options, prepared), subgraph.pool)
 
-    def _seed(self, found: Neighbours, request: Request | None = None) -> Seed:
-        """Return y by the neighbours of the regions of a query, the last of which may have been taught to it."""
+    def _seed(self, neighbours: Neighbours, request: Request | None = None) -> Seed:
+        """Return y by the neighbours of the regions of a query, the last of which may be expansion regions."""
         parameters = self.options.parameters
-        given = len(found.ids) - (0 if request is None else request.lessons)
-        y = seed(found.rows(slice(given)), parameters.query_k, parameters.gamma, parameters.seeding)
-        if request is None or not request.lessons:
+        n_original = len(neighbours.ids) - (0 if request is None else request.n_expansion_regions)
+        y = seed(neighbours.rows(slice(n_original)), parameters.query_k, parameters.gamma, parameters.seeding)
+        if request is None or not request.n_expansion_regions:
             return y
-        return taught(y, found.rows(slice(given, None)), request.regions[given:], parameters.gamma)
+        return expand_seed(y, neighbours.rows(slice(n_original, None)), request.regions[n_original:], parameters.gamma)
 
-    def _nearest(self, part: Subgraph, blocks: Sequence[FloatArray], rows: Sequence[IntArray | None]) -> Neighbours:
+    def _search_neighbours(
+        self, subgraph: Subgraph, blocks: Sequence[FloatArray], rows: Sequence[IntArray | None]
+    ) -> Neighbours:
         """Return the neighbours of all regions of queries: from the lists where they have them, else by a search."""
         query_k = self.options.parameters.query_k
-        width = min(query_k, part.size)
+        width = min(query_k, subgraph.size)
         regions = np.concatenate(blocks)
         own = np.concatenate(
             [
@@ -144,20 +148,20 @@ class Searcher:
             ]
         )
         lists = self.fitted.lists.head(width - 1)
-        if part.ranges is not None or self.fitted.knn_report.method != "exact" or lists.ids.shape[1] < width - 1:
+        if subgraph.ranges is not None or self.fitted.knn_report.method != "exact" or lists.ids.shape[1] < width - 1:
             own[:] = -1
         listed = np.flatnonzero(own >= 0)
         named = lists.ids[own[listed]]
         listed = listed[((named >= 0) & (named < len(self.fitted.vectors))).all(axis=1)]
         if not len(listed):
-            return part.search(regions, query_k)
+            return subgraph.search(regions, query_k)
         ids, similarities = np.empty((len(regions), width), np.int32), np.empty((len(regions), width), np.float32)
         # A region of the collection is its own nearest.
         ids[listed, 0], similarities[listed, 0] = own[listed], np.einsum("ij,ij->i", regions[listed], regions[listed])
         ids[listed, 1:], similarities[listed, 1:] = lists.ids[own[listed]], lists.similarities[own[listed]]
         others = np.setdiff1d(np.arange(len(regions)), listed)
         if len(others):
-            ids[others], similarities[others] = part.search(regions[others], query_k)
+            ids[others], similarities[others] = subgraph.search(regions[others], query_k)
         return Neighbours(ids, similarities)
 
     def _warn_unless_converged(self, solution: Solution) -> None:

@@ -20,15 +20,16 @@ def queries(fitted: Fitted, given: Sequence[npt.ArrayLike], names: Sequence[str]
     return [unit_vectors(query, name, dimension=dimension) for query, name in zip(given, names, strict=True)]
 
 
-def against(fitted: Fitted, given: Sequence[npt.ArrayLike | None] | None, count: int) -> list[FloatArray | None]:
-    """Return for each of `count` queries the regions of what it does not mean, or None."""
+def negatives(fitted: Fitted, given: Sequence[npt.ArrayLike | None] | None, count: int) -> list[FloatArray | None]:
+    """Return for each of `count` queries the regions of its negatives, or None."""
     if given is None:
         return [None] * count
     if len(given) != count:
-        raise InvalidInputError(f"against has {len(given)} entries for {count} queries; give one for each, or None.")
+        raise InvalidInputError(f"negatives has {len(given)} entries for {count} queries; give one for each, or None.")
     dimension = fitted.vectors.shape[1]
     return [
-        None if one is None else unit_vectors(one, f"against[{i}]", dimension=dimension) for i, one in enumerate(given)
+        None if one is None else unit_vectors(one, f"negatives[{i}]", dimension=dimension)
+        for i, one in enumerate(given)
     ]
 
 

@@ -179,7 +179,7 @@ def _rank(
         return estimator.search_many(
             [aggregate_one(query.vectors) for query in queries],
             top,
-            against=None if none else [None if vectors is None else aggregate_one(vectors) for vectors in negatives],
+            negatives=None if none else [None if vectors is None else aggregate_one(vectors) for vectors in negatives],
         )
     return estimator.search_many([query.vectors for query in queries], top)
 

@@ -1,12 +1,12 @@
-"""Regions that a query was taught: what they put on the graph, and what the query then scores."""
+"""Query expansion on the graph: the seed of expansion regions, and the scores of an expanded query."""
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
 from manifind import Manifold
-from manifind.diffusion import Seed, taught
-from manifind.diffusion.seeding import LESSON
+from manifind.diffusion import Seed, expand_seed
+from manifind.diffusion.seeding import EXPANSION_WEIGHT
 from manifind.graph import Neighbours
 from manifind.manifold import Request, answer
 from manifind.types import FloatArray
@@ -16,27 +16,27 @@ APART = np.eye(2, 4, dtype=np.float32)
 LISTS = Neighbours(np.array([[1, 2], [7, 8]], np.int32), np.array([[1.0, 0.5], [1.0, -0.2]], np.float32))
 
 
-def test_a_lesson_counts_by_the_cubes_of_its_similarities_and_the_whole_is_no_more_than_the_query() -> None:
-    y = taught(GIVEN, LISTS, APART, gamma=3.0, weight=1.0)
-    lessons = {1: 1.0, 2: 0.125, 7: 1.0}
-    expected = {place: 0.8 * value / 2.125 / 2 for place, value in lessons.items()}
+def test_expansion_regions_count_by_the_cubes_of_their_similarities_and_the_sum_of_y_stays() -> None:
+    y = expand_seed(GIVEN, LISTS, APART, gamma=3.0, weight=1.0)
+    expansion = {1: 1.0, 2: 0.125, 7: 1.0}
+    expected = {place: 0.8 * value / 2.125 / 2 for place, value in expansion.items()}
     expected[2] += 0.6 / 2
     expected[5] = 0.2 / 2
     assert dict(zip(y.regions.tolist(), y.values.tolist(), strict=True)) == pytest.approx(expected)
     assert y.values.sum() == pytest.approx(GIVEN.values.sum())
 
 
-def test_a_lesson_that_is_given_ten_times_counts_once() -> None:
+def test_an_expansion_region_given_ten_times_counts_once() -> None:
     places = np.array([0] * 10 + [1])
-    often = taught(GIVEN, Neighbours(LISTS.ids[places], LISTS.similarities[places]), APART[places], gamma=3.0)
-    once = taught(GIVEN, LISTS, APART, gamma=3.0)
+    often = expand_seed(GIVEN, Neighbours(LISTS.ids[places], LISTS.similarities[places]), APART[places], gamma=3.0)
+    once = expand_seed(GIVEN, LISTS, APART, gamma=3.0)
     np.testing.assert_array_equal(often.regions, once.regions)
     np.testing.assert_allclose(often.values, once.values, rtol=1e-5)
 
 
-def test_lessons_that_resemble_nothing_teach_nothing() -> None:
+def test_expansion_regions_without_similar_regions_change_nothing() -> None:
     nothing = Neighbours(LISTS.ids, np.full((2, 2), -0.1, np.float32))
-    assert taught(GIVEN, nothing, APART, gamma=3.0) is GIVEN
+    assert expand_seed(GIVEN, nothing, APART, gamma=3.0) is GIVEN
 
 
 def unit(rows: npt.NDArray[np.float64]) -> FloatArray:
@@ -44,23 +44,23 @@ def unit(rows: npt.NDArray[np.float64]) -> FloatArray:
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["known to the graph", "searched for"])
-def test_a_taught_query_scores_what_query_and_lesson_score_by_themselves(known: bool) -> None:
+def test_an_expanded_query_scores_the_weighted_sum_of_query_and_expansion(known: bool) -> None:
     rng = np.random.default_rng(4)
     vectors = unit(rng.normal(size=(60, 8)))
     query = unit(rng.normal(size=(2, 8)))
-    lesson = np.array([11], np.int32)
+    expansion = np.array([11], np.int32)
     manifold = Manifold(k=8, query_k=8, alpha=0.9, max_iter=200, tol=1e-7).fit(vectors, np.repeat(np.arange(20), 3))
-    rows = np.append([-1, -1], lesson if known else -1).astype(np.int32)
-    regions = np.concatenate([query, vectors[lesson]])
+    rows = np.append([-1, -1], expansion if known else -1).astype(np.int32)
+    regions = np.concatenate([query, vectors[expansion]])
     alone, itself, both = (
         one.regions
         for one in answer(
             manifold,
-            [Request(query), Request(vectors[lesson]), Request(regions, rows=rows, lessons=1)],
+            [Request(query), Request(vectors[expansion]), Request(regions, rows=rows, n_expansion_regions=1)],
         )
     )
-    seeds = [manifold.search(one).seed for one in (query, vectors[lesson])]
+    seeds = [manifold.search(one).seed for one in (query, vectors[expansion])]
     assert seeds[0] is not None
     assert seeds[1] is not None
-    share = LESSON * seeds[0].values.sum() / seeds[1].values.sum()
-    np.testing.assert_allclose(both, (alone + share * itself) / (1 + LESSON), atol=1e-5)
+    share = EXPANSION_WEIGHT * seeds[0].values.sum() / seeds[1].values.sum()
+    np.testing.assert_allclose(both, (alone + share * itself) / (1 + EXPANSION_WEIGHT), atol=1e-5)
