@@ -412,3 +412,11 @@ def test_a_system_without_edges_keeps_what_is_seeded(by: Backend) -> None:
     system = by.operator(sp.csr_array((30, 30), dtype=np.float32))
     solution = system.solve(np.ones((30, 2), np.float32), 0.5, 5, 0.1)
     np.testing.assert_allclose(solution.scores, 0.5)
+
+
+@pytest.mark.parametrize("n", [1, 500_000, 600_000, 800_000, 1_000_000, 1_100_000, 2_000_000, 10**9])
+def test_a_batch_fills_whole_blocks_of_columns_within_its_memory(n: int) -> None:
+    size = kernels.batch_size(n)
+    assert 1 <= size <= kernels.MAX_BATCH
+    assert size <= 32 or size % 32 == 0
+    assert size == 1 or 8 * n * size <= 2**28

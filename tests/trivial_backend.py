@@ -60,7 +60,7 @@ class Trivial(Backend):
     def vector_set(self, vectors: Vectors) -> ListVectorSet:
         return ListVectorSet(vectors)
 
-    def operator(self, S: sp.csr_array, degrees: FloatArray | None = None) -> DenseOperator:
+    def operator(self, S: sp.csr_array, degrees: FloatArray | None = None, *, reorder: bool = True) -> DenseOperator:
         return DenseOperator(S, degrees)
 
     def mutual_graph(

@@ -5,9 +5,16 @@ scikit-learn itself is needed by those functions alone.
 """
 
 import inspect
-from typing import Any, Self
+from collections.abc import Hashable
+from functools import cache
+from typing import Any, Self, cast
 
 from manifind.checks import check_choice
+
+
+@cache
+def _parameter_names(estimator: Any) -> tuple[str, ...]:
+    return tuple(inspect.signature(estimator).parameters)
 
 
 class Estimator:
@@ -15,7 +22,7 @@ class Estimator:
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002 (scikit-learn's signature)
         """Return the parameters as they were given."""
-        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+        return {name: getattr(self, name) for name in _parameter_names(cast(Hashable, type(self)))}
 
     def set_params(self, **parameters: Any) -> Self:
         """Change parameters."""

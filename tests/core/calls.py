@@ -29,7 +29,7 @@ def matrix_of(S: sp.csr_array) -> Any:
 def scores(S: sp.csr_array, y: FloatArray, max_iter: int, *, precise: bool, threads: int = 1) -> FloatArray:
     f = np.empty_like(y)
     reached = np.empty(y.shape[1], np.int32), np.empty(y.shape[1], np.float32)
-    core.solve(matrix_of(S), None, y, 0.99, max_iter, 1e-9, threads, f, *reached, precise)
+    core.solve(matrix_of(S), y, 0.99, max_iter, 1e-9, threads, f, *reached, precise)
     return f
 
 

@@ -33,18 +33,24 @@ def test_the_boundary_refuses_a_system_that_does_not_fit() -> None:
     S = core.Matrix(STARTS, COLUMNS, VALUES)
     y, f, i, r = np.ones((2, 1), np.float32), np.ones((2, 1), np.float32), np.zeros(1, np.int32), np.ones(1, np.float32)
     for words, bad_call in (
-        ("as many rows as S", (None, y[:1], 0.9, 1, 0.1, 1, f, i, r)),
-        ("f is not of the shape", (None, y, 0.9, 1, 0.1, 1, f[:1], i, r)),
-        ("iterations and residuals", (None, y, 0.9, 1, 0.1, 1, f, i[:0], r)),
-        ("alpha", (None, y, 1.0, 1, 0.1, 1, f, i, r)),
-        ("max_iter", (None, y, 0.9, -1, 0.1, 1, f, i, r)),
-        ("threads", (None, y, 0.9, 1, 0.1, 0, f, i, r)),
-        ("not a permutation", (np.zeros(2, np.int32), y, 0.9, 1, 0.1, 1, f, i, r)),
+        ("as many rows as S", (y[:1], 0.9, 1, 0.1, 1, f, i, r)),
+        ("f is not of the shape", (y, 0.9, 1, 0.1, 1, f[:1], i, r)),
+        ("iterations and residuals", (y, 0.9, 1, 0.1, 1, f, i[:0], r)),
+        ("alpha", (y, 1.0, 1, 0.1, 1, f, i, r)),
+        ("max_iter", (y, 0.9, -1, 0.1, 1, f, i, r)),
+        ("threads", (y, 0.9, 1, 0.1, 0, f, i, r)),
     ):
         with pytest.raises(ValueError, match=words):
             core.solve(S, *bad_call)
+    with pytest.raises(ValueError, match="for float32"):
+        core.solve(core.OrderedMatrix(S, 1), y, 0.9, 1, 0.1, 1, f, i, r, True)
+    with pytest.raises(ValueError, match="threads"):
+        core.OrderedMatrix(S, 0)
+    for words, order in (("as many entries", [0]), ("not a permutation", [0, 0]), ("not a permutation", [0, 2])):
+        with pytest.raises(ValueError, match=words):
+            core.reorder(S, np.array(order, np.int32), 1, STARTS.copy(), COLUMNS.copy(), VALUES.copy())
     with pytest.raises(TypeError):
-        core.solve(S, None, y.astype(np.float64), 0.9, 1, 0.1, 1, f, i, r)
+        core.solve(S, y.astype(np.float64), 0.9, 1, 0.1, 1, f, i, r)
 
 
 def test_the_boundary_refuses_a_search_of_neighbours_that_does_not_fit() -> None:

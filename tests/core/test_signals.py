@@ -54,7 +54,6 @@ def test_a_signal_ends_a_solution(columns: int, precise: bool, rng: np.random.Ge
     with pytest.raises(Stopped), signal_after(0.1):
         core.solve(
             matrix_of(S),
-            None,
             y,
             0.9999999,
             10**9,
@@ -131,7 +130,7 @@ def test_other_threads_run_while_the_core_works(rng: np.random.Generator) -> Non
         until = time.monotonic() + 120
         while turns < 1000 and time.monotonic() < until:
             inside.set()
-            core.solve(matrix, None, y, 0.999, 300, 1e-30, 1, *solution)
+            core.solve(matrix, y, 0.999, 300, 1e-30, 1, *solution)
             inside.clear()
 
     thread = threading.Thread(target=work)

@@ -59,13 +59,17 @@ def test_columns_stop_by_themselves(rng: np.random.Generator) -> None:
 
 
 @pytest.mark.usefixtures("everywhere")
-def test_the_answer_does_not_depend_on_the_threads(rng: np.random.Generator) -> None:
-    S, y = symmetric(300, rng), rng.random((300, 40)).astype(np.float32)
+@pytest.mark.parametrize(("n", "columns", "precise"), [(300, 40, True), (20_000, 1, False), (20_000, 5, False)])
+def test_the_answer_does_not_depend_on_the_threads(
+    n: int, columns: int, precise: bool, rng: np.random.Generator
+) -> None:
+    S = sp.csr_array(sp.diags_array([0.5, 0.5], offsets=[1, -1], shape=(n, n), dtype=np.float32))
+    y = rng.random((n, columns)).astype(np.float32)
     matrix = matrix_of(S)
     found = []
     for threads in (1, 2, 7):
-        solution = [np.empty_like(y), np.empty(40, np.int32), np.empty(40, np.float32)]
-        core.solve(matrix, None, y, 0.9, 20, 1e-6, threads, *solution)
+        solution = [np.empty_like(y), np.empty(columns, np.int32), np.empty(columns, np.float32)]
+        core.solve(matrix, y, 0.9, 20, 1e-6, threads, *solution, precise)
         found.append(solution)
     for one in found[1:]:
         for a, b in zip(one, found[0], strict=True):
@@ -110,16 +114,30 @@ def test_a_column_has_the_same_answer_alone_and_among_others(
 
 @in_the_fixture
 @given(n=st.integers(1, 90), seed=seeds)
-def test_breadth_first_order_is_a_relabelling(n: int, seed: int) -> None:
+def test_reordering_is_a_relabelling(n: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     S = symmetric(n, rng, density=0.05)
-    matrix, order = matrix_of(S), np.empty(n, np.int32)
-    core.breadth_first(matrix, order)
-    np.testing.assert_array_equal(np.sort(order), np.arange(n))
+    matrix, order = matrix_of(S), rng.permutation(n).astype(np.int32)
     starts, columns, values = np.empty(n + 1, np.int64), np.empty(S.nnz, np.int32), np.empty(S.nnz, np.float32)
     core.reorder(matrix, order, 2, starts, columns, values)
     ordered = sp.csr_array((values, columns, starts), shape=(n, n))
     np.testing.assert_array_equal(ordered.toarray(), S.toarray()[np.ix_(order, order)])
+
+
+@pytest.mark.parametrize("n", [1, 63, 64, 65, 700])
+def test_an_ordered_matrix_is_solved_to_the_closed_form_alone_and_in_a_batch(
+    level: str, n: int, rng: np.random.Generator
+) -> None:
+    S, y = symmetric(n, rng, density=min(1, 20 / n)), right_hand_sides(n, 40, rng)
+    matrix = core.OrderedMatrix(matrix_of(S), 2)
+    found = []
+    for columns in (y, y[:, 7:8].copy()):
+        f, reached = np.empty_like(columns), np.empty(columns.shape[1], np.int32)
+        core.solve(matrix, columns, 0.9, 300, 1e-7, 2, f, reached, np.empty(columns.shape[1], np.float32))
+        found.append(f)
+    truth = 0.1 * np.linalg.solve(np.eye(n) - 0.9 * S.toarray().astype(np.float64), y)
+    np.testing.assert_allclose(found[0], truth, rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(found[1][:, 0], found[0][:, 7])
 
 
 @pytest.mark.usefixtures("everywhere")

@@ -12,7 +12,14 @@ from manifind.types import FloatArray, IntArray, Vectors
 Starts = npt.NDArray[np.int64]
 
 class Matrix:
+    """A symmetric matrix in CSR."""
+
     def __init__(self, starts: Starts, columns: IntArray, values: FloatArray) -> None: ...
+
+class OrderedMatrix:
+    """A copy of a matrix for many solutions in float32, in breadth-first order."""
+
+    def __init__(self, S: Matrix, threads: int) -> None: ...
 
 class TwoLevelSolver:
     def __init__(self, S: Matrix, order: IntArray, starts: Starts, root: FloatArray, coarse_matrix: Matrix) -> None: ...
@@ -83,8 +90,7 @@ def has_int8_dot() -> bool: ...
 def levels() -> list[str]: ...
 def use_level(name: str) -> None: ...
 def solve(
-    S: Matrix,
-    order: IntArray | None,
+    S: Matrix | OrderedMatrix,
     y: FloatArray,
     alpha: float,
     max_iter: int,
@@ -100,15 +106,14 @@ def solve(
     With `use_float64` vectors are float64 and agree with any float64 solver; graphs of up to some 10,000 regions need
     it, where float32 rounding grows to 0.5 % of the scores. Otherwise vectors are float32 and directions bfloat16: many
     columns are three times as fast, and scores differ from float64's by some 0.1 % of the best while the residual is
-    still some percent. Either way a column has bitwise the same solution alone and in a batch, provided that `S` and
-    `order` are the same.
+    still some percent. Either way a column has bitwise the same solution alone and in a batch, on the same kind of
+    matrix.
     """
 
 def aggregate(S: Matrix, target_size: int, max_size: int, aggregate_of: IntArray) -> int: ...
 def mutual_affinity(
     ids: IntArray, similarities: FloatArray, gamma: float, slack: float, normalised: bool, threads: int
 ) -> tuple[Starts, IntArray, FloatArray, FloatArray]: ...
-def breadth_first(S: Matrix, order: IntArray) -> None: ...
 def reorder(
     S: Matrix, order: IntArray, threads: int, starts: Starts, columns: IntArray, values: FloatArray
 ) -> None: ...

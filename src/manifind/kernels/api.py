@@ -13,6 +13,8 @@ import importlib
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -31,6 +33,8 @@ log = logging.getLogger("manifind.device")
 
 SCRATCH_BYTES = 2**28
 """Scratch memory of a search, unless its `memory` says otherwise."""
+MAX_BYTES = 2**62
+"""The most bytes of scratch that may be asked for: the core counts them in 64 bits."""
 JOIN_BLOCK_ROWS = 4096
 """Rows that `VectorSet.self_join` searches at a time. faiss multiplies blocks of this size; more would gain nothing."""
 FLOAT64_MAX_REGIONS = 2**14
@@ -42,6 +46,8 @@ MIN_RESIDUAL = 1e-10
 
 MAX_BATCH, BATCH_BYTES = 64, 2**28
 """Queries that are solved for at once at most, and bytes that their right-hand sides and scores may take together."""
+COLUMN_BLOCK = 32
+"""Columns that the core solves for together: 33 columns cost as much as 64."""
 
 EXACT, NN_DESCENT = "exact", "nn-descent"
 """The methods of `KnnGraphBuilder.build`."""
@@ -73,7 +79,8 @@ class Neighbours(NamedTuple):
         return Neighbours(*(lists[~drop].reshape(n, width - 1) for lists in self))
 
 
-class Pool(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Pool:
     """How the scores of regions, which lie image by image, become scores of images (eq. 13)."""
 
     starts: npt.NDArray[np.int64]
@@ -88,12 +95,16 @@ class Pool(NamedTuple):
         """The weight of each pooled region, in order."""
         return self.weights if self.ranges is None else np.take(self.weights, self.ranges.regions, mode="clip")
 
-    def pool_scores(self, scores: FloatArray) -> FloatArray:
-        """Return the scores of images, (images, b), from those of their regions, (regions, b): eq. 13."""
+    @cached_property
+    def matrix(self) -> sp.csr_array:
+        """The weights as an (images, regions) matrix."""
         weights, starts = self.region_weights, self.starts
         columns = np.arange(len(weights), dtype=np.int32)
-        P = sp.csr_array((weights, columns, starts.astype(np.int32)), shape=(len(starts) - 1, len(weights)))
-        return np.asarray(P @ scores)
+        return sp.csr_array((weights, columns, starts.astype(np.int32)), shape=(len(starts) - 1, len(weights)))
+
+    def pool_scores(self, scores: FloatArray) -> FloatArray:
+        """Return the scores of images, (images, b), from those of their regions, (regions, b): eq. 13."""
+        return np.asarray(self.matrix @ scores)
 
 
 class Solution(NamedTuple):
@@ -265,7 +276,8 @@ class Operator(ABC):
 
 def batch_size(regions: int) -> int:
     """Return how many queries are solved for at once on a graph of so many regions."""
-    return max(1, min(MAX_BATCH, BATCH_BYTES // (8 * regions)))
+    size = max(1, min(MAX_BATCH, BATCH_BYTES // (8 * regions)))
+    return size - size % COLUMN_BLOCK if size > COLUMN_BLOCK else size
 
 
 def pooled_solution(solution: Solution, pool: Pool) -> Solution:
@@ -368,10 +380,11 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    def operator(self, S: sp.csr_array, degrees: FloatArray | None = None) -> Operator:
+    def operator(self, S: sp.csr_array, degrees: FloatArray | None = None, *, reorder: bool = True) -> Operator:
         """Return a matrix as this device solves on it.
 
-        `degrees` are the row sums of the affinity behind S; `Operator.restrict` needs them.
+        `degrees` are the row sums of the affinity behind S; `Operator.restrict` needs them. With `reorder`, the first
+        solution may put the matrix in another order, which pays for many solutions only.
         """
 
     @abstractmethod

@@ -11,11 +11,12 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from manifind.diffusion import SOLVERS, Solver
+from manifind.errors import DamagedError
 from manifind.graph import UNKNOWN, KnnReport, normalise, normalised_affinity
 from manifind.groups import Layout
 from manifind.kernels import Backend, KnnGraphBuilder, Neighbours, Operator, Pool, VectorSet, backend
 from manifind.manifold.parameters import Parameters
-from manifind.manifold.serialization import check_arrays, check_ids, solver_arrays
+from manifind.manifold.serialization import check_affinity, check_arrays, check_ids, solver_arrays
 from manifind.types import FloatArray, Vectors
 
 MADE_ANEW = ("backend", "prepared", "_rows", "_global_rows", "_system", "_making")
@@ -97,7 +98,12 @@ class Fitted:
         """Return the state that `to_arrays` wrote; shapes and types that do not fit together are `Damaged`."""
         check_arrays(arrays, parameters.k)
         n = len(arrays["vectors"])
-        S = sp.csr_array((arrays["S_data"], arrays["S_indices"], arrays["S_indptr"]), shape=(n, n))
+        try:
+            S = sp.csr_array((arrays["S_data"], arrays["S_indices"], arrays["S_indptr"]), shape=(n, n))
+        except ValueError as error:
+            raise DamagedError(
+                "S_indptr does not divide the edges among the regions; restore it, or save again."
+            ) from error
         S.has_sorted_indices = True
         return cls(
             parameters,
@@ -122,9 +128,12 @@ class Fitted:
         layout: Layout,
         A: sp.csr_array,
         weights: FloatArray,
-        global_vectors: FloatArray,
+        global_vectors: FloatArray | None,
     ) -> Self:
         """Return the state of a part of a collection whose affinity was found elsewhere; A is spent."""
+        check_affinity(vectors, layout, A, weights, global_vectors)
+        if global_vectors is None:
+            global_vectors = np.empty((len(layout.images), 0), np.float32)
         device, n = backend(parameters.device), len(vectors)
         S, degrees = normalise(A)
         none = Neighbours(np.empty((n, 0), np.int32), np.empty((n, 0), np.float32))
@@ -183,8 +192,7 @@ class Fitted:
         with self._making:
             if self._system is None:
                 self.check()
-                whole = self.backend.operator(self.S, self.degrees)
-                self._system = whole if self.reorder else whole.restrict(np.arange(whole.size, dtype=np.int32))
+                self._system = self.backend.operator(self.S, self.degrees, reorder=self.reorder)
             return self._system
 
     def prepare(self, solver: Solver) -> Any:

@@ -5,6 +5,7 @@
 
 #include "memory.h"
 #include "parallel.h"
+#include "sparse_graph.h"
 
 namespace manifind {
 namespace {
@@ -18,10 +19,10 @@ constexpr int64_t FLOAT64_BLOCK_ENTRIES = int64_t(1) << 23;  // at 32 bytes each
 // Calls work(begin, end, sums) on chunks of rows and adds up the chunks' sums in order: totals do not depend on the
 // number of threads.
 template <class Work>
-void reduce_over_rows(int64_t n, int threads, int sums, double* totals, Work work) {
+void reduce_over_rows(int64_t n, ThreadTeam& team, int sums, double* totals, Work work) {
     const int64_t blocks = (n + FLUSH_ROWS - 1) / FLUSH_ROWS, chunks = std::min<int64_t>(64, n / 1024 + 1);
     std::vector<double> parts(size_t(chunks) * sums);
-    parallel(chunks, n < SINGLE_THREAD_MAX_ROWS ? 1 : threads, [&](int64_t chunk, int) {
+    team.run(chunks, [&](int64_t chunk, int) {
         const int64_t begin = blocks * chunk / chunks * FLUSH_ROWS, end = blocks * (chunk + 1) / chunks * FLUSH_ROWS;
         work(begin, std::min(n, end), parts.data() + chunk * sums);
     });
@@ -58,7 +59,7 @@ class NonzeroRows {
 };
 
 void solve_block(const Csr& S, const int32_t* order, const float* y, int64_t columns, int64_t first, int64_t count,
-                 int words, float alpha, StopRule stop, int threads, float* f, int32_t* iterations, float* residuals) {
+                 int words, float alpha, StopRule stop, ThreadTeam& team, float* f, int32_t* iterations, float* residuals) {
     const int width = 2 * words;
     const Kernels& simd = kernels();
     ZeroedArray<uint32_t> p(size_t(S.n) * words);
@@ -68,7 +69,7 @@ void solve_block(const Csr& S, const int32_t* order, const float* y, int64_t col
     std::vector<float> step(width), beta(width);
 
     NonzeroRows nonzero(S);
-    reduce_over_rows(S.n, threads, width, rr.data(), [&](int64_t begin, int64_t end, double* sums) {
+    reduce_over_rows(S.n, team, width, rr.data(), [&](int64_t begin, int64_t end, double* sums) {
         for (int64_t i = begin; i < end; ++i) {
             const float* source = y + int64_t(order ? order[i] : i) * columns + first;
             nonzero[i] = std::any_of(source, source + count, [](float value) { return value != 0; });
@@ -84,19 +85,19 @@ void solve_block(const Csr& S, const int32_t* order, const float* y, int64_t col
     const auto cg_update = [&](int64_t begin, int64_t end, double* sums) {
         simd.cg_update(begin, end, words, step.data(), beta.data(), p, ap, x, r, sums);
     };
-    reduce_over_rows(S.n, threads, 2 * width, updated_dots.data(), cg_update);  // a step of size 0 sets p = r
+    reduce_over_rows(S.n, team, 2 * width, updated_dots.data(), cg_update);  // a step of size 0 sets p = r
 
     auto any_active = [&] {
         return std::any_of(states.begin(), states.end(), [](const ColumnState& state) { return state.active; });
     };
     for (int iteration = 1; iteration <= stop.max_iter && any_active(); ++iteration) {
         nonzero.expand();
-        reduce_over_rows(S.n, threads, 2 * width, dots.data(), [&](int64_t begin, int64_t end, double* sums) {
+        reduce_over_rows(S.n, team, 2 * width, dots.data(), [&](int64_t begin, int64_t end, double* sums) {
             simd.cg_multiply(S, begin, end, nonzero.rows(), words, alpha, p, ap, sums);
         });
         for (int c = 0; c < width; ++c)
             states[c].choose_step_bf16(dots[c], updated_dots[width + c], dots[width + c], &step[c], &beta[c]);
-        reduce_over_rows(S.n, threads, 2 * width, updated_dots.data(), cg_update);
+        reduce_over_rows(S.n, team, 2 * width, updated_dots.data(), cg_update);
         for (int c = 0; c < width; ++c) states[c].update_residual(updated_dots[c], iteration, stop.tol);
     }
     for (int64_t i = 0; i < S.n; ++i)
@@ -109,15 +110,16 @@ void solve_block(const Csr& S, const int32_t* order, const float* y, int64_t col
 
 // One column, with bitwise the same steps as in a block.
 void solve_single(const Csr& S, const int32_t* order, const float* y, int64_t columns, int64_t column, float alpha,
-                  StopRule stop, int threads, float* f, int32_t* iterations, float* residuals) {
+                  StopRule stop, ThreadTeam& team, float* f, int32_t* iterations, float* residuals) {
     const Kernels& simd = kernels();
+    ThreadTeam alone(1);  // the updates are over before threads wake up
     std::vector<float> p(S.n), ap(S.n), r(S.n), x(S.n);
     ColumnState state;
     double dots[2], updated_dots[2];
     float step = 0, beta = 0;
 
     NonzeroRows nonzero(S);
-    reduce_over_rows(S.n, 1, 1, updated_dots, [&](int64_t begin, int64_t end, double* sum) {
+    reduce_over_rows(S.n, alone, 1, updated_dots, [&](int64_t begin, int64_t end, double* sum) {
         for (int64_t i = begin; i < end; ++i) {
             r[i] = (1 - alpha) * y[int64_t(order ? order[i] : i) * columns + column];
             nonzero[i] = r[i] != 0;
@@ -128,14 +130,14 @@ void solve_single(const Csr& S, const int32_t* order, const float* y, int64_t co
     const auto cg_update = [&](int64_t begin, int64_t end, double* sums) {
         simd.cg_update_single(begin, end, step, beta, p.data(), ap.data(), x.data(), r.data(), sums);
     };
-    reduce_over_rows(S.n, 1, 2, updated_dots, cg_update);
+    reduce_over_rows(S.n, alone, 2, updated_dots, cg_update);
     for (int iteration = 1; iteration <= stop.max_iter && state.active; ++iteration) {
         nonzero.expand();
-        reduce_over_rows(S.n, threads, 2, dots, [&](int64_t begin, int64_t end, double* sums) {
+        reduce_over_rows(S.n, team, 2, dots, [&](int64_t begin, int64_t end, double* sums) {
             simd.cg_multiply_single(S, begin, end, nonzero.rows(), alpha, p.data(), ap.data(), sums);
         });
         state.choose_step_bf16(dots[0], updated_dots[1], dots[1], &step, &beta);
-        reduce_over_rows(S.n, 1, 2, updated_dots, cg_update);
+        reduce_over_rows(S.n, alone, 2, updated_dots, cg_update);
         state.update_residual(updated_dots[0], iteration, stop.tol);
     }
     for (int64_t i = 0; i < S.n; ++i) f[int64_t(order ? order[i] : i) * columns + column] = x[i];
@@ -145,7 +147,7 @@ void solve_single(const Csr& S, const int32_t* order, const float* y, int64_t co
 
 // Up to FLOAT64_MAX_COLUMNS columns in float64.
 void solve_block_float64(const Csr& S, const int32_t* order, const float* y, int64_t columns, int64_t first,
-                         int64_t count, double alpha, StopRule stop, int threads, float* f, int32_t* iterations,
+                         int64_t count, double alpha, StopRule stop, ThreadTeam& team, float* f, int32_t* iterations,
                          float* residuals) {
     const int width = count == 1 ? 1 : int((count + 7) / 8 * 8);
     const Kernels& simd = kernels();
@@ -154,7 +156,7 @@ void solve_block_float64(const Csr& S, const int32_t* order, const float* y, int
     std::vector<double> rr(width), pap(width), step(width), beta(width);
 
     NonzeroRows nonzero(S);
-    reduce_over_rows(S.n, threads, width, rr.data(), [&](int64_t begin, int64_t end, double* sums) {
+    reduce_over_rows(S.n, team, width, rr.data(), [&](int64_t begin, int64_t end, double* sums) {
         for (int64_t i = begin; i < end; ++i) {
             const float* source = y + int64_t(order ? order[i] : i) * columns + first;
             nonzero[i] = std::any_of(source, source + count, [](float value) { return value != 0; });
@@ -171,18 +173,18 @@ void solve_block_float64(const Csr& S, const int32_t* order, const float* y, int
     for (int iteration = 1; iteration <= stop.max_iter && any_active(); ++iteration) {
         check_interrupt();
         nonzero.expand();
-        reduce_over_rows(S.n, threads, width, pap.data(), [&](int64_t begin, int64_t end, double* sums) {
+        reduce_over_rows(S.n, team, width, pap.data(), [&](int64_t begin, int64_t end, double* sums) {
             simd.cg_multiply_double(S, begin, end, nonzero.rows(), width, alpha, p, ap, sums);
         });
         for (int c = 0; c < width; ++c) step[c] = states[c].active && pap[c] > 0 ? states[c].rr / pap[c] : 0;
-        reduce_over_rows(S.n, threads, width, rr.data(), [&](int64_t begin, int64_t end, double* sums) {
+        reduce_over_rows(S.n, team, width, rr.data(), [&](int64_t begin, int64_t end, double* sums) {
             simd.cg_update_residual_double(begin, end, width, step.data(), ap, r, sums);
         });
         for (int c = 0; c < width; ++c) {
             beta[c] = states[c].active ? rr[c] / states[c].rr : 0;
             states[c].update_residual(rr[c], iteration, stop.tol);
         }
-        reduce_over_rows(S.n, threads, 0, nullptr, [&](int64_t begin, int64_t end, double*) {
+        reduce_over_rows(S.n, team, 0, nullptr, [&](int64_t begin, int64_t end, double*) {
             simd.cg_update_direction_double(begin, end, width, step.data(), beta.data(), r, p, x);
         });
     }
@@ -206,23 +208,25 @@ void solve(const Csr& S, const int32_t* order, const float* y, int64_t columns, 
         const int64_t columns_per_thread = is_small ? (columns + threads - 1) / threads : columns;
         const int64_t width = std::clamp<int64_t>(std::min((columns_per_thread + 7) / 8 * 8, max_columns / 8 * 8), 8,
                                                   FLOAT64_MAX_COLUMNS);
-        parallel((columns + width - 1) / width, is_small ? threads : 1, [&](int64_t block, int) {
+        ThreadTeam over_columns(is_small ? threads : 1);
+        over_columns.run((columns + width - 1) / width, [&](int64_t block, int) {
             const int64_t first = block * width, count = std::min(width, columns - first);
-            solve_block_float64(S, order, y, columns, first, count, alpha, stop, is_small ? 1 : threads, f, iterations,
-                                residuals);
+            ThreadTeam over_rows(is_small ? 1 : threads);
+            solve_block_float64(S, order, y, columns, first, count, alpha, stop, over_rows, f, iterations, residuals);
         });
         return;
     }
+    ThreadTeam team(S.n < SINGLE_THREAD_MAX_ROWS ? 1 : threads);
     for (int64_t first = 0; first < columns;) {
         const int64_t n_left = columns - first;
         if (n_left <= MAX_SINGLE_COLUMNS) {
-            solve_single(S, order, y, columns, first, float(alpha), stop, threads, f, iterations, residuals);
+            solve_single(S, order, y, columns, first, float(alpha), stop, team, f, iterations, residuals);
             ++first;
             continue;
         }
         const int words = n_left > 2 * NARROW_WORDS && S.n <= NARROW_MIN_ROWS ? WIDE_WORDS : NARROW_WORDS;
         const int64_t count = std::min<int64_t>(n_left, 2 * words);
-        solve_block(S, order, y, columns, first, count, words, float(alpha), stop, threads, f, iterations, residuals);
+        solve_block(S, order, y, columns, first, count, words, float(alpha), stop, team, f, iterations, residuals);
         first += count;
     }
 }
@@ -244,6 +248,12 @@ void breadth_first(const Csr& S, int32_t* order) {
                 }
         }
     }
+}
+
+OrderedMatrix::OrderedMatrix(const Csr& S, int threads)
+    : order_(S.n), starts_(S.n + 1), columns_(S.starts[S.n]), values_(S.starts[S.n]) {
+    breadth_first(S, order_.data());
+    reorder(S, order_.data(), threads, starts_.data(), columns_.data(), values_.data());
 }
 
 }  // namespace manifind

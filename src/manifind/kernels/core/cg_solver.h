@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <vector>
 
 #include "kernels.h"
+#include "memory.h"
 
 namespace manifind {
 
@@ -15,7 +17,7 @@ struct StopRule {
 };
 
 // Right-hand sides and solutions are (n, columns), row-major. Row i of S is row order[i] of both, or row i where
-// `order` is null. Threads share the rows, or the columns where there are few rows.
+// `order` is null. The threads of one team share the rows, or the columns where there are few rows.
 //
 // With `use_float64` vectors are float64: on a few hundred regions 20 steps nearly exhaust the Krylov space, and
 // rounding grows. Otherwise vectors are float32 and directions bf16. A column has bitwise the same solution alone and
@@ -67,5 +69,19 @@ struct ColumnState {
 // Writes the breadth-first order of the regions, order[place] = region, in which neighbours lie near each other in
 // memory.
 void breadth_first(const Csr& S, int32_t* order);
+
+// A copy of a matrix for many solutions, in breadth-first order.
+class OrderedMatrix {
+   public:
+    OrderedMatrix(const Csr& S, int threads);
+    Csr csr() const { return {int64_t(order_.size()), starts_.data(), columns_.data(), values_.data()}; }
+    const int32_t* order() const { return order_.data(); }
+
+   private:
+    std::vector<int32_t> order_;
+    std::vector<int64_t> starts_;
+    std::vector<int32_t, CacheAligned<int32_t>> columns_;
+    std::vector<float, CacheAligned<float>> values_;
+};
 
 }  // namespace manifind

@@ -89,19 +89,31 @@ void check_rows(const Array<const int32_t, 1>& rows, int64_t n) {
     }
 }
 
-void solve_(const Matrix& S, std::optional<Array<const int32_t, 1>> order, Array<const float, 2> y, double alpha,
-            int max_iter, double tol, int threads, Array<float, 2> f, Array<int32_t, 1> iterations,
-            Array<float, 1> residuals, bool use_float64) {
-    const int64_t n = S.csr.n, columns = int64_t(y.shape(1));
-    require(int64_t(y.shape(0)) == n, "y has not as many rows as S");
+Csr csr_of(const Matrix& S) { return S.csr; }
+Csr csr_of(const OrderedMatrix& S) { return S.csr(); }
+const int32_t* order_of(const Matrix&) { return nullptr; }
+const int32_t* order_of(const OrderedMatrix& S) { return S.order(); }
+
+template <class AnyMatrix>
+void solve_(const AnyMatrix& S, Array<const float, 2> y, double alpha, int max_iter, double tol, int threads,
+            Array<float, 2> f, Array<int32_t, 1> iterations, Array<float, 1> residuals, bool use_float64) {
+    const Csr csr = csr_of(S);
+    const int64_t columns = int64_t(y.shape(1));
+    require(int64_t(y.shape(0)) == csr.n, "y has not as many rows as S");
     require(f.shape(0) == y.shape(0) && f.shape(1) == y.shape(1), "f is not of the shape of y");
     require(int64_t(iterations.size()) == columns && int64_t(residuals.size()) == columns,
             "iterations and residuals do not have an entry for each column");
+    require(!(use_float64 && order_of(S)), "an ordered matrix is for float32");
     check_stop_rule(alpha, max_iter, threads);
-    if (order) check_order(order->data(), order->size(), n);
     const GilRelease released;
-    solve(S.csr, order ? order->data() : nullptr, y.data(), columns, alpha, {max_iter, tol}, use_float64, threads,
-          f.data(), iterations.data(), residuals.data());
+    solve(csr, order_of(S), y.data(), columns, alpha, {max_iter, tol}, use_float64, threads, f.data(),
+          iterations.data(), residuals.data());
+}
+
+template <class AnyMatrix>
+void def_solve(nb::module_& m) {
+    m.def("solve", solve_<AnyMatrix>, "S"_a, "y"_a.noconvert(), "alpha"_a, "max_iter"_a, "tol"_a, "threads"_a,
+          "f"_a.noconvert(), "iterations"_a.noconvert(), "residuals"_a.noconvert(), "use_float64"_a = false);
 }
 
 int64_t aggregate_(const Matrix& S, int64_t target_size, int64_t max_size, Array<int32_t, 1> aggregate_of) {
@@ -154,12 +166,6 @@ class PyTwoLevelSolver {
     std::unique_ptr<TwoLevelSolver> solver_;
     std::mutex guard_;
 };
-
-void breadth_first_(const Matrix& S, Array<int32_t, 1> order) {
-    require(int64_t(order.size()) == S.csr.n, "order has not as many entries as S has rows");
-    const GilRelease released;
-    breadth_first(S.csr, order.data());
-}
 
 void reorder_(const Matrix& S, Array<const int32_t, 1> order, int threads, Array<int64_t, 1> starts,
               Array<int32_t, 1> columns, Array<float, 1> values) {
@@ -337,6 +343,15 @@ NB_MODULE(_core, m) {
     nb::class_<Matrix>(m, "Matrix")
         .def(nb::init<Array<const int64_t, 1>, Array<const int32_t, 1>, Array<const float, 1>>(),
              "starts"_a.noconvert(), "columns"_a.noconvert(), "values"_a.noconvert());
+    nb::class_<OrderedMatrix>(m, "OrderedMatrix")
+        .def(
+            "__init__",
+            [](OrderedMatrix* self, const Matrix& S, int threads) {
+                require(threads >= 1, "threads is less than 1");
+                const GilRelease released;
+                new (self) OrderedMatrix(S.csr, threads);
+            },
+            "S"_a, "threads"_a);
     nb::class_<PyTwoLevelSolver>(m, "TwoLevelSolver")
         .def(nb::init<const Matrix&, Array<const int32_t, 1>, Array<const int64_t, 1>, Array<const float, 1>,
                       const Matrix&>(),
@@ -359,14 +374,12 @@ NB_MODULE(_core, m) {
              "rows"_a.none().noconvert(), "memory"_a, "threads"_a, "ids"_a.noconvert(), "similarities"_a.noconvert());
     m.def("knn_search", knn_search_, "vectors"_a.noconvert(), "queries"_a.noconvert(), "rows"_a.none().noconvert(),
           "memory"_a, "threads"_a, "ids"_a.noconvert(), "similarities"_a.noconvert());
-    m.def("solve", solve_, "S"_a, "order"_a.none().noconvert(), "y"_a.noconvert(), "alpha"_a, "max_iter"_a, "tol"_a,
-          "threads"_a, "f"_a.noconvert(), "iterations"_a.noconvert(), "residuals"_a.noconvert(),
-          "use_float64"_a = false);
+    def_solve<Matrix>(m);
+    def_solve<OrderedMatrix>(m);
     m.def("aggregate", aggregate_, "S"_a, "target_size"_a, "max_size"_a, "aggregate_of"_a.noconvert());
     m.def("mutual_affinity", mutual_affinity_, "ids"_a.noconvert(), "similarities"_a.noconvert(), "gamma"_a, "slack"_a,
           "normalised"_a, "threads"_a);
     m.def("reorder", reorder_, "S"_a, "order"_a.noconvert(), "threads"_a, "starts"_a.noconvert(),
           "columns"_a.noconvert(), "values"_a.noconvert());
     m.def("restrict", restrict_, "S"_a, "degrees"_a.noconvert(), "rows"_a.noconvert(), "threads"_a);
-    m.def("breadth_first", breadth_first_, "S"_a, "order"_a.noconvert());
 }

@@ -35,9 +35,9 @@ class NativeBackend(Backend):
         """Return descriptors as the core searches them."""
         return NativeVectorSet(vectors)
 
-    def operator(self, S: sp.csr_array, degrees: FloatArray | None = None) -> "NativeOperator":
+    def operator(self, S: sp.csr_array, degrees: FloatArray | None = None, *, reorder: bool = True) -> "NativeOperator":
         """Return a matrix as the core solves on it."""
-        return NativeOperator(S, degrees)
+        return NativeOperator(S, degrees, reorder=reorder)
 
     def mutual_graph(
         self, ids: IntArray, similarities: FloatArray, gamma: float, *, slack: float, normalised: bool
@@ -141,17 +141,16 @@ class NativeOperator(Operator):
     """A symmetric matrix as the core takes it, and the ordered and the divided copy of it that solutions make."""
 
     has_aggregation = True
-    kept = True
-    """Whether the system serves many solutions. Only then is it worth putting its matrix in order."""
 
-    def __init__(self, S: sp.csr_array, degrees: FloatArray | None = None) -> None:
+    def __init__(self, S: sp.csr_array, degrees: FloatArray | None = None, *, reorder: bool = True) -> None:
         self.S = S
         self.degrees = degrees
+        self.reorder = reorder
         values = np.ascontiguousarray(S.data, np.float32)
         self._arrays = S.indptr.astype(np.int64, copy=False), S.indices.astype(np.int32, copy=False), values
         self.matrix: _core.Matrix = core.Matrix(*self._arrays)
-        self.ordered: tuple[_core.Matrix, IntArray] | None = None
-        """A copy of the matrix in breadth-first order, and the order of its regions."""
+        self.ordered: _core.OrderedMatrix | None = None
+        """A copy of the matrix in breadth-first order."""
         self.two_level: TwoLevelSolver | None = None
         """The graph divided into parts, which ``solver="local"`` solves on."""
         self._making = threading.RLock()  # dividing a graph solves on it
@@ -182,19 +181,17 @@ class NativeOperator(Operator):
         """
         columns = y.shape[1]
         precise = self.size <= FLOAT64_MAX_REGIONS
-        matrix, order = (self.matrix, None) if precise or not self.kept else self.in_order()
+        matrix = self.matrix if precise or not self.reorder else self.in_order()
         right = np.ascontiguousarray(y, np.float32)
         solution = Solution(np.empty(y.shape, np.float32), np.empty(columns, np.int32), np.empty(columns, np.float32))
-        core.solve(matrix, order, right, alpha, max_iter, tol, thread_count(), *solution[:3], precise)
+        core.solve(matrix, right, alpha, max_iter, tol, thread_count(), *solution[:3], precise)
         return solution
 
-    def in_order(self) -> tuple["_core.Matrix", IntArray]:
-        """Put the matrix in breadth-first order now. The copy takes 8 bytes an entry."""
+    def in_order(self) -> "_core.OrderedMatrix":
+        """Copy the matrix in breadth-first order now. The copy takes 8 bytes an entry."""
         with self._making:
             if self.ordered is None:
-                order = np.empty(self.size, np.int32)
-                core.breadth_first(self.matrix, order)
-                self.ordered = self._reordered(order), order
+                self.ordered = core.OrderedMatrix(self.matrix, thread_count())
             return self.ordered
 
     def aggregate(self, aggregation: Aggregation | None = None) -> TwoLevelSolver:
@@ -219,14 +216,12 @@ class NativeOperator(Operator):
 class RestrictedOperator(NativeOperator):
     """The system of some regions of another system. One query is solved on it, once."""
 
-    kept = False
-
     def __init__(self, whole: NativeOperator, rows: IntArray) -> None:
         if whole.degrees is None:
             raise ValueError("the system was made without the degrees of its affinity, which restricting takes")
         degrees = np.ascontiguousarray(whole.degrees, np.float32)
         starts, columns, values = core.restrict(whole.matrix, degrees, rows, thread_count())
-        super().__init__(sp.csr_array((values, columns, starts), shape=(len(rows), len(rows))))
+        super().__init__(sp.csr_array((values, columns, starts), shape=(len(rows), len(rows))), reorder=False)
         self._whole, self._rows = whole, rows
 
     def restrict(self, rows: IntArray) -> "RestrictedOperator":

@@ -35,7 +35,13 @@ class NumpyBackend(Backend):
         """Return descriptors as faiss searches them."""
         return FaissVectorSet(vectors)
 
-    def operator(self, S: sp.csr_array, degrees: FloatArray | None = None) -> "ScipyOperator":
+    def operator(
+        self,
+        S: sp.csr_array,
+        degrees: FloatArray | None = None,
+        *,
+        reorder: bool = True,  # noqa: ARG002 (SciPy takes a matrix as it is)
+    ) -> "ScipyOperator":
         """Return a matrix as SciPy multiplies it."""
         return ScipyOperator(S, degrees)
 

@@ -40,9 +40,16 @@ class TorchOperator(Operator):
     """A symmetric matrix on a torch device, and its ordered copy after the first solution."""
 
     def __init__(
-        self, matrix: Matrix, degrees: Tensor | None, *, part: "PartOf | None" = None, longest: int | None = None
+        self,
+        matrix: Matrix,
+        degrees: Tensor | None,
+        *,
+        reorder: bool = True,
+        part: "PartOf | None" = None,
+        longest: int | None = None,
     ) -> None:
         self.matrix, self.degrees, self._part, self._longest = matrix, degrees, part, longest
+        self.reorder = reorder
         self.ordered: tuple[Matrix, Tensor] | None = None
         """The matrix in order, and the order of its regions; a copy."""
         self._ordering = threading.Lock()
@@ -51,14 +58,15 @@ class TorchOperator(Operator):
         self._weights: tuple[FloatArray, Tensor] | None = None
 
     @classmethod
-    def of(cls, S: sp.csr_array, degrees: FloatArray | None, device: Any) -> "TorchOperator":
+    def of(cls, S: sp.csr_array, degrees: FloatArray | None, device: Any, *, reorder: bool = True) -> "TorchOperator":
         """Copy a matrix to a device."""
         matrix = Matrix.of(
             to_device(S.indptr, device, dtype=np.int32 if S.nnz <= np.iinfo(np.int32).max else np.int64),
             to_device(S.indices, device, dtype=np.int32),
             to_device(S.data, device, dtype=np.float32),
         )
-        return cls(matrix, None if degrees is None else to_device(degrees, device, dtype=np.float32))
+        held = None if degrees is None else to_device(degrees, device, dtype=np.float32)
+        return cls(matrix, held, reorder=reorder)
 
     def __repr__(self) -> str:
         has = ", in order" if self.ordered is not None else ""
@@ -173,7 +181,7 @@ class TorchOperator(Operator):
         `right` makes the right-hand sides, and `then` makes the result from the scores.
         """
         precise = self.size <= FLOAT64_MAX_REGIONS
-        matrix, order = (self.matrix, None) if precise or self._part is not None else self.in_order()
+        matrix, order = (self.matrix, None) if precise or not self.reorder else self.in_order()
         width = self._width(columns, 8 if precise else 4)
         parts = [
             Solution(np.empty((self.size, 0), np.float32), np.empty(0, np.int32), np.empty(0, np.float32))
@@ -214,7 +222,7 @@ class TorchOperator(Operator):
 
     def _restricted(self, rows: Tensor, ranges: RowRanges | None = None) -> "TorchOperator":
         made, degrees = matrices.restricted(self.matrix, rows, self.roots, self.longest)
-        return TorchOperator(made, degrees, part=PartOf(self, ranges), longest=self.longest)
+        return TorchOperator(made, degrees, reorder=False, part=PartOf(self, ranges), longest=self.longest)
 
     @property
     def roots(self) -> Tensor:

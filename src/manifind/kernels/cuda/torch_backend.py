@@ -24,9 +24,9 @@ class TorchBackend(Backend):
         """Return descriptors as the device searches them; they are copied to it when they are first searched."""
         return TorchVectorSet(vectors, self.device)
 
-    def operator(self, S: sp.csr_array, degrees: FloatArray | None = None) -> TorchOperator:
+    def operator(self, S: sp.csr_array, degrees: FloatArray | None = None, *, reorder: bool = True) -> TorchOperator:
         """Return a copy of a matrix as the device solves on it."""
-        return TorchOperator.of(S, degrees, self.device)
+        return TorchOperator.of(S, degrees, self.device, reorder=reorder)
 
     def mutual_graph(
         self,
