@@ -1,6 +1,6 @@
 """What the user gave, checked once at the edge.
 
-Each function takes an argument as given and its name, and returns it in the form the rooms work on, or raises
+Each function takes an argument as given and its name, and returns it in the form that the packages work on, or raises
 `InvalidInputError` with one sentence that names the argument, what is wrong with it and the remedy.
 """
 
@@ -29,11 +29,12 @@ def check_choice(value: object, choices: Collection[str], name: str) -> str:
     raise InvalidInputError(f"{name} is {value!r}; choose one of {', '.join(map(repr, choices))}.")
 
 
-def check_int(value: object, name: str, *, least: int = 1) -> int:
-    """Return `value` as an `int` of at least `least`."""
-    if isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= least:
+def check_int(value: object, name: str, *, least: int = 1, most: float = math.inf) -> int:
+    """Return `value` as an `int` of at least `least` and at most `most`."""
+    if isinstance(value, numbers.Integral) and not isinstance(value, bool) and least <= int(value) <= most:
         return int(value)
-    raise InvalidInputError(f"{name} is {value!r}; give a whole number of at least {least}.")
+    limit = "" if most == math.inf else f" and at most {most}"
+    raise InvalidInputError(f"{name} is {value!r}; give a whole number of at least {least}{limit}.")
 
 
 def check_float(value: object, name: str, *, above: float = -math.inf, below: float = math.inf) -> float:

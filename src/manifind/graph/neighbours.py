@@ -23,6 +23,7 @@ from manifind.graph.insertion import insert_new_rows
 from manifind.kernels import (
     EXACT,
     JOIN_BLOCK_ROWS,
+    MAX_BYTES,
     NN_DESCENT,
     NO_NEIGHBOUR,
     SCRATCH_BYTES,
@@ -169,6 +170,8 @@ def _build(
     progress: Progress | None,
     seed: int = 0,
 ) -> Neighbours:
+    memory, reserve = check_int(memory, "memory", most=MAX_BYTES), check_int(reserve, "reserve", least=0)
+    seed = check_int(seed, "seed", least=0, most=2**64 - 1)
     builder = as_builder(vectors)
     n = builder.vectors.shape[0]
     k = _at_most_others(k, n)
@@ -182,8 +185,8 @@ def _build(
 
 def given_neighbours(neighbours: tuple[npt.ArrayLike, npt.ArrayLike], vectors: FloatArray, k: int) -> Neighbours:
     """Check lists that were found elsewhere, and cut them to `k`."""
-    if len(neighbours) != 2:
-        raise InvalidInputError(f"neighbours has {len(neighbours)} parts; give two arrays, ids and similarities.")
+    if not isinstance(neighbours, tuple | list) or len(neighbours) != 2:
+        raise InvalidInputError(f"neighbours is a {type(neighbours).__name__}; give two arrays, ids and similarities.")
     n = len(vectors)
     ids, similarities = np.asarray(neighbours[0]), np.asarray(neighbours[1])
     if ids.dtype.kind not in "iu" or similarities.dtype.kind != "f":

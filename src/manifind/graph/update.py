@@ -74,6 +74,8 @@ def update_neighbours(
 def given_origin(origin: npt.ArrayLike, vectors: Vectors, before: Vectors) -> IntArray:
     """Check where the rows of a changed collection were before."""
     rows = integers(origin, "origin")
+    if not isinstance(vectors, np.ndarray):
+        raise InvalidInputError(f"vectors is a {type(vectors).__name__}; give an array, as `fit` holds it.")
     if rows.shape != (len(vectors),):
         raise InvalidInputError(
             f"origin has shape {rows.shape} for {len(vectors)} regions; give a row before for each."

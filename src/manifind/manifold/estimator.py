@@ -1,6 +1,7 @@
 """`Manifold`: descriptors in, rankings out.
 
-The estimator ties the rooms together: `manifind.graph` off line, `manifind.diffusion` and `manifind.ranking` on line.
+The estimator ties three packages together: `manifind.graph` off line, `manifind.diffusion` and `manifind.ranking` on
+line.
 
 Costs, for n regions of d dimensions with k neighbours each: ``fit`` takes n²d multiplications with the exact graph and
 holds the vectors, the lists (8nk bytes) and S (8 bytes an edge; mutuality leaves half of the nk or fewer). A search is
@@ -167,7 +168,7 @@ class Manifold(Estimator):
         return self._state is not None
 
     def check_params(self) -> Parameters:
-        """Return the parameters in the form that the rooms take, or raise `InvalidInputError`."""
+        """Return the parameters in the form that the other packages take, or raise `InvalidInputError`."""
         return Parameters.of(self.get_params())
 
     # -- off line -----------------------------------------------------------------------------------------------------
@@ -437,7 +438,7 @@ class Manifold(Estimator):
         solver: str = AUTO_SOLVER,
         shortlist: int | npt.ArrayLike | Sequence[npt.ArrayLike] | None = None,
         global_vectors: Sequence[npt.ArrayLike] | None = None,
-        against: Sequence[npt.ArrayLike | None] | None = None,
+        negatives: Sequence[npt.ArrayLike | None] | None = None,
     ) -> list[Ranking]:
         """Rank the images for each of many queries, as `search` does, in one pass over the matrix for all.
 
@@ -451,15 +452,15 @@ class Manifold(Estimator):
             As in `search`, for all queries alike; or a list with an array for each query.
         global_vectors : list of (g,) arrays, optional
             The global descriptor of each query.
-        against : list of (m, d) arrays or None, optional
-            For each query the regions of what is not meant, if any: what they seed is taken away from what the query
-            seeds (`manifind.diffusion.opposed`), and scores may then be negative.
+        negatives : list of (m, d) arrays or None, optional
+            For each query the regions of negatives, if any. Their seed is subtracted from the query's
+            (`manifind.diffusion.subtract_negatives`), and scores may then be negative.
         """
         fitted, listed = self._fitted, sequence_of_queries(queries, "queries")
         Q = given.queries(fitted, listed, [f"queries[{i}]" for i in range(len(listed))])
         if not Q:
             return []
-        requests = list(map(Request, Q, given.against(fitted, against, len(Q))))
+        requests = list(map(Request, Q, given.negatives(fitted, negatives, len(Q))))
         return self._answer(requests, given.places(fitted, shortlist, Q, global_vectors), top, solver)
 
     def _answer(
@@ -562,12 +563,19 @@ class Manifold(Estimator):
         compared with their range when they are first used. Where nothing is said of how the graph was built, its recall
         is unknown. The parameters may name a `device`, which `to_arrays` does not.
         """
-        known = dict(parameters)
-        record = known.pop(BUILT, None)
-        manifold = cls(**known)
+        manifold, record = cls._of_saved(parameters)
         found = KnnReport.by(UNKNOWN) if record is None else KnnReport.of(record)
         manifold._state = Fitted.from_arrays(manifold.check_params(), found, arrays)
         return manifold
+
+    @classmethod
+    def _of_saved(cls, parameters: Mapping[str, Any]) -> tuple[Self, Any]:
+        """Return a manifold without a collection, and what the parameters say of how the graph was built."""
+        if not isinstance(parameters, Mapping):
+            raise InvalidInputError(f"parameters is a {type(parameters).__name__}; give what `to_arrays` returned.")
+        known = dict(parameters)
+        record = known.pop(BUILT, None)
+        return cls().set_params(**{str(name): value for name, value in known.items()}), record
 
     @classmethod
     def from_affinity(
@@ -595,16 +603,14 @@ class Manifold(Estimator):
         global_vectors : (images, g), optional
             The images' global descriptors, where they are needed.
         """
-        known = dict(parameters)
-        known.pop(BUILT, None)
-        manifold = cls(**known)
+        manifold, _ = cls._of_saved(parameters)
         manifold._state = Fitted.of_affinity(
             manifold.check_params(),
             vectors,
             layout,
             A,
             weights,
-            np.empty((len(layout.images), 0), np.float32) if global_vectors is None else global_vectors,
+            global_vectors,
         )
         return manifold
 

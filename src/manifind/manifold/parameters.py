@@ -7,7 +7,7 @@ from typing import Any, Self
 from manifind.checks import check_choice, check_float, check_int
 from manifind.diffusion import SEEDINGS, SolverOptions
 from manifind.graph import AUTO, GRAPHS
-from manifind.kernels import DEVICES
+from manifind.kernels import DEVICES, MAX_BYTES
 from manifind.ranking import POOLINGS
 
 GRAPH_PARAMETERS = ("k", "gamma", "pooling", "lam", "graph", "reserve")
@@ -15,6 +15,9 @@ GRAPH_PARAMETERS = ("k", "gamma", "pooling", "lam", "graph", "reserve")
 
 MACHINE_PARAMETERS = ("device",)
 """Parameters that are not saved: what was built on one machine is searched on another."""
+
+MAX_INT32 = 2**31 - 1
+"""The most that neighbours and iterations can be: the core counts them in 32 bits."""
 
 
 @dataclass(frozen=True)
@@ -37,20 +40,20 @@ class Parameters:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
-        """Return parameters in the form that the rooms take, or raise `InvalidInput`."""
+        """Return parameters in the form that the other packages take, or raise `InvalidInputError`."""
         return cls(
-            k=check_int(given["k"], "k"),
-            query_k=check_int(given["query_k"], "query_k"),
+            k=check_int(given["k"], "k", most=MAX_INT32),
+            query_k=check_int(given["query_k"], "query_k", most=MAX_INT32),
             alpha=check_float(given["alpha"], "alpha", above=0, below=1),
             gamma=check_float(given["gamma"], "gamma", above=0),
             pooling=check_choice(given["pooling"], POOLINGS, "pooling"),
-            max_iter=check_int(given["max_iter"], "max_iter"),
+            max_iter=check_int(given["max_iter"], "max_iter", most=MAX_INT32),
             tol=check_float(given["tol"], "tol", above=0, below=1),
             lam=check_float(given["lam"], "lam", above=0),
             seeding=check_choice(given["seeding"], SEEDINGS, "seeding"),
             graph=check_choice(given["graph"], (AUTO, *GRAPHS), "graph"),
-            reserve=check_int(given["reserve"], "reserve", least=0),
-            memory=check_int(given["memory"], "memory"),
+            reserve=check_int(given["reserve"], "reserve", least=0, most=MAX_INT32),
+            memory=check_int(given["memory"], "memory", most=MAX_BYTES),
             device=check_choice(given["device"], DEVICES, "device"),
         )
 

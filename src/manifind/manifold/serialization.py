@@ -1,7 +1,7 @@
-"""The arrays of a fitted manifold as they come back from a disk: whether they fit together, and where their ids lead.
+"""Checks of the arrays of a fitted manifold that come from a file or a store.
 
-Compiled loops follow these ids without looking. Files may have been altered, so what they could trip over is looked at
-first: shapes and types when the arrays are opened, which reads nothing, and ids when they are first used.
+Compiled loops follow the ids of a graph unchecked, and files may be altered. Shapes and types are checked when arrays
+are opened, which reads nothing; ids are checked when they are first used.
 """
 
 from collections.abc import Mapping
@@ -12,8 +12,9 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from manifind.diffusion import SOLVERS
-from manifind.errors import DamagedError
+from manifind.errors import DamagedError, InvalidInputError
 from manifind.groups import Layout
+from manifind.types import FloatArray, Vectors
 
 FLOATS = (np.dtype(np.float32),)
 TYPES = {
@@ -33,18 +34,20 @@ TYPES = {
 
 def check_arrays(arrays: Mapping[str, npt.NDArray[Any]], k: int) -> None:
     """Raise `DamagedError` unless these are the arrays of one manifold with `k` neighbours a region."""
+    if not isinstance(arrays, Mapping):
+        raise InvalidInputError(f"arrays is a {type(arrays).__name__}; give the mapping that `to_arrays` returned.")
     for name, types in TYPES.items():
         if name not in arrays:
             raise DamagedError(f"{name} is missing; restore what was saved, or save it again.")
+        if not isinstance(arrays[name], np.ndarray) or not arrays[name].ndim:
+            raise DamagedError(f"{name} is a {type(arrays[name]).__name__}, not an array with rows; save it again.")
         if arrays[name].dtype not in types or not arrays[name].flags.c_contiguous:
             raise DamagedError(f"{name} is of {arrays[name].dtype}, not of {types[0]}; restore it, or save it again.")
     vectors, lists = arrays["vectors"], arrays["neighbour_ids"]
     n, images = len(vectors), len(arrays["images"])
-    d = vectors.shape[1] if vectors.ndim == 2 else -1
-    width = lists.shape[1] if lists.ndim == 2 else -1
-    globals_ = arrays["global_vectors"]
+    width = _width(lists)
     fit: dict[str, tuple[int, ...]] = {
-        "vectors": (n, d),
+        "vectors": (n, _width(vectors)),
         "images": (images,),
         "starts": (images + 1,),
         "neighbour_ids": (n, max(width, min(k, n - 1))),
@@ -54,7 +57,7 @@ def check_arrays(arrays: Mapping[str, npt.NDArray[Any]], k: int) -> None:
         "S_indptr": (n + 1,),
         "degrees": (n,),
         "weights": (n,),
-        "global_vectors": (images, globals_.shape[1] if globals_.ndim == 2 else -1),
+        "global_vectors": (images, _width(arrays["global_vectors"])),
     }
     for name, shape in fit.items():
         if arrays[name].shape != shape:
@@ -62,6 +65,38 @@ def check_arrays(arrays: Mapping[str, npt.NDArray[Any]], k: int) -> None:
                 f"{name} has shape {arrays[name].shape} where {shape} would fit the other arrays: it belongs to "
                 "something else; restore it, or save again."
             )
+
+
+def check_affinity(
+    vectors: Vectors, layout: Layout, A: sp.csr_array, weights: FloatArray, global_vectors: FloatArray | None
+) -> None:
+    """Raise `InvalidInputError` unless these are the regions and the affinity of one collection."""
+    if not isinstance(layout, Layout) or not len(layout.starts):
+        raise InvalidInputError(f"layout is a {type(layout).__name__} without images; give a manifind.groups.Layout.")
+    n = int(layout.starts[-1])
+    if not isinstance(A, sp.csr_array | sp.csr_matrix):
+        raise InvalidInputError(f"A is a {type(A).__name__}; give a scipy.sparse.csr_array.")
+    shapes: dict[str, tuple[Any, tuple[int, ...]]] = {
+        "vectors": (vectors, (n, _width(vectors))),
+        "A": (A, (n, n)),
+        "weights": (weights, (n,)),
+    }
+    if global_vectors is not None:
+        shapes["global_vectors"] = global_vectors, (len(layout.images), _width(global_vectors))
+    for name, (array, shape) in shapes.items():
+        if np.shape(array) != shape or getattr(array, "dtype", np.dtype(object)).kind != "f":
+            raise InvalidInputError(
+                f"{name} has shape {np.shape(array)} and dtype {getattr(array, 'dtype', type(array).__name__)}; give "
+                f"floating-point numbers of shape {shape}, as the layout has them."
+            )
+    check_ids(A, layout)
+    if not (A.data >= 0).all():
+        raise InvalidInputError("A has entries that are negative or NaN; give affinities of 0 or more.")
+
+
+def _width(rows: Any) -> int:
+    """Return the number of columns of a 2-D array, or -1."""
+    return int(rows.shape[1]) if isinstance(rows, np.ndarray) and rows.ndim == 2 else -1
 
 
 def check_ids(S: sp.csr_array, layout: Layout) -> None:
