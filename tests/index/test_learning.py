@@ -12,6 +12,7 @@ from manifind.gmm import compact
 from manifind.index import Index
 from manifind.index.build import builder as creating
 from manifind.index.build import learning
+from manifind.index.config import WhiteningConfig
 from manifind.index.storage.build_config import WhiteningTraining
 from manifind.index.storage.manifest import LEARNT, WhiteningOrigin
 from tests.index.small import SmallBackbone, save_photo, save_photos, small_extractor, small_photo
@@ -72,10 +73,11 @@ def test_the_whitening_is_that_of_the_mixed_moments(
     made = create(monkeypatch, tmp_path / "i.manifind", photos, backbone, WhiteningTraining(prior, 300, 8))
     assert backbone.seen == 2 * PHOTOS  # each photo once, at two scales
     rows = raw_rows().astype(np.float64)
-    own = len(rows) ** 2 / (len(rows) ** 2 + 300**2)
+    default = WhiteningConfig().default
+    own = default.own * len(rows) ** 2 / (len(rows) ** 2 + 300**2)
     mean = own * rows.mean(axis=0) + (1 - own) * prior.mean
     covariance = own * np.cov(rows.T, bias=True) + (1 - own) * prior.covariance
-    expected = whitening_of(Moments(1, mean, covariance), 8).apply(rows.astype(np.float32))
+    expected = whitening_of(Moments(1, mean, covariance), 8, power=default.power).apply(rows.astype(np.float32))
     # Signs and half precision apart, similarities are what the two have in common.
     stored = np.asarray(made.manifold.vectors_, np.float32)
     np.testing.assert_allclose(stored @ stored.T, expected @ expected.T, atol=0.02)
@@ -125,15 +127,13 @@ def test_a_run_interrupted_while_it_whitens_is_taken_up(
     assert len(made) == PHOTOS
 
 
-def test_means_are_taken_of_whitened_vectors(
-    photos: Path, tmp_path: Path, prior: Moments, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_means_are_taken_of_whitened_vectors(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = create(
         monkeypatch,
         tmp_path / "i.manifind",
         photos,
         SmallBackbone(),
-        WhiteningTraining(prior, 300, 8),
+        WhiteningTraining(dimension=8),
         regions_per_image=3,
     )
     rows = raw_rows()

@@ -10,7 +10,7 @@ import itertools
 import os
 import zipfile
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -76,21 +76,35 @@ class Moments:
         offset = sums.total / sums.count
         return cls(sums.count, around + offset, sums.squares / sums.count - np.outer(offset, offset), pooling)
 
-    def mixed_with(self, prior: "Moments", weight: float = PRIOR) -> "Moments":
-        """Return these moments shrunk towards others, which count as much as `weight` vectors would."""
+    def mixed_with(self, prior: "Moments", weight: float = PRIOR, *, max_share: float = 1.0) -> "Moments":
+        """Return these moments shrunk towards others, which count as much as `weight` vectors would.
+
+        However many vectors there are, these moments get `max_share` at most.
+        """
         if len(prior.mean) != len(self.mean) or (prior.pooling and self.pooling and prior.pooling != self.pooling):
             raise InvalidInputError(
                 f"moments of {len(prior.mean)} dimensions pooled by {prior.pooling or 'an unknown method'} do not go "
                 f"with {len(self.mean)} dimensions pooled by {self.pooling or 'an unknown method'}; take them from "
                 "the same network and pooling."
             )
-        share = self.count**2 / (self.count**2 + check_float(weight, "weight", above=0) ** 2)
+        share = max_share * self.count**2 / (self.count**2 + check_float(weight, "weight", above=0) ** 2)
         return Moments(
             self.count + weight,
             share * self.mean + (1 - share) * prior.mean,
             share * self.covariance + (1 - share) * prior.covariance,
             self.pooling or prior.pooling,
         )
+
+    def with_differences(self, differences: npt.NDArray[Any], share: float) -> "Moments":
+        """Return these moments with a share of the covariance from differences of vectors that show the same thing.
+
+        Directions in which such vectors differ matter less then, as in discriminative whitening (`learn_supervised`).
+        The differences (m, D) are scaled: their variance over all directions becomes that of these moments.
+        """
+        rows = rows_of(differences, "differences").astype(np.float64)
+        within = rows.T @ rows
+        within *= np.trace(self.covariance) / np.trace(within)
+        return replace(self, covariance=(1 - share) * self.covariance + share * within)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the moments to `path`, an ``.npz`` file: correlations in half precision, one triangle of them."""

@@ -127,11 +127,13 @@ def learn_pca(vectors: npt.ArrayLike | Iterable[npt.ArrayLike], *, dimension: in
     return whitening_of(Moments.of(vectors), dimension)
 
 
-def whitening_of(moments: Moments, dimension: int | None = None) -> Whitening:
-    """Return PCA whitening from moments: the strongest directions, each divided by its standard deviation.
+def whitening_of(moments: Moments, dimension: int | None = None, *, power: float = 0.5) -> Whitening:
+    """Return PCA whitening from moments: the strongest directions, each divided by its variance to a power.
 
-    768 directions are kept unless `dimension` says otherwise, or all where there are fewer.
+    768 directions are kept unless `dimension` says otherwise, or all where there are fewer. A power of 0.5 divides by
+    the standard deviation: all directions vary alike. Lower powers leave strong directions stronger than weak ones.
     """
+    power = check_float(power, "power", above=0)
     dimension = _checked_dimension(dimension, len(moments.mean))
     variances, directions = _principal(moments.covariance, dimension)
     if variances[-1] <= FLAT * variances[0]:
@@ -140,7 +142,7 @@ def whitening_of(moments: Moments, dimension: int | None = None) -> Whitening:
             f"vectors vary in {rank} directions only, fewer than dimension={dimension}; "
             f"give more vectors or dimension={max(rank, 1)}."
         )
-    project = (directions / np.sqrt(variances)).astype(np.float32)
+    project = (directions / variances**power).astype(np.float32)
     return Whitening(moments.mean.astype(np.float32), project, moments.pooling)
 
 

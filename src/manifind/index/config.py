@@ -57,6 +57,64 @@ CHOSEN = ("k", "query_k", "alpha")
 
 
 @dataclass(frozen=True)
+class WhiteningCandidate:
+    """One way to whiten a collection, in the proportions of three covariances."""
+
+    own: float = 0.0
+    """The share of the collection's own moments, of those and the prior's; a small collection has less."""
+    differences: float = 0.0
+    """The share of the covariance of differences of regions that verified photos have in common."""
+    power: float = 0.5
+    """Of the variances that directions are divided by."""
+
+    @property
+    def name(self) -> str:
+        """A name of the candidate."""
+        return f"own {self.own:g}, differences {self.differences:g}, power {self.power:g}"
+
+
+@dataclass(frozen=True)
+class WhiteningConfig:
+    """How a whitening is chosen by verified photos of the collection (`manifind.index.build.whitening_choice`)."""
+
+    default: WhiteningCandidate = WhiteningCandidate(own=0.25, power=0.3)
+    """The whitening where verified photos are too few to choose one, and where no other leads by enough. Above the
+    prior alone in plain similarity, R-match and regional diffusion on planted scenes, small objects in clutter,
+    Holidays and a part of Oxford5k (docs/descriptors.md)."""
+    candidates: tuple[WhiteningCandidate, ...] = (
+        WhiteningCandidate(own=0.25, power=0.3),
+        WhiteningCandidate(own=0.5),
+        WhiteningCandidate(differences=0.5, power=0.3),
+        WhiteningCandidate(differences=0.5),
+        WhiteningCandidate(),
+    )
+    """The whitenings to choose from, chosen on the same four collections."""
+    proposing: tuple[WhiteningCandidate, ...] = (WhiteningCandidate(), WhiteningCandidate(own=0.5, power=0.4))
+    """The whitenings that propose pairs of photos for verification: two that disagree."""
+    proposing_dimension: int = 256
+    max_photos: int = 600
+    """Photos of the sample at most."""
+    run: int = 20
+    """Consecutive photos in a sample of a larger collection."""
+    max_anchors: int = 150
+    """Photos of the sample that are compared with all others."""
+    proposals: int = 6
+    """Photos that are verified of each anchor and each ranking, of which each proposing whitening has two."""
+    min_photos: int = 20
+    """Anchors with verified parts that are enough to judge by."""
+    min_gain: float = 1.0
+    """Points of mean average precision by which a candidate must lead the default."""
+    min_part: float = 0.005
+    """The smallest part of a photo that is a query, by area."""
+    max_part: float = 0.6
+    """The largest one."""
+    same_part: float = 0.3
+    """Overlap (intersection over union) from which two parts of a photo show the same thing."""
+    query_regions: int = 3
+    """Regions that stand for a part."""
+
+
+@dataclass(frozen=True)
 class IndexConfig:
     """What decides a build. None stands for the choice of the backbone, or for one by the number of photos."""
 
@@ -80,6 +138,8 @@ class IndexConfig:
     manifold: Mapping[str, Any] = field(default_factory=dict)
     """Parameters of `Manifold`; of those in `CHOSEN`, what is missing follows from `graph_defaults`."""
     graph_defaults: tuple[GraphDefaults, ...] = GRAPH_DEFAULTS
+    whitening: WhiteningConfig = field(default_factory=WhiteningConfig)
+    """How ``whiten="auto"`` chooses."""
 
     @classmethod
     def of(cls, manifest: Manifest) -> Self:
@@ -105,9 +165,9 @@ class IndexConfig:
         return {"reserve": max(4, resolved["k"] // 4), **resolved}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the configuration ready for JSON; the defaults for other numbers of photos are no part of it."""
+        """Return the configuration ready for JSON, without what only leads to choices that are in it."""
         plain: dict[str, Any] = asdict(replace(self, graph_defaults=(), manifold=dict(self.manifold)))
-        del plain["graph_defaults"]
+        del plain["graph_defaults"], plain["whitening"]
         return {**plain, "scales": list(self.scales)}
 
     @property

@@ -20,6 +20,7 @@ from manifind.features import Moments, Regions, Whitening
 from manifind.features.moments import Sums, centre
 from manifind.index.build.gather import reduced
 from manifind.index.build.journal import Journal
+from manifind.index.build.whitening_choice import choose_whitening
 from manifind.index.build.workers import Workers
 from manifind.index.storage.build_config import BuildConfig
 from manifind.index.storage.catalogue import ImageRecord
@@ -65,14 +66,18 @@ def train_whitening(
     else:
         sums = workers.sum_rows(raw, parts, around)
     own = Moments.of_sums(reduce(Sums.plus, sums), around, config.extractor.pooled_by)
-    prior = config.learning.prior
-    learnt = config.learning.whitening(own)
+    prior, choice = config.learning.prior, None
+    if prior is None or config.local_features is None:
+        learnt = config.learning.whitening(own)
+    else:
+        learnt, choice = choose_whitening(config.learning, own, raw, images, config.local_features)
     step = max(1, len(vectors) // SAMPLE)
     origin = WhiteningOrigin(
         LEARNT,
         len(images),
         None if prior is None else config.learning.weight,
         spread(learnt.apply(np.asarray(vectors[::step], np.float32))),
+        choice,
     )
     return replace(config, extractor=config.extractor.with_whitening(learnt), whitening=origin, learning=None)
 

@@ -12,7 +12,7 @@ from manifind.graph import Neighbours
 from manifind.index.build.learning import SAMPLE, spread
 from manifind.index.config import CHOSEN, IndexConfig
 from manifind.index.storage.local_features import StoredLocalFeatures
-from manifind.index.storage.manifest import LEARNT, NONE, OWN, SHIPPED, WhiteningOrigin
+from manifind.index.storage.manifest import LEARNT, NONE, OWN, SHIPPED, WhiteningChoice, WhiteningOrigin
 from manifind.index.storage.snapshot import CATALOGUE, Snapshot
 
 
@@ -163,7 +163,8 @@ def whitening_in_words(learnt: WhiteningOrigin, photos: int, spread: float, dime
     """
     source, count = learnt.source, learnt.photos
     if source == LEARNT and count is not None:
-        said = f"The whitening was learnt when the collection had {count:,} photos; it has {photos:,} now"
+        said = "" if learnt.choice is None else f"{choice_in_words(learnt.choice)} "
+        said += f"The whitening was learnt when the collection had {count:,} photos; it has {photos:,} now"
         moved = False
         if learnt.spread is not None:
             moved = spread < FITS * learnt.spread
@@ -176,6 +177,21 @@ def whitening_in_words(learnt: WhiteningOrigin, photos: int, spread: float, dime
         NONE: "Descriptors are not whitened.",
         OWN: "The whitening is that of a custom extractor.",
     }.get(source, f"The whitening was read from {Path(source).name}.")
+
+
+def choice_in_words(choice: WhiteningChoice) -> str:
+    """Say which whitening was chosen, by how many verified pairs of photos, and how the others did."""
+    if not choice.scores:
+        return f"{choice.pairs:,} verified pairs of photos are too few to choose a whitening; it is {choice.chosen}."
+    others = "; ".join(
+        f"{name}: {score:.1f}"
+        for name, score in sorted(choice.scores.items(), key=lambda one: -one[1])
+        if name != choice.chosen
+    )
+    return (
+        f"By {choice.pairs:,} verified pairs of photos the whitening is {choice.chosen} "
+        f"(mean average precision {choice.scores[choice.chosen]:.1f}; {others})."
+    )
 
 
 def chosen_in_words(parameters: Mapping[str, Any], photos: int | None) -> str:

@@ -1,16 +1,17 @@
 """How photos become an index."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
 from manifind.features import Moments, RegionExtractor, Whitening, region_grid, shipped_moments, whitening_of
 from manifind.features.moments import DIMENSION, PRIOR
-from manifind.index.config import CHOSEN, IndexConfig
+from manifind.index.config import CHOSEN, IndexConfig, WhiteningCandidate, WhiteningConfig
 from manifind.index.storage.local_features import LocalFeatureConfig
 from manifind.index.storage.manifest import LEARNT, Fingerprint, Manifest, WhiteningOrigin, settled_parameters
 from manifind.kernels import CPU
 from manifind.manifold import Manifold
+from manifind.types import FloatArray
 from manifind.version import VERSION
 
 
@@ -23,11 +24,28 @@ class WhiteningTraining:
     weight: float = PRIOR
     """Regions whose moments count as much."""
     dimension: int = DIMENSION
+    config: WhiteningConfig = field(default_factory=WhiteningConfig)
+    """The candidates, where there is a prior, and how one is chosen."""
 
     def whitening(self, own: Moments) -> Whitening:
-        """Return the whitening that photos of these moments teach."""
-        mixed = own if self.prior is None else own.mixed_with(self.prior, self.weight)
-        return whitening_of(mixed, min(self.dimension, len(own.mean)))
+        """Return the whitening that photos of these moments teach where no verified photos choose one."""
+        if self.prior is None:
+            return whitening_of(own, min(self.dimension, len(own.mean)))
+        return self.candidate(own, self.config.default)
+
+    def candidate(
+        self,
+        own: Moments,
+        candidate: WhiteningCandidate,
+        differences: FloatArray | None = None,
+        dimension: int | None = None,
+    ) -> Whitening:
+        """Return the whitening of a candidate; `differences` are of regions that verified photos have in common."""
+        assert self.prior is not None  # noqa: S101 (candidates are mixtures with the prior)
+        mixed = own.mixed_with(self.prior, self.weight, max_share=candidate.own)
+        if differences is not None and candidate.differences:
+            mixed = mixed.with_differences(differences, candidate.differences)
+        return whitening_of(mixed, min(dimension or self.dimension, len(own.mean)), power=candidate.power)
 
 
 @dataclass(frozen=True)

@@ -66,6 +66,35 @@ NONE, SHIPPED, LEARNT, OWN = "none", "shipped", "learnt", "extractor"
 
 
 @dataclass(frozen=True)
+class WhiteningChoice:
+    """How a learnt whitening was chosen among candidates."""
+
+    chosen: str
+    """The candidate's name."""
+    pairs: int
+    """Verified pairs of photos on which the candidates were judged or from which they learnt."""
+    scores: Mapping[str, float]
+    """The score of each candidate by name, mean average precision in percent; none where pairs were too few."""
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Self:
+        """Read what a manifest says."""
+        chosen = _typed(fields, "chosen", str, "whitening.choice.")
+        pairs = _typed(fields, "pairs", int, "whitening.choice.")
+        scores = _typed(fields, "scores", dict, "whitening.choice.")
+        _hold(pairs >= 0, "whitening.choice.pairs", pairs)
+        for name, score in scores.items():
+            number = isinstance(score, int | float) and not isinstance(score, bool)
+            _hold(number and 0 <= score <= 100, f"whitening.choice.scores of {name[:60]}", score)
+        return cls(chosen, pairs, scores)
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What the manifest says of it."""
+        return {"chosen": self.chosen, "pairs": self.pairs, "scores": dict(self.scores)}
+
+
+@dataclass(frozen=True)
 class WhiteningOrigin:
     """Where the whitening of an index comes from."""
 
@@ -77,12 +106,15 @@ class WhiteningOrigin:
     """Of how many regions the moments would count as much as those that came with the network, where these did."""
     spread: float | None = None
     """Over how many dimensions it spread the descriptors when it was learnt."""
+    choice: WhiteningChoice | None = None
+    """How it was chosen, where it was."""
 
     @property
     def fields(self) -> dict[str, Any]:
         """What the manifest says of it."""
         learnt = {"prior": self.prior, "spread": self.spread} if self.spread is not None else {}
-        return {"from": self.source, "photos": self.photos, **learnt}
+        chosen = {} if self.choice is None else {"choice": self.choice.fields}
+        return {"from": self.source, "photos": self.photos, **learnt, **chosen}
 
 
 @dataclass(frozen=True)
@@ -159,6 +191,7 @@ class Manifest:
         source = _typed(learnt, "from", str, "whitening.")
         _hold((photos is None or photos >= 0) and (photos is not None or source != LEARNT), "whitening.photos", photos)
         prior, spread = (_positive(learnt.get(name), f"whitening.{name}") for name in ("prior", "spread"))
+        choice = WhiteningChoice.of(_mapping(learnt, "choice")) if learnt.get("choice") is not None else None
         built = _mapping(fields, BUILT) if fields.get(BUILT) is not None else None
         chosen_for = fields.get("chosen_for")
         number = isinstance(chosen_for, int) and not isinstance(chosen_for, bool) and chosen_for >= 0
@@ -167,7 +200,7 @@ class Manifest:
             root,
             _typed(fields, "made_by", str),
             _typed(fields, "backbone", (str, type(None))),
-            WhiteningOrigin(source, photos, prior, spread),
+            WhiteningOrigin(source, photos, prior, spread, choice),
             Fingerprint._of(facts),
             _settings(_mapping(fields, "extractor_settings")),
             regions_per_image,

@@ -1,0 +1,216 @@
+"""The whitening that verified photos of the collection choose."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from PIL import Image
+
+from manifind.features import Moments, Whitening, whitening_of
+from manifind.index import Index
+from manifind.index.build.whitening_choice import (
+    PhotoSample,
+    VerifiedPart,
+    find_verified_parts,
+    judge,
+    region_differences,
+)
+from manifind.index.config import WhiteningCandidate, WhiteningConfig
+from manifind.index.storage.build_config import WhiteningTraining
+from manifind.index.storage.catalogue import ImageRecord
+from manifind.index.storage.local_features import PackedFeatures, keep
+from manifind.index.storage.manifest import WhiteningChoice
+from tests.geometry.photographs import photograph, turned, warped
+from tests.index.small import SmallBackbone, small_extractor
+from tests.index.test_learning import create
+
+SIZE = 100
+NO_FEATURES = PackedFeatures(np.empty((0, 38), np.uint8), SIZE, SIZE)
+
+
+def sample_of(vectors: npt.NDArray[np.float32], local: list[PackedFeatures] | None = None) -> PhotoSample:
+    """Return photos of four quarters each: (photos, 4, D)."""
+    quarters = np.array([[0, 0, 50, 50], [50, 0, 100, 50], [0, 50, 50, 100], [50, 50, 100, 100]], np.float32)
+    photos = [ImageRecord(i, f"{i}.jpg", f"{i:064}", 1, 1, SIZE, SIZE) for i in range(len(vectors))]
+    return PhotoSample(
+        photos,
+        vectors.reshape(-1, vectors.shape[2]),
+        np.tile(quarters, (len(vectors), 1)),
+        np.arange(len(vectors) + 1) * 4,
+        local or [NO_FEATURES] * len(vectors),
+    )
+
+
+def part(x0: float, y0: float, x1: float, y1: float) -> npt.NDArray[np.float64]:
+    return np.array([x0, y0, x1, y1], np.float64)
+
+
+@pytest.fixture
+def pairs_in_nuisance(rng: np.random.Generator) -> tuple[PhotoSample, list[VerifiedPart]]:
+    """Photos of which each two share an object in their first quarters: it speaks in the first four dimensions, and
+    everything else, much louder, in the others."""
+    vectors = np.concatenate([0.3 * rng.standard_normal((40, 4, 4)), 3 * rng.standard_normal((40, 4, 8))], axis=2)
+    vectors[1::2, 0, :4] = vectors[::2, 0, :4]
+    first = part(5, 5, 45, 45)
+    pairs = [VerifiedPart(i, first, i ^ 1, first) for i in range(40)]
+    return sample_of(vectors.astype(np.float32)), pairs
+
+
+def test_the_judge_prefers_what_finds_the_other_photo(
+    pairs_in_nuisance: tuple[PhotoSample, list[VerifiedPart]],
+) -> None:
+    sample, pairs = pairs_in_nuisance
+    eye = np.eye(12, dtype=np.float32)
+    scores = judge(
+        sample,
+        {
+            "object": Whitening(np.zeros(12), eye[:, :4]),
+            "rest": Whitening(np.zeros(12), eye[:, 4:]),
+            "all": Whitening(np.zeros(12), eye),
+        },
+        pairs,
+        WhiteningConfig(query_regions=1),
+    )
+    assert scores["object"] > 60
+    assert scores["rest"] < 25  # by chance alone about 11
+    assert scores["rest"] < scores["all"] + 10 < scores["object"]
+
+
+def test_differences_are_those_of_the_regions_that_fit_the_parts(
+    pairs_in_nuisance: tuple[PhotoSample, list[VerifiedPart]],
+) -> None:
+    sample, _ = pairs_in_nuisance
+    pairs = [VerifiedPart(2, part(60, 5, 95, 45), 7, part(5, 60, 45, 95))]
+    expected = sample.vectors[2 * 4 + 1] - sample.vectors[7 * 4 + 2]
+    np.testing.assert_array_equal(region_differences(sample, pairs), expected[None])
+    assert region_differences(sample, []).shape == (0, 12)
+
+
+def test_a_whitening_that_learns_from_differences_finds_what_the_prior_does_not(
+    pairs_in_nuisance: tuple[PhotoSample, list[VerifiedPart]],
+) -> None:
+    sample, pairs = pairs_in_nuisance
+    own = Moments.of(sample.vectors)
+    training = WhiteningTraining(Moments(1000, np.zeros(12), np.eye(12)), weight=1, dimension=12)
+    differences = region_differences(sample, pairs[:20])
+    learnt = WhiteningCandidate(differences=0.999)
+    candidates = {
+        "prior": training.candidate(own, WhiteningCandidate(), differences),
+        "learnt": training.candidate(own, learnt, differences),
+    }
+    scores = judge(sample, candidates, pairs[20:], WhiteningConfig(query_regions=1))
+    assert scores["learnt"] > scores["prior"] + 10
+
+
+def test_a_candidate_is_whitening_by_the_mixture_that_it_names(rng: np.random.Generator) -> None:
+    rows, others = (rng.standard_normal((400, 6)) * np.arange(1, 7) for _ in range(2))
+    own, prior = Moments.of(rows), Moments.of(others[:, ::-1])
+    differences = rng.standard_normal((300, 6))
+    training = WhiteningTraining(prior, weight=400, dimension=6)
+    share = 0.5 * 0.6  # as many regions as the prior's weight: half of what the candidate may take at most
+    mixed = share * own.covariance + (1 - share) * prior.covariance
+    within = differences.T @ differences
+    mixed = 0.75 * mixed + 0.25 * within * np.trace(mixed) / np.trace(within)
+    mean = share * own.mean + (1 - share) * prior.mean
+    variances, directions = np.linalg.eigh(mixed)
+    expected = (rows - mean) @ (directions / variances**0.3)
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    candidate = WhiteningCandidate(own=0.6, differences=0.25, power=0.3)
+    made = training.candidate(own, candidate, differences.astype(np.float32)).apply(rows)
+    np.testing.assert_allclose(made @ made.T, expected @ expected.T, atol=1e-4)
+
+
+def test_verified_parts_lie_where_the_object_was_planted() -> None:
+    coffee = photograph("coffee.png")[:, 100:500]
+    behind = photograph("gravel.png"), photograph("brick.png")
+    shifts = (0.0, 0.0), (240.0, 120.0)
+    photos = [
+        warped(coffee, turned(0, 0.5, (0, 0), shift), (600, 450), back)
+        for shift, back in zip(shifts, behind, strict=True)
+    ]
+    photos.append(photograph("moon.png"))
+    local = [keep(photo) for photo in photos]
+    found = find_verified_parts(sample_of(np.zeros((3, 4, 2), np.float32), local), [0], [[1, 2]])
+    assert [(one.photo, one.other) for one in found] == [(0, 1)]
+    np.testing.assert_array_less(found[0].part, [200, 200, 202, 202])
+    np.testing.assert_allclose(found[0].other_part - found[0].part, [240, 120, 240, 120], atol=6)
+
+
+class TestInAnIndex:
+    """Photos of which each two share a part, with local features that say so."""
+
+    @pytest.fixture
+    def photos(self, tmp_path: Path) -> Path:
+        folder = tmp_path / "photos"
+        folder.mkdir()
+        names = "coffee.png", "chelsea.png", "astronaut.png", "rocket.jpg", "motorcycle_left.png", "camera.png"
+        for number, name in enumerate(names):
+            pixels = photograph(name)
+            for at in range(2):
+                shifted = pixels[40 * at : 40 * at + 260, 60 * at : 60 * at + 320]
+                Image.fromarray(shifted).save(folder / f"{number}-{at}.png")
+        return folder
+
+    @pytest.fixture
+    def training(self) -> WhiteningTraining:
+        bare = small_extractor(whitened=False)
+        rng = np.random.default_rng(5)
+        seen = [bare.unwhitened(rng.integers(0, 256, (48, 64, 3), dtype=np.uint8)) for _ in range(20)]
+        config = replace(WhiteningConfig(), min_photos=2, proposing_dimension=6)
+        return WhiteningTraining(Moments.of(seen, bare.pooled_by), 50, 8, config)
+
+    def make(self, monkeypatch: pytest.MonkeyPatch, path: Path, photos: Path, **more: Any) -> Index:
+        return create(monkeypatch, path, photos, SmallBackbone(), local_features=True, **more)
+
+    def test_the_choice_is_reported_and_the_same_again(
+        self, photos: Path, tmp_path: Path, training: WhiteningTraining, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        made, again = (
+            self.make(monkeypatch, tmp_path / name, photos, wanted=training) for name in ("a.manifind", "b.manifind")
+        )
+        choice = made.info()["whitening"]["choice"]
+        assert choice["pairs"] >= 6
+        assert set(choice["scores"]) == {one.name for one in training.config.candidates}
+        best = max(choice["scores"].values())
+        assert choice["scores"][choice["chosen"]] >= best - training.config.min_gain
+        assert f"is {choice['chosen']}" in made.info()["whitening"]["words"]
+        assert again.info()["whitening"]["choice"] == choice
+        np.testing.assert_array_equal(again.manifold.vectors_, made.manifold.vectors_)
+        assert Index.open(made.path, extractor=made.extractor).info()["whitening"]["choice"] == choice
+
+    def test_too_few_pairs_leave_the_default(
+        self, photos: Path, tmp_path: Path, training: WhiteningTraining, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        few = replace(training, config=replace(training.config, min_photos=20))
+        made = self.make(monkeypatch, tmp_path / "i.manifind", photos, wanted=few)
+        choice = made.info()["whitening"]["choice"]
+        assert (choice["chosen"], choice["scores"]) == (few.config.default.name, {})
+        assert "too few to choose" in made.info()["whitening"]["words"]
+        rows = np.concatenate(
+            [made.extractor.with_whitening(None).unwhitened(made.pixels(i.key)) for i in made.catalogue.images]
+        )
+        expected = few.whitening(Moments.of(rows)).apply(rows)
+        stored = np.asarray(made.manifold.vectors_, np.float32)
+        np.testing.assert_allclose(stored @ stored.T, expected @ expected.T, atol=0.02)
+
+
+def test_a_lower_power_leaves_strong_directions_stronger(rng: np.random.Generator) -> None:
+    moments = Moments.of(rng.standard_normal((500, 5)) * [5, 4, 3, 2, 1])
+    deviations = {power: _deviations(moments, power) for power in (0.5, 0.25)}
+    np.testing.assert_allclose(deviations[0.5], 1, rtol=1e-4)
+    np.testing.assert_allclose(
+        deviations[0.25], np.sort(np.linalg.eigvalsh(moments.covariance))[::-1] ** 0.25, rtol=1e-4
+    )
+
+
+def _deviations(moments: Moments, power: float) -> npt.NDArray[np.float64]:
+    project = whitening_of(moments, 5, power=power).project.astype(np.float64)
+    return np.asarray(np.sqrt(np.diag(project.T @ moments.covariance @ project)))
+
+
+def test_a_choice_is_kept_in_the_manifest() -> None:
+    choice = WhiteningChoice("own 0.25", 12, {"own 0.25": 50.0, "own 0.5": 40.5})
+    assert WhiteningChoice.of(choice.fields) == choice
