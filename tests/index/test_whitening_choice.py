@@ -194,7 +194,7 @@ class TestInAnIndex:
         )
         expected = few.whitening(Moments.of(rows)).apply(rows)
         stored = np.asarray(made.manifold.vectors_, np.float32)
-        np.testing.assert_allclose(stored @ stored.T, expected @ expected.T, atol=0.02)
+        np.testing.assert_allclose(stored @ stored.T, expected @ expected.T, atol=0.03)
 
 
 def test_a_lower_power_leaves_strong_directions_stronger(rng: np.random.Generator) -> None:
