@@ -7,9 +7,10 @@ A photo's group is what its name begins with (four characters, as in INRIA Holid
 query, its others are what is to be found, and its own photo is passed over. Parts of a size are drawn by chance,
 group by group; ``--oxford`` takes the groups of Oxford5k's ground truth (the
 good photos of a landmark, which are many) and draws a 25th of the part's size from each, and photos of no landmark for
-the rest. The raw vectors are kept in ``--keep`` between runs. ``--p``, ``--long-side`` and ``--flip`` try other ways of
-extraction; a network or a pooling of which no moments come along is whitened by the collection alone. Prints mAP
-(trapezoids) in per cent.
+the rest. The raw vectors are kept in ``--keep`` between runs. Whitenings mix the own moments with the prior's in each
+``--share``, and divide by variances to each ``--power``; without a share, it is what an index takes where no verified
+photos choose. ``--p``, ``--long-side`` and ``--flip`` try other ways of extraction; a network or a pooling of which no
+moments come along is whitened by the collection alone. Prints mAP (trapezoids) in per cent.
 """
 
 import json
@@ -28,10 +29,12 @@ from harness import make_parser
 from manifind import Manifold
 from manifind.baselines import NearestImages, RegionMatch
 from manifind.evaluation.measures import average_precision
-from manifind.features import SCALES, Moments, RegionExtractor, load_extractor, shipped_moments, whitening_of
+from manifind.features import SCALES, Moments, RegionExtractor, load_extractor, shipped_moments
 from manifind.features.backbone import DEFAULT, Photo
 from manifind.features.moments import DIMENSION
 from manifind.features.whitening import unit_rows
+from manifind.index.config import WhiteningCandidate
+from manifind.index.storage.build_config import WhiteningTraining
 from manifind.io import ListedFile, extract_ahead, list_photos
 
 Rows = npt.NDArray[np.float16]
@@ -131,6 +134,7 @@ def main() -> None:
     parser.add_argument("--oxford", action="store_true", help="groups by the shared ground truth of Oxford5k")
     parser.add_argument("--sizes", type=int, nargs="+", default=[70, 200, 600])
     parser.add_argument("--share", type=float, nargs="+", help="of the own moments; by default what an index takes")
+    parser.add_argument("--power", type=float, nargs="+", default=[0.5], help="of variances, for each share")
     parser.add_argument("--dimension", type=int, default=DIMENSION, help="what a whitening keeps")
     parser.add_argument("--backbone", default=DEFAULT)
     parser.add_argument("--p", type=float, default=3.0, help="GeM's exponent")
@@ -157,14 +161,18 @@ def main() -> None:
             place = {image: number for number, image in enumerate(images)}
             here = [[place[image] for image in group] for group in drawn if len(group) > 1]
             own = Moments.of(vectors[rows], extractor.pooled_by)
-            for share in arguments.share or [None]:
-                # A share s of the own moments is what a prior of n √(1/s − 1) regions leaves them.
-                weight = () if share is None else (own.count * (1 / min(share, 1 - 1e-9) - 1) ** 0.5,)
-                mixed = own if prior is None else own.mixed_with(prior, *weight)
-                whitened = whitening_of(mixed, arguments.dimension).apply(vectors[rows].astype(np.float32))
-                tables.setdefault("auto" if share is None else f"{share:g}", []).append(
-                    measured(whitened, image_of, here, arguments)
-                )
+            learnt = {"auto": WhiteningTraining(prior, dimension=arguments.dimension).whitening(own)}
+            if arguments.share is not None and prior is not None:
+                # However few regions there are, they get the whole share.
+                training = WhiteningTraining(prior, 1e-9, arguments.dimension)
+                learnt = {
+                    f"{share:g}, power {power:g}": training.candidate(own, WhiteningCandidate(share, power=power))
+                    for share in arguments.share
+                    for power in arguments.power
+                }
+            for name, whitening in learnt.items():
+                whitened = whitening.apply(vectors[rows].astype(np.float32))
+                tables.setdefault(name, []).append(measured(whitened, image_of, here, arguments))
         for share_name, found in tables.items():
             means = {name: round(float(np.mean([table[name] for table in found])), 1) for name in found[0]}
             lines.append({"photos": size, "share": share_name, **means})
