@@ -78,9 +78,8 @@ class WhiteningConfig:
     """How a whitening is chosen by verified photos of the collection (`manifind.index.build.whitening_choice`)."""
 
     default: WhiteningCandidate = WhiteningCandidate(own=0.25, power=0.3)
-    """The whitening where verified photos are too few to choose one, and where no other leads by enough. Above the
-    prior alone in plain similarity, R-match and regional diffusion on planted scenes, small objects in clutter,
-    Holidays and a part of Oxford5k (docs/descriptors.md)."""
+    """The whitening where verified photos are too few to choose one, and where no other leads by enough. Better than the
+    prior alone on planted scenes, small objects in clutter and a part of Oxford5k (docs/descriptors.md)."""
     candidates: tuple[WhiteningCandidate, ...] = (
         WhiteningCandidate(own=0.25, power=0.3),
         WhiteningCandidate(own=0.5),
@@ -88,7 +87,7 @@ class WhiteningConfig:
         WhiteningCandidate(differences=0.5),
         WhiteningCandidate(),
     )
-    """The whitenings to choose from, chosen on the same four collections."""
+    """The whitenings to choose from, chosen on these collections and Holidays."""
     proposing: tuple[WhiteningCandidate, ...] = (WhiteningCandidate(), WhiteningCandidate(own=0.5, power=0.4))
     """The whitenings that propose pairs of photos for verification: two that disagree."""
     proposing_dimension: int = 256
@@ -103,7 +102,8 @@ class WhiteningConfig:
     min_photos: int = 20
     """Anchors with verified parts that are enough to judge by."""
     min_gain: float = 1.0
-    """Points of mean average precision by which a candidate must lead the default."""
+    """Points of mean average precision by which a candidate must lead the default. From 0 to 5 points the choice is
+    the same on all four collections."""
     min_part: float = 0.005
     """The smallest part of a photo that is a query, by area."""
     max_part: float = 0.6
