@@ -78,8 +78,8 @@ class WhiteningConfig:
     """How a whitening is chosen by verified photos of the collection (`manifind.index.build.whitening_choice`)."""
 
     default: WhiteningCandidate = WhiteningCandidate(own=0.25, power=0.3)
-    """The whitening where verified photos are too few to choose one, and where no other leads by enough. Better than the
-    prior alone on planted scenes, small objects in clutter and a part of Oxford5k (docs/descriptors.md)."""
+    """The whitening where verified photos are too few to choose one, and where no other leads by enough. Better than
+    the prior alone on planted scenes, small objects in clutter and a part of Oxford5k (docs/descriptors.md)."""
     candidates: tuple[WhiteningCandidate, ...] = (
         WhiteningCandidate(own=0.25, power=0.3),
         WhiteningCandidate(own=0.5),
