@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from manifind.features import Moments, Whitening, whitening_of
+from manifind.geometry import PackedFeatures
 from manifind.index import Index
 from manifind.index.build.whitening_choice import (
     PhotoSample,
@@ -21,7 +22,7 @@ from manifind.index.build.whitening_choice import (
 from manifind.index.config import WhiteningCandidate, WhiteningConfig
 from manifind.index.storage.build_config import WhiteningTraining
 from manifind.index.storage.catalogue import ImageRecord
-from manifind.index.storage.local_features import PackedFeatures, keep
+from manifind.index.storage.local_features import keep
 from manifind.index.storage.manifest import WhiteningChoice
 from tests.geometry.photographs import photograph, turned, warped
 from tests.index.small import SmallBackbone, small_extractor
@@ -67,9 +68,9 @@ def test_the_judge_prefers_what_finds_the_other_photo(
     scores = judge(
         sample,
         {
-            "object": Whitening(np.zeros(12), eye[:, :4]),
-            "rest": Whitening(np.zeros(12), eye[:, 4:]),
-            "all": Whitening(np.zeros(12), eye),
+            "object": Whitening(np.zeros(12, np.float32), eye[:, :4]),
+            "rest": Whitening(np.zeros(12, np.float32), eye[:, 4:]),
+            "all": Whitening(np.zeros(12, np.float32), eye),
         },
         pairs,
         WhiteningConfig(query_regions=1),

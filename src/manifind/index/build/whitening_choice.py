@@ -24,12 +24,12 @@ import numpy.typing as npt
 from manifind.boxes import areas, covered_fraction, iou
 from manifind.features import Moments, Whitening
 from manifind.features.whitening import unit_rows
-from manifind.geometry import verify
+from manifind.geometry import PackedFeatures, verify_many
 from manifind.index.build.journal import Journal
 from manifind.index.config import WhiteningConfig
 from manifind.index.storage.build_config import WhiteningTraining
 from manifind.index.storage.catalogue import ImageRecord
-from manifind.index.storage.local_features import LocalFeatureConfig, PackedFeatures
+from manifind.index.storage.local_features import LocalFeatureConfig
 from manifind.index.storage.manifest import WhiteningChoice
 from manifind.types import FloatArray
 
@@ -163,14 +163,14 @@ def find_verified_parts(
     sample: PhotoSample, anchors: Sequence[int], proposed: Sequence[Sequence[int]]
 ) -> list[VerifiedPart]:
     """Return the parts of the anchors that spatial verification finds in the photos proposed for each."""
-    features = {photo: sample.local[photo].features() for photo in {*anchors}.union(*proposed)}
     found = []
     for anchor, photos in zip(anchors, proposed, strict=True):
-        for other in photos:
-            for instance in verify(features[anchor], features[other]).instances:
+        query = sample.local[anchor].features()
+        for other, verdict in zip(photos, verify_many(query, [sample.local[photo] for photo in photos]), strict=True):
+            for instance in verdict.instances:
                 if not instance.weak:
                     here, there = instance.matches.T
-                    sides = features[anchor].keypoints[here], features[other].keypoints[there]
+                    sides = query.keypoints[here], sample.local[other].keypoints[there]
                     part, other_part = (np.concatenate([at.min(axis=0), at.max(axis=0)]) for at in sides)
                     found.append(VerifiedPart(anchor, part, other, other_part))
     return found
