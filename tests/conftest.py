@@ -38,8 +38,37 @@ INTEGRATION_FILES = {"test_benchmarks.py", "test_attack.py", "test_release.py"}
 """Smoke runs of benchmarks, the attack sweep, a release: `scripts/test` runs these files in a second stage."""
 
 
+LONG_FILES = (
+    "test_object_store.py",
+    "test_milvus.py",
+    "test_workers.py",
+    "test_crash.py",
+    "test_benchmarks.py",
+    "test_collection.py",
+    "test_guide.py",
+    "test_blocks.py",
+    "test_demo.py",
+    "test_cuda.py",
+    "test_cuda_features.py",
+    "test_cuda_extractor.py",
+    "test_nn_descent.py",
+    "test_update.py",
+    "test_pipeline.py",
+    "test_full_resolution.py",
+    "test_index_command.py",
+    "test_emblems.py",
+    "test_bad_files.py",
+    "test_decode_workers.py",
+    "test_search_command.py",
+    "test_partial_index.py",
+)
+"""Files of tests that take more than ten seconds, the longest first: they run before all others."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what belongs to the second stage: `INTEGRATION_FILES`, and every test in a browser."""
+    """Put `LONG_FILES` first; mark what belongs to the second stage: `INTEGRATION_FILES`, and tests in a browser."""
+    order = {name: place for place, name in enumerate(LONG_FILES)}
+    items.sort(key=lambda item: order.get(item.path.name, len(order)))
     for item in items:
         if item.path.name in INTEGRATION_FILES or {"browser", "page"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.integration)
