@@ -82,7 +82,7 @@ def measure(
     number = {photo_number(one.key): one.number for one in index.catalogue.images}
     (task,) = protocol.tasks.values()
     for size in sizes:
-        state = StoredCollection.of(where, store, size)
+        state = StoredCollection.open(where, store, size)
         exact = exact_shortlists(index, protocol.queries, size, descriptors)
         rankings, times, overlaps, equal = [], [], [], 0
         for regions, right in zip(protocol.queries, exact, strict=True):

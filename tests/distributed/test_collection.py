@@ -48,7 +48,7 @@ def far(store: Store, address: str, index: Index, extractor: RegionExtractor) ->
 
 
 def opened(store: Store, address: str, extractor: RegionExtractor, shortlist: int = SHORTLIST) -> Index:
-    return Index(address, StoredCollection.of(Address.parse(address), store, shortlist), extractor)
+    return Index(address, StoredCollection.open(Address.parse(address), store, shortlist), extractor)
 
 
 def truncated(index: Index, state: StoredCollection, query: np.ndarray, top: int) -> tuple[list[str], np.ndarray]:

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from manifind.errors import InvalidInputError, ManifindError
-from manifind.features import RegionExtractor, Whitening
+from manifind.features import RegionExtractor
 from manifind.geometry.packing import Packed
 from manifind.index import Index
 from manifind.index.config import RetrievalConfig
@@ -33,7 +33,7 @@ from manifind.kernels import kernel
 from manifind.remote.generations import GRACE_SECONDS, Published, visible_generation
 from manifind.remote.publish import publish, shortlist_descriptors
 from manifind.remote.row_format import Numbers, photo_number, unpack, unpack_features
-from manifind.remote.shortlist import RemoteFeatures, RowCache, record_of, shortlist_snapshot
+from manifind.remote.shortlist import RemoteCatalogue, RemoteFeatures, RowCache, record_of, shortlist_snapshot
 from manifind.remote.store import Address, NearestRows, Store, Unavailable, Versions, store_at
 from manifind.types import FloatArray
 
@@ -58,70 +58,44 @@ KERNEL_EXPONENT = 3.0
 def open_collection(address: str) -> "StoredCollection":
     """Open the visible generation of the collection at an address."""
     where = Address.parse(address)
-    return StoredCollection.of(where, store_at(where), where.int_option("shortlist", SHORTLIST_PHOTOS))
+    return StoredCollection.open(where, store_at(where), where.int_option("shortlist", SHORTLIST_PHOTOS))
 
 
 class StoredCollection:
-    """One generation of a published collection, as `manifind.index.storage.remote` asks for it."""
+    """One generation of a published collection, as `manifind.index.storage.remote` specifies."""
 
     def __init__(
         self,
         address: Address,
         store: Store,
         published: Published,
-        shortlist: int,
-        kept: tuple[RowCache, RowCache] | None = None,
+        shortlist_size: int,
+        caches: tuple[RowCache, RowCache] | None = None,
     ) -> None:
         self.address, self.store, self.published = address, store, published
-        self.shortlist = shortlist
+        self.shortlist_size = shortlist_size
+        self.where = address.shown
+        self.number, self.stamp, self.dimension = published.number, published.stamp, published.dimension
+        self.manifest, self.whitening = published.manifest, published.whitening
+        self.catalogue = StoredCatalogue(self)
         self.cache = SnapshotCache()
-        self._fetched = kept or (RowCache(store.fetch), RowCache(store.fetch_blobs))
-        self._kept, self._blobs = self._fetched
-        self._searches = itertools.count()
+        self._caches = caches or (RowCache(store.fetch), RowCache(store.fetch_blobs))
+        self._rows, self._blobs = self._caches
+        self._search_numbers = itertools.count()
         self._visible_at = time.monotonic()
 
     @classmethod
-    def of(cls, address: Address, store: Store, shortlist: int = SHORTLIST_PHOTOS) -> "StoredCollection":
-        """Return the visible generation."""
-        asked = time.monotonic()
+    def open(cls, address: Address, store: Store, shortlist_size: int = SHORTLIST_PHOTOS) -> "StoredCollection":
+        """Open the visible generation."""
+        asked_at = time.monotonic()
         published = Published.read(store)
         if published is None:
             raise InvalidInputError(
                 f"{address.shown} has no collection; manifind publish INDEX {address.shown} makes one."
             )
-        collection = cls(address, store, published, shortlist)
-        collection._visible_at = asked
+        collection = cls(address, store, published, shortlist_size)
+        collection._visible_at = asked_at
         return collection
-
-    @property
-    def number(self) -> int:
-        """The generation."""
-        return self.published.number
-
-    @property
-    def where(self) -> str:
-        """Its address, without a token."""
-        return self.address.shown
-
-    @property
-    def stamp(self) -> str:
-        """No other generation has the same."""
-        return self.published.stamp
-
-    @property
-    def manifest(self) -> Manifest:
-        """How the photos became a collection."""
-        return self.published.manifest
-
-    @property
-    def whitening(self) -> Whitening | None:
-        """That of the extractor, where it was learnt."""
-        return self.published.whitening
-
-    @property
-    def dimension(self) -> int:
-        """Of its descriptors."""
-        return self.published.dimension
 
     @cached_property
     def local(self) -> RemoteFeatures | None:
@@ -141,19 +115,14 @@ class StoredCollection:
         """Fetch what lies beside rows."""
         fetched = self._blobs.fetch(rows)
         if any(one is None for one in fetched):
-            raise Unavailable(f"{self.address.shown} has been published again meanwhile; search again.")
+            raise Unavailable(f"{self.where} has been published again meanwhile; search again.")
         return [unpack_features(one) for one in fetched if one is not None]
 
     @property
     def regions(self) -> int:
         """How many regions a search solves for at most."""
-        share = min(1.0, self.shortlist / max(1, self.published.photos))
+        share = min(1.0, self.shortlist_size / max(1, self.published.photos))
         return max(1, round(share * self.published.regions))
-
-    @cached_property
-    def catalogue(self) -> "StoredCatalogue":
-        """The photos."""
-        return StoredCatalogue(self)
 
     def newest(self) -> RemoteCollection:
         """Return the visible generation: this one, where nothing has changed."""
@@ -161,8 +130,8 @@ class StoredCollection:
             return self
         published = Published.read(self.store)
         if published is None:
-            raise Unavailable(f"{self.address.shown} has no collection any more; publish it again.")
-        return StoredCollection(self.address, self.store, published, self.shortlist, self._fetched)
+            raise Unavailable(f"{self.where} has no collection any more; publish it again.")
+        return StoredCollection(self.address, self.store, published, self.shortlist_size, self._caches)
 
     def retrieve(
         self, queries: Sequence[QueryRegions], top: int | None, method: str, config: RetrievalConfig
@@ -179,69 +148,70 @@ class StoredCollection:
                     for part, query in zip(parts, queries, strict=True)
                 ]
             state = state._newest_comparable(self.manifest)
-        raise Unavailable(f"{self.address.shown} changes too fast to be searched; try again.")
+        raise Unavailable(f"{self.where} changes too fast to be searched; try again.")
 
     def _newest_comparable(self, made_by: Manifest) -> "StoredCollection":
         """Return the visible generation, if queries that were extracted for this one can be compared with it."""
         newest = self.newest()
         if newest.manifest.extractor.sha256 != made_by.extractor.sha256:
-            raise Unavailable(f"{self.address.shown} was extracted again; open it again.")
+            raise Unavailable(f"{self.where} was extracted again; open it again.")
         assert isinstance(newest, StoredCollection)  # noqa: S101 (it is made here)
         return newest
 
     def _is_visible(self) -> bool:
         """Ask whether this is the visible generation, and remember when it was."""
-        asked = time.monotonic()
+        asked_at = time.monotonic()
         if visible_generation(self.store) != self.number:
             return False
-        self._visible_at = asked
+        self._visible_at = asked_at
         return True
 
     def shortlists(self, regions: Sequence[FloatArray]) -> list[tuple[Numbers, Numbers]]:
         """Return the shortlist of each query: the photos, and the numbers of their rows."""
-        asked = [shortlist_descriptors(one, self.published.descriptors) for one in regions]
-        # A row that is superseded takes the place of another, until it is removed.
-        count = self.shortlist + min(self.shortlist, len(self.published.tombstones))
-        found = self.store.nearest(np.concatenate(asked), count, self.number)
-        ends = np.cumsum([len(one) for one in asked])
-        return [self._rank_photos(found[end - len(own) : end]) for own, end in zip(asked, ends.tolist(), strict=True)]
+        queries = [shortlist_descriptors(vectors, self.published.descriptors) for vectors in regions]
+        # A tombstone takes the place of another row, until it is removed.
+        count = self.shortlist_size + min(self.shortlist_size, len(self.published.tombstones))
+        nearest = self.store.nearest(np.concatenate(queries), count, self.number)
+        ends = np.cumsum([len(query) for query in queries]).tolist()
+        return [self._rank_photos(nearest[end - len(query) : end]) for query, end in zip(queries, ends, strict=True)]
 
-    def _rank_photos(self, found: Sequence[NearestRows]) -> tuple[Numbers, Numbers]:
-        """Return the photos with the most similar descriptors: each of the query's counts a photo's best once."""
+    def _rank_photos(self, nearest: Sequence[NearestRows]) -> tuple[Numbers, Numbers]:
+        """Return the photos with the most similar descriptors; each of the query's counts a photo's best once."""
         scores: dict[int, float] = {}
         rows: dict[int, int] = {}
-        for one in found:
-            kept = ~np.isin(one.numbers, self.published.tombstones)
-            best = np.unique(one.photos[kept], return_index=True)[1]
-            terms = kernel(one.similarities[kept][best], KERNEL_EXPONENT)
-            for photo, number, term in zip(
-                one.photos[kept][best].tolist(), one.numbers[kept][best].tolist(), terms.tolist(), strict=True
-            ):
+        for found in nearest:
+            current = np.flatnonzero(~np.isin(found.numbers, self.published.tombstones))
+            best = current[np.unique(found.photos[current], return_index=True)[1]]
+            terms = kernel(found.similarities[best], KERNEL_EXPONENT)
+            columns = (found.photos[best], found.numbers[best], terms)
+            for photo, number, term in zip(*(column.tolist() for column in columns), strict=True):
                 scores[photo] = scores.get(photo, 0.0) + term
                 rows[photo] = number
         photos = np.array(list(scores), np.int64)
-        order = np.lexsort((photos, -np.array(list(scores.values()))))[: self.shortlist]
+        order = np.lexsort((photos, -np.array(list(scores.values()))))[: self.shortlist_size]
         return photos[order], np.array([rows[photo] for photo in photos[order].tolist()], np.int64)
 
     def _snapshots(self, regions: Sequence[FloatArray], *, whole: bool) -> list[Snapshot] | None:
         """Return the generation of each query's shortlist; None where a newer one of the collection came meanwhile."""
         chosen = self.shortlists(regions)
-        fetched = [self._kept.fetch(numbers) for _, numbers in chosen]
+        fetched = [self._rows.fetch(numbers) for _, numbers in chosen]
         whole_rows = all(row is not None for rows in fetched for row in rows)
         in_time = time.monotonic() - self._visible_at < GRACE_SECONDS
         if not (whole_rows and in_time) and not self._is_visible():
             return None
         parts = []
         for (photos, numbers), rows in zip(chosen, fetched, strict=True):
-            there = [row for row in rows if row is not None]
-            if len(there) != len(rows) or not there:
-                raise Unavailable(f"{self.address.shown} has lost {len(rows) - len(there)} rows; publish it again.")
+            present = [row for row in rows if row is not None]
+            if len(present) != len(rows) or not present:
+                raise Unavailable(
+                    f"{self.where} has lost {len(rows) - len(present)} rows; publish it again.", code="lost-rows"
+                )
             parts.append(
                 shortlist_snapshot(
                     photos,
-                    there,
+                    present,
                     number=self.number,
-                    stamp=f"{self.stamp}/{next(self._searches)}",
+                    stamp=f"{self.stamp}/{next(self._search_numbers)}",
                     manifest=self.manifest,
                     whole=whole,
                     local=self._local_of(photos, numbers),
@@ -270,7 +240,7 @@ class StoredCollection:
     def row_of(self, key: str) -> bytes | None:
         """Return the packed row of a photo."""
         number = self.row_number_of(key)
-        return None if number is None else self._kept.fetch(np.array([number], np.int64))[0]
+        return None if number is None else self._rows.fetch(np.array([number], np.int64))[0]
 
     def row_number_of(self, key: str) -> int | None:
         """Return the number of the row of a photo."""
@@ -286,21 +256,21 @@ class StoredCollection:
             count += len(part.numbers)
             if count >= MAX_LISTED_PHOTOS:
                 break
-        there = Versions.concat(parts)
-        kept = (there.generation <= self.number) & ~np.isin(there.numbers, self.published.tombstones)
-        return [row for row in self.store.fetch(there.numbers[kept][:MAX_LISTED_PHOTOS]) if row is not None]
+        versions = Versions.concat(parts)
+        current = (versions.generation <= self.number) & ~np.isin(versions.numbers, self.published.tombstones)
+        return [row for row in self.store.fetch(versions.numbers[current][:MAX_LISTED_PHOTOS]) if row is not None]
 
     def info(self) -> dict[str, Any]:
-        """Return what the index said of itself when it was published, and where it is now."""
+        """Return the facts of the published index, with the collection's address."""
         published = self.published
         return {
             **published.facts,
-            "path": self.address.shown,
+            "path": self.where,
             "generation": published.number,
             "store": {
                 "scheme": self.address.scheme,
                 "descriptors_a_photo": published.descriptors or 1,
-                "shortlist": self.shortlist,
+                "shortlist": self.shortlist_size,
                 "bytes_a_row": published.row_bytes,
                 "index": published.facts["path"],
             },
@@ -329,7 +299,7 @@ class StoredCollection:
         self.store.close()
 
 
-class StoredCatalogue:
+class StoredCatalogue(RemoteCatalogue):
     """The photos of a collection in a store, looked up by key when they are asked for.
 
     A photo's number is its place in the list of all, which is fetched when somebody asks for it; a photo that was
@@ -357,29 +327,6 @@ class StoredCatalogue:
         """Return the photo of that key."""
         row = self._collection.row_of(key)
         return None if row is None else record_of(unpack([row]).metadata(0), -1)
-
-    def of_content(self, sha256: str) -> ImageRecord | None:  # noqa: ARG002
-        """Return None: a store is not searched by content; the photos of a shortlist are."""
-        return None
-
-    def skipped_of(self, key: str) -> SkippedRecord | None:
-        """Return why the file of that key was passed over, if it was."""
-        return next((one for one in self.skipped if one.key == key), None)
-
-    def photo_of(self, key: str) -> ImageRecord | None:
-        """Return the photo of that key, or the one that a file of that key is identical to."""
-        found = self.of_key(key)
-        copy = None if found is not None else self.skipped_of(key)
-        if copy is not None and copy.duplicate_of is not None:
-            return self.of_key(copy.duplicate_of)
-        return found
-
-    def copies_of(self, sha256: str) -> tuple[str, ...]:  # noqa: ARG002
-        """Return nothing: the photos of a shortlist know their copies."""
-        return ()
-
-    def close(self) -> None:
-        """Hold nothing."""
 
     def __getitem__(self, number: int) -> ImageRecord:
         return self.images[number]

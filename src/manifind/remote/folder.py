@@ -101,8 +101,8 @@ class FolderStore:
         if not rows:
             return
         with disk.lock(self.folder / LOCK, self.folder):
-            self._look()
-            known = set(self._index()[0].tolist())
+            self._refresh()
+            known = set(self._row_index()[0].tolist())
             self._add([row for row in rows if row.number not in known])
 
     def _add(self, rows: Sequence[Row]) -> None:
@@ -119,7 +119,7 @@ class FolderStore:
         number = 1 + max((int(file.stem.rpartition("-")[2]) for file in self._files("facts-")), default=0)
         for part in PARTS:
             self._write(f"{part}-{number}.npy", disk.npy(arrays[part]))
-        self._look()
+        self._refresh()
 
     def build_index(self) -> None:
         """Do nothing: rows are searched as they lie."""
@@ -129,19 +129,19 @@ class FolderStore:
         if not len(numbers):
             return
         with disk.lock(self.folder / LOCK, self.folder):
-            self._look()
+            self._refresh()
             there = np.concatenate([np.empty(0, np.int64), *(one.facts[:, 0] for one in self._segments.values())])
-            gone = np.intersect1d(np.union1d(self._removed, numbers), there)
-            self._write("removed.npy", disk.npy(gone))
-            self._look()
+            removed_rows = np.intersect1d(np.union1d(self._removed, numbers), there)
+            self._write("removed.npy", disk.npy(removed_rows))
+            self._refresh()
             for segment in list(self._segments.values()):
-                kept = np.flatnonzero(~np.isin(segment.facts[:, 0], gone))
+                kept = np.flatnonzero(~np.isin(segment.facts[:, 0], removed_rows))
                 if 2 * len(kept) <= len(segment.facts):
                     # The new segment is there before the old one goes: a row that is in both is the same row.
                     self._add([self._row(segment, int(place)) for place in kept])
                     for part in reversed(PARTS):
                         disk.remove(self.folder / f"{part}-{segment.number}.npy")
-            self._look()
+            self._refresh()
 
     @staticmethod
     def _row(segment: Segment, place: int) -> Row:
@@ -151,7 +151,7 @@ class FolderStore:
 
     def versions(self) -> Iterator[Versions]:
         """Yield the rows, a segment at a time."""
-        self._look()
+        self._refresh()
         seen: Numbers = np.empty(0, np.int64)
         for segment in list(self._segments.values()):
             facts = segment.facts[~np.isin(segment.facts[:, 0], np.union1d(self._removed, seen))]
@@ -160,21 +160,21 @@ class FolderStore:
 
     def nearest(self, queries: FloatArray, count: int, generation: int) -> list[NearestRows]:
         """Compare with every descriptor."""
-        rows, numbers, photos = self._rows(generation)
+        rows, numbers, photos = self._vector_set(generation)
         ids, similarities = rows.search(np.ascontiguousarray(queries, np.float32), min(count, len(numbers)))
         return [NearestRows(numbers[own], photos[own], found) for own, found in zip(ids, similarities, strict=True)]
 
     def fetch(self, numbers: Numbers) -> list[bytes | None]:
         """Take packed rows out of their segments."""
-        return self._taken(numbers, Segment.packed)
+        return self._read_blobs(numbers, Segment.packed)
 
     def fetch_blobs(self, numbers: Numbers) -> list[bytes | None]:
         """Take what lies beside packed rows out of their segments."""
-        return [content or None for content in self._taken(numbers, Segment.blob)]
+        return [content or None for content in self._read_blobs(numbers, Segment.blob)]
 
-    def _taken(self, numbers: Numbers, of: Callable[[Segment, int], bytes]) -> list[bytes | None]:
-        self._look()
-        known, segments, places = self._index()
+    def _read_blobs(self, numbers: Numbers, of: Callable[[Segment, int], bytes]) -> list[bytes | None]:
+        self._refresh()
+        known, segments, places = self._row_index()
         at = np.minimum(np.searchsorted(known, numbers), max(0, len(known) - 1))
         there = known[at] == numbers if len(known) else np.zeros(len(numbers), bool)
         return [
@@ -206,18 +206,18 @@ class FolderStore:
         disk.replace(draft, self.folder / name)
         disk.sync_folder(self.folder)
 
-    def _look(self) -> None:
+    def _refresh(self) -> None:
         """Open segments that came since, and forget those that went."""
         with self._lock:
             there = {int(match[1]) for file in self._files("facts-") if (match := FACTS.fullmatch(file.name))}
             removed = self.folder / "removed.npy"
-            gone = _read(removed) if removed.exists() else np.empty(0, np.int64)
-            if there == set(self._segments) and np.array_equal(gone, self._removed):
+            removed_rows = _read_array(removed) if removed.exists() else np.empty(0, np.int64)
+            if there == set(self._segments) and np.array_equal(removed_rows, self._removed):
                 return
             segments = {number: one for number, one in self._segments.items() if number in there}
             for number in there - set(segments):
                 try:
-                    arrays = {part: _read(self.folder / f"{part}-{number}.npy") for part in PARTS}
+                    arrays = {part: _read_array(self.folder / f"{part}-{number}.npy") for part in PARTS}
                 except DamagedError:
                     if (self.folder / f"facts-{number}.npy").exists():
                         raise
@@ -226,9 +226,9 @@ class FolderStore:
                     arrays["facts"] = arrays["facts"][:, [0, 1, 2, 3, 4, 4]]
                 segments[number] = Segment(number, **arrays)
             self._segments = dict(sorted(segments.items()))
-            self._removed, self._places, self._searched = gone, None, None
+            self._removed, self._places, self._searched = removed_rows, None, None
 
-    def _index(self) -> tuple[Numbers, Numbers, Numbers]:
+    def _row_index(self) -> tuple[Numbers, Numbers, Numbers]:
         """Return the numbers of all rows, ascending, with their segments and places."""
         with self._lock:
             if self._places is None:
@@ -242,12 +242,12 @@ class FolderStore:
                 self._places = numbers, segments[kept][first], places[kept][first]
             return self._places
 
-    def _rows(self, generation: int) -> tuple[VectorSet, Numbers, Numbers]:
+    def _vector_set(self, generation: int) -> tuple[VectorSet, Numbers, Numbers]:
         """Return the descriptors of rows of that generation or before, with their rows' numbers and photos."""
         with self._lock:
-            self._look()
+            self._refresh()
             if self._searched is None or self._searched[0] != generation:
-                known, segments, places = self._index()
+                known, segments, places = self._row_index()
                 vectors, numbers, photos = [], [], []
                 for segment in self._segments.values():
                     own = np.zeros(len(segment.facts), bool)
@@ -264,7 +264,7 @@ class FolderStore:
             return self._searched[1:]
 
 
-def _read(file: Path) -> npt.NDArray[Any]:
+def _read_array(file: Path) -> npt.NDArray[Any]:
     try:
         return read_array(file)
     except (OSError, NotAnArray) as error:

@@ -23,7 +23,7 @@ from manifind.errors import InvalidInputError
 from manifind.remote.folder import FolderStore
 from manifind.remote.milvus_requests import MAX_QUERY_ROWS, NEWEST, Requests
 from manifind.remote.row_format import Numbers, blob_number, row_number
-from manifind.remote.store import UNFINISHED, Address, NearestRows, Row, Unavailable, Versions
+from manifind.remote.store import Address, NearestRows, Row, Unavailable, Versions, versions_of_pieces
 from manifind.types import FloatArray
 
 PART_BYTES = 48_000
@@ -55,50 +55,50 @@ class MilvusStore:
             raise InvalidInputError(f"index is {self._kind!r} in {address.shown}; give one of {', '.join(INDEXES)}.")
         self._seen: dict[int, float] = {}
         self._folder: FolderStore | None = None
-        self._asked_for_folder = False
+        self._knows_folder = False
         self._milvus = Requests(address)
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._milvus.close()
 
     # -- collections --------------------------------------------------------------------------------------------------
 
     def create(self, dimension: int, photos: int) -> None:
         """Make the collections that are not there."""
-        kinds, has, make = self._milvus.types, self._milvus.has, self._milvus.make
+        types, has, make = self._milvus.types, self._milvus.has, self._milvus.make
         kind = self._kind or ("FLAT" if photos <= MAX_FLAT_PHOTOS else "HNSW")
-        whole: dict[str, Any] = {name: (kinds.INT64, {}) for name in ("photo", "born", "digest", "number")}
-        text: dict[str, Any] = {"part": (kinds.INT64, {}), "parts": (kinds.INT64, {})}
-        text["content"] = (kinds.VARCHAR, {"max_length": 65_535})
+        whole: dict[str, Any] = {name: (types.INT64, {}) for name in ("photo", "born", "digest", "number")}
+        text: dict[str, Any] = {"part": (types.INT64, {}), "parts": (types.INT64, {})}
+        text["content"] = (types.VARCHAR, {"max_length": 65_535})
         plain = "FLAT", INDEXES["FLAT"][0]
-        make("documents", {"name": (kinds.VARCHAR, {"max_length": 200}), **text}, 2, plain, text_id=True)
+        make("documents", {"name": (types.VARCHAR, {"max_length": 200}), **text}, 2, plain, text_id=True)
         folder = self._address.options.get("rows")
         if folder is not None and not has("vectors"):
             self.write("rows_folder", str(Path(folder).resolve()).encode())
         # The descriptors come last: where they are, all of it is settled.
         if folder is None and not has("vectors"):
-            make("rows", {"number": (kinds.INT64, {}), **text}, 2, plain, sorted_by=("number",))
+            make("rows", {"number": (types.INT64, {}), **text}, 2, plain, sorted_by=("number",))
         index = kind, INDEXES[kind][0]
-        make("vectors", {**whole, "pieces": (kinds.INT64, {})}, dimension, index, sorted_by=("photo", "number"))
+        make("vectors", {**whole, "pieces": (types.INT64, {})}, dimension, index, sorted_by=("photo", "number"))
         if self._rows_folder is not None:
             self._rows_folder.create(dimension, photos)
 
     @property
-    def _there(self) -> bool:
+    def _exists(self) -> bool:
         parts = ("documents", "vectors") if self._rows_folder else ("documents", "vectors", "rows")
         return all(self._milvus.has(part) for part in parts)
 
     @property
     def _rows_folder(self) -> FolderStore | None:
         """Where packed rows lie, if not in Milvus; settled when the collection is made."""
-        if not self._asked_for_folder and self._milvus.has("vectors"):
-            said = self._document("rows_folder")
-            self._folder, self._asked_for_folder = None if said is None else FolderStore(Path(said.decode())), True
+        if not self._knows_folder and self._milvus.has("vectors"):
+            said = self._read_document("rows_folder")
+            self._folder, self._knows_folder = None if said is None else FolderStore(Path(said.decode())), True
         return self._folder
 
     @cached_property
-    def _searched_by(self) -> str:
+    def _index_type(self) -> str:
         kind = str(self._milvus.index_of("vectors").get("index_type", "FLAT"))
         return kind if kind in INDEXES else "FLAT"
 
@@ -108,19 +108,19 @@ class MilvusStore:
         """Return the names of all documents."""
         if not self._milvus.has("documents"):
             return []
-        return sorted(str(one["name"]) for one in self._milvus.query("documents", "part == 0", ["name"]))
+        return sorted(str(entity["name"]) for entity in self._milvus.query("documents", "part == 0", ["name"]))
 
     def read(self, name: str) -> bytes | None:
         """Return a document."""
-        return self._document(name) if self._milvus.has("documents") else None
+        return self._read_document(name) if self._milvus.has("documents") else None
 
-    def _document(self, name: str) -> bytes | None:
+    def _read_document(self, name: str) -> bytes | None:
         parts = self._milvus.query("documents", f'name == "{name}"', ["part", "parts", "content"])
-        return _joined(parts)
+        return _join_parts(parts)
 
     def write(self, name: str, content: bytes) -> None:
-        """Keep a document, its first part last."""
-        parts = _parts(content)
+        """Write a document, its first part last."""
+        parts = _split_parts(content)
         rows = [
             {"id": f"{name}#{i}", "name": name, "part": i, "parts": len(parts), "content": part, "vector": [0.0, 0.0]}
             for i, part in enumerate(parts)
@@ -136,7 +136,7 @@ class MilvusStore:
     # -- rows ---------------------------------------------------------------------------------------------------------
 
     def upsert(self, rows: Sequence[Row]) -> None:
-        """Keep rows: packed first, then their descriptors."""
+        """Write rows: packed first, then their descriptors."""
         if self._rows_folder is not None:
             self._rows_folder.upsert([row._replace(vectors=row.vectors[:0]) for row in rows])
         else:
@@ -154,7 +154,7 @@ class MilvusStore:
                     for row in rows
                     for number, content in [(row.number, row.packed), (blob_number(row.number), row.blob)]
                     if content
-                    for parts in [_parts(content)]
+                    for parts in [_split_parts(content)]
                     for i, part in enumerate(parts)
                 ),
             )
@@ -184,10 +184,10 @@ class MilvusStore:
             return
         self._milvus.flush("vectors")
         until = time.monotonic() + INDEX_TIMEOUT_SECONDS
-        while self._searched_by != "FLAT" and time.monotonic() < until and self._unfinished():
+        while self._index_type != "FLAT" and time.monotonic() < until and self._pending_index_rows():
             time.sleep(0.5)
 
-    def _unfinished(self) -> int:
+    def _pending_index_rows(self) -> int:
         """Return how many rows Milvus has sealed and not yet indexed."""
         return int(self._milvus.index_of("vectors").get("pending_index_rows", 0))
 
@@ -204,22 +204,11 @@ class MilvusStore:
 
     def versions(self) -> Iterator[Versions]:
         """Yield all rows at once: a row is whole when all its descriptors are there."""
-        if not self._there:
+        if not self._exists:
             return
-        counts: dict[int, int] = {}
-        facts: dict[int, tuple[int, int, int, int]] = {}
         fields = ["number", "photo", "born", "digest", "pieces"]
-        for block in self._milvus.all("vectors", fields):
-            for one in block:
-                number = int(one["number"])
-                counts[number] = counts.get(number, 0) + 1
-                photo, generation, digest, pieces = (int(one[name]) for name in fields[1:])
-                facts[number] = photo, generation, digest, pieces
-        rows = [
-            (number, photo, generation, digest if counts[number] == pieces else UNFINISHED)
-            for number, (photo, generation, digest, pieces) in facts.items()
-        ]
-        yield Versions(*(np.array(column, np.int64) for column in (zip(*rows, strict=True) if rows else [[]] * 4)))
+        blocks = self._milvus.all("vectors", fields)
+        yield versions_of_pieces(tuple(int(entity[name]) for name in fields) for block in blocks for entity in block)
 
     def nearest(self, queries: FloatArray, count: int, generation: int) -> list[NearestRows]:
         """Let Milvus search its index."""
@@ -227,14 +216,14 @@ class MilvusStore:
             raise InvalidInputError(
                 f"Milvus returns {MAX_QUERY_ROWS} rows at most, not {count}; give a smaller shortlist."
             )
-        self._must_be_there()
+        self._check_exists()
         found = self._milvus.search(
             "vectors",
             data=[np.ascontiguousarray(query, np.float32) for query in queries],
             limit=count,
             filter=f"born <= {generation}",
             output_fields=["number", "photo"],
-            search_params={"metric_type": "IP", "params": INDEXES[self._searched_by][1](count)},
+            search_params={"metric_type": "IP", "params": INDEXES[self._index_type][1](count)},
             consistency_level=self._consistency(generation),
         )
         return [
@@ -250,44 +239,44 @@ class MilvusStore:
         """Fetch packed rows, some requests at a time."""
         if self._rows_folder is not None:
             return self._rows_folder.fetch(numbers)
-        return self._fetched(numbers)
+        return self._fetch_rows(numbers)
 
     def fetch_blobs(self, numbers: Numbers) -> list[bytes | None]:
-        """Fetch what lies beside packed rows."""
+        """Fetch the blobs of rows by their numbers."""
         if self._rows_folder is not None:
             return self._rows_folder.fetch_blobs(numbers)
-        return self._fetched(np.array([blob_number(number) for number in numbers.tolist()], np.int64))
+        return self._fetch_rows(np.array([blob_number(number) for number in numbers.tolist()], np.int64))
 
-    def _fetched(self, numbers: Numbers) -> list[bytes | None]:
-        self._must_be_there()
+    def _fetch_rows(self, numbers: Numbers) -> list[bytes | None]:
+        self._check_exists()
         each = max(1, FETCH_BYTES // (2 * PART_BYTES))
         blocks = [numbers[start : start + each] for start in range(0, len(numbers), each)]
 
         def block(some: Numbers) -> dict[int, list[dict[str, Any]]]:
             fields = ["number", "part", "parts", "content"]
             found: dict[int, list[dict[str, Any]]] = {}
-            for one in self._milvus.query("rows", f"number in {some.tolist()}", fields):
-                found.setdefault(int(one["number"]), []).append(one)
+            for entity in self._milvus.query("rows", f"number in {some.tolist()}", fields):
+                found.setdefault(int(entity["number"]), []).append(entity)
             return found
 
         with ThreadPoolExecutor(min(MAX_FETCHES, max(1, len(blocks)))) as pool:
             parts = {number: own for found in pool.map(block, blocks) for number, own in found.items()}
-        return [_joined(parts.get(number, [])) for number in numbers.tolist()]
+        return [_join_parts(parts.get(number, [])) for number in numbers.tolist()]
 
     def of_photos(self, photos: Numbers, generation: int) -> Versions:
         """Return the rows of some photos."""
-        self._must_be_there()
+        self._check_exists()
         fields = ["number", "photo", "born", "digest"]
         found: dict[int, tuple[int, ...]] = {}
         for start in range(0, len(photos), MAX_QUERY_ROWS // 16):
             where = f"photo in {photos[start : start + MAX_QUERY_ROWS // 16].tolist()} and born <= {generation}"
-            for one in self._milvus.query("vectors", where, fields):
-                found[int(one["number"])] = tuple(int(one[name]) for name in fields)
+            for entity in self._milvus.query("vectors", where, fields):
+                found[int(entity["number"])] = tuple(int(entity[name]) for name in fields)
         columns = zip(*found.values(), strict=True) if found else [[]] * 4
         return Versions(*(np.array(column, np.int64) for column in columns))
 
-    def _must_be_there(self) -> None:
-        if not self._there:
+    def _check_exists(self) -> None:
+        if not self._exists:
             raise Unavailable(f"{self._address.shown} has no collection; manifind publish makes one.")
 
     def _consistency(self, generation: int) -> str:
@@ -295,15 +284,15 @@ class MilvusStore:
         return NEWEST if time.monotonic() - seen < CONSISTENT_AFTER_SECONDS else "Bounded"
 
 
-def _parts(content: bytes) -> list[str]:
+def _split_parts(content: bytes) -> list[str]:
     """Return bytes as texts that Milvus takes."""
     starts = range(0, max(1, len(content)), PART_BYTES)
     return [base64.b64encode(content[start : start + PART_BYTES]).decode() for start in starts]
 
 
-def _joined(parts: Sequence[dict[str, Any]]) -> bytes | None:
+def _join_parts(parts: Sequence[dict[str, Any]]) -> bytes | None:
     """Return the bytes of texts; None unless all are there."""
-    if not parts or len({int(one["part"]) for one in parts}) != int(parts[0]["parts"]):
+    if not parts or len({int(entity["part"]) for entity in parts}) != int(parts[0]["parts"]):
         return None
-    texts = {int(one["part"]): one["content"] for one in parts}
+    texts = {int(entity["part"]): entity["content"] for entity in parts}
     return b"".join(base64.b64decode(texts[part]) for part in sorted(texts))

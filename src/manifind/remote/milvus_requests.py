@@ -23,7 +23,7 @@ MAX_REQUEST_BYTES = 2**22
 NEWEST = "Strong"
 """What Milvus calls the newest state."""
 
-Document = dict[str, Any]
+Entity = dict[str, Any]
 """A row of Milvus, by the names of its fields."""
 Fields = dict[str, tuple[Any, dict[str, Any]]]
 """The type of each field and its options."""
@@ -50,33 +50,33 @@ class Requests:
         self._timeout = float(address.int_option("timeout", 60))
         self._loaded: set[str] = set()
         logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # what it logs is raised as well
-        self._client = self._connected(_where(address))
+        self._client = self._connect(_client_options(address))
 
     @property
     def types(self) -> Any:
         """The types of fields, by Milvus' names."""
         return self._milvus.DataType
 
-    def _connected(self, where: dict[str, Any]) -> Any:
+    def _connect(self, where: dict[str, Any]) -> Any:
         """Return a client; a server that listens but does not answer yet is starting, and is asked again."""
         until = time.monotonic() + self._timeout
         while True:
             left = max(1.0, until - time.monotonic())
             try:
-                return self._ask(lambda: self._milvus.MilvusClient(**where, timeout=left))  # noqa: B023
+                return self._request(lambda: self._milvus.MilvusClient(**where, timeout=left))  # noqa: B023
             except Unavailable as error:
-                if time.monotonic() + 1 > until or not (_unanswered(error) and _listens(self._address)):
+                if time.monotonic() + 1 > until or not (_is_unavailable(error) and _accepts_connections(self._address)):
                     raise
                 time.sleep(0.5)
 
-    def _ask(self, work: Callable[[], T]) -> T:
+    def _request(self, work: Callable[[], T]) -> T:
         """Do something with Milvus; what goes wrong there is one sentence."""
         try:
             return work()
         except (self._milvus.MilvusException, OSError, EOFError) as error:
-            said = " ".join(str(getattr(error, "message", "") or error).split())[:200]
+            reason = " ".join(str(getattr(error, "message", "") or error).split())[:200]
             raise Unavailable(
-                f"{self._address.shown} did not answer ({said}); see that Milvus runs there, and try again."
+                f"{self._address.shown} did not answer ({reason}); see that Milvus runs there, and try again."
             ) from error
         except Exception as error:
             if type(error).__module__.partition(".")[0] != "grpc":
@@ -89,7 +89,7 @@ class Requests:
         """Let go of the connection."""
         self._client.close()
 
-    def _named(self, part: str) -> str:
+    def _full_name(self, part: str) -> str:
         return f"{self._address.name}_{part}"
 
     # -- collections --------------------------------------------------------------------------------------------------
@@ -134,9 +134,9 @@ class Requests:
         if self._address.scheme == "milvus":  # Milvus Lite has no such index
             for field in sorted_by:
                 indexes.add_index(field_name=field, index_type="STL_SORT")
-        self._ask(
+        self._request(
             lambda: self._client.create_collection(
-                self._named(part),
+                self._full_name(part),
                 schema=schema,
                 index_params=indexes,
                 consistency_level=NEWEST,
@@ -146,39 +146,39 @@ class Requests:
 
     def has(self, part: str) -> bool:
         """Whether a collection is there; loaded for searching, which a reopened one may not be."""
-        name = self._named(part)
+        name = self._full_name(part)
         if part in self._loaded:
             return True
         # Asked of a server that has died meanwhile, pymilvus says that a collection is not there.
-        if not self._ask(lambda: self._client.has_collection(name, timeout=self._timeout)):
-            self._ask(lambda: self._client.list_collections(timeout=self._timeout))
+        if not self._request(lambda: self._client.has_collection(name, timeout=self._timeout)):
+            self._request(lambda: self._client.list_collections(timeout=self._timeout))
             return False
-        self._ask(lambda: self._client.load_collection(name, timeout=self._timeout))
+        self._request(lambda: self._client.load_collection(name, timeout=self._timeout))
         self._loaded.add(part)
         return True
 
     def index_of(self, part: str) -> dict[str, Any]:
         """Return what Milvus says of the index of a collection's vectors."""
-        return dict(self._ask(lambda: self._client.describe_index(self._named(part), "vector")) or {})
+        return dict(self._request(lambda: self._client.describe_index(self._full_name(part), "vector")) or {})
 
     def flush(self, part: str) -> None:
         """Seal what was written to a collection."""
-        self._ask(lambda: self._client.flush(self._named(part), timeout=self._timeout))
+        self._request(lambda: self._client.flush(self._full_name(part), timeout=self._timeout))
 
     # -- rows ---------------------------------------------------------------------------------------------------------
 
-    def search(self, part: str, **asked: Any) -> list[list[Document]]:
+    def search(self, part: str, **asked: Any) -> list[list[Entity]]:
         """Return the rows whose vectors are nearest to each of some; `asked` is what pymilvus takes."""
-        found: list[list[Document]] = self._ask(
-            lambda: self._client.search(self._named(part), anns_field="vector", timeout=self._timeout, **asked)
+        found: list[list[Entity]] = self._request(
+            lambda: self._client.search(self._full_name(part), anns_field="vector", timeout=self._timeout, **asked)
         )
         return found
 
-    def query(self, part: str, where: str, fields: list[str]) -> list[Document]:
+    def query(self, part: str, where: str, fields: list[str]) -> list[Entity]:
         """Return fields of the rows of which an expression holds, up to `MAX_QUERY_ROWS`."""
-        found: list[Document] = self._ask(
+        found: list[Entity] = self._request(
             lambda: self._client.query(
-                self._named(part),
+                self._full_name(part),
                 filter=where,
                 output_fields=fields,
                 consistency_level=NEWEST,
@@ -188,11 +188,11 @@ class Requests:
         )
         return found
 
-    def all(self, part: str, fields: list[str]) -> Iterator[list[Document]]:
+    def all(self, part: str, fields: list[str]) -> Iterator[list[Entity]]:
         """Yield fields of all rows, some at a time."""
-        scan = self._ask(
+        scan = self._request(
             lambda: self._client.query_iterator(
-                self._named(part),
+                self._full_name(part),
                 filter="",
                 output_fields=fields,
                 batch_size=MAX_QUERY_ROWS // 2,
@@ -200,32 +200,32 @@ class Requests:
                 timeout=self._timeout,
             )
         )
-        while block := self._ask(scan.next):
+        while block := self._request(scan.next):
             yield block
         scan.close()
 
-    def send(self, part: str, rows: "Iterator[Document] | Sequence[Document]") -> None:
+    def send(self, part: str, rows: "Iterator[Entity] | Sequence[Entity]") -> None:
         """Write rows, about `MAX_REQUEST_BYTES` bytes at a time."""
-        name, waiting, size = self._named(part), [], 0
+        name, waiting, size = self._full_name(part), [], 0
 
-        def sent(block: list[Document]) -> None:
+        def send_block(block: list[Entity]) -> None:
             if block:
-                self._ask(lambda: self._client.upsert(name, block, timeout=self._timeout))
+                self._request(lambda: self._client.upsert(name, block, timeout=self._timeout))
 
         for row in rows:
             waiting.append(row)
             size += len(row.get("content", "")) + 4 * len(row["vector"]) + 64
             if size > MAX_REQUEST_BYTES:
-                sent(waiting)
+                send_block(waiting)
                 waiting, size = [], 0
-        sent(waiting)
+        send_block(waiting)
 
     def delete(self, part: str, where: str) -> None:
         """Remove the rows of which an expression holds."""
-        self._ask(lambda: self._client.delete(self._named(part), filter=where, timeout=self._timeout))
+        self._request(lambda: self._client.delete(self._full_name(part), filter=where, timeout=self._timeout))
 
 
-def _where(address: Address) -> dict[str, Any]:
+def _client_options(address: Address) -> dict[str, Any]:
     """Return what pymilvus takes for an address."""
     if address.scheme == "milvus-lite":
         folder = Path(address.place)
@@ -235,7 +235,7 @@ def _where(address: Address) -> dict[str, Any]:
     return {"uri": f"{'https' if secure else 'http'}://{address.place}", "token": address.token or ""}
 
 
-def _unanswered(error: BaseException | None) -> bool:
+def _is_unavailable(error: BaseException | None) -> bool:
     """Say whether an error came of a server that gave no answer, rather than of one that refused."""
     while error is not None:
         code = getattr(error, "code", None)
@@ -245,7 +245,7 @@ def _unanswered(error: BaseException | None) -> bool:
     return False
 
 
-def _listens(address: Address) -> bool:
+def _accepts_connections(address: Address) -> bool:
     """Say whether somebody listens where a server should be."""
     host, _, port = address.place.rpartition(":")
     try:

@@ -17,7 +17,7 @@ import numpy as np
 
 from manifind.errors import MissingExtraError
 from manifind.remote.row_format import Numbers, blob_number, photo_number, row_number
-from manifind.remote.store import UNFINISHED, Address, NearestRows, Row, Unavailable, Versions
+from manifind.remote.store import Address, NearestRows, Row, Unavailable, Versions, versions_of_pieces
 from manifind.types import FloatArray
 
 T = TypeVar("T")
@@ -47,12 +47,12 @@ class QdrantStore:
             where: dict[str, Any] = {"path": str(Path(address.place) / address.name)}
         else:
             where = {"url": f"http://{address.place}", "api_key": address.token, "check_compatibility": False}
-        self._client: Any = self._ask(partial(qdrant_client.QdrantClient, **where))
+        self._client: Any = self._request(partial(qdrant_client.QdrantClient, **where))
 
-    def _ask(self, work: Callable[[], T]) -> T:
-        """Do something with Qdrant; what goes wrong there is one sentence."""
+    def _request(self, work: Callable[[], T]) -> T:
+        """Call Qdrant's client; its errors become `Unavailable`."""
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what its local mode does not do in a server's way
+            warnings.simplefilter("ignore")  # where its local mode differs from a server
             try:
                 return work()
             except Exception as error:
@@ -61,42 +61,42 @@ class QdrantStore:
                     isinstance(error, OSError | RuntimeError)
                 ):
                     raise
-                said = " ".join(str(error).split())[:200]
+                reason = " ".join(str(error).split())[:200]
                 raise Unavailable(
-                    f"{self._address.shown} did not answer ({said}); see that Qdrant runs there, and try again."
+                    f"{self._address.shown} did not answer ({reason}); see that Qdrant runs there, and try again."
                 ) from error
 
-    def create(self, dimension: int, photos: int) -> None:  # noqa: ARG002 (Qdrant sees for itself)
+    def create(self, dimension: int, photos: int) -> None:  # noqa: ARG002 (Qdrant grows with its rows)
         """Make the collections that are not there."""
         models, client = self._models, self._client
         for name, size in ((self._rows, 1), (self._vectors, dimension)):
-            if not self._ask(partial(client.collection_exists, name)):
+            if not self._request(partial(client.collection_exists, name)):
                 how = models.VectorParams(size=size, distance=models.Distance.DOT)
-                self._ask(partial(client.create_collection, name, vectors_config=how))
+                self._request(partial(client.create_collection, name, vectors_config=how))
 
     @property
-    def _there(self) -> bool:
-        return bool(self._ask(partial(self._client.collection_exists, self._vectors)))
+    def _exists(self) -> bool:
+        return bool(self._request(partial(self._client.collection_exists, self._vectors)))
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._client.close()
 
     # -- documents ----------------------------------------------------------------------------------------------------
 
     def names(self) -> list[str]:
         """Return the names of all documents."""
-        if not self._there:
+        if not self._exists:
             return []
-        of_documents = self._where("kind", "document")
-        return sorted(one.payload["name"] for one in self._scrolled(self._rows, of_documents, ["name"]))
+        of_documents = self._filter("kind", "document")
+        return sorted(point.payload["name"] for point in self._scroll(self._rows, of_documents, ["name"]))
 
     def read(self, name: str) -> bytes | None:
         """Return a document."""
-        return self._contents([photo_number(f"document {name}")])[0] if self._there else None
+        return self._read_contents([photo_number(f"document {name}")])[0] if self._exists else None
 
     def write(self, name: str, content: bytes) -> None:
-        """Keep a document."""
+        """Write a document."""
         payload = {"kind": "document", "name": name, "content": base64.b64encode(content).decode()}
         self._send(self._rows, [(photo_number(f"document {name}"), [1.0], payload)])
 
@@ -107,7 +107,7 @@ class QdrantStore:
     # -- rows ---------------------------------------------------------------------------------------------------------
 
     def upsert(self, rows: Sequence[Row]) -> None:
-        """Keep rows: packed first, then their descriptors."""
+        """Write rows: packed first, then their descriptors."""
         contents = [
             (number, content)
             for row in rows
@@ -135,33 +135,25 @@ class QdrantStore:
         )
 
     def build_index(self) -> None:
-        """Do nothing: Qdrant sees to its index."""
+        """Do nothing: Qdrant builds its index by itself."""
 
     def remove(self, numbers: Numbers) -> None:
         """Remove the descriptors of rows, and the rows after them."""
         for start in range(0, len(numbers), BLOCK):
-            some = numbers[start : start + BLOCK].tolist()
-            chosen = self._models.FilterSelector(filter=self._where("number", some))
-            self._ask(partial(self._client.delete, self._vectors, chosen, wait=True))
-            self._delete(self._rows, some + [blob_number(number) for number in some])
+            block = numbers[start : start + BLOCK].tolist()
+            chosen = self._models.FilterSelector(filter=self._filter("number", block))
+            self._request(partial(self._client.delete, self._vectors, chosen, wait=True))
+            self._delete(self._rows, block + [blob_number(number) for number in block])
 
     def versions(self) -> Iterator[Versions]:
         """Yield all rows at once: a row is whole when all its descriptors are there."""
-        if not self._there:
+        if not self._exists:
             return
         yield self._versions(None)
 
     def _versions(self, where: Any) -> Versions:
-        counts: dict[int, int] = {}
-        facts: dict[int, dict[str, int]] = {}
-        for one in self._scrolled(self._vectors, where, [*FACTS, "pieces"]):
-            number = one.payload["number"]
-            counts[number], facts[number] = counts.get(number, 0) + 1, one.payload
-        whole = [
-            [one[name] for name in [*FACTS][:3]] + [one["digest"] if counts[number] == one["pieces"] else UNFINISHED]
-            for number, one in facts.items()
-        ]
-        return Versions(*np.array(whole, np.int64).reshape(-1, 4).T)
+        points = self._scroll(self._vectors, where, [*FACTS, "pieces"])
+        return versions_of_pieces(tuple(int(point.payload[name]) for name in (*FACTS, "pieces")) for point in points)
 
     def nearest(self, queries: FloatArray, count: int, generation: int) -> list[NearestRows]:
         """Let Qdrant search its index."""
@@ -176,64 +168,64 @@ class QdrantStore:
                 "with_payload": ["number", "photo"],
                 "search_params": models.SearchParams(exact=self._exact),
             }
-            points = self._ask(partial(self._client.query_points, self._vectors, **asked)).points
+            points = self._request(partial(self._client.query_points, self._vectors, **asked)).points
             found.append(
                 NearestRows(
-                    np.array([one.payload["number"] for one in points], np.int64),
-                    np.array([one.payload["photo"] for one in points], np.int64),
-                    np.array([one.score for one in points], np.float32),
+                    np.array([point.payload["number"] for point in points], np.int64),
+                    np.array([point.payload["photo"] for point in points], np.int64),
+                    np.array([point.score for point in points], np.float32),
                 )
             )
         return found
 
     def fetch(self, numbers: Numbers) -> list[bytes | None]:
         """Fetch packed rows by their numbers."""
-        return self._contents(numbers.tolist())
+        return self._read_contents(numbers.tolist())
 
     def fetch_blobs(self, numbers: Numbers) -> list[bytes | None]:
-        """Fetch what lies beside packed rows."""
-        return self._contents([blob_number(number) for number in numbers.tolist()])
+        """Fetch the blobs of rows by their numbers."""
+        return self._read_contents([blob_number(number) for number in numbers.tolist()])
 
     def of_photos(self, photos: Numbers, generation: int) -> Versions:
-        """Return the rows of some photos."""
+        """Return the rows of block photos."""
         models = self._models
-        where = self._where("photo", photos.tolist())
+        where = self._filter("photo", photos.tolist())
         where.must.append(models.FieldCondition(key="born", range=models.Range(lte=generation)))
         return self._versions(where)
 
     # -- requests -----------------------------------------------------------------------------------------------------
 
-    def _where(self, field: str, value: Any) -> Any:
+    def _filter(self, field: str, value: Any) -> Any:
         models = self._models
         match = models.MatchAny(any=value) if isinstance(value, list) else models.MatchValue(value=value)
         return models.Filter(must=[models.FieldCondition(key=field, match=match)])
 
-    def _contents(self, numbers: list[int]) -> list[bytes | None]:
+    def _read_contents(self, numbers: list[int]) -> list[bytes | None]:
         found: dict[int, bytes] = {}
         for start in range(0, len(numbers), BLOCK):
-            some = numbers[start : start + BLOCK]
-            points = self._ask(partial(self._client.retrieve, self._rows, some, with_payload=["content"]))
-            found |= {one.id: base64.b64decode(one.payload["content"]) for one in points}
+            block = numbers[start : start + BLOCK]
+            points = self._request(partial(self._client.retrieve, self._rows, block, with_payload=["content"]))
+            found |= {point.id: base64.b64decode(point.payload["content"]) for point in points}
         return [found.get(number) for number in numbers]
 
-    def _scrolled(self, name: str, where: Any, fields: list[str]) -> Iterator[Any]:
+    def _scroll(self, name: str, where: Any, fields: list[str]) -> Iterator[Any]:
         after = None
         while True:
             asked = {"scroll_filter": where, "limit": 8 * BLOCK, "with_payload": fields, "offset": after}
-            points, after = self._ask(partial(self._client.scroll, name, **asked))
+            points, after = self._request(partial(self._client.scroll, name, **asked))
             yield from points
             if after is None:
                 return
 
     def _send(self, name: str, points: Sequence[tuple[int, list[float], dict[str, Any]]]) -> None:
         for start in range(0, len(points), BLOCK):
-            some = [
+            block = [
                 self._models.PointStruct(id=number, vector=vector, payload=payload)
                 for number, vector, payload in points[start : start + BLOCK]
             ]
-            self._ask(partial(self._client.upsert, name, some, wait=True))
+            self._request(partial(self._client.upsert, name, block, wait=True))
 
     def _delete(self, name: str, numbers: list[int]) -> None:
         if numbers:
             chosen = self._models.PointIdsList(points=numbers)
-            self._ask(partial(self._client.delete, name, chosen, wait=True))
+            self._request(partial(self._client.delete, name, chosen, wait=True))

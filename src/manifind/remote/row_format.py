@@ -120,7 +120,7 @@ def pack_features(rows: Packed) -> bytes:
 def unpack_features(content: bytes) -> Packed:
     """Read the local features of a photo, or raise `DamagedError`."""
     if not content.startswith(FEATURES) or (len(content) - len(FEATURES)) % FEATURE_BYTES:
-        raise _damaged("its features are none, or were cut short")
+        raise _row_error("its features are none, or were cut short")
     return np.frombuffer(content, np.uint8, offset=len(FEATURES)).reshape(-1, FEATURE_BYTES)
 
 
@@ -150,9 +150,9 @@ class Unpacked:
         try:
             metadata = json.loads(self.rows[place][int(self.texts[place]) :])
         except ValueError as error:
-            raise _damaged("its text cannot be read") from error
+            raise _row_error("its text cannot be read") from error
         if not isinstance(metadata, dict):
-            raise _damaged("its text says nothing")
+            raise _row_error("its text says nothing")
         return metadata
 
 
@@ -161,13 +161,13 @@ def unpack(rows: Sequence[bytes]) -> Unpacked:
     try:
         heads = [HEADER.unpack_from(row) for row in rows]
     except struct.error as error:
-        raise _damaged("it has no head") from error
+        raise _row_error("it has no head") from error
     facts = np.array([head[1:6] for head in heads], np.int64).reshape(-1, 5)
     lengths, dimensions, regions, tables, edges = facts.T
     if any(head[0] != MAGIC for head in heads) or (lengths != [len(row) for row in rows]).any():
-        raise _damaged("its head is none, or it was cut short")
+        raise _row_error("its head is none, or it was cut short")
     if len(rows) and (dimensions != dimensions[0]).any():
-        raise _damaged("it has descriptors of another size than others")
+        raise _row_error("it has descriptors of another size than others")
     d = int(dimensions[0]) if len(rows) else 0
     sizes = np.stack(
         [8 * tables, 16 * regions, 4 * regions, 4 * edges, 2 * d * regions, 2 * regions, 2 * edges, 2 * edges]
@@ -175,9 +175,9 @@ def unpack(rows: Sequence[bytes]) -> Unpacked:
     ends = HEADER.size + np.cumsum(sizes, axis=0)
     starts = ends - sizes
     if (ends[-1] > lengths).any():
-        raise _damaged("it is shorter than its head says")
+        raise _row_error("it is shorter than its head says")
 
-    def gathered(part: int, kind: str) -> npt.NDArray[Any]:
+    def gather(part: int, kind: str) -> npt.NDArray[Any]:
         width = np.dtype(kind).itemsize
         pieces = [
             np.frombuffer(row, kind, count, start)
@@ -185,26 +185,26 @@ def unpack(rows: Sequence[bytes]) -> Unpacked:
         ]
         return np.concatenate(pieces) if pieces else np.empty(0, kind)
 
-    table, place = gathered(0, "<i8"), gathered(6, "<u2").astype(np.int64)
+    table, place = gather(0, "<i8"), gather(6, "<u2").astype(np.int64)
     if (place >= np.repeat(tables, edges)).any():
-        raise _damaged("an edge leads to no photo")
-    counts = gathered(5, "<u2").astype(np.int32)
+        raise _row_error("an edge leads to no photo")
+    counts = gather(5, "<u2").astype(np.int32)
     owners = np.repeat(np.arange(len(rows)), regions)
     if (np.bincount(owners, weights=counts, minlength=len(rows)).astype(np.int64) != edges).any():
-        raise _damaged("its regions have other edges than it has")
+        raise _row_error("its regions have other edges than it has")
     photos = table[place + np.repeat(np.cumsum(tables) - tables, edges)]
-    own = Edges(counts, photos, gathered(7, "<u2").astype(np.int32), gathered(3, "<f4"))
+    own = Edges(counts, photos, gather(7, "<u2").astype(np.int32), gather(3, "<f4"))
     return Unpacked(
         rows,
         regions,
         np.array([head[6] for head in heads], np.uint64),
-        gathered(4, "<f2").reshape(-1, d),
-        gathered(1, "<f4").reshape(-1, 4),
-        gathered(2, "<f4"),
+        gather(4, "<f2").reshape(-1, d),
+        gather(1, "<f4").reshape(-1, 4),
+        gather(2, "<f4"),
         own,
         ends[-1],
     )
 
 
-def _damaged(why: str) -> DamagedError:
+def _row_error(why: str) -> DamagedError:
     return DamagedError(f"a packed row cannot be read: {why}; publish the collection again.")

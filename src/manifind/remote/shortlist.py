@@ -16,7 +16,7 @@ from manifind.errors import DamagedError
 from manifind.geometry.packing import Packed, PackedFeatures
 from manifind.groups import Layout, aggregate
 from manifind.index.build.journal import NO_FEATURES
-from manifind.index.storage.catalogue import ImageRecord, SkippedRecord
+from manifind.index.storage.catalogue import ImageRecord, Photos, SkippedRecord
 from manifind.index.storage.local_features import LocalFeatureConfig, StoredLocalFeatures
 from manifind.index.storage.manifest import Manifest
 from manifind.index.storage.snapshot import Snapshot
@@ -73,9 +73,41 @@ class RemoteFeatures(StoredLocalFeatures):
         ]
 
 
+class RemoteCatalogue(Photos):
+    """The photos of a collection in a store, of which no list is here; a store is not searched by content."""
+
+    @property
+    def skipped(self) -> list[SkippedRecord]:
+        """Skipped files: a store has no list of them."""
+        return []
+
+    def skipped_of(self, key: str) -> SkippedRecord | None:
+        """Return why the file of that key was skipped, if it was."""
+        return next((record for record in self.skipped if record.key == key), None)
+
+    def of_content(self, sha256: str) -> ImageRecord | None:  # noqa: ARG002 (the contract's signature)
+        """Return the photo of that content, where it is known."""
+        return None
+
+    def photo_of(self, key: str) -> ImageRecord | None:
+        """Return the photo of that key, or the one that a file of that key is identical to."""
+        record = self.of_key(key)
+        skipped = None if record is not None else self.skipped_of(key)
+        if skipped is not None and skipped.duplicate_of is not None:
+            return self.of_key(skipped.duplicate_of)
+        return record
+
+    def copies_of(self, sha256: str) -> tuple[str, ...]:  # noqa: ARG002 (the contract's signature)
+        """Return the keys of identical files, where they are known."""
+        return ()
+
+    def close(self) -> None:
+        """Do nothing: no file is open."""
+
+
 @dataclass(frozen=True, eq=False)
-class ShortlistCatalogue:
-    """The photos of a shortlist, in the order of their numbers in the store; each is read when it is looked at."""
+class ShortlistCatalogue(RemoteCatalogue):
+    """The photos of a shortlist, in the order of their numbers in the store; each is read when it is needed."""
 
     numbers: Numbers
     """Of the photos in the store, ascending."""
@@ -86,11 +118,6 @@ class ShortlistCatalogue:
     def images(self) -> list[ImageRecord]:
         """All photos."""
         return [self[place] for place in range(len(self))]
-
-    @property
-    def skipped(self) -> list[SkippedRecord]:
-        """Nothing: what was passed over is not in a store."""
-        return []
 
     def of_key(self, key: str) -> ImageRecord | None:
         """Return the photo of that key."""
@@ -105,21 +132,10 @@ class ShortlistCatalogue:
                 return self[place]
         return None
 
-    def skipped_of(self, key: str) -> SkippedRecord | None:  # noqa: ARG002
-        """Return None."""
-        return None
-
-    def photo_of(self, key: str) -> ImageRecord | None:
-        """Return the photo of that key."""
-        return self.of_key(key)
-
     def copies_of(self, sha256: str) -> tuple[str, ...]:
         """Return the keys of identical files."""
         record = self.of_content(sha256)
         return () if record is None else tuple(self.unpacked.metadata(record.number).get("copies", ()))
-
-    def close(self) -> None:
-        """Hold nothing."""
 
     def __getitem__(self, place: int) -> ImageRecord:
         if place not in self._records:

@@ -1,9 +1,9 @@
-"""What is asked of a store that keeps a published collection, and the table of stores.
+"""The contract of a store of published collections, and the table of stores.
 
-A store keeps two kinds of things. *Rows*: a photo's packed row (`packing`) with a few descriptors, by which the photo
-is found; a row is written once, never changed, and belongs to the generation it was written for. *Documents*: small
-named contents, written once as well. A generation becomes visible when its document does, in one step; which rows it
-has is decided by whoever reads (`collection`), so that a store needs no transactions.
+A store keeps two kinds of things. *Rows*: a photo's packed row (`row_format`) with a few descriptors, by which the
+photo is found; a row is written once, never changed, and belongs to the generation it was written for. *Documents*:
+small named contents, written once as well. A generation becomes visible when its document does, in one step. The reader
+(`collection`) decides which rows it has, so a store needs no transactions.
 
 A new store is one class with the methods of `Store`, and a line in `STORES`; a package of its own names its store among
 the entry points of the group ``manifind.stores``. ``tests/distributed/test_store.py`` tests one contract
@@ -12,7 +12,8 @@ on all of them.
 
 import importlib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import NamedTuple, Protocol
@@ -28,6 +29,8 @@ from manifind.types import FloatArray
 class Unavailable(ManifindError, OSError):
     """A store cannot be reached or gave up; the message says which, and what to do."""
 
+    code = "unavailable"
+
 
 class Row(NamedTuple):
     """A photo as it goes into a store."""
@@ -42,11 +45,11 @@ class Row(NamedTuple):
     """(r, d): the descriptors that the photo is found by."""
     packed: bytes
     blob: bytes = b""
-    """What is fetched apart from the packed row, of the few photos of a shortlist that are looked at closely."""
+    """Local features: fetched apart from the packed row, for the few photos that are verified."""
 
 
 class Versions(NamedTuple):
-    """Rows that a store has, without what they hold."""
+    """Rows that a store has, without their contents."""
 
     numbers: Numbers
     photos: Numbers
@@ -55,9 +58,19 @@ class Versions(NamedTuple):
 
     @classmethod
     def concat(cls, parts: "Sequence[Versions]") -> "Versions":
-        """Return all of several."""
+        """Return the rows of all parts."""
         empty = cls(*(np.empty(0, np.int64) for _ in range(4)))
         return cls(*(np.concatenate(columns) for columns in zip(empty, *parts, strict=True)))
+
+
+def versions_of_pieces(pieces: Iterable[tuple[int, ...]]) -> Versions:
+    """Return the rows of which a store has some descriptors; a row is whole when all of them are there.
+
+    Each descriptor says number, photo, generation and digest of its row, and how many descriptors the row has.
+    """
+    counts = Counter(pieces)
+    rows = [(*row, digest if n == whole else UNFINISHED) for (*row, digest, whole), n in counts.items()]
+    return Versions(*np.array(rows, np.int64).reshape(-1, 4).T)
 
 
 class NearestRows(NamedTuple):
@@ -72,50 +85,50 @@ class Store(Protocol):
     """A place that keeps a collection. Every method may raise `Unavailable`; what returned is kept."""
 
     def create(self, dimension: int, photos: int) -> None:
-        """Make room for descriptors of so many dimensions, of about so many photos; nothing, where it is there."""
+        """Create the collection for descriptors of `dimension` dimensions and about so many photos, if missing."""
 
     def names(self) -> list[str]:
-        """Return the names of all documents; none where nothing was ever kept here."""
+        """Return the names of all documents; none where nothing was published."""
 
     def read(self, name: str) -> bytes | None:
         """Return a document."""
 
     def write(self, name: str, content: bytes) -> None:
-        """Keep a document of a new name. One of up to `ONE_STEP` bytes is there at once as a whole, or not at all."""
+        """Write a document of a new name; up to `ONE_STEP` bytes appear at once or not at all."""
 
     def delete(self, names: Sequence[str]) -> None:
-        """Remove documents; those that are not there are passed over."""
+        """Remove documents; a missing one is ignored."""
 
     def upsert(self, rows: Sequence[Row]) -> None:
-        """Keep rows; one that is there already is replaced by itself."""
+        """Write rows; a row that exists is replaced by itself."""
 
     def build_index(self) -> None:
-        """Make what was put as fast to search as it gets; called before a generation becomes visible."""
+        """Index the rows for fast search; called before a generation becomes visible."""
 
     def remove(self, numbers: Numbers) -> None:
-        """Remove rows by their numbers; those that are not there are passed over."""
+        """Remove rows by their numbers; a missing one is ignored."""
 
     def versions(self) -> Iterator[Versions]:
-        """Yield all rows that are there, some at a time; the digest of one that is not whole is `UNFINISHED`."""
+        """Yield all rows, some at a time; the digest of an incomplete row is `UNFINISHED`."""
 
     def nearest(self, queries: FloatArray, count: int, generation: int) -> list[NearestRows]:
         """Return for each query the `count` nearest descriptors of rows of generation `generation` or before."""
 
     def fetch(self, numbers: Numbers) -> list[bytes | None]:
-        """Return packed rows in the order of their numbers; None where one is not there."""
+        """Return packed rows in the order of `numbers`; None for a missing one."""
 
     def fetch_blobs(self, numbers: Numbers) -> list[bytes | None]:
-        """Return what lies beside packed rows, in the order of their numbers; None where nothing does."""
+        """Return the blobs of rows in the order of `numbers`; None for a row without one."""
 
     def of_photos(self, photos: Numbers, generation: int) -> Versions:
         """Return the rows of some photos of generation `generation` or before."""
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
 
 
 UNFINISHED = -1
-"""Stands for the digest of a row of which only a part is there, because whoever wrote it was interrupted."""
+"""The digest of an incomplete row, whose writer was interrupted."""
 
 ONE_STEP = 2**15
 """Bytes of a document that every store writes in one step."""
@@ -126,7 +139,7 @@ STORES = {
     "milvus-lite": "manifind.remote.milvus:MilvusStore",
     "qdrant": "manifind.remote.qdrant:QdrantStore",
 }
-"""The stores that come along, by the scheme of their addresses: the module and the class."""
+"""The built-in stores by the scheme of their addresses: the module and the class."""
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,199}")
 POSITIVE = re.compile(r"[1-9][0-9]{0,17}")
@@ -189,9 +202,8 @@ class Address:
 
 
 def store_at(address: Address) -> Store:
-    """Return the store that an address leads to."""
-    own = {one.name: one.value for one in entry_points(group="manifind.stores")}
-    known = {**STORES, **own}
+    """Return the store at an address."""
+    known = STORES | {point.name: point.value for point in entry_points(group="manifind.stores")}
     if address.scheme not in known:
         raise InvalidInputError(
             f"{address.scheme!r} is no store; give an address that begins with {', '.join(known)}.",

@@ -14,25 +14,29 @@ when it pleases. Windows keeps a file that somebody has open: such a file stays,
 
 import errno
 import hashlib
+import importlib
 import io
 import os
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from manifind.errors import DamagedError, InUseError, InvalidInputError
-from manifind.storage import locking
 
 CHUNK = 2**24
 """Bytes handed to the system at a time."""
 
 IN_USE = (5, 32, 145)
 """What Windows says of a file that is open or mapped somewhere, and of a folder that still has one."""
+
+LOCK_OFFSET = 2**30
+"""The byte that is locked where a lock keeps others from reading: far behind whatever the file says."""
 
 Bytes = bytes | memoryview
 
@@ -238,7 +242,7 @@ def lock(file: Path, what: Path) -> Iterator[None]:
         _refuse_link(file)
         raise
     try:
-        if not locking.hold(descriptor):
+        if not _hold_lock(descriptor):
             holder = os.read(descriptor, 32).decode(errors="replace").strip() or "unknown"
             raise InUseError(f"{what} is being written by process {holder}; wait for it, or stop it.")
         os.ftruncate(descriptor, 0)
@@ -246,6 +250,39 @@ def lock(file: Path, what: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def _hold_lock(descriptor: int) -> bool:
+    """Lock an open file until it is closed; False where another process has it."""
+    posix = _import_or_none("fcntl")
+    return _hold_on_windows(descriptor) if posix is None else _hold_on_posix(descriptor, posix)
+
+
+def _hold_on_posix(descriptor: int, fcntl: ModuleType) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _hold_on_windows(descriptor: int) -> bool:
+    msvcrt = importlib.import_module("msvcrt")
+    os.lseek(descriptor, LOCK_OFFSET, os.SEEK_SET)
+    try:
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+    except OSError:
+        return False
+    finally:
+        os.lseek(descriptor, 0, os.SEEK_SET)
+    return True
+
+
+def _import_or_none(name: str) -> ModuleType | None:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None
 
 
 def _flags(*names: str) -> int:
