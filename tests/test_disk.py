@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from manifind.errors import DamagedError, InvalidInputError
 from manifind.storage import disk, store
 from manifind.storage.arrays import NotAnArray, read_array
+from tests.errors import raises
 from tests.faults import faulty
 
 TEXT = b"somebody else's"
@@ -71,7 +72,7 @@ def test_a_file_of_ours_that_leads_elsewhere_is_replaced_and_not_followed(
 @pytest.mark.parametrize("lead", [linked, second_name])
 def test_a_lock_that_leads_elsewhere_is_refused(saved: Path, theirs: Path, lead: Callable[[Path, Path], None]) -> None:
     lead(saved / ".lock", theirs / "file")
-    with pytest.raises(InvalidInputError, match=r"\.lock is .*remove"):
+    with pytest.raises(InvalidInputError):
         write_again(saved)
     assert untouched(theirs)
 
@@ -79,14 +80,14 @@ def test_a_lock_that_leads_elsewhere_is_refused(saved: Path, theirs: Path, lead:
 def test_a_lock_that_is_a_pipe_is_refused(saved: Path) -> None:
     (saved / ".lock").unlink()
     os.mkfifo(saved / ".lock")
-    with pytest.raises(InvalidInputError, match=r"\.lock is not a file"):
+    with raises("not-a-file", InvalidInputError):
         write_again(saved)
 
 
 def test_a_folder_of_ours_that_is_a_link_is_neither_filled_nor_emptied(saved: Path, theirs: Path) -> None:
     linked(saved / ".part", theirs)
     for work in (disk.remove_folder, disk.make_own_folder):
-        with pytest.raises(InvalidInputError, match=r"\.part is a link"):
+        with raises("link", InvalidInputError):
             work(saved / ".part")
     (saved / ".part").unlink()
     (saved / ".part" / "below").mkdir(parents=True)
@@ -111,7 +112,7 @@ def test_an_appended_file_is_never_one_that_leads_elsewhere(tmp_path: Path, thei
     second_name(tmp_path / "b", theirs / "file")
     with pytest.raises(OSError, match="symbolic"):
         disk.appended(tmp_path / "a")
-    with pytest.raises(InvalidInputError, match="another name"):
+    with raises("not-a-file", InvalidInputError):
         disk.appended(tmp_path / "b")
     assert untouched(theirs)
 

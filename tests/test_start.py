@@ -44,7 +44,7 @@ def test_a_search_imports_no_linear_algebra_of_scipy() -> None:
     assert not {"scipy.linalg", "scipy.sparse.linalg", "scipy.sparse.csgraph"} & set(done.stdout.split())
 
 
-@pytest.mark.parametrize("name", ["batching", "explain", "repeats", "search", "sets"])
+@pytest.mark.parametrize("name", ["explain", "repeats", "search", "sets"])
 def test_templates_wait_for_a_page(name: str) -> None:
     assert not imported(f"import manifind.cli.{name}") & {"jinja2", "markupsafe"}
 

@@ -15,6 +15,7 @@ from manifind.remote.row_format import pack_features, unpack_features
 from manifind.remote.store import Store, Unavailable
 from tests.distributed.conftest import SCHEMES
 from tests.distributed.test_collection import opened
+from tests.errors import raises
 from tests.index.conftest import scene
 
 BOX = (40.0, 60.0, 168.0, 188.0)
@@ -85,7 +86,7 @@ def test_features_are_handed_out_by_key_and_go_with_their_photo(
     gone = next(hit.image for hit in answer if hit.key == "2.png")
     local = answer.retrieval.snapshot.local
     assert local is not None
-    with pytest.raises(Unavailable, match="search again"):
+    with raises("superseded", Unavailable):
         local.of_photos([answer.retrieval.snapshot.catalogue[gone]])
 
 
@@ -112,5 +113,5 @@ def test_features_that_were_cut_short_are_damaged() -> None:
     np.testing.assert_array_equal(unpack_features(packed), rows)
     assert unpack_features(pack_features(rows[:0])).shape == (0, 38)
     for damaged in (packed[:-1], packed[3:], b""):
-        with pytest.raises(DamagedError, match="publish the collection again"):
+        with raises("packed-row", DamagedError):
             unpack_features(damaged)

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from manifind.errors import DamagedError, InvalidInputError
 from manifind.remote.row_format import Edges, PackedPhoto, pack, photo_number, unpack
+from tests.errors import raises
 
 
 def photo(seed: int, regions: int, edges_a_region: int, d: int = 6) -> PackedPhoto:
@@ -67,7 +68,7 @@ def test_a_damaged_row_is_refused_or_read_and_never_followed_out_of_it(data: st.
 
 @pytest.mark.parametrize("cut", [0, 10, 50, 200])
 def test_a_row_that_was_cut_short_is_refused(cut: int) -> None:
-    with pytest.raises(DamagedError, match="publish the collection again"):
+    with raises("packed-row", DamagedError):
         unpack([pack(photo(3, 4, 6))[:cut]])
 
 
@@ -82,5 +83,5 @@ def test_a_photo_with_more_neighbours_than_a_row_has_room_for_is_refused() -> No
     count = 2**16
     edges = Edges(np.array([count], np.int32), np.arange(count), np.zeros(count, np.int32), np.ones(count, np.float32))
     one = np.ones((1, 4), np.float32)
-    with pytest.raises(InvalidInputError, match="smaller k"):
+    with raises("row-too-large", InvalidInputError):
         pack(PackedPhoto(one.astype(np.float16), one, one[0, :1], edges, {"sha256": "0" * 64}))

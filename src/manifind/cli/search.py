@@ -11,12 +11,23 @@ import click
 from rich.live import Live
 from rich.text import Text
 
-from manifind.cli.batching import search_batch
 from manifind.cli.parameters import BOX, DEADLINE, EXAMPLE, INDEX
-from manifind.cli.terminal import NOTHING_FOUND, check_formats, err, out, plain_errors, shown_box, write_page
+from manifind.cli.terminal import (
+    NOTHING_FOUND,
+    check_formats,
+    err,
+    out,
+    plain_errors,
+    progress_bars,
+    shown_box,
+    write_page,
+)
 from manifind.errors import InvalidInputError, shell_quote
-from manifind.index import METHODS, Hit, Index, SearchResult
+from manifind.index import METHODS, BatchResult, Hit, Index, SearchResult
+from manifind.index.search.batch import read_queries
 from manifind.index.sets import View
+from manifind.io.video import is_photo_there
+from manifind.reports.batch import batch_csv, batch_data, batch_page
 from manifind.reports.results import as_csv as as_csv_text
 from manifind.reports.results import hit_data, result_data
 from manifind.reports.search import BELOW, NEAREST, counted, search_page
@@ -186,24 +197,63 @@ def hit_lines(result: SearchResult) -> Iterator[str]:
     """Yield the lines of a table of results, with a rule across it at the cutoff."""
     keys = [visible(hit.key) for hit in result]
     widest = max(map(len, keys), default=0)
-    sure = any(hit.verified for hit in result)
-    said = [_checked(hit) for hit in result]
-    wide = max(map(len, ["verified", *said]))
-    column = f"{'verified':<{wide}}  " if sure else ""
+    any_verified = any(hit.verified for hit in result)
+    verdicts = [_verdict(hit) for hit in result]
+    wide = max(map(len, ["verified", *verdicts]))
+    column = f"{'verified':<{wide}}  " if any_verified else ""
     if result:
         yield f"{'rank':>4}  {'score':>8}  {'photo':<{widest}}  {column}where"
-    for key, hit, words in zip(keys, result, said, strict=True):
+    for key, hit, words in zip(keys, result, verdicts, strict=True):
         if result.n_matches == hit.rank - 1:
             yield f"── {BELOW if result.n_matches else NEAREST} ".ljust(widest + 40, "─")
-        checked = f"{words:<{wide}}  " if sure else ""
+        checked = f"{words:<{wide}}  " if any_verified else ""
         where = "the query's own" if hit.image in result.own else "" if hit.box is None else shown_box(hit.box)
         yield f"{hit.rank:4}  {hit.score:8.4f}  {key:<{widest}}  {checked}{where}".rstrip()
         for copy in hit.duplicates:
             yield f"{'':14}  {visible(copy)} is the same file"
 
 
-def _checked(hit: Hit) -> str:
+def _verdict(hit: Hit) -> str:
     """Return how many points verify a photo, and whether only query expansion found it."""
     if not hit.verified:
         return ""
     return f"{hit.inliers} points" + (", by way of others" if hit.expanded else "")
+
+
+def search_batch(
+    index: Index, queries: Path, *, as_json: bool, as_csv: bool, html: Path | None, **options: Any
+) -> None:
+    """Search for the queries of a file, print the results, and write a page if asked."""
+    requests = read_queries(queries, lambda photo: index.find(photo) is not None or is_photo_there(photo))
+    with progress_bars(hidden=as_json or as_csv) as progress:
+        results = index.search_many(requests, progress=progress, **options)
+    if html is not None:
+        write_page(html, batch_page(index, results))
+    if as_json:
+        click.echo(json.dumps(batch_data(results), indent=2))
+    elif as_csv:
+        click.echo(batch_csv(results), nl=False)
+    else:
+        show_batch(results)
+    if html is not None:
+        err.print(f"wrote {html}")
+    failed = [result for result in results if result.error is not None]
+    if failed:
+        err.print(f"{len(failed)} of {len(results)} queries could not be answered.")
+    if not any(result.result for result in results):
+        sys.exit(NOTHING_FOUND)
+
+
+def show_batch(results: list[BatchResult]) -> None:
+    """Print a line for each query: how many photos match, and the first of them."""
+    names = [visible(answer.query.name) for answer in results]
+    widest = max(map(len, names), default=0)
+    out.print(f"{'query':<{widest}}  {'matches':>7}  {'verified':>8}  the first")
+    for name, answer in zip(names, results, strict=True):
+        if answer.result is None:
+            out.print(f"{name:<{widest}}  {'':>7}  {'':>8}  {visible(str(answer.error))}")
+            continue
+        matches = "" if answer.result.n_matches is None else answer.result.n_matches
+        verified = sum(hit.verified is True for hit in answer.result) or ""
+        first = ", ".join(visible(hit.key) for hit in answer.result[:3])
+        out.print(f"{name:<{widest}}  {matches:>7}  {verified:>8}  {first}")

@@ -98,15 +98,8 @@ class ExchangeDir:
         except NotAnArray as error:
             raise Unavailable(f"{name} of {self.where} is no array ({error}); remove it and begin again.") from error
 
-    def write_arrays(self, name: str, arrays: Iterable[npt.NDArray[Any]]) -> None:
-        """Write several arrays into one file."""
-        content = io.BytesIO()
-        for array in arrays:
-            np.save(content, array)
-        self.write(name, [content.getvalue()])
-
     def arrays(self, name: str, count: int) -> list[npt.NDArray[Any]]:
-        """Return the arrays that `write_arrays` wrote."""
+        """Return the arrays of a file of `npy_files`."""
         stream = io.BytesIO(self.read(name))
         return [np.load(stream, allow_pickle=False) for _ in range(count)]
 
@@ -170,6 +163,14 @@ class ArrayFile:
         if exchange.apart:
             return cls.write(array, file.name, exchange)
         return cls(ExchangeDir(str(file.parent)), file.name, array.dtype.str, (array.shape[0], array.shape[1]))
+
+
+def npy_files(*arrays: npt.NDArray[Any]) -> list[disk.Bytes]:
+    """Return the content of one file with several arrays."""
+    content = io.BytesIO()
+    for array in arrays:
+        np.save(content, array)
+    return [content.getvalue()]
 
 
 def digest_arrays(*arrays: npt.NDArray[Any]) -> str:

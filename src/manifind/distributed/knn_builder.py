@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from manifind.distributed import block_design, mutual_graph, tasks, update_knn
 from manifind.distributed.exchange import ArrayFile, ExchangeDir, digest_arrays, read_division
 from manifind.distributed.mutual_graph import Lists
-from manifind.distributed.tasks import TaskExecutor
+from manifind.distributed.tasks import TaskExecutor, run_missing
 from manifind.kernels import NN_DESCENT, SCRATCH_BYTES, KnnGraphBuilder, Neighbours, VectorSet, backend
 from manifind.kernels.topk import merge_topk
 from manifind.storage import disk
@@ -129,27 +129,27 @@ class DaskKnnBuilder(KnnGraphBuilder):
         total = 2 * len(lines)
         tiles = [f"tile-{number}.npy" for number in range(len(lines))]
         spans = [[(starts[point], starts[point + 1]) for point in line] for line in lines]
-        there = set(exchange.names())
-        missing = [(own, tile) for own, tile in zip(spans, tiles, strict=True) if tile not in there]
-        found = [
-            (tasks.find_neighbours, vectors, own, k, threads, exchange, tile)
-            for (own, tile), threads in zip(missing, self._executor.threads(len(missing)), strict=True)
+        existing = set(exchange.names())
+        missing = sum(tile not in existing for tile in tiles)
+        threads = iter(self._executor.threads(missing))
+        calls: list[tuple[Any, ...]] = [
+            (tasks.find_neighbours, vectors, rows, k, 1 if tile in existing else next(threads), exchange, tile)
+            for rows, tile in zip(spans, tiles, strict=True)
         ]
-        for done, _ in enumerate(self._executor.run(found), len(lines) - len(found) + 1):
+        for done, _ in enumerate(run_missing(self._executor, exchange, calls), 1):
             _report(progress, done, total, n)
         # The lists of one task alone are the lists.
         merged = [f"block-{point}.npy" for point in range(len(lines))] if q else tiles
         calls = []
         for point, name in enumerate(merged):
             parts = []
-            for line, own, tile in zip(lines, spans, tiles, strict=True):
+            for line, rows, tile in zip(lines, spans, tiles, strict=True):
                 if point in line:
-                    before = own[: line.index(point)]
+                    before = rows[: line.index(point)]
                     parts.append((tile, sum(end - start for start, end in before)))
             size = starts[point + 1] - starts[point]
-            calls.append((tasks.merge_neighbours, parts, starts[point], size, k, exchange, name))
-        calls = [call for call in calls if call[-1] not in there and call[-1] not in tiles]
-        for done, _ in enumerate(self._executor.run(calls), total - len(calls) + 1):
+            calls.append((tasks.merge_neighbours, exchange, parts, starts[point], size, k, exchange, name))
+        for done, _ in enumerate(run_missing(self._executor, exchange, calls), len(lines) + 1):
             _report(progress, done, total, n)
         return self._collect(exchange, merged, k)
 
@@ -159,9 +159,7 @@ class DaskKnnBuilder(KnnGraphBuilder):
         exchange.make()
         (threads,) = self._executor.threads(1)
         vectors = ArrayFile.share(self._vectors, self._file, exchange)
-        if not exchange.exists(name):
-            for _ in self._executor.run([(tasks.nn_descent, vectors, k, seed, threads, exchange, name)]):
-                pass
+        list(run_missing(self._executor, exchange, [(tasks.nn_descent, vectors, k, seed, threads, exchange, name)]))
         _report(progress, 1, 1, len(self._vectors))
         return self._collect(exchange, [name], k)
 
@@ -170,9 +168,10 @@ class DaskKnnBuilder(KnnGraphBuilder):
         at = 0
         ids, similarities = self.allocate(k)
         for name in names:
-            own, found = tasks.read_lists(exchange, name)
-            ids[at : at + len(own)], similarities[at : at + len(own)] = own, found
-            at += len(own)
+            lists = tasks.read_lists(exchange, name)
+            rows = slice(at, at + len(lists[0]))
+            ids[rows], similarities[rows] = lists
+            at = rows.stop
         return KnnFiles(exchange, ids, similarities)
 
     def allocate(self, width: int) -> Neighbours:
@@ -226,13 +225,11 @@ class DaskKnnBuilder(KnnGraphBuilder):
         turned, joined = ([f"{what}-{part}.npy" for part in range(division)] for what in ("turned", "joined"))
         steps: Any = (
             (mutual_graph.transpose_lists, turned, ()),
-            (mutual_graph.intersect_block, joined, (turned, gamma)),
+            (mutual_graph.intersect_block, joined, (exchange, turned, gamma)),
         )
-        there = set(exchange.names())
-        for work, names, given in steps:
-            calls = [(work, seen, *span, *given, exchange, name) for span, name in zip(spans, names, strict=True)]
-            for _ in self._executor.run([call for call in calls if call[-1] not in there]):
-                pass
+        for task, names, given in steps:
+            calls = [(task, seen, *span, *given, exchange, name) for span, name in zip(spans, names, strict=True)]
+            list(run_missing(self._executor, exchange, calls))
         return mutual_graph.normalise_blocks(exchange, joined, n, self._folder)
 
     def _open_tiles(self, name: str) -> tuple[ExchangeDir, int]:

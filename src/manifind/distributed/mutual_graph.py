@@ -6,14 +6,15 @@ writes their affinities and the degrees. `normalise_blocks` puts the blocks toge
 reads and writes each entry once, and holds the degrees.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
-from manifind.distributed.exchange import ArrayFile, ExchangeDir
+from manifind.distributed.exchange import ArrayFile, ExchangeDir, npy_files
+from manifind.distributed.tasks import file_task
 from manifind.kernels import kernel
 from manifind.remote.row_format import Numbers
 from manifind.storage import disk
@@ -43,42 +44,38 @@ class Lists(NamedTuple):
         return own[kept], ids[kept].astype(np.int64), np.asarray(similarities[kept])
 
 
-def transpose_lists(lists: Lists, start: int, end: int, exchange: ExchangeDir, name: str) -> bool:
-    """Write the pairs of a block sorted by the listed region; return False where the file exists."""
-    if exchange.exists(name):
-        return False
+@file_task
+def transpose_lists(lists: Lists, start: int, end: int) -> Iterable[disk.Bytes]:
+    """Return the pairs of a block sorted by the listed region."""
     who, whom, similarities = lists.of(start, end)
     order = np.argsort(whom, kind="stable")
     transposed = np.stack([whom[order], who[order], similarities[order].view(np.int32)])
-    exchange.write(name, disk.npy(transposed.astype(np.int32)))
-    return True
+    return disk.npy(transposed.astype(np.int32))
 
 
+@file_task
 def intersect_block(
-    lists: Lists, start: int, end: int, transposed: Sequence[str], gamma: float, exchange: ExchangeDir, name: str
-) -> bool:
-    """Write the affinities of a block of regions, row by row with ascending columns, and the sums of the rows."""
-    if exchange.exists(name):
-        return False
+    lists: Lists, start: int, end: int, exchange: ExchangeDir, transposed: Sequence[str], gamma: float
+) -> Iterable[disk.Bytes]:
+    """Return the affinities of a block of regions, row by row with ascending columns, and the sums of the rows."""
     n = lists.n
     who, whom, similarities = lists.of(start, end)
     outgoing = _least_similarity((who - start) * n + whom, similarities)
-    keys, found = [np.empty(0, np.int64)], [np.empty(0, np.float32)]
-    for one in transposed:
-        there = exchange.array(one)
-        first, last = np.searchsorted(there[0], [start, end])
-        part = there[:, first:last].astype(np.int32)
+    keys, listed = [np.empty(0, np.int64)], [np.empty(0, np.float32)]
+    for name in transposed:
+        pairs = exchange.array(name)
+        first, last = np.searchsorted(pairs[0], [start, end])
+        part = pairs[:, first:last].astype(np.int32)
         keys.append((part[0].astype(np.int64) - start) * n + part[1])
-        found.append(np.ascontiguousarray(part[2]).view(np.float32))
-    incoming = _least_similarity(np.concatenate(keys), np.concatenate(found))
+        listed.append(np.ascontiguousarray(part[2]).view(np.float32))
+    incoming = _least_similarity(np.concatenate(keys), np.concatenate(listed))
     both, a, b = np.intersect1d(outgoing[0], incoming[0], assume_unique=True, return_indices=True)
     values = kernel(np.minimum(outgoing[1][a], incoming[1][b]), gamma)
     both, values = both[values > 0], values[values > 0]
     rows = both // n
     counts = np.bincount(rows, minlength=end - start).astype(np.int64)
     degrees = np.bincount(rows, weights=values, minlength=end - start)
-    exchange.write_arrays(name, (counts, (both % n).astype(np.int32), values, degrees))
-    return True
+    return npy_files(counts, (both % n).astype(np.int32), values, degrees)
 
 
 def _least_similarity(keys: Numbers, similarities: FloatArray) -> Pairs:

@@ -1,16 +1,15 @@
-"""What a worker does: functions of names and numbers, each of which writes one file when it is done.
+"""Tasks of workers: functions of names and numbers, each of which writes one file when it is done (`file_task`).
 
-A task that runs again, because its worker or the driver was lost, finds the file and leaves it. A file that exists is
-complete (`exchange`). For a whitening, the driver adds up the sums of the parts, D² numbers each. The parts are those
-of one process (`manifind.index.build.learning`), and so are the numbers, to the bit.
+A file that exists is complete (`exchange`). For a whitening, the driver adds up the sums of the parts, D² numbers each.
+The parts are those of one process (`manifind.index.build.learning`), and so are the numbers, to the bit.
 """
 
 import hashlib
 import io
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache, wraps
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -18,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from manifind import kernels
-from manifind.distributed.exchange import ArrayFile, ExchangeDir
+from manifind.distributed.exchange import ArrayFile, ExchangeDir, npy_files
 from manifind.errors import UnreadableImageError
 from manifind.features import RegionExtractor, Regions, Whitening, load_extractor
 from manifind.features.moments import DoubleArray, Sums
@@ -51,89 +50,100 @@ class TaskExecutor(Protocol):
         """Hand out tasks, and yield their places as they are done."""
 
 
-def find_neighbours(
-    vectors: ArrayFile, spans: Sequence[tuple[int, int]], k: int, threads: int, exchange: ExchangeDir, name: str
-) -> bool:
-    """Find the `k` nearest rows among some spans of a file of vectors, for each of their rows; say whether it was done.
+def file_task(compute: Callable[..., Iterable[disk.Bytes]]) -> Callable[..., bool]:
+    """Make a task of a function that returns the content of a file.
 
-    The file gets the lists of all rows one after the other, ids and similarities; fewer than k where there are fewer
+    The task takes the function's arguments, an `ExchangeDir` and a name. It writes the file and returns True; where the
+    file exists, because its worker or the driver was lost after writing it, it returns False.
+    """
+
+    @wraps(compute)
+    def task(*arguments: Any) -> bool:
+        *given, exchange, name = arguments
+        if exchange.exists(name):
+            return False
+        exchange.write(name, compute(*given))
+        return True
+
+    return task
+
+
+def run_missing(executor: TaskExecutor, exchange: ExchangeDir, calls: Sequence[tuple[Any, ...]]) -> Iterator[int]:
+    """Run the tasks whose files do not exist; yield the positions of all tasks, each once its file exists."""
+    existing = set(exchange.names())
+    missing = [position for position, call in enumerate(calls) if call[-1] not in existing]
+    yield from sorted(set(range(len(calls))) - set(missing))
+    for done in executor.run([calls[position] for position in missing]) if missing else ():
+        yield missing[done]
+
+
+@file_task
+def find_neighbours(vectors: ArrayFile, spans: Sequence[tuple[int, int]], k: int, threads: int) -> Iterable[disk.Bytes]:
+    """Return the `k` nearest rows among some spans of a file of vectors, for each of their rows.
+
+    The file has the lists of all rows one after the other, ids and similarities; fewer than k where there are fewer
     other rows.
     """
-    if exchange.exists(name):
-        return False
     kernels.set_threads(threads)
     parts = [vectors[start:end] for start, end in spans]
-    rows = np.concatenate(parts) if len(parts) > 1 else parts[0]  # one alone is mapped, and not held
-    own = np.concatenate([np.arange(start, end) for start, end in spans])
+    rows = np.concatenate(parts) if len(parts) > 1 else parts[0]  # a single part is mapped, not copied
+    numbers = np.concatenate([np.arange(start, end) for start, end in spans])
     ids, similarities = backend().vector_set(rows).self_join(min(k, len(rows) - 1))
-    lists = np.stack([own[ids].astype(np.int32), similarities.view(np.int32)])
-    exchange.write(name, disk.npy(lists))
-    return True
+    return disk.npy(np.stack([numbers[ids].astype(np.int32), similarities.view(np.int32)]))
 
 
-def nn_descent(vectors: ArrayFile, k: int, seed: int, threads: int, exchange: ExchangeDir, name: str) -> bool:
-    """Find nearly the `k` nearest other rows of each row of a file of vectors by NN-Descent."""
-    if exchange.exists(name):
-        return False
+@file_task
+def nn_descent(vectors: ArrayFile, k: int, seed: int, threads: int) -> Iterable[disk.Bytes]:
+    """Return nearly the `k` nearest other rows of each row of a file of vectors, by NN-Descent."""
     kernels.set_threads(threads)
-    rows = backend().vector_set(vectors[:])
-    ids, similarities = rows.nn_descent(k, seed=seed)
-    exchange.write(name, disk.npy(np.stack([ids, similarities.view(np.int32)])))
-    return True
+    ids, similarities = backend().vector_set(vectors[:]).nn_descent(k, seed=seed)
+    return disk.npy(np.stack([ids, similarities.view(np.int32)]))
 
 
+@file_task
 def merge_neighbours(
-    files: Sequence[tuple[str, int]], start: int, size: int, k: int, exchange: ExchangeDir, name: str
-) -> bool:
+    exchange: ExchangeDir, files: Sequence[tuple[str, int]], start: int, size: int, k: int
+) -> Iterable[disk.Bytes]:
     """Merge the lists that several tasks found for one block of rows: best first, of equals the lowest id first.
 
     Parameters
     ----------
-    files
-        Of `find_neighbours`, each with the place in it where the block begins.
+    exchange, files
+        The files of `find_neighbours`, each with the offset of the block's first row.
     start, size, k
-        The first row of the block, how many it has, and neighbours to keep.
-    exchange, name
-        Where all these files are, and the one to write.
+        The first row of the block, its number of rows, and neighbours to keep.
     """
-    if exchange.exists(name):
-        return False
     keys = []
-    for place, (one, at) in enumerate(files):
-        found = exchange.array(one)[:, at : at + size]
-        ids, bits = found[0].astype(np.int64), found[1].astype(np.int64)
+    for number, (name, offset) in enumerate(files):
+        lists = exchange.array(name)[:, offset : offset + size]
+        ids, bits = lists[0].astype(np.int64), lists[1].astype(np.int64)
         # One number for both: the larger the better, and of equally similar rows the lower id is the larger number.
         key = (np.where(bits >= 0, bits, bits ^ 0x7FFFFFFF) << 32) | (MAX_ID - ids)
-        if place:  # neighbours within the block were found by every task
+        if number:  # every task found the neighbours within the block
             key[(ids >= start) & (ids < start + size)] = np.iinfo(np.int64).min
         keys.append(key)
-    every = np.concatenate(keys, axis=1)
-    width = every.shape[1]
-    best = every if width <= k else np.partition(every, width - k, axis=1)[:, width - k :]
+    candidates = np.concatenate(keys, axis=1)
+    width = candidates.shape[1]
+    best = candidates if width <= k else np.partition(candidates, width - k, axis=1)[:, width - k :]
     best = -np.sort(-best, axis=1)
     ids, bits = MAX_ID - (best & MAX_ID), best >> 32
-    merged = np.stack([ids, np.where(bits >= 0, bits, bits ^ 0x7FFFFFFF)]).astype(np.int32)
-    exchange.write(name, disk.npy(merged))
-    return True
+    return disk.npy(np.stack([ids, np.where(bits >= 0, bits, bits ^ 0x7FFFFFFF)]).astype(np.int32))
 
 
 def read_lists(exchange: ExchangeDir, name: str) -> tuple[IntArray, FloatArray]:
-    """Return the lists that `merge_neighbours` wrote."""
-    found = exchange.array(name)
-    return found[0], np.ascontiguousarray(found[1]).view(np.float32)
+    """Return the ids and similarities that a task wrote."""
+    lists = exchange.array(name)
+    return lists[0], np.ascontiguousarray(lists[1]).view(np.float32)
 
 
+@file_task
 def extract_regions(
     found: Sequence[tuple[str, str, int, int]],
     spec: "ExtractorSpec",
     regions_per_image: int | None,
-    keeping: LocalFeatureConfig | None,
-    exchange: ExchangeDir,
-    name: str,
-) -> bool:
-    """Extract photos into a file: for each its size, regions and boxes, or why it cannot be read."""
-    if exchange.exists(name):
-        return False
+    local_features: LocalFeatureConfig | None,
+) -> Iterable[disk.Bytes]:
+    """Extract photos: for each its size, regions and boxes, or why it cannot be read."""
     extractor = spec.extractor()
     summaries: list[Any] = []
     vectors: list[Any] = []
@@ -146,7 +156,9 @@ def extract_regions(
         except UnreadableImageError as error:
             summaries.append([error.reason, error.temporary])
         else:
-            extracted = in_file_pixels(photo, extract_features(photo.pixels, extractor, keeping), regions_per_image)
+            extracted = in_file_pixels(
+                photo, extract_features(photo.pixels, extractor, local_features), regions_per_image
+            )
             summaries.append([extracted.width, extracted.height, len(extracted.vectors), len(extracted.local)])
             vectors.append(extracted.vectors)
             boxes.append(extracted.boxes)
@@ -156,8 +168,7 @@ def extract_regions(
     np.save(content, np.concatenate([np.empty((0, d), np.float32), *vectors]).astype(np.float16))
     np.save(content, np.concatenate([np.empty((0, 4), np.float32), *boxes]).astype(np.float32))
     np.save(content, np.concatenate([NO_FEATURES, *local]))
-    exchange.write(name, [json.dumps(summaries).encode(), b"\n", content.getvalue()])
-    return True
+    return [json.dumps(summaries).encode(), b"\n", content.getvalue()]
 
 
 def read_extracted(exchange: ExchangeDir, name: str) -> tuple[list[Any], npt.NDArray[np.float16], FloatArray, Packed]:
@@ -179,7 +190,7 @@ class WhiteningFile(NamedTuple):
         """Write a whitening for all to see."""
         kept = cls(exchange, f"whitening-{whitening.sha256[:32]}.npy")
         if not exchange.exists(kept.name):
-            exchange.write_arrays(kept.name, (whitening.mean, whitening.project))
+            exchange.write(kept.name, npy_files(whitening.mean, whitening.project))
         return kept
 
     def read(self) -> Whitening:
@@ -236,14 +247,12 @@ class JournalFiles(NamedTuple):
         return cls(ArrayFile.share(vectors, files[0], exchange), ArrayFile.share(boxes, files[1], exchange), exchange)
 
 
-def sum_rows(raw: JournalFiles, part: Sequence[Run], around: DoubleArray, threads: int, name: str) -> bool:
-    """Add up the rows of some runs into a file; say whether it was done."""
-    if raw.exchange.exists(name):
-        return False
+@file_task
+def sum_rows(raw: JournalFiles, part: Sequence[Run], around: DoubleArray, threads: int) -> Iterable[disk.Bytes]:
+    """Add up the rows of some runs."""
     kernels.set_threads(threads)
     sums = Sums.of(in_blocks(raw.vectors, part), around)
-    raw.exchange.write_arrays(name, (sums.total, sums.squares))
-    return True
+    return npy_files(sums.total, sums.squares)
 
 
 def read_sums(exchange: ExchangeDir, name: str, part: Sequence[Run]) -> Sums:
@@ -252,23 +261,16 @@ def read_sums(exchange: ExchangeDir, name: str, part: Sequence[Run]) -> Sums:
     return Sums(sum(end - first for first, end in part), total, squares)
 
 
+@file_task
 def whiten(
-    raw: JournalFiles,
-    photos: Sequence[Run],
-    learnt: WhiteningFile,
-    regions_per_image: int | None,
-    threads: int,
-    name: str,
-) -> bool:
-    """Whiten a group of photos into a file; say whether it was done."""
-    if raw.exchange.exists(name):
-        return False
+    raw: JournalFiles, photos: Sequence[Run], whitening: WhiteningFile, regions_per_image: int | None, threads: int
+) -> Iterable[disk.Bytes]:
+    """Whiten a group of photos."""
     kernels.set_threads(threads)
-    found = whitened(learnt.read(), raw.vectors, raw.boxes, photos, regions_per_image)
-    counts = np.array([len(one.boxes) for one in found])
-    vectors = np.concatenate([one.vectors for one in found]).astype(np.float16)
-    raw.exchange.write_arrays(name, (counts, vectors, np.concatenate([one.boxes for one in found])))
-    return True
+    group = whitened(whitening.read(), raw.vectors, raw.boxes, photos, regions_per_image)
+    counts = np.array([len(photo.boxes) for photo in group])
+    vectors = np.concatenate([photo.vectors for photo in group]).astype(np.float16)
+    return npy_files(counts, vectors, np.concatenate([photo.boxes for photo in group]))
 
 
 def read_whitened(exchange: ExchangeDir, name: str) -> list[Regions]:

@@ -8,15 +8,15 @@ maps.
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from manifind import kernels
 from manifind.distributed.exchange import ROWS_PER_READ, ArrayFile, ExchangeDir, digest_arrays, read_division
-from manifind.distributed.tasks import TaskExecutor
+from manifind.distributed.tasks import TaskExecutor, file_task, read_lists, run_missing
 from manifind.graph.insertion import insert_new_rows
 from manifind.kernels import JOIN_BLOCK_ROWS, Neighbours, backend
 from manifind.storage import disk
@@ -54,41 +54,35 @@ def read_rows(file: ArrayFile, rows: IntArray) -> FloatArray:
     return np.concatenate(parts)
 
 
-def search_tile(
-    change: Change, some: Span, block: Span, k: int, threads: int, exchange: ExchangeDir, name: str
-) -> bool:
-    """Find the `k` nearest in a block of some of the regions that are searched for; say whether it was done."""
-    if exchange.exists(name):
-        return False
+@file_task
+def search_tile(change: Change, group: Span, block: Span, k: int, threads: int) -> Iterable[disk.Bytes]:
+    """Return the `k` nearest in a block for a group of the regions to search for."""
     kernels.set_threads(threads)
-    queries = read_rows(change.vectors, change.searched[slice(*some)][:, 0])
+    queries = read_rows(change.vectors, change.searched[slice(*group)][:, 0])
     rows = backend().vector_set(change.vectors[slice(*block)])
-    found = [rows.search(queries[at : at + JOIN_BLOCK_ROWS], k) for at in range(0, len(queries), JOIN_BLOCK_ROWS)]
-    ids, similarities = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    exchange.write(name, disk.npy(np.stack([ids + np.int32(block[0]), similarities.view(np.int32)])))
-    return True
+    lists = [rows.search(queries[at : at + JOIN_BLOCK_ROWS], k) for at in range(0, len(queries), JOIN_BLOCK_ROWS)]
+    ids, similarities = (np.concatenate(parts) for parts in zip(*lists, strict=True))
+    return disk.npy(np.stack([ids + np.int32(block[0]), similarities.view(np.int32)]))
 
 
-def insert_rows(change: Change, block: Span, most: int, threads: int, exchange: ExchangeDir, name: str) -> bool:
-    """Let new regions, so many at a time, into the lists of the regions of a block that are not searched for."""
-    if exchange.exists(name):
-        return False
+@file_task
+def insert_rows(change: Change, block: Span, batch_size: int, threads: int) -> Iterable[disk.Bytes]:
+    """Insert new regions, `batch_size` at a time, into the lists of a block that are not searched for."""
     kernels.set_threads(threads)
     state = change.state[slice(*block)][:, 0]
     own = np.flatnonzero(state & SEARCHED == 0)
     complete = state[own] & COMPLETE != 0
     ids, similarities = (file[slice(*block)][own] for file in (change.ids, change.similarities))
     vectors = change.vectors[slice(*block)]
-    for first in range(0, change.new.shape[0], most):
-        coming = change.new[first : first + most][:, 0]
+    for first in range(0, change.new.shape[0], batch_size):
+        coming = change.new[first : first + batch_size][:, 0]
         arrivals = read_rows(change.vectors, coming).T
         for at in range(0, len(own), JOIN_BLOCK_ROWS):
             some = slice(at, at + JOIN_BLOCK_ROWS)
             products = vectors[own[some]].astype(np.float32) @ arrivals
             lists = Neighbours(ids[some], similarities[some])
             ids[some], similarities[some] = insert_new_rows(lists, products, coming, complete[some])
-    exchange.write(name, disk.npy(np.stack([ids, similarities.view(np.int32)])))
-    return True
+    return disk.npy(np.stack([ids, similarities.view(np.int32)]))
 
 
 def update_lists(
@@ -140,17 +134,16 @@ def update_lists(
     if not len(new):
         return
     names = [f"entered-{start}.npy" for start, _ in blocks]
-    most = max(1, executor.memory() // (32 * JOIN_BLOCK_ROWS + 8 * vectors.shape[1]))
+    batch_size = max(1, executor.memory() // (32 * JOIN_BLOCK_ROWS + 8 * vectors.shape[1]))
     threads = executor.threads(len(blocks))
     calls = [
-        (insert_rows, change, block, most, cores, exchange, name)
+        (insert_rows, change, block, batch_size, cores, exchange, name)
         for block, cores, name in zip(blocks, threads, names, strict=True)
     ]
-    for place in _run_missing(executor, exchange, calls):
+    for place in run_missing(executor, exchange, calls):
         start, end = blocks[place]
         others = start + np.flatnonzero(state[start:end] & SEARCHED == 0)
-        lists_now = exchange.array(names[place])
-        ids[others], similarities[others] = lists_now[0], np.ascontiguousarray(lists_now[1]).view(np.float32)
+        ids[others], similarities[others] = read_lists(exchange, names[place])
         done += len(others)
         if progress is not None:
             progress(done, total)
@@ -183,7 +176,7 @@ def _search_groups(
         for (group, block), cores, name in zip(tiles, threads, names, strict=True)
     ]
     left = [len(blocks)] * len(groups)
-    for place in _run_missing(executor, exchange, calls):
+    for place in run_missing(executor, exchange, calls):
         group = tiles[place][0]
         left[group] -= 1
         if not left[group]:
@@ -194,23 +187,13 @@ def _merge(exchange: ExchangeDir, names: list[str], k: int) -> tuple[IntArray, F
     """Return the best of what several tasks found: of equals the lower id is first."""
     ids = similarities = None
     for name in names:
-        found = exchange.array(name)
-        own, near = np.asarray(found[0]), np.ascontiguousarray(found[1]).view(np.float32)
+        own, near = read_lists(exchange, name)
         if ids is not None and similarities is not None:
             own, near = np.concatenate([ids, own], axis=1), np.concatenate([similarities, near], axis=1)
         best = np.argsort(-near, axis=1, kind="stable")[:, :k]  # blocks come in the order of their ids
         ids, similarities = np.take_along_axis(own, best, axis=1), np.take_along_axis(near, best, axis=1)
     assert ids is not None and similarities is not None  # noqa: S101, PT018 (there is at least one block)
     return ids, similarities
-
-
-def _run_missing(executor: TaskExecutor, exchange: ExchangeDir, calls: Sequence[tuple[Any, ...]]) -> Iterator[int]:
-    """Run the tasks whose files, their last arguments, are not there; yield the places of all as they are done."""
-    there = set(exchange.names())
-    missing = [place for place, call in enumerate(calls) if call[-1] not in there]
-    yield from sorted(set(range(len(calls))) - set(missing))
-    for place in executor.run([calls[place] for place in missing]):
-        yield missing[place]
 
 
 def _spans(n: int, step: int) -> list[Span]:

@@ -211,7 +211,7 @@ class DaskWorkers:
         said = _digest(parts)
         names = [f"sums-{said}-{place}.npy" for place in range(len(parts))]
         calls = [
-            (tasks.sum_rows, seen, part, around, threads, name)
+            (tasks.sum_rows, seen, part, around, threads, seen.exchange, name)
             for part, threads, name in zip(parts, self.threads(len(parts)), names, strict=True)
         ]
         for place in self._run_in_order(seen.exchange, names, calls):
@@ -224,7 +224,7 @@ class DaskWorkers:
         learnt = tasks.WhiteningFile.of(config.extractor.whitening, seen.exchange)
         names = [f"whitened-{_digest((config.fingerprint, group))}.npy" for group in groups]
         calls = [
-            (tasks.whiten, seen, group, learnt, config.regions_per_image, threads, name)
+            (tasks.whiten, seen, group, learnt, config.regions_per_image, threads, seen.exchange, name)
             for group, threads, name in zip(groups, self.threads(len(groups)), names, strict=True)
         ]
         for place in self._run_in_order(seen.exchange, names, calls):

@@ -91,7 +91,8 @@ class StoredCollection:
         published = Published.read(store)
         if published is None:
             raise InvalidInputError(
-                f"{address.shown} has no collection; manifind publish INDEX {address.shown} makes one."
+                f"{address.shown} has no collection; manifind publish INDEX {address.shown} makes one.",
+                code="no-collection",
             )
         collection = cls(address, store, published, shortlist_size)
         collection._visible_at = asked_at
@@ -108,14 +109,14 @@ class StoredCollection:
         rows = [self.row_number_of(photo.key) for photo in photos]
         missing = next((photo.key for photo, row in zip(photos, rows, strict=True) if row is None), None)
         if missing is not None:
-            raise InvalidInputError(f"{missing!r} is not in the collection any more; search again.")
+            raise _unknown_key(missing)
         return self.features_of(np.array(rows, np.int64))
 
     def features_of(self, rows: Numbers) -> list[Packed]:
         """Fetch what lies beside rows."""
         fetched = self._blobs.fetch(rows)
         if any(one is None for one in fetched):
-            raise Unavailable(f"{self.where} has been published again meanwhile; search again.")
+            raise Unavailable(f"{self.where} has been published again meanwhile; search again.", code="superseded")
         return [unpack_features(one) for one in fetched if one is not None]
 
     @property
@@ -233,7 +234,9 @@ class StoredCollection:
         """Return a photo as it was extracted."""
         row = self.row_of(record.key)
         if row is None:
-            raise InvalidInputError(f"{record.key!r} is not in the collection any more; search again.")
+            raise InvalidInputError(
+                f"{record.key!r} is not in the collection any more; search again.", code="unknown-key"
+            )
         unpacked = unpack([row])
         return QueryView(unpacked.vectors.astype(np.float32), unpacked.boxes.copy())
 
@@ -284,12 +287,15 @@ class StoredCollection:
             index = Index.open(path, extractor=extractor)
         except (ManifindError, OSError) as error:
             raise InvalidInputError(
-                f"{self.where} was published from {path}, which is not here ({error}); {again}"
+                f"{self.where} was published from {path}, which is not here ({error}); {again}", code="source-missing"
             ) from error
         with index:
             theirs, mine = index.state.manifest, self.manifest
             if (theirs.root, theirs.extractor.sha256) != (mine.root, mine.extractor.sha256):
-                raise InvalidInputError(f"{self.where} was published from {path}, which is another index here; {again}")
+                raise InvalidInputError(
+                    f"{self.where} was published from {path}, which is another index here; {again}",
+                    code="source-changed",
+                )
             changed = change(index)
             publish(index, self.store, descriptors=self.published.descriptors)
         return changed
@@ -297,6 +303,10 @@ class StoredCollection:
     def close(self) -> None:
         """Let go of the connection."""
         self.store.close()
+
+
+def _unknown_key(key: str) -> InvalidInputError:
+    return InvalidInputError(f"{key!r} is not in the collection any more; search again.", code="unknown-key")
 
 
 class StoredCatalogue(RemoteCatalogue):

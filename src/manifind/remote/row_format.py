@@ -95,7 +95,8 @@ def pack(photo: PackedPhoto) -> bytes:
         raise InvalidInputError(
             f"a photo has {regions} regions and {len(table)} neighbouring photos, and a row has room for "
             f"{MAX_ROW_REGIONS}; "
-            "make the index with a smaller k, or with --regions-per-image 5."
+            "make the index with a smaller k, or with --regions-per-image 5.",
+            code="row-too-large",
         )
     parts = [
         table.astype("<i8"),
@@ -207,4 +208,4 @@ def unpack(rows: Sequence[bytes]) -> Unpacked:
 
 
 def _row_error(why: str) -> DamagedError:
-    return DamagedError(f"a packed row cannot be read: {why}; publish the collection again.")
+    return DamagedError(f"a packed row cannot be read: {why}; publish the collection again.", code="packed-row")

@@ -313,7 +313,9 @@ def _own(file: Path, descriptor: int) -> int:
     if stat.S_ISREG(status.st_mode) and status.st_nlink <= 1:
         return descriptor
     os.close(descriptor)
-    raise InvalidInputError(f"{file} is not a file of its own: it has another name elsewhere, or is none; remove it.")
+    raise InvalidInputError(
+        f"{file} is not a file of its own: it has another name elsewhere, or is none; remove it.", code="not-a-file"
+    )
 
 
 def _is_folder(folder: Path) -> bool:
@@ -324,11 +326,13 @@ def _is_folder(folder: Path) -> bool:
     except FileNotFoundError:
         return False
     if not stat.S_ISDIR(mode):
-        raise InvalidInputError(f"{folder} is a file where a folder of ours is to be; remove it.")
+        raise InvalidInputError(f"{folder} is a file where a folder of ours is to be; remove it.", code="not-a-folder")
     return True
 
 
 def _refuse_link(file: Path) -> None:
     with suppress(FileNotFoundError):
         if stat.S_ISLNK(os.lstat(file).st_mode):
-            raise InvalidInputError(f"{file} is a link, and what it leads to may be somebody else's; remove the link.")
+            raise InvalidInputError(
+                f"{file} is a link, and its target may belong to someone else; remove the link.", code="link"
+            )

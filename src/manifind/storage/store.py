@@ -207,7 +207,9 @@ def writing(path: Path, kind: str, names: Collection[str] = ()) -> Iterator[Writ
 def check_target(path: Path, kind: str) -> None:
     """Raise `InvalidInputError` unless `path` is free or holds the same kind of store, damaged or whole."""
     if path.exists() and not _is_ours(path, kind):
-        raise InvalidInputError(f"{path} exists and is not a saved {kind}; choose another path or remove it.")
+        raise InvalidInputError(
+            f"{path} exists and is not a saved {kind}; choose another path or remove it.", code="occupied"
+        )
 
 
 def read(path: Path, kind: str, version: int, *, oldest: int | None = None, verify: bool = True) -> Stored:

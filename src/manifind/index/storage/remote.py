@@ -115,5 +115,6 @@ def read_only_error(where: str, what: str) -> InvalidInputError:
     """Return the error that only an index on disk can do something."""
     return InvalidInputError(
         f"{where} lies in a store and cannot be {what} there; take the index that it was published from, and publish "
-        "that again where it has changed."
+        "that again where it has changed.",
+        code="remote-collection",
     )
