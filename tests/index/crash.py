@@ -1,8 +1,8 @@
 """What is left of an index when its writer dies, or its disk fails, at each point in turn.
 
-Run as a program, with the names of operations and faults and how many points to go on by: it prints, as JSON, how often
-the old and the new generation were found. A process of its own, so that it can be forked hundreds of times before any
-library has started threads.
+Run as a program, with the names of operations and faults and how many points to go on by, or without arguments at all
+points of all: it prints, as JSON, how often the old and the new generation were found. A process of its own, so that it
+can be forked hundreds of times before any library has started threads.
 """
 
 import json
@@ -16,7 +16,7 @@ from pathlib import Path
 from manifind.errors import DamagedError
 from manifind.features import RegionExtractor
 from manifind.index import Index
-from tests.faults import struck
+from tests.faults import FAULTS, struck
 from tests.index.small import save_photo, small_extractor
 
 Answer = tuple[list[tuple[str, float]], int]
@@ -145,8 +145,9 @@ def trial(folder: Path, operation: str, fault: str, step: int) -> dict[str, int]
 if __name__ == "__main__":
     results = {}
     memory = Path("/dev/shm")  # noqa: S108 (where flushing costs nothing)
-    for one in sys.argv[1].split(","):
-        for fault in sys.argv[2].split(","):
+    operations, faults, step = sys.argv[1:] or (",".join(OPERATIONS), ",".join(FAULTS), "1")
+    for operation in operations.split(","):
+        for fault in faults.split(","):
             with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as temporary:
-                results[f"{one} {fault}"] = trial(Path(temporary), one, fault, int(sys.argv[3]))
+                results[f"{operation} {fault}"] = trial(Path(temporary), operation, fault, int(step))
     print(json.dumps(results))

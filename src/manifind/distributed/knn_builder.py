@@ -136,8 +136,7 @@ class DaskKnnBuilder(KnnGraphBuilder):
             (tasks.find_neighbours, vectors, rows, k, 1 if tile in existing else next(threads), exchange, tile)
             for rows, tile in zip(spans, tiles, strict=True)
         ]
-        for done, _ in enumerate(run_missing(self._executor, exchange, calls), 1):
-            _report(progress, done, total, n)
+        self._run(exchange, calls, progress, 0, total)
         # The lists of one task alone are the lists.
         merged = [f"block-{point}.npy" for point in range(len(lines))] if q else tiles
         calls = []
@@ -149,9 +148,18 @@ class DaskKnnBuilder(KnnGraphBuilder):
                     parts.append((tile, sum(end - start for start, end in before)))
             size = starts[point + 1] - starts[point]
             calls.append((tasks.merge_neighbours, exchange, parts, starts[point], size, k, exchange, name))
-        for done, _ in enumerate(run_missing(self._executor, exchange, calls), len(lines) + 1):
-            _report(progress, done, total, n)
+        self._run(exchange, calls, progress, len(lines), total)
         return self._collect(exchange, merged, k)
+
+    def _run(
+        self, exchange: ExchangeDir, calls: list[tuple[Any, ...]], progress: Progress | None, before: int, total: int
+    ) -> None:
+        """Run the tasks whose files do not exist, and report each: so many of all were done before."""
+        existing = set(exchange.names())
+        finished = sum(call[-1] in existing for call in calls)
+        for done, _ in enumerate(run_missing(self._executor, exchange, calls), 1):
+            if done > finished:
+                _report(progress, before + done, total, len(self._vectors))
 
     def _build_nn_descent(self, k: int, seed: int, progress: Progress | None) -> KnnFiles:
         """Return the lists of NN-Descent, by one task with all cores of its machine."""

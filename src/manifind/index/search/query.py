@@ -247,7 +247,9 @@ def photo_of(snapshot: AnySnapshot, key: str, *, long_side: int | None = None) -
     """Read a photo of the collection; the key of a file that is identical to one serves as well."""
     record = snapshot.catalogue.photo_of(key)
     if record is None:
-        raise InvalidInputError(f"{key!r} is not in the collection; give a key that `search` returned.")
+        raise InvalidInputError(
+            f"{key!r} is not in the collection; give a key that `search` returned.", code="unknown-key"
+        )
     return read_photo(key_to_path(snapshot.manifest.root, record.key), long_side=long_side)
 
 
