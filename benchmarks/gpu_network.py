@@ -22,7 +22,7 @@ from manifind.features.cuda import on_gpu
 from manifind.features.cuda.images import laid_out
 from manifind.features.cuda.layers import FILTER, PRODUCT, Layer
 from manifind.features.extractor import SCALES
-from manifind.features.grid import on_another_map, region_grid
+from manifind.features.grid import region_grid, rescale_boxes
 
 BATCH = 20
 REPEATS = 20
@@ -94,7 +94,7 @@ class TorchExtractor:
             size = maps.shape[2], maps.shape[3]
             if cells is None:
                 cells, first = region_grid(*size, levels=extractor.grid_levels, overlap=extractor.overlap), size
-            units = unit(gem(maps, on_another_map(cells, first, size)))
+            units = unit(gem(maps, rescale_boxes(cells, first, size)))
             total = units if total is None else total + units
         return unit((unit(total) - self.mean) @ self.project)
 

@@ -10,7 +10,7 @@ from manifind.features.cuda.extractor import Job, Solver
 from manifind.features.cuda.layers import FILTER, FIRST, PRODUCT, Layer
 from manifind.features.cuda.network import Network
 from manifind.features.extractor import RegionExtractor, resized
-from manifind.features.grid import on_another_map, region_grid
+from manifind.features.grid import region_grid, rescale_boxes
 from manifind.features.pooling import pool
 from manifind.features.whitening import unit_rows
 from manifind.types import FloatArray
@@ -58,7 +58,7 @@ def across_then_down(photo: Photo, height: int, width: int) -> Photo:
 def job(photo: Photo, scales: list[tuple[int, int]], seen: tuple[int, int], network: Network) -> Job:
     maps = [tuple(network.levels(np.array([one]))[-1][0].tolist()) for one in scales]
     grid = region_grid(*maps[0])
-    boxes = tuple(on_another_map(grid, maps[0], own) for own in maps)
+    boxes = tuple(rescale_boxes(grid, maps[0], own) for own in maps)
     return Job(torch.tensor(photo).reshape(-1, 3), (photo.shape[0], photo.shape[1]), (seen, *scales), boxes)
 
 

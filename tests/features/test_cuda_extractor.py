@@ -195,9 +195,9 @@ def test_the_extractor_on_the_gpu_is_given_back(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     closed: list[bool] = []
-    made: Any = SimpleNamespace(close=lambda: closed.append(True), beside=None)
+    made: Any = SimpleNamespace(close=lambda: closed.append(True), extract_local=None)
     monkeypatch.setattr(device, "backend", lambda name: SimpleNamespace(name="cuda"))
-    monkeypatch.setattr(device, "on_gpu", lambda extractor, beside: made)
+    monkeypatch.setattr(device, "on_gpu", lambda extractor, extract_local: made)
     with (
         caplog.at_level(logging.INFO, "manifind"),
         device.place_on_device(load_extractor(threads=1), 64, "cuda") as one,
@@ -214,16 +214,16 @@ def test_it_is_said_where_local_features_are_found(
     pytest.importorskip("torch", reason="torch is not installed")
     monkeypatch.setattr(device, "backend", lambda name: SimpleNamespace(name="cuda"))
 
-    def made(extractor: RegionExtractor, beside: Any) -> Any:
-        return SimpleNamespace(close=lambda: None, beside=beside)
+    def made(extractor: RegionExtractor, extract_local: Any) -> Any:
+        return SimpleNamespace(close=lambda: None, extract_local=extract_local)
 
     monkeypatch.setattr(device, "on_gpu", made)
     extractor = load_extractor(threads=1)
     with caplog.at_level(logging.INFO, "manifind"):
         with device.place_on_device(extractor, 100, "cuda", LocalFeatureConfig(max_keypoints=60)) as one:
-            assert (one.beside.kind, one.beside.most) == ("sift", 60)  # type: ignore[union-attr]
+            assert (one.extract_local.kind, one.extract_local.most) == ("sift", 60)  # type: ignore[union-attr]
         with device.place_on_device(extractor, 100, "cuda", LocalFeatureConfig("surf")) as other:
-            assert other.beside is None
+            assert other.extract_local is None
     assert caplog.messages == [
         "regions and local features are extracted on the GPU",
         "local features are found on the processor, because kind surf is none of sift",

@@ -22,7 +22,7 @@ from manifind.features import (
 )
 from manifind.features.backbone import available_cores
 from manifind.features.extractor import resized
-from manifind.features.grid import on_another_map
+from manifind.features.grid import rescale_boxes
 
 Photo = npt.NDArray[np.uint8]
 
@@ -295,11 +295,11 @@ class TestZooms:
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 40), st.integers(1, 40))
 def test_a_box_of_another_map_covers_the_same_part(height: int, width: int, down: int, across: int) -> None:
     cells = region_grid(height, width)
-    moved = on_another_map(cells, (height, width), (down, across))
+    moved = rescale_boxes(cells, (height, width), (down, across))
     assert (moved[:, :2] >= 0).all()
     assert (moved[:, :2] < moved[:, 2:]).all()
     assert (moved[:, 2:] <= [across, down]).all()
     asked = cells * np.array([across / width, down / height] * 2)
     # Half a cell from rounding; one more where a box would have none.
     assert np.abs(moved - asked).max() <= 1.5
-    np.testing.assert_array_equal(on_another_map(cells, (height, width), (height, width)), cells)
+    np.testing.assert_array_equal(rescale_boxes(cells, (height, width), (height, width)), cells)

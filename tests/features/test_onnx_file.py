@@ -11,7 +11,7 @@ from onnx import numpy_helper
 
 from manifind.errors import InvalidInputError
 from manifind.features.backbone import NETWORKS
-from manifind.features.onnx_file import read_graph
+from manifind.features.cuda.layers import read_graph
 
 SHIPPED = NETWORKS / "mobilenet_v2.onnx"
 

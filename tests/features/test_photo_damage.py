@@ -17,6 +17,7 @@ from PIL import Image
 from manifind.errors import InvalidInputError, ManifindError, UnreadableImageError
 from manifind.io import content_hash
 from manifind.io.image import Photo, read_photo
+from tests.errors import raises
 from tests.features.photo_files import FORMATS, SMALL, outcome_of, reason_of, saved, scene, sharp
 
 
@@ -78,7 +79,7 @@ class TestDamaged:
     def test_a_pipe_is_not_waited_for(self, tmp_path: Path) -> None:
         os.mkfifo(tmp_path / "pipe.jpg")
         assert reason_of(tmp_path / "pipe.jpg") == "not a regular file"
-        with pytest.raises(UnreadableImageError, match="not a regular file"):
+        with raises("not-a-file"):
             content_hash(tmp_path / "pipe.jpg")
 
     @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")

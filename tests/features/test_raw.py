@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from manifind.errors import UnreadableImageError
 from manifind.io import read_photo
 from manifind.io.raw import preview
+from tests.errors import raises
 
 LOSSLESS = b"\xff\xd8\xff\xc3" + struct.pack(">H", 11) + bytes(4000) + b"\xff\xd9"
 """As a sensor's own values are stored."""
@@ -99,9 +99,10 @@ def test_a_value_may_be_the_picture_itself() -> None:
 
 
 def test_a_raw_file_without_a_picture_says_so() -> None:
-    with pytest.raises(UnreadableImageError, match="without a preview"):
+    with raises("no-preview") as error:
         read_photo(raw("<", b"", LOSSLESS))
-    with pytest.raises(UnreadableImageError, match="without a preview"):
+    assert "without a preview that can be read: export it as JPEG" in str(error.value)
+    with raises("no-preview"):
         read_photo(b"FUJIFILMCCD-RAW ".ljust(100, b"\0"))
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from manifind.errors import InvalidInputError
 from manifind.features import load_backbone, load_extractor
-from manifind.features.backbone import network_input, whole_path
+from manifind.features.backbone import absolute_source, network_input
 from tests.features.photo_files import noise
 
 torch = pytest.importorskip("torch", reason="networks of torch need torch")
@@ -107,11 +107,11 @@ def test_a_folder_that_transformers_saved_is_a_backbone_by_its_path(
     of_transformers("dinov2").save_pretrained(tmp_path / "dino")
     (tmp_path / "dino" / "preprocessor_config.json").write_text('{"image_mean": [0, 0, 0], "image_std": [1, 1, 1]}')
     monkeypatch.chdir(tmp_path)
-    extractor = load_extractor(whole_path("dino"))
+    extractor = load_extractor(absolute_source("dino"))
     assert extractor.backbone.spec.mean == (0, 0, 0)
     assert extractor.backbone.spec.std == (255, 255, 255)
     assert extractor.extract(noise(90, 130)).vectors.shape[1] == 16
-    assert whole_path("dino") == str(tmp_path / "dino")
+    assert absolute_source("dino") == str(tmp_path / "dino")
 
 
 def test_a_model_of_timm_takes_its_weights_from_a_file(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_a_model_of_timm_takes_its_weights_from_a_file(tmp_path: Path) -> None:
     trained = timm.create_model("vit_tiny_patch16_224", pretrained=False, dynamic_img_size=True)
     torch.save(trained.state_dict(), tmp_path / "w.pth")
     source = f"timm:vit_tiny_patch16_224:{tmp_path / 'w.pth'}"
-    assert whole_path(source) == source
+    assert absolute_source(source) == source
     photo = noise(32, 48)
     np.testing.assert_allclose(load_backbone(source).features(photo), TorchBackbone(trained).features(photo), atol=1e-5)
     with pytest.raises(InvalidInputError, match="does not hold the weights"):

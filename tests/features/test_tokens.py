@@ -1,4 +1,4 @@
-"""Networks that give tokens: told from others, measured, and run as a map."""
+"""Networks that give tokens: told from others, measure_patches, and run as a map."""
 
 from pathlib import Path
 from typing import Any
@@ -9,8 +9,8 @@ import pytest
 
 from manifind.errors import InvalidInputError
 from manifind.features import OnnxBackbone, RegionExtractor, load_backbone
-from manifind.features.backbone import whole_path
-from manifind.features.tokens import as_map, measured
+from manifind.features.backbone import absolute_source
+from manifind.features.tokens import measure_patches, tokens_to_map
 
 
 def network(side: int, leading: int, channels: int = 2) -> Any:
@@ -28,23 +28,23 @@ def network(side: int, leading: int, channels: int = 2) -> Any:
 @pytest.mark.parametrize("side", [7, 8, 14, 16, 28, 32])
 @pytest.mark.parametrize("leading", [0, 1, 5])
 def test_two_runs_tell_the_patch_and_the_tokens_before_them(side: int, leading: int) -> None:
-    assert measured(network(side, leading, 6), "a network") == (side, leading, 6)
+    assert measure_patches(network(side, leading, 6), "a network") == (side, leading, 6)
 
 
 def test_a_map_has_each_token_at_its_place_and_no_others() -> None:
-    made = as_map(network(14, 5)(np.zeros((1, 3, 42, 70))), 42, 70, 14)
+    made = tokens_to_map(network(14, 5)(np.zeros((1, 3, 42, 70))), 42, 70, 14)
     assert made.shape == (1, 2, 3, 5)
     np.testing.assert_array_equal(made[0, 0], np.repeat(np.arange(3)[:, None], 5, axis=1))
     np.testing.assert_array_equal(made[0, 1], np.repeat(np.arange(5)[None], 3, axis=0))
     with pytest.raises(InvalidInputError, match="too few"):
-        as_map(np.zeros((1, 14, 2)), 42, 70, 14)
+        tokens_to_map(np.zeros((1, 14, 2)), 42, 70, 14)
 
 
 @pytest.mark.parametrize("tokens", [[50, 50], [50, 57], [10, 500]])
 def test_outputs_that_are_no_tokens_of_patches_are_refused(tokens: list[int]) -> None:
     lengths = iter(tokens)
     with pytest.raises(InvalidInputError, match="tokens"):
-        measured(lambda _: np.zeros((1, next(lengths), 4)), "a network")
+        measure_patches(lambda _: np.zeros((1, next(lengths), 4)), "a network")
 
 
 def onnx_of_tokens(path: Path, side: int, channels: int, leading: int) -> npt.NDArray[np.float32]:
@@ -107,5 +107,5 @@ def test_a_folder_called_as_a_network_that_comes_along_does_not_take_its_place(
     (tmp_path / "mobilenet_v2" / "config.json").write_text("{}")
     monkeypatch.chdir(tmp_path)
     assert isinstance(load_backbone("mobilenet_v2", threads=1), OnnxBackbone)
-    assert whole_path("mobilenet_v2") == "mobilenet_v2"
-    assert whole_path("./mobilenet_v2") == str(tmp_path / "mobilenet_v2")
+    assert absolute_source("mobilenet_v2") == "mobilenet_v2"
+    assert absolute_source("./mobilenet_v2") == str(tmp_path / "mobilenet_v2")

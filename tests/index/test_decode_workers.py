@@ -95,7 +95,7 @@ class Apart(RegionExtractor):
 
     def begin(self, photo: Photo) -> Callable[[], Regions]:
         regions = self.extract(photo)
-        return lambda: Regions(regions.vectors, regions.boxes, keep(photo).rows if self.beside else None)
+        return lambda: Regions(regions.vectors, regions.boxes, keep(photo).rows if self.extract_local else None)
 
     def close(self) -> None:
         """Nothing is held."""
@@ -118,7 +118,7 @@ def test_an_index_is_the_same_whoever_reads_and_extracts_and_finds_features(
 
     def on_gpu(given: RegionExtractor, finder: Any) -> Apart:
         used.append(Apart(given.backbone, given.whitening, **given.settings))
-        used[-1].beside = finder
+        used[-1].extract_local = finder
         return used[-1]  # type: ignore[return-value]
 
     monkeypatch.setattr(device, "on_gpu", on_gpu)

@@ -54,9 +54,9 @@ def test_a_film_that_is_as_it_was_is_not_looked_at_again(made: Index, monkeypatc
         raise AssertionError("the film was looked at.")
 
     with monkeypatch.context() as patched:
-        for name in ("length", "frame", "_ffmpeg"):
+        for name in ("video_length", "read_frame", "_ffmpeg"):
             patched.setattr(f"manifind.io.video.{name}", looked)
-        patched.setattr("manifind.index.build.plan.length", looked)
+        patched.setattr("manifind.index.build.plan.video_length", looked)
         save_photo(made.root / "2.png", 2)
         assert (made.sync().extracted, len(made)) == (1, 6)
     (made.root / "trips").rename(made.root / "travel")
@@ -88,7 +88,7 @@ def test_a_broken_film_is_one_line_and_is_not_tried_again(made: Index, monkeypat
     made.sync()
     (line,) = made.catalogue.skipped
     assert (line.key, line.reason) == ("cut.avi", "a film that is damaged, or of a kind that ffmpeg does not read")
-    monkeypatch.setattr("manifind.index.build.plan.length", None)  # it would be called
+    monkeypatch.setattr("manifind.index.build.plan.video_length", None)  # it would be called
     generation = made.generation
     made.sync()
     assert made.generation == generation
@@ -100,7 +100,7 @@ def test_a_film_that_only_lacks_a_program_is_tried_again(made: Index, monkeypatc
 
     shutil.copy(made.root / "trips/walk.avi", made.root / "later.avi")
     with monkeypatch.context() as without:
-        without.setattr("manifind.index.build.plan.length", missing)
+        without.setattr("manifind.index.build.plan.video_length", missing)
         made.sync()
     (line,) = made.catalogue.skipped
     assert (line.key, line.reason) == ("later.avi", "a program is missing")

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from manifind.checks import check_choice, check_float, check_int
 from manifind.errors import DamagedError, InvalidInputError
-from manifind.features.tokens import LONG, SHORT, as_map, measured
+from manifind.features.tokens import LONG, SHORT, measure_patches, tokens_to_map
 from manifind.networks import first_line, load_session
 from manifind.types import FloatArray
 
@@ -138,11 +138,11 @@ class OnnxBackbone:
         self._threads = threads
         self._session = load_session(path, threads)
         self._input, self._dtype = _photo_input(self._session, path)
-        said = _declared(self._session, path) if spec is None else {"output": spec.output} if spec.output else {}
-        self._output = _map_output(self._session, said.get("output"), path)
+        declared = _declared(self._session, path) if spec is None else {"output": spec.output} if spec.output else {}
+        self._output = _map_output(self._session, declared.get("output"), path)
         if spec is None:
             spec = complete_spec(
-                {"name": path.stem, **said, "sha256": sha256, "output": self._output}, self._run, f"{path}"
+                {"name": path.stem, **declared, "sha256": sha256, "output": self._output}, self._run, f"{path}"
             )
         self.spec = dataclasses.replace(spec, sha256=sha256, output=self._output)
 
@@ -171,11 +171,11 @@ def load_backbone(name_or_path: str | os.PathLike[str] = DEFAULT, *, threads: in
     shipped = shipped_networks()
     if name_or_path in shipped:
         return OnnxBackbone(NETWORKS / f"{name_or_path}.onnx", threads=threads)
-    of_library = _of_library(name_or_path)
-    if of_library is not None:
+    source = _parse_library_source(name_or_path)
+    if source is not None:
         from manifind.features.torch_modules import load_torch_backbone
 
-        return load_torch_backbone(*of_library)
+        return load_torch_backbone(*source)
     if not Path(name_or_path).is_file():
         raise InvalidInputError(
             f"backbone {os.fspath(name_or_path)!r} is neither a file nor one of {', '.join(map(repr, shipped))}; "
@@ -188,18 +188,18 @@ def load_backbone(name_or_path: str | os.PathLike[str] = DEFAULT, *, threads: in
 LIBRARIES = ("timm", "torchvision")
 
 
-def whole_path(name_or_path: str) -> str:
+def absolute_source(name_or_path: str) -> str:
     """Return a backbone as `load_backbone` takes it, wherever that is called from: files by their whole path."""
     if name_or_path in shipped_networks():  # whatever lies here under the same name
         return name_or_path
-    of_library = _of_library(name_or_path)
-    if of_library is not None:
-        library, name, path = of_library
+    source = _parse_library_source(name_or_path)
+    if source is not None:
+        library, name, path = source
         return str(path.resolve()) if library == "transformers" else f"{library}:{name}:{path.resolve()}"
     return str(Path(name_or_path).resolve()) if Path(name_or_path).suffix else name_or_path
 
 
-def _of_library(name_or_path: str | os.PathLike[str]) -> tuple[str, str, Path] | None:
+def _parse_library_source(name_or_path: str | os.PathLike[str]) -> tuple[str, str, Path] | None:
     """Return the library, the model's name and the file or folder of a network of torch, or None."""
     library, *rest = os.fspath(name_or_path).split(":", 2)
     if library in LIBRARIES and len(rest) == 2:
@@ -226,7 +226,7 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
-def checked_photo(photo: object) -> Photo:
+def check_photo(photo: object) -> Photo:
     """Return an upright RGB photo, (h, w, 3) uint8."""
     if not isinstance(photo, np.ndarray) or photo.dtype != np.uint8:
         kind = f"an array of {photo.dtype}" if isinstance(photo, np.ndarray) else f"a {type(photo).__name__}"
@@ -238,7 +238,7 @@ def checked_photo(photo: object) -> Photo:
 
 def network_input(photo: Photo, spec: BackboneSpec) -> FloatArray:
     """Return what the network sees of a photo: (1, 3, h, w) float32, scaled as the spec says."""
-    photo = checked_photo(photo)
+    photo = check_photo(photo)
     seen = np.empty((1, 3, *photo.shape[:2]), np.float32)
     values = np.arange(256)
     for plane, mean, std, colour in zip(seen[0], spec.mean, spec.std, _colours(spec), strict=True):
@@ -252,17 +252,17 @@ def features_of(photo: Photo, spec: BackboneSpec, run: Callable[[FloatArray], np
     """Return the (C, H, W) float32 feature map that a network's run gives for an upright RGB photo."""
     seen = network_input(photo, spec)
     if not spec.patch:
-        return checked_map(run(seen), spec)
+        return check_map(run(seen), spec)
     height, width = seen.shape[2:]
     if height % spec.patch or width % spec.patch:
         raise InvalidInputError(
             f"backbone {spec.name} sees photos in patches of {spec.patch} pixels and this one has {width} by {height}; "
             "give sides that are multiples of that, or leave the resizing to a RegionExtractor."
         )
-    return checked_map(as_map(run(seen), height, width, spec.patch), spec)
+    return check_map(tokens_to_map(run(seen), height, width, spec.patch), spec)
 
 
-def checked_map(made: npt.NDArray[Any], spec: BackboneSpec) -> FloatArray:
+def check_map(made: npt.NDArray[Any], spec: BackboneSpec) -> FloatArray:
     """Return the one map of a network's output (1, C, H, W), as float32."""
     if made.ndim != 4 or made.shape[:2] != (1, spec.channels) or 0 in made.shape:
         raise InvalidInputError(
@@ -284,8 +284,10 @@ def complete_spec(
         short, long = SHORT, LONG
         output = run(np.zeros((1, 3, short, long), np.float32))
     if output.ndim == 3:
-        patches = measured(run, where)
-        return _agreeing(declared, {"channels": patches.channels, "stride": patches.side, "patch": patches.side}, where)
+        patches = measure_patches(run, where)
+        return _merge_trial(
+            declared, {"channels": patches.channels, "stride": patches.side, "patch": patches.side}, where
+        )
     if output.ndim != 4 or 0 in output.shape or output.shape[3] <= output.shape[2]:
         raise InvalidInputError(
             f"{where} gives an output of shape {output.shape} for a photo of {long} by {short} pixels; a map "
@@ -296,10 +298,10 @@ def complete_spec(
         "channels": output.shape[1],
         "stride": round((long - short) / (output.shape[3] - output.shape[2])),
     }
-    return _agreeing(declared, trial, where)
+    return _merge_trial(declared, trial, where)
 
 
-def _agreeing(declared: Mapping[str, Any], trial: Mapping[str, int], where: str) -> BackboneSpec:
+def _merge_trial(declared: Mapping[str, Any], trial: Mapping[str, int], where: str) -> BackboneSpec:
     """Return the spec of the declared fields and those of a trial run, which must agree."""
     for field, value in trial.items():
         if declared.get(field, value) != value:
@@ -348,20 +350,20 @@ def _declared(session: Any, path: Path) -> dict[str, Any]:
     prefix = "manifind."
     metadata = session.get_modelmeta().custom_metadata_map
     try:
-        said = {key.removeprefix(prefix): json.loads(metadata[key]) for key in metadata if key.startswith(prefix)}
+        declared = {key.removeprefix(prefix): json.loads(metadata[key]) for key in metadata if key.startswith(prefix)}
     except ValueError as error:
         raise InvalidInputError(f"{path} has metadata that is not JSON ({error}); write each value as JSON.") from error
     if beside.is_file():
         try:
-            said |= json.loads(beside.read_text(encoding="utf-8"))
+            declared |= json.loads(beside.read_text(encoding="utf-8"))
         except (TypeError, ValueError) as error:
             raise InvalidInputError(f"{beside} is not a JSON object ({error}); correct or remove it.") from error
-    unknown = sorted(said.keys() - set(DECLARED))
+    unknown = sorted(declared.keys() - set(DECLARED))
     if unknown:
         raise InvalidInputError(
             f"{path} is declared with {', '.join(map(repr, unknown))}; a backbone has {', '.join(DECLARED)}."
         )
-    return said
+    return declared
 
 
 def _colours(spec: BackboneSpec) -> tuple[int, ...]:

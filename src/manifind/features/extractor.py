@@ -26,12 +26,12 @@ from manifind.features.backbone import (
     OnnxBackbone,
     Photo,
     available_cores,
-    checked_photo,
+    check_photo,
     checksum_of,
     load_backbone,
     shipped_networks,
 )
-from manifind.features.grid import on_another_map, region_grid, to_pixels
+from manifind.features.grid import region_grid, rescale_boxes, to_pixels
 from manifind.features.moments import Moments
 from manifind.features.pooling import GENERALISED, POOLINGS, pool
 from manifind.features.whitening import Whitening, unit_rows
@@ -56,8 +56,8 @@ class Regions:
     """(r, d) unit rows."""
     boxes: FloatArray
     """(r, 4): x0, y0, x1, y1 in pixels of the photo as it was given."""
-    beside: Any = None
-    """Further results of the extractor for the photo, if any (`RegionExtractor.beside`)."""
+    local_features: Any = None
+    """The local features of the photo, where the extractor makes them too (`RegionExtractor.extract_local`)."""
 
 
 class RegionExtractor:
@@ -86,10 +86,10 @@ class RegionExtractor:
         the same box, and the mean of its unit vectors stands for it. The first decides which regions there are.
     """
 
-    apart = False
-    """Whether the work is done on another device than the processor, which is then free to read photos."""
-    beside: Callable[..., Sequence[Any]] | None = None
-    """What makes something more of photos, where they lie, than their regions."""
+    uses_device = False
+    """Whether another device than the processor extracts, so that the processor is free to read photos."""
+    extract_local: Callable[..., Sequence[Any]] | None = None
+    """Extracts local features of photos on the same device, if any."""
 
     def __init__(
         self,
@@ -164,7 +164,7 @@ class RegionExtractor:
         `scale` resizes by this factor instead of by what the photo's size asks for: a part cut out of a large photo is
         then seen at the size that it has in the whole.
         """
-        photo = checked_photo(photo)
+        photo = check_photo(photo)
         pooled, boxes = self._pooled(photo, scale)
         vectors = unit_rows(pooled)
         return Regions(vectors if self.whitening is None else self.whitening.apply(vectors), boxes)
@@ -175,7 +175,7 @@ class RegionExtractor:
 
     def unwhitened(self, photo: Photo) -> FloatArray:
         """Return the (r, C) unit vectors of a photo's regions before whitening: what a whitening is learnt from."""
-        return unit_rows(self._pooled(checked_photo(photo), None)[0])
+        return unit_rows(self._pooled(check_photo(photo), None)[0])
 
     def _pooled(self, photo: Photo, scale: float | None) -> tuple[FloatArray, FloatArray]:
         size = photo.shape[0], photo.shape[1]
@@ -188,7 +188,7 @@ class RegionExtractor:
         sizes = [(features.shape[1], features.shape[2]) for features in maps]
         cells = region_grid(*sizes[0], levels=self.grid_levels, overlap=self.overlap)
         pooled = [
-            pool(features, on_another_map(cells, sizes[0], map_size), self.pooling, p=self.p)
+            pool(features, rescale_boxes(cells, sizes[0], map_size), self.pooling, p=self.p)
             for features, map_size in zip(maps, sizes, strict=True)
         ]
         if not all(np.isfinite(vectors).all() for vectors in pooled):

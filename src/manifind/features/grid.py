@@ -56,7 +56,7 @@ def to_pixels(cells: npt.NDArray[np.integer], map_size: tuple[int, int], photo_s
     return pixels
 
 
-def on_another_map(cells: IntArray, map_size: tuple[int, int], other_size: tuple[int, int]) -> IntArray:
+def rescale_boxes(cells: IntArray, map_size: tuple[int, int], other_size: tuple[int, int]) -> IntArray:
     """Return the boxes on another map of the same photo that cover the same parts of it, to the nearest cell.
 
     Sizes are (height, width). On a coarse map a box has at least one cell.

@@ -29,7 +29,7 @@ class Patches(NamedTuple):
     channels: int
 
 
-def measured(run: Callable[[FloatArray], npt.NDArray[Any]], where: str) -> Patches:
+def measure_patches(run: Callable[[FloatArray], npt.NDArray[Any]], where: str) -> Patches:
     """Find out how a network that gives tokens, (1, tokens, channels), cuts photos: by two runs on even photos."""
     outputs = [run(np.zeros((1, 3, SHORT, width), np.float32)) for width in (LONG, LONGER)]
     shapes = [each.shape for each in outputs]
@@ -45,7 +45,7 @@ def measured(run: Callable[[FloatArray], npt.NDArray[Any]], where: str) -> Patch
     return Patches(SHORT // across, leading, shapes[0][2])
 
 
-def as_map(tokens: npt.NDArray[Any], height: int, width: int, side: int) -> npt.NDArray[Any]:
+def tokens_to_map(tokens: npt.NDArray[Any], height: int, width: int, side: int) -> npt.NDArray[Any]:
     """Return the tokens (1, tokens, channels) of a photo's patches as a map (1, channels, rows, columns)."""
     rows, columns = height // side, width // side
     leading = tokens.shape[1] - rows * columns

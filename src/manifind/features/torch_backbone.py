@@ -82,7 +82,7 @@ class TorchBackbone:
             raise DamagedError(
                 f"the weights of {spec.name} are not what they were (SHA-256 {sha256}, not {spec.sha256})."
             )
-        self._call = asked_for_features(module.eval().to(device))
+        self._call = feature_function(module.eval().to(device))
         self._device = device
         self._name = spec.name if spec is not None else name or type(module).__name__
         if spec is None:
@@ -115,7 +115,7 @@ class TorchBackbone:
         return np.asarray(output.float().cpu().numpy())
 
 
-def asked_for_features(module: Any) -> Callable[[Any], Any]:
+def feature_function(module: Any) -> Callable[[Any], Any]:
     """Return what to call for a module's map or tokens: not its classifier, and for a photo of any shape."""
     if hasattr(module, "conv_proj") and hasattr(getattr(module, "encoder", None), "pos_embedding"):
         return partial(_tokens_of_torchvision, module)

@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from manifind.features.backbone import shipped_networks, whole_path
+from manifind.features.backbone import absolute_source, shipped_networks
 from manifind.features.extractor import ONE_SCALE, SCALES
 from manifind.geometry import VerificationConfig, VotingConfig
 from manifind.index.storage.local_features import LOCAL_FEATURES, LocalFeatureConfig
@@ -228,7 +228,7 @@ def _whiten_choice(origin: WhiteningOrigin) -> str:
 
 def _same(name: str, given: Any, has: Any, manifest: Manifest) -> bool:
     if name == "backbone":
-        return bool(whole_path(str(given)) == has)
+        return bool(absolute_source(str(given)) == has)
     if name == "whiten" and given == AUTO and manifest.backbone not in shipped_networks():
         return has in (AUTO, SHIPPED, NONE)  # a network of the user's own may have no moments to mix with
     if name == "whiten" and str(given) not in (AUTO, LEARN, SHIPPED, NONE):

@@ -44,14 +44,15 @@ def open_regular(path: str | os.PathLike[str], *, root: str | os.PathLike[str] |
         error.name = printable(path)
         raise
     except OSError as error:
-        raise UnreadableImageError(access_reason(error), printable(path)) from error
+        raise UnreadableImageError(access_reason(error), printable(path), code="no-access") from error
     except ValueError:  # a null byte
-        raise UnreadableImageError("no such file", printable(path)) from None
+        raise UnreadableImageError("no such file", printable(path), code="no-access") from None
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISREG(mode):
         return os.fdopen(descriptor, "rb")
     os.close(descriptor)
-    raise UnreadableImageError("a folder" if stat.S_ISDIR(mode) else "not a regular file", printable(path))
+    reason = "a folder" if stat.S_ISDIR(mode) else "not a regular file"
+    raise UnreadableImageError(reason, printable(path), code="not-a-file")
 
 
 def _open_below(root: Path, path: Path) -> int:
@@ -90,7 +91,7 @@ def _read_errors(path: str | os.PathLike[str]) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UnreadableImageError(access_reason(error), printable(path)) from error
+        raise UnreadableImageError(access_reason(error), printable(path), code="no-access") from error
 
 
 def modified_ns(status: os.stat_result) -> int:

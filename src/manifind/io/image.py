@@ -153,7 +153,7 @@ def read_photo(
         raise
     except MemoryError:
         raise UnreadableImageError(
-            NO_MEMORY, name, temporary=True
+            NO_MEMORY, name, temporary=True, code="memory"
         ) from None  # what is held on to here is not held on to there
     except Exception as error:  # what hostile bytes make a decoder raise is anybody's guess
         raise UnreadableImageError(_reason(error), name) from error
@@ -172,7 +172,7 @@ def _admit(needed: int, max_bytes: int, admit: Admit | None) -> None:
     """Refuse a photo that takes more memory than one may; wait until there is as much."""
     if needed > max_bytes:
         reason = f"{TOO_MUCH_MEMORY}: {needed / 2**20:.0f} MiB, the limit is {max_bytes / 2**20:.0f} MiB"
-        raise UnreadableImageError(reason, temporary=True)
+        raise UnreadableImageError(reason, temporary=True, code="memory")
     if admit is not None:
         admit(needed)
 
@@ -202,12 +202,13 @@ def _contents(source: Source, most: int, root: Root) -> bytes:
     if not isinstance(head, bytes):
         raise InvalidInputError("source is a file opened in text mode; open it in binary mode, 'rb'.")
     if not head:
-        raise UnreadableImageError("empty file")
+        raise UnreadableImageError("empty file", code="not-a-photo")
     if photo_format(head) is None:
-        raise UnreadableImageError("not a photo")
+        raise UnreadableImageError("not a photo", code="not-a-photo")
     data = head + source.read(most + 1 - len(head))
     if len(data) > most:
-        raise UnreadableImageError(f"too large: the file is longer than {most / 1e6:.0f} million bytes")
+        reason = f"too large: the file is longer than {most / 1e6:.0f} million bytes"
+        raise UnreadableImageError(reason, code="too-large")
     return data
 
 
@@ -245,12 +246,12 @@ def _open(data: bytes) -> ImageFile:
         image: ImageFile = JpegImageFile(stream)
         # Where the end was never written (a download given up), there is no end mark; libjpeg would draw it grey.
         if data.find(b"\xff\xd9", stream.tell()) < 0:
-            raise UnreadableImageError("truncated")
+            raise UnreadableImageError("truncated", code="truncated")
         return image
     if name == "PNG" and b"IEND" not in data:
-        raise UnreadableImageError("truncated")
+        raise UnreadableImageError("truncated", code="truncated")
     if name == "WEBP" and int.from_bytes(data[4:8], "little") + 8 > len(data):
-        raise UnreadableImageError("truncated")
+        raise UnreadableImageError("truncated", code="truncated")
     if name == "RAW" or (name == "TIFF" and data[8:10] == CANON):
         return _open_preview(data)
     image = OPENERS[name](stream)
@@ -263,7 +264,8 @@ def _open_preview(data: bytes) -> ImageFile:
     """Read the header of the JPEG that a camera's raw file holds."""
     jpeg = preview(data)
     if jpeg is None:
-        raise UnreadableImageError("a camera's raw file without a preview that can be read: export it as JPEG")
+        reason = "a camera's raw file without a preview that can be read: export it as JPEG"
+        raise UnreadableImageError(reason, code="no-preview")
     check_parts(jpeg, "JPEG")
     return JpegImageFile(io.BytesIO(jpeg))
 
@@ -272,7 +274,8 @@ def _open_heif(stream: BinaryIO) -> ImageFile:
     try:
         import pillow_heif
     except ImportError:
-        raise UnreadableImageError("needs manifind[heic]: pip install 'manifind[heic]'", temporary=True) from None
+        reason = "needs manifind[heic]: pip install 'manifind[heic]'"
+        raise UnreadableImageError(reason, temporary=True, code="missing-extra") from None
     plugin: Any = pillow_heif
     image: ImageFile = plugin.HeifImageFile(stream)
     return image

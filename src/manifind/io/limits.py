@@ -43,9 +43,11 @@ def check_size(image: ImageFile, max_pixels: int) -> None:
     """Refuse a photo whose header claims more than can be decoded."""
     width, height = image.size
     if max(width, height) > MAX_SIDE:
-        raise UnreadableImageError(f"too large: {width} × {height} pixels, the limit of a side is {MAX_SIDE}")
+        reason = f"too large: {width} × {height} pixels, the limit of a side is {MAX_SIDE}"
+        raise UnreadableImageError(reason, code="too-large")
     if width * height > max_pixels:
-        raise UnreadableImageError(f"too large: {width} × {height} pixels, the limit is {max_pixels / 1e6:g} million")
+        reason = f"too large: {width} × {height} pixels, the limit is {max_pixels / 1e6:g} million"
+        raise UnreadableImageError(reason, code="too-large")
 
 
 def decoding_bytes(image: ImageFile, file_bytes: int, scale: int, factor: int) -> int:

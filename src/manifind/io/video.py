@@ -139,7 +139,7 @@ def video_length(film: Path) -> int:
         # What cannot be decoded at all fails here, not frame by frame.
         decoded = _ffmpeg(file, film, ["-frames:v", "1", "-f", "null", "-progress", "pipe:1", "-"])
         if not re.search(rb"^frame=1\b", decoded, re.MULTILINE):
-            raise UnreadableImageError(UNDECODABLE, str(film))
+            raise UnreadableImageError(UNDECODABLE, str(film), code="undecodable-film")
         output = _ffmpeg(file, film, ["-c", "copy", "-f", "null", "-progress", "pipe:1", "-"])
     ends = re.findall(rb"out_time_us=([0-9]{1,15})", output)
     tenths = int(ends[-1]) // 100_000 if ends else 0
@@ -162,7 +162,8 @@ def read_frame(
     with open_regular(film, root=root) as file:
         stored, shown = _pixels(_ffmpeg(file, film, ["-c", "copy", "-frames:v", "1", "-f", "framecrc", "-"], tenths))
         if max(stored, shown) > most:
-            raise UnreadableImageError(f"too large: {shown} pixels a frame, the limit is {most / 1e6:g} million")
+            reason = f"too large: {shown} pixels a frame, the limit is {most / 1e6:g} million"
+            raise UnreadableImageError(reason, code="too-large")
         if admit is not None:
             admit(STORED_BYTES * stored + SHOWN_BYTES * shown)
         width = f"max(1,trunc(min(iw*clip(sar,1/{MAX_STRETCH},{MAX_STRETCH}),{shown}/ih)))"
@@ -171,11 +172,13 @@ def read_frame(
         data = _ffmpeg(file, film, output, tenths, stored + shown + PADDING_PIXELS)
     header = _HEADER.match(data)
     if header is None:
-        raise UnreadableImageError(UNDECODABLE if tenths == 0 else "the film shows nothing at that time", str(film))
+        if tenths == 0:
+            raise UnreadableImageError(UNDECODABLE, str(film), code="undecodable-film")
+        raise UnreadableImageError("the film shows nothing at that time", str(film), code="no-frame")
     w, h = int(header[1]), int(header[2])
     pixels = np.frombuffer(data, np.uint8, offset=header.end())
     if not 0 < 3 * w * h <= min(len(pixels), 3 * max_pixels):
-        raise UnreadableImageError(UNDECODABLE, str(film))
+        raise UnreadableImageError(UNDECODABLE, str(film), code="undecodable-film")
     return pixels[: 3 * w * h].reshape(h, w, 3)
 
 
@@ -194,7 +197,7 @@ def _ffmpeg(
     file.seek(0)
     kind = video_format(file.read(HEAD_BYTES), film.name)
     if kind is None:
-        raise UnreadableImageError("not a film", str(film))
+        raise UnreadableImageError("not a film", str(film), code="not-a-film")
     # ffmpeg opens the file that was checked, whatever lies at its path by now.
     descriptors = [] if os.name == "nt" else [file.fileno()]
     for descriptor in descriptors:
@@ -215,14 +218,14 @@ def _ffmpeg(
         )
     except subprocess.TimeoutExpired:
         raise UnreadableImageError(
-            f"a film that took more than {MAX_SECONDS:.0f} seconds to decode", str(film)
+            f"a film that took more than {MAX_SECONDS:.0f} seconds to decode", str(film), code="film-time-limit"
         ) from None
     except (OSError, ValueError) as error:
         raise UnreadableImageError(
-            f"ffmpeg could not be run ({error}); {NO_FFMPEG}", str(film), temporary=True
+            f"ffmpeg could not be run ({error}); {NO_FFMPEG}", str(film), temporary=True, code="missing-extra"
         ) from error
     if done.returncode < 0:
-        raise UnreadableImageError("a film at which ffmpeg breaks down", str(film))
+        raise UnreadableImageError("a film at which ffmpeg breaks down", str(film), code="undecodable-film")
     return done.stdout
 
 
@@ -237,4 +240,4 @@ def _program() -> str:
 
         return str(imageio_ffmpeg.get_ffmpeg_exe())
     except (ImportError, RuntimeError):
-        raise UnreadableImageError(NO_FFMPEG, temporary=True) from None
+        raise UnreadableImageError(NO_FFMPEG, temporary=True, code="missing-extra") from None

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from manifind.features.cuda.extractor import CudaExtractor
 
 
-def on_gpu(extractor: RegionExtractor, beside: Callable[..., Sequence[Any]] | None = None) -> "CudaExtractor":
+def on_gpu(extractor: RegionExtractor, extract_local: Callable[..., Sequence[Any]] | None = None) -> "CudaExtractor":
     """Return an extractor with the same results on the GPU; raise `InvalidInputError` with the reason where it cannot.
 
-    `beside` makes something more of photos while they are on the GPU. It is called with the pixels of several photos,
-    (rows, 3), one photo after the other, and with their sizes, (photos, 2), and returns what it made of each.
+    `extract_local` extracts local features of photos while they are on the GPU. It is called with the pixels of several
+    photos, (rows, 3), one photo after the other, and with their sizes, (photos, 2), and returns the features of each.
     """
     if type(extractor) is not RegionExtractor:
         raise InvalidInputError("the extractor is a custom class")
     from manifind.features.cuda.extractor import CudaExtractor
 
-    return CudaExtractor.of(extractor, beside=beside)
+    return CudaExtractor.of(extractor, extract_local=extract_local)

@@ -11,13 +11,13 @@ import numpy as np
 import torch
 
 from manifind.errors import InvalidInputError
-from manifind.features.backbone import OnnxBackbone, Photo, available_cores, checked_photo
+from manifind.features.backbone import OnnxBackbone, Photo, available_cores, check_photo
 from manifind.features.cuda.batches import Batches
 from manifind.features.cuda.images import Pictures, Sizes, Starts, laid_out, to_device
 from manifind.features.cuda.layers import read_layers
 from manifind.features.cuda.network import Maps, Network
 from manifind.features.extractor import RegionExtractor, Regions
-from manifind.features.grid import on_another_map, region_grid, to_pixels
+from manifind.features.grid import region_grid, rescale_boxes, to_pixels
 from manifind.features.whitening import Whitening
 from manifind.types import FloatArray, IntArray, Tensor
 
@@ -32,7 +32,7 @@ CELLS, CHANNELS = 8, 128
 """Cells and channels that a program pools together."""
 POOLINGS = ("gem", "mac", "spoc")
 
-Beside = Callable[[Tensor, Sizes], Sequence[Any]]
+ExtractLocal = Callable[[Tensor, Sizes], Sequence[Any]]
 """Takes the pixels of photos on the device, (rows, 3), and their sizes, and returns what it makes of each photo."""
 Answer = tuple[FloatArray, Any]
 """The vectors of a photo's regions, and what was made of the photo beside."""
@@ -61,11 +61,13 @@ class CudaExtractor(RegionExtractor):
     Its regions equal those of the original extractor but for rounding, and it has the same fingerprint.
     """
 
-    apart = True
+    uses_device = True
     _engine: "Solver"
 
     @classmethod
-    def of(cls, extractor: RegionExtractor, device: str = "cuda", beside: Beside | None = None) -> "CudaExtractor":
+    def of(
+        cls, extractor: RegionExtractor, device: str = "cuda", extract_local: ExtractLocal | None = None
+    ) -> "CudaExtractor":
         """Return the same extractor on a GPU; raise `InvalidInputError` where the GPU lacks a part of it."""
         backbone = extractor.backbone
         if not isinstance(backbone, OnnxBackbone):
@@ -77,14 +79,14 @@ class CudaExtractor(RegionExtractor):
         except InvalidInputError as error:
             raise InvalidInputError(f"of backbone {backbone.spec.name}, {error}") from error
         placed = cls(backbone, extractor.whitening, **extractor.settings)
-        placed.beside = beside
+        placed.extract_local = extract_local
         placed._engine = Solver(Network(layers, backbone.spec, torch.device(device)), placed)
         return placed
 
     def with_whitening(self, whitening: Whitening | None) -> "CudaExtractor":
         """Return an extractor that differs from this one in its whitening alone."""
         placed = CudaExtractor(self.backbone, whitening, **self.settings)
-        placed.beside = self.beside
+        placed.extract_local = self.extract_local
         placed._engine = Solver(self._engine.network, placed)
         return placed
 
@@ -102,18 +104,18 @@ class CudaExtractor(RegionExtractor):
 
     def begin(self, photo: Photo, *, scale: float | None = None) -> Callable[[], Regions]:
         """Begin the extraction of a photo; return a function that waits for its regions."""
-        job, boxes = self._job(checked_photo(photo), scale)
+        job, boxes = self._job(check_photo(photo), scale)
         wait = self._engine.begin(job, whitened=True)
 
         def regions() -> Regions:
-            vectors, beside = wait()
-            return Regions(vectors, boxes, beside)
+            vectors, local = wait()
+            return Regions(vectors, boxes, local)
 
         return regions
 
     def unwhitened(self, photo: Photo) -> FloatArray:
         """Return the (r, C) unit vectors of a photo's regions before whitening."""
-        return self._engine.begin(self._job(checked_photo(photo), None)[0], whitened=False)()[0]
+        return self._engine.begin(self._job(check_photo(photo), None)[0], whitened=False)()[0]
 
     def _job(self, photo: Photo, scale: float | None) -> tuple[Job, FloatArray]:
         """Return what there is to do for a photo, and its regions in pixels."""
@@ -123,7 +125,7 @@ class CudaExtractor(RegionExtractor):
         network = self._engine.network
         maps = [tuple(network.levels(np.array([one]))[-1][0].tolist()) for one in scaled]
         cells = _grid(*maps[0], self.grid_levels, self.overlap)
-        boxes = tuple(on_another_map(cells, maps[0], own) for own in maps)
+        boxes = tuple(rescale_boxes(cells, maps[0], own) for own in maps)
         pixels = _reachable(photo, self._engine.network.device)
         return Job(pixels, size, ((height, width), *scaled), boxes), to_pixels(cells, maps[0], size)
 
@@ -133,7 +135,7 @@ class Solver:
 
     def __init__(self, network: Network, extractor: RegionExtractor) -> None:
         self.network, self.spec = network, extractor.backbone.spec
-        self.pooling, self.p, self.beside = extractor.pooling, extractor.p, extractor.beside
+        self.pooling, self.p, self.extract_local = extractor.pooling, extractor.p, extractor.extract_local
         self.whitening: tuple[Tensor, Tensor] | None = None
         if extractor.whitening is not None:
             mean, project = extractor.whitening.mean, extractor.whitening.project
@@ -152,17 +154,17 @@ class Solver:
     def begin(self, job: Job, *, whitened: bool) -> Callable[[], Answer]:
         """Let a photo wait for its turn, and return what waits for the answer.
 
-        Beside vectors that are not whitened nothing is made.
+        Without whitening, no local features are extracted.
         """
         future = self._batches[whitened].submit(job)
 
         def wait() -> Answer:
-            vectors, beside = future.result()
+            vectors, local = future.result()
             if not np.isfinite(vectors).all():
                 raise InvalidInputError(
                     f"backbone {self.spec.name} gave NaN or infinite responses; check the scaling of its input."
                 )
-            return vectors, beside
+            return vectors, local
 
         return wait
 
@@ -176,7 +178,7 @@ class Solver:
     def _extract_or_split(self, jobs: Sequence[Job], *, whitened: bool) -> list[Answer]:
         try:
             with torch.inference_mode(), self._stream():
-                made, beside = self.extract_batch(jobs, whitened=whitened)
+                made, local = self.extract_batch(jobs, whitened=whitened)
                 vectors = made.cpu().numpy()
         except torch.cuda.OutOfMemoryError:
             if len(jobs) == 1:
@@ -186,7 +188,7 @@ class Solver:
             return [answer for part in halves for answer in self._extract_or_split(part, whitened=whitened)]
         ends = np.cumsum([len(job.boxes[0]) for job in jobs])
         parts = [vectors[end - len(job.boxes[0]) : end].copy() for job, end in zip(jobs, ends, strict=True)]
-        return list(zip(parts, beside, strict=True))
+        return list(zip(parts, local, strict=True))
 
     def _stream(self) -> Any:
         """Return what puts the work of this thread beside that of others."""
@@ -203,9 +205,9 @@ class Solver:
         for part, job in zip(given.split([len(job.pixels) for job in jobs]), jobs, strict=True):
             part.copy_(job.pixels, non_blocking=True)
         vectors = self.vectors(jobs, given, whitened=whitened)
-        if self.beside is None or not whitened:
+        if self.extract_local is None or not whitened:
             return vectors, [None] * len(jobs)
-        return vectors, self.beside(given, np.array([job.size for job in jobs]))
+        return vectors, self.extract_local(given, np.array([job.size for job in jobs]))
 
     def vectors(self, jobs: Sequence[Job], given: Tensor, *, whitened: bool) -> Tensor:
         """Return the descriptors of the regions of all photos, one photo after the other, on the device."""

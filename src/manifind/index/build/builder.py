@@ -13,7 +13,7 @@ from typing import Any
 from manifind.checks import check_choice, check_int
 from manifind.errors import InvalidInputError
 from manifind.features import RegionExtractor
-from manifind.features.backbone import whole_path
+from manifind.features.backbone import absolute_source
 from manifind.index.build.build import Changes, build
 from manifind.index.build.extractor_factory import make_extractor, network_for
 from manifind.index.build.journal import FILES as OF_A_JOURNAL
@@ -75,7 +75,7 @@ def resolve_config(
         made, origin, learning = make_extractor(source, **chosen, long_side=long_side)
     else:
         made, origin, learning = extractor, WhiteningOrigin(OWN), None
-    own = whole_path(source) if extractor is None else None
+    own = absolute_source(source) if extractor is None else None
     keeping = LOCAL_FEATURES if local_features or (local_features is None and LOCAL_FEATURES.available()) else None
     return BuildConfig(
         root, made, given, regions_per_image, own, origin, learning=learning, local_features=keeping, frames=frames

@@ -122,7 +122,7 @@ def place_on_device(
         log.info("regions are extracted on the processor, because %s", reason)
         yield extractor
         return
-    log.info("%s are extracted on the GPU", "regions and local features" if made.beside else "regions")
+    log.info("%s are extracted on the GPU", "regions and local features" if made.extract_local else "regions")
     try:
         yield made
     finally:

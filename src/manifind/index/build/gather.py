@@ -130,7 +130,7 @@ def extract_locally(
     **limits: int,
 ) -> Outcomes:
     """Extract photos in this process; `limits` are `extract_ahead`'s."""
-    extract = _extract_on_device if extractor.apart else _extract_in_threads
+    extract = _extract_on_device if extractor.uses_device else _extract_in_threads
     with closing(extract(found, extractor, keeping, **limits)) as photos:
         for one, photo, regions in photos:
             if isinstance(photo, UnreadableImageError) or regions is None:
@@ -158,7 +158,7 @@ def _extract_on_device(
 ) -> Extractions:
     """Extract photos on a device, while the processor reads photos in separate processes."""
     memory = {"memory": limits.pop("memory")} if "memory" in limits else {}
-    left = extractor.beside is not None
+    left = extractor.extract_local is not None
     reading = Readers(extractor.seen_size, keeping, left=left, long_side=extractor.long_side, **limits)
     begin = lambda photo: extractor.begin(photo.pixels)  # noqa: E731
     with (
@@ -169,7 +169,7 @@ def _extract_on_device(
             if isinstance(photo, UnreadableImageError) or regions is None:
                 yield one, photo, None
             else:
-                yield one, photo, (regions, regions.beside if photo.local is None else photo.local)
+                yield one, photo, (regions, regions.local_features if photo.local is None else photo.local)
 
 
 def record_outcomes(
