@@ -16,6 +16,7 @@ from manifind.errors import InvalidInputError, ManifindWarning, NotFittedError
 from manifind.gmm import compact
 from tests import literal_baselines as truths
 from tests.collections_of_regions import Collection, collections, make, unit
+from tests.errors import raises
 
 METHODS: list[tuple[type[baselines.ImageScorer], dict[str, Any], truths.Literal]] = [
     (baselines.NearestImages, {}, truths.plain),
@@ -97,9 +98,9 @@ def test_global_descriptors_of_ones_own_rank_and_choose_the_shortlist(collection
         rankings = short.search_many(collection.queries, global_vectors=list(asked))
         for ranking, order in zip(rankings, orders, strict=True):
             assert sorted(ranking.images.tolist()) == sorted(order[:7].tolist())
-    with pytest.raises(InvalidInputError, match="global_vectors is missing"):
+    with raises("no-global-vectors"):
         plain.search(collection.queries[0])
-    with pytest.raises(InvalidInputError, match="give one each"):
+    with raises("image-count"):
         plain.fit(vectors, image_of, global_vectors=whole[:3])
 
 
@@ -176,7 +177,7 @@ def test_equal_images_and_a_query_like_none_of_them_are_ranked(
     ("ask", "named"),
     [
         (lambda s: s.search(np.ones((2, 5), np.float32)), "query_vectors has 5 dimensions but the collection has 12"),
-        (lambda s: s.search_many([np.ones((2, 5), np.float32)]), r"queries\[0\] has 5 dimensions"),
+        (lambda s: s.search_many([np.ones((2, 5), np.float32)]), "queries[0] has 5 dimensions"),
         (lambda s: s.search(np.full((1, 12), np.nan, np.float32)), "query_vectors has NaN"),
         (lambda s: s.search(np.zeros((0, 12), np.float32)), "query_vectors is empty"),
         (lambda s: s.search(np.eye(12, dtype=np.float32), top=0), "top is 0"),
@@ -194,13 +195,17 @@ def test_what_cannot_be_used_is_refused_in_one_sentence(
     ask: Callable[[baselines.ImageScorer], object],
     named: str,
 ) -> None:
-    with pytest.raises(InvalidInputError, match=rf"^{named}[^\n]*\.$"):
+    with raises("invalid-input", InvalidInputError) as refused:
         ask(fitted(method, parameters, collection))
+    sentence = str(refused.value)
+    assert sentence.startswith(named)
+    assert sentence.endswith(".")
+    assert "\n" not in sentence
 
 
 @each_method
 def test_asking_before_fitting_is_refused(method: type[baselines.ImageScorer], parameters: dict[str, Any]) -> None:
-    with pytest.raises(NotFittedError, match=f"this {method.__name__} has no collection yet"):
+    with raises("not-fitted", NotFittedError):
         method(**parameters).search(np.eye(2, dtype=np.float32))
 
 
@@ -214,8 +219,9 @@ def test_parameters_are_kept_as_given_and_checked_by_fit(
         assert f"{name}={value!r}" in repr(scorer)
         if name == "solver":
             continue
-        with pytest.raises(InvalidInputError, match=rf"^{name} is -1; give [^\n]*\.$"):
+        with raises("invalid-input", InvalidInputError) as refused:
             method(**{**parameters, name: -1}).fit(collection.vectors, collection.image_of)
+        assert str(refused.value).startswith(f"{name} is -1; give ")
 
 
 @each_method
@@ -227,8 +233,9 @@ def test_parameters_have_scikit_learns_manners(
     copy = clone(scorer)
     assert type(copy) is method
     assert copy.get_params() == scorer.get_params()
-    with pytest.raises(InvalidInputError, match="parameter is 'colour'"):
+    with raises("invalid-input") as refused:
         scorer.set_params(colour="red")
+    assert str(refused.value).startswith("parameter is 'colour'; choose one of ")
     alone = fitted(method, parameters, collection)
     again = scorer.fit(collection.vectors, collection.image_of)
     query = collection.queries[0]

@@ -5,10 +5,10 @@ import numpy.typing as npt
 import pytest
 
 from manifind import Manifold
-from manifind.errors import InvalidInputError
 from manifind.groups import Layout
-from manifind.repeats import find_groups, near_duplicates, own_similarity
+from manifind.repeats import find_groups, near_duplicates, self_similarity
 from manifind.types import FloatArray, IntArray
+from tests.errors import raises
 
 D, REGIONS = 256, 6
 
@@ -107,7 +107,7 @@ def test_two_objects_in_the_same_images_are_told_once() -> None:
 
 def test_nothing_recurs_among_images_with_nothing_in_common() -> None:
     assert Planted(50).groups() == []
-    with pytest.raises(InvalidInputError, match="least"):
+    with raises("invalid-input"):
         Planted(10).groups(least=1)
 
 
@@ -127,7 +127,7 @@ def test_own_similarity_is_that_of_the_most_similar_region_apart() -> None:
     planted.plant([1], [0, 4])
     planted.boxes[:, 5] = planted.boxes[:, 4]
     vectors, boxes = planted.vectors, planted.boxes.reshape(-1, 4)
-    own = own_similarity(vectors, boxes, Layout.of(planted.image_of))
+    own = self_similarity(vectors, boxes, Layout.of(planted.image_of))
     for i in range(len(vectors)):
         others = [
             float(vectors[i] @ vectors[j])

@@ -1,14 +1,13 @@
-"""What occurs in several images: dense groups of regions that find each other, without any query.
+"""Objects that occur in several images, found without a query: dense groups of regions.
 
 Two regions of different images that are in each other's neighbour lists may show the same object, or the same stuff:
-sky resembles sky. Stuff gives itself away within its own image, where other parts look just like it. So the strength of
-a pair is by how much the two resemble each other more than either resembles anything that lies apart from it in its own
-image; a pair whose strength is below `MARGIN` does not count.
+sky resembles sky. Stuff has look-alikes within its own image. So the strength of a pair is its similarity less the
+largest similarity of either region to another place of its own image; a pair weaker than `MARGIN` does not count.
 
 The groups are the basins of a mode-seeking walk (quick shift, Vedaldi and Soatto 2008): the density of a region is the
 sum of its strengths, one for each image; each region steps to the partner to which it is tied most strongly among those
-of higher density; regions whose walks end at the same peak are a group. Images that are tied to too few of the others
-are taken out of a group, and a group whose images mostly are in a surer one joins it. Groups are ordered by the
+of higher density; regions whose walks end at the same peak are a group. A group loses the images
+that are tied to too few of its others, and joins a surer group that has most of its images. Groups are ordered by the
 strength that ties an image to the others of its group, in the mean: it grows with their number and with their likeness.
 
 The cost is linear in the edges of the graph. The constants were chosen on planted scenes and on Holidays
@@ -27,20 +26,23 @@ from manifind.graph import Neighbours, mutual_affinity
 from manifind.groups import Layout
 from manifind.types import FloatArray, IntArray, Vectors
 
-LEAST_SIMILAR = 0.3
+MIN_SIMILARITY = 0.3
 """The similarity that two regions must have."""
 MARGIN = 0.1
-"""By how much a pair must resemble each other more than anything apart from them in their own images."""
-APART = 0.1
-"""Regions of an image lie apart that share no more of the smaller one's area."""
-TIED = 0.3
-"""The part of the other images of a group that an image must be tied to."""
-SHARED = 0.5
-"""The part of a group's images that must be in a surer group for it to join that one."""
-NEAR, NEARLY_ALL, IN_PLACE = 0.7, 0.7, 0.6
-"""Two near-duplicates: how similar their regions are at the same place, how many of them, in parts of all, and how much
-of the smaller box the other covers where both are called the same place."""
-MEMORY = 2**26
+"""The least strength of a pair: its similarity less that of either region to other places of its image."""
+MAX_OVERLAP = 0.1
+"""Two regions of an image are different places where they overlap by no more of the smaller one's area."""
+MIN_TIED_SHARE = 0.3
+"""The share of the other images of a group that an image must be tied to."""
+MIN_SHARED = 0.5
+"""The share of its images that a group has in a surer group which it joins."""
+DUPLICATE_SIMILARITY = 0.7
+"""The similarity of regions at the same place of two near-duplicates."""
+DUPLICATE_SHARE = 0.7
+"""The share of the regions of two near-duplicates that are so similar."""
+DUPLICATE_OVERLAP = 0.6
+"""The share of the smaller box that the other covers, for two boxes at the same place."""
+MAX_BYTES = 2**26
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +56,7 @@ class Group:
     images: IntArray
     """The images of these regions."""
     strengths: FloatArray
-    """What ties each image to the others, all told."""
+    """The sum of what ties each image to the others."""
 
     def __len__(self) -> int:
         return len(self.images)
@@ -80,26 +82,26 @@ def find_groups(
     boxes : (n, 4) array, optional
         Where they are in their images; without them no region lies apart from another.
     layout : Layout
-        Which image each belongs to; images are meant by their places in it.
+        The image of each region; images are numbered by their places in it.
     same : (images,) int array, optional
-        Images of an equal number are taken for one and the same: near-duplicates, say.
+        Images of an equal number count once: near-duplicates, for example.
     least : int
-        How many images, of different numbers in `same`, a group has at least.
+        The least number of images, different by `same`, in a group.
     """
     least = check_int(least, "least", least=2)
     image_of = layout.place_of
-    one_of = image_of if same is None else same[image_of].astype(np.int32)
-    ties = _ties(neighbours, one_of, own_similarity(vectors, boxes, layout))
-    strongest = _strongest(ties, one_of)
+    identity_of = image_of if same is None else same[image_of].astype(np.int32)
+    ties = _ties(neighbours, identity_of, self_similarity(vectors, boxes, layout))
+    strongest = _strongest(ties, identity_of)
     density = np.asarray(strongest.sum(axis=1)).ravel()
-    found = []
+    groups = []
     for members in _basins(ties, density):
-        if len(np.unique(one_of[members])) >= least:
-            group = _settled(strongest, members, image_of, one_of, least)
+        if len(np.unique(identity_of[members])) >= least:
+            group = _prune_group(strongest, members, image_of, identity_of, least)
             if group is not None:
-                found.append(group)
-    found.sort(key=lambda group: (-group.score, int(group.regions[0])))
-    return _joined(found)
+                groups.append(group)
+    groups.sort(key=lambda group: (-group.score, int(group.regions[0])))
+    return _merge_groups(groups)
 
 
 def near_duplicates(neighbours: Neighbours, boxes: FloatArray | None, layout: Layout) -> IntArray:
@@ -113,49 +115,49 @@ def near_duplicates(neighbours: Neighbours, boxes: FloatArray | None, layout: La
     count = len(layout.images)
     image_of = layout.place_of
     pairs = mutual_affinity(neighbours, gamma=1.0).tocoo()
-    near = (pairs.data >= NEAR) & (image_of[pairs.row] != image_of[pairs.col])
+    near = (pairs.data >= DUPLICATE_SIMILARITY) & (image_of[pairs.row] != image_of[pairs.col])
     row, column = pairs.row[near], pairs.col[near]
     if boxes is not None:
         # Regions reach from edge to edge of their image, whose size they tell.
         sizes = np.maximum.reduceat(boxes[:, 2:], layout.starts[:-1])[image_of]
-        a, b = (boxes[some] / np.tile(sizes[some], 2) for some in (row, column))
-        together = covered_fraction(a, b) >= IN_PLACE
-        alike_in_size = np.abs(np.log(areas(a) / areas(b))) <= np.log(1 / IN_PLACE)
+        a, b = (boxes[regions] / np.tile(sizes[regions], 2) for regions in (row, column))
+        together = covered_fraction(a, b) >= DUPLICATE_OVERLAP
+        alike_in_size = np.abs(np.log(areas(a) / areas(b))) <= np.log(1 / DUPLICATE_OVERLAP)
         row, column = row[together & alike_in_size], column[together & alike_in_size]
     once = np.unique(row.astype(np.int64) * count + image_of[column])
     first, second = image_of[once // count], once % count
     parts = sp.csr_array((1 / layout.counts[first], (first, second)), shape=(count, count))
     alike = parts.minimum(parts.T)
-    alike.data[alike.data < NEARLY_ALL - 1e-9] = 0
+    alike.data[alike.data < DUPLICATE_SHARE - 1e-9] = 0
     alike.eliminate_zeros()
     return np.asarray(connected_components(alike, directed=False)[1], np.int32)
 
 
-def own_similarity(vectors: Vectors, boxes: FloatArray | None, layout: Layout) -> FloatArray:
-    """Return how much each region resembles what lies apart from it in its own image, at the most; at least zero."""
-    own = np.zeros(len(vectors), np.float32)
+def self_similarity(vectors: Vectors, boxes: FloatArray | None, layout: Layout) -> FloatArray:
+    """Return the largest similarity of each region to another place of its own image, at least zero."""
+    similarity = np.zeros(len(vectors), np.float32)
     if boxes is None:
-        return own
-    for _, table in layout.equal_counts(lambda m: 4 * m * (vectors.shape[1] + 6 * m), MEMORY):
-        some = np.asarray(vectors[table], np.float32)
-        alike = some @ some.transpose(0, 2, 1)
-        alike[covered_fraction(boxes[table][:, :, None], boxes[table][:, None]) > APART] = 0
-        own[table] = np.maximum(alike.max(axis=2), 0)
-    return own
+        return similarity
+    for _, table in layout.equal_counts(lambda m: 4 * m * (vectors.shape[1] + 6 * m), MAX_BYTES):
+        regions = np.asarray(vectors[table], np.float32)
+        alike = regions @ regions.transpose(0, 2, 1)
+        alike[covered_fraction(boxes[table][:, :, None], boxes[table][:, None]) > MAX_OVERLAP] = 0
+        similarity[table] = np.maximum(alike.max(axis=2), 0)
+    return similarity
 
 
-def _ties(neighbours: Neighbours, one_of: IntArray, own: FloatArray) -> sp.coo_array:
+def _ties(neighbours: Neighbours, identity_of: IntArray, similarity: FloatArray) -> sp.coo_array:
     """Return the strengths of all pairs of mutual neighbours of different images that count."""
     pairs = mutual_affinity(neighbours, gamma=1.0).tocoo()
-    strength = pairs.data - np.maximum(own[pairs.row], own[pairs.col])
-    counts = (pairs.data >= LEAST_SIMILAR) & (strength >= MARGIN) & (one_of[pairs.row] != one_of[pairs.col])
+    strength = pairs.data - np.maximum(similarity[pairs.row], similarity[pairs.col])
+    counts = (pairs.data >= MIN_SIMILARITY) & (strength >= MARGIN) & (identity_of[pairs.row] != identity_of[pairs.col])
     return sp.coo_array((strength[counts], (pairs.row[counts], pairs.col[counts])), shape=pairs.shape)
 
 
-def _strongest(ties: sp.coo_array, one_of: IntArray) -> sp.csr_array:
+def _strongest(ties: sp.coo_array, identity_of: IntArray) -> sp.csr_array:
     """Keep of each region's ties to an image the strongest alone."""
-    order = np.lexsort((-ties.data, one_of[ties.col], ties.row))
-    row, to = ties.row[order], one_of[ties.col[order]]
+    order = np.lexsort((-ties.data, identity_of[ties.col], ties.row))
+    row, to = ties.row[order], identity_of[ties.col[order]]
     first = np.ones(len(order), bool)
     first[1:] = (row[1:] != row[:-1]) | (to[1:] != to[:-1])
     chosen = order[first]
@@ -179,10 +181,10 @@ def _basins(ties: sp.coo_array, density: FloatArray) -> list[npt.NDArray[np.intp
     return np.split(tied, np.flatnonzero(np.diff(to[tied])) + 1) if len(tied) else []
 
 
-def _settled(
-    strongest: sp.csr_array, members: npt.NDArray[np.intp], image_of: IntArray, one_of: IntArray, least: int
+def _prune_group(
+    strongest: sp.csr_array, members: npt.NDArray[np.intp], image_of: IntArray, identity_of: IntArray, least: int
 ) -> Group | None:
-    """Take out images that are tied to too few of the others, and choose a region for each that stays."""
+    """Remove images that are tied to too few of the others, and choose a region of each other image."""
     within = strongest[members][:, members].tocoo()
     images, place = np.unique(image_of[members], return_inverse=True)
     between = np.zeros((len(images), len(images)), np.float32)
@@ -191,11 +193,11 @@ def _settled(
     kept = np.arange(len(images))
     while len(kept) >= least:
         tied = (between[np.ix_(kept, kept)] > 0).sum(axis=1)
-        if tied.min() >= TIED * (len(kept) - 1):
+        if tied.min() >= MIN_TIED_SHARE * (len(kept) - 1):
             break
         loosest = np.lexsort((between[np.ix_(kept, kept)].sum(axis=1), tied))[0]
         kept = np.delete(kept, loosest)
-    numbers = one_of[members][np.unique(place, return_index=True)[1]]
+    numbers = identity_of[members][np.unique(place, return_index=True)[1]]
     if len(np.unique(numbers[kept])) < least:
         return None
     strengths = between[np.ix_(kept, kept)].sum(axis=1)
@@ -211,9 +213,9 @@ def _settled(
     )
 
 
-def _joined(groups: list[Group]) -> list[Group]:
-    """Let each group whose images mostly are in a surer one join that one, and bring its other images along."""
-    settled: list[list[Group]] = []
+def _merge_groups(groups: list[Group]) -> list[Group]:
+    """Merge each group into a surer one that has most of its images."""
+    merged: list[list[Group]] = []
     having: dict[int, list[int]] = {}
     for group in groups:
         common: dict[int, int] = {}
@@ -221,18 +223,18 @@ def _joined(groups: list[Group]) -> list[Group]:
             for other in having.get(image, ()):
                 common[other] = common.get(other, 0) + 1
         surest = max(common, key=lambda other: (common[other], -other), default=None)
-        if surest is None or common[surest] < SHARED * len(group):
-            surest = len(settled)
-            settled.append([])
-        settled[surest].append(group)
+        if surest is None or common[surest] < MIN_SHARED * len(group):
+            surest = len(merged)
+            merged.append([])
+        merged[surest].append(group)
         for image in group.images.tolist():
             if surest not in having.setdefault(image, []):
                 having[image].append(surest)
-    return [_union(some) for some in settled]
+    return [_union(group) for group in merged]
 
 
 def _union(groups: list[Group]) -> Group:
-    """Return the surest of some groups with the images of the others after its own."""
+    """Return the first of the groups with the images of the others after its own."""
     images, regions, strengths = (
         np.concatenate([getattr(group, name) for group in groups]) for name in ("images", "regions", "strengths")
     )

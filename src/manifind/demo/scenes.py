@@ -144,18 +144,22 @@ def make_scenes(
             progress(number + 1, count)
     for beyond in set(photos.glob("scene-*.jpg")) - {photos / scene.file for scene in truth}:
         beyond.unlink()
-    asked = []
+    written = []
     for picture, query in _queries(seed):
         (queries / query.file).write_bytes(encode_jpeg(picture, 92))
-        asked.append(query)
-    made = Scenes(photos, queries, tuple(truth), tuple(asked))
+        written.append(query)
+    made = Scenes(photos, queries, tuple(truth), tuple(written))
     name = f"planted scenes, seed {seed}"
-    said = {"name": name, "scenes": [asdict(one) for one in truth], "queries": [_as_truth(one, made) for one in asked]}
-    (root / TRUTH).write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
+    stored = {
+        "name": name,
+        "scenes": [asdict(scene) for scene in truth],
+        "queries": [_query_truth(query, made) for query in written],
+    }
+    (root / TRUTH).write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
     return made
 
 
-def _as_truth(query: Query, made: Scenes) -> dict[str, Any]:
+def _query_truth(query: Query, made: Scenes) -> dict[str, Any]:
     """Return a query as ``manifind evaluate`` reads it: its photo by the path from the scenes, and what shows it."""
     return {
         "name": Path(query.file).stem,
@@ -175,25 +179,25 @@ def _as_truth(query: Query, made: Scenes) -> dict[str, Any]:
 def _scene(number: int, seed: int) -> tuple[bytes, Scene]:
     rng = np.random.default_rng([seed, 0, number])
     frame = FRAMES[int(rng.integers(len(FRAMES)))]
-    picture = _setting(rng, frame)
+    picture = _background(rng, frame)
     for _ in range(rng.integers(CLUTTER[0], CLUTTER[1] + 1)):
-        _lay(picture, rng, _something(rng, frame))
+        _paste(picture, rng, _random_thing(rng, frame))
     file = f"scene-{number:04d}.jpg"
     shown = _object_of(number)
     if shown is None:
         return apply_camera(picture, rng), Scene(file, *frame)
 
-    planted = _plant(picture, rng, shown, _size(rng, shown, frame), turn=TURN, tilt=TILT)
+    planted = _plant(picture, rng, shown, _random_size(rng, shown, frame), turn=TURN, tilt=TILT)
     cover = planted
     if rng.random() < 0.5:
-        thing = _in_front(rng, planted)
-        _lay(picture, rng, thing)
+        thing = _occluder(rng, planted)
+        _paste(picture, rng, thing)
         cover = planted * (1 - np.asarray(fill_outline(frame, thing.outline), np.float64) / 255)
     return apply_camera(picture, rng), Scene(
         file,
         *frame,
         shown.name,
-        _box(planted),
+        _bounding_box(planted),
         round(float(planted.mean()), 4),
         round(float(cover.sum() / planted.sum()), 4),
     )
@@ -217,21 +221,21 @@ def _queries(seed: int) -> Iterator[tuple[Image.Image, Query]]:
 
         rng = np.random.default_rng([seed, 1, number])
         frame = FRAMES[int(rng.integers(len(FRAMES)))]
-        picture = _setting(rng, frame)
-        planted = _plant(picture, rng, shown, min(0.2, _largest(shown, frame)), turn=15, tilt=0.025)
-        yield picture, Query(f"{shown.name}-2.jpg", shown.name, _box(planted))
+        picture = _background(rng, frame)
+        planted = _plant(picture, rng, shown, min(0.2, _max_size(shown, frame)), turn=15, tilt=0.025)
+        yield picture, Query(f"{shown.name}-2.jpg", shown.name, _bounding_box(planted))
 
 
-def _setting(rng: np.random.Generator, frame: tuple[int, int]) -> Image.Image:
+def _background(rng: np.random.Generator, frame: tuple[int, int]) -> Image.Image:
     """Return a place without things in it: what is behind, and the ground below."""
     width, height = frame
-    picture = _part(rng, BEHIND, frame)
+    picture = _crop_background(rng, BEHIND, frame)
     horizon = round(height * rng.uniform(0.2, 0.8))
-    picture.paste(_part(rng, GROUND, (width, height - horizon)), (0, horizon))
+    picture.paste(_crop_background(rng, GROUND, (width, height - horizon)), (0, horizon))
     return picture
 
 
-def _part(rng: np.random.Generator, choices: Sequence[Background], size: tuple[int, int]) -> Image.Image:
+def _crop_background(rng: np.random.Generator, choices: Sequence[Background], size: tuple[int, int]) -> Image.Image:
     """Return a part of one of the backgrounds at this size, in slightly other colours, perhaps mirrored.
 
     Where the background is so small that it would have to be blown up, it is continued in the mirror.
@@ -264,16 +268,16 @@ class Thing(NamedTuple):
     outline: Points
 
 
-def _something(rng: np.random.Generator, frame: tuple[int, int]) -> Thing:
+def _random_thing(rng: np.random.Generator, frame: tuple[int, int]) -> Thing:
     """Cut a thing out of a background and put it anywhere."""
     centre = rng.uniform(0, frame)
     sides = rng.uniform(0.05, 0.2, 2) * min(frame)
     corners = int(rng.integers(4, 8))
     turns = np.sort(rng.uniform(0, 1, corners) * 0.7 + np.arange(corners)) * 2 * np.pi / corners
-    return _cut(rng, centre + sides * np.stack([np.cos(turns), np.sin(turns)], axis=1))
+    return _cut_thing(rng, centre + sides * np.stack([np.cos(turns), np.sin(turns)], axis=1))
 
 
-def _in_front(rng: np.random.Generator, planted: Mask) -> Thing:
+def _occluder(rng: np.random.Generator, planted: Mask) -> Thing:
     """Cut out a thing that hides a part of what was planted, from one side."""
     rows, columns = np.nonzero(planted > 0.5)
     places = np.stack([columns, rows], axis=1).astype(np.float64)
@@ -285,16 +289,16 @@ def _in_front(rng: np.random.Generator, planted: Mask) -> Thing:
     far = depth.max() + 0.1 * np.ptp(depth)
     left, right = width.min() - 0.1 * np.ptp(width), width.max() + 0.1 * np.ptp(width)
     corners = [(edge, left), (edge, right), (far, right), (far, left)]
-    return _cut(rng, np.array([d * along + w * across for d, w in corners]))
+    return _cut_thing(rng, np.array([d * along + w * across for d, w in corners]))
 
 
-def _cut(rng: np.random.Generator, outline: Points) -> Thing:
+def _cut_thing(rng: np.random.Generator, outline: Points) -> Thing:
     low, high = np.floor(outline.min(axis=0)).astype(int), np.ceil(outline.max(axis=0)).astype(int)
-    texture = _part(rng, BEHIND + GROUND, (int(high[0] - low[0]), int(high[1] - low[1])))
+    texture = _crop_background(rng, BEHIND + GROUND, (int(high[0] - low[0]), int(high[1] - low[1])))
     return Thing(texture, (int(low[0]), int(low[1])), outline)
 
 
-def _lay(picture: Image.Image, rng: np.random.Generator, thing: Thing) -> None:
+def _paste(picture: Image.Image, rng: np.random.Generator, thing: Thing) -> None:
     """Lay a thing into the picture, with its shadow."""
     reach = 0.1 * math.sqrt(area(thing.outline))
     low = np.floor(thing.outline.min(axis=0) - 3 * reach - 3).astype(int)
@@ -313,7 +317,7 @@ def _plant(
     picture: Image.Image, rng: np.random.Generator, shown: Cutout, size: float, *, turn: float, tilt: float
 ) -> Mask:
     """Paste an object into the picture at a size, with its shadow, and return what it covers."""
-    photo, mask = _cutout(shown)
+    photo, mask = _cut_out(shown)
     sides, frame = np.array(photo.size, np.float64), np.array(picture.size, np.float64)
     corners = random_view(rng, sides, turn, tilt)
     outline = project(homography(box_corners(sides), corners), np.array(shown.outline) - shown.box[:2])
@@ -327,33 +331,33 @@ def _plant(
     small = max(2, round(shrunk * photo.width)), max(2, round(shrunk * photo.height))
     onto = homography(corners, box_corners(np.array(small, np.float64)))
     layer, cover = (
-        one.resize(small, Image.Resampling.LANCZOS).transform(
+        image.resize(small, Image.Resampling.LANCZOS).transform(
             picture.size, Image.Transform.PERSPECTIVE, tuple(onto.ravel()[:8]), Image.Resampling.BICUBIC
         )
-        for one in (photo, mask)
+        for image in (photo, mask)
     )
     draw_shadow(picture, rng, cover, 0.1 * math.sqrt(size * frame.prod()))
     picture.paste(random_tint(layer, rng), (0, 0), cover)
     return np.asarray(cover, np.float64) / 255
 
 
-def _size(rng: np.random.Generator, shown: Cutout, frame: tuple[int, int]) -> float:
+def _random_size(rng: np.random.Generator, shown: Cutout, frame: tuple[int, int]) -> float:
     """Draw the part of the frame that an object takes, as many between 2 and 4 % as between 20 and 40 %."""
-    return float(np.exp(rng.uniform(math.log(SIZES[0]), math.log(_largest(shown, frame)))))
+    return float(np.exp(rng.uniform(math.log(SIZES[0]), math.log(_max_size(shown, frame)))))
 
 
-def _largest(shown: Cutout, frame: tuple[int, int]) -> float:
+def _max_size(shown: Cutout, frame: tuple[int, int]) -> float:
     return min(SIZES[1], ENLARGED**2 * area(np.array(shown.outline)) / (frame[0] * frame[1]))
 
 
 @cache
-def _cutout(shown: Cutout) -> tuple[Image.Image, Image.Image]:
+def _cut_out(shown: Cutout) -> tuple[Image.Image, Image.Image]:
     """Return the box around an object in its photograph, and the mask of the object in it."""
     photo = photograph(shown.photo).crop(shown.box)
     return photo, fill_outline(photo.size, np.array(shown.outline) - shown.box[:2])
 
 
-def _box(cover: Mask) -> Box:
+def _bounding_box(cover: Mask) -> Box:
     """Return the box around what is covered by half or more."""
     rows, columns = np.nonzero(cover >= 0.5)
     return int(columns.min()), int(rows.min()), int(columns.max()) + 1, int(rows.max()) + 1
