@@ -85,7 +85,7 @@ from manifind import kernels
 from manifind.cli import COMMANDS
 from manifind.features.backbone import available_cores
 from manifind.kernels.threads import thread_count
-from manifind.serve.connections import _max_open_files, limited_protocol
+from manifind.serve.run import _max_open_files, limited_protocol
 from manifind.serve.settings import Settings
 for name in COMMANDS:
     importlib.import_module(f"manifind.cli.{name}")

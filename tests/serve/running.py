@@ -16,7 +16,7 @@ from tests.serve.asking import PATIENCE, get, wait_for
 
 def patient(**own: Any) -> Settings:
     """Return settings of a test's own, of a service that has time for all else, however busy the machine is."""
-    limits = ("time_limit", "deadline_seconds", "body_seconds")
+    limits = ("time_limit", "file_seconds", "deadline_seconds", "body_seconds")
     return Settings(**{**dict.fromkeys(limits, PATIENCE), **own})
 
 

@@ -119,9 +119,8 @@ def test_nobody_queues_for_geometry_longer_than_it_takes(index: Index, monkeypat
         return look(*given, **more)
 
     monkeypatch.setattr(verification, "verify_many", held_up)
-    monkeypatch.setattr("manifind.serve.resources.VERIFIED_A_SECOND", 1.5 / PATIENCE)  # there is no time for two
     with (
-        running(index) as address,
+        running(index, patient(initial_verifications=1.5 / PATIENCE)) as address,  # there is no time for two
         client_of(address) as client,
         ThreadPoolExecutor(2) as both,
     ):
@@ -136,7 +135,7 @@ def test_nobody_queues_for_geometry_longer_than_it_takes(index: Index, monkeypat
 
 def test_a_whole_photo_is_looked_for_without_its_file(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     # The index keeps its description and its features.
-    monkeypatch.setattr("manifind.serve.thumbnails.read_photo", _gone)
+    monkeypatch.setattr("manifind.serve.photos.read_photo", _gone)
     with running(index) as address, client_of(address) as client:
         told = client.post("/api/search", json={"views": [{"key": "first-0.png"}], "verify": 6})
         assert told.status_code == 200

@@ -2,9 +2,12 @@
 
 import csv
 import io
+import os
 import re
+import threading
 import zipfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,9 +15,10 @@ from playwright.sync_api import Page, expect
 
 from manifind.index import Index
 from tests.index.small import save_photo, small_index
-from tests.serve.asking import client_of, get, post, wait_for
+from tests.serve.asking import PATIENCE, client_of, get, post, refused, wait_for
 from tests.serve.browsing import kept, shown
 from tests.serve.running import patient, running
+from tests.serve.test_service import slowly
 
 
 @pytest.fixture
@@ -93,6 +97,39 @@ def test_a_kept_search_shows_what_is_new_after_a_re_index(page: Page, made: Inde
     expect(page.locator(".sets > .gallery .card")).to_have_count(1)
 
 
+def test_new_matches_have_the_limits_of_searches_and_hold_no_set_up(
+    made: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made.sets.save_search("left half", [("01.png", None)], seen=["01.png"])
+    go_on = threading.Event()
+    solved = slowly(monkeypatch, lambda: go_on.wait(PATIENCE))
+    news = "/api/set/news?name=left half"
+    with running(made, patient(waiting=1)) as address, ThreadPoolExecutor(1) as other:
+        asked = other.submit(get, address + news)
+        wait_for(lambda: bool(solved))
+        refused(get(address + news), 503)
+        assert get(f"{address}/api/sets").json()["sets"][0]["search"]
+        assert get(f"{address}/api/set?name=left half").status_code == 200
+        go_on.set()
+        found = {one["key"] for one in asked.result().json()["news"]}
+        expected = {hit.key for hit in made.sets.new_matches("left half")}
+        assert found == expected
+
+
+def test_a_stored_search_may_name_a_file_but_nothing_that_blocks(made: Index, tmp_path: Path) -> None:
+    save_photo(tmp_path / "query.png", 6)
+    os.mkfifo(tmp_path / "pipe.png")
+    for name, query in (("file", "query.png"), ("pipe", "pipe.png")):
+        made.sets.save_search(name, [(str(tmp_path / query), None)], seen=[])
+    made.sets.add("no search", ["01.png"])
+    with running(made) as address:
+        news = {name: get(f"{address}/api/set/news", params={"name": name}) for name in ("file", "pipe", "no search")}
+    expected = [hit.key for hit in made.sets.new_matches("file")]
+    assert [one["key"] for one in news["file"].json()["news"]] == expected
+    assert (news["pipe"].status_code, news["pipe"].json()["code"]) == (422, "not-a-file")
+    assert (news["no search"].status_code, news["no search"].json()["code"]) == (422, "no-search")
+
+
 def test_the_service_refuses_what_no_set_can_hold(address: str, made: Index) -> None:
     with client_of(address) as client:
         assert client.get("/api/set", params={"name": "none"}).status_code == 404
@@ -108,6 +145,5 @@ def test_the_service_refuses_what_no_set_can_hold(address: str, made: Index) -> 
         assert client.post("/api/set", json={"name": "a", "add": []}, headers=elsewhere).status_code == 403
     assert made.sets.names() == []
     with running(made, patient(keep_sets=False)) as closed:
-        refused = post(f"{closed}/api/set", json={"name": "a", "add": [{"key": "01.png"}]})
-        assert refused.status_code == 403
+        refused(post(f"{closed}/api/set", json={"name": "a", "add": [{"key": "01.png"}]}), 403)
         assert get(f"{closed}/api/sets").json() == {"sets": [], "writable": False}

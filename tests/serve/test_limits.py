@@ -22,12 +22,12 @@ from PIL import Image
 
 from manifind.index import Index
 from manifind.io import Photo, read_photo
-from manifind.serve import log_rate_limit, thumbnails, worker_pool
-from manifind.serve.body_limits import Body, BodyLimits
+from manifind.serve import photos, worker_pool
 from manifind.serve.errors import ServiceError
-from manifind.serve.log_rate_limit import RateLimitFilter
+from manifind.serve.guard import Body, BodyLimits
 from manifind.serve.metrics import Metrics
-from manifind.serve.thumbnails import PhotoStore
+from manifind.serve.photos import PhotoStore
+from manifind.serve.run import RateLimitFilter
 from manifind.serve.worker_pool import SingleFlight, WorkerPool
 from tests.serve.asking import PATIENCE, get, post, refused, wait_for
 from tests.serve.running import patient, running
@@ -75,7 +75,7 @@ def slow_reads(
         return read_photo(source, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(thumbnails, "read_photo", read)
+        patch.setattr(photos, "read_photo", read)
         yield decoded
 
 
@@ -177,16 +177,18 @@ def watched_stages(monkeypatch: pytest.MonkeyPatch) -> tuple[list[float], list[f
     """Return lists that get an entry for each piece of work that comes to a stage, and for each that leaves it."""
     came: list[float] = []
     left: list[float] = []
-    submit = WorkerPool.submit
+    admit = WorkerPool.admit
 
-    async def watched(stage: WorkerPool, amount: float, work: Any) -> Any:
+    @contextmanager
+    def watched(stage: WorkerPool, amount: float) -> Any:
         came.append(amount)
         try:
-            return await submit(stage, amount, work)
+            with admit(stage, amount) as job:
+                yield job
         finally:
             left.append(amount)
 
-    monkeypatch.setattr(WorkerPool, "submit", watched)
+    monkeypatch.setattr(WorkerPool, "admit", watched)
     return came, left
 
 
@@ -241,7 +243,7 @@ def test_uploads_are_let_in_by_their_pixels_and_the_others_told_to_come_back(
         else:  # by which the pace is measured
             clock[0] += 9
 
-    monkeypatch.setattr(worker_pool, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    monkeypatch.setattr(worker_pool, "time", SimpleNamespace(perf_counter=lambda: clock[0], monotonic=time.monotonic))
     with (
         running(index) as address,
         slow_reads(monkeypatch, read) as decoded,
@@ -393,17 +395,16 @@ def test_the_size_of_a_head_is_bounded(index: Index) -> None:
 # -- the log ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_log_cannot_be_flooded(monkeypatch: pytest.MonkeyPatch) -> None:
-    snapshot = [1000.0]
-    monkeypatch.setattr(log_rate_limit, "time", SimpleNamespace(monotonic=lambda: snapshot[0]))
-    few = RateLimitFilter(few=3, seconds=60)
+def test_a_log_cannot_be_flooded() -> None:
+    now = [1000.0]
+    few = RateLimitFilter(few=3, seconds=60, clock=lambda: now[0])
     records = [
         logging.LogRecord("x", logging.WARNING, "", 0, f"socket.accept() failed: {i}", None, None) for i in range(100)
     ]
     assert [few.filter(one) for one in records] == [True] * 3 + [False] * 97
     other = logging.LogRecord("x", logging.ERROR, "", 0, "something else", None, None)
     assert few.filter(other)
-    snapshot[0] += 61
+    now[0] += 61
     last = logging.LogRecord("x", logging.WARNING, "", 0, "socket.accept() failed: 101", None, None)
     assert few.filter(last)
     assert "97 like it" in last.getMessage()

@@ -199,8 +199,8 @@ def test_info_tells_counts_and_no_paths(client: httpx.Client, photos: Path) -> N
 
 
 def test_the_service_says_how_it_is(client: httpx.Client) -> None:
-    assert client.get("/api/health").json() == {"status": "ok"}
-    assert client.get("/api/ready").json() == {"status": "ok"}
+    assert client.get("/api/health").json() == {"status": "ok", "stuck": []}
+    assert client.get("/api/ready").json()["status"] == "ok"
     client.post("/api/search", json={"views": [VIEW]})
     text = client.get("/metrics").text
     for stage in ("read", "describe", "wait", "solve"):

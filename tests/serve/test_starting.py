@@ -1,8 +1,10 @@
 """From a folder to a search, on the page alone."""
 
+import os
 import threading
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,19 +16,20 @@ from manifind.errors import InvalidInputError
 from manifind.features import RegionExtractor
 from manifind.index import Index
 from manifind.serve import Settings
-from manifind.serve.partial_index import IndexBuild
-from manifind.serve.setup_app import SetupApp, _beginning
+from manifind.serve.setup_app import IndexBuild, SetupApp, _first_folder
 from tests.index.small import SmallBackbone, save_photos, small_extractor
 from tests.serve.asking import PATIENCE, client_of, get, post, wait_for
 from tests.serve.browsing import kept, leave, opened, shown
 from tests.serve.running import answering, patient
 
-OPTIONS = {"extractor": small_extractor(), "k": 12, "query_k": 10}
+OPTIONS: dict[str, Any] = {"extractor": small_extractor(), "k": 12, "query_k": 10}
 
 
-def begun(settings: Settings, folder: Path | None = None, options: object = OPTIONS) -> AbstractContextManager[str]:
+def begun(
+    settings: Settings, folder: Path | None = None, options: dict[str, Any] = OPTIONS, **others: Any
+) -> AbstractContextManager[str]:
     """Serve what has no index yet; gives the address."""
-    return answering(SetupApp(settings, folder, options=options), settings)  # type: ignore[arg-type]
+    return answering(SetupApp(settings, folder, options=options, **others), settings)
 
 
 @pytest.fixture
@@ -100,13 +103,14 @@ class Gated(SmallBackbone):
 
 
 def test_what_is_there_so_far_is_searched_while_the_rest_is_extracted(
-    browser: Browser, tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
+    browser: Browser, tmp_path: Path, repository: Path
 ) -> None:
     save_photos(tmp_path / "pictures", 30, digits=2)
-    monkeypatch.setattr("manifind.serve.partial_index.LEAST_WAIT", 0.0)
     gate = Gated(most=15)
     with (
-        begun(patient(), tmp_path / "pictures", {**OPTIONS, "extractor": RegionExtractor(gate)}) as address,
+        begun(
+            patient(), tmp_path / "pictures", {**OPTIONS, "extractor": RegionExtractor(gate)}, min_partial_wait=0.0
+        ) as address,
         client_of(address) as client,
     ):
         until_ready(address)
@@ -121,7 +125,7 @@ def test_what_is_there_so_far_is_searched_while_the_rest_is_extracted(
         assert 12 <= client.get("/api/info").json()["photos"] <= 15
         upload = client.post("/api/uploads", content=(tmp_path / "pictures" / "29.png").read_bytes()).json()["upload"]
         sets = client.post("/api/set", json={"name": "early", "add": [{"key": "03.png"}]})
-        assert "still being made" in sets.json()["error"]
+        assert "still being built" in sets.json()["error"]
         assert not client.get("/api/sets").json()["writable"]
         gate.let(1000)
         wait_for(lambda: client.get("/api/building").json()["building"] is None)
@@ -164,6 +168,21 @@ def test_a_folder_without_photos_is_told_and_another_can_be_chosen(folder: Path,
         until_ready(address)
 
 
+def test_odd_folders_are_refused_and_odd_entries_passed_over(folder: Path) -> None:
+    (folder / "loop").symlink_to("loop")
+    (folder / "pipe.jpg").unlink(missing_ok=True)
+    os.mkfifo(folder / "pipe.jpg")
+    os.mkdir(os.fsencode(folder) + b"/caf\xe9")  # noqa: PTH102 (bytes)
+    with begun(patient()) as address, client_of(address) as client:
+        listing = client.get("/api/start/folders", params={"path": str(folder)}).json()
+        assert (listing["folders"], listing["photos"], listing["indexed"]) == (["mine"], 0, False)
+        root = client.get("/api/start/folders", params={"path": "/"})
+        assert (root.status_code, root.json()["parent"]) == (200, None)
+        assert client.get("/api/start/folders", params={"path": f"{folder}\0"}).status_code == 422
+        for odd in ("/", f"{folder}\0", "~nobody-of-this-name", f"{folder}/loop", str(folder / "pipe.jpg")):
+            assert client.post("/api/start", json={"folder": odd}).status_code == 422, odd
+
+
 def test_folders_are_shown_to_nobody_else(folder: Path) -> None:
     with begun(patient(hosts=None, token="secret")) as address:  # noqa: S106
         shown = {"Authorization": "Bearer secret"}
@@ -179,7 +198,7 @@ def test_what_is_typed_is_an_index_a_folder_or_nothing(folder: Path) -> None:
     mine = folder / "mine"
     assert what_to_serve(None, "cpu") is None
     assert what_to_serve(mine, "cpu") == mine
-    Index.create(folder / "mine.manifind", mine, **OPTIONS)  # type: ignore[arg-type]
+    Index.create(folder / "mine.manifind", mine, **OPTIONS)
     for given in (mine, folder / "mine.manifind"):
         found = what_to_serve(given, "cpu")
         assert isinstance(found, Index)
@@ -193,8 +212,8 @@ def test_choosing_begins_at_home_where_the_folder_of_the_command_is_gone_or_is_n
 ) -> None:
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
-    assert _beginning() == tmp_path / "gone"
+    assert _first_folder() == tmp_path / "gone"
     (tmp_path / "gone").rmdir()
-    assert _beginning() == Path.home()
+    assert _first_folder() == Path.home()
     monkeypatch.chdir("/")
-    assert _beginning() == Path.home()
+    assert _first_folder() == Path.home()

@@ -223,11 +223,16 @@ class PhotoSets:
             raise InvalidInputError(
                 f"the set {name!r} has no search; store one with it (manifind search … --keep).", code="no-search"
             )
-        seen = set(self._query(lambda db: _list_seen(db, name))) | {member.sha256 for member in photos.members}
+        seen = self.seen(name)
         matches = self._run_search(photos.search)
         if remember:
             self._update(lambda db: _mark_seen(db, name, [sha256 for _, sha256 in matches]))
         return [hit for hit, sha256 in matches if sha256 not in seen]
+
+    def seen(self, name: str) -> frozenset[str]:
+        """Return the contents of the photos that a set's search has found before, and of the set's own photos."""
+        seen = self._query(lambda db: _list_seen(db, name))
+        return frozenset(seen) | {member.sha256 for member in self[name].members}
 
     def _run_search(self, search: Mapping[str, Any]) -> list[tuple[Hit, str]]:
         """Return the matches of a search, with the checksums of their files."""

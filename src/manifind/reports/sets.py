@@ -13,7 +13,7 @@ from manifind.io.scan import RAW_NAMES
 from manifind.io.video import split_frame_key
 from manifind.reports.html import render
 from manifind.reports.tables import as_csv_text, yes_or_no
-from manifind.reports.text import cell
+from manifind.reports.text import cell, plain_name
 
 
 def set_data(one: PhotoSet) -> dict[str, Any]:
@@ -49,6 +49,20 @@ def sidecars(one: PhotoSet) -> list[tuple[str, bytes]]:
     names = [f"{key}.xmp" for key in files]
     names += [f"{key[: key.rindex('.')]}.xmp" for key in files if key.lower().endswith(RAW_NAMES)]
     return [(name, xmp([one.name])) for name in dict.fromkeys(names)]
+
+
+def archived_sidecars(one: PhotoSet) -> list[tuple[str, bytes]]:
+    """Return the sidecars by names for an archive: no part of a name leads out of the folder it is unpacked in."""
+    named: dict[str, bytes] = {}
+    for name, content in sidecars(one):
+        named.setdefault("/".join(map(_archived_part, name.split("/"))), content)
+    return list(named.items())
+
+
+def _archived_part(part: str) -> str:
+    """Return the name of a folder or a file as it is, unless some system reads a path or no name in it."""
+    unsafe = not part.strip(". ") or not part.isprintable() or any(letter in '\\:*?"<>|' for letter in part)
+    return plain_name(part) if unsafe else part
 
 
 def shown(one: PhotoSet) -> list[Member]:

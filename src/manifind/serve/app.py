@@ -18,8 +18,8 @@ from manifind.index import Index
 from manifind.serve.errors import ServiceError, error_response, first_sentence
 from manifind.serve.guard import Guard
 from manifind.serve.resources import Resources
-from manifind.serve.routes import browse, health, page, photo, repeats, search, sets
-from manifind.serve.schemas import ErrorResponse
+from manifind.serve.responses import ErrorResponse
+from manifind.serve.routes import photos, search, sets, system
 from manifind.serve.service import Service
 from manifind.serve.settings import Settings
 from manifind.version import VERSION
@@ -79,9 +79,8 @@ def create_app(index: Index, settings: Settings | None = None, resources: Resour
         redirect_slashes=False,
     )
     app.state.service = service
-    for subject in (search, browse, photo, repeats, sets, health):
+    for subject in (search, photos, sets, system):
         subject.add(app, service)
-    page.add(app)
     add_error_handlers(app)
     app.add_middleware(Guard, settings=settings, metrics=shared.metrics)
     if settings.origins:
@@ -99,7 +98,7 @@ def add_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(ServiceError)
     async def told(_: Request, problem: ServiceError) -> Response:
-        return error_response(problem.status, problem.sentence, problem.headers)
+        return error_response(problem.status, problem.sentence, problem.headers, problem.code)
 
     @app.exception_handler(RequestValidationError)
     @app.exception_handler(ValidationError)

@@ -27,11 +27,14 @@ CODES = {
 class ServiceError(Exception):
     """An answer other than 200: ``{"error": sentence, "code": code}``."""
 
-    def __init__(self, status: int, sentence: str, headers: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, status: int, sentence: str, headers: dict[str, str] | None = None, *, code: str | None = None
+    ) -> None:
         super().__init__(sentence)
         self.status = status
         self.sentence = sentence
         self.headers = headers or {}
+        self.code = code or CODES.get(status, "error")
 
 
 def too_busy() -> ServiceError:

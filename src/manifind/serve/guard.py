@@ -1,4 +1,4 @@
-"""Who may ask, and how much at once: what every request passes before anything else looks at it.
+"""Checks that every request passes first: the service's name, the token, the site, the size.
 
 - The name by which the service was called must be one that it has: a page elsewhere may point its own name here.
 - Where there is a token, a client must show it: ``Authorization: Bearer …``, or the cookie that the address with
@@ -9,16 +9,18 @@
 - Every answer carries headers that keep a browser from running, framing, guessing or telling on anything.
 """
 
+import asyncio
 import hashlib
 import hmac
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from manifind.serve.body_limits import BodyLimits, too_large
 from manifind.serve.errors import ServiceError, error_response
 from manifind.serve.metrics import Metrics
 from manifind.serve.settings import Settings
@@ -46,6 +48,112 @@ REFUSAL = (
     "<h1>This page needs its token</h1><p>Open the address that <code>manifind serve</code> printed: it ends in "
     "<code>?token=…</code></p>"
 )
+
+
+class BodyLimits:
+    """The bodies of all requests that are under way, counted together while they arrive.
+
+    A body takes memory from its first byte on. Where all would take more than `max_bytes`, the body that has been
+    arriving for longest is given up: a client that means to send a photo sends it at once.
+
+    Parameters
+    ----------
+    max_bytes : int
+        What they may take together.
+    seconds : float
+        How long a body may take to arrive.
+    """
+
+    def __init__(self, max_bytes: int, seconds: float) -> None:
+        self._max_bytes = max_bytes
+        self._seconds = seconds
+        self._bytes = 0
+        self._arriving: dict[Body, None] = {}
+        """In the order in which they began."""
+
+    @contextmanager
+    def body(self, limit: int) -> Iterator["Body"]:
+        """Hold room for the body of a request, of at most `limit` bytes, until the request is answered."""
+        body = Body(self, limit, asyncio.get_running_loop().time() + self._seconds)
+        try:
+            yield body
+        finally:
+            self.arrived(body)
+            self._bytes -= body.bytes
+
+    def arrived(self, body: "Body") -> None:
+        """Note that a body is whole: it is no longer given up."""
+        self._arriving.pop(body, None)
+
+    def add(self, body: "Body", size: int) -> None:
+        """Count bytes of a body; those that began before it make room."""
+        self._arriving.setdefault(body)
+        body.bytes += size
+        self._bytes += size
+        while self._bytes > self._max_bytes:
+            oldest = next(iter(self._arriving))
+            self.arrived(oldest)
+            if oldest is body:
+                raise ServiceError(
+                    503, "The service has more to take in than it can hold; try again.", {"Retry-After": "2"}
+                )
+            self._bytes -= oldest.bytes
+            oldest.bytes = 0
+            oldest.give_up()
+
+    def late(self) -> ServiceError:
+        """Say that a body did not arrive in time."""
+        return ServiceError(408, f"The body did not arrive within {self._seconds:g} seconds; send it again.")
+
+
+class Body:
+    """The body of one request."""
+
+    def __init__(self, limits: BodyLimits, limit: int, deadline: float) -> None:
+        self.bytes = 0
+        self._limits = limits
+        self._limit = limit
+        self._deadline = deadline
+        self._received = 0
+        self._whole = self._given_up = False
+        self._clock: asyncio.Timeout | None = None
+
+    def give_up(self) -> None:
+        """Wait no longer for the body."""
+        self._given_up = True
+        if self._clock is not None:
+            self._clock.reschedule(asyncio.get_running_loop().time())
+
+    async def next(self, receive: Receive) -> Message:
+        """Return the next message of a request; raise `ServiceError` where its body is too large, or late."""
+        if self._whole:
+            return await receive()
+        if self._given_up:
+            raise self._limits.late()
+        try:
+            async with asyncio.timeout_at(self._deadline) as self._clock:
+                message = await receive()
+        except TimeoutError:
+            self._given_up = True
+            raise self._limits.late() from None
+        finally:
+            self._clock = None
+        size = len(message.get("body", b""))
+        self._received += size
+        if self._received > self._limit:
+            raise too_large(self._limit)
+        if self._given_up:
+            raise self._limits.late()
+        self._limits.add(self, size)
+        if not message.get("more_body", False):
+            self._whole = True
+            self._limits.arrived(self)
+        return message
+
+
+def too_large(limit: int) -> ServiceError:
+    """Say that a body is larger than what its route takes."""
+    return ServiceError(413, f"The body is larger than {limit / 1e6:g} million bytes; send less.")
 
 
 class Guard:
@@ -177,7 +285,7 @@ def _costs_work(scope: Scope) -> bool:
 
 
 def _told(problem: ServiceError) -> Response:
-    return error_response(problem.status, problem.sentence, problem.headers)
+    return error_response(problem.status, problem.sentence, problem.headers, problem.code)
 
 
 def _same(given: bytes, wanted: bytes) -> bool:

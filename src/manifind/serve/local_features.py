@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from manifind.cache import LRUCache
 from manifind.errors import MissingExtraError
@@ -13,9 +13,9 @@ from manifind.index.search.explain import match_views, match_views_full_resoluti
 from manifind.index.search.image_features import extract_image_features, feature_kind
 from manifind.index.search.query import QueryFeatures, extract_query_features
 from manifind.index.storage.snapshot import AnySnapshot
-from manifind.reports.results import points_data
 from manifind.serve.errors import ServiceError
 from manifind.serve.metrics import Metrics
+from manifind.serve.photos import PhotoStore
 from manifind.serve.schemas import ViewRequest
 from manifind.serve.settings import Settings
 from manifind.serve.thumbnails import Thumbnails
@@ -31,12 +31,17 @@ INITIAL_PACE = 4.0
 class LocalFeatures:
     """Extracts local features in threads of its own."""
 
-    def __init__(self, thumbnails: Thumbnails, settings: Settings, metrics: Metrics) -> None:
-        self._thumbnails = thumbnails
+    def __init__(self, photo_store: PhotoStore, thumbnails: Thumbnails, settings: Settings, metrics: Metrics) -> None:
+        self._photo_store, self._thumbnails = photo_store, thumbnails
         self._metrics = metrics
         self._seconds = settings.deadline_seconds
-        self._pool = WorkerPool(
-            "extract", settings.extract_threads, seconds=self._seconds, pace=INITIAL_PACE, metrics=metrics
+        self.pool = WorkerPool(
+            "extract",
+            settings.extract_threads,
+            seconds=self._seconds,
+            pace=INITIAL_PACE,
+            metrics=metrics,
+            time_limit=settings.time_limit,
         )
         self._cache: LRUCache[QueryFeatures] = LRUCache(CACHE_BYTES)
 
@@ -59,7 +64,7 @@ class LocalFeatures:
         """
         kind = feature_kind(snapshot)
         box = None if view.box is None else tuple(view.box)
-        name = kind, config.config_hash, self._thumbnails.named(snapshot, view), box
+        name = kind, config.config_hash, self._photo_store.content(snapshot, view)[0], box
         known = self._cache.get(name)
         if known is None:
             try:
@@ -77,9 +82,9 @@ class LocalFeatures:
     async def _of_photo(self, snapshot: AnySnapshot, key: str) -> Features:
         """Return the stored features of a photo of the collection, or else those of its file."""
         if snapshot.local is not None:
-            local, record = snapshot.local, self._thumbnails.record(snapshot, key)
+            local, record = snapshot.local, self._photo_store.record(snapshot, key)
             # In a thread: the features may lie in a store, on another machine.
-            return await asyncio.to_thread(lambda: local.of_photo(record).features())
+            return await self.pool.run(lambda: local.of_photo(record).features())
         pixels = (await self._thumbnails.photo(snapshot, ViewRequest(key=key))).pixels
         return await self._extracted(lambda: extract_image_features(pixels))
 
@@ -88,11 +93,11 @@ class LocalFeatures:
             with self._metrics.stage("extract"):
                 return work()
 
-        return await self._pool.submit(1, measured)
+        return await self.pool.submit(1, measured)
 
     async def matching_points(
         self, snapshot: AnySnapshot, views: Sequence[ViewRequest], key: str, config: SearchConfig
-    ) -> dict[str, Any]:
+    ) -> MatchingPoints:
         """Return the points that match in a photo and in the view of the query that matches most surely."""
         try:
             photo = await self._of_photo(snapshot, key)
@@ -104,19 +109,15 @@ class LocalFeatures:
             with self._metrics.stage("points"):
                 return match()
 
-        points = await self._pool.submit(1, lambda: measured(lambda: match_views(queries, photo, config)))
+        points = await self.pool.submit(1, lambda: measured(lambda: match_views(queries, photo, config)))
         if points.verified is False and snapshot.local is not None:
             # As in a search, which verifies at full resolution too.
-            record = self._thumbnails.record(snapshot, key)
+            record = self._photo_store.record(snapshot, key)
 
             def at_full_resolution() -> MatchingPoints:
                 found = measured(lambda: match_views_full_resolution(snapshot, queries, record, config))
                 return found or points
 
             with suppress(ServiceError):
-                points = await self._pool.submit(1, at_full_resolution)
-        return {"view": points.view, **points_data(points)}
-
-    def stop(self) -> None:
-        """Do no more."""
-        self._pool.stop()
+                points = await self.pool.submit(1, at_full_resolution)
+        return points

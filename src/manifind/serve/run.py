@@ -1,29 +1,45 @@
-"""Running the service: addresses, the token that others must show, and the server."""
+"""The server: addresses, the token that others must show, limits of connections and of the log.
+
+uvicorn accepts connections until the process has no more files to open, and reads a header without an end for as long
+as the client sends it. Here the connection that was silent longest closes when one more than `Settings.connections`
+comes, and a connection closes after `Settings.head_bytes` of a head. Slow clients are left to a reverse proxy. Of
+messages that are alike, the log has a few a minute.
+"""
 
 import asyncio
 import ipaddress
 import logging
 import secrets
 import socket
+import time
+from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.config import Config
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from manifind.errors import InvalidInputError
 from manifind.index import Index
 from manifind.kernels import CPU
 from manifind.serve.app import create_app
-from manifind.serve.connections import limited_protocol
-from manifind.serve.log_rate_limit import limit_logs
 from manifind.serve.settings import Settings
 from manifind.serve.setup_app import SetupApp
 
 BACKLOG = 2048
+RESERVED_FILES = 128
+"""Open files that are left to photos and the index."""
+
+try:
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+except ImportError:  # on other Pythons than CPython: h11 bounds heads itself
+    HttpToolsProtocol = None  # type: ignore[assignment, misc]
 
 
 def serve(
@@ -152,3 +168,119 @@ def _listen(host: str, port: int) -> socket.socket:
             f"{host} port {port} cannot be listened on ({error.strerror}); choose another."
         ) from error
     return listening
+
+
+# -- connections -------------------------------------------------------------------------------------------------------
+
+
+def _max_open_files() -> int:
+    """Return how many files this process may have open."""
+    try:
+        import resource
+    except ImportError:
+        return 2**31
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return 2**31 if soft == resource.RLIM_INFINITY else soft
+
+
+def limited_protocol(settings: Settings) -> type[asyncio.Protocol]:
+    """Return the protocol class that speaks HTTP on each connection of a service."""
+    if HttpToolsProtocol is None:
+        return AutoHTTPProtocol
+    max_connections = max(1, min(settings.connections, _max_open_files() - RESERVED_FILES))
+
+    class LimitedProtocol(HttpToolsProtocol):
+        """HTTP on one connection, within limits."""
+
+        def __init__(self, config: Config, **others: Any) -> None:
+            super().__init__(config=config, **others)
+            self._unparsed = 0
+            """Bytes since the parser last finished a head, a piece of a body or a message."""
+            self._last_active = self.loop.time()
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            if len(self.connections) > max_connections and not self._close_idlest():
+                transport.close()
+
+        def _close_idlest(self) -> bool:
+            """Close the connection that was silent longest and has no request under way; False where all have one."""
+            idle = [
+                one
+                for one in self.connections
+                if isinstance(one, LimitedProtocol)
+                and one is not self
+                and (one.cycle is None or one.cycle.response_complete)
+            ]
+            if not idle:
+                return False
+            min(idle, key=lambda one: one._last_active).transport.abort()
+            return True
+
+        def data_received(self, data: bytes) -> None:
+            self._last_active = self.loop.time()
+            self._unparsed += len(data)
+            super().data_received(data)
+            if self._unparsed > settings.head_bytes and not self.transport.is_closing():
+                self.send_400_response("The head of the request is too large.")
+
+        def on_headers_complete(self) -> None:
+            self._unparsed = 0
+            super().on_headers_complete()
+
+        def on_body(self, body: bytes) -> None:
+            self._unparsed = 0
+            super().on_body(body)
+
+        def on_message_complete(self) -> None:
+            self._unparsed = 0
+            super().on_message_complete()
+
+    return LimitedProtocol
+
+
+# -- the log -----------------------------------------------------------------------------------------------------------
+
+MAX_ALIKE = 5
+"""Messages of a kind that are written in `LOG_SECONDS`."""
+LOG_SECONDS = 60.0
+MAX_KINDS = 200
+LOGGERS = ("asyncio", "uvicorn", "uvicorn.error", "manifind.serve")
+"""Loggers that anybody on the network can make write."""
+
+
+class RateLimitFilter(logging.Filter):
+    """Lets a few messages of each kind through in a minute; the kind is the message's text in the program."""
+
+    def __init__(
+        self, few: int = MAX_ALIKE, seconds: float = LOG_SECONDS, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        super().__init__()
+        self._few, self._seconds, self._clock = few, seconds, clock
+        self._kinds: OrderedDict[str, tuple[float, int]] = OrderedDict()
+        """When each kind's minute began, and how many there were in it."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether to write a message; the first after some that were not says how many those were."""
+        now = self._clock()
+        # Messages that were formatted before they came here differ in their figures and in their ends.
+        words = "".join(letter for letter in str(record.msg)[:60] if not letter.isdigit())
+        kind = f"{record.name} {record.levelno} {words}"
+        began, count = self._kinds.pop(kind, (now, 0))
+        if now - began > self._seconds:
+            missed = max(0, count - self._few)
+            if missed:
+                record.msg = f"{record.msg} (and {missed} like it that were not written)"
+            began, count = now, 0
+        self._kinds[kind] = began, count + 1
+        if len(self._kinds) > MAX_KINDS:
+            self._kinds.popitem(last=False)
+        return count < self._few
+
+
+def limit_logs() -> None:
+    """Limit the rate of what the `LOGGERS` write, once."""
+    for name in LOGGERS:
+        logger = logging.getLogger(name)
+        if not any(isinstance(known, RateLimitFilter) for known in logger.filters):
+            logger.addFilter(RateLimitFilter())

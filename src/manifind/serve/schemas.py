@@ -1,10 +1,11 @@
-"""What goes over the wire, checked at the edge."""
+"""Requests, checked at the edge."""
 
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from manifind.index.search.filters import DATE
+from manifind.index.sets import MAX_NAME
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Box = Annotated[
@@ -18,6 +19,7 @@ SHORT_VIEW = (
 )
 VERIFY = "How many of the first photos to verify by local features; without it, what the index does by itself."
 EXPAND = "Let regions of verified photos expand the query, which is then searched once more."
+MAX_TOP = 1000
 LONGEST_KEY = 4096
 LONGEST_BOX = 200
 LONGEST_SHORT = 2 + LONGEST_KEY + 1 + LONGEST_BOX
@@ -82,7 +84,7 @@ class SearchRequest(Strict):
         description="Descriptors of the query's regions, made as the index's were.",
     )
     method: Method = "regional"
-    top: int = Field(default=60, ge=1, le=1000)
+    top: int = Field(default=60, ge=1, le=MAX_TOP)
     verify: int | None = Field(default=None, ge=0, le=200, description=VERIFY)
     expand: bool = Field(default=True, description=EXPAND)
     folder: str | None = Field(default=None, max_length=LONGEST_KEY, description="Only photos below this folder.")
@@ -129,189 +131,34 @@ class GeometryRequest(Strict):
     key: str = Field(max_length=LONGEST_KEY)
 
 
-class ResponseModel(BaseModel):
-    """What the service answers: nothing besides what is named."""
-
-    model_config = ConfigDict(extra="forbid")
-
-
-class RegionResponse(ResponseModel):
-    """A part of a photo and its share of the photo's score."""
-
-    box: Box
-    share: float
+Key = Annotated[str, Field(max_length=LONGEST_KEY)]
+MAX_SET_CHANGES = 2000
+"""Photos that one change of a set may name."""
 
 
-class ResultResponse(ResponseModel):
-    """A photo that was found."""
+class PhotoOfSet(Strict):
+    """A photo for a set, and where the object is in it."""
 
-    rank: int
-    key: str
-    score: float
-    box: Box | None = Field(description="One box round what matched; null where the method does not know.")
-    is_match: bool | None = Field(description="Whether it is believed to show the object; null without a cutoff.")
-    verified: bool | None = Field(description="Whether spatial verification confirms it; null where it did not run.")
-    outline: list[list[float]] | None = Field(description="Four corners of the object in the photo.")
-    inliers: int | None = Field(description="Keypoints that agree on the transform.")
-    other_outlines: list[list[list[float]]] = Field(description="Outlines of the object's further instances.")
-    expanded: bool = Field(description="True if only query expansion found this photo.")
-    duplicates: list[str] = Field(description="Keys of files that are byte for byte the same.")
-    regions: list[RegionResponse] = Field(description="The regions with the largest shares, best first.")
-    date: str | None = Field(default=None, description="When it was taken, where the search asked by date.")
-    width: int
-    height: int
-    version: str = Field(description="Changes with the photo's content.")
+    key: Key
+    box: Box | None = None
 
 
-class ConfidenceResponse(ResponseModel):
-    """What speaks for the results."""
+class SearchOfSet(Strict):
+    """A search to be stored with a set: photos of the collection, and the keys of its present matches."""
 
-    similarity: float = Field(description="The largest resemblance of the query to one of the best photos.")
-    null_similarity: float = Field(description="The resemblance that a query without a match hardly exceeds here.")
-    cutoff: float = Field(description="Lower scores are no matches; 0 where nothing matches.")
-
-
-class QueryResponse(ResponseModel):
-    """The query as the service read it."""
-
-    views: list[ViewRequest]
-    negatives: list[ViewRequest]
-    vectors: int = Field(description="How many descriptors the client sent.")
+    views: list[ViewRequest] = Field(min_length=1, max_length=64)
+    negatives: list[ViewRequest] = Field(default=[], max_length=64)
+    method: Method = "regional"
+    seen: list[Key] = Field(default=[], max_length=MAX_SET_CHANGES)
 
 
-class SearchResponse(ResponseModel):
-    """Photos in rank order. Scores at or below zero are left out."""
+class SetChange(Strict):
+    """What to do with a set; it is created if missing."""
 
-    query: QueryResponse
-    method: Method
-    config: str = Field(description="Names the configuration: equal ones have equal names.")
-    complete: bool = Field(description="False where the deadline cut the search short.")
-    n_unchecked: int = Field(description="How many photos were to be verified next where it did.")
-    n_matches: int | None = Field(description="How many of the first are believed to show the object.")
-    n_verified: int | None = Field(description="How many are verified; null where none was to be.")
-    generation: int
-    results: list[ResultResponse]
-    confidence: ConfidenceResponse | None
-    milliseconds: dict[str, float]
-
-
-class PlaceResponse(ResponseModel):
-    """A region of a photo of the collection, or of the query where `key` is null."""
-
-    key: str | None
-    box: Box
-    view: int = Field(description="Which view of the query.")
-
-
-class LinkResponse(ResponseModel):
-    """Two regions that look alike."""
-
-    source: PlaceResponse
-    target: PlaceResponse
-    similarity: float
-    flow: float
-    verified: bool | None = Field(description="Whether local features match; null where they were not compared.")
-    inliers: int | None = Field(description="Points that match, where it does.")
-
-
-class ExplainResponse(ResponseModel):
-    """The chain of photos from the query to a result, and what each region of it contributes."""
-
-    key: str
-    rank: int
-    score: float
-    box: Box | None
-    width: int
-    height: int
-    version: str
-    links: list[LinkResponse]
-    regions: list[RegionResponse]
-
-
-class GeometryResponse(ResponseModel):
-    """The points that match in a view and in a photo, and the transform from the one to the other."""
-
-    view: int = Field(description="Which view has most of them.")
-    verified: bool | None = Field(description="Whether they are enough; null for too little texture.")
-    inliers: int = Field(description="How many of the points lie at places of their own.")
-    transform: list[list[float]] | None = Field(
-        description="Takes x, y, 1 of the view's photo to x, y, 1, up to a factor."
-    )
-    points: list[list[float]] = Field(description="x and y in the view's photo, x and y in the other.")
-
-
-class PhotoResponse(ResponseModel):
-    """A photo of the collection."""
-
-    key: str
-    width: int
-    height: int
-    version: str
-
-
-class PhotosResponse(ResponseModel):
-    """A stretch of the collection, in order of keys."""
-
-    total: int
-    start: int
-    generation: int
-    photos: list[PhotoResponse]
-
-
-class FolderResponse(ResponseModel):
-    """A folder of the collection and how many photos lie in it and below."""
-
-    folder: str
-    photos: int
-
-
-class FoldersResponse(ResponseModel):
-    """The folders of the collection."""
-
-    folders: list[FolderResponse]
-
-
-class UploadResponse(ResponseModel):
-    """A photo that was uploaded; it is kept in memory until newer ones need the room."""
-
-    upload: str
-    width: int
-    height: int
-
-
-class CollectionResponse(ResponseModel):
-    """The collection that is searched."""
-
-    name: str
-    photos: int
-    generation: int
-
-
-class BuildingProgress(ResponseModel):
-    """How far an index is that is being made."""
-
-    folder: str
-    stage: str = Field(description='"files", "photos", "whitening" or "graph".')
-    done: int
-    total: int
-    seconds_left: float | None = Field(description="Of this stage.")
-
-
-class BuildingResponse(ResponseModel):
-    """The index that is being made, if there is one."""
-
-    building: BuildingProgress | None
-    error: str | None = Field(description="Why it could not be made.")
-
-
-class HealthResponse(ResponseModel):
-    """Whether the service is alive, or ready."""
-
-    status: Literal["ok"]
-
-
-class ErrorResponse(ResponseModel):
-    """What is wrong and what to do."""
-
-    error: str = Field(description="One sentence for people.")
-    code: str = Field(description="A stable name for programs.")
+    name: str = Field(max_length=MAX_NAME)
+    add: list[PhotoOfSet] = Field(default=[], max_length=MAX_SET_CHANGES)
+    verdict: Literal["yes", "no", "unsure"] = "yes"
+    take: list[Key] = Field(default=[], max_length=MAX_SET_CHANGES)
+    search: SearchOfSet | None = None
+    rename: str | None = Field(default=None, max_length=MAX_NAME)
+    delete: bool = False

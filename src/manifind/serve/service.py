@@ -9,9 +9,9 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -34,18 +34,31 @@ from manifind.index import (
 from manifind.index.search.confidence import null_similarity
 from manifind.index.search.pipeline import Pipeline, Retrieve, search_steps
 from manifind.index.search.query import Deadline, QueryFeatures, SearchQuery
+from manifind.index.search.repeats import confirmed_first, repeats
 from manifind.index.search.verification import default_depth
 from manifind.index.storage.catalogue import ImageRecord
+from manifind.index.storage.remote import read_only_error
 from manifind.index.storage.snapshot import AnySnapshot, Snapshot
 from manifind.manifold import batch_size
+from manifind.reports.repeats import repeats_data
 from manifind.serve.batcher import Batcher
+from manifind.serve.browsing import Browsing, Dates
 from manifind.serve.errors import ServiceError, too_busy
-from manifind.serve.filters import Browsing, excluded_by, with_dates
 from manifind.serve.live_index import LiveIndex
 from manifind.serve.resources import Resources
-from manifind.serve.schemas import ExplainRequest, GeometryRequest, SearchRequest, ViewRequest
-from manifind.serve.serialization import explain_payload, photo_payload, search_payload
-from manifind.serve.worker_pool import Admission
+from manifind.serve.responses import (
+    ExplainResponse,
+    FoldersResponse,
+    GeometryResponse,
+    PhotosResponse,
+    ProgressResponse,
+    RepeatsResponse,
+    ResultResponse,
+    SearchResponse,
+    SearchStep,
+)
+from manifind.serve.schemas import MAX_TOP, ExplainRequest, GeometryRequest, SearchRequest, ViewRequest
+from manifind.serve.worker_pool import Admission, SingleFlight
 
 log = logging.getLogger("manifind.serve")
 T = TypeVar("T")
@@ -53,6 +66,10 @@ T = TypeVar("T")
 RECORDS_CACHED = 20_000
 """Photos of which what the index has is kept at hand."""
 
+REPEATS_DEADLINES = 3
+"""How many times as long as a search the verification of repeated objects may take: they are found once."""
+MAX_VERIFIED_REPEATS = 30
+"""Repeated objects that are verified, the largest scores first, where the index stores local features."""
 TRIES = 20
 """Times that a query is extracted before it is given up, while the index changes its extractor."""
 
@@ -80,7 +97,9 @@ class Service:
         self.photo_store, self.thumbnails = resources.photo_store, resources.thumbnails
         self._extraction = resources.extraction
         self.live_index = LiveIndex(index, self.metrics)
-        self._browse = Browsing(resources.browsing, self.once)
+        self._dates = Dates(resources.files)
+        self._browse = Browsing(resources.browsing, self._dates, self._memoize)
+        self._repeats: SingleFlight[RepeatsResponse] = SingleFlight()
         self._admission = Admission(self.settings, self.metrics)
         self.ready = False
         self._views: LRUCache[QueryView] = LRUCache(VIEWS_BYTES)
@@ -89,7 +108,7 @@ class Service:
         self._fingerprint = ""
         self._tasks: list[asyncio.Task[None]] = []
         self._known: LRUCache[Any] = LRUCache(16)
-        """What was found out about a state of the index, the last sixteen things."""
+        """What was computed of a snapshot, the last sixteen things."""
 
     async def start(self) -> None:
         """Begin to answer; `ready` is set when the first query need not wait for the network to be loaded."""
@@ -128,23 +147,83 @@ class Service:
 
     # -- searching ----------------------------------------------------------------------------------------------------
 
-    async def search(self, request: SearchRequest) -> dict[str, Any]:
-        """Return the result of a search, ready for JSON."""
+    async def search(self, request: SearchRequest) -> SearchResponse:
+        """Return the result of a search."""
+        return await self._response(request, *await self._search(request))
+
+    async def search_steps(self, request: SearchRequest) -> AsyncIterator[SearchStep]:
+        """Yield the results of a search, each surer than the one before, and the progress between them."""
+        steps: asyncio.Queue[SearchResult | None] = asyncio.Queue()
+
+        async def run() -> tuple[SearchResult, dict[str, float]]:
+            try:
+                return await self._search(request, steps.put_nowait)
+            finally:
+                steps.put_nowait(None)
+
+        search = asyncio.create_task(run())
+        try:
+            while (step := await steps.get()) is not None:
+                if step.progress is not None:
+                    yield SearchStep(progress=ProgressResponse(**step.progress._asdict()))
+                else:
+                    yield SearchStep(result=await self._response(request, step.nonzero(), {}))
+            yield SearchStep(result=await self._response(request, *await search))
+        finally:
+            search.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await search
+
+    async def _response(
+        self, request: SearchRequest, result: SearchResult, seconds: Mapping[str, float]
+    ) -> SearchResponse:
+        dates: Sequence[str | None] = [None] * len(result)
+        if request.sort == "date" or request.since or request.until:
+            dates = await self._dates.read(result.retrieval.snapshot, [hit.image for hit in result])
+        return await self.resources.ranking.run(
+            lambda: SearchResponse.of(request, result, self._record, dates, seconds)
+        )
+
+    async def new_matches(self, search: Mapping[str, Any], seen: Collection[str]) -> tuple[list[ResultResponse], bool]:
+        """Return the matches of a stored search whose contents are not in `seen`, and whether these are all."""
+        views, negatives = [
+            [await self._stored_view(str(key), box) for key, box in search[name]] for name in ("views", "negatives")
+        ]
+        request = SearchRequest(views=views, negatives=negatives, method=search["method"], top=MAX_TOP)
+        result, _ = await self._search(request)
+        snapshot = result.retrieval.snapshot
+        matches = [(hit, self._record(snapshot, hit.image)) for hit in result[: result.n_matches]]
+        new = [ResultResponse.of_hit(hit, record) for hit, record in matches if record.sha256 not in seen]
+        return new, result.complete
+
+    async def _stored_view(self, name: str, box: Sequence[float] | None) -> ViewRequest:
+        """Return a view of a stored search: a photo of the collection, or a file, which is read like an upload."""
+        corners = None if box is None else list(box)
+        if self.snapshot.catalogue.photo_of(name) is not None:
+            return ViewRequest(key=name, box=corners)
+        data = await self.resources.files.submit(1, lambda: self.photo_store.read_path(name))
+        return ViewRequest(upload=(await self.thumbnails.add_upload(data)).name, box=corners)
+
+    async def _search(
+        self, request: SearchRequest, on_step: Callable[[SearchResult], None] = lambda _: None
+    ) -> tuple[SearchResult, dict[str, float]]:
+        """Return the last result of a search, and the seconds that its stages took; `on_step` gets those before."""
+        if request.since or request.until:  # before the search takes a place that others wait for
+            await self._dates.read_all(self.snapshot)
         start = time.perf_counter()
         with self._admission.acquire():
             snapshot, query = await self._query(request)
             extracted = time.perf_counter()
-            result, retrieved = await self._run(snapshot, query)
+            result, retrieved = await self._run(snapshot, query, on_step)
             searched = time.perf_counter()
-            payload = await asyncio.to_thread(search_payload, request, result.nonzero(), self._record)
-        times = {"describe": extracted - start, "search": retrieved - extracted}
+        seconds = {"describe": extracted - start, "search": retrieved - extracted}
         if query.verify:
-            times["verify"] = searched - retrieved
-        if request.sort == "date" or request.since or request.until:
-            payload = await with_dates(payload, snapshot, request)
-        return {**payload, "milliseconds": {name: round(1000 * seconds, 1) for name, seconds in times.items()}}
+            seconds["verify"] = searched - retrieved
+        return result.nonzero(), seconds
 
-    async def _run(self, snapshot: AnySnapshot, query: SearchQuery) -> tuple[SearchResult, float]:
+    async def _run(
+        self, snapshot: AnySnapshot, query: SearchQuery, on_step: Callable[[SearchResult], None]
+    ) -> tuple[SearchResult, float]:
         """Return the last result of the pipeline before the deadline, and when its first retrieval was done.
 
         Where verification is too busy, or the deadline passes, the result before stands.
@@ -155,12 +234,14 @@ class Service:
         assert isinstance(request, Retrieve)  # noqa: S101 (every search begins so)
         retrieval: Retrieval | None = await self._retrieve(request)
         retrieved = time.perf_counter()
-        step: Retrieve | SearchResult | None = await asyncio.to_thread(pipeline.send, retrieval)
+        step: Retrieve | SearchResult | None = await self.resources.ranking.run(lambda: pipeline.send(retrieval))
         assert isinstance(step, SearchResult)  # noqa: S101 (the ranking)
         result, retrieval = step, None
         with suppress(TimeoutError, ServiceError):
             async with asyncio.timeout(deadline.seconds_left):
                 while not result.complete:
+                    if isinstance(step, SearchResult):
+                        on_step(step)
                     step = await self.resources.verification.submit(1, lambda: self._advance(pipeline, retrieval))  # noqa: B023
                     if step is None:
                         break
@@ -171,8 +252,8 @@ class Service:
         return result, retrieved
 
     def may_read_files(self) -> bool:
-        """Whether a search may verify at full resolution: no other is being verified."""
-        return self.resources.verification.amount <= 1
+        """Return whether a search may verify at full resolution: no other is being verified, and the disk answers."""
+        return self.resources.verification.amount <= 1 and not self.resources.files.stuck
 
     def _advance(self, pipeline: Pipeline, retrieval: Retrieval | None) -> Retrieve | SearchResult | None:
         """Return the next step of a pipeline; None at its end."""
@@ -187,14 +268,14 @@ class Service:
         with self.metrics.stage("wait"):
             return await self._batcher.answer(request)
 
-    async def explain(self, request: ExplainRequest) -> dict[str, Any]:
+    async def explain(self, request: ExplainRequest) -> ExplainResponse:
         """Return why a photo was found."""
         self.photo_store.record(self.snapshot, request.key)  # before anything is extracted
         with self._admission.acquire():
             snapshot, query = await self._query(request.search())
             retrieval = await self._retrieve(Retrieve(snapshot, query.regions, None, query.method))
 
-            def chain() -> dict[str, Any]:
+            def chain() -> ExplainResponse:
                 with self.metrics.stage("explain"):
                     self.live_index.check()
                     record = retrieval.snapshot.catalogue.photo_of(request.key)
@@ -204,18 +285,33 @@ class Service:
                         raise ServiceError(
                             404, "The photo is not in the shortlist that a search of so large a collection diffuses on."
                         )
-                    return explain_payload(retrieval, hit, record)
+                    return ExplainResponse.of_hit(retrieval, hit, record)
 
             return await self._extraction.submit(1, chain)
 
-    async def points(self, request: GeometryRequest) -> dict[str, Any]:
+    async def points(self, request: GeometryRequest) -> GeometryResponse:
         """Return the points that match in views of an object and in a photo."""
         snapshot = self.snapshot
         self.photo_store.record(snapshot, request.key)
         with self._admission.acquire():
-            return await self.resources.local_features.matching_points(
+            points = await self.resources.local_features.matching_points(
                 snapshot, request.views, request.key, self.config
             )
+        return GeometryResponse.of(points)
+
+    async def repeats(self, top: int) -> RepeatsResponse:
+        """Return the objects that occur in several photos; found once for each snapshot."""
+        self.check()
+        snapshot = self.snapshot
+        if not isinstance(snapshot, Snapshot):
+            raise read_only_error(snapshot.where, "read as a whole")
+
+        def find() -> RepeatsResponse:
+            until = time.monotonic() + REPEATS_DEADLINES * self.settings.deadline_seconds
+            return self._memoize(snapshot, "repeats", lambda: _find_repeats(snapshot, until))
+
+        found = await self._repeats.run(snapshot.stamp, lambda: self.resources.repeats.submit(1, find))
+        return found.model_copy(update={"objects": found.objects[:top]})
 
     @property
     def config(self) -> SearchConfig:
@@ -247,7 +343,7 @@ class Service:
             {key for view in some if (key := self._key_of(snapshot, view)) is not None}
             for some in (request.views, request.negatives)
         )
-        outside = await excluded_by(request, snapshot)
+        outside = await self._browse.excluded(request, snapshot)
 
         def number_images(part: Snapshot) -> tuple[frozenset[int], frozenset[int]]:
             own_images, rejected_images = (_images_of(part, keys) for keys in (own, rejected - own))
@@ -275,7 +371,7 @@ class Service:
         """Return the region descriptors of a view."""
         if one.key is not None and one.box is None:
             return stored_query_view(snapshot, self.photo_store.record(snapshot, one.key))
-        name = self.thumbnails.named(snapshot, one)
+        name = self.photo_store.content(snapshot, one)[0]
         cached = snapshot.manifest.extractor.sha256, name, None if one.box is None else tuple(one.box)
         known = self._views.get(cached)
         if known is not None:
@@ -341,15 +437,11 @@ class Service:
 
     # -- browsing -----------------------------------------------------------------------------------------------------
 
-    async def photos(self, folder: str, contains: str, start: int, count: int) -> dict[str, Any]:
-        """Return a stretch of the photos whose key lies below `folder` and has `contains` in it."""
+    async def photos(self, folder: str, contains: str, start: int, count: int) -> PhotosResponse:
+        """Return a page of the photos whose key lies below `folder` and has `contains` in it."""
         return await self._browse.photos(self.snapshot, folder, contains, start, count)
 
-    def photo(self, key: str) -> dict[str, Any]:
-        """Return what the index knows of a photo."""
-        return photo_payload(self.photo_store.record(self.snapshot, key))
-
-    async def folders(self) -> dict[str, Any]:
+    async def folders(self) -> FoldersResponse:
         """Return the folders of the collection."""
         return await self._browse.folders(self.snapshot)
 
@@ -357,42 +449,45 @@ class Service:
         """Return counts, parameters and health; where things lie on this machine is not told."""
         return {**await self._browse.info(self.snapshot, self.live_index.index.info), "name": self.name}
 
-    # -- pictures -----------------------------------------------------------------------------------------------------
-
-    async def picture(self, one: ViewRequest, side: int) -> tuple[str, bytes]:
-        """Return a photo or a part of it as a JPEG, and a name of its content."""
-        return await self.thumbnails.jpeg(self.snapshot, one, side)
-
-    def file(self, key: str) -> Path:
-        """Return the file of a photo, which is one still."""
-        return self.photo_store.photo_file(self.snapshot, key)
-
     # -- keeping up ---------------------------------------------------------------------------------------------------
 
     async def _warm_up(self) -> None:
+        snapshot = self.snapshot
+
         def warm() -> None:
-            links, photos = self.photo_store.links_out(self.snapshot)
+            self.live_index.index.extractor.extract(np.zeros((64, 64, 3), np.uint8))
+            null_similarity(snapshot)
+
+        try:
+            links, photos = await self.resources.downloads.run(lambda: self.photo_store.count_links_out(snapshot))
             if links:
                 log.warning(
                     "%d of %d photos are links out of their folder; use --follow-links to show them", links, photos
                 )
-            self.live_index.index.extractor.extract(np.zeros((64, 64, 3), np.uint8))
-            null_similarity(self.snapshot)
-
+        except ServiceError as problem:
+            log.warning("the files of photos cannot be checked: %s", problem.sentence)
         try:
-            await asyncio.to_thread(warm)
-        except ManifindError as error:
+            await self._extraction.run(warm)
+        except (ManifindError, ServiceError) as error:
             log.warning("queries by photo will fail: %s", error)
         self.ready = True
         self.metrics.generation.labels(self.name).set(self.snapshot.number)
 
-    def once(self, snapshot: AnySnapshot, what: Hashable, find: Callable[[], T]) -> T:
-        """Return what was found out about a state of the index, found out now if it is not known."""
+    def _memoize(self, snapshot: AnySnapshot, what: Hashable, find: Callable[[], T]) -> T:
+        """Return what `find` returns for a snapshot, computed once."""
         found: T | None = self._known.get((snapshot.stamp, what))
         if found is None:
             found = find()
             self._known.put((snapshot.stamp, what), found, 1)
         return found
+
+
+def _find_repeats(snapshot: Snapshot, until: float) -> RepeatsResponse:
+    found = repeats(snapshot, top=None, verify=False)
+    if snapshot.local is not None:
+        first, rest = found.objects[:MAX_VERIFIED_REPEATS], found.objects[MAX_VERIFIED_REPEATS:]
+        found = replace(found, objects=(*confirmed_first(snapshot, first, lambda *_: None, until=until), *rest))
+    return RepeatsResponse(**repeats_data(found), generation=snapshot.number)
 
 
 def _given_view(snapshot: AnySnapshot, vectors: list[list[float]]) -> QueryView:

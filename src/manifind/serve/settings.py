@@ -26,6 +26,8 @@ class Settings:
     """Searches under way at most; more are answered 503."""
     time_limit: float = 30.0
     """Seconds after which a search is given up."""
+    file_seconds: float = 5.0
+    """Seconds after which the file of a photo is given up: its disk or network does not answer."""
     deadline_seconds: float = 2.0
     """After how many seconds a search returns the result that it has by then: see `SearchResult.complete`."""
     upload_bytes: int = 50_000_000
@@ -43,9 +45,12 @@ class Settings:
     """Connections at a time; those on which nothing is asked make room for new ones."""
     most_regions: int = 4096
     """Descriptors in one query."""
+    initial_verifications: float = 4.0
+    """Verifying steps of searches a second, until the pace is measured."""
     extract_threads: int = 2
     decode_threads: int = 2
     picture_threads: int = 2
+    file_threads: int = 4
     archives: int = 8
     """Archives of photos that are sent at a time."""
     pixels_bytes: int = 120_000_000

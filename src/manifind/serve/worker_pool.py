@@ -1,83 +1,213 @@
 """Admission control: worker pools and searches admit no more than they can finish in time.
 
-Whoever is admitted gets an answer, unless they leave: then work that has not begun is not done. Whoever is not admitted
-hears at once to come back. The pace is measured as the work goes on.
+What is admitted is answered, unless the client leaves: then work that has not begun is not done. Other requests get
+503 at once. The pace is measured as the work goes on.
+
+A disk or a network may hold a thread up for good. Such a thread is stuck; a pool replaces a few of them, then refuses
+work at once until one comes back.
 """
 
 import asyncio
+import threading
 import time
 from collections.abc import Awaitable, Callable, Hashable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from typing import Generic, TypeVar
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, Generic, TypeVar
 
-from manifind.serve.errors import too_busy
+from manifind.serve.errors import ServiceError, too_busy
 from manifind.serve.metrics import Metrics
 from manifind.serve.settings import Settings
 
 T = TypeVar("T")
+Given = TypeVar("Given")
 
-HABIT = 0.2
-"""How much the latest piece of work says about the pace."""
+PACE_WEIGHT = 0.2
+"""The weight of the latest piece of work in the measured pace."""
+MAX_REPLACED = 4
+"""Stuck threads that a pool replaces."""
+STOP_SECONDS = 5.0
+"""Seconds that `WorkerPool.stop` waits for threads; stuck ones end with the process."""
 
 
 class WorkerPool:
-    """A kind of work that is done in threads of its own.
+    """Threads for one kind of work.
 
     Parameters
     ----------
     name : str
-        For metrics.
+        The name of the stage in metrics and in ``/api/health``.
     threads : int
     seconds : float
-        How long what is let in may have to wait, at most.
+        How long admitted work may wait, at most.
     pace : float
-        How much work is done in a second, until it was measured.
+        Units of work a second, until the pace is measured.
     metrics : Metrics
+    time_limit : float, optional
+        Seconds that a piece of work may take, with its wait: then the client gets 504, and the thread is stuck until
+        the work ends.
     """
 
-    def __init__(self, name: str, threads: int, *, seconds: float, pace: float, metrics: Metrics) -> None:
-        self._name = name
+    def __init__(
+        self,
+        name: str,
+        threads: int,
+        *,
+        seconds: float,
+        pace: float,
+        metrics: Metrics,
+        time_limit: float | None = None,
+    ) -> None:
+        self.name = name
         self._threads = threads
         self._seconds = seconds
-        self._each = threads / pace
+        self._unit_seconds = threads / pace
         """Seconds that a thread takes for one unit of work."""
         self._metrics = metrics
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        self._time_limit = time_limit
+        self._jobs: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        self._workers: list[threading.Thread] = []
+        self._began: dict[int, float] = {}
+        """When the work of each busy thread began."""
+        self._lock = threading.Lock()
+        self._prepared = asyncio.Semaphore(2 * threads)
         self.amount = 0.0
-        """Work that was let in and is not done."""
+        """Admitted work that is not done."""
 
-    async def submit(self, amount: float, work: Callable[[], T]) -> T:
+    async def submit(self, amount: float, work: Callable[[], T], *, measure: bool = True) -> T:
         """Do work of this amount in a thread; 503 where more is waiting than can be done in time.
 
-        When the wait is cancelled, work that has not begun is taken back.
+        When the wait is cancelled, work that has not begun is taken back. `measure` lets the pace follow this work.
         """
-        if self.amount and (self.amount + amount) * self._each / self._threads > self._seconds:
-            self._metrics.shed.labels(self._name).inc()
+        with self.admit(amount) as job:
+            job.future = self._begin(work, amount if measure else None)
+            return await self._result(job.future)
+
+    async def submit_prepared(
+        self, amount: float, prepare: Callable[[], Awaitable[Given]], work: Callable[[Given], T]
+    ) -> T:
+        """Do the same with what `prepare` returns, for a few pieces of work ahead of the threads."""
+        with self.admit(amount) as job:
+            async with self._prepared:
+                given = await prepare()
+                job.future = self._begin(partial(work, given), amount)
+                return await self._result(job.future)
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Do work in a thread without admission: a step of what was admitted before."""
+        self._check_stuck()
+        return await self._result(self._begin(work))
+
+    @property
+    def stuck(self) -> int:
+        """How many threads have been at one piece of work for longer than the time limit."""
+        if self._time_limit is None:
+            return 0
+        before = time.monotonic() - self._time_limit
+        with self._lock:
+            return sum(began < before for began in self._began.values())
+
+    def stop(self) -> None:
+        """Do no more; work that waits is cancelled."""
+        with suppress(Exception):
+            while (job := self._jobs.get_nowait()) is not None:
+                job[0].cancel()
+        for _ in self._workers:
+            self._jobs.put(None)
+        deadline = time.monotonic() + STOP_SECONDS
+        for worker in self._workers:
+            worker.join(max(0.0, deadline - time.monotonic()))
+
+    @contextmanager
+    def admit(self, amount: float) -> Iterator["_Job"]:
+        """Count work of this amount while the block runs, and on while a thread is at it; 503 where it is too much."""
+        self._check_stuck()
+        if self.amount and (self.amount + amount) * self._unit_seconds / self._threads > self._seconds:
+            self._metrics.shed.labels(self.name).inc()
             raise too_busy()
-        loop = asyncio.get_running_loop()
-        self.amount += amount
+        loop, job = asyncio.get_running_loop(), _Job()
 
-        def timed() -> T:
-            start = time.perf_counter()
-            made = work()
-            self._each += HABIT * ((time.perf_counter() - start) / amount - self._each)
-            return made
-
-        def done(_: Future[T]) -> None:
+        def leave(_: object = None) -> None:
             with suppress(RuntimeError):  # the service has stopped
                 loop.call_soon_threadsafe(self._leave, amount)
 
-        future = self._pool.submit(timed)
-        future.add_done_callback(done)
-        return await asyncio.wrap_future(future)
+        self.amount += amount
+        try:
+            yield job
+        finally:
+            if job.future is None or job.future.done():
+                self._leave(amount)
+            else:  # a thread is at it, though nobody waits any more
+                job.future.add_done_callback(leave)
 
     def _leave(self, amount: float) -> None:
         self.amount -= amount
 
-    def stop(self) -> None:
-        """Do no more."""
-        self._pool.shutdown(wait=True, cancel_futures=True)
+    def _check_stuck(self) -> None:
+        if self.stuck >= self._threads + MAX_REPLACED:
+            self._metrics.shed.labels(self.name).inc()
+            raise ServiceError(503, "The storage does not answer; try again later.", {"Retry-After": "5"}, code="stuck")
+
+    def _begin(self, work: Callable[[], T], amount: float | None = None) -> "Future[T]":
+        future: Future[T] = Future()
+        self._jobs.put((future, work if amount is None else partial(self._timed, work, amount)))
+        stuck = self.stuck
+        with self._lock:
+            if len(self._workers) < self._threads + min(stuck, MAX_REPLACED):
+                name = f"{self.name}_{len(self._workers)}"
+                # No pool of the standard library: the process would wait for stuck threads when it ends.
+                worker = threading.Thread(target=self._work, name=name, daemon=True)
+                self._workers.append(worker)
+                worker.start()
+        return future
+
+    async def _result(self, future: "Future[T]") -> T:
+        clock = asyncio.timeout(self._time_limit)
+        try:
+            async with clock:
+                return await asyncio.wrap_future(future)
+        except TimeoutError:
+            if not clock.expired():  # the work raised it
+                raise
+            sentence = f"This took longer than {self._time_limit:g} seconds and was given up; try again later."
+            raise ServiceError(504, sentence, code="stuck") from None
+
+    def _timed(self, work: Callable[[], T], amount: float) -> T:
+        start = time.perf_counter()
+        result = work()
+        self._unit_seconds += PACE_WEIGHT * ((time.perf_counter() - start) / amount - self._unit_seconds)
+        return result
+
+    def _work(self) -> None:
+        me = threading.get_ident()
+        while (job := self._jobs.get()) is not None:
+            future, work = job
+            if future.set_running_or_notify_cancel():
+                with self._lock:
+                    self._began[me] = time.monotonic()
+                try:
+                    result = work()
+                except BaseException as error:  # whoever waits must hear of it
+                    future.set_exception(error)
+                else:
+                    future.set_result(result)
+                    del result
+                finally:
+                    with self._lock:
+                        del self._began[me]
+            del job, future, work  # what it held is not held until the next piece of work
+            with self._lock:
+                if len(self._workers) > self._threads + len(self._began):
+                    self._workers.remove(threading.current_thread())
+                    return
+
+
+class _Job:
+    """Admitted work: the future of its thread, once a thread is to do it."""
+
+    future: "Future[Any] | None" = None
 
 
 class SingleFlight(Generic[T]):

@@ -39,11 +39,11 @@ def excluded_images(
 
 def dates_of(snapshot: Snapshot) -> list[str]:
     """Return when each photo of a snapshot was taken; read once, and kept with the snapshot."""
-    with snapshot.cache.lock:
-        if snapshot.cache.dates is None:
-            root = snapshot.manifest.root
-            snapshot.cache.dates = [date_of(root, record) for record in snapshot.catalogue.images]
-        return snapshot.cache.dates
+    dates = snapshot.cache.dates
+    if dates is None:  # without the lock: searches need it, and a disk may hold this up
+        root = snapshot.manifest.root
+        dates = snapshot.cache.dates = [date_of(root, record) for record in snapshot.catalogue.images]
+    return dates
 
 
 DATE = re.compile(r"^\d{4}(-\d\d(-\d\d)?)?$", re.ASCII)

@@ -1,5 +1,6 @@
-"""Searches, explanations of what was found, and the photos that people search with."""
+"""Searches, explanations of results, and uploads to search with."""
 
+from collections.abc import AsyncIterator
 from typing import Annotated, Any, Literal
 
 from fastapi import Depends, FastAPI, Query, Request
@@ -9,28 +10,26 @@ from starlette.responses import Response, StreamingResponse
 from manifind.index.search.filters import DATE
 from manifind.reports.results import as_csv
 from manifind.serve.errors import ServiceError, first_sentence
-from manifind.serve.routes.requests import (
-    BoxInWords,
-    attached,
-    box_in_words,
-    checked_view,
-    text_body,
-    while_connected,
+from manifind.serve.responses import (
+    ErrorResponse,
+    ExplainResponse,
+    GeometryResponse,
+    SearchResponse,
+    SearchStep,
+    UploadResponse,
 )
+from manifind.serve.routes import BoxText, attachment, body_of_kind, checked_view, parse_box, while_connected
 from manifind.serve.schemas import (
     EXPAND,
     LONGEST_KEY,
     LONGEST_SHORT,
+    MAX_TOP,
     SHORT_VIEW,
     VERIFY,
     ExplainRequest,
-    ExplainResponse,
     GeometryRequest,
-    GeometryResponse,
     Method,
     SearchRequest,
-    SearchResponse,
-    UploadResponse,
     ViewRequest,
 )
 from manifind.serve.service import Service
@@ -45,7 +44,8 @@ PHOTO_BODY = {
     }
 }
 
-Top = Annotated[int, Query(ge=1, le=1000)]
+NDJSON = "application/x-ndjson"
+Top = Annotated[int, Query(ge=1, le=MAX_TOP)]
 Expand = Annotated[bool, Query(description=EXPAND)]
 Verify = Annotated[int | None, Query(ge=0, le=200, description=VERIFY)]
 ShortView = Annotated[str, Field(max_length=LONGEST_SHORT)]
@@ -54,7 +54,7 @@ ShortView = Annotated[str, Field(max_length=LONGEST_SHORT)]
 def add(app: FastAPI, service: Service) -> None:
     """Add searches, explanations and uploads."""
 
-    def asked(
+    async def parsed(
         q: Annotated[list[ShortView], Query(max_length=64, description=SHORT_VIEW)] = [],  # noqa: B006 (copied)
         negatives: Annotated[list[ShortView], Query(max_length=64, description=SHORT_VIEW)] = [],  # noqa: B006
         method: Method = "regional",
@@ -70,70 +70,92 @@ def add(app: FastAPI, service: Service) -> None:
         within: dict[str, Any] = {"expand": expand, "folder": folder, "since": since, "until": until, "sort": sort}
         return SearchRequest(views=views, negatives=against, method=method, top=top, verify=verify, **within)
 
-    Asked = Annotated[SearchRequest, Depends(asked)]
+    Parsed = Annotated[SearchRequest, Depends(parsed)]
 
-    async def answered(http: Request, request: SearchRequest) -> dict[str, Any]:
+    async def run(http: Request, request: SearchRequest) -> SearchResponse:
         return await while_connected(service, http, service.search(request))
 
-    @app.post("/api/search", response_model=SearchResponse, tags=["search"])
-    async def search(http: Request, request: SearchRequest) -> Any:
+    @app.post("/api/search", tags=["search"])
+    async def search(http: Request, request: SearchRequest) -> SearchResponse:
         """Find the photos that contain what the views show: by key, by upload, or by descriptors of your own."""
-        return await answered(http, request)
+        return await run(http, request)
 
-    @app.get("/api/search", response_model=SearchResponse, tags=["search"])
-    async def search_by_address(http: Request, request: Asked) -> Any:
+    @app.post("/api/search/stream", tags=["search"], response_class=Response, responses=body_of_kind(NDJSON))
+    async def search_stream(http: Request, request: SearchRequest) -> Response:
+        """Return the results of a search as they come: a line of JSON each, with `result`, `progress` or `error`."""
+        steps = service.search_steps(request)
+        first = await while_connected(service, http, anext(steps))
+
+        async def lines() -> AsyncIterator[str]:
+            step: SearchStep | None = first
+            try:
+                while step is not None:
+                    yield f"{step.model_dump_json(exclude_none=step.result is None)}\n"
+                    step = await anext(steps, None)
+            except ServiceError as problem:
+                yield f"{ErrorResponse(error=problem.sentence, code=problem.code).model_dump_json()}\n"
+
+        return StreamingResponse(lines(), media_type=NDJSON)
+
+    @app.get("/api/search", tags=["search"])
+    async def search_by_address(http: Request, request: Parsed) -> SearchResponse:
         """Find photos by the same words that the page's address holds."""
-        return await answered(http, request)
+        return await run(http, request)
 
-    @app.post("/api/search/photo", response_model=SearchResponse, tags=["search"], openapi_extra=PHOTO_BODY)
+    @app.post("/api/search/photo", tags=["search"], openapi_extra=PHOTO_BODY)
     async def search_by_photo(
-        http: Request, box: BoxInWords = None, method: Method = "regional", top: Top = 60, verify: Verify = None
-    ) -> Any:
+        http: Request, box: BoxText = None, method: Method = "regional", top: Top = 60, verify: Verify = None
+    ) -> SearchResponse:
         """Find photos by the photo that is the body of the request."""
         data = await photo_body(http)
-        part = box_in_words(box)
+        part = parse_box(box)
 
-        async def taken_and_searched() -> dict[str, Any]:
-            upload = await service.resources.thumbnails.take(data)
+        async def upload_and_search() -> SearchResponse:
+            upload = await service.thumbnails.add_upload(data)
             view = checked_view(upload=upload.name, box=part)
             return await service.search(SearchRequest(views=[view], method=method, top=top, verify=verify))
 
-        return await while_connected(service, http, taken_and_searched())
+        return await while_connected(service, http, upload_and_search())
 
-    @app.get("/api/search.csv", tags=["search"], response_class=Response, responses=text_body("text/csv"))
-    async def search_as_table(http: Request, request: Asked) -> Response:
-        """Answer a search as a table."""
-        text = as_csv((await answered(http, request))["results"])
-        return Response(text, media_type="text/csv", headers=attached("results.csv"))
+    @app.get("/api/search.csv", tags=["search"], response_class=Response, responses=body_of_kind("text/csv"))
+    async def search_as_table(http: Request, request: Parsed) -> Response:
+        """Return the results of a search as a table."""
+        text = _table(await run(http, request))
+        return Response(text, media_type="text/csv", headers=attachment("results.csv"))
 
-    @app.get("/api/search.zip", tags=["search"], response_class=Response, responses=text_body("application/zip"))
-    async def search_as_archive(http: Request, request: Asked) -> Response:
-        """Answer a search as an archive of the photos themselves."""
-        results = (await answered(http, request))["results"]
-        pieces = service.resources.archive([one["key"] for one in results], service.file, as_csv(results))
-        return StreamingResponse(pieces, media_type="application/zip", headers=attached("photos.zip"))
+    @app.get("/api/search.zip", tags=["search"], response_class=Response, responses=body_of_kind("application/zip"))
+    async def search_as_archive(http: Request, request: Parsed) -> Response:
+        """Return the photos that a search finds, as an archive."""
+        found = await run(http, request)
+        keys = [one.key for one in found.results]
+        pieces = service.resources.archive(service.photo_store.archive(service.snapshot, keys, _table(found)))
+        return StreamingResponse(pieces, media_type="application/zip", headers=attachment("photos.zip"))
 
-    @app.post("/api/explain", response_model=ExplainResponse, tags=["search"])
-    async def explain(http: Request, request: ExplainRequest) -> Any:
-        """Show the chain of photos that leads from the query to a photo."""
+    @app.post("/api/explain", tags=["search"])
+    async def explain(http: Request, request: ExplainRequest) -> ExplainResponse:
+        """Return the chain of photos that leads from the query to a photo."""
         return await while_connected(service, http, service.explain(request))
 
-    @app.post("/api/geometry", response_model=GeometryResponse, tags=["search"])
-    async def geometry(http: Request, request: GeometryRequest) -> Any:
-        """Show the points that match in the views of an object and in a photo of the collection."""
+    @app.post("/api/geometry", tags=["search"])
+    async def geometry(http: Request, request: GeometryRequest) -> GeometryResponse:
+        """Return the points that match in the views of an object and in a photo of the collection."""
         return await while_connected(service, http, service.points(request))
 
-    @app.post("/api/uploads", response_model=UploadResponse, tags=["search"], openapi_extra=PHOTO_BODY)
-    async def upload(http: Request) -> Any:
+    @app.post("/api/uploads", tags=["search"], openapi_extra=PHOTO_BODY)
+    async def upload(http: Request) -> UploadResponse:
         """Take in a photo to search with; it is kept in memory, never on disk, until newer ones need the room."""
-        taken = await while_connected(service, http, service.resources.thumbnails.take(await photo_body(http)))
-        return {"upload": taken.name, "width": taken.width, "height": taken.height}
+        kept = await while_connected(service, http, service.thumbnails.add_upload(await photo_body(http)))
+        return UploadResponse(upload=kept.name, width=kept.width, height=kept.height)
 
-    @app.get("/api/uploads/{upload}", response_model=UploadResponse, tags=["search"])
-    async def uploaded(upload: str) -> Any:
+    @app.get("/api/uploads/{upload}", tags=["search"])
+    async def uploaded(upload: str) -> UploadResponse:
         """Say whether an upload is still kept."""
-        kept = service.resources.photo_store.upload(upload[:64])
-        return {"upload": kept.name, "width": kept.width, "height": kept.height}
+        kept = service.photo_store.upload(upload[:64])
+        return UploadResponse(upload=kept.name, width=kept.width, height=kept.height)
+
+
+def _table(found: SearchResponse) -> str:
+    return as_csv([one.model_dump() for one in found.results])
 
 
 def short_views(name: str, texts: list[str]) -> list[ViewRequest]:

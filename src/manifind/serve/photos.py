@@ -1,0 +1,311 @@
+"""The files of photos: of the collection, opened once and checked, and uploads, which are kept in memory.
+
+Only photos of the index and uploads are read, never a path that a client names. A file of the collection is opened
+without following links out of it; what was opened is checked and read, never the path again. Everything here may wait
+for a disk and runs in `Resources.files`.
+"""
+
+import hashlib
+import io
+import os
+import time
+import zipfile
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from manifind.cache import LRUCache
+from manifind.errors import InvalidInputError, UnreadableImageError
+from manifind.index.storage.catalogue import ImageRecord
+from manifind.index.storage.snapshot import AnySnapshot
+from manifind.io import Photo, key_to_path, open_regular, read_photo
+from manifind.io.files import HEAD_BYTES, access_reason
+from manifind.io.image import photo_format
+from manifind.io.video import frame_key, locate_frame, video_format
+from manifind.reports.text import archived, plain_name, visible
+from manifind.serve.errors import ServiceError
+from manifind.serve.schemas import ViewRequest
+from manifind.serve.settings import Settings
+
+CHUNK_BYTES = 2**18
+JPEG_QUALITY = 84
+PIXELS_PER_BYTE = 8
+"""Of a photo that is compressed well."""
+ZIP_DATES = 315_619_200, 4_354_732_800
+"""What an archive can date: 1980 to 2107."""
+MAX_LINKS_CHECKED = 20_000
+"""Photos whose files are checked for links out of the collection."""
+
+Source = bytes | Path
+"""The contents of a photo's file, or the path of a film's frame."""
+
+
+@dataclass(frozen=True)
+class Upload:
+    """An uploaded photo, as it came."""
+
+    name: str
+    sha256: str
+    data: bytes
+    width: int
+    height: int
+
+
+@dataclass(frozen=True)
+class OpenPhoto:
+    """The open file of a photo, or of its film if it is a frame."""
+
+    file: BinaryIO
+    path: Path
+    format: str
+    """As `photo_format` and `video_format` name it."""
+    frame: Path | None
+    """The path of the frame, if the photo is one."""
+
+
+@dataclass(frozen=True)
+class FileInfo:
+    """What is said of a file before its bytes."""
+
+    name: str
+    format: str
+    size: int
+    version: str
+    """Changes with the file."""
+
+
+class PhotoStore:
+    """The photos of the collection, and uploads."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._uploads: LRUCache[Upload] = LRUCache(settings.uploads_bytes)
+
+    # -- uploads ------------------------------------------------------------------------------------------------------
+
+    def find_upload(self, name: str) -> Upload | None:
+        """Return an upload, if it is still kept."""
+        return self._uploads.get(name)
+
+    def keep(self, upload: Upload) -> Upload:
+        """Keep an upload, until newer ones need the room."""
+        self._uploads.put(upload.name, upload, len(upload.data))
+        return upload
+
+    def upload(self, name: str) -> Upload:
+        """Return an upload that is still kept."""
+        kept = self._uploads.get(name)
+        if kept is None:
+            raise ServiceError(404, f"The uploaded photo {name} is not kept any more; upload it again.")
+        return kept
+
+    # -- photos of the collection -------------------------------------------------------------------------------------
+
+    def record(self, snapshot: AnySnapshot, key: str) -> ImageRecord:
+        """Return what the index has of a key."""
+        record = snapshot.catalogue.photo_of(key)
+        if record is None:
+            raise ServiceError(
+                404, f"{ascii(key)[:200]} is no photo of the collection; give a key that a search returned."
+            )
+        return record
+
+    def content(self, snapshot: AnySnapshot, view: ViewRequest) -> tuple[str, int]:
+        """Return what names the content of a view's photo, and how many pixels it has."""
+        if view.upload is not None:
+            upload = self.upload(view.upload)
+            return upload.sha256, upload.width * upload.height
+        record = self.record(snapshot, view.key or "")
+        return record.sha256, record.width * record.height
+
+    def root(self, snapshot: AnySnapshot) -> Path | None:
+        """Return the folder that must hold the files of photos; None where links out of the collection are followed."""
+        return None if self._settings.follow_links else snapshot.manifest.root
+
+    def open(self, snapshot: AnySnapshot, record: ImageRecord) -> OpenPhoto:
+        """Open the file of a photo; it must lie in the collection and begin like a photo still."""
+        try:
+            path = key_to_path(snapshot.manifest.root, record.key)
+            frame = locate_frame(path)
+            file = open_regular(path if frame is None else frame[0], root=self.root(snapshot))
+        except InvalidInputError:
+            _refuse(record, "no file can be named so", "no-access")
+        except UnreadableImageError as error:
+            if error.code == "outside-root":
+                raise ServiceError(
+                    403, f"{record.key!a} is a link out of the collection; serve with --follow-links.", code=error.code
+                ) from None
+            _refuse(record, error.reason, error.code)
+        try:
+            head = file.read(HEAD_BYTES)
+            file.seek(0)
+            found = photo_format(head) if frame is None else video_format(head, frame[0].name)
+            if found is None:
+                _refuse(record, "not a photo any more", "not-a-photo")
+        except BaseException as error:
+            file.close()
+            if isinstance(error, OSError):
+                _refuse(record, access_reason(error), "no-access")
+            raise
+        if frame is None:
+            return OpenPhoto(file, path, found, None)
+        return OpenPhoto(file, frame[0], found, Path(frame_key(str(frame[0]), frame[1])))
+
+    def read(self, snapshot: AnySnapshot, view: ViewRequest) -> Source:
+        """Return the bytes of a view's photo; of a film's frame, its path."""
+        if view.upload is not None:
+            return self.upload(view.upload).data
+        record = self.record(snapshot, view.key or "")
+        photo = self.open(snapshot, record)
+        with photo.file as file:
+            if photo.frame is not None:
+                return photo.frame
+            limit = max(record.bytes, self._settings.upload_bytes)  # it may be another file by now
+            try:
+                data = file.read(limit + 1)
+            except OSError as error:
+                _refuse(record, access_reason(error), "no-access")
+        if len(data) > limit:
+            _refuse(record, f"longer than {limit / 1e6:.0f} million bytes", "too-large")
+        return data
+
+    def read_path(self, path: str) -> bytes:
+        """Return the bytes of a file that a stored search names; a file like an upload."""
+        limit = self._settings.upload_bytes
+        with open_regular(path) as file:
+            data = file.read(limit + 1)
+        if len(data) > limit:
+            raise InvalidInputError(f"{path!a} is longer than {limit / 1e6:g} million bytes; store another search.")
+        return data
+
+    def original(self, snapshot: AnySnapshot, key: str) -> Generator[FileInfo | bytes, tuple[int, int] | None, None]:
+        """Yield what the file of a photo is, then its bytes from a first to before a last, which are sent in between.
+
+        Of a frame, the file is the film.
+        """
+        photo = self.open(snapshot, self.record(snapshot, key))
+        with photo.file as file:
+            status = os.fstat(file.fileno())
+            version = hashlib.sha256(f"{status.st_ino} {status.st_mtime_ns} {status.st_size}".encode()).hexdigest()[:16]
+            stretch = yield FileInfo(plain_name(photo.path.name), photo.format, status.st_size, version)
+            start, end = stretch or (0, status.st_size)
+            file.seek(start)
+            while start < end and (chunk := file.read(min(CHUNK_BYTES, end - start))):
+                start += len(chunk)
+                yield chunk
+
+    def count_links_out(self, snapshot: AnySnapshot) -> tuple[int, int]:
+        """Return how many photos are links out of the collection's folder, of how many that were checked."""
+        root = self.root(snapshot)
+        if root is None:
+            return 0, 0
+        records, root = snapshot.catalogue.images, root.resolve()
+        checked = records[:: 1 + len(records) // MAX_LINKS_CHECKED]
+        outside = 0
+        for record in checked:
+            try:
+                path = key_to_path(root, record.key)
+                frame = locate_frame(path)
+                outside += not (path if frame is None else frame[0]).resolve(strict=True).is_relative_to(root)
+            except (InvalidInputError, OSError):
+                continue
+        return outside, len(checked)
+
+    def archive(self, snapshot: AnySnapshot, keys: Sequence[str], table: str) -> Iterator[bytes]:
+        """Yield photos as a zip, in rank order, with a table of the results; the frame of a film as a JPEG."""
+        sink = _Sink()
+        missing: list[str] = []
+        with zipfile.ZipFile(sink, "w", zipfile.ZIP_STORED) as archive:
+            archive.writestr("results.csv", table)
+            for rank, key in enumerate(keys, 1):
+                try:
+                    photo = self.open(snapshot, self.record(snapshot, key))
+                    with photo.file as file:
+                        entry = _zip_entry(rank, key if photo.frame is None else f"{key}.jpg", file)
+                        source = file if photo.frame is None else io.BytesIO(_whole_jpeg(photo.frame))
+                        with archive.open(entry, "w", force_zip64=True) as into:
+                            while chunk := source.read(CHUNK_BYTES):
+                                into.write(chunk)
+                                yield sink.take()
+                except (ServiceError, UnreadableImageError, OSError) as error:
+                    missing.append(f"{visible(key)}: {error}")
+                yield sink.take()
+            if missing:
+                archive.writestr("missing.txt", "\n".join(missing) + "\n")
+        yield sink.take()
+
+    # -- decoding -----------------------------------------------------------------------------------------------------
+
+    def decode(self, view: ViewRequest, source: Source, long_side: int | None = None) -> Photo:
+        """Decode the photo of a view from its file, upright and whole."""
+        try:
+            if view.upload is not None:
+                return read_photo(source, max_pixels=self._settings.upload_pixels, long_side=long_side)
+            return read_photo(source, long_side=long_side)
+        except UnreadableImageError as error:
+            if view.upload is not None:
+                raise ServiceError(422, f"The uploaded file cannot be read: {error.reason}.", code=error.code) from None
+            raise ServiceError(404, f"{view.key!a} cannot be read: {error.reason}.", code=error.code) from None
+
+
+def probe_upload(data: bytes) -> tuple[str, int]:
+    """Return the checksum of an upload, and how many pixels its header announces."""
+    sha256 = hashlib.sha256(data).hexdigest()
+    try:
+        with Image.open(io.BytesIO(data)) as image:
+            return sha256, image.width * image.height
+    except Exception:  # whatever it is, decoding will say; until then its length must do
+        return sha256, PIXELS_PER_BYTE * len(data)
+
+
+def encode_jpeg(pixels: npt.NDArray[np.uint8], side: int) -> bytes:
+    """Return pixels as a JPEG of at most `side` pixels a side."""
+    image = Image.fromarray(pixels)
+    image.thumbnail((side, side), Image.Resampling.LANCZOS, reducing_gap=2.0)
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG", quality=JPEG_QUALITY)
+    return buffer.getvalue()
+
+
+def _refuse(record: ImageRecord, reason: str, code: str) -> NoReturn:
+    raise ServiceError(
+        404, f"{record.key!a} cannot be read: {reason}; bring the index up to date.", code=code
+    ) from None
+
+
+def _whole_jpeg(frame: Path) -> bytes:
+    pixels = read_photo(frame).pixels
+    return encode_jpeg(pixels, max(pixels.shape))
+
+
+def _zip_entry(rank: int, key: str, file: BinaryIO) -> zipfile.ZipInfo:
+    """Return the name and date of a photo in an archive, in its folder; nothing in the name leads out of it."""
+    folder, slash, name = archived(key).rpartition("/")
+    first, last = ZIP_DATES
+    date = time.localtime(min(max(os.fstat(file.fileno()).st_mtime, first), last))[:6]
+    return zipfile.ZipInfo(f"photos/{folder}{slash}{rank:03d}-{name}", date)
+
+
+class _Sink(io.RawIOBase):
+    """A file that is read off while it is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._buffer = bytearray()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: object) -> int:
+        piece = memoryview(data)  # type: ignore[arg-type]
+        self._buffer += piece
+        return len(piece)
+
+    def take(self) -> bytes:
+        piece, self._buffer = bytes(self._buffer), bytearray()
+        return piece

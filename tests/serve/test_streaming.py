@@ -1,0 +1,71 @@
+"""A search whose results arrive one after the other."""
+
+import json
+import threading
+from typing import Any
+
+import httpx
+import pytest
+
+from manifind import Client, Index
+from manifind.geometry import verify_many
+from manifind.index.search import verification
+from tests.serve.asking import BOX, PATIENCE, VIEW, counted, refused, wait_for
+from tests.serve.running import running
+from tests.serve.test_limits import head, raw
+
+STAGES = ["retrieved", "verified", "expanded", "full resolution"]
+
+
+def comparable(result: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in result.items() if name != "milliseconds"}
+
+
+def test_the_last_line_is_the_answer_of_a_search(client: httpx.Client) -> None:
+    body = {"views": [VIEW], "top": 12}
+    answer = client.post("/api/search/stream", json=body)
+    assert answer.headers["content-type"] == "application/x-ndjson"
+    steps = [json.loads(line) for line in answer.text.splitlines()]
+    results = [step["result"] for step in steps if step.get("result")]
+    assert comparable(results[-1]) == comparable(client.post("/api/search", json=body).json())
+    stages = [STAGES.index(one["stage"]) for one in results]
+    assert stages == sorted(stages)
+    assert stages[0] == 0
+    assert len(set(stages)) > 1
+    assert not results[0]["complete"]
+    progress = [step["progress"] for step in steps if "progress" in step and step.get("result") is None]
+    assert all(0 <= one["checked"] < one["total"] for one in progress)
+
+
+def test_a_client_gets_the_steps_of_a_search(address: str) -> None:
+    client = Client(address, timeout=PATIENCE)
+    steps = list(client.search_steps("first-0.png", BOX, top=12))
+    last = client.search("first-0.png", BOX, top=12)
+    assert [hit.key for hit in steps[-1]] == [hit.key for hit in last]
+    assert (steps[0].stage, steps[-1].stage, steps[-1].complete) == ("retrieved", last.stage, last.complete)
+
+
+def test_a_search_that_cannot_begin_has_a_status(client: httpx.Client) -> None:
+    refused(client.post("/api/search/stream", json={"views": [{"key": "none.png"}]}), 404)
+    refused(client.post("/api/search/stream", json={"views": []}), 422)
+
+
+def test_a_search_whose_client_left_is_cancelled(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on, begun = threading.Event(), threading.Event()
+
+    def held_up(*given: Any, **more: Any) -> Any:
+        begun.set()
+        go_on.wait(PATIENCE)
+        return verify_many(*given, **more)
+
+    monkeypatch.setattr(verification, "verify_many", held_up)
+    with running(index) as address, httpx.Client(base_url=address, timeout=PATIENCE) as client:
+        with raw(address) as leaver:
+            body = json.dumps({"views": [VIEW], "top": 12}).encode()
+            kind = "Content-Type: application/json"
+            leaver.sendall(head("POST", "/api/search/stream", f"Content-Length: {len(body)}", kind) + body)
+            assert b"200 OK" in leaver.recv(100)  # the ranking is on its way
+            assert begun.wait(PATIENCE)
+            assert counted(client, "manifind_searches_under_way") == 1
+        wait_for(lambda: counted(client, "manifind_searches_under_way") == 0)
+        go_on.set()
