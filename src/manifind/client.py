@@ -1,22 +1,27 @@
-"""`Client`: a service of manifind, asked as an `Index` is.
+"""`Client`: a service of manifind, searched as an `Index` is.
 
 >>> client = Client("http://127.0.0.1:8765")
 >>> result = client.search("shot.jpg", box=(40, 60, 220, 310), top=20)
 >>> result.n_matches, result[0].key, result[0].score, result[0].box
 >>> client.explain(result[0]).keys
 
-It needs nothing that the package does not have already. Photos of the collection are named by their keys; others are
-sent to the service, which keeps them in memory for a while.
+It needs the standard library alone. Photos of the collection are named by their keys; others are sent to the service,
+which keeps them in memory for a while. No redirect is followed, responses are bounded, and every error is a
+`ManifindError`.
 """
 
+import http.client
 import io
 import json
 import os
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, overload
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
@@ -29,13 +34,26 @@ from manifind.index import Chain, Link, Match, Outline, Place, RegionShare, Sour
 from manifind.types import Box
 
 LONGEST_WAIT = 10.0
-"""Seconds that a client waits at most when the service asks it to come back."""
+"""Seconds that a client waits at most before it tries again, where the service asks for that."""
+MAX_JSON_BYTES = 2**26
+MAX_ERROR_BYTES = 2**16
+MAX_FILE_BYTES = 2**30
+"""The longest responses that are read: to JSON, errors, and files of photos."""
+CHUNK_BYTES = 2**18
 
 Example = tuple[Source, Sequence[float] | None]
 
 
 class ServiceUnavailableError(ManifindError):
     """The service cannot be reached, or has too much to do; the message says which."""
+
+    code = "unavailable"
+
+
+class UnexpectedResponseError(ManifindError):
+    """What answers is no service of manifind, or one of another version."""
+
+    code = "unexpected-response"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +82,8 @@ class RemoteSearchResult(Sequence[RemoteHit]):
         """How many of the first are verified; None where none was to be verified."""
         self.complete: bool = payload["complete"]
         """False where the service's deadline cut the search short."""
+        self.stage: str = payload["stage"]
+        """The last step of the pipeline: retrieved, verified, expanded or full resolution."""
         self.method: str = payload["method"]
         self.generation: int = payload["generation"]
         """The number of the snapshot that was searched."""
@@ -110,20 +130,21 @@ class Client:
     address : str
         As ``manifind serve`` prints it; a ``?token=…`` in it is used.
     token : str, optional
-        What the service wants to be shown.
+        The service's token.
     timeout : float
-        Seconds that an answer may take.
+        Seconds that a response may take.
     """
 
     def __init__(self, address: str, *, token: str | None = None, timeout: float = 60.0) -> None:
         parts = urlsplit(address)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InvalidInputError(
-                f"address is {address!r}; give what manifind serve prints, http://127.0.0.1:8765 say."
+                f"address is {address!r}; give what manifind serve prints, http://127.0.0.1:8765 say.", code="address"
             )
         self.address = f"{parts.scheme}://{parts.netloc}"
         self._token = token or dict(parse_qsl(parts.query)).get("token")
         self._timeout = timeout
+        self._opener = urllib.request.build_opener(_NoRedirects)
 
     def search(
         self,
@@ -141,35 +162,79 @@ class Client:
         until: str | None = None,
     ) -> RemoteSearchResult:
         """Find the photos that contain what is in the box: see `Index.search`."""
-        query = {
-            "views": [self._view(*one) for one in [(image, box), *positives]],
-            "negatives": [self._view(*one) for one in negatives],
-        }
+        query = self._query(image, box, positives, negatives)
         options = {"top": top, "method": method, "verify": verify, "expand": expand}
         filters = {"folder": folder, "since": since, "until": until}
-        return RemoteSearchResult(self._sent("/api/search", {**query, **options, **filters}), query)
+        payload = self._post_json("/api/search", {**query, **options, **filters})
+        with _expected_fields():
+            return RemoteSearchResult(payload, query)
+
+    def search_steps(
+        self,
+        image: Source,
+        box: Sequence[float] | None = None,
+        *,
+        positives: Sequence[Example] = (),
+        negatives: Sequence[Example] = (),
+        top: int = 20,
+        method: str = "regional",
+        verify: int | None = None,
+        expand: bool = True,
+        folder: str | None = None,
+        since: str | None = None,
+        until: str | None = None,
+    ) -> Iterator[RemoteSearchResult]:
+        """Yield the results of a search as they come, each surer than the one before: see `Index.search_steps`."""
+        query = self._query(image, box, positives, negatives)
+        options = {"top": top, "method": method, "verify": verify, "expand": expand}
+        filters = {"folder": folder, "since": since, "until": until}
+        body = json.dumps({**query, **options, **filters}).encode()
+        with self._open("/api/search/stream", body, "application/json") as (response, deadline):
+            while line := response.readline(MAX_JSON_BYTES):
+                step = _parse_json(line)
+                if "error" in step:
+                    raise ServiceUnavailableError(str(step["error"]), code=str(step.get("code", "unavailable")))
+                if step.get("result") is not None:
+                    with _expected_fields():
+                        result = RemoteSearchResult(step["result"], query)
+                    yield result
+                if time.monotonic() > deadline:
+                    raise ServiceUnavailableError(f"{self.address} took too long; try again.")
 
     def explain(self, hit: RemoteHit) -> Chain:
         """Return the chain of photos that led from the query to this one: see `Index.explain`."""
         if not isinstance(hit, RemoteHit):
             raise InvalidInputError("the hit is an index's own; explain it with Index.explain.", code="hit-of-index")
-        told = self._sent("/api/explain", {**hit.query, "key": hit.key})
-        return Chain(told["key"], tuple(_link(one) for one in told["links"]))
+        payload = self._post_json("/api/explain", {**hit.query, "key": hit.key})
+        with _expected_fields():
+            return Chain(str(payload["key"]), tuple(_link(one) for one in payload["links"]))
 
     def repeats(self, *, top: int = 30) -> dict[str, Any]:
         """Return what occurs in several photos, as JSON has it: see `Index.repeats`."""
-        return self._asked(f"/api/repeats?{urlencode({'top': top})}")
+        return self._get_json(f"/api/repeats?{urlencode({'top': top})}")
 
     def info(self) -> dict[str, Any]:
         """Return counts, parameters and the health of the graph: see `Index.info`."""
-        return self._asked("/api/info")
+        return self._get_json("/api/info")
 
     def photo(self, key: str) -> bytes:
-        """Return the file of a photo as it is."""
-        return self._request(f"/api/original?key={quote(key, safe='')}")
+        """Return the file of a photo as it is, of at most `MAX_FILE_BYTES`."""
+        return self._request(f"/api/original?key={quote(key, safe='')}", max_bytes=MAX_FILE_BYTES)
 
     def __repr__(self) -> str:
         return f"Client({self.address!r})"
+
+    def _query(
+        self,
+        image: Source,
+        box: Sequence[float] | None,
+        positives: Sequence[Example],
+        negatives: Sequence[Example],
+    ) -> dict[str, Any]:
+        return {
+            "views": [self._view(*one) for one in [(image, box), *positives]],
+            "negatives": [self._view(*one) for one in negatives],
+        }
 
     def _view(self, image: Source, box: Sequence[float] | None) -> dict[str, Any]:
         part = None if box is None else [float(corner) for corner in box]
@@ -183,45 +248,128 @@ class Client:
             image = Path(image).read_bytes()
         elif not isinstance(image, bytes):
             raise InvalidInputError(f"image is a {type(image).__name__}; give a path, a key, bytes or pixels.")
-        kept = json.loads(self._request("/api/uploads", image, "application/octet-stream"))
-        return {"upload": kept["upload"], "box": part}
+        kept = _parse_json(self._request("/api/uploads", image, "application/octet-stream"))
+        with _expected_fields():
+            return {"upload": str(kept["upload"]), "box": part}
 
-    def _asked(self, path: str) -> dict[str, Any]:
-        return dict(json.loads(self._request(path)))
+    def _get_json(self, path: str) -> dict[str, Any]:
+        return _parse_json(self._request(path))
 
-    def _sent(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        return dict(json.loads(self._request(path, json.dumps(body).encode(), "application/json")))
+    def _post_json(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        return _parse_json(self._request(path, json.dumps(body).encode(), "application/json"))
 
-    def _request(self, path: str, body: bytes | None = None, kind: str | None = None) -> bytes:
+    def _request(
+        self, path: str, body: bytes | None = None, kind: str | None = None, max_bytes: int = MAX_JSON_BYTES
+    ) -> bytes:
+        with self._open(path, body, kind) as (response, deadline):
+            return _read(response, max_bytes, deadline)
+
+    @contextmanager
+    def _open(self, path: str, body: bytes | None, kind: str | None) -> Iterator[tuple[Any, float]]:
+        """Hold the response to a request, and its deadline; a busy service is tried once more."""
         headers = {"Content-Type": kind} if kind else {}
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
         request = urllib.request.Request(self.address + path, body, headers)  # noqa: S310 (http or https: checked)
-        for last in (False, True):
+        deadline = time.monotonic() + self._timeout
+        try:
             try:
-                with urllib.request.urlopen(request, timeout=self._timeout) as answer:  # noqa: S310
-                    content: bytes = answer.read()
-                    return content
-            except urllib.error.HTTPError as refusal:
-                with refusal:
-                    if refusal.code != 503 or last:
-                        raise _refused(refusal) from None
-                    time.sleep(min(LONGEST_WAIT, float(refusal.headers.get("Retry-After", 1))))
-            except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
-                reason = getattr(error, "reason", error)
-                raise ServiceUnavailableError(
-                    f"{self.address} does not answer ({reason}); is the service running?"
-                ) from error
-        raise ServiceUnavailableError(f"{self.address} has too much to do; try again.")
+                response = self._opener.open(request, timeout=self._timeout)
+            except urllib.error.HTTPError as busy:
+                if busy.code != 503:
+                    raise
+                with busy:
+                    time.sleep(min(LONGEST_WAIT, _retry_seconds(busy.headers.get("Retry-After"))))
+                response = self._opener.open(request, timeout=self._timeout)
+            with response:
+                yield response, deadline
+        except urllib.error.HTTPError as error:
+            with error:
+                raise _error_of(error, deadline) from None
+        except ManifindError:
+            raise
+        except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
+            reason = getattr(error, "reason", error)
+            raise ServiceUnavailableError(
+                f"{self.address} does not answer ({reason}); is the service running?"
+            ) from error
+        except (http.client.HTTPException, ValueError) as error:
+            raise UnexpectedResponseError(
+                f"{self.address} does not answer as a service of manifind does ({error!r}); is the address right?"
+            ) from error
 
 
-def _refused(refusal: urllib.error.HTTPError) -> ManifindError:
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect: the token is for the service alone."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """Return None, which makes an error of the redirect."""
+
+
+def _read(response: Any, max_bytes: int, deadline: float) -> bytes:
+    """Return the body of a response, of at most `max_bytes`, before the deadline."""
+    pieces, size = [], 0
+    while piece := response.read1(CHUNK_BYTES):
+        pieces.append(piece)
+        size += len(piece)
+        if size > max_bytes:
+            raise UnexpectedResponseError(
+                f"the response is longer than {max_bytes / 1e6:.0f} million bytes; ask for less.", code="too-large"
+            )
+        if time.monotonic() > deadline:
+            raise TimeoutError("timed out")
+    expected = response.headers.get("Content-Length")
+    if expected is not None and expected.isdecimal() and int(expected) != size:
+        raise http.client.IncompleteRead(b"", int(expected) - size)
+    return b"".join(pieces)
+
+
+def _parse_json(content: bytes) -> dict[str, Any]:
     try:
-        body = json.loads(refusal.read())
+        parsed = json.loads(content)
+    except (ValueError, RecursionError):
+        parsed = None
+    if not isinstance(parsed, dict):
+        raise UnexpectedResponseError("the response is no JSON of manifind; is the address right?")
+    return parsed
+
+
+@contextmanager
+def _expected_fields() -> Iterator[None]:
+    """Make one error of all that a response of another shape raises."""
+    try:
+        yield
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise UnexpectedResponseError(
+            f"the response is not what this version of manifind expects ({error!r}); update the service or the client."
+        ) from error
+
+
+def _retry_seconds(header: str | None) -> float:
+    """Return how long to wait before trying again, by a number of seconds or a date."""
+    text = (header or "1").strip()
+    if text.isascii() and text.isdecimal():
+        return float(text[:9])
+    try:
+        moment = parsedate_to_datetime(text)
+    except (ValueError, TypeError, OverflowError, IndexError):
+        return 1.0
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return max(0.0, (moment - datetime.now(UTC)).total_seconds())
+
+
+def _error_of(response: urllib.error.HTTPError, deadline: float) -> ManifindError:
+    if 300 <= response.code < 400:
+        return UnexpectedResponseError(
+            "the service redirects to another address, which is not followed; give that address.", code="redirect"
+        )
+    try:
+        body = json.loads(_read(response, MAX_ERROR_BYTES, deadline))
         sentence, code = str(body["error"]), str(body["code"])
-    except (ValueError, KeyError, TypeError, OSError):
-        sentence, code = f"The service answered {refusal.code}.", None
-    kind = InvalidInputError if refusal.code < 500 else ServiceUnavailableError
+    except (ManifindError, ValueError, KeyError, TypeError, OSError, RecursionError, http.client.HTTPException):
+        return UnexpectedResponseError(f"the service answered {response.code}; is the address right?")
+    kind = InvalidInputError if response.code < 500 else ServiceUnavailableError
     return kind(sentence, code=code)
 
 

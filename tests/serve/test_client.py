@@ -1,13 +1,22 @@
 """`manifind.Client` against a service: the same answers as the index gives, and errors in sentences."""
 
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from playwright.sync_api import Page, expect
 
-from manifind import Client, Index, InvalidInputError
-from manifind.client import ServiceUnavailableError
+from manifind import Client, Index
+from manifind.client import _retry_seconds
+from manifind.errors import ManifindError
 from tests.serve.asking import BOX, PATIENCE, get
 from tests.serve.browsing import kept
 from tests.serve.conftest import planted
@@ -39,18 +48,99 @@ def test_a_photo_is_given_by_path_by_bytes_or_by_pixels(address: str, tmp_path: 
     assert answers[0][0].key.startswith("first-")
 
 
-def test_what_goes_wrong_is_told_in_a_sentence(address: str, index: Index) -> None:
-    with pytest.raises(InvalidInputError, match="no photo of the collection"):
-        Client(address).search("none.png")
-    with pytest.raises(InvalidInputError, match="give what manifind serve prints"):
-        Client("file:///etc/passwd")
-    with pytest.raises(ServiceUnavailableError, match="is the service running"):
-        Client("http://127.0.0.1:9").info()
+def test_errors_have_codes(address: str, index: Index) -> None:
+    assert code_of(lambda: Client(address).search("none.png")) == "not-found"
+    assert code_of(lambda: Client("file:///etc/passwd")) == "address"
+    assert code_of(lambda: Client("http://127.0.0.1:9").info()) == "unavailable"
     with running(index, patient(token="secret")) as guarded:  # noqa: S106 (a test's)
-        with pytest.raises(InvalidInputError, match="needs its token"):
-            Client(guarded).info()
+        assert code_of(lambda: Client(guarded).info()) == "unauthorized"
         assert Client(f"{guarded}/?token=secret").info()["photos"] == len(index)
         assert Client(guarded, token="secret").search("first-0.png", top=1)[0].key == "first-0.png"  # noqa: S106
+
+
+@contextmanager
+def answering_with(*responses: bytes) -> Iterator[tuple[str, list[bytes]]]:
+    """Answer each connection with the next of some bytes; gives the address and the requests."""
+    requests: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            for response in responses:
+                connection, _ = server.accept()
+                with connection, suppress(OSError):
+                    requests.append(connection.recv(65536))
+                    connection.sendall(response)
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}", requests
+
+
+def response(body: bytes, status: str = "200 OK", *headers: str) -> bytes:
+    head = "\r\n".join((f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", "Connection: close", *headers, "", ""))
+    return head.encode() + body
+
+
+def code_of(work: Callable[[], object]) -> str:
+    with pytest.raises(ManifindError) as error:
+        work()
+    return error.value.code
+
+
+@pytest.mark.parametrize("status", ["301 Moved", "302 Found", "303 See Other", "307 Temporary", "308 Permanent"])
+def test_a_redirect_is_not_followed(status: str) -> None:
+    with answering_with(response(b"{}")) as (elsewhere, asked):
+        moved = response(b"", status, f"Location: {elsewhere}/api/info")
+        with answering_with(moved) as (address, _):
+            assert code_of(lambda: Client(address, token="secret", timeout=PATIENCE).info()) == "redirect"  # noqa: S106
+    assert asked == []
+
+
+ODD = {
+    "not JSON": response(b"<html>"),
+    "not an object": response(b"[1]"),
+    "deep": response(b"[" * 100_000),
+    "not UTF-8": response(b'{"a": "\xff"}'),
+    "cut short": response(b"{}").replace(b"Content-Length: 2", b"Content-Length: 2000"),
+    "no HTTP": b"SSH-2.0-OpenSSH_9.6\r\n",
+    "an error in HTML": response(b"<h1>gone</h1>", "404 Not Found"),
+    "an odd length": b"HTTP/1.1 200 OK\r\nContent-Length: x\r\nConnection: close\r\n\r\n[",
+    "an odd chunk": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\nxyz\r\n",
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_an_odd_response_is_one_kind_of_error(name: str) -> None:
+    with answering_with(ODD[name]) as (address, _):
+        assert code_of(lambda: Client(address, timeout=PATIENCE).info()) == "unexpected-response"
+
+
+@pytest.mark.parametrize("payload", [b"{}", b'{"n_matches": 1}', b'{"results": 3, "n_matches": null}'])
+def test_a_result_without_its_fields_is_the_same_error(payload: bytes) -> None:
+    with answering_with(response(payload)) as (address, _):
+        assert code_of(lambda: Client(address, timeout=PATIENCE).search("a.jpg")) == "unexpected-response"
+
+
+def test_a_response_is_bounded() -> None:
+    endless = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + b"x" * (2**26 + 2**20)
+    with answering_with(endless) as (address, _):
+        assert code_of(lambda: Client(address, timeout=PATIENCE).info()) == "too-large"
+
+
+@pytest.mark.parametrize(
+    "later", ["0", "Wed, 21 Oct 2015 07:28:00 GMT", "Wed, 21 Oct 2015 07:28:00", "soon", "-5", "inf", "\xb2", ""]
+)
+def test_a_busy_service_is_asked_once_more(later: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("manifind.client.time", SimpleNamespace(sleep=lambda _: None, monotonic=time.monotonic))
+    busy = response(b"{}", "503 Busy", f"Retry-After: {later}")
+    with answering_with(busy, response(b'{"photos": 3}')) as (address, asked):
+        assert Client(address, timeout=PATIENCE).info() == {"photos": 3}
+    assert len(asked) == 2
+
+
+def test_a_date_of_retry_after_is_waited_for() -> None:
+    in_an_hour = format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)
+    assert _retry_seconds(in_an_hour) == pytest.approx(3600, abs=5)
 
 
 def test_the_service_describes_itself_without_asking_anybody_else(page: Page, address: str, repository: Path) -> None:
