@@ -11,7 +11,11 @@ from pathlib import Path
 import tests.attack
 from tests.attack import Attack, Place, program
 
-PROGRAMS = {"photos": ("seconds of mutated photos", 20), "pickles": ("mutated pickles", 3000)}
+PROGRAMS = {
+    "photos": ("seconds of mutated photos", 20),
+    "pickles": ("mutated pickles", 3000),
+    "schema": ("requests made from the schema", 600),
+}
 """Areas that are programs of their own, with what their argument counts: few enough for a run of five minutes."""
 
 

@@ -7,6 +7,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -56,6 +57,11 @@ class Target:
     def memory(self) -> int:
         """Bytes that it holds."""
         return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * PAGE
+
+    @property
+    def files(self) -> int:
+        """How many files and connections it has open."""
+        return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
 
     @property
     def cpu(self) -> float:
@@ -326,6 +332,90 @@ def cut_files(place: Place) -> str:
         return f"{len(arrays)} arrays were cut and put back, and it serves"
 
 
+def served_copy(place: Place, name: str) -> tuple[Path, Path]:
+    """Return photos and an index of them that an attack may change."""
+    folder = photos(place.new(name))
+    index = place.folder / f"{name}.manifind"
+    place.command("index", folder, "-o", index)
+    return folder, index
+
+
+def pipes(place: Place) -> str:
+    """Put pipes in place of photos, abandon 40 searches by date, then search."""
+    folder, index = served_copy(place, "pipes")
+    for i in range(4):
+        (folder / f"{i:02d}.jpg").unlink()
+        os.mkfifo(folder / f"{i:02d}.jpg")
+    with serving(place, index) as target:
+        with ExitStack() as leavers:
+            for i in range(40):
+                leaver = leavers.enter_context(target.connect())
+                leaver.sendall(head("GET", f"/api/search?q=k:05.jpg&since=2000&top={1 + i}"))
+            time.sleep(0.3)
+        start = time.perf_counter()
+        paths = [
+            *("/api/search?q=k:06.jpg", "/api/search?q=k:06.jpg&since=2000", "/api/search?q=k:07.jpg&sort=date"),
+            *("/api/photo/facts?key=08.jpg", "/api/original?key=08.jpg", "/api/picture?key=08.jpg"),
+        ]
+        statuses = [target.get(path).status_code for path in paths]
+        took = time.perf_counter() - start
+        odd = {target.get(f"/api/{path}?key=00.jpg").status_code for path in ("photo/facts", "original", "picture")}
+        if set(statuses) != {200} or odd != {404} or took > 20:
+            broken(f"answered {statuses}, for a pipe {sorted(odd)}, in {took:.1f} s")
+        return f"six requests after that took {took:.1f} s"
+
+
+def swapped_links(place: Place) -> str:
+    """Swap a photo and a link out of the collection while the photo is downloaded, alone and in archives."""
+    folder, index = served_copy(place, "swapped")
+    secret = place.folder / "secret.jpg"
+    picture(777, 400, 300).save(secret, quality=90)
+    content, counts, ended = secret.read_bytes(), Counter[str](), threading.Event()
+    photo, aside, link = folder / "02.jpg", folder / ".aside", folder / ".link"
+    link.symlink_to(secret)
+
+    def swap() -> None:
+        while not ended.is_set():
+            photo.rename(aside)
+            link.rename(photo)
+            photo.rename(link)
+            aside.rename(photo)
+
+    with serving(place, index) as target, httpx.Client(base_url=target.address, timeout=60) as client:
+        swapper = threading.Thread(target=swap, daemon=True)
+        swapper.start()
+        deadline = time.monotonic() + 8
+        while time.monotonic() < deadline:
+            for path in ("/api/original?key=02.jpg", "/api/search.zip?q=k:02.jpg&top=3&verify=0"):
+                answer = client.get(path)
+                counts["secret" if content in answer.content else str(answer.status_code)] += 1
+        ended.set()
+        swapper.join()
+    shown = ", ".join(f"{count} × {what}" for what, count in sorted(counts.items()))
+    if counts["secret"]:
+        broken(shown)
+    return shown
+
+
+def new_matches(place: Place) -> str:
+    """Ask 60 times for the new matches of a set and leave; then list the sets and search."""
+    _, index = served_copy(place, "news")
+    with serving(place, index) as target:
+        search = {"name": "a", "search": {"views": [{"key": "01.jpg"}], "seen": []}}
+        httpx.post(f"{target.address}/api/set", json=search, timeout=60).raise_for_status()
+        with ExitStack() as leavers:
+            for _ in range(60):
+                leaver = leavers.enter_context(target.connect())
+                leaver.sendall(head("GET", "/api/set/news?name=a"))
+            time.sleep(0.3)
+        start = time.perf_counter()
+        statuses = {target.get(path).status_code for path in ("/api/sets", "/api/set?name=a", "/api/search?q=k:03.jpg")}
+        took = time.perf_counter() - start
+        if statuses != {200} or took > 10:
+            broken(f"the next three requests took {took:.1f} s: {sorted(statuses)}")
+        return f"the next three requests took {took:.1f} s"
+
+
 def formulas(place: Place) -> str:
     """Name a photo as a formula, and take the results away as a table."""
     with serving(place) as target:
@@ -348,5 +438,8 @@ ATTACKS: dict[str, Attack] = {
     "a token beyond ASCII": foreign_token,
     "another index in its place": remade,
     "files cut while they are served": cut_files,
+    "pipes in place of photos": pipes,
+    "a photo and a link that change places": swapped_links,
+    "60 abandoned searches of a set": new_matches,
     "a formula in a table": formulas,
 }
