@@ -172,7 +172,14 @@ def index_the_worst() -> int:
         (folder / "good.png").write_bytes(saved(scene(320, 240), "PNG"))
         command = [sys.executable, "-m", "manifind.cli", "index", str(folder), "--memory", "1GiB"]
         ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)  # noqa: S603
-        missing = [name for name in bad if name not in ran.stdout]
+        told = subprocess.run(  # noqa: S603
+            [sys.executable, "-m", "manifind.cli", "info", f"{folder}.manifind", "--json"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        missing = [name for name in bad if name not in told.stdout]
         if ran.returncode or missing:
             print(f"index of the worst: exit {ran.returncode}, not named: {missing}\n{ran.stdout}{ran.stderr}")
         else:

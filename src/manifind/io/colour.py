@@ -23,7 +23,7 @@ SRGB = ("sRGB IEC61966-2", "sRGB built-in")
 """How the descriptions of the profiles begin that most photos carry and that change nothing."""
 
 
-def flat(image: Image.Image) -> Image.Image:
+def flatten(image: Image.Image) -> Image.Image:
     """Bring any mode to L, RGB or CMYK: 8 bits a channel, no palette, no transparency."""
     if image.mode.startswith("I;16"):
         return _sixteen_bits(image)

@@ -1,6 +1,6 @@
-"""A photo as it is in the wild -> its pixels, upright, in sRGB.
+"""Reads a photo's file of any format into upright sRGB pixels.
 
-What a file is, its first bytes say, never its name. Only the formats that photos come in are opened: JPEG (MPO too),
+The first bytes of a file tell its format, never its name. Only formats of photos are opened: JPEG (MPO too),
 PNG, GIF, WebP, AVIF, TIFF, BMP, JPEG 2000, PNM, and HEIC with the extra ``manifind[heic]``. Of several frames the first
 is read. Whatever the file holds becomes 8-bit RGB:
 
@@ -12,8 +12,9 @@ is read. Whatever the file holds becomes 8-bit RGB:
   those in floating point to 1, 255 or 65535, whichever is the first to hold them all; greys that go beyond are
   stretched between their extremes.
 
-A photo that cannot be decoded whole raises `UnreadableImageError` with the reason. Its size is checked before anything
-is decoded, and a file cut short is an error, never a photo that ends in grey.
+A photo that cannot be decoded whole raises `UnreadableImageError` with the reason and a code. The parts of the file are
+counted before a decoder parses them, and its size is checked before anything is decoded. A truncated file is an error,
+never a photo that ends in grey.
 
 A photo much larger than needed is reduced on the way (`long_side`), a JPEG while it is decoded. The reduced photo has
 at least `MARGIN` times the long side that is needed, and exactly the frame of the whole: where the decoder can only
@@ -79,7 +80,7 @@ _SIGNATURES = {
     "JPEG XL": rb"\xff\x0a|\0\0\0\x0cJXL \r\n\x87\n",
 }
 CANON = b"CR"
-"""What a TIFF file has after its head if it is a CR2."""
+"""The bytes after the head of a TIFF file that is a CR2."""
 _PATTERNS = {name: re.compile(signature, re.DOTALL) for name, signature in _SIGNATURES.items()}
 
 _TRANSPOSES = {
@@ -143,7 +144,7 @@ def read_photo(
     if isinstance(source, str | os.PathLike) and (frame := video.locate_frame(source)) is not None:
         return _frame(*frame, max_pixels, max_bytes, admit, root)
     try:
-        data = _contents(source, longest, root)
+        data = _read_bytes(source, longest, root)
         with quietly():
             return _decode(data, max_pixels, max_bytes, long_side, admit)
     except UnreadableImageError as error:
@@ -156,7 +157,8 @@ def read_photo(
             NO_MEMORY, name, temporary=True, code="memory"
         ) from None  # what is held on to here is not held on to there
     except Exception as error:  # what hostile bytes make a decoder raise is anybody's guess
-        raise UnreadableImageError(_reason(error), name) from error
+        reason, code = _reason(error)
+        raise UnreadableImageError(reason, name, code=code) from error
 
 
 def _frame(film: Path, tenths: int, max_pixels: int, max_bytes: int, admit: Admit | None, root: Root) -> Photo:
@@ -187,11 +189,11 @@ def _name(source: Source) -> str:
     return printable(source) if isinstance(source, str | os.PathLike) else ""
 
 
-def _contents(source: Source, most: int, root: Root) -> bytes:
-    """Return the bytes of a photo's file, at most so many; what does not begin like a photo is left unread."""
+def _read_bytes(source: Source, most: int, root: Root) -> bytes:
+    """Return the bytes of a photo's file, at most so many; a file that does not begin like a photo is left unread."""
     if isinstance(source, str | os.PathLike):
         with open_regular(source, root=root) as file:
-            return _contents(file, most, root)
+            return _read_bytes(file, most, root)
     if isinstance(source, bytes):
         source = io.BytesIO(source)
     if not hasattr(source, "read"):
@@ -205,6 +207,9 @@ def _contents(source: Source, most: int, root: Root) -> bytes:
         raise UnreadableImageError("empty file", code="not-a-photo")
     if photo_format(head) is None:
         raise UnreadableImageError("not a photo", code="not-a-photo")
+    if getattr(source, "seekable", bool)():
+        source.seek(-len(head), os.SEEK_CUR)
+        head = b""  # joined to what follows, it would copy the file
     data = head + source.read(most + 1 - len(head))
     if len(data) > most:
         reason = f"too large: the file is longer than {most / 1e6:.0f} million bytes"
@@ -214,12 +219,12 @@ def _contents(source: Source, most: int, root: Root) -> bytes:
 
 def _decode(data: bytes, max_pixels: int, max_bytes: int, long_side: int | None, admit: Admit | None) -> Photo:
     """Decode a photo from the bytes of its file."""
-    image = _open(data)
+    image, file_bytes = _open(data)
     limits.check_size(image, max_pixels)
     size = image.size
     factor = max(1, max(size) // (MARGIN * long_side)) if long_side else 1
     scale = max(s for s in (1, 2, 4, 8) if s <= factor) if isinstance(image, JpegImageFile) else 1
-    needed = limits.decoding_bytes(image, len(data), scale, factor)
+    needed = limits.decoding_bytes(image, file_bytes, scale, factor)
     _admit(needed, max_bytes, admit)
     if isinstance(image, JpegImageFile):
         image.draft(None, (max(1, size[0] // scale), max(1, size[1] // scale)))
@@ -228,26 +233,26 @@ def _decode(data: bytes, max_pixels: int, max_bytes: int, long_side: int | None,
         size = image.size  # a TIFF is upright only now
     orientation = _orientation(image)
     profile = image.info.get("icc_profile")
-    pixels = colour.to_srgb(_reduced(colour.flat(image), size, scale, factor // scale), profile)
+    pixels = colour.to_srgb(_resize(colour.flatten(image), size, scale, factor // scale), profile)
     if orientation in _TRANSPOSES:
         pixels = pixels.transpose(_TRANSPOSES[orientation])
     width, height = size if orientation < 5 else size[::-1]
     return Photo(colour.as_array(pixels), width, height)
 
 
-def _open(data: bytes) -> ImageFile:
-    """Read a photo's header."""
+def _open(data: bytes) -> tuple[ImageFile, int]:
+    """Read a photo's header; return the bytes held as well, of the file and of a preview in it."""
     stream = io.BytesIO(data)
     name = str(photo_format(data[:HEAD_BYTES]))
     check_parts(data, name)
     if name == "JPEG XL":
-        raise UnreadableImageError("JPEG XL is not read: convert it to JPEG or PNG")
+        raise UnreadableImageError("JPEG XL is not read: convert it to JPEG or PNG", code="not-read")
     if name == "JPEG":
         image: ImageFile = JpegImageFile(stream)
         # Where the end was never written (a download given up), there is no end mark; libjpeg would draw it grey.
         if data.find(b"\xff\xd9", stream.tell()) < 0:
             raise UnreadableImageError("truncated", code="truncated")
-        return image
+        return image, len(data)
     if name == "PNG" and b"IEND" not in data:
         raise UnreadableImageError("truncated", code="truncated")
     if name == "WEBP" and int.from_bytes(data[4:8], "little") + 8 > len(data):
@@ -257,17 +262,17 @@ def _open(data: bytes) -> ImageFile:
     image = OPENERS[name](stream)
     if isinstance(image, TiffImageFile) and image.tag_v2.get(ExifTags.Base.NewSubfileType) == 1:
         return _open_preview(data)  # its first page is a thumbnail
-    return image
+    return image, len(data)
 
 
-def _open_preview(data: bytes) -> ImageFile:
-    """Read the header of the JPEG that a camera's raw file holds."""
+def _open_preview(data: bytes) -> tuple[ImageFile, int]:
+    """Read the header of the JPEG that a camera's raw file holds; return the bytes of both as well."""
     jpeg = preview(data)
     if jpeg is None:
         reason = "a camera's raw file without a preview that can be read: export it as JPEG"
         raise UnreadableImageError(reason, code="no-preview")
     check_parts(jpeg, "JPEG")
-    return JpegImageFile(io.BytesIO(jpeg))
+    return JpegImageFile(io.BytesIO(jpeg)), len(data) + len(jpeg)
 
 
 def _open_heif(stream: BinaryIO) -> ImageFile:
@@ -303,7 +308,7 @@ def _orientation(image: Image.Image) -> int:
     return orientation if isinstance(orientation, int) and orientation in _TRANSPOSES else 1
 
 
-def _reduced(image: Image.Image, size: tuple[int, int], scale: int, factor: int) -> Image.Image:
+def _resize(image: Image.Image, size: tuple[int, int], scale: int, factor: int) -> Image.Image:
     """Shrink a photo of `size`, decoded at 1 / `scale`, by a whole factor more; keep the frame exact."""
     frame = (0.0, 0.0, size[0] / scale, size[1] / scale)
     target = (max(1, size[0] // (scale * factor)), max(1, size[1] // (scale * factor)))
@@ -313,18 +318,18 @@ def _reduced(image: Image.Image, size: tuple[int, int], scale: int, factor: int)
     return image.resize(target, Image.Resampling.BICUBIC, box=frame, reducing_gap=1.0)
 
 
-def _reason(error: Exception) -> str:
-    """Say in a few words why a photo could not be had."""
+def _reason(error: Exception) -> tuple[str, str]:
+    """Return in a few words why a photo could not be decoded, and the code of that."""
     if isinstance(error, OSError) and error.errno is not None:
-        return access_reason(error)
+        return access_reason(error), "no-access"
     if isinstance(error, Image.DecompressionBombError):
-        return "too large: more pixels than Pillow's own limit"
+        return "too large: more pixels than Pillow's own limit", "too-large"
     text = str(error).lower()
     if isinstance(error, EOFError) or "truncated" in text or "unexpected end" in text:
-        return "truncated"
+        return "truncated", "truncated"
     if "not installed" in text:
-        return "Pillow was built without this format"
-    return "damaged, or of a kind that is not read"
+        return "Pillow was built without this format", "not-read"
+    return "damaged, or of a kind that is not read", "undecodable"
 
 
 class _ThisThread:

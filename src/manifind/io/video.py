@@ -1,6 +1,6 @@
-"""Films: a photo every so many seconds.
+"""Frames of films, read by ffmpeg as photos.
 
-A frame is known by the film's name and its time: ``film.mp4#00:12.4`` is what the film shows 12.4 seconds after it
+The key of a frame is the film's name and a time: ``film.mp4#00:12.4`` is what the film shows 12.4 seconds after it
 begins, the first frame at or after that time. Such a name is a path like any other wherever a photo is read.
 
 ffmpeg reads films, as a program of its own: one that is installed, or the one that comes with ``manifind[video]``. A
@@ -27,13 +27,13 @@ from manifind.io.files import HEAD_BYTES, open_regular
 from manifind.io.limits import MAX_PIXELS, Admit
 
 FRAME_STEP = 0.1
-"""Seconds between two frames, at least: names tell tenths."""
+"""Least seconds between two frames: their keys tell tenths."""
 MAX_FRAMES = 50_000
-"""Frames of one film: what claims to have more is broken, or wants more seconds between them."""
+"""Frames of one film: a film with more is damaged, or needs more seconds between its frames."""
 MAX_TENTHS = 1000 * 36_000 - 1
 """The latest frame that a name can tell, 999:59:59.9, in tenths of a second."""
 MAX_SECONDS = 120.0
-"""How long a film may be looked through, or a frame be sought."""
+"""How long ffmpeg may run."""
 MAX_FRAME_PIXELS = 2**26
 """The largest frame that is decoded: twice that of the largest films, 8192 × 4320."""
 MAX_STRETCH = 4
@@ -43,7 +43,7 @@ STORED_BYTES, SHOWN_BYTES = 16, 12
 PADDING_PIXELS = 2**21
 """By which a frame may be larger in the stream than its file says: codecs pad sides to whole blocks."""
 EARLY_SECONDS = 0.001
-"""Times are rounded: a frame that comes so much early is on time."""
+"""Times are rounded: a frame that comes this much early is on time."""
 
 NO_FFMPEG = "needs ffmpeg: install it, or pip install 'manifind[video]'"
 UNDECODABLE = "a film that is damaged, or of a kind that ffmpeg does not read"
@@ -64,7 +64,7 @@ FORMATS_BY_SUFFIX = {
     ".m2t": "mpegts",
     ".ogv": "ogg",
 }
-"""Kinds whose first bytes say too little, by what files of them are called."""
+"""Formats whose first bytes tell too little, by the suffixes of their files."""
 _SUFFIX_SIGNATURES = {"mpegts": re.compile(rb"\x47|.{4}\x47", re.DOTALL), "ogg": re.compile(rb"OggS")}
 
 _TIME = re.compile(r"#(?:([0-9]{1,3}):)?([0-5][0-9]):([0-5][0-9])\.([0-9])")
@@ -87,7 +87,7 @@ def check_frame_interval(seconds: object, name: str = "frames") -> float:
 
 
 def video_format(head: bytes, name: str) -> str | None:
-    """Return what ffmpeg calls the kind of a film, by its first bytes; None where they begin no film."""
+    """Return ffmpeg's name of a film's format, by its first bytes; None where these begin no film."""
     kind = FORMATS_BY_SUFFIX.get(Path(name).suffix.lower())
     if kind is not None:
         return kind if _SUFFIX_SIGNATURES[kind].match(head) else None
@@ -95,14 +95,14 @@ def video_format(head: bytes, name: str) -> str | None:
 
 
 def frame_key(name: str, tenths: int) -> str:
-    """Return the name of a film's frame, so many tenths of a second after it begins."""
+    """Return the key, or the path, of the frame of a film at a time in tenths of a second."""
     minutes, rest = divmod(tenths, 600)
     hours, minutes = divmod(minutes, 60)
     return f"{name}#{f'{hours}:' if hours else ''}{minutes:02}:{rest // 10:02}.{rest % 10}"
 
 
 def split_frame_key(name: str) -> tuple[str, int] | None:
-    """Return the name of the film and the tenths of a second of a frame's name; None where it is no such name."""
+    """Return the film and the tenths of a second that the key of a frame names; None for any other key."""
     at = name.rfind("#", -MAX_TIME_CHARS)
     time = _TIME.fullmatch(name[at:]) if at > 0 else None
     if time is None:
@@ -112,7 +112,7 @@ def split_frame_key(name: str) -> tuple[str, int] | None:
 
 
 def locate_frame(path: str | os.PathLike[str]) -> tuple[Path, int] | None:
-    """Return the film and the tenths of a second that a path means; None where it means no frame of a film there."""
+    """Return the film and the tenths of a second of a frame's path; None where there is no such film."""
     parts = split_frame_key(os.fspath(path))
     try:
         if parts is None or Path(path).exists() or not Path(parts[0]).is_file():
@@ -123,12 +123,12 @@ def locate_frame(path: str | os.PathLike[str]) -> tuple[Path, int] | None:
 
 
 def is_photo_there(path: str | os.PathLike[str]) -> bool:
-    """Say whether there is a file of that path, or a film that it names a frame of."""
+    """Whether a file of that path exists, or a film of which it names a frame."""
     return is_there(path) or locate_frame(path) is not None
 
 
 def containing_file(path: Path) -> Path:
-    """Return the file that a photo is in: that of its film if it is a frame, else its own."""
+    """Return the file that holds a photo: the film of a frame, else the path itself."""
     frame = locate_frame(path)
     return path if frame is None else frame[0]
 
