@@ -111,9 +111,9 @@ def test_an_appended_file_is_never_one_that_leads_elsewhere(tmp_path: Path, thei
     linked(tmp_path / "a", theirs / "file")
     second_name(tmp_path / "b", theirs / "file")
     with pytest.raises(OSError, match="symbolic"):
-        disk.appended(tmp_path / "a")
+        disk.open_append(tmp_path / "a")
     with raises("not-a-file", InvalidInputError):
-        disk.appended(tmp_path / "b")
+        disk.open_append(tmp_path / "b")
     assert untouched(theirs)
 
 

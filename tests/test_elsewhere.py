@@ -62,7 +62,7 @@ except InvalidInputError as error:
     link = str(error)
 Path("to.json").symlink_to(path / "manifest.json")
 try:
-    os.close(disk.appended(Path("to.json")))
+    os.close(disk.open_append(Path("to.json")))
 except InvalidInputError as error:
     file_link = str(error)
 Path("tree/below/far").mkdir(parents=True)

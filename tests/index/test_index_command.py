@@ -72,7 +72,7 @@ def test_the_size_at_which_photos_are_seen_is_kept_and_used_for_queries(photos: 
         "index", photos, "-o", tmp_path / "small.manifind", "--long-side", 640, "--whiten", "none", "--scales", 1
     )
     assert other.exit_code == 2
-    assert "made with whiten shipped, scales 1,0.707107,0.5, long-side 320, which is settled" in other.stderr.replace(
+    assert "built with whiten shipped, scales 1,0.707107,0.5, long-side 320, which cannot" in other.stderr.replace(
         "\n", " "
     )
 

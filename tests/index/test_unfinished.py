@@ -47,7 +47,7 @@ def test_copies_are_told_apart_from_what_was_passed_over(folder: Path) -> None:
         "letter.jpg": None,
     }
     told = run("info", target).stdout
-    assert "passed over 1:\n  letter.jpg: not a photo" in told
+    assert "skipped 1:\n  letter.jpg: not a photo" in told
     assert "copies of others, listed with their twins, 1:\n  again.png: the same content as 0.png" in told
 
 

@@ -40,26 +40,26 @@ def explain(
 ) -> None:
     """Show the chain of photos that leads from IMAGE to RESULT, a photo of INDEX."""
     with plain_errors(debug):
-        opened = Index.open(index_path)
-        wanted = opened.find(result)
-        if wanted is None:
-            raise InvalidInputError(f"{result!r} is not a photo of {opened.where}; give a key that `search` prints.")
-        hit = opened.search(image, box, top=None).hit_of(wanted.number)
+        index = Index.open(index_path)
+        record = index.find(result)
+        if record is None:
+            raise InvalidInputError(f"{result!r} is not a photo of {index.where}; give a key that `search` prints.")
+        hit = index.search(image, box, top=None).hit_of(record.number)
         if hit is None:
             err.print(
-                f"{visible(wanted.key)} is not among the photos that a search of so large a collection looks at "
+                f"{visible(record.key)} is not among the photos that a search of so large a collection looks at "
                 "closely."
             )
             sys.exit(NOTHING_FOUND)
-        chain, points = opened.explain(hit), None
+        chain, points = index.explain(hit), None
         if verify:
-            chain, points = opened.confirm(chain, image, box), _points(opened, image, box, hit.key)
+            chain, points = index.confirm(chain, image, box), _matching_points(index, image, box, hit.key)
         if html is not None:
-            write_page(html, chain_page(opened, image, box, hit, chain, points))
+            write_page(html, chain_page(index, image, box, hit, chain, points))
         if as_json:
-            found = {"key": hit.key, "rank": hit.rank, "score": hit.score, "links": links_data(chain)}
+            summary = {"key": hit.key, "rank": hit.rank, "score": hit.score, "links": links_data(chain)}
             geometry = None if points is None else points_data(points)
-            click.echo(json.dumps({**found, "geometry": geometry}, indent=2))
+            click.echo(json.dumps({**summary, "geometry": geometry}, indent=2))
         else:
             show_chain(hit, chain)
             if points is not None:
@@ -82,8 +82,8 @@ def show_chain(hit: Hit, chain: Chain) -> None:
         out.print(f"  {arrow} {target} {shown_box(link.target.box)}, {link_words(link)}", highlight=False)
 
 
-def _points(index: Index, image: str, box: tuple[float, ...] | None, key: str) -> MatchingPoints | None:
-    """Return the points that match in the query and the result; None, and a sentence, where they cannot be had."""
+def _matching_points(index: Index, image: str, box: tuple[float, ...] | None, key: str) -> MatchingPoints | None:
+    """Return the points that match in the query and the result; None, after a sentence, where that fails."""
     try:
         return index.matching_points(image, key, box)
     except (UnreadableImageError, MissingExtraError) as error:

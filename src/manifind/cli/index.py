@@ -76,12 +76,11 @@ def index(
     with plain_errors(debug):
         folder = photos.resolve()
         target = output or index_of(folder)
-        settled = {
-            name: value for name, value in {**given, "local_features": local_features}.items() if value is not None
-        }
-        settled |= settings_of(pooling, scales, long_side)
+        config = {**given, "local_features": local_features}
+        config = {name: value for name, value in config.items() if value is not None}
+        config |= settings_of(pooling, scales, long_side)
         changes: Changes | None = None
-        done: str | None = None
+        repaired: str | None = None
         # Of devices there is something to say where there are two.
         silent = as_json or (device == AUTO_DEVICE and not gpu_here())
         with devices_named(hidden=silent), progress_bars(hidden=as_json) as progress:
@@ -89,56 +88,62 @@ def index(
             options: dict[str, Any] = {"memory": memory, "progress": progress, "on_estimate": on_estimate}
             options["client"] = _workers(scheduler, shards)
             if repair:
-                done = Index.repair(target, folder, memory=memory, progress=progress)
+                repaired = Index.repair(target, folder, memory=memory, progress=progress)
             if not is_index(target):
                 if retrain_whitening:
                     raise InvalidInputError(
                         f"{target} is no index yet; --whiten learn makes one that learns its whitening."
                     )
-                made = Index.create(target, photos, device=device, **settled, **options)
+                built = Index.create(target, photos, device=device, **config, **options)
             else:
                 if local_features:
-                    del settled["local_features"]  # they can be added
+                    del config["local_features"]  # they can be added
                     if retrain_whitening or repair:
                         raise InvalidInputError(
                             "--local-features is for a run of its own; leave out --retrain-whitening and --repair."
                         )
-                made = _opened(target, photos, settled, device)
-                moved = folder if folder != made.root else None
+                built = _open_index(target, photos, config, device)
+                new_root = folder if folder != built.root else None
                 if retrain_whitening:
-                    changes = made.retrain_whitening(moved, **options)
+                    changes = built.retrain_whitening(new_root, **options)
                 elif not repair:
-                    changes = made.sync(moved, local_features=bool(local_features), **options)
-        facts = made.info()
+                    changes = built.sync(new_root, local_features=bool(local_features), **options)
+        facts = built.info()
         if as_json:
-            told = None if changes is None else vars(changes)
-            click.echo(json.dumps({**facts, "changes": told, "repair": done}, indent=2))
+            counts = None if changes is None else vars(changes)
+            click.echo(json.dumps({**facts, "changes": counts, "repair": repaired}, indent=2))
         else:
-            show_facts(facts, changes, done)
+            show_facts(facts, changes, repaired)
             out.print(target)
-            if changes is None and done is None:
-                there = shell_quote(target)
-                err.print(f"look for something: manifind serve {there}")
-                err.print(f"or, in the terminal: manifind search {there} PHOTO --box X0,Y0,X1,Y1")
+            if changes is None and repaired is None:
+                path = shell_quote(target)
+                err.print(f"look for something: manifind serve {path}")
+                err.print(f"or, in the terminal: manifind search {path} PHOTO --box X0,Y0,X1,Y1")
 
 
-def _opened(target: Path, photos: Path, settled: dict[str, Any], device: str) -> Index:
-    """Open an index that is there, unless it is of other photos or was made with other choices."""
-    made = Index.open(target, device=device)
-    _check_settled(target, made.config_conflicts(**settled))
-    if photos.resolve() != made.root and made.root.is_dir():
-        raise InvalidInputError(f"{target} is the index of {made.root}, not of {photos}; choose another -o.")
-    return made
+def _open_index(target: Path, photos: Path, config: dict[str, Any], device: str) -> Index:
+    """Open an existing index, unless it has other photos or another configuration."""
+    index = Index.open(target, device=device)
+    if conflicts := index.config_conflicts(**config):
+        has = ", ".join(f"{name.replace('_', '-')} {_format_value(value)}" for name, value in conflicts.items())
+        raise InvalidInputError(
+            f"{target} was built with {has}, which cannot change. Leave the option out to update the index, or choose "
+            "another -o for a new one.",
+            code="config-conflict",
+        )
+    if photos.resolve() != index.root and index.root.is_dir():
+        raise InvalidInputError(f"{target} is the index of {index.root}, not of {photos}; choose another -o.")
+    return index
 
 
-def show_facts(facts: dict[str, Any], changes: Changes | None, done: str | None) -> None:
-    """Print what is in an index, and what was done to it."""
+def show_facts(facts: dict[str, Any], changes: Changes | None, repaired: str | None) -> None:
+    """Print what an index holds, and what has changed."""
     graph = f"{facts['regions']:,} regions, {facts['edges_a_region']:.1f} edges a region"
     out.print(f"{facts['photos']:,} photos can be searched ({graph})")
-    if done:
-        out.print(done)
+    if repaired:
+        out.print(repaired)
     if changes is not None:
-        # What was passed over is listed below, with the reasons.
+        # Skipped files are listed below, with the reasons.
         counts = {what: count for what, count in vars(changes).items() if what not in ("skipped", "unreadable")}
         if not changes.supplemented:
             del counts["supplemented"]
@@ -155,27 +160,17 @@ def show_unreadable(keys: tuple[str, ...]) -> None:
         out.print(f"{len(keys)} could be read before and cannot be now: {shown}{more}")
 
 
-def _check_settled(target: Path, otherwise: dict[str, Any]) -> None:
-    """Raise `InvalidInputError` where somebody asks for what the index was made without."""
-    if otherwise:
-        has = ", ".join(f"{name.replace('_', '-')} {_told(value)}" for name, value in otherwise.items())
-        raise InvalidInputError(
-            f"{target} was made with {has}, which is settled when an index is made; leave that out to bring the index "
-            "up to date, or choose another -o to make one with what you gave."
-        )
-
-
-def _told(value: Any) -> str:
-    """Return a choice as an option of the command says it."""
+def _format_value(value: Any) -> str:
+    """Return a value as an option of the command spells it."""
     if isinstance(value, list | tuple):
-        return ",".join(f"{one:g}" for one in value)
+        return ",".join(f"{number:g}" for number in value)
     if value is None or isinstance(value, bool):
         return {None: "none", False: "off", True: "on"}[value]
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _workers(scheduler: str | None, shards: str | None) -> Any:
-    """Return who does the work: nobody, a scheduler by its address, or its workers with a folder for their files."""
+    """Return a scheduler by its address, its workers with a folder for their files, or None."""
     if shards is None:
         return scheduler
     if scheduler is None:

@@ -44,37 +44,37 @@ def repeats(
     """Find objects that occur in several photos of INDEX, without a query."""
     with plain_errors(debug, "interrupted; nothing was written."):
         check_formats(as_json=as_json, as_csv=as_csv)
-        opened = Index.open(index_path)
+        index = Index.open(index_path)
         with progress_bars(hidden=as_json or as_csv) as progress:
-            found = opened.repeats(top=top, least=least, verify=not no_verify, progress=progress)
+            clusters = index.repeats(top=top, least=least, verify=not no_verify, progress=progress)
         if html is not None:
-            write_page(html, repeats_page(opened, found))
+            write_page(html, repeats_page(index, clusters))
         if as_json:
-            click.echo(json.dumps(repeats_data(found), indent=2))
+            click.echo(json.dumps(repeats_data(clusters), indent=2))
         elif as_csv:
-            click.echo(repeats_csv(found), nl=False)
+            click.echo(repeats_csv(clusters), nl=False)
         else:
-            show_repeats(found)
+            show_repeats(clusters)
             if html is not None:
                 err.print(f"wrote {html}")
-        if not found.objects:
+        if not clusters.objects:
             sys.exit(NOTHING_FOUND)
 
 
-def show_repeats(found: ObjectClusters) -> None:
+def show_repeats(clusters: ObjectClusters) -> None:
     """Print a table of objects, and how to search for one of them."""
-    if found.objects:
+    if clusters.objects:
         out.print(f"{'':>4}  {'photos':>6}  {'verified':>8}  {'score':>7}  the clearest")
-    for place, one in enumerate(found.objects, 1):
-        first = one.occurrences[0]
-        verified = "" if one.verified is None else one.verified
+    for rank, cluster in enumerate(clusters.objects, 1):
+        first = cluster.occurrences[0]
+        verified = "" if cluster.verified is None else cluster.verified
         where = f"{shell_quote(visible(first.key))} --box {shown_box(first.box)}"
-        out.print(f"{place:4}  {len(one):6}  {verified:>8}  {one.score:7.2f}  {where}")
-    if found.found > len(found.objects):
-        err.print(f"and {found.found - len(found.objects)} more; --top shows more of them.")
-    if found.near_duplicates:
-        photos, sets = sum(map(len, found.near_duplicates)), len(found.near_duplicates)
+        out.print(f"{rank:4}  {len(cluster):6}  {verified:>8}  {cluster.score:7.2f}  {where}")
+    if clusters.found > len(clusters.objects):
+        err.print(f"and {clusters.found - len(clusters.objects)} more; --top shows more of them.")
+    if clusters.near_duplicates:
+        photos, sets = sum(map(len, clusters.near_duplicates)), len(clusters.near_duplicates)
         several = "sets" if sets > 1 else "set"
         out.print(f"near-duplicates and bursts: {photos} photos in {sets} {several}; --json lists them")
-    if not found.objects:
+    if not clusters.objects:
         err.print("nothing occurs in several photos.")

@@ -1,4 +1,4 @@
-"""What every command shares: the terminal, progress, how an error ends, where a page goes.
+"""The terminal of every command: output, progress bars, errors and exit codes, pages.
 
 Exit codes: 0 done, 1 nothing found or a check that failed, 2 the user's words are off, 3 the machine's fault. An error
 is one sentence on standard error; the traceback comes with ``--debug``.
@@ -28,7 +28,7 @@ REMEDIES = {
     errno.EROFS: "; choose a place that can be written",
     errno.EACCES: "; ask for the right to it, or choose another place",
 }
-"""What to do where the system refuses."""
+"""Remedies of the system's errors."""
 
 # Keys are printed as they are: nothing in them is markup, an emoji's name, or something to colour or to break.
 out = Console(markup=False, emoji=False, highlight=False, soft_wrap=True)
@@ -41,10 +41,10 @@ def shown_box(box: tuple[float, ...]) -> str:
 
 
 def show_skipped(skipped: list[dict[str, str | None]]) -> None:
-    """Print what was passed over, and apart from it the copies, which are listed with their twins."""
-    copies = [one for one in skipped if one.get("duplicate_of")]
-    others = [one for one in skipped if not one.get("duplicate_of")]
-    _show_files(f"passed over {len(others)}:", others)
+    """Print the skipped files, and apart from them the duplicates, which are listed with their twins."""
+    copies = [file for file in skipped if file.get("duplicate_of")]
+    others = [file for file in skipped if not file.get("duplicate_of")]
+    _show_files(f"skipped {len(others)}:", others)
     _show_files(f"copies of others, listed with their twins, {len(copies)}:", copies)
 
 
@@ -52,8 +52,8 @@ def _show_files(heading: str, files: list[dict[str, str | None]]) -> None:
     """Print the first few of some files, each with the reason."""
     if files:
         out.print(heading)
-        for one in files[:10]:
-            out.print(visible(f"  {one['key']}: {one['reason']}"))
+        for file in files[:10]:
+            out.print(visible(f"  {file['key']}: {file['reason']}"))
         if len(files) > 10:
             out.print(f"  and {len(files) - 10} more; manifind info --json lists them")
 
@@ -91,17 +91,17 @@ def progress_bars(*, hidden: bool) -> Iterator[StageProgress]:
 
 @contextmanager
 def devices_named(*, hidden: bool) -> Iterator[None]:
-    """Print what the log says of the devices that do the work, each sentence once."""
-    log, said = logging.getLogger("manifind.device"), set[str]()
+    """Print what the log says of devices, each sentence once."""
+    log, printed = logging.getLogger("manifind.device"), set[str]()
 
-    class Printed(logging.Handler):
+    class Printer(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             sentence = record.getMessage()
-            if sentence not in said:
-                said.add(sentence)
+            if sentence not in printed:
+                printed.add(sentence)
                 err.print(sentence)
 
-    handler, level = Printed(), log.level
+    handler, level = Printer(), log.level
     if not hidden:
         log.addHandler(handler)
         log.setLevel(logging.INFO)
@@ -131,12 +131,12 @@ def plain_errors(
         if debug:
             raise
         where = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
-        todo = REMEDIES.get(error.errno or 0, "") if isinstance(error, OSError) else ""
-        err.print(f"{where}{getattr(error, 'strerror', None) or error or 'out of memory'}{todo}.")
+        remedy = REMEDIES.get(error.errno or 0, "") if isinstance(error, OSError) else ""
+        err.print(f"{where}{getattr(error, 'strerror', None) or error or 'out of memory'}{remedy}.")
         sys.exit(MACHINE_FAULT)
 
 
 def check_formats(*, as_json: bool, as_csv: bool) -> None:
-    """Raise `InvalidInputError` where two formats are asked for."""
+    """Raise `InvalidInputError` if two formats are given."""
     if as_json and as_csv:
         raise InvalidInputError("--json and --csv are both given; give one of them.")

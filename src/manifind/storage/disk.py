@@ -1,15 +1,15 @@
 """Writing to a disk: every write, flush, rename and removal of a saved thing is a call from here to ``os``.
 
-Whoever wants to know what a full disk, a failing one or a killed process does at any of these points replaces the
-module's ``os``.
+Tests replace the module's ``os`` to see what a full disk, a failing disk or a killed process does at each of these
+points.
 
-A folder may come from anybody, with links under the names that are ours. Nothing here follows a link that stands where
-a file or a folder of ours is to be: a file is made anew and never opened for writing through a name that was there, and
-what is removed is the link. A file that has a second name elsewhere is left alone for the same reason.
+A folder may come from anybody, with links under our names. Nothing here follows a link in the place of one of our files
+or folders: a file is created anew and never opened for writing through an existing name, and removing a link leaves its
+target. For the same reason a file with a second hard link is left alone.
 
-What a system lacks is asked of ``os``, never guessed from its name. Without ``O_NOFOLLOW`` links are looked for before
-a file is opened; without descriptors of folders, folders are walked by name, and their names are flushed by the system
-when it pleases. Windows keeps a file that somebody has open: such a file stays, and the next writer removes it.
+What a system lacks is asked of ``os``, never guessed from its name. Without ``O_NOFOLLOW``, links are looked for before
+a file is opened. Without descriptors of folders, folders are walked by name, and the system flushes their names when it
+pleases. Windows keeps an open file: the file stays, and the next writer removes it.
 """
 
 import errno
@@ -33,7 +33,7 @@ CHUNK = 2**24
 """Bytes handed to the system at a time."""
 
 IN_USE = (5, 32, 145)
-"""What Windows says of a file that is open or mapped somewhere, and of a folder that still has one."""
+"""Windows' errors for a file that is open or mapped, and for a folder with such a file."""
 
 LOCK_OFFSET = 2**30
 """The byte that is locked where a lock keeps others from reading: far behind whatever the file says."""
@@ -49,20 +49,20 @@ class Written(NamedTuple):
 
 
 def write(file: Path, chunks: Iterable[Bytes]) -> Written:
-    """Write a new file and wait until it is on the disk; checksummed on the way, so that it is not read again."""
-    descriptor = _new(file, "O_WRONLY")
+    """Write a new file, wait until it is on the disk, and return its size and checksum."""
+    descriptor = _create(file, "O_WRONLY")
     try:
         digest, size = hashlib.sha256(), 0
         for chunk in chunks:
             digest.update(chunk)
-            size += put(descriptor, chunk)
+            size += write_all(descriptor, chunk)
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
     return Written(size, digest.hexdigest())
 
 
-def put(descriptor: int, chunk: Bytes) -> int:
+def write_all(descriptor: int, chunk: Bytes) -> int:
     """Write all of `chunk` to an open file, and return its length."""
     rest = memoryview(chunk).cast("B")
     length = len(rest)
@@ -96,34 +96,34 @@ def read(file: Path, max_bytes: int) -> bytes:
 
 
 def scratch(file: Path, kind: npt.DTypeLike, shape: tuple[int, ...]) -> npt.NDArray[Any]:
-    """Return an array in a file of its own, mapped for writing, on space that is there.
+    """Return an array in a file of its own, mapped for writing, with its space reserved.
 
-    A file that only gets its blocks as pages are written would end the process on a full disk.
+    A sparse file would end the process on a full disk.
     """
     dtype = np.dtype(kind)
     size = dtype.itemsize * int(np.prod(shape, dtype=np.int64))
-    descriptor = _new(file, "O_RDWR")
+    descriptor = _create(file, "O_RDWR")
     try:
-        _allocate(descriptor, max(1, size))
+        _reserve_space(descriptor, max(1, size))
         with os.fdopen(os.dup(descriptor), "r+b") as stream:
             return np.memmap(stream, dtype, "r+", shape=shape)
     finally:
         os.close(descriptor)
 
 
-def _allocate(descriptor: int, size: int) -> None:
-    """Take so many bytes of the disk for an empty file; by writing them where the system has no call for it."""
+def _reserve_space(descriptor: int, size: int) -> None:
+    """Reserve bytes of the disk for an empty file; by writing them where the system has no call for it."""
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(descriptor, 0, size)
         return
     blank = bytes(min(size, CHUNK))
     for start in range(0, size, CHUNK):
-        put(descriptor, memoryview(blank)[: size - start])
+        write_all(descriptor, memoryview(blank)[: size - start])
 
 
-def appended(file: Path) -> int:
-    """Open a file of ours for reading and appending, made if it is not there, and return its descriptor."""
-    return _opened(file, "O_APPEND")
+def open_append(file: Path) -> int:
+    """Open a file of ours for reading and appending, created if missing, and return its descriptor."""
+    return _open_own(file, "O_APPEND")
 
 
 def truncate(descriptor: int, size: int) -> None:
@@ -132,18 +132,18 @@ def truncate(descriptor: int, size: int) -> None:
 
 
 def replace(new: Path, old: Path) -> None:
-    """Let `new` take the place of `old` in one step."""
+    """Replace `old` by `new` in one step."""
     os.replace(new, old)
 
 
 def remove(file: Path) -> None:
-    """Remove a file, if it is there; of a link, the link."""
+    """Remove a file, if it exists; of a link, the link."""
     with suppress(FileNotFoundError), _unless_in_use():
         os.unlink(file)
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder with all that is in it, if it is there; a link that stands for it is refused."""
+    """Remove a folder with its contents, if it exists; a link in its place is refused."""
     if _is_folder(folder):
         with _unless_in_use():
             _remove_below(folder)
@@ -152,7 +152,7 @@ def remove_folder(folder: Path) -> None:
 
 @contextmanager
 def _unless_in_use() -> Iterator[None]:
-    """Let what Windows refuses stay; any other refusal is an error, as everywhere."""
+    """Ignore Windows' refusal of an open file; any other refusal is an error."""
     try:
         yield
     except OSError as error:
@@ -161,7 +161,7 @@ def _unless_in_use() -> Iterator[None]:
 
 
 def _remove_below(folder: Path) -> None:
-    """Remove what is in a folder, by way of the folder itself: its name may come to mean another meanwhile."""
+    """Remove the contents of a folder through its descriptor: its name may lead elsewhere meanwhile."""
     if os.open not in os.supports_dir_fd:
         _empty_by_name(folder)
         return
@@ -195,7 +195,7 @@ def _empty_by_name(folder: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder, and those above it, unless it is there."""
+    """Make a folder and its parents, unless they exist."""
     if not folder.is_dir():
         make_folder(folder.parent)
         with suppress(FileExistsError):
@@ -203,7 +203,7 @@ def make_folder(folder: Path) -> None:
 
 
 def make_own_folder(folder: Path) -> None:
-    """Make a folder within one of ours unless it is there; a link that stands for it is refused."""
+    """Make a folder within one of ours, unless it exists; a link in its place is refused."""
     if not _is_folder(folder):
         os.mkdir(folder)
 
@@ -237,7 +237,7 @@ def npy(array: npt.NDArray[Any]) -> Iterator[Bytes]:
 def lock(file: Path, what: Path) -> Iterator[None]:
     """Hold the lock `file`, which dies with the process; `InUseError` names the process that has it."""
     try:
-        descriptor = _opened(file)
+        descriptor = _open_own(file)
     except OSError:
         _refuse_link(file)
         raise
@@ -286,19 +286,19 @@ def _import_or_none(name: str) -> ModuleType | None:
 
 
 def _flags(*names: str) -> int:
-    """Return flags for ``os.open``, those that the system has; bytes are never changed to somebody's line ends."""
+    """Return those flags for ``os.open`` that the system has, and binary mode."""
     return sum(getattr(os, name, 0) for name in ("O_BINARY", *names))
 
 
-def _opened(file: Path, *how: str) -> int:
-    """Open a file of ours for reading and writing, made if it is not there; a link is refused."""
+def _open_own(file: Path, *how: str) -> int:
+    """Open a file of ours for reading and writing, created if missing; a link is refused."""
     if not hasattr(os, "O_NOFOLLOW"):
         _refuse_link(file)
-    return _own(file, os.open(file, _flags("O_RDWR", "O_CREAT", "O_NOFOLLOW", "O_NONBLOCK", *how), 0o644))
+    return _check_own(file, os.open(file, _flags("O_RDWR", "O_CREAT", "O_NOFOLLOW", "O_NONBLOCK", *how), 0o644))
 
 
-def _new(file: Path, how: str) -> int:
-    """Open a file that was not there; what stands in its place, a link or what an earlier writer left, is removed."""
+def _create(file: Path, how: str) -> int:
+    """Create a file; a link or an earlier writer's file in its place is removed."""
     flags = _flags(how, "O_CREAT", "O_EXCL", "O_NOFOLLOW")
     try:
         return os.open(file, flags, 0o644)
@@ -307,8 +307,8 @@ def _new(file: Path, how: str) -> int:
         return os.open(file, flags, 0o644)
 
 
-def _own(file: Path, descriptor: int) -> int:
-    """Return the descriptor of a plain file with one name; anything else is refused, and closed."""
+def _check_own(file: Path, descriptor: int) -> int:
+    """Return the descriptor of a plain file with one name; close and refuse anything else."""
     status = os.fstat(descriptor)
     if stat.S_ISREG(status.st_mode) and status.st_nlink <= 1:
         return descriptor
@@ -319,7 +319,7 @@ def _own(file: Path, descriptor: int) -> int:
 
 
 def _is_folder(folder: Path) -> bool:
-    """Say whether a folder is there; a link, or anything else in its place, is refused."""
+    """Say whether a folder exists; a link, or anything else in its place, is refused."""
     _refuse_link(folder)
     try:
         mode = os.lstat(folder).st_mode

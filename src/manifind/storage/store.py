@@ -120,8 +120,8 @@ class Writer:
         kept = dict(keep or {})
         contents = {f"{name}.npy": disk.npy(array) for name, array in arrays.items()}
         contents |= {name: iter([content]) for name, content in (files or {}).items()}
-        names = {name: _numbered(name, generation) for name in contents}
-        draft, copy = self.path / DRAFT, self.path / _numbered(MANIFEST, generation)
+        names = {name: _file_name(name, generation) for name in contents}
+        draft, copy = self.path / DRAFT, self.path / _file_name(MANIFEST, generation)
         try:
             listed = {
                 name: {"file": names[name], **disk.write(self.path / names[name], chunks)._asdict()}
@@ -141,7 +141,7 @@ class Writer:
             disk.replace(draft, self.path / MANIFEST)
         except BaseException:
             # An interrupt may come just after the rename: what is seen by then must stay.
-            if self._present()["generation"] != generation:
+            if self._current_manifest()["generation"] != generation:
                 for file in (draft, *(self.path / name for name in names.values())):
                     disk.remove(file)
             raise
@@ -156,13 +156,13 @@ class Writer:
         These are files that this generation or a copy of an earlier manifest names, and files of the same names with
         another number. Whatever else lies there is not ours to touch.
         """
-        manifest = self._present()
+        manifest = self._current_manifest()
         if manifest["generation"] is None:
             return
         present = {one["file"] for one in manifest["files"].values()}
-        present |= {MANIFEST, _numbered(MANIFEST, manifest["generation"])}
+        present |= {MANIFEST, _file_name(MANIFEST, manifest["generation"])}
         copies = [name for name in copies_of_manifest(self.path) if name not in present]
-        stems = {_stem(_numbered(name, 1)) for name in self.names} | {_stem(name) for name in present}
+        stems = {_stem(_file_name(name, 1)) for name in self.names} | {_stem(name) for name in present}
         for name in copies:
             with suppress(DamagedError, OSError):
                 other = _read_manifest(self.path, self.kind, name)
@@ -170,7 +170,7 @@ class Writer:
                     return  # the manifest is an old one that somebody put back
                 stems |= {_stem(one["file"]) for one in other["files"].values()}
         stems.discard("")
-        strays = [file.name for file in _own(self.path) if _stem(file.name) in stems and file.name not in present]
+        strays = [file.name for file in _own_files(self.path) if _stem(file.name) in stems and file.name not in present]
         # Copies of manifests go last: they are what the others are known by.
         for name in sorted(strays, key=lambda name: name in copies):
             if not (self.path / name).is_dir():
@@ -178,7 +178,7 @@ class Writer:
         if DRAFT in {file.name for file in self.path.iterdir()}:
             disk.remove(self.path / DRAFT)
 
-    def _present(self) -> dict[str, Any]:
+    def _current_manifest(self) -> dict[str, Any]:
         try:
             return _read_manifest(self.path, self.kind)
         except (DamagedError, OSError):
@@ -276,7 +276,7 @@ def read_manifest(
 
 def copies_of_manifest(path: Path) -> list[str]:
     """Return the names of what could stand in for a damaged manifest, the newest first."""
-    found = [file.name for file in _own(path) if file.name.startswith("manifest-")]
+    found = [file.name for file in _own_files(path) if file.name.startswith("manifest-")]
     return sorted(found, key=_generation_of, reverse=True)
 
 
@@ -293,14 +293,14 @@ def _read_manifest(path: Path, kind: str, name: str = MANIFEST) -> dict[str, Any
     if not file.is_file():
         wrong = f"{path} has no {name}: it is not a saved {kind}, or it was not saved to the end"
         raise DamagedError(wrong, remedy=MEND, code="no-manifest")
-    manifest = _signed(file)
+    manifest = _read_signed(file)
     if not {"kind", "version", "generation", "stamp", "fields", "files"} <= set(manifest):
         raise DamagedError(f"{file} does not say all that a manifest says", remedy=MEND)
     if manifest["kind"] != kind:
         wrong = f"{path} is a saved {manifest['kind']} and no saved {kind}"
         raise DamagedError(wrong, remedy="load it as what it is", code="other-kind")
     types = {"fields": dict, "files": dict, "stamp": str, "generation": int}
-    if not all(type(manifest[part]) is wanted for part, wanted in types.items()) or not (
+    if not all(type(manifest[part]) is expected for part, expected in types.items()) or not (
         0 < manifest["generation"] < 10**18
     ):
         raise DamagedError(f"{file} does not say what a saved {kind} is", remedy=MEND)
@@ -308,14 +308,14 @@ def _read_manifest(path: Path, kind: str, name: str = MANIFEST) -> dict[str, Any
         parts: list[Any] = [name]
         if isinstance(listed, dict):
             parts = [listed.get(part) for part in ("file", "bytes", "sha256")]
-        sound = [type(part) for part in parts] == [str, int, str] and parts[1] >= 0
-        if not sound or not OWN.fullmatch(parts[0]):
+        valid = [type(part) for part in parts] == [str, int, str] and parts[1] >= 0
+        if not valid or not OWN.fullmatch(parts[0]):
             wrong = f"{file} names {parts[0]!r}, which is no file of a saved {kind}"
             raise DamagedError(wrong, remedy=f"restore {path}", code="foreign-file")
     return manifest
 
 
-def _signed(file: Path) -> dict[str, Any]:
+def _read_signed(file: Path) -> dict[str, Any]:
     """Return what a manifest of any kind and format says, if its checksum is right."""
     status = file.stat()
     if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST_MANIFEST:
@@ -337,7 +337,7 @@ def _is_ours(path: Path, kind: str) -> bool:
         return False
     if any(_is_manifest(path, kind, name) for name in (MANIFEST, *copies_of_manifest(path))):
         return True
-    own = {LOCK, WORK, DRAFT} | {file.name for file in _own(path)}
+    own = {LOCK, WORK, DRAFT} | {file.name for file in _own_files(path)}
     names = {file.name for file in path.iterdir()}
     # A writer makes its lock before anything else.
     return not names or (LOCK in names and names <= own)
@@ -346,12 +346,12 @@ def _is_ours(path: Path, kind: str) -> bool:
 def _is_manifest(path: Path, kind: str, name: str) -> bool:
     """Say whether this is a manifest of that kind, whatever its format."""
     try:
-        return _signed(path / name).get("kind") == kind
+        return _read_signed(path / name).get("kind") == kind
     except (OSError, DamagedError):
         return False
 
 
-def _numbered(name: str, generation: int) -> str:
+def _file_name(name: str, generation: int) -> str:
     stem, dot, suffix = name.rpartition(".")
     return f"{stem}-{generation}{dot}{suffix}"
 
@@ -366,13 +366,13 @@ def _generation_of(name: str) -> int:
     return int(match[2]) if match else 0
 
 
-def _own(path: Path) -> Iterator[Path]:
+def _own_files(path: Path) -> Iterator[Path]:
     return (file for file in path.iterdir() if OWN.fullmatch(file.name))
 
 
 def _newest(path: Path) -> int:
     """Return the newest generation of which a file is here, whole or not; 0 where there is none."""
-    return max((_generation_of(file.name) for file in _own(path)), default=0)
+    return max((_generation_of(file.name) for file in _own_files(path)), default=0)
 
 
 def _remove_if_empty(path: Path) -> None:

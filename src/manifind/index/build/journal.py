@@ -60,7 +60,7 @@ class Journal:
         self._descriptors: dict[str, int] = {}
         try:
             for name in (PHOTOS, VECTORS, BOXES, LOCAL):
-                self._descriptors[name] = disk.appended(folder / name)
+                self._descriptors[name] = disk.open_append(folder / name)
             self._recover()
         except BaseException:
             self.close()
@@ -107,9 +107,9 @@ class Journal:
         parts = vectors.astype(np.float16).tobytes(), boxes.astype(np.float32).tobytes(), local.tobytes()
         for name, part in zip((VECTORS, BOXES, LOCAL), parts, strict=True):
             if part:
-                disk.put(self._descriptors[name], part)
+                disk.write_all(self._descriptors[name], part)
         line = json.dumps([sha256, *entry, _checksum(parts)]) + "\n"
-        disk.put(self._descriptors[PHOTOS], line.encode())
+        disk.write_all(self._descriptors[PHOTOS], line.encode())
         self._rows += len(vectors)
         self._features += len(local)
         self._entries[sha256] = entry
