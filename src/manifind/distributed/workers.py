@@ -81,16 +81,16 @@ class DaskWorkers:
         self._shards = None if shards is None else ExchangeDir.open(str(shards))
 
     def close(self) -> None:
-        """Let go of the connection to a scheduler, where it was made here."""
+        """Close the connection to a scheduler, if it was opened here."""
         if self._owns_client:
             self._client.close()
 
     def _exchange(self, work: Path) -> ExchangeDir:
-        """Return where files are exchanged for an index that is made in a folder."""
+        """Return the folder of exchanged files for an index that is built in `work`."""
         return ExchangeDir(str(work)) if self._shards is None else self._shards
 
     def clean_up(self, work: Path) -> None:
-        """Remove what was exchanged for an index that is made in a folder, and what was taken in there."""
+        """Remove the exchanged files and the results of an index that is built in `work`."""
         exchange = self._exchange(work)
         for name in exchange.names():
             if name.startswith(EXCHANGE_PREFIXES):
@@ -100,8 +100,8 @@ class DaskWorkers:
     def machines(self) -> "Counter[str]":
         """Return how many tasks each machine runs at once."""
         running: Counter[str] = Counter()
-        for one in self._workers().values():
-            running[one["host"]] += one["nthreads"]
+        for worker in self._workers().values():
+            running[worker["host"]] += worker["nthreads"]
         return running
 
     def threads(self, tasks: int) -> list[int]:
@@ -117,20 +117,20 @@ class DaskWorkers:
         return [max(1, cores // max(running.values()))] * (tasks - last) + [alone] * last
 
     def _workers(self) -> dict[str, Any]:
-        found: dict[str, Any] = self._client.scheduler_info(n_workers=-1)["workers"]
-        if not found:
+        known: dict[str, Any] = self._client.scheduler_info(n_workers=-1)["workers"]
+        if not known:
             self._client.wait_for_workers(1, timeout=120)
-            found = self._client.scheduler_info(n_workers=-1)["workers"]
-        return found
+            known = self._client.scheduler_info(n_workers=-1)["workers"]
+        return known
 
     def memory(self) -> int:
         """Return the bytes that the rows of one task may take, on the worker that has least."""
-        limits = [one["memory_limit"] // max(1, one["nthreads"]) for one in self._workers().values()]
-        given = [limit for limit in limits if limit]
-        return int(ROWS_MEMORY_SHARE * min(given)) if given else 2**30
+        limits = [worker["memory_limit"] // max(1, worker["nthreads"]) for worker in self._workers().values()]
+        limits = [limit for limit in limits if limit]
+        return int(ROWS_MEMORY_SHARE * min(limits)) if limits else 2**30
 
     def run(self, calls: Sequence[tuple[Any, ...]]) -> Generator[int, None, None]:
-        """Hand out tasks, each a function with its arguments, and yield their places as they are done."""
+        """Submit tasks, each a function with its arguments, and yield their positions as they finish."""
         from distributed.scheduler import KilledWorker
 
         from distributed import as_completed
@@ -138,17 +138,17 @@ class DaskWorkers:
         futures: dict[Any, int] = {}
         completed, waiting = as_completed(loop=self._client.loop), enumerate(calls)
 
-        def hand_out(count: int) -> None:
+        def submit(count: int) -> None:
             for place, call in itertools.islice(waiting, count):
                 future = self._client.submit(*call, pure=False)
                 futures[future] = place
                 completed.add(future)
 
         try:
-            hand_out(MAX_SUBMITTED_TASKS)
+            submit(MAX_SUBMITTED_TASKS)
             for future in completed:
                 future.result()
-                hand_out(1)
+                submit(1)
                 yield futures.pop(future)
         except KilledWorker as error:
             raise Unavailable("Dask's workers die of a task; see their logs, and give them more memory.") from error
@@ -160,23 +160,23 @@ class DaskWorkers:
     def extract(
         self, found: Sequence[ListedFile], config: BuildConfig, regions_per_image: int | None, work: Path
     ) -> Outcomes:
-        """Yield what becomes of photos, in their order, as workers extract them."""
+        """Yield the extracted photos, or their errors, in the order of `found`."""
         exchange = self._exchange(work).within("described-shards")
         exchange.make()
         extractor = config.extractor
         running = self.machines()
         threads = max(1, (os.cpu_count() or 1) // max(running.values()))
         spec = tasks.ExtractorSpec(extractor, config.backbone, threads, exchange)
-        together = max(1, min(MAX_TASK_PHOTOS, math.ceil(len(found) / (MIN_WORKER_TASKS * sum(running.values())))))
-        shards = [found[start : start + together] for start in range(0, len(found), together)]
+        size = max(1, min(MAX_TASK_PHOTOS, math.ceil(len(found) / (MIN_WORKER_TASKS * sum(running.values())))))
+        shards = [found[start : start + size] for start in range(0, len(found), size)]
         names = [
-            f"{_digest((config.fingerprint, [(one.key, one.size, one.mtime_ns) for one in shard]))}.shard"
+            f"{_digest((config.fingerprint, [(file.key, file.size, file.mtime_ns) for file in shard]))}.shard"
             for shard in shards
         ]
         calls = [
             (
                 tasks.extract_regions,
-                [(one.key, str(one.path), one.size, one.mtime_ns) for one in shard],
+                [(file.key, str(file.path), file.size, file.mtime_ns) for file in shard],
                 spec,
                 regions_per_image,
                 config.local_features,
@@ -193,9 +193,9 @@ class DaskWorkers:
     def _run_in_order(
         self, exchange: ExchangeDir, names: Sequence[str], calls: Sequence[tuple[Any, ...]]
     ) -> Iterator[int]:
-        """Run the tasks whose files are not there; yield the places of all in order, each as soon as its file is."""
-        there = set(exchange.names())
-        missing = [place for place, name in enumerate(names) if name not in there]
+        """Run the tasks whose files do not exist; yield the positions of all in order, each once its file exists."""
+        existing = set(exchange.names())
+        missing = [place for place, name in enumerate(names) if name not in existing]
         done = set(range(len(names))) - set(missing)
         with closing(self.run([calls[place] for place in missing])) as finished:
             for place in range(len(names)):
@@ -208,8 +208,8 @@ class DaskWorkers:
     def sum_rows(self, raw: Journal, parts: Sequence[Sequence[Run]], around: DoubleArray) -> Iterator[Sums]:
         """Yield the sums of the rows of each part of a journal, as workers add them up."""
         seen = tasks.JournalFiles.of(raw, self._exchange(raw.files[0].parent.parent))
-        said = _digest(parts)
-        names = [f"sums-{said}-{place}.npy" for place in range(len(parts))]
+        digest = _digest(parts)
+        names = [f"sums-{digest}-{place}.npy" for place in range(len(parts))]
         calls = [
             (tasks.sum_rows, seen, part, around, threads, seen.exchange, name)
             for part, threads, name in zip(parts, self.threads(len(parts)), names, strict=True)
@@ -244,19 +244,19 @@ class DaskWorkers:
 
 
 def _read_outcomes(shard: Sequence[ListedFile], exchange: ExchangeDir, name: str) -> Outcomes:
-    said, vectors, boxes, local = tasks.read_extracted(exchange, name)
+    summaries, vectors, boxes, local = tasks.read_extracted(exchange, name)
     row = feature = 0
-    for one, became in zip(shard, said, strict=True):
-        if isinstance(became[0], str):
+    for file, summary in zip(shard, summaries, strict=True):
+        if isinstance(summary[0], str):
             # A shard that an earlier version left behind does not say whether the reason is temporary.
-            yield one, UnreadableImageError(became[0], temporary=became[1:] == [True])
+            yield file, UnreadableImageError(summary[0], temporary=summary[1:] == [True])
         else:
-            width, height, count, features = became
-            own, points = slice(row, row + count), local[feature : feature + features]
-            yield one, ExtractedPhoto(width, height, vectors[own].astype(np.float32), boxes[own], points)
+            width, height, count, features = summary
+            rows, points = slice(row, row + count), local[feature : feature + features]
+            yield file, ExtractedPhoto(width, height, vectors[rows].astype(np.float32), boxes[rows], points)
             row, feature = row + count, feature + features
 
 
-def _digest(said: Any) -> str:
-    """Return a name for what is said, by which a file is found again."""
-    return hashlib.sha256(repr(said).encode("utf-8", "surrogateescape")).hexdigest()[:32]
+def _digest(value: Any) -> str:
+    """Return a digest of plain values for the name of a file."""
+    return hashlib.sha256(repr(value).encode("utf-8", "surrogateescape")).hexdigest()[:32]
