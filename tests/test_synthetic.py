@@ -11,6 +11,7 @@ from manifind.demo.synthetic import LARGEST, REGIONS, bananas, planted_objects
 from manifind.evaluation import mean_average_precision
 from manifind.groups import Layout, aggregate, aggregate_one
 from tests.collections_of_regions import unit
+from tests.errors import raises
 
 SMALL: dict[str, Any] = {"images": 60, "objects": 3, "views": 15, "queries": 2, "d": 32}
 
@@ -112,15 +113,18 @@ def test_regional_diffusion_beats_global_diffusion_beats_plain_search() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "given", "complaint"),
+    ("make", "given", "code", "sentence"),
     [
-        (bananas, {"points": 3}, "points is 3; give a whole number of at least 4"),
-        (bananas, {"noise": -1}, "noise is -1"),
-        (bananas, {"seed": -1}, "seed is -1"),
-        (planted_objects, {"images": 99, "objects": 10, "views": 10}, "give at least 100"),
-        (planted_objects, {"d": 0}, "d is 0"),
+        (bananas, {"points": 3}, "invalid-input", "points is 3; give a whole number of at least 4."),
+        (bananas, {"noise": -1}, "invalid-input", "noise is -1; give "),
+        (bananas, {"seed": -1}, "invalid-input", "seed is -1; give "),
+        (planted_objects, {"images": 99, "objects": 10, "views": 10}, "too-few-images", "images is 99, too few for "),
+        (planted_objects, {"d": 0}, "invalid-input", "d is 0; give "),
     ],
 )
-def test_words_that_make_no_collection_are_refused(make: Any, given: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(InvalidInputError, match=complaint):
+def test_parameters_that_make_no_collection_are_refused(
+    make: Any, given: dict[str, Any], code: str, sentence: str
+) -> None:
+    with raises(code, InvalidInputError) as refused:
         make(**given)
+    assert str(refused.value).startswith(sentence)
