@@ -54,8 +54,21 @@ NO_VECTORIZE void cg_multiply_single_double(const Csr& S, int64_t begin, int64_t
         if (row_mask && !row_mask[i]) continue;
         double sums[8] = {};
         int64_t e = S.starts[i];
+#if defined(__AVX512F__)
+        __m256d low = _mm256_setzero_pd(), high = low;
+        for (; e + 8 <= S.starts[i + 1]; e += 8) {
+            const int32_t* c = S.columns + e;
+            low = _mm256_fmadd_pd(_mm256_cvtps_pd(_mm_loadu_ps(S.values + e)),
+                                  _mm256_set_pd(p[c[3]], p[c[2]], p[c[1]], p[c[0]]), low);
+            high = _mm256_fmadd_pd(_mm256_cvtps_pd(_mm_loadu_ps(S.values + e + 4)),
+                                   _mm256_set_pd(p[c[7]], p[c[6]], p[c[5]], p[c[4]]), high);
+        }
+        _mm256_storeu_pd(sums, low);
+        _mm256_storeu_pd(sums + 4, high);
+#else
         for (; e + 8 <= S.starts[i + 1]; e += 8)
             for (int u = 0; u < 8; ++u) sums[u] += double(S.values[e + u]) * p[S.columns[e + u]];
+#endif
         for (; e < S.starts[i + 1]; ++e) sums[0] += double(S.values[e]) * p[S.columns[e]];
         const double product =
             ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
