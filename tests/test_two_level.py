@@ -165,7 +165,7 @@ def test_without_the_core_a_saved_division_is_passed_over_and_the_engine_refused
 ) -> None:
     saved = manifold.prepare("local").to_arrays()
     monkeypatch.setitem(BACKENDS, "cpu", "manifind.kernels.cpu.numpy_backend")
-    monkeypatch.setattr("manifind.diffusion.solvers.WHOLE_UP_TO", 10)
+    monkeypatch.setattr("manifind.diffusion.solvers.MAX_WHOLE_REGIONS", 10)
     without = Manifold.from_arrays(*saved)
     assert without.search(collection.queries[0]).reached is None
     with pytest.raises(InvalidInputError, match="solver='local' is in the compiled core"):

@@ -295,7 +295,7 @@ def test_images_that_cannot_be_added_or_removed_are_refused(collection: Collecti
     assert "1 images that the collection has, 0 first" in str(known.value)
     with raises("no-images"):
         manifold.remove(np.unique(image_of))
-    with raises("invalid-input"):
+    with raises("unknown-image"):
         manifold.remove([10**6])
     with raises("not-fitted"):
         Manifold().remove([0])

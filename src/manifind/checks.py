@@ -58,16 +58,21 @@ def unit_vectors(vectors: npt.ArrayLike, name: str, *, dimension: int | None = N
     """
     given = _array(vectors, name)
     if given.dtype.kind != "f":
-        raise InvalidInputError(f"{name} has dtype {given.dtype}; give floating-point descriptors, float32 at best.")
+        raise InvalidInputError(
+            f"{name} has dtype {given.dtype}; give floating-point descriptors, float32 at best.", code="wrong-dtype"
+        )
     if given.ndim != 2:
         hint = "; one descriptor alone is vectors[None, :]" if given.ndim == 1 else ""
-        raise InvalidInputError(f"{name} has shape {given.shape}; give a 2-D array (regions, dimensions){hint}.")
+        raise InvalidInputError(
+            f"{name} has shape {given.shape}; give a 2-D array (regions, dimensions){hint}.", code="wrong-shape"
+        )
     if given.shape[0] == 0 or given.shape[1] == 0:
-        raise InvalidInputError(f"{name} is empty, of shape {given.shape}; give at least one descriptor.")
+        raise InvalidInputError(f"{name} is empty, of shape {given.shape}; give at least one descriptor.", code="empty")
     if dimension is not None and given.shape[1] != dimension:
         raise InvalidInputError(
             f"{name} has {given.shape[1]} dimensions but the collection has {dimension}; "
-            "extract both with the same network and whitening."
+            "extract both with the same network and whitening.",
+            code="wrong-dimension",
         )
     with np.errstate(over="ignore"):
         rows = np.ascontiguousarray(given, dtype=np.float32)
@@ -76,13 +81,15 @@ def unit_vectors(vectors: npt.ArrayLike, name: str, *, dimension: int | None = N
     if wild.any():
         raise InvalidInputError(
             f"{name} has NaN, infinite or overflowing entries in {_count(wild, 'row')}; "
-            "remove these rows or extract them again."
+            "remove these rows or extract them again.",
+            code="not-finite",
         )
     zero = norms < np.finfo(np.float32).tiny ** 0.5
     if zero.any():
         raise InvalidInputError(
             f"{name} has no direction (all zeros) in {_count(zero, 'row')}; remove these rows: similarity to them "
-            "is undefined."
+            "is undefined.",
+            code="zero-vector",
         )
     off = np.abs(norms - 1) > UNIT_TOLERANCE
     if off.any():
@@ -104,18 +111,21 @@ def image_numbers(image_of: npt.ArrayLike | None, n: int, name: str = "image_of"
     given = integers(image_of, name)
     if given.shape != (n,):
         raise InvalidInputError(
-            f"{name} has shape {given.shape} but there are {n} regions; give one image number a region, shape ({n},)."
+            f"{name} has shape {given.shape} but there are {n} regions; give one image number a region, shape ({n},).",
+            code="wrong-shape",
         )
     descents = np.flatnonzero(np.diff(given) < 0)
     if len(descents):
         at = int(descents[0])
         raise InvalidInputError(
             f"{name} is not ascending: {given[at]} is followed by {given[at + 1]} at place {at + 1}; "
-            "sort the regions by image (order = np.argsort(image_of, kind='stable'))."
+            "sort the regions by image (order = np.argsort(image_of, kind='stable')).",
+            code="not-ascending",
         )
     if given[0] < 0 or given[-1] > np.iinfo(np.int32).max:
         raise InvalidInputError(
-            f"{name} runs from {given[0]} to {given[-1]}; give image numbers from 0 that fit in int32."
+            f"{name} runs from {given[0]} to {given[-1]}; give image numbers from 0 that fit in int32.",
+            code="out-of-range",
         )
     return given.astype(np.int32, copy=False)
 
@@ -126,19 +136,23 @@ def integers(values: npt.ArrayLike, name: str) -> npt.NDArray[np.signedinteger[A
     if given.size == 0 and given.ndim == 1:
         return np.empty(0, np.int64)
     if given.dtype.kind not in "iu":
-        raise InvalidInputError(f"{name} has dtype {given.dtype}; give whole numbers.")
+        raise InvalidInputError(f"{name} has dtype {given.dtype}; give whole numbers.", code="wrong-dtype")
     if given.ndim != 1:
-        raise InvalidInputError(f"{name} has shape {given.shape}; give a 1-D array.")
+        raise InvalidInputError(f"{name} has shape {given.shape}; give a 1-D array.", code="wrong-shape")
     return given.astype(np.int64, copy=False) if given.dtype.kind == "u" else given
 
 
 def _array(values: npt.ArrayLike, name: str) -> npt.NDArray[Any]:
     if np.ma.isMaskedArray(values):
-        raise InvalidInputError(f"{name} is a masked array; give the rows that count, without the mask.")
+        raise InvalidInputError(
+            f"{name} is a masked array; give the rows that count, without the mask.", code="wrong-type"
+        )
     try:
         return np.asarray(values)
     except ValueError as error:
-        raise InvalidInputError(f"{name} is no array: its rows differ in length; give rows of equal length.") from error
+        raise InvalidInputError(
+            f"{name} is no array: its rows differ in length; give rows of equal length.", code="wrong-shape"
+        ) from error
 
 
 def sequence_of_queries(queries: object, name: str) -> Sequence[npt.ArrayLike]:
@@ -146,10 +160,13 @@ def sequence_of_queries(queries: object, name: str) -> Sequence[npt.ArrayLike]:
     if isinstance(queries, np.ndarray) and queries.ndim == 2:
         raise InvalidInputError(
             f"{name} is one 2-D array of shape {queries.shape}; give a list with one (m, d) array a query, "
-            "[queries] if these are the regions of a single query."
+            "[queries] if these are the regions of a single query.",
+            code="wrong-type",
         )
     if isinstance(queries, str | bytes) or not isinstance(queries, Sequence | np.ndarray):
-        raise InvalidInputError(f"{name} is a {type(queries).__name__}; give a list with one (m, d) array a query.")
+        raise InvalidInputError(
+            f"{name} is a {type(queries).__name__}; give a list with one (m, d) array a query.", code="wrong-type"
+        )
     return list(queries)
 
 

@@ -314,7 +314,7 @@ def made(folder: Path, *, divided: bool) -> Path:
     child = os.fork()
     if child == 0:
         if divided:
-            setattr(build, "WHOLE_UP_TO", 0)  # noqa: B010 (its import, not a name that it offers)
+            setattr(build, "MAX_WHOLE_REGIONS", 0)  # noqa: B010 (its import, not a name that it offers)
         for seed in range(5):
             save_photo(folder / "photos" / f"{seed}.png", seed)
         made = Index.create(folder / "whole.manifind", folder / "photos", extractor=EXTRACTOR, k=15, query_k=12)
@@ -378,7 +378,7 @@ def _in_child(work: Callable[[], None], *, mapped: bool, told: bool) -> tuple[st
         if mapped:
             store.SMALL = 64  # as if these files were large
         for module in (build, solvers):  # and the collection: a division is used where there is one
-            setattr(module, "WHOLE_UP_TO", 0)  # noqa: B010 (its import, not a name that it offers)
+            setattr(module, "MAX_WHOLE_REGIONS", 0)  # noqa: B010 (its import, not a name that it offers)
         try:
             work()
         except BaseException as error:

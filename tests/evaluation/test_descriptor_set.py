@@ -124,8 +124,8 @@ def with_change(arrays: Arrays, **changes: Any) -> Arrays:
             "no descriptor of photo_3",
         ),
         (lambda a: a, [*NAMES[:-1], "photo_0"], "duplicate-name", "names photo_0 twice"),
-        (lambda a: with_change(a, image_of=a["image_of"][::-1]), NAMES, "invalid-input", "not ascending"),
-        (lambda a: with_change(a, image_of=a["image_of"][:-1]), NAMES, "invalid-input", "one image number a region"),
+        (lambda a: with_change(a, image_of=a["image_of"][::-1]), NAMES, "not-ascending", "not ascending"),
+        (lambda a: with_change(a, image_of=a["image_of"][:-1]), NAMES, "wrong-shape", "one image number a region"),
         (lambda a: {"features": a["vectors"]}, NAMES, "no-vectors", "has features; expected an array called vectors"),
     ],
 )

@@ -1,4 +1,4 @@
-"""What a query puts on the graph: y.
+"""The seed y: what a query puts on the graph.
 
 Instead of adding the query to the graph, its neighbours are searched for, weighted by how similar they are (eq. 7). For
 a query of several regions the weights are summed (eq. 8), and only the largest `query_k` of the sums are kept

@@ -19,7 +19,7 @@ from manifind.kernels.cpu.two_level import Aggregation, TwoLevelSolver
 from manifind.types import FloatArray
 
 AUTO = "auto"
-WHOLE_UP_TO, LOCAL_UP_TO = 200_000, 8
+MAX_WHOLE_REGIONS, MAX_LOCAL_QUERIES = 200_000, 8
 """By default the whole graph is solved for where it has up to the first number of regions. On larger graphs that were
 divided, up to the second number of queries at a time are solved by the local solver."""
 
@@ -92,7 +92,7 @@ def _iteration(operator: Operator, seeds: Sequence[Seed], options: SolverOptions
     return iterate(operator, dense_columns(seeds, operator.size), *options)
 
 
-def _locally(
+def _two_level(
     operator: Operator, seeds: Sequence[Seed], options: SolverOptions, two_level: TwoLevelSolver | None
 ) -> Solution:
     # A shortlist is a graph of its own.
@@ -111,7 +111,7 @@ SOLVERS: dict[str, Solver] = {
         Solver(
             "local",
             "Conjugate gradient with the neighbourhood of the query in detail and the rest of the graph in parts.",
-            _locally,
+            _two_level,
             lambda operator: operator.aggregate(),
             to_arrays=lambda solver: solver.aggregation.to_arrays(),
             from_arrays=_load_two_level,
@@ -124,11 +124,11 @@ SOLVERS: dict[str, Solver] = {
 def best_solver(regions: int, queries: int, *, divided: bool) -> str:
     """Return the solver for so many queries at once on a whole graph: the fastest of equal quality.
 
-    On the whole graph the answer of one query and of many are the same, which is worth some milliseconds; beyond
-    `WHOLE_UP_TO` regions the neighbourhood is solved for in a fraction of the time, unless enough queries share a pass,
-    once the graph was divided for it. ``benchmarks/speed.py solvers`` has the times, and mAP.
+    On the whole graph one query and many have the same answer, which is worth some milliseconds. Beyond
+    `MAX_WHOLE_REGIONS` regions the local solver takes a fraction of the time, once the graph was aggregated for it,
+    unless enough queries share a pass. ``benchmarks/speed.py solvers`` has the times, and mAP.
     """
-    return "local" if divided and regions > WHOLE_UP_TO and queries <= LOCAL_UP_TO else "cg"
+    return "local" if divided and regions > MAX_WHOLE_REGIONS and queries <= MAX_LOCAL_QUERIES else "cg"
 
 
 def diffuse(

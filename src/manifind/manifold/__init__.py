@@ -1,8 +1,8 @@
 """`Manifold`: the estimator that ties graph, diffusion and ranking together, on arrays.
 
-`estimator` has `fit`, `update` and `search`; `parameters` and `given` check what it is given; `building` makes the
-fitted state, which `fitted` owns; `searching` answers queries; `part` is what a shortlist leaves; `saved` checks what
-comes from a disk.
+`estimator` has `fit`, `update` and `search`; `parameters` and `validation` check arguments; `building` computes the
+fitted state, which `fitted` owns; `searching` answers queries, on the whole graph or on the `subgraph` of a shortlist;
+`serialization` checks saved arrays.
 """
 
 from manifind.kernels import batch_size

@@ -87,7 +87,8 @@ def update_state(
         globals_ = _checked_globals(global_vectors, layout)
     elif before.global_vectors.shape[1] != before.vectors.shape[1]:
         raise InvalidInputError(
-            "global_vectors is missing: the collection was fitted with some of its own; give them too."
+            "global_vectors is missing: the collection was fitted with some of its own; give them too.",
+            code="missing-argument",
         )
     else:
         globals_ = np.empty((len(layout.images), vectors.shape[1]), np.float32)
@@ -102,7 +103,8 @@ def _checked_globals(global_vectors: npt.ArrayLike, layout: Layout) -> FloatArra
     checked = unit_vectors(global_vectors, "global_vectors")
     if len(checked) != len(layout.images):
         raise InvalidInputError(
-            f"global_vectors has {len(checked)} rows for {len(layout.images)} images; give one for each image."
+            f"global_vectors has {len(checked)} rows for {len(layout.images)} images; give one for each image.",
+            code="wrong-length",
         )
     return checked
 

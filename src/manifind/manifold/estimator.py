@@ -31,7 +31,7 @@ from manifind.estimator import Estimator
 from manifind.graph import AUTO, UNKNOWN, KnnReport, Neighbours, given_origin
 from manifind.groups import Layout
 from manifind.kernels import CPU, KnnGraphBuilder
-from manifind.manifold import validation as given
+from manifind.manifold import validation
 from manifind.manifold.building import fit_state, update_state
 from manifind.manifold.fitted import Fitted
 from manifind.manifold.parameters import GRAPH_PARAMETERS, MACHINE_PARAMETERS, Parameters
@@ -423,10 +423,10 @@ class Manifold(Estimator):
             The query's global descriptor, for the shortlist; by default the normalised sum of its regions.
         """
         fitted = self._fitted
-        Q = given.queries(fitted, [query_vectors], ["query_vectors"])
+        Q = validation.queries(fitted, [query_vectors], ["query_vectors"])
         if isinstance(shortlist, list | tuple):
             shortlist = integers(shortlist, "shortlist")
-        places = given.places(fitted, shortlist, Q, None if global_vector is None else [global_vector])
+        places = validation.places(fitted, shortlist, Q, None if global_vector is None else [global_vector])
         (ranking,) = self._answer([Request(Q[0])], places, top, solver, keep_regions=True)
         return ranking
 
@@ -457,11 +457,11 @@ class Manifold(Estimator):
             (`manifind.diffusion.subtract_negatives`), and scores may then be negative.
         """
         fitted, listed = self._fitted, sequence_of_queries(queries, "queries")
-        Q = given.queries(fitted, listed, [f"queries[{i}]" for i in range(len(listed))])
+        Q = validation.queries(fitted, listed, [f"queries[{i}]" for i in range(len(listed))])
         if not Q:
             return []
-        requests = list(map(Request, Q, given.negatives(fitted, negatives, len(Q))))
-        return self._answer(requests, given.places(fitted, shortlist, Q, global_vectors), top, solver)
+        requests = list(map(Request, Q, validation.negatives(fitted, negatives, len(Q))))
+        return self._answer(requests, validation.places(fitted, shortlist, Q, global_vectors), top, solver)
 
     def _answer(
         self, requests: Sequence[Request], places: Any, top: int | None, solver: str, *, keep_regions: bool = False
@@ -478,7 +478,7 @@ class Manifold(Estimator):
     def seeds(self, queries: Sequence[npt.ArrayLike]) -> list[Seed]:
         """Return what each query puts on the graph, y: the largest `query_k` entries of eq. 8."""
         fitted, listed = self._fitted, sequence_of_queries(queries, "queries")
-        Q = given.queries(fitted, listed, [f"queries[{i}]" for i in range(len(listed))])
+        Q = validation.queries(fitted, listed, [f"queries[{i}]" for i in range(len(listed))])
         options = SearchOptions(self._effective(), SOLVERS["cg"])
         return Searcher(fitted, options).seeds([Request(regions) for regions in Q])
 
@@ -622,5 +622,5 @@ def answer(
 
     The rankings hold the scores of all regions, n a request.
     """
-    places = given.places(manifold._fitted, shortlist, [request.regions for request in requests], None)
+    places = validation.places(manifold._fitted, shortlist, [request.regions for request in requests], None)
     return manifold._answer(requests, places, top, AUTO_SOLVER, keep_regions=True)

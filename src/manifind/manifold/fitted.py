@@ -1,4 +1,4 @@
-"""A collection as a manifold holds it, and what makes searching it fast."""
+"""The fitted state of a manifold, with the copies that make searches fast."""
 
 import threading
 from collections.abc import Mapping
@@ -19,16 +19,16 @@ from manifind.manifold.parameters import Parameters
 from manifind.manifold.serialization import check_affinity, check_arrays, check_ids, solver_arrays
 from manifind.types import FloatArray, Vectors
 
-MADE_ANEW = ("backend", "prepared", "_rows", "_global_rows", "_system", "_making")
-"""Fields of `Fitted` that a pickle does not have: they hold locks, and memory of the device."""
+NOT_PICKLED = ("backend", "prepared", "_rows", "_global_rows", "_system", "_lock")
+"""Fields of `Fitted` without a place in a pickle: locks, and memory of the device."""
 
 
 @dataclass(eq=False)
 class Fitted:
-    """The fitted state: plain arrays, and what a backend made of them.
+    """The fitted state: plain arrays, and the backend's copies of them.
 
-    The rows and the system are made when they are first asked for, so that opening a saved manifold reads nothing.
-    They are then held here, with whatever they make of themselves: compressed rows, an ordered or divided matrix.
+    `rows` and `system` are created at the first search, so opening a saved manifold reads nothing. They own their
+    quantized rows, and their ordered or aggregated matrix.
     """
 
     parameters: Parameters
@@ -44,7 +44,7 @@ class Fitted:
     weights: FloatArray
     global_vectors: FloatArray
     validated: bool
-    """Whether the ids of the graph are known to be in range. What came from a disk is looked at once."""
+    """Whether the ids of the graph are known to be in range. Ids from a file are checked once."""
     prepared: dict[str, Any] = field(default_factory=dict)
     """What solvers prepared off line, by the name of the solver."""
     saved: dict[str, Mapping[str, npt.NDArray[Any]]] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class Fitted:
     reorder: bool = True
     """Whether `system` may put its matrix in order, which pays for many queries only."""
     _system: Operator | None = None
-    _making: threading.RLock = field(default_factory=threading.RLock)
+    _lock: threading.RLock = field(default_factory=threading.RLock)
 
     @cached_property
     def pool(self) -> Pool:
@@ -95,7 +95,7 @@ class Fitted:
 
     @classmethod
     def from_arrays(cls, parameters: Parameters, knn_report: KnnReport, arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
-        """Return the state that `to_arrays` wrote; shapes and types that do not fit together are `Damaged`."""
+        """Return the state that `to_arrays` wrote, or raise `DamagedError` where shapes or types do not fit."""
         check_arrays(arrays, parameters.k)
         n = len(arrays["vectors"])
         try:
@@ -155,14 +155,14 @@ class Fitted:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the arrays, and what solvers made that is worth saving; the rest is made anew where it is used."""
-        state = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name not in MADE_ANEW}
+        state = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name not in NOT_PICKLED}
         return {**state, "prepared": {}, "saved": self._saved_preparations()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self.backend = backend(self.parameters.device)
         self._rows = self._global_rows = self._system = None
-        self._making = threading.RLock()
+        self._lock = threading.RLock()
 
     @property
     def neighbours(self) -> Neighbours:
@@ -172,7 +172,7 @@ class Fitted:
     @property
     def rows(self) -> VectorSet:
         """The descriptors as the backend searches them."""
-        with self._making:
+        with self._lock:
             if self._rows is None:
                 self._rows = self.backend.vector_set(self.vectors)
             return self._rows
@@ -180,7 +180,7 @@ class Fitted:
     @property
     def global_rows(self) -> VectorSet:
         """The images' global descriptors as the backend searches them."""
-        with self._making:
+        with self._lock:
             if self._global_rows is None:
                 same = self.global_vectors is self.vectors
                 self._global_rows = self.rows if same else self.backend.vector_set(self.global_vectors)
@@ -188,8 +188,8 @@ class Fitted:
 
     @property
     def system(self) -> Operator:
-        """The graph as the backend solves on it; `Damaged` where one of its ids leads nowhere."""
-        with self._making:
+        """The graph as the backend solves on it; raises `DamagedError` for ids out of range."""
+        with self._lock:
             if self._system is None:
                 self.check()
                 self._system = self.backend.operator(self.S, self.degrees, reorder=self.reorder)
@@ -199,7 +199,7 @@ class Fitted:
         """Return what a solver needs for a search: what was prepared or saved, or what it prepares now."""
         if solver.prepare is None:
             return None
-        with self._making:
+        with self._lock:
             if solver.name not in self.prepared:
                 saved = self.saved.get(solver.name)
                 self.prepared[solver.name] = (
@@ -240,12 +240,12 @@ class Fitted:
         return made
 
     def check(self) -> None:
-        """Raise `Damaged` where an id of the graph leads nowhere; looked at once."""
-        with self._making:
+        """Raise `DamagedError` for ids of the graph out of range; checked once."""
+        with self._lock:
             if not self.validated:
                 check_ids(self.S, self.layout)
                 self.validated = True
 
     def words(self) -> list[str]:
-        """Say what is held to make searches fast."""
+        """Describe the copies that make searches fast."""
         return [repr(held) for held in (self._rows, self._system) if held is not None]

@@ -70,10 +70,12 @@ class Searcher:
         rankings = [self._ranking(subgraph, solution, column, one) for column, one in enumerate(seeds)]
         if self.options.keep_regions:
             return rankings
-        # A ranking does not hold the scores of all regions: it searches again if it is asked for them.
-        again = partial(_searched_again, weakref.ref(self.fitted), replace(self.options, keep_regions=True))
+        # A ranking of a batch does not hold the scores of all regions: it searches again when they are read.
+        recompute = partial(
+            _recompute_region_scores, weakref.ref(self.fitted), replace(self.options, keep_regions=True)
+        )
         return [
-            replace(ranking, _region_scores=partial(again, request, places))
+            replace(ranking, _region_scores=partial(recompute, request, places))
             for ranking, request in zip(rankings, requests, strict=True)
         ]
 
@@ -181,7 +183,7 @@ class Searcher:
             )
 
 
-def _searched_again(
+def _recompute_region_scores(
     state: "weakref.ref[Fitted]", options: SearchOptions, request: Request, places: Places | None
 ) -> FloatArray:
     fitted = state()

@@ -1,4 +1,4 @@
-"""What diffusion runs on: the whole graph of a collection, or the part that a shortlist leaves (Sec. 4.4)."""
+"""The graph of a search: the whole graph, or the subgraph of a shortlist (Sec. 4.4)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from manifind.manifold.fitted import Fitted
 from manifind.types import FloatArray, IntArray
 
 Places = npt.NDArray[np.intp]
-"""Where images stand in the ascending list of a collection's images."""
+"""Indices into the ascending list of a collection's images."""
 
 
 @dataclass(eq=False)
@@ -106,7 +106,9 @@ def shortlists(
         return None
     if _one_for_each(shortlist):
         if len(shortlist) != queries:
-            raise InvalidInputError(f"shortlist has {len(shortlist)} lists for {queries} queries; give one for each.")
+            raise InvalidInputError(
+                f"shortlist has {len(shortlist)} lists for {queries} queries; give one for each.", code="wrong-length"
+            )
         return [image_places(one, images, f"shortlist[{i}]") for i, one in enumerate(shortlist)]
     if np.ndim(shortlist) == 0:
         size = check_int(shortlist, "shortlist")
@@ -124,12 +126,15 @@ def image_places(numbers: npt.ArrayLike, images: IntArray, name: str) -> Places:
     """Return the places of image numbers in a collection's `images`, ascending."""
     wanted = np.unique(integers(numbers, name))
     if not len(wanted):
-        raise InvalidInputError(f"{name} is empty; give at least one image, or None for the whole collection.")
+        raise InvalidInputError(
+            f"{name} is empty; give at least one image, or None for the whole collection.", code="empty"
+        )
     places = np.searchsorted(images, wanted)
     unknown = wanted[images[np.minimum(places, len(images) - 1)] != wanted]
     if len(unknown):
         raise InvalidInputError(
             f"{name} names {len(unknown)} images that are not in the collection, {unknown[0]} first; "
-            "give numbers that occur in image_of."
+            "give numbers that occur in image_of.",
+            code="unknown-image",
         )
     return places

@@ -1,4 +1,4 @@
-"""What is given to a search, checked against the collection that is searched."""
+"""Checks of the arguments of a search against the fitted collection."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -25,7 +25,9 @@ def negatives(fitted: Fitted, given: Sequence[npt.ArrayLike | None] | None, coun
     if given is None:
         return [None] * count
     if len(given) != count:
-        raise InvalidInputError(f"negatives has {len(given)} entries for {count} queries; give one for each, or None.")
+        raise InvalidInputError(
+            f"negatives has {len(given)} entries for {count} queries; give one for each, or None.", code="wrong-length"
+        )
     dimension = fitted.vectors.shape[1]
     return [
         None if one is None else unit_vectors(one, f"negatives[{i}]", dimension=dimension)
@@ -52,7 +54,9 @@ def places(
 
 def _globals(fitted: Fitted, given: Sequence[npt.ArrayLike], count: int) -> FloatArray:
     if len(given) != count:
-        raise InvalidInputError(f"global_vectors has {len(given)} entries for {count} queries; give one for each.")
+        raise InvalidInputError(
+            f"global_vectors has {len(given)} entries for {count} queries; give one for each.", code="wrong-length"
+        )
     dimension = fitted.global_vectors.shape[1]
     return np.concatenate([unit_vectors(np.asarray(one)[None], "global_vector", dimension=dimension) for one in given])
 
@@ -62,6 +66,7 @@ def _sums(fitted: Fitted, regions: Sequence[FloatArray]) -> FloatArray:
     if own != of_regions:
         raise InvalidInputError(
             f"global_vector is missing: the collection's have {own} dimensions, not the {of_regions} of regions; "
-            "give the query's too."
+            "give the query's too.",
+            code="missing-argument",
         )
     return np.concatenate([aggregate_one(query) for query in regions])

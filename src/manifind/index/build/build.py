@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from manifind import kernels
-from manifind.diffusion.solvers import WHOLE_UP_TO
+from manifind.diffusion.solvers import MAX_WHOLE_REGIONS
 from manifind.errors import DamagedError, InvalidInputError, ManifindWarning
 from manifind.index.build import learning
 from manifind.index.build.backfill_features import supplement, supplement_journal, without_features
@@ -284,7 +284,7 @@ def _write(
             keep=kept,
         )
         return
-    if len(regions.boxes) > WHOLE_UP_TO and kernels.compiled():
+    if len(regions.boxes) > MAX_WHOLE_REGIONS and kernels.compiled():
         manifold.prepare("local")
     _, arrays = manifold.to_arrays()
     learnt = config.extractor.whitening

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from manifind import kernels
-from manifind.diffusion.solvers import WHOLE_UP_TO
+from manifind.diffusion.solvers import MAX_WHOLE_REGIONS
 from manifind.errors import InvalidInputError
 from manifind.graph import AUTO, choose_knn_method
 from manifind.index.build.gather import Plan
@@ -128,7 +128,7 @@ def estimate(config: BuildConfig, chosen: Plan, known: Snapshot | None, *, elsew
     n, new = round(photos * each), round(len(chosen.new) * each)
     width = min(checked.k + checked.reserve, max(1, n - 1))
     edges = round(n * min(checked.k, n) * MUTUAL)
-    divided = n > WHOLE_UP_TO and kernels.compiled()
+    divided = n > MAX_WHOLE_REGIONS and kernels.compiled()
     whitening = config.extractor.whitening
     finished = n * (2 * d + 16 + 8 + 8) + 8 * n * width + 8 * edges + 4 * photos * d + 300 * photos
     finished += DIVISION * n if divided else 0
@@ -170,7 +170,7 @@ def graph_memory(method: str | None, n: int, width: int, d: int, edges: int) -> 
     """
     lists = 8 * n * width
     graph = round(TEMPORARY[kernels.compiled()] * 8 * edges)
-    if n > WHOLE_UP_TO and kernels.compiled():
+    if n > MAX_WHOLE_REGIONS and kernels.compiled():
         graph += 8 * edges  # the division works on a copy
     if method == NN_DESCENT:
         # A copy of the rows in eight bits, longer entries, and what was compared with what (`VectorSet.nn_descent`).
