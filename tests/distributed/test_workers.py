@@ -32,7 +32,7 @@ from manifind.graph import exact_neighbours, nn_descent_neighbours, update
 from manifind.index import Index
 from manifind.index.build import build, learning
 from manifind.index.build import merge as assembling
-from manifind.index.build.plan import all_of
+from manifind.index.build.plan import plan_folder
 from manifind.index.storage import snapshot as chance
 from manifind.index.storage.build_config import BuildConfig, WhiteningTraining
 from manifind.index.storage.manifest import FILES, KIND, LEARNT, WhiteningOrigin
@@ -108,7 +108,7 @@ def learnt(
     config = BuildConfig(photos, bare, asked, regions_per_image, None, WhiteningOrigin(LEARNT, 0), learning=teach)
     path.mkdir()
     with store.writing(path, KIND, FILES) as writer:
-        build.build(writer, config, all_of(photos), workers=by)
+        build.build(writer, config, plan_folder(photos), workers=by)
     return Snapshot.read(path)
 
 

@@ -10,7 +10,7 @@ from manifind import kernels
 from manifind.features import RegionExtractor
 from manifind.index import Index
 from manifind.index.build import estimate
-from manifind.index.build.gather import Plan
+from manifind.index.build.gather import ExtractionPlan
 from manifind.index.storage.build_config import BuildConfig, WhiteningTraining
 from manifind.index.storage.manifest import LEARNT, WhiteningOrigin
 from manifind.io import ListedFile
@@ -62,7 +62,7 @@ def test_the_disk_is_counted_with_the_whitening(tmp_path: Path) -> None:
     told = [
         estimate.estimate(
             BuildConfig(tmp_path, one, {"k": 10}, None, None, WhiteningOrigin("none")),
-            Plan([], [(one_found, "") for one_found in found], []),
+            ExtractionPlan([], [(one_found, "") for one_found in found], []),
             None,
         )
         for one in (extractor, extractor.with_whitening(None))
@@ -75,7 +75,7 @@ def test_the_disk_is_counted_with_the_whitening(tmp_path: Path) -> None:
 
 
 def planned(
-    photos: int, regions_per_image: int | None = None, *, elsewhere: bool = False, channels: int = 12
+    photos: int, regions_per_image: int | None = None, *, distributed: bool = False, channels: int = 12
 ) -> estimate.Estimate:
     """Return what it takes to make an index of so many photos whose whitening is learnt."""
     config = BuildConfig(
@@ -88,7 +88,7 @@ def planned(
         learning=WhiteningTraining(dimension=8),
     )
     found = [(ListedFile(f"{i}.png", Path(f"/photos/{i}.png"), 1, 1), "") for i in range(photos)]
-    return estimate.estimate(config, Plan([], found, []), None, elsewhere=elsewhere)
+    return estimate.estimate(config, ExtractionPlan([], found, []), None, distributed=distributed)
 
 
 def test_vectors_before_whitening_are_counted_for_all_regions_whatever_means_are_kept() -> None:
@@ -99,7 +99,7 @@ def test_vectors_before_whitening_are_counted_for_all_regions_whatever_means_are
 
 
 def test_where_workers_make_the_graph_no_room_is_asked_for_vectors_and_lists() -> None:
-    few, many = (planned(photos, elsewhere=True) for photos in (10_000, 20_000))
+    few, many = (planned(photos, distributed=True) for photos in (10_000, 20_000))
     edges = 10 // 2
     assert (many.memory - few.memory) / (many.regions - few.regions) == pytest.approx(100 + 16 * edges)
     assert many.memory < planned(20_000).memory

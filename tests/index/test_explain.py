@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from manifind.diffusion import Seed
 from manifind.errors import UnreadableImageError
 from manifind.index import Index, MatchingPoints
-from manifind.index.search import explain
 from manifind.index.search.explain import Chain, Link, Place, best_path, verify_chain
 from manifind.index.storage.snapshot import Snapshot
 
@@ -44,13 +43,13 @@ def test_no_path_carries_more(n: int, density: float, seed: int, alpha: float) -
     assert start * path.flows.prod() == pytest.approx(carried, rel=1e-4)
 
 
-def test_regions_that_hardly_scored_are_not_walked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(explain, "MAX_NODES", 3)
+def test_regions_that_hardly_scored_are_not_walked() -> None:
     S = np.zeros((5, 5), np.float32)
     for i, j, s in ((0, 1, 0.5), (1, 4, 0.5), (0, 3, 0.9), (3, 4, 0.9)):
         S[i, j] = S[j, i] = s
     scores = np.array([1, 0.9, 0.8, 0.01, 0.1], np.float32)  # 3 is the better way, but nothing reached it
-    path = best_path(sp.csr_array(S), 0.9, Seed(np.array([0], np.int32), np.ones(1, np.float32)), scores, np.array([4]))
+    seed = Seed(np.array([0], np.int32), np.ones(1, np.float32))
+    path = best_path(sp.csr_array(S), 0.9, seed, scores, np.array([4]), max_regions=3)
     assert path is not None
     assert path.regions.tolist() == [0, 1, 4]
 

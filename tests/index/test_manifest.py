@@ -64,8 +64,8 @@ def test_fields_come_back_as_they_were(whole: Path) -> None:
     assert manifest.fields == fields
     assert Manifest.of(json.loads(json.dumps(manifest.fields))) == manifest
     assert manifest.extractor == Fingerprint.of(EXTRACTOR)
-    assert manifest.asks_for_the_same(replace(manifest, built=None))
-    assert not manifest.asks_for_the_same(replace(manifest, regions_per_image=5))
+    assert manifest.has_same_config(replace(manifest, built=None))
+    assert not manifest.has_same_config(replace(manifest, regions_per_image=5))
 
 
 def test_a_manifest_of_before_graphs_were_chosen_is_read(copy: Path) -> None:

@@ -11,7 +11,7 @@ from PIL import Image
 
 from manifind.demo import cutouts
 from manifind.index import Index
-from manifind.index.search.repeats import confirmed_first, repeats
+from manifind.index.search.repeats import repeats, verify_clusters
 from tests.commands import run
 from tests.geometry.photographs import UNRELATED
 
@@ -82,7 +82,7 @@ def test_geometry_confirms_what_is_the_very_same_thing(made: Index) -> None:
 
 def test_geometry_gives_up_in_time_and_leaves_the_rest_as_it_is(made: Index) -> None:
     found = repeats(made.state, top=None, verify=False)  # type: ignore[arg-type]
-    assert confirmed_first(made.state, found.objects, print, until=time.monotonic() - 1) == found.objects  # type: ignore[arg-type]
+    assert verify_clusters(made.state, found.objects, print, until=time.monotonic() - 1) == found.objects  # type: ignore[arg-type]
 
 
 def test_the_command_prints_a_table_json_csv_and_a_page(made: Index, tmp_path: Path) -> None:

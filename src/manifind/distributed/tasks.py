@@ -22,7 +22,7 @@ from manifind.errors import UnreadableImageError
 from manifind.features import RegionExtractor, Regions, Whitening, load_extractor
 from manifind.features.moments import DoubleArray, Sums
 from manifind.geometry.packing import Packed
-from manifind.index.build.gather import extract_features, in_file_pixels
+from manifind.index.build.gather import extract_features, scale_to_file
 from manifind.index.build.journal import NO_FEATURES, Journal
 from manifind.index.build.learning import Run, in_blocks, whitened
 from manifind.index.storage.local_features import LocalFeatureConfig
@@ -156,7 +156,7 @@ def extract_regions(
         except UnreadableImageError as error:
             summaries.append([error.reason, error.temporary])
         else:
-            extracted = in_file_pixels(
+            extracted = scale_to_file(
                 photo, extract_features(photo.pixels, extractor, local_features), regions_per_image
             )
             summaries.append([extracted.width, extracted.height, len(extracted.vectors), len(extracted.local)])

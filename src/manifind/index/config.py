@@ -250,6 +250,8 @@ class RetrievalConfig:
     solver: the paper's Sec. 4.4."""
     shown_regions: int = 5
     """Regions of a result that are reported, those with the largest shares of its score."""
+    explained_regions: int = 20_000
+    """The chain of photos that explains a result is looked for among so many of the best regions by score."""
     box_bins: int = 64
     """Steps across and down an image in which the place of the object is worked out. Boxes were measured on planted
     scenes (``benchmarks/feedback.py``)."""
@@ -350,6 +352,16 @@ class CutoffConfig:
 
 
 @dataclass(frozen=True)
+class RepeatsConfig:
+    """Objects that occur in several images, found without a query (``benchmarks/repeats.py``)."""
+
+    verified_images: int = 12
+    """Images of an object that are verified, besides the first."""
+    min_confirmed: int = 2
+    """Images besides the first that must be verified to confirm an object."""
+
+
+@dataclass(frozen=True)
 class SearchConfig:
     """Every number that decides a search."""
 
@@ -363,6 +375,7 @@ class SearchConfig:
     full_resolution: FullResolutionConfig = field(default_factory=FullResolutionConfig)
     expansion: ExpansionConfig = field(default_factory=ExpansionConfig)
     cutoff: CutoffConfig = field(default_factory=CutoffConfig)
+    repeats: RepeatsConfig = field(default_factory=RepeatsConfig)
 
     @cached_property
     def config_hash(self) -> str:

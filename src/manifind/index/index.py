@@ -17,8 +17,8 @@ from manifind.index.build.build import Changes, build
 from manifind.index.build.builder import PartialIndex, change_index, check_free, resolve_config
 from manifind.index.build.estimate import OnEstimate
 from manifind.index.build.extractor_factory import extractor_of
-from manifind.index.build.plan import SyncPlan, everything, more, several, without
-from manifind.index.build.workers import working
+from manifind.index.build.plan import SyncPlan, check_list, plan_addition, plan_removal, plan_sync
+from manifind.index.build.workers import connect_workers
 from manifind.index.config import SearchConfig, config_conflicts
 from manifind.index.maintenance.check import Problem, check
 from manifind.index.maintenance.info import info
@@ -245,7 +245,7 @@ class Index:
             frames=frames,
             by_workers=client is not None,
         )
-        with store.writing(target, KIND, FILES) as writer, working(client) as by:
+        with store.writing(target, KIND, FILES) as writer, connect_workers(client) as by:
             check_free(target)  # somebody may have been faster
             build(
                 writer,
@@ -583,7 +583,7 @@ class Index:
         progress : callable, optional
             Called with the stage ("regions", "geometry"), how much of it is done, and how much there is.
         """
-        return repeats(self._here, top=top, least=least, verify=verify, progress=progress)
+        return repeats(self._here, top=top, least=least, verify=verify, progress=progress, config=self.config)
 
     def photo(self, key: str, *, long_side: int | None = None) -> Photo:
         """Read a photo of the collection; the key of a file that is identical to one serves as well."""
@@ -639,7 +639,7 @@ class Index:
         """
         root = None if photos is None else Path(photos)
         return self._change(
-            lambda snapshot: everything(snapshot, root),
+            lambda snapshot: plan_sync(snapshot, root),
             root=root,
             keeping=LOCAL_FEATURES if local_features else None,
             memory=memory,
@@ -661,9 +661,9 @@ class Index:
 
         A photo that was removed by hand comes back, one that changed is extracted again.
         """
-        given = [Path(path) for path in several(paths, "paths")]
+        given = [Path(path) for path in check_list(paths, "paths")]
         return self._change(
-            lambda snapshot: more(snapshot, given),
+            lambda snapshot: plan_addition(snapshot, given),
             memory=memory,
             progress=progress,
             on_estimate=on_estimate,
@@ -672,8 +672,8 @@ class Index:
 
     def remove(self, keys: Iterable[str], *, progress: StageProgress | None = None) -> Changes:
         """Remove photos from the index, not from the disk; `sync` leaves them out until they are added again."""
-        given = several(keys, "keys")
-        return self._change(lambda snapshot: without(snapshot, given), progress=progress)
+        given = check_list(keys, "keys")
+        return self._change(lambda snapshot: plan_removal(snapshot, given), progress=progress)
 
     def retrain_whitening(
         self,
@@ -690,7 +690,7 @@ class Index:
         """
         root = None if photos is None else Path(photos)
         return self._change(
-            lambda snapshot: everything(snapshot, root),
+            lambda snapshot: plan_sync(snapshot, root),
             root=root,
             retrain_whitening=True,
             memory=memory,
@@ -729,7 +729,7 @@ class Index:
             )
             self.reload()
             return through
-        with store.writing(self.path, KIND, FILES) as writer, working(client) as by:
+        with store.writing(self.path, KIND, FILES) as writer, connect_workers(client) as by:
             self.reload()
             snapshot = self._here
             photos = wanted(snapshot)

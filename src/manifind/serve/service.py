@@ -34,7 +34,7 @@ from manifind.index import (
 from manifind.index.search.confidence import null_similarity
 from manifind.index.search.pipeline import Pipeline, Retrieve, search_steps
 from manifind.index.search.query import Deadline, QueryFeatures, SearchQuery
-from manifind.index.search.repeats import confirmed_first, repeats
+from manifind.index.search.repeats import verify_clusters, repeats
 from manifind.index.search.verification import default_depth
 from manifind.index.storage.catalogue import ImageRecord
 from manifind.index.storage.remote import read_only_error
@@ -486,7 +486,7 @@ def _find_repeats(snapshot: Snapshot, until: float) -> RepeatsResponse:
     found = repeats(snapshot, top=None, verify=False)
     if snapshot.local is not None:
         first, rest = found.objects[:MAX_VERIFIED_REPEATS], found.objects[MAX_VERIFIED_REPEATS:]
-        found = replace(found, objects=(*confirmed_first(snapshot, first, lambda *_: None, until=until), *rest))
+        found = replace(found, objects=(*verify_clusters(snapshot, first, lambda *_: None, until=until), *rest))
     return RepeatsResponse(**repeats_data(found), generation=snapshot.number)
 
 

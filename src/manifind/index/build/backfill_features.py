@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from manifind.errors import UnreadableImageError
 from manifind.geometry.packing import Packed
-from manifind.index.build.gather import as_listed
+from manifind.index.build.gather import is_unchanged
 from manifind.index.build.journal import Journal
 from manifind.index.storage.build_config import BuildConfig
 from manifind.index.storage.catalogue import ImageRecord
@@ -61,7 +61,7 @@ def supplement(
     with closing(extract_ahead(found, partial(_rows, keeping), **options)) as photos:
         for done, (one, photo, rows) in enumerate(photos, 1):
             image = of_key[one.key]
-            if isinstance(photo, UnreadableImageError) or rows is None or not as_listed(one, gone=False):
+            if isinstance(photo, UnreadableImageError) or rows is None or not is_unchanged(one, gone=False):
                 unreadable.append(one.key)
             else:
                 journal.append(image.sha256, image.width, image.height, *NO_REGIONS, rows)

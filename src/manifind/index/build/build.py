@@ -19,17 +19,17 @@ from manifind.index.build import learning
 from manifind.index.build.backfill_features import supplement, supplement_journal, without_features
 from manifind.index.build.estimate import OnEstimate, check_resources, reading_limits
 from manifind.index.build.extractor_factory import place_on_device
-from manifind.index.build.gather import extract_locally, plan, record_outcomes
+from manifind.index.build.gather import extract_locally, plan_extraction, record_outcomes
 from manifind.index.build.journal import Journal
 from manifind.index.build.merge import (
     GLOBAL,
     LOCAL,
     ROWS,
     VECTORS,
-    Assembled,
-    assembled,
-    assembled_features,
-    assembled_globals,
+    MergedRegions,
+    merge_global_descriptors,
+    merge_local_features,
+    merge_regions,
 )
 from manifind.index.build.plan import SyncPlan
 from manifind.index.build.workers import Workers
@@ -123,20 +123,20 @@ def build(
         catalogue = Catalogue.of(images, skipped)
         unreadable: list[str] = []
         supplemented = 0
-        if known is None or not _same(known, catalogue, manifest):
+        if known is None or not _is_same_index(known, catalogue, manifest):
             if known is not None:
                 _verify(writer.path)
                 known.check_ids()
-            regions = assembled(images, journal, known, writer.work)
+            regions = merge_regions(images, journal, known, writer.work)
             if config.local_features is not None:
                 late = without_features(images, known, config)
                 extra = open_journals.enter_context(supplement_journal(writer, config)) if late else None
                 if extra is not None:
                     unreadable = supplement(late, config, extra, report, **reading_limits(memory))
                     supplemented = len(late) - len(unreadable)
-                local = assembled_features(images, journal, known, extra, config.local_features, writer.work)
+                local = merge_local_features(images, journal, known, extra, config.local_features, writer.work)
                 regions = regions._replace(local=local)
-            manifold = _manifold(writer, config, regions, known, scratch, report, workers)
+            manifold = _update_graph(writer, config, regions, known, scratch, report, workers)
             _write(writer, config, catalogue, regions, manifold)
         if workers is not None:
             workers.clean_up(writer.work)
@@ -171,12 +171,14 @@ def _extract_new(
 
     Return the config with all its parameters, the photos, the skipped files, and the scratch that the graph may use.
     """
-    chosen = plan(wanted, journal, None if known is None else known.catalogue, report, config.frames)
+    chosen = plan_extraction(wanted, journal, None if known is None else known.catalogue, report, config.frames)
     config = config.for_photos(len(chosen.known) + len(chosen.new))
     device = config.parameters.get("device", kernels.CPU) if workers is None else kernels.CPU
     with place_on_device(config.extractor, len(chosen.new), device, config.local_features) as extractor:
-        made_by, elsewhere = replace(config, extractor=extractor), workers is not None
-        scratch = check_resources(writer.path, made_by, chosen, known, memory, on_estimate, elsewhere=elsewhere)
+        made_by = replace(config, extractor=extractor)
+        scratch = check_resources(
+            writer.path, made_by, chosen, known, memory, on_estimate, distributed=workers is not None
+        )
         note(writer.work, config.root, len(chosen.known) + len(chosen.new))
         # Means are taken of whitened vectors.
         regions_per_image = config.regions_per_image if config.learning is None else None
@@ -198,11 +200,11 @@ def _extract_new(
 
 
 def rebuild(
-    writer: store.Writer, config: BuildConfig, regions: Assembled, catalogue: Catalogue, report: StageProgress
+    writer: store.Writer, config: BuildConfig, regions: MergedRegions, catalogue: Catalogue, report: StageProgress
 ) -> None:
     """Build the graph again from descriptors that are whole, and write it."""
     disk.make_own_folder(writer.work)
-    _write(writer, config, catalogue, regions, _fitted(writer, config.manifold(), regions, report))
+    _write(writer, config, catalogue, regions, _fit_graph(writer, config.manifold(), regions, report))
     disk.remove_folder(writer.work)
 
 
@@ -235,16 +237,16 @@ def _changes(
     )
 
 
-def _same(before: Snapshot, catalogue: Catalogue, manifest: Manifest) -> bool:
+def _is_same_index(before: Snapshot, catalogue: Catalogue, manifest: Manifest) -> bool:
     old = before.catalogue
     same = (old.images, old.skipped) == (catalogue.images, catalogue.skipped)
-    return same and before.manifest.asks_for_the_same(manifest)
+    return same and before.manifest.has_same_config(manifest)
 
 
-def _manifold(
+def _update_graph(
     writer: store.Writer,
     config: BuildConfig,
-    regions: Assembled,
+    regions: MergedRegions,
     before: Snapshot | None,
     scratch: int,
     report: StageProgress,
@@ -253,21 +255,21 @@ def _manifold(
     """Return the manifold of the regions; None where it is the one before."""
     origin = regions.origin
     if before is None or origin is None or (origin < 0).mean() > MAX_NEW_SHARE:
-        return _fitted(writer, config.manifold(memory=scratch), regions, report, workers)
+        return _fit_graph(writer, config.manifold(memory=scratch), regions, report, workers)
     if np.array_equal(origin, np.arange(len(before.boxes))):
         return None
     known, arrays = before.manifold.to_arrays()
     manifold = Manifold.from_arrays({**config.parameters, "memory": scratch, BUILT: known[BUILT]}, arrays)
-    vectors, image_of, progress = regions.vectors, regions.image_of, _of_graph(report)
+    vectors, image_of, progress = regions.vectors, regions.image_of, _graph_progress(report)
     if workers is None:
         return manifold.update(vectors, image_of, origin, progress=progress)
     builder = workers.knn_builder(vectors, writer.work / VECTORS)
-    globals_ = assembled_globals(vectors, image_of, writer.work)
+    globals_ = merge_global_descriptors(vectors, image_of, writer.work)
     return manifold.update(vectors, image_of, origin, global_vectors=globals_, builder=builder, progress=progress)
 
 
 def _write(
-    writer: store.Writer, config: BuildConfig, catalogue: Catalogue, regions: Assembled, manifold: Manifold | None
+    writer: store.Writer, config: BuildConfig, catalogue: Catalogue, regions: MergedRegions, manifold: Manifold | None
 ) -> None:
     files = {CATALOGUE: catalogue.to_bytes()}
     if manifold is None:
@@ -299,10 +301,10 @@ def _write(
     )
 
 
-def _fitted(
+def _fit_graph(
     writer: store.Writer,
     manifold: Manifold,
-    regions: Assembled,
+    regions: MergedRegions,
     report: StageProgress,
     workers: Workers | None = None,
 ) -> Manifold:
@@ -313,11 +315,11 @@ def _fitted(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ManifindWarning)  # a folder of a few photos has fewer regions than k
         builder = None if workers is None else workers.knn_builder(single, writer.work / SINGLE)
-        globals_ = assembled_globals(single, regions.image_of, writer.work)
+        globals_ = merge_global_descriptors(single, regions.image_of, writer.work)
         return manifold.fit(
-            single, regions.image_of, global_vectors=globals_, builder=builder, progress=_of_graph(report)
+            single, regions.image_of, global_vectors=globals_, builder=builder, progress=_graph_progress(report)
         )
 
 
-def _of_graph(report: StageProgress) -> Progress:
+def _graph_progress(report: StageProgress) -> Progress:
     return lambda done, total: report("graph", done, total)

@@ -17,7 +17,7 @@ from manifind.features.backbone import absolute_source
 from manifind.index.build.build import Changes, build
 from manifind.index.build.extractor_factory import make_extractor, network_for
 from manifind.index.build.journal import FILES as OF_A_JOURNAL
-from manifind.index.build.plan import SyncPlan, all_of
+from manifind.index.build.plan import SyncPlan, plan_folder
 from manifind.index.config import PRESETS, given_parameters
 from manifind.index.storage.build_config import BuildConfig
 from manifind.index.storage.catalogue import ImageRecord
@@ -67,7 +67,7 @@ def resolve_config(
     given = given_parameters({**choices.manifold, **parameters})
     Manifold(**given).check_params()
     frames = None if frames is None else check_frame_interval(frames)
-    wanted = all_of(root, films=frames is not None)
+    wanted = plan_folder(root, films=frames is not None)
     source = str(chosen.pop("backbone"))
     if asked["backbone"] is None and not by_workers:
         source = network_for(source, len(wanted.found), parameters.get("device", CPU))

@@ -45,13 +45,13 @@ from manifind.io.limits import MAX_BYTES, MAX_PIXELS, Admit
 from manifind.kernels import set_threads
 
 CRASHED = "the program that reads photos came to an end over it"
-PIPE = 2**20
+PIPE_BYTES = 2**20
 """Bytes that a pipe may hold: pixels go through it."""
-LARGE = 2**25
+MAX_SENT_BYTES = 2**25
 """Bytes of pixels from which they are made smaller before they are sent: more than are left of any photo that was read
 to be extracted at the usual size. A GPU makes photos smaller in less time than sending them takes."""
 
-HELD = {"MALLOC_MMAP_THRESHOLD_": str(2**25), "MALLOC_TRIM_THRESHOLD_": str(2**28)}
+MALLOC_SETTINGS = {"MALLOC_MMAP_THRESHOLD_": str(2**25), "MALLOC_TRIM_THRESHOLD_": str(2**28)}
 """What tells the C library to hold on to the memory of one photo for the next: the system takes long to give it."""
 
 SeenSize = Callable[[int, int], tuple[int, int]]
@@ -94,7 +94,7 @@ class Readers:
         self._seen_size = seen_size
         kept = {"kind": None, "max_keypoints": 0} if keeping is None else keeping.fields
         limits = {"long_side": long_side, "max_pixels": max_pixels, "max_bytes": max_bytes}
-        self._request = {**limits, **kept, "left": LARGE if left else 0}
+        self._request = {**limits, **kept, "left": MAX_SENT_BYTES if left else 0}
         self._of_thread = threading.local()
         self._processes: list[subprocess.Popen[bytes]] = []
 
@@ -139,7 +139,7 @@ class Readers:
         if "unreadable" in reply:
             raise UnreadableImageError(reply["unreadable"], os.fspath(one.path), temporary=reply["temporary"])
         height, width = reply["shape"]
-        size = self._seen_size(height, width) if 3 * height * width > LARGE else (height, width)
+        size = self._seen_size(height, width) if 3 * height * width > MAX_SENT_BYTES else (height, width)
         send(sink, {"size": size})
         local = np.empty((reply["features"] or 0, FEATURE_BYTES), np.uint8)
         pixels = np.empty((*size, 3), np.uint8)
@@ -155,12 +155,12 @@ def _start_process() -> "subprocess.Popen[bytes]":
         [sys.executable, "-P", "-c", "from manifind.index.build.decode_workers import main; main()"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env={**os.environ, **HELD, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        env={**os.environ, **MALLOC_SETTINGS, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )
     assert process.stdout is not None  # noqa: S101 (it is a pipe)
     if sys.platform == "linux":
         fcntl = importlib.import_module("fcntl")
-        fcntl.fcntl(process.stdout.fileno(), fcntl.F_SETPIPE_SZ, PIPE)
+        fcntl.fcntl(process.stdout.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
     return process
 
 

@@ -14,7 +14,7 @@ from manifind import kernels
 from manifind.diffusion.solvers import MAX_WHOLE_REGIONS
 from manifind.errors import InvalidInputError
 from manifind.graph import AUTO, choose_knn_method
-from manifind.index.build.gather import Plan
+from manifind.index.build.gather import ExtractionPlan
 from manifind.index.storage.build_config import BuildConfig
 from manifind.index.storage.snapshot import Snapshot
 from manifind.io.limits import MAX_BYTES
@@ -22,28 +22,28 @@ from manifind.io.prefetch import MEMORY
 from manifind.kernels import NN_DESCENT
 from manifind.manifold import MAX_NEW_SHARE
 
-LONG = 200
+MIN_ANNOUNCED_PHOTOS = 200
 """With this many photos to extract, a build takes long enough to be announced."""
 
-DIVISION = 60
+TWO_LEVEL_REGION_BYTES = 60
 """How many bytes on disk a region of a divided graph takes."""
 
-MUTUAL = 0.5
+MAX_MUTUAL_SHARE = 0.5
 """Share of neighbours that are mutual, at most, in collections that were seen (0.44 on Oxford5k at k = 100)."""
 
-TEMPORARY = {True: 1.25, False: 3}
+PEAK_GRAPH_FACTOR = {True: 1.25, False: 3}
 """How many times the graph is in memory while mutual neighbours are picked out, with the compiled core and without."""
 
-BARE = 2**28
+BASE_BYTES = 2**28
 """How many bytes Python, its libraries and a network take."""
 
-PROGRAM = BARE + MEMORY
+PROCESS_BYTES = BASE_BYTES + MEMORY
 """How many bytes they take together with the photos that are being read."""
 
-HELD_OF_A_REGION = 100
+HELD_REGION_BYTES = 100
 """How many bytes of a region are held where workers make the graph: where it is, its box, its weight and its degree."""
 
-LEAST_SCRATCH = 2**24
+MIN_SCRATCH_BYTES = 2**24
 
 
 @dataclass(frozen=True)
@@ -74,18 +74,18 @@ OnEstimate = Callable[[Estimate], None]
 def check_resources(
     path: Path,
     config: BuildConfig,
-    chosen: Plan,
+    chosen: ExtractionPlan,
     known: Snapshot | None,
     memory: int | None,
     on_estimate: OnEstimate | None,
     *,
-    elsewhere: bool = False,
+    distributed: bool = False,
 ) -> int:
-    """Refuse what cannot fit on the disk or in `memory`, announce what will take long, and return what scratch to use.
+    """Check the disk and the `memory`, announce a long build, and return the bytes of scratch to use.
 
-    `elsewhere` says that workers make the graph.
+    `distributed` says that workers make the graph.
     """
-    expected = estimate(config, chosen, known, elsewhere=elsewhere)
+    expected = estimate(config, chosen, known, distributed=distributed)
     free = shutil.disk_usage(path).free
     supplemented = known is not None and known.local is None and config.local_features is not None
     if (chosen.new or supplemented) and expected.disk > free:
@@ -98,13 +98,13 @@ def check_resources(
     scratch = config.manifold().check_params().memory
     if memory is not None:
         held = expected.memory - scratch
-        if memory < held + LEAST_SCRATCH:
+        if memory < held + MIN_SCRATCH_BYTES:
             raise InvalidInputError(
                 f"memory is {size(memory)}, and a graph of {expected.regions:,} regions needs "
-                f"{size(held + LEAST_SCRATCH)}; give that much, or make the index with a smaller k or with means."
+                f"{size(held + MIN_SCRATCH_BYTES)}; give that much, or make the index with a smaller k or with means."
             )
         scratch = min(scratch, memory - held)
-    if on_estimate is not None and len(chosen.new) >= LONG:
+    if on_estimate is not None and len(chosen.new) >= MIN_ANNOUNCED_PHOTOS:
         on_estimate(expected)
     return scratch
 
@@ -113,25 +113,27 @@ def reading_limits(memory: int | None) -> dict[str, int]:
     """Return what `read_ahead` may take of the memory that a build has: all that is left while nothing else is held."""
     if memory is None:
         return {}
-    share = max(memory - BARE, LEAST_SCRATCH)
+    share = max(memory - BASE_BYTES, MIN_SCRATCH_BYTES)
     return {"memory": share, "max_bytes": min(share, MAX_BYTES)}
 
 
-def estimate(config: BuildConfig, chosen: Plan, known: Snapshot | None, *, elsewhere: bool = False) -> Estimate:
+def estimate(
+    config: BuildConfig, chosen: ExtractionPlan, known: Snapshot | None, *, distributed: bool = False
+) -> Estimate:
     """Return what it will take to extract the new photos of a plan and to bring the graph to all of them.
 
-    Where the graph is made `elsewhere`, lists and S lie in files on their way here, and this process maps them.
+    Where the graph is made `distributed`, lists and S lie in files on their way here, and this process maps them.
     """
     checked, d = config.manifold().check_params(), config.dimension
     photos = len(chosen.known) + len(chosen.new)
     each = config.regions_a_photo if known is None else len(known.boxes) / len(known.catalogue)
     n, new = round(photos * each), round(len(chosen.new) * each)
     width = min(checked.k + checked.reserve, max(1, n - 1))
-    edges = round(n * min(checked.k, n) * MUTUAL)
+    edges = round(n * min(checked.k, n) * MAX_MUTUAL_SHARE)
     divided = n > MAX_WHOLE_REGIONS and kernels.compiled()
     whitening = config.extractor.whitening
     finished = n * (2 * d + 16 + 8 + 8) + 8 * n * width + 8 * edges + 4 * photos * d + 300 * photos
-    finished += DIVISION * n if divided else 0
+    finished += TWO_LEVEL_REGION_BYTES * n if divided else 0
     kept = 0 if config.local_features is None else config.local_features.bytes
     finished += photos * kept
     if config.learning is not None:
@@ -148,13 +150,13 @@ def estimate(config: BuildConfig, chosen: Plan, known: Snapshot | None, *, elsew
     late = len(chosen.known) if known is not None and known.local is None else 0
     scratch += (photos + journals * len(chosen.new) + late) * kept
     method = choose_knn_method(n, checked.k) if checked.graph == AUTO else checked.graph
-    if elsewhere:
+    if distributed:
         scratch += 3 * 8 * n * width + 8 * edges  # the lists of tasks, merged, and taken in
         scratch += 0 if whole else 4 * photos * d
-        graph_bytes = HELD_OF_A_REGION * n + 2 * 8 * edges
+        graph_bytes = HELD_REGION_BYTES * n + 2 * 8 * edges
     else:
         graph_bytes = graph_memory(method if whole else None, n, width, d, edges)
-    memory = PROGRAM + checked.memory + graph_bytes
+    memory = PROCESS_BYTES + checked.memory + graph_bytes
     return Estimate(len(chosen.new), n, finished + scratch, finished, memory)
 
 
@@ -169,7 +171,7 @@ def graph_memory(method: str | None, n: int, width: int, d: int, edges: int) -> 
         Regions, neighbours kept of each, dimensions, and entries of S.
     """
     lists = 8 * n * width
-    graph = round(TEMPORARY[kernels.compiled()] * 8 * edges)
+    graph = round(PEAK_GRAPH_FACTOR[kernels.compiled()] * 8 * edges)
     if n > MAX_WHOLE_REGIONS and kernels.compiled():
         graph += 8 * edges  # the division works on a copy
     if method == NN_DESCENT:

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("manifind.device")
 
-ON_GPU = "mobilenet_v2"
-FEWEST = 64
+GPU_NETWORK = "mobilenet_v2"
+MIN_GPU_PHOTOS = 64
 """Photos from which starting the GPU, which takes seconds, is worth it."""
 
 
@@ -66,11 +66,11 @@ def extractor_of(snapshot: AnySnapshot, given: RegionExtractor | None, where: st
     """
     with snapshot.cache.lock:
         if snapshot.cache.extractor is None:
-            snapshot.cache.extractor = _checked(_made(snapshot, given, where), snapshot, where)
+            snapshot.cache.extractor = _check_fingerprint(_load(snapshot, given, where), snapshot, where)
         return snapshot.cache.extractor
 
 
-def _made(snapshot: AnySnapshot, given: RegionExtractor | None, where: str) -> RegionExtractor:
+def _load(snapshot: AnySnapshot, given: RegionExtractor | None, where: str) -> RegionExtractor:
     manifest = snapshot.manifest
     if given is not None:
         return given.with_whitening(snapshot.whitening) if manifest.whitening.source == LEARNT else given
@@ -79,7 +79,7 @@ def _made(snapshot: AnySnapshot, given: RegionExtractor | None, where: str) -> R
     return load_extractor(manifest.backbone, whitening=snapshot.whitening, **manifest.extractor_settings)
 
 
-def _checked(extractor: RegionExtractor, snapshot: AnySnapshot, where: str) -> RegionExtractor:
+def _check_fingerprint(extractor: RegionExtractor, snapshot: AnySnapshot, where: str) -> RegionExtractor:
     """Return the extractor if its fingerprint is that of the index; refuse any other."""
     stored, given = snapshot.manifest.extractor, Fingerprint.of(extractor)
     if stored.sha256 != given.sha256:
@@ -95,8 +95,8 @@ def network_for(usual: str, photos: int, device: str = CPU) -> str:
 
     On a GPU it is the one in half precision, which takes no longer there than whole numbers would.
     """
-    on_a_gpu = photos >= FEWEST and device != CPU and backend(device).name == CUDA
-    return ON_GPU if on_a_gpu else usual
+    on_a_gpu = photos >= MIN_GPU_PHOTOS and device != CPU and backend(device).name == CUDA
+    return GPU_NETWORK if on_a_gpu else usual
 
 
 @contextmanager
@@ -112,12 +112,12 @@ def place_on_device(
     if not photos or device == CPU or backend(device).name != CUDA:
         yield extractor
         return
-    if photos < FEWEST:
+    if photos < MIN_GPU_PHOTOS:
         log.info("regions are extracted on the processor: %d photos are too few to start the GPU", photos)
         yield extractor
         return
     try:
-        made = on_gpu(extractor, finder(keeping))
+        made = on_gpu(extractor, gpu_feature_finder(keeping))
     except InvalidInputError as reason:
         log.info("regions are extracted on the processor, because %s", reason)
         yield extractor
@@ -129,7 +129,7 @@ def place_on_device(
         made.close()
 
 
-def finder(keeping: LocalFeatureConfig | None) -> "Finder | None":
+def gpu_feature_finder(keeping: LocalFeatureConfig | None) -> "Finder | None":
     """Return what finds local features on the GPU; None where none are kept or where it cannot, which the log says."""
     if keeping is None:
         return None

@@ -31,7 +31,7 @@ from manifind.types import FloatArray, StageProgress
 
 
 @dataclass(frozen=True)
-class Plan:
+class ExtractionPlan:
     """What is known of the photos that an index is to hold, before any is extracted."""
 
     known: list[ImageRecord]
@@ -41,9 +41,9 @@ class Plan:
     skipped: list[SkippedRecord]
 
 
-def plan(
+def plan_extraction(
     wanted: SyncPlan, journal: Journal, before: Photos | None, report: StageProgress, frames: float | None = None
-) -> Plan:
+) -> ExtractionPlan:
     """Compare the files with the index, and list those to extract; of films, a frame every `frames` seconds."""
     known, new, skipped = list(wanted.unread), [], list(wanted.skipped)
     first_of = {image.sha256: image.key for image in known}
@@ -67,7 +67,7 @@ def plan(
             new.append((one, digest))
         else:
             known.append(_record(one, digest, stored.width, stored.height))
-    return Plan(known, new, skipped)
+    return ExtractionPlan(known, new, skipped)
 
 
 def _expand_films(
@@ -114,9 +114,9 @@ def extract_features(
     return extractor.extract(pixels), NO_FEATURES if keeping is None else keep(pixels, keeping).rows
 
 
-def in_file_pixels(photo: Photo, found: RegionsAndFeatures, regions_per_image: int | None) -> ExtractedPhoto:
+def scale_to_file(photo: Photo, found: RegionsAndFeatures, regions_per_image: int | None) -> ExtractedPhoto:
     """Return a photo's reduced regions, with boxes in pixels of its file."""
-    regions, local = reduced(found[0], regions_per_image), found[1]
+    regions, local = reduce_regions(found[0], regions_per_image), found[1]
     height, width, _ = photo.pixels.shape
     enlarged = np.array([photo.width / width, photo.height / height] * 2, np.float32)
     return ExtractedPhoto(photo.width, photo.height, regions.vectors, regions.boxes * enlarged, local)
@@ -137,7 +137,7 @@ def extract_locally(
                 assert isinstance(photo, UnreadableImageError)  # noqa: S101 (every other has regions)
                 yield one, photo
             else:
-                yield one, in_file_pixels(photo, regions, regions_per_image)
+                yield one, scale_to_file(photo, regions, regions_per_image)
 
 
 Extractions = Generator[tuple[ListedFile, Photo | UnreadableImageError, RegionsAndFeatures | None], None, None]
@@ -173,7 +173,7 @@ def _extract_on_device(
 
 
 def record_outcomes(
-    chosen: Plan,
+    chosen: ExtractionPlan,
     outcomes: Outcomes,
     journal: Journal,
     report: StageProgress,
@@ -191,10 +191,10 @@ def record_outcomes(
         for done, (one, photo) in enumerate(photos, 1):
             if isinstance(photo, UnreadableImageError):
                 # What an extra or more memory could read is tried again, and what may have been torn while it was read.
-                lasting = as_listed(one, gone=False) and not photo.temporary
+                lasting = is_unchanged(one, gone=False) and not photo.temporary
                 known = _skipped(one, SkipReason.UNREADABLE, photo.reason, hashes[one.key])
                 skipped.append(known if lasting else SkippedRecord(one.key, SkipReason.UNREADABLE, photo.reason))
-            elif not as_listed(one):
+            elif not is_unchanged(one):
                 skipped.append(SkippedRecord(one.key, SkipReason.CHANGED))
             else:
                 digest = hashes[one.key]
@@ -211,7 +211,7 @@ def _skipped(one: ListedFile, code: SkipReason, detail: str, digest: str) -> Ski
     return SkippedRecord(one.key, code, detail, digest, one.size, one.mtime_ns)
 
 
-def as_listed(one: ListedFile, *, gone: bool = True) -> bool:
+def is_unchanged(one: ListedFile, *, gone: bool = True) -> bool:
     """Whether a file is still the one that was listed and hashed.
 
     `gone` is the answer for a file that is no longer there.
@@ -223,7 +223,7 @@ def as_listed(one: ListedFile, *, gone: bool = True) -> bool:
     return (status.st_size, modified_ns(status)) == (one.size, one.mtime_ns)
 
 
-def reduced(regions: Regions, regions_per_image: int | None) -> Regions:
+def reduce_regions(regions: Regions, regions_per_image: int | None) -> Regions:
     """Put the means of a mixture in place of the regions. The box of a mean is that of the region most like it."""
     if regions_per_image is None:
         return regions

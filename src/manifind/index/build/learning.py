@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from manifind.features import Moments, Regions, Whitening
 from manifind.features.moments import Sums, centre
-from manifind.index.build.gather import reduced
+from manifind.index.build.gather import reduce_regions
 from manifind.index.build.journal import Journal
 from manifind.index.build.whitening_choice import choose_whitening
 from manifind.index.build.workers import Workers
@@ -124,7 +124,7 @@ def whitened(
     rows = whitening.apply(np.concatenate([vectors[first:end] for first, end in photos]))
     ends = np.cumsum([end - first for first, end in photos])
     return [
-        reduced(Regions(own, np.asarray(boxes[first:end])), regions_per_image)
+        reduce_regions(Regions(own, np.asarray(boxes[first:end])), regions_per_image)
         for own, (first, end) in zip(np.split(rows, ends[:-1]), photos, strict=True)
     ]
 

@@ -30,7 +30,7 @@ VECTORS, LOCAL, GLOBAL = "all.f16", "all.u8", "photos.f32"
 global descriptors."""
 
 
-class Assembled(NamedTuple):
+class MergedRegions(NamedTuple):
     """The regions of all photos in order."""
 
     vectors: npt.NDArray[np.float16]
@@ -42,7 +42,7 @@ class Assembled(NamedTuple):
     """The local features of the photos, where they are kept."""
 
 
-def assembled(images: list[ImageRecord], journal: Journal, before: Snapshot | None, folder: Path) -> Assembled:
+def merge_regions(images: list[ImageRecord], journal: Journal, before: Snapshot | None, folder: Path) -> MergedRegions:
     """Lay out the regions of all photos in order, the vectors in a file of the folder."""
     journal_vectors, journal_boxes = journal.arrays()
     spans = []  # whether in the journal, the first row, and how many
@@ -73,10 +73,10 @@ def assembled(images: list[ImageRecord], journal: Journal, before: Snapshot | No
         if before is not None:
             vectors[block][~fresh] = before.manifold.vectors_[rows[block][~fresh]]
             boxes[block][~fresh] = before.boxes[rows[block][~fresh]]
-    return Assembled(vectors, boxes, np.repeat(np.arange(len(images), dtype=np.int32), counts), origin)
+    return MergedRegions(vectors, boxes, np.repeat(np.arange(len(images), dtype=np.int32), counts), origin)
 
 
-def assembled_features(
+def merge_local_features(
     images: list[ImageRecord],
     journal: Journal,
     before: Snapshot | None,
@@ -107,7 +107,7 @@ def assembled_features(
     return StoredLocalFeatures.laid_out(keeping, counts, rows)
 
 
-def assembled_globals(vectors: Vectors, image_of: IntArray, folder: Path) -> FloatArray | None:
+def merge_global_descriptors(vectors: Vectors, image_of: IntArray, folder: Path) -> FloatArray | None:
     """Return the photos' global descriptors in a file of the folder; None where the manifold is to make its own.
 
     That is where regions are photos, or where those of a photo cancel out, which leaves it without a direction.

@@ -1,4 +1,9 @@
-"""Which photos an index is to hold: all of a folder, more, or fewer."""
+"""Which photos an index is to contain: all of a folder, more, or fewer; films count as their frames.
+
+A frame is a photo of the index like any other: its key has its film and its time, its content is that of the film at
+that time. A film of unchanged size and time is not read again. A film that was renamed is read once more, and none of
+its frames is extracted again.
+"""
 
 import hashlib
 import os
@@ -19,7 +24,7 @@ from manifind.io.video import FRAME_STEP, MAX_FRAMES, frame_key, split_frame_key
 
 @dataclass(frozen=True)
 class SyncPlan:
-    """What an index is to hold."""
+    """What an index is to contain."""
 
     found: list[ListedFile]
     """Files to look at, by key."""
@@ -31,8 +36,8 @@ class SyncPlan:
     """The keys of what was removed by hand: frames of films that are to be found are not taken for it."""
 
 
-def all_of(root: Path, removed: Iterable[str] = (), *, films: bool = False) -> SyncPlan:
-    """Want the photos below a folder, but those that were removed by hand; and the frames of `films` if they are."""
+def plan_folder(root: Path, removed: Iterable[str] = (), *, films: bool = False) -> SyncPlan:
+    """Plan an index of the photos below a folder without the keys in `removed`; with `films`, of their frames too."""
     if not root.is_dir():
         raise InvalidInputError(f"{root} is not a folder", remedy="give the folder that holds the photos")
     by_hand = frozenset(removed)
@@ -49,11 +54,13 @@ def all_of(root: Path, removed: Iterable[str] = (), *, films: bool = False) -> S
     return SyncPlan(found, skipped, [], by_hand)
 
 
-def everything(snapshot: Snapshot, root: Path | None = None) -> SyncPlan:
-    """Want the photos of the index's folder as they are now, or of another that has become it."""
+def plan_sync(snapshot: Snapshot, root: Path | None = None) -> SyncPlan:
+    """Plan the photos of the index's folder as they are now; `root` where the folder is another one by now."""
     folder = _root(snapshot) if root is None else root
     try:
-        wanted = all_of(folder, removed_by_hand(snapshot.catalogue.skipped), films=snapshot.manifest.frames is not None)
+        wanted = plan_folder(
+            folder, removed_keys(snapshot.catalogue.skipped), films=snapshot.manifest.frames is not None
+        )
         # A folder that cannot be listed at the moment is not one whose photos are gone.
         closed = tuple(f"{one.key}/" for one in wanted.skipped)
         unread = [image for image in snapshot.catalogue.images if image.key.startswith(closed)] if closed else []
@@ -63,8 +70,8 @@ def everything(snapshot: Snapshot, root: Path | None = None) -> SyncPlan:
         raise InvalidInputError(error.problem, remedy=remedy, code=error.code) from error
 
 
-def more(snapshot: Snapshot, paths: Sequence[Path]) -> SyncPlan:
-    """Want what the index has and the photos at `paths`, files or folders below the index's."""
+def plan_addition(snapshot: Snapshot, paths: Sequence[Path]) -> SyncPlan:
+    """Plan what the index has and the photos at `paths`: files or folders below that of the index."""
     root = _root(snapshot)
     found: dict[str, ListedFile] = {}
     skipped = {one.key: one for one in snapshot.catalogue.skipped}
@@ -82,8 +89,8 @@ def more(snapshot: Snapshot, paths: Sequence[Path]) -> SyncPlan:
     return SyncPlan([found[key] for key in sorted(found)], list(skipped.values()), unread)
 
 
-def without(snapshot: Snapshot, keys: Sequence[str]) -> SyncPlan:
-    """Want what the index has but for these photos."""
+def plan_removal(snapshot: Snapshot, keys: Sequence[str]) -> SyncPlan:
+    """Plan what the index has without these photos."""
     gone = dict.fromkeys(keys)
     unknown = [key for key in gone if snapshot.catalogue.of_key(key) is None]
     if unknown:
@@ -97,13 +104,13 @@ def without(snapshot: Snapshot, keys: Sequence[str]) -> SyncPlan:
     return SyncPlan([], snapshot.catalogue.skipped + [SkippedRecord(key, SkipReason.REMOVED) for key in gone], unread)
 
 
-def removed_by_hand(skipped: Iterable[SkippedRecord]) -> list[str]:
-    """Return the keys of photos that `without` left out."""
+def removed_keys(skipped: Iterable[SkippedRecord]) -> list[str]:
+    """Return the keys of photos that `plan_removal` left out."""
     return [one.key for one in skipped if one.code is SkipReason.REMOVED]
 
 
-def several(values: Iterable[Any], name: str) -> list[Any]:
-    """Return a list; one thing alone is a slip that would be taken apart into letters."""
+def check_list(values: Iterable[Any], name: str) -> list[Any]:
+    """Return a list; a single string is an error, as it would become a list of letters."""
     if isinstance(values, str | bytes | os.PathLike):
         raise InvalidInputError(f"{name} is one, {os.fspath(values)!r}; give a list.")
     return list(values)

@@ -1,7 +1,6 @@
 """The interface of workers, which extract, whiten and compare regions in place of the building process.
 
-The room `manifind.distributed` fills it with Dask's workers. This room knows that one by its name alone, and imports it
-when a client is given.
+`manifind.distributed` implements it with Dask's workers. That package is imported when a client is given.
 """
 
 import importlib
@@ -19,12 +18,12 @@ from manifind.io import ListedFile
 from manifind.kernels import KnnGraphBuilder
 from manifind.types import Vectors
 
-ROOM = "manifind.distributed.workers"
+MODULE = "manifind.distributed.workers"
 """The module whose function `workers` makes workers of a client or of a scheduler's address."""
 
 
 class Workers(Protocol):
-    """Who does the long parts of making an index, to the same result."""
+    """Do the long parts of a build in other processes, with the same result."""
 
     def extract(
         self, found: Sequence[ListedFile], config: BuildConfig, regions_per_image: int | None, work: Path
@@ -37,7 +36,7 @@ class Workers(Protocol):
     def whiten(
         self, raw: Journal, config: BuildConfig, groups: Sequence[Sequence[tuple[int, int]]]
     ) -> Iterator[list[Regions]]:
-        """Yield what `making.learning.whitened` makes of each group of photos, which are runs of rows."""
+        """Yield `learning.whitened` of each group of photos, which are runs of rows."""
 
     def knn_builder(self, vectors: Vectors, file: Path) -> KnnGraphBuilder:
         """Return a builder of the k-NN graph of vectors that lie in a file, whose work workers do."""
@@ -46,16 +45,16 @@ class Workers(Protocol):
         """Remove what was kept in the folder `work` or elsewhere: the index is written."""
 
     def close(self) -> None:
-        """Let go of a connection that was made here."""
+        """Close a connection that was opened here."""
 
 
 @contextmanager
-def working(client: Any) -> Iterator[Workers | None]:
-    """Give the workers of a client of Dask, or of the scheduler at an address; nobody where there is no client."""
+def connect_workers(client: Any) -> Iterator[Workers | None]:
+    """Yield the workers of a Dask client, or of the scheduler at an address; None where there is no client."""
     if client is None:
         yield None
         return
-    made: Workers = importlib.import_module(ROOM).workers(client)
+    made: Workers = importlib.import_module(MODULE).workers(client)
     try:
         yield made
     finally:

@@ -1,4 +1,4 @@
-"""Is an index whole? Every checksum, and everything that holds of an index whatever is in it.
+"""Check an index: every checksum, and every invariant.
 
 A problem says what is damaged, what is wrong with it, and what would repair it.
 """
@@ -57,7 +57,7 @@ SENTENCES = {
 """What people are told to do."""
 
 ROWS = 2**14
-MOST_SHOWN = 20
+MAX_SHOWN = 20
 """How many photos are named at most, of those that share a problem."""
 
 
@@ -114,18 +114,18 @@ def _check(path: Path, report: StageProgress) -> list[Problem]:
     try:
         snapshot = Snapshot.read(path)
         snapshot.manifold.check_ids()
-        _catalogue(snapshot)
+        _check_catalogue(snapshot)
     except DamagedError as error:
         return [Problem(str(path), error.problem.rstrip("."), Remedy.EXTRACT)]
     return [
-        *_graph(snapshot, report),
+        *_check_graph(snapshot, report),
         *_check_descriptors(snapshot, report),
-        *_local(snapshot),
-        *_photos(snapshot, report),
+        *_check_local_features(snapshot),
+        *_check_photos(snapshot, report),
     ]
 
 
-def _catalogue(snapshot: Snapshot) -> None:
+def _check_catalogue(snapshot: Snapshot) -> None:
     """Read all of the catalogue, which says by itself where a row of it is none."""
     numbers = [image.number for image in snapshot.catalogue.images]
     _ = snapshot.catalogue.skipped
@@ -158,7 +158,7 @@ def _readable(path: Path, name: str) -> bool:
         return False
 
 
-def _graph(snapshot: Snapshot, report: StageProgress) -> Iterator[Problem]:
+def _check_graph(snapshot: Snapshot, report: StageProgress) -> Iterator[Problem]:
     manifold = snapshot.manifold
     S, lists = manifold.S_, manifold.lists_
     report("graph", 0, 1)
@@ -176,11 +176,11 @@ def _graph(snapshot: Snapshot, report: StageProgress) -> Iterator[Problem]:
         yield Problem("S", "the affinity is not symmetric", Remedy.REBUILD_GRAPH)
     if (manifold.degrees_ < 0).any() or ((manifold.degrees_ > 0) != (np.diff(S.indptr) > 0)).any():
         yield Problem("degrees", "a degree does not fit the region's edges", Remedy.REBUILD_GRAPH)
-    yield from _lists(lists, min(int(manifold.k), n - 1))
+    yield from _check_lists(lists, min(int(manifold.k), n - 1))
     report("graph", 1, 1)
 
 
-def _lists(lists: Neighbours, k: int) -> Iterator[Problem]:
+def _check_lists(lists: Neighbours, k: int) -> Iterator[Problem]:
     n = len(lists.ids)
     for start in range(0, n, ROWS):
         ids, similarities = lists.ids[start : start + ROWS], lists.similarities[start : start + ROWS]
@@ -217,7 +217,7 @@ def _check_descriptors(snapshot: Snapshot, report: StageProgress) -> Iterator[Pr
         yield Problem("boxes", "a region lies outside of its photo", Remedy.EXTRACT)
 
 
-def _local(snapshot: Snapshot) -> Iterator[Problem]:
+def _check_local_features(snapshot: Snapshot) -> Iterator[Problem]:
     """Look at where the local features of each photo lie, and at whether there are as many as there may be."""
     if snapshot.local is None:
         return
@@ -226,7 +226,7 @@ def _local(snapshot: Snapshot) -> Iterator[Problem]:
         yield Problem("features", "a photo has fewer than no local features, or more than are kept", Remedy.EXTRACT)
 
 
-def _photos(snapshot: Snapshot, report: StageProgress) -> Iterator[Problem]:
+def _check_photos(snapshot: Snapshot, report: StageProgress) -> Iterator[Problem]:
     """Compare the photos' files with what the index knows of them."""
     root = snapshot.manifest.root
     if not root.is_dir():
@@ -242,6 +242,6 @@ def _photos(snapshot: Snapshot, report: StageProgress) -> Iterator[Problem]:
         except (OSError, InvalidInputError):
             wrong.append(Problem(image.key, "the photo is gone", Remedy.SYNC))
         report("photos", done, len(images))
-    yield from wrong[:MOST_SHOWN]
-    if len(wrong) > MOST_SHOWN:
-        yield Problem(f"{len(wrong) - MOST_SHOWN} more photos", "gone or changed since", Remedy.SYNC)
+    yield from wrong[:MAX_SHOWN]
+    if len(wrong) > MAX_SHOWN:
+        yield Problem(f"{len(wrong) - MAX_SHOWN} more photos", "gone or changed since", Remedy.SYNC)

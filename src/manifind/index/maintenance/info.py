@@ -42,19 +42,19 @@ def info(path: Path, snapshot: Snapshot) -> dict[str, Any]:
         "whitening": {
             **manifest.whitening.fields,
             "spread_now": now_spread,
-            "words": whitening_in_words(manifest.whitening, photos, now_spread, manifold.vectors_.shape[1]),
+            "words": describe_whitening(manifest.whitening, photos, now_spread, manifold.vectors_.shape[1]),
         },
         "config": config.to_dict(),
         "config_hash": config.config_hash,
         "manifold": dict(manifest.parameters),
         "chosen": {
             "for_photos": manifest.chosen_for,
-            "words": chosen_in_words(manifest.parameters, manifest.chosen_for),
+            "words": describe_parameters(manifest.parameters, manifest.chosen_for),
         },
         "local_features": {
             "kind": None if snapshot.local is None else snapshot.local.keeping.kind,
             "features_a_photo": 0.0 if snapshot.local is None else round(len(snapshot.local.rows) / photos, 1),
-            "words": local_features_in_words(snapshot.local, photos),
+            "words": describe_local_features(snapshot.local, photos),
         },
         "graph": {**manifold.graph_._asdict(), "words": manifold.graph_.words()},
         "health": facts.as_dict(),
@@ -80,13 +80,13 @@ def by_part(sizes: dict[str, int]) -> dict[str, int]:
     return parts
 
 
-HUB = 10
+HUB_FACTOR = 10
 """A region in this many times more lists than the average is a hub: everything seems to resemble it."""
 
-GROWTH = 2.0
+RETRAIN_GROWTH = 2.0
 """How many times more photos than a whitening was learnt on make it wise to learn it again."""
 
-FITS = 0.85
+RETRAIN_SPREAD_RATIO = 0.85
 """A whitening fits while it spreads descriptors over this part of the dimensions that it did when it was learnt."""
 
 
@@ -103,7 +103,7 @@ class Health:
     """How many connected components of two or more regions there are."""
     mean_mutual_degree: float
     hubs: int
-    """How many regions are in more than `HUB` times as many lists as the average."""
+    """How many regions are in more than `HUB_FACTOR` times as many lists as the average."""
     most_listed: int
     """How many lists the region that is in most lists is in."""
 
@@ -151,25 +151,25 @@ def health(S: sp.csr_array, neighbours: Neighbours) -> Health:
         largest_component=int(sizes.max()),
         components=int((sizes > 1).sum()),
         mean_mutual_degree=float(degrees.mean()),
-        hubs=int((listed > HUB * max(k, 1)).sum()),
+        hubs=int((listed > HUB_FACTOR * max(k, 1)).sum()),
         most_listed=int(listed.max()),
     )
 
 
-def whitening_in_words(learnt: WhiteningOrigin, photos: int, spread: float, dimension: int) -> str:
+def describe_whitening(learnt: WhiteningOrigin, photos: int, spread: float, dimension: int) -> str:
     """Say where a whitening comes from, how far the collection has moved from it, and whether to learn it again.
 
     `spread` is over how many of the `dimension` the descriptors are spread now.
     """
     source, count = learnt.source, learnt.photos
     if source == LEARNT and count is not None:
-        said = "" if learnt.choice is None else f"{choice_in_words(learnt.choice)} "
+        said = "" if learnt.choice is None else f"{describe_choice(learnt.choice)} "
         said += f"The whitening was learnt when the collection had {count:,} photos; it has {photos:,} now"
         moved = False
         if learnt.spread is not None:
-            moved = spread < FITS * learnt.spread
+            moved = spread < RETRAIN_SPREAD_RATIO * learnt.spread
             said += f". It spread descriptors over {learnt.spread:.0f} of {dimension} dimensions then, {spread:.0f} now"
-        if moved or photos >= GROWTH * count:
+        if moved or photos >= RETRAIN_GROWTH * count:
             return f"{said}: learning it again would be wise (manifind index PHOTOS --retrain-whitening)."
         return f"{said}."
     return {
@@ -179,7 +179,7 @@ def whitening_in_words(learnt: WhiteningOrigin, photos: int, spread: float, dime
     }.get(source, f"The whitening was read from {Path(source).name}.")
 
 
-def choice_in_words(choice: WhiteningChoice) -> str:
+def describe_choice(choice: WhiteningChoice) -> str:
     """Say which whitening was chosen, by how many verified pairs of photos, and how the others did."""
     if not choice.scores:
         return f"{choice.pairs:,} verified pairs of photos are too few to choose a whitening; it is {choice.chosen}."
@@ -194,7 +194,7 @@ def choice_in_words(choice: WhiteningChoice) -> str:
     )
 
 
-def chosen_in_words(parameters: Mapping[str, Any], photos: int | None) -> str:
+def describe_parameters(parameters: Mapping[str, Any], photos: int | None) -> str:
     """Say who chose the parameters of the graph, and for what."""
     values = ", ".join(f"{name} {parameters[name]}" for name in CHOSEN)
     if photos is None:
@@ -202,7 +202,7 @@ def chosen_in_words(parameters: Mapping[str, Any], photos: int | None) -> str:
     return f"Of {values}, what was not given was chosen for a folder of {photos:,} photos."
 
 
-def local_features_in_words(local: StoredLocalFeatures | None, photos: int) -> str:
+def describe_local_features(local: StoredLocalFeatures | None, photos: int) -> str:
     """Say what is kept of the photos' local features, and how an index that keeps none gets them."""
     if local is None:
         return (

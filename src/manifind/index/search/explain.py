@@ -140,10 +140,6 @@ def _stored_or_extracted(
     return extract_query_features(pixels_of(snapshot, image), box, kind=feature_kind(snapshot), config=config)
 
 
-MAX_NODES = 20_000
-"""Paths are looked for among this many of the best regions by score, the seed and the target."""
-
-
 @dataclass(frozen=True)
 class Place:
     """A region of a photo of the collection, or of the query where `key` is None."""
@@ -212,7 +208,9 @@ def explain_result(retrieval: Retrieval, image: int) -> Chain:
     seed, manifold, rows = retrieval.ranking.seed.positive(), snapshot.manifold, snapshot.regions_of(image)
     key = snapshot.catalogue[image].key
     targets = np.arange(rows.start, rows.stop, dtype=np.int32)
-    path = best_path(manifold.S_, float(manifold.alpha), seed, retrieval.ranking.regions, targets)
+    path = best_path(
+        manifold.S_, float(manifold.alpha), seed, retrieval.ranking.regions, targets, retrieval.config.explained_regions
+    )
     if path is None:
         return Chain(key, ())
     X = manifold.vectors_
@@ -258,9 +256,14 @@ def _place(snapshot: Snapshot, region: int) -> Place:
     return Place(snapshot.catalogue[number].key, rounded_box(snapshot.boxes[region]))
 
 
-def best_path(S: sp.csr_array, alpha: float, seed: Seed, scores: FloatArray, targets: IntArray) -> RegionPath | None:
-    """Return the path that carries most from the seed to any of `targets`; None where there is none."""
-    count = min(MAX_NODES, len(scores))
+def best_path(
+    S: sp.csr_array, alpha: float, seed: Seed, scores: FloatArray, targets: IntArray, max_regions: int = 20_000
+) -> RegionPath | None:
+    """Return the path that carries most from the seed to any of `targets`; None where there is none.
+
+    Paths are looked for among the seed, the targets and the `max_regions` best regions by score.
+    """
+    count = min(max_regions, len(scores))
     best = np.argpartition(-scores, count - 1)[:count]
     nodes = np.unique(np.concatenate([best, seed.regions, targets]))
     place = np.full(len(scores), -1, np.int64)

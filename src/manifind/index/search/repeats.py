@@ -1,9 +1,8 @@
-"""What occurs in several photos of an index, without any query; near-duplicates and bursts apart.
+"""Objects that occur in several photos of an index, without any query; near-duplicates and bursts apart.
 
-`manifind.repeats` finds groups of regions in the graph. Here they become photos with boxes, and geometry looks at them:
-the strongest photo of a group is compared with the others, by the local features that the index keeps or else by their
-files, and a group of which enough are confirmed goes before those of which none is. The frames of a film count as one
-photo.
+`manifind.repeats` finds groups of regions in the graph. Here they become photos with boxes. Spatial verification
+compares the strongest photo of a group with the others, by stored local features or else by their files; confirmed
+objects come first. The frames of a film count as one photo.
 """
 
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ import scipy.sparse as sp
 from manifind.checks import check_int
 from manifind.errors import UnreadableImageError
 from manifind.geometry import Features
+from manifind.index.config import SearchConfig
 from manifind.index.search.image_features import feature_kind, stored_part
 from manifind.index.search.query import Deadline, QueryFeatures, extract_query_features, rounded_box
 from manifind.index.search.verification import verify_images
@@ -23,11 +23,6 @@ from manifind.io import key_to_path, read_photo
 from manifind.io.video import split_frame_key
 from manifind.repeats import Group, find_groups, near_duplicates
 from manifind.types import Box, IntArray, StageProgress
-
-LOOKED_AT = 12
-"""Photos of a group that geometry looks at, besides the first."""
-CONFIRMED = 2
-"""Photos besides the first that geometry must confirm to confirm a group."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +38,7 @@ class Occurrence:
     strength: float
     """How strongly the photo is tied to the others of its object."""
     verified: bool | None = None
-    """Whether geometry finds what the first photo shows in this one; None where it was not asked, or cannot say."""
+    """Whether what the first photo shows is verified in this one; None where it was not verified, or cannot be."""
 
 
 @dataclass(frozen=True)
@@ -54,17 +49,14 @@ class ObjectCluster:
     """Grows with the number of photos, and with how much they resemble each other there."""
     occurrences: tuple[Occurrence, ...]
     """The strongest first: the best to search with."""
+    confirmed: bool | None = None
+    """Whether spatial verification confirms the object; None where it was not asked or could not say."""
 
     @property
     def verified(self) -> int | None:
-        """How many photos besides the first geometry confirms; None where it was not asked."""
+        """How many photos besides the first are verified; None where none was to be."""
         said = [one.verified for one in self.occurrences[1:] if one.verified is not None]
         return sum(said) if said else None
-
-    @property
-    def confirmed(self) -> bool | None:
-        """Whether geometry confirms the object; None where it was not asked or could not say."""
-        return None if self.verified is None else self.verified >= min(CONFIRMED, len(self.occurrences) - 1)
 
     def __len__(self) -> int:
         return len(self.occurrences)
@@ -89,6 +81,7 @@ def repeats(
     least: int = 3,
     verify: bool | None = None,
     progress: StageProgress | None = None,
+    config: SearchConfig | None = None,
 ) -> ObjectClusters:
     """Find what occurs in several photos: see `Index.repeats`."""
     verify = snapshot.local is not None if verify is None else verify
@@ -104,34 +97,39 @@ def repeats(
         manifold.vectors_,
         snapshot.boxes,
         manifold.layout_,
-        same=_films_as_one(snapshot, same),
+        same=_merge_films(snapshot, same),
         least=least,
     )
     report("regions", 2, 2)
-    objects = tuple(_repeat(snapshot, group) for group in groups[:top])
+    objects = tuple(_object_cluster(snapshot, group) for group in groups[:top])
     if verify:
-        objects = confirmed_first(snapshot, objects, report)
+        objects = verify_clusters(snapshot, objects, report, config=config)
     return ObjectClusters(objects, len(groups), _sets(snapshot, same.tolist()))
 
 
-def confirmed_first(
-    snapshot: Snapshot, objects: Sequence[ObjectCluster], report: StageProgress, *, until: float | None = None
+def verify_clusters(
+    snapshot: Snapshot,
+    objects: Sequence[ObjectCluster],
+    report: StageProgress,
+    *,
+    until: float | None = None,
+    config: SearchConfig | None = None,
 ) -> tuple[ObjectCluster, ...]:
-    """Look at objects by geometry, and return those first that it confirms; else in the order given.
+    """Verify objects; return the confirmed ones first, else in the order given.
 
     `until` is the moment by `time.monotonic` at which the others are left as they are.
     """
     seen = list(objects)
     for done, one in enumerate(objects, 1):
         try:
-            seen[done - 1] = _verified(snapshot, one, until)
+            seen[done - 1] = _verify_cluster(snapshot, one, until, config or SearchConfig())
         except TimeoutError:
             break
         report("geometry", done, len(objects))
     return tuple(sorted(seen, key=lambda one: one.confirmed is not True))
 
 
-def _repeat(snapshot: Snapshot, group: Group) -> ObjectCluster:
+def _object_cluster(snapshot: Snapshot, group: Group) -> ObjectCluster:
     occurrences = []
     for region, image, strength in zip(group.regions, group.images.tolist(), group.strengths.tolist(), strict=True):
         record = snapshot.catalogue[image]
@@ -140,9 +138,10 @@ def _repeat(snapshot: Snapshot, group: Group) -> ObjectCluster:
     return ObjectCluster(round(group.score, 4), tuple(occurrences))
 
 
-def _verified(snapshot: Snapshot, one: ObjectCluster, until: float | None) -> ObjectCluster:
-    """Look with geometry for what the first photo shows in the next ones."""
-    first, others = one.occurrences[0], one.occurrences[1 : 1 + LOOKED_AT]
+def _verify_cluster(snapshot: Snapshot, one: ObjectCluster, until: float | None, config: SearchConfig) -> ObjectCluster:
+    """Verify what the first photo shows in the next ones."""
+    limits = config.repeats
+    first, others = one.occurrences[0], one.occurrences[1 : 1 + limits.verified_images]
     sought: Features | None
     try:
         photo = read_photo(key_to_path(snapshot.manifest.root, first.key))
@@ -152,14 +151,16 @@ def _verified(snapshot: Snapshot, one: ObjectCluster, until: float | None) -> Ob
     if sought is None:
         return one
     query, images = QueryFeatures(sought, first.box), [other.image for other in others]
-    says = verify_images(snapshot, images, [query], deadline=Deadline(until))
+    says = verify_images(snapshot, images, [query], config, Deadline(until))
     seen = [
         replace(other, verified=says[other.image].verified, box=says[other.image].box or other.box) for other in others
     ]
-    return replace(one, occurrences=(first, *seen, *one.occurrences[1 + LOOKED_AT :]))
+    result = replace(one, occurrences=(first, *seen, *one.occurrences[1 + limits.verified_images :]))
+    needed = min(limits.min_confirmed, len(result) - 1)
+    return replace(result, confirmed=None if result.verified is None else result.verified >= needed)
 
 
-def _films_as_one(snapshot: Snapshot, same: IntArray) -> IntArray:
+def _merge_films(snapshot: Snapshot, same: IntArray) -> IntArray:
     """Let all frames of a film count as one photo, together with what is the same as one of them."""
     from scipy.sparse.csgraph import connected_components
 

@@ -122,7 +122,7 @@ def retrieve(
     config = config or RetrievalConfig()
     if not isinstance(snapshot, Snapshot):
         return snapshot.retrieve(queries, top, method, config)
-    snapshot.look_again()
+    snapshot.recheck_ids()
     size = batch_size(len(snapshot.boxes))
     retrievals = [
         Retrieval(snapshot, query, ranking, method, config)

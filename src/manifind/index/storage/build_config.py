@@ -8,7 +8,7 @@ from manifind.features import Moments, RegionExtractor, Whitening, region_grid, 
 from manifind.features.moments import DIMENSION, PRIOR
 from manifind.index.config import CHOSEN, IndexConfig, WhiteningCandidate, WhiteningConfig
 from manifind.index.storage.local_features import LocalFeatureConfig
-from manifind.index.storage.manifest import LEARNT, Fingerprint, Manifest, WhiteningOrigin, settled_parameters
+from manifind.index.storage.manifest import LEARNT, Fingerprint, Manifest, WhiteningOrigin, stored_parameters
 from manifind.kernels import CPU
 from manifind.manifold import Manifold
 from manifind.types import FloatArray
@@ -122,7 +122,7 @@ class BuildConfig:
             Fingerprint.of(self.extractor),
             self.extractor.settings,
             self.regions_per_image,
-            settled_parameters(self.manifold()),
+            stored_parameters(self.manifold()),
             chosen_for=self.chosen_for,
             local_features=self.local_features,
             frames=self.frames,

@@ -1,7 +1,7 @@
-"""What is said of a folder that is no index: a folder of photos, or an index whose making was interrupted.
+"""Errors for a folder that is no index: a folder of photos, or an index whose build was interrupted.
 
-While an index is made, the folder of its writer holds a note of the photos that it is to have. Whoever opens the index
-before it is finished is told from this note how far it came and how to go on.
+During a build the folder of the writer has a note of the photos to extract. From it, the error of a search before
+the build is finished says how far the build came and how to go on.
 """
 
 import json
@@ -37,7 +37,7 @@ def is_folder_of_photos(path: Path) -> bool:
 
 
 def note(work: Path, root: Path, photos: int) -> None:
-    """Write down which photos an index is to have."""
+    """Write the note of a build: the folder of its photos, and how many there are."""
     disk.write(work / NOTE, [json.dumps({"root": str(root.resolve()), "photos": photos}).encode()])
 
 

@@ -82,10 +82,10 @@ class WhiteningChoice:
         chosen = _typed(fields, "chosen", str, "whitening.choice.")
         pairs = _typed(fields, "pairs", int, "whitening.choice.")
         scores = _typed(fields, "scores", dict, "whitening.choice.")
-        _hold(pairs >= 0, "whitening.choice.pairs", pairs)
+        _check_value(pairs >= 0, "whitening.choice.pairs", pairs)
         for name, score in scores.items():
             number = isinstance(score, int | float) and not isinstance(score, bool)
-            _hold(number and 0 <= score <= 100, f"whitening.choice.scores of {name[:60]}", score)
+            _check_value(number and 0 <= score <= 100, f"whitening.choice.scores of {name[:60]}", score)
         return cls(chosen, pairs, scores)
 
     @property
@@ -184,18 +184,20 @@ class Manifest:
             _typed(facts, name, kinds, "describer.")
         learnt = _mapping(fields, "whitening")
         root = Path(_typed(fields, "root", str))
-        _hold(root.is_absolute() and _is_path(root), "root", fields["root"])
+        _check_value(root.is_absolute() and _is_path(root), "root", fields["root"])
         regions_per_image = _typed(fields, "regions_per_image", (int, type(None)))
-        _hold(regions_per_image is None or regions_per_image >= 1, "regions_per_image", regions_per_image)
+        _check_value(regions_per_image is None or regions_per_image >= 1, "regions_per_image", regions_per_image)
         photos = _typed(learnt, "photos", (int, type(None)), "whitening.")
         source = _typed(learnt, "from", str, "whitening.")
-        _hold((photos is None or photos >= 0) and (photos is not None or source != LEARNT), "whitening.photos", photos)
+        _check_value(
+            (photos is None or photos >= 0) and (photos is not None or source != LEARNT), "whitening.photos", photos
+        )
         prior, spread = (_positive(learnt.get(name), f"whitening.{name}") for name in ("prior", "spread"))
         choice = WhiteningChoice.of(_mapping(learnt, "choice")) if learnt.get("choice") is not None else None
         built = _mapping(fields, BUILT) if fields.get(BUILT) is not None else None
         chosen_for = fields.get("chosen_for")
         number = isinstance(chosen_for, int) and not isinstance(chosen_for, bool) and chosen_for >= 0
-        _hold(chosen_for is None or number, "chosen_for", chosen_for)
+        _check_value(chosen_for is None or number, "chosen_for", chosen_for)
         return cls(
             root,
             _typed(fields, "made_by", str),
@@ -235,7 +237,7 @@ class Manifest:
             said["null_similarity"] = self.null_similarity
         return said if self.built is None else {**said, BUILT: self.built._asdict()}
 
-    def asks_for_the_same(self, other: "Manifest") -> bool:
+    def has_same_config(self, other: "Manifest") -> bool:
         """Whether the same photos would become the same index, however its graph came about."""
         mine, its = (replace(one, built=None, null_similarity=None).fields for one in (self, other))
         return json.dumps(mine, sort_keys=True) == json.dumps(its, sort_keys=True)
@@ -251,7 +253,7 @@ def read_manifest(path: Path, name: str = store.MANIFEST) -> dict[str, Any]:
     return store.read_manifest(path, KIND, FORMAT, name, oldest=OLDEST_FORMAT)
 
 
-def settled_parameters(manifold: Manifold) -> dict[str, Any]:
+def stored_parameters(manifold: Manifold) -> dict[str, Any]:
     """Return the parameters of a manifold, checked, as an index keeps them."""
     checked = asdict(manifold.check_params())
     return {name: value for name, value in checked.items() if name not in OF_THE_MACHINE}
@@ -283,15 +285,17 @@ def _settings(given: Mapping[str, Any]) -> Mapping[str, Any]:
     for name, value in given.items():
         plain = value if isinstance(value, list) else [value]
         known = name in inspect.signature(RegionExtractor).parameters and name not in ("backbone", "whitening")
-        _hold(known and all(isinstance(one, str | int | float | None) for one in plain), f"setting {name[:60]}", value)
+        _check_value(
+            known and all(isinstance(one, str | int | float | None) for one in plain), f"setting {name[:60]}", value
+        )
     return given
 
 
 def _local_features(given: Mapping[str, Any]) -> LocalFeatureConfig:
     kind = _typed(given, "kind", str, "local_features.")
     max_keypoints = _typed(given, "max_keypoints", int, "local_features.")
-    _hold(kind in KINDS, "local_features.kind", kind)
-    _hold(0 < max_keypoints <= MAX_KEYPOINTS, "local_features.max_keypoints", max_keypoints)
+    _check_value(kind in KINDS, "local_features.kind", kind)
+    _check_value(0 < max_keypoints <= MAX_KEYPOINTS, "local_features.max_keypoints", max_keypoints)
     return LocalFeatureConfig(kind, max_keypoints)
 
 
@@ -301,9 +305,9 @@ def _mapping(fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _typed(fields: Mapping[str, Any], name: str, kinds: type | tuple[type, ...], of: str = "") -> Any:
-    _hold(name in fields, f"{of}{name}", None)
+    _check_value(name in fields, f"{of}{name}", None)
     value = fields[name]
-    _hold(isinstance(value, kinds) and not isinstance(value, bool), f"{of}{name}", value)
+    _check_value(isinstance(value, kinds) and not isinstance(value, bool), f"{of}{name}", value)
     return value
 
 
@@ -325,11 +329,11 @@ def _frame_interval(value: object) -> float | None:
 def _similarity(value: object, name: str) -> float | None:
     if value is None:
         return None
-    _hold(isinstance(value, int | float) and not isinstance(value, bool) and -1.01 <= value <= 1.01, name, value)
+    _check_value(isinstance(value, int | float) and not isinstance(value, bool) and -1.01 <= value <= 1.01, name, value)
     return float(value)  # type: ignore[arg-type]
 
 
-def _hold(true: bool, name: str, value: object) -> None:
+def _check_value(true: bool, name: str, value: object) -> None:
     if not true:
         raise _impossible(name, value)
 

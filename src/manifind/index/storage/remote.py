@@ -1,8 +1,7 @@
-"""The seat for collections that do not lie in a folder: in a vector database, say.
+"""The interface of remote collections: in a vector database, say.
 
-An index on disk searches a `Generation`. A collection elsewhere is another `State`: it answers a query on a shortlist
-of photos, which it fetches and makes into a small generation of its own. Whatever comes after a search (hits, the line,
-explanations, verification, pages) sees that generation, and no difference.
+An index on disk is searched by a `Snapshot`. A remote collection retrieves a shortlist of images and makes a small
+`Snapshot` of them. The later steps of a search (verification, cutoff, hits, explanations, reports) see that snapshot.
 
 The package `manifind.remote` opens addresses (``milvus://host:port/name``). It is imported when the first address is
 given.
@@ -37,7 +36,7 @@ ADDRESS = re.compile(r"[a-z][a-z0-9+-]+://.+", re.DOTALL | re.IGNORECASE)
 
 
 class RemoteCollection(Protocol):
-    """One state of a collection that does not lie in a folder; it may go out of date, and `newest` says so."""
+    """A snapshot of a remote collection."""
 
     @property
     def number(self) -> int:
@@ -49,7 +48,7 @@ class RemoteCollection(Protocol):
 
     @property
     def stamp(self) -> str:
-        """A stamp that no other generation has."""
+        """A name that no other snapshot has."""
 
     @property
     def manifest(self) -> Manifest:
@@ -69,7 +68,7 @@ class RemoteCollection(Protocol):
 
     @property
     def cache(self) -> "SnapshotCache":
-        """What was made from this state when it was first needed, kept for later."""
+        """What was computed from this snapshot when it was first needed."""
 
     @property
     def regions(self) -> int:
@@ -88,25 +87,25 @@ class RemoteCollection(Protocol):
         """Return a photo as it was extracted."""
 
     def newest(self) -> "RemoteCollection":
-        """Return the newest state: this one, where nothing has changed."""
+        """Return the newest snapshot: this one, where nothing has changed."""
 
     def info(self) -> dict[str, Any]:
         """Return counts, parameters and health, ready for JSON."""
 
     def modify_source_index(self, change: "Callable[[Any], T]", extractor: RegionExtractor | None) -> T:
-        """Change the index on disk that this is a copy of, and bring the copy to its new state."""
+        """Change the index on disk that this was published from, and publish it again."""
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
 
 
 def is_address(path: str | os.PathLike[str]) -> bool:
-    """Say whether this is the address of a collection elsewhere, and no path."""
+    """Return whether this is the address of a remote collection, and no path."""
     return isinstance(path, str) and ADDRESS.fullmatch(path) is not None
 
 
 def open_collection(address: str) -> RemoteCollection:
-    """Open the newest state of a collection elsewhere."""
+    """Open the newest snapshot of a remote collection."""
     state: RemoteCollection = importlib.import_module(MODULE).open_collection(address)
     return state
 

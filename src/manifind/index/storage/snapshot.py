@@ -23,30 +23,30 @@ from manifind.storage import store
 from manifind.types import FloatArray, Vectors
 
 CATALOGUE = "images.sqlite"
-LOOKED_AT_AGAIN = 20_000_000
+MAX_RECHECKED_ENTRIES = 20_000_000
 """Where S has no more entries than this, its ids are compared with their range before every search."""
 
 
 @dataclass(eq=False)
 class SnapshotCache:
-    """What is made of a generation when it is first needed, and stays with it: the one part of it that changes."""
+    """What is computed from a snapshot when it is first needed: its one mutable part."""
 
     extractor: RegionExtractor | None = None
     """The extractor of queries."""
     null_similarity: float | None = None
-    """The similarity that few pairs of regions of different photos exceed, where the manifest does not say it."""
+    """The null similarity, where the manifest does not have it."""
     methods: dict[str, Manifold | NearestImages | RegionMatch] = field(default_factory=dict)
-    """The objects that answer by other methods than regional diffusion."""
+    """Fitted estimators of the methods besides regional diffusion."""
     dates: list[str] | None = None
     """When each photo was taken."""
     lists_checked: bool = False
     lock: threading.RLock = field(default_factory=threading.RLock)
-    """The lock that is held while one of these is made, so that nothing is made twice."""
+    """Held while one of these is computed, so that none is computed twice."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One state of an index: whoever has it keeps it, whatever is written meanwhile."""
+    """One state of an index: it stays valid while newer generations are written."""
 
     number: int
     stamp: str
@@ -137,19 +137,19 @@ class Snapshot:
                 raise DamagedError(f"neighbour_ids has ids beyond the {len(ids)} regions; repair the index.")
             self.cache.lists_checked = True
 
-    def look_again(self) -> None:
+    def recheck_ids(self) -> None:
         """Raise `DamagedError` where an id of a mapped graph leads nowhere by now.
 
         Files are replaced and never changed in place; where somebody does so all the same, compiled code must not
         follow what stands there. It takes a hundredth of the time of a search; of graphs with more edges than
-        `LOOKED_AT_AGAIN`, which are solved near the query alone, it would take more than the search.
+        `MAX_RECHECKED_ENTRIES`, which are solved near the query alone, it would take more than the search.
         """
         S = self.manifold.S_
-        if S.nnz <= LOOKED_AT_AGAIN and (_is_mapped(S.indices) or _is_mapped(S.indptr)):
+        if S.nnz <= MAX_RECHECKED_ENTRIES and (_is_mapped(S.indices) or _is_mapped(S.indptr)):
             check_ids(S, self.manifold.layout_)
 
     def regions_of(self, image: int) -> slice:
-        """Return the rows of a photo's regions."""
+        """Return the rows of an image's regions."""
         if not 0 <= image < len(self.catalogue):
             raise InvalidInputError(f"image is {image}; give a number from 0 to {len(self.catalogue) - 1}.")
         self.manifold.check_ids()
@@ -185,15 +185,15 @@ def _check_shapes(arrays: dict[str, npt.NDArray[Any]], manifold: Manifold) -> No
         raise DamagedError("whitening_project is of another collection; repair the index.")
 
 
-ONE_IN = 300
-SAMPLE = 400, 40_000
+NULL_PAIR_RATE = 300
+NULL_SAMPLE = 400, 40_000
 """How many regions are compared, and with how many others."""
-BLOCK = 4_000
+NULL_BLOCK = 4_000
 """Regions that are compared at a time."""
 
 
 def measure_null_similarity(vectors: Vectors, image_of: npt.NDArray[np.integer]) -> float:
-    """Return the similarity that one pair in `ONE_IN` of regions of different photos exceeds; 1 where there is no pair.
+    """Return the similarity that one pair in `NULL_PAIR_RATE` of regions of different images exceeds; else 1.
 
     Parameters
     ----------
@@ -203,18 +203,18 @@ def measure_null_similarity(vectors: Vectors, image_of: npt.NDArray[np.integer])
         The photo of each region.
     """
     n = len(vectors)
-    rows, columns = (np.unique(np.linspace(0, n - 1, min(size, n)).astype(np.intp)) for size in SAMPLE)
+    rows, columns = (np.unique(np.linspace(0, n - 1, min(size, n)).astype(np.intp)) for size in NULL_SAMPLE)
     sample = np.asarray(vectors[rows], np.float32)
     pairs = sum(int((image_of[columns] != image).sum()) for image in image_of[rows])
     if not pairs:
         return 1.0
-    kept = pairs // ONE_IN + 2  # the quantile lies between two of the largest
+    kept = pairs // NULL_PAIR_RATE + 2  # the quantile lies between two of the largest
     largest = np.empty(0, np.float32)
-    for start in range(0, len(columns), BLOCK):
-        own = columns[start : start + BLOCK]
+    for start in range(0, len(columns), NULL_BLOCK):
+        own = columns[start : start + NULL_BLOCK]
         similarities = sample @ np.asarray(vectors[own], np.float32).T
         apart = similarities[image_of[rows][:, None] != image_of[own]]
         largest = np.concatenate([largest, apart])
         largest = np.partition(largest, max(0, len(largest) - kept))[-kept:]
-    place = (pairs - 1) * (1 - 1 / ONE_IN) - (pairs - len(largest))
+    place = (pairs - 1) * (1 - 1 / NULL_PAIR_RATE) - (pairs - len(largest))
     return float(np.interp(place, np.arange(len(largest)), np.sort(largest)))
