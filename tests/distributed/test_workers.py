@@ -152,7 +152,7 @@ def test_what_the_driver_holds_does_not_grow_with_the_vectors(
         (assembling, "ROWS", 256),
         (assembling, "PHOTOS", 16),
         (exchange, "ROWS_PER_READ", 256),
-        (chance, "BLOCK", 64),
+        (chance, "NULL_BLOCK", 64),
         (rows, "MAX_LOCAL_GRAPH_BYTES", 0),
     ):
         monkeypatch.setattr(room, name, few)
@@ -193,7 +193,7 @@ def test_an_index_that_workers_bring_up_to_date_is_that_of_one_process_and_the_d
                 (assembling, "PHOTOS", 16),
                 (building, "IMAGES_AT_A_TIME", 1),
                 (exchange, "ROWS_PER_READ", 256),
-                (chance, "BLOCK", 64),
+                (chance, "NULL_BLOCK", 64),
                 (update, "JOIN_BLOCK_ROWS", 256),
             ):
                 small.setattr(room, name, few)

@@ -134,7 +134,7 @@ def test_a_shortlist_has_the_limit_of_its_whole_collection() -> None:
 def test_the_unrelated_similarity_is_a_quantile_of_all_pairs_of_regions_of_different_photos(
     photos: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(measuring, "BLOCK", 50)
+    monkeypatch.setattr(measuring, "NULL_BLOCK", 50)
     X = unit(np.random.default_rng(photos).normal(size=(photos, 8)).astype(np.float32))
     # Regions of one photo, two of each and the same twice, are no pair, however alike they are.
     pairs = np.repeat((X @ X.T)[~np.eye(photos, dtype=bool)], 4)

@@ -55,7 +55,7 @@ def test_other_processes_read_what_this_one_reads(photos: Path, monkeypatch: pyt
         ):
             in_little.read(files["first-1.png"], asked.append)
         assert for_now.value.temporary
-        monkeypatch.setattr(readers, "LARGE", 1000)
+        monkeypatch.setattr(readers, "MAX_SENT_BYTES", 1000)
         assert reading.read(files["second-0.png"], asked.append).pixels.shape == (60, 80, 3)
         (process,) = reading._processes
         # It dies while it is asked how much it may take: that photo is lost, and the next has another process.
@@ -77,7 +77,7 @@ def test_features_may_be_left_to_others_unless_a_photo_is_too_large_to_go_to_the
         made = reading.read(file, lambda _: None)
         assert made.local is None
         np.testing.assert_array_equal(made.pixels, here.pixels)
-    monkeypatch.setattr(readers, "LARGE", 1000)
+    monkeypatch.setattr(readers, "MAX_SENT_BYTES", 1000)
     with Readers(seen_size, LOCAL_FEATURES, left=True, long_side=768) as reading:
         made = reading.read(file, lambda _: None)
         np.testing.assert_array_equal(made.local, keep(here.pixels).rows)
@@ -113,7 +113,7 @@ def test_an_index_is_the_same_whoever_reads_and_extracts_and_finds_features(
     extractor = small_extractor()
     here = Index.create(tmp_path / "here", photos, extractor=extractor, local_features=local_features, k=5)
     monkeypatch.setattr(device, "backend", lambda name: SimpleNamespace(name="cuda"))
-    monkeypatch.setattr(device, "FEWEST", 1)
+    monkeypatch.setattr(device, "MIN_GPU_PHOTOS", 1)
     used: list[RegionExtractor] = []
 
     def on_gpu(given: RegionExtractor, finder: Any) -> Apart:
@@ -122,7 +122,7 @@ def test_an_index_is_the_same_whoever_reads_and_extracts_and_finds_features(
         return used[-1]  # type: ignore[return-value]
 
     monkeypatch.setattr(device, "on_gpu", on_gpu)
-    monkeypatch.setattr(device, "finder", lambda keeping: (lambda *_: []) if beside else None)
+    monkeypatch.setattr(device, "gpu_feature_finder", lambda keeping: (lambda *_: []) if beside else None)
     given = {"local_features": local_features, "k": 5, "device": "auto"}
     there = Index.create(tmp_path / "there", photos, extractor=extractor, **given)  # type: ignore[arg-type]
     assert len(used) == 1

@@ -84,9 +84,9 @@ class Index:
         self.path = Path(path)
         """The folder."""
         self.where = str(path) if isinstance(generation, Snapshot) else generation.where
-        """What messages call it: the folder, or the address of a collection that lies elsewhere."""
+        """Its name in messages: the folder, or the address of a remote collection."""
         self.device = device
-        """What searches it and brings it up to date."""
+        """The device that searches it and brings it up to date."""
         self.config = config or SearchConfig()
         """Every number that decides a search."""
         self._current = generation
@@ -114,17 +114,17 @@ class Index:
 
     @property
     def generation(self) -> int:
-        """The number of the state that is being searched."""
+        """The number of the snapshot that is being searched."""
         return self._snapshot.number
 
     @property
     def state(self) -> AnySnapshot:
-        """The state that is being searched: whoever has it keeps it while the index moves on."""
+        """The snapshot that is being searched; it stays valid while the index moves on."""
         return self._snapshot
 
     @property
     def catalogue(self) -> Photos:
-        """The photos, and what was passed over."""
+        """The photos, and the skipped files."""
         return self._snapshot.catalogue
 
     @property
@@ -143,15 +143,15 @@ class Index:
         return self._snapshot.manifest.root
 
     def config_conflicts(self, **given: Any) -> dict[str, Any]:
-        """Return those of the given parameters of `create` that the index was made without, with what it has instead.
+        """Return the given parameters of `create` whose values differ from the index's, each with the index's value.
 
-        They are settled when an index is made; only another index can have others.
+        They are fixed when an index is created.
         """
         return config_conflicts(self._snapshot.manifest, given)
 
     @property
     def sets(self) -> PhotoSets:
-        """The sets of photos that were found and named, kept in the index's folder."""
+        """The named sets of photos in the index's folder."""
         if not isinstance(self._snapshot, Snapshot):
             raise read_only_error(self.where, "given sets")
         return PhotoSets(self)
@@ -191,27 +191,27 @@ class Index:
             A network that comes with manifind, by name (mobilenet_v2_int8 by default, and mobilenet_v2, the default
             where a GPU extracts the photos), an ONNX file, or a retrieval checkpoint.
         preset : {"default", "paper"}
-            What is taken for all that follows and is not given: manifind's own choices, or those of the paper (one
-            zoom, MAC, a finished whitening where there is one for it, k = query_k = 200).
+            The values of all parameters below that are not given: manifind's defaults, or those of the paper (one
+            scale, MAC, a finished whitening where the backbone has one, k = query_k = 200).
         whiten : {"auto", "learn", "shipped", "none"} or path, optional
-            Auto learns a whitening from these photos, the surer the more there are, mixed with what other photos have
-            taught; where a backbone of your own comes without that, it takes the whitening that comes with it, if any.
+            Auto learns a whitening from these photos and the moments of others that come with the backbone; a backbone
+            without moments keeps the whitening that comes with it, if any.
             Learn takes these photos alone (at least some hundred), shipped is the whitening that comes with the
             backbone, none is none; or give a file that ``Whitening.save`` or ``manifind whiten`` wrote.
         scales, pooling, long_side : optional
-            Parts of its size at which a photo is seen, how regions are pooled, and the pixels of a photo's longer side
-            as it is seen: see `RegionExtractor`.
+            The scales of a photo at which the backbone runs, the pooling of a region, and the pixels of a photo's
+            longer side: see `RegionExtractor`.
         extractor : RegionExtractor, optional
             The extractor, in place of all these.
         regions_per_image : int, optional
             Represent each photo by so many means of a mixture of its regions (5, say) in place of its twenty-odd
             regions: a quarter of the disk and of the work, for a loss in quality.
         local_features : bool, optional
-            Keep local features of the photos, 19 kB each at most, by which `search` checks that a photo shows this very
-            object and where. By default they are kept where they can be made.
+            Store local features of the photos, by which `search` verifies that a photo shows this very object, and
+            where. By default they are stored where they can be extracted.
         frames : float, optional
-            Take films too, a frame every so many seconds (2, or 0.5 say): its key is ``film.mp4#00:12.4``. They are
-            read by ffmpeg, see `manifind.io.video`.
+            Index films too, a frame every so many seconds (2, or 0.5 say) with the key ``film.mp4#00:12.4``. ffmpeg
+            decodes them: see `manifind.io.video`.
         memory : int, optional
             Bytes that the build may take; refused, with what it needs, where that is too little.
         progress : callable, optional
@@ -232,11 +232,11 @@ class Index:
         target = Path(path)
         check_free(target)
         store.check_target(target, KIND)
-        asked = {"backbone": backbone, "whiten": whiten, "scales": scales, "pooling": pooling}
-        made_by, wanted = resolve_config(
+        choices = {"backbone": backbone, "whiten": whiten, "scales": scales, "pooling": pooling}
+        config, photos_to_index = resolve_config(
             Path(photos),
             preset,
-            asked,
+            choices,
             parameters,
             long_side=long_side,
             extractor=extractor,
@@ -245,20 +245,20 @@ class Index:
             frames=frames,
             by_workers=client is not None,
         )
-        with store.writing(target, KIND, FILES) as writer, connect_workers(client) as by:
-            check_free(target)  # somebody may have been faster
+        with store.writing(target, KIND, FILES) as writer, connect_workers(client) as workers:
+            check_free(target)  # another process may have been faster
             build(
                 writer,
-                made_by,
-                wanted,
+                config,
+                photos_to_index,
                 memory=memory,
                 progress=progress,
                 on_estimate=on_estimate,
-                workers=by,
+                workers=workers,
                 on_partial=None if on_partial is None else lambda *made: on_partial(PartialIndex(*made)),
             )
         device = parameters.get("device", CPU)
-        return cls(target, Snapshot.read(target, device=device), made_by.extractor, device=device)
+        return cls(target, Snapshot.read(target, device=device), config.extractor, device=device)
 
     @classmethod
     def open(
@@ -282,7 +282,7 @@ class Index:
         verify : bool
             Read everything through and compare checksums; sizes are always compared.
         device : {"cpu", "cuda", "auto"}
-            What searches it and brings it up to date, whatever made it: see `Manifold`.
+            The device that searches it and brings it up to date, whichever built it: see `Manifold`.
         config : SearchConfig, optional
             Every number that decides a search; the defaults say where they were chosen.
         """
@@ -701,7 +701,7 @@ class Index:
 
     def _change(
         self,
-        wanted: Callable[[Snapshot], SyncPlan],
+        plan: Callable[[Snapshot], SyncPlan],
         *,
         root: Path | None = None,
         retrain_whitening: bool = False,
@@ -711,28 +711,30 @@ class Index:
         on_estimate: OnEstimate | None = None,
         client: Any = None,
     ) -> Changes:
-        """Move the index, as it is once nobody else can write, to the photos wanted.
+        """Write the generation that `plan` makes of the snapshot under the writer's lock, and move to it.
 
-        `retrain_whitening` learns a new whitening; `keeping` adds local features to an index without. What
-        lies in a store is changed by way of the index on disk that it was published from.
+        `retrain_whitening` learns a new whitening; `keeping` adds local features to an index without. A remote
+        collection is changed by way of the index on disk from which it was published.
         """
         if not isinstance(self._snapshot, Snapshot):
-            how: dict[str, Any] = {
+            options: dict[str, Any] = {
                 "root": root,
                 "retrain_whitening": retrain_whitening,
                 "keeping": keeping,
                 "memory": memory,
+                "progress": progress,
+                "on_estimate": on_estimate,
+                "client": client,
             }
-            how |= {"progress": progress, "on_estimate": on_estimate, "client": client}
-            through: Changes = self._snapshot.modify_source_index(
-                lambda index: index._change(wanted, **how), self._given
+            changes: Changes = self._snapshot.modify_source_index(
+                lambda index: index._change(plan, **options), self._given
             )
             self.reload()
-            return through
-        with store.writing(self.path, KIND, FILES) as writer, connect_workers(client) as by:
+            return changes
+        with store.writing(self.path, KIND, FILES) as writer, connect_workers(client) as workers:
             self.reload()
             snapshot = self._here
-            photos = wanted(snapshot)
+            photos = plan(snapshot)
             changes = change_index(
                 writer,
                 snapshot,
@@ -743,7 +745,7 @@ class Index:
                 memory=memory,
                 progress=progress,
                 on_estimate=on_estimate,
-                workers=by,
+                workers=workers,
             )
         self.reload()
         return changes

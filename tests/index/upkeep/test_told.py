@@ -98,7 +98,7 @@ def test_a_long_build_is_announced_and_one_that_cannot_fit_is_refused(
     folder: Path, tmp_path: Path, extractor: Counting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     announced: list[Estimate] = []
-    monkeypatch.setattr(estimate, "LONG", 5)
+    monkeypatch.setattr(estimate, "MIN_ANNOUNCED_PHOTOS", 5)
     made = Index.create(
         tmp_path / "i.manifind", folder, extractor=extractor, on_estimate=announced.append, **PARAMETERS
     )

@@ -1,7 +1,9 @@
-"""Photos → a new generation of an index on disk.
+"""Build an index: photos to a new generation on disk.
 
-Known photos keep their descriptors, the others are extracted into a journal, the graph follows what changed,
-and all of it is written beside what is there. What becomes visible is the finished generation.
+    plan ─▶ extract into a journal ─▶ train the whitening ─▶ merge regions ─▶ update the graph ─▶ commit
+
+Known photos keep their descriptors. All files are written beside those of the generation before; the finished one
+becomes visible by one atomic rename of the manifest.
 """
 
 import warnings
@@ -43,15 +45,15 @@ from manifind.storage import disk, store
 from manifind.types import Progress, StageProgress
 
 JOURNAL, RAW, SINGLE = "described", "raw", "all.f32"
-"""What the writer's folder holds besides what was assembled: photos extracted so far, the same before whitening where
-that is learnt, and the vectors of all in single precision."""
+"""In the writer's folder besides the merged regions: the journal of extracted photos, that of photos before a whitening
+that is being trained, and the vectors of all regions in single precision."""
 
 OnPartial = Callable[[BuildConfig, Path, list[ImageRecord]], None]
 
 
 @dataclass(frozen=True)
 class Changes:
-    """What bringing an index up to date did, in photos."""
+    """What a build changed, in photos."""
 
     extracted: int
     """How many photos were extracted: new ones, and those of new content."""
@@ -69,7 +71,7 @@ class Changes:
 def build(
     writer: store.Writer,
     config: BuildConfig,
-    wanted: SyncPlan,
+    planned: SyncPlan,
     *,
     before: Snapshot | None = None,
     known: Snapshot | None = None,
@@ -79,22 +81,24 @@ def build(
     workers: Workers | None = None,
     on_partial: OnPartial | None = None,
 ) -> Changes:
-    """Bring the index to the photos wanted.
+    """Write a new generation with the planned photos.
 
     Parameters
     ----------
-    writer, config, wanted
-        Who writes, how photos become an index, and which photos.
-    before : Generation, optional
+    writer : Writer
+    config : BuildConfig
+    planned : SyncPlan
+        The photos to index.
+    before : Snapshot, optional
         The index as it is.
-    known : Generation, optional
-        The same, where its descriptors and its graph are those of the config; None to make all of it again.
+    known : Snapshot, optional
+        The same, where its descriptors and its graph are those of the config; None to build everything again.
     memory : int, optional
         Bytes that the build may take.
     progress, on_estimate : callable, optional
         Called as the work goes on, and once before it with what it will take.
     workers : Workers, optional
-        Who extracts photos and compares regions in place of this process.
+        Extract photos and compare regions in place of this process.
     on_partial : callable, optional
         Called after each extracted photo with the config, the journal's folder and all photos so far.
     """
@@ -107,7 +111,7 @@ def build(
             writer,
             config,
             journal,
-            wanted,
+            planned,
             known,
             memory,
             report,
@@ -142,7 +146,7 @@ def build(
             workers.clean_up(writer.work)
         used = {image.sha256 for image in images}
         # Photos that an interrupted run extracted stay for the next, unless this run covered all photos.
-        if not wanted.unread or used.issuperset(journal.contents()):
+        if not planned.unread or used.issuperset(journal.contents()):
             disk.remove_folder(writer.work)
         else:
             for name in (VECTORS, SINGLE, GLOBAL, LOCAL):
@@ -159,7 +163,7 @@ def _extract_new(
     writer: store.Writer,
     config: BuildConfig,
     journal: Journal,
-    wanted: SyncPlan,
+    planned: SyncPlan,
     known: Snapshot | None,
     memory: int | None,
     report: StageProgress,
@@ -171,7 +175,7 @@ def _extract_new(
 
     Return the config with all its parameters, the photos, the skipped files, and the scratch that the graph may use.
     """
-    chosen = plan_extraction(wanted, journal, None if known is None else known.catalogue, report, config.frames)
+    chosen = plan_extraction(planned, journal, None if known is None else known.catalogue, report, config.frames)
     config = config.for_photos(len(chosen.known) + len(chosen.new))
     device = config.parameters.get("device", kernels.CPU) if workers is None else kernels.CPU
     with place_on_device(config.extractor, len(chosen.new), device, config.local_features) as extractor:

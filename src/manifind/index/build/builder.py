@@ -34,7 +34,7 @@ from manifind.storage.store import Writer
 def resolve_config(
     root: Path,
     preset: str,
-    asked: Mapping[str, Any],
+    given_choices: Mapping[str, Any],
     parameters: Mapping[str, Any],
     *,
     long_side: int | None,
@@ -44,42 +44,44 @@ def resolve_config(
     frames: float | None,
     by_workers: bool,
 ) -> tuple[BuildConfig, SyncPlan]:
-    """Return how the photos below a folder become an index, and those photos.
+    """Return the configuration of a build, and the photos below the folder.
 
     Parameters
     ----------
     root
         The folder of photos.
     preset
-        The name of what is taken for all that was not given.
-    asked
-        The backbone, whiten, scales and pooling; None where nothing was said.
+        Its values hold where a choice is not given.
+    given_choices
+        The backbone, whiten, scales and pooling; None where not given.
     parameters
         Those of `Manifold` that were given.
     long_side, extractor, regions_per_image, local_features, frames
         As for `Index.create`.
     by_workers
-        Whether Dask's workers extract the photos: then this machine's device has no say in the network.
+        Whether Dask's workers extract the photos: then the network does not depend on this machine's device.
     """
     regions_per_image = None if regions_per_image is None else check_int(regions_per_image, "regions_per_image")
     choices = PRESETS[check_choice(preset, PRESETS, "preset")]
-    chosen: dict[str, Any] = {name: getattr(choices, name) if value is None else value for name, value in asked.items()}
+    chosen: dict[str, Any] = {
+        name: getattr(choices, name) if value is None else value for name, value in given_choices.items()
+    }
     given = given_parameters({**choices.manifold, **parameters})
     Manifold(**given).check_params()
     frames = None if frames is None else check_frame_interval(frames)
-    wanted = plan_folder(root, films=frames is not None)
+    planned = plan_folder(root, films=frames is not None)
     source = str(chosen.pop("backbone"))
-    if asked["backbone"] is None and not by_workers:
-        source = network_for(source, len(wanted.found), parameters.get("device", CPU))
+    if given_choices["backbone"] is None and not by_workers:
+        source = network_for(source, len(planned.found), parameters.get("device", CPU))
     if extractor is None:
-        made, origin, learning = make_extractor(source, **chosen, long_side=long_side)
+        built, origin, learning = make_extractor(source, **chosen, long_side=long_side)
     else:
-        made, origin, learning = extractor, WhiteningOrigin(OWN), None
+        built, origin, learning = extractor, WhiteningOrigin(OWN), None
     own = absolute_source(source) if extractor is None else None
     keeping = LOCAL_FEATURES if local_features or (local_features is None and LOCAL_FEATURES.available()) else None
     return BuildConfig(
-        root, made, given, regions_per_image, own, origin, learning=learning, local_features=keeping, frames=frames
-    ), wanted
+        root, built, given, regions_per_image, own, origin, learning=learning, local_features=keeping, frames=frames
+    ), planned
 
 
 def check_free(target: Path) -> None:
@@ -102,22 +104,22 @@ def change_index(
     keeping: LocalFeatureConfig | None,
     **options: Any,
 ) -> Changes:
-    """Write the generation that holds the photos wanted; say what became of each.
+    """Write a generation with the planned photos; return the changes.
 
     Parameters
     ----------
     writer
-        Where to write; nobody else writes meanwhile.
+        Holds the lock of the index.
     snapshot
         The generation that is there.
     config
-        How its photos became an index.
+        The configuration of its build.
     photos
-        What the new generation is to hold.
+        The photos of the new generation.
     retrain_whitening
         Learn the whitening again, and extract all photos with it.
     keeping
-        What is kept of photos from now on, where nothing was so far.
+        Local features to store from now on, where the index stores none.
     **options
         Memory, progress, on_estimate and workers, as for `build`.
     """
@@ -151,7 +153,7 @@ class PartialIndex:
     """
 
     def __init__(self, config: BuildConfig, journal: Path, images: Sequence[ImageRecord]) -> None:
-        self._recipe, self._journal, self._images = config, journal, images
+        self._config, self._journal, self._images = config, journal, images
 
     def __len__(self) -> int:
         return len(self._images)
@@ -166,7 +168,7 @@ class PartialIndex:
             disk.make_own_folder(copy)
             for name in OF_A_JOURNAL:
                 disk.write(copy / name, _chunks(self._journal / name))
-            build(writer, self._recipe, SyncPlan([], [], images))
+            build(writer, self._config, SyncPlan([], [], images))
             disk.remove_folder(writer.work)
 
 

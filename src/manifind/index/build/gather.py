@@ -1,7 +1,7 @@
-"""Which photos an index is to have, and the extraction of those that it does not know.
+"""Plan which photos to extract, extract them, and record the outcomes in a journal.
 
-A photo whose size and time are as they were is the same; else its content decides. Content that is known, here or by an
-earlier run that was interrupted, is not extracted again, wherever the file has moved and whatever its name is.
+A photo of unchanged size and time is the same photo; otherwise its content hash decides. Known content, of the index or
+of an interrupted run, is not extracted again, even if the file was moved or renamed.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -32,7 +32,7 @@ from manifind.types import FloatArray, StageProgress
 
 @dataclass(frozen=True)
 class ExtractionPlan:
-    """What is known of the photos that an index is to hold, before any is extracted."""
+    """The photos of an index, known and new, before any is extracted."""
 
     known: list[ImageRecord]
     """The photos that have descriptors already. They are numbered later."""
@@ -42,12 +42,12 @@ class ExtractionPlan:
 
 
 def plan_extraction(
-    wanted: SyncPlan, journal: Journal, before: Photos | None, report: StageProgress, frames: float | None = None
+    planned: SyncPlan, journal: Journal, before: Photos | None, report: StageProgress, frames: float | None = None
 ) -> ExtractionPlan:
     """Compare the files with the index, and list those to extract; of films, a frame every `frames` seconds."""
-    known, new, skipped = list(wanted.unread), [], list(wanted.skipped)
+    known, new, skipped = list(planned.unread), [], list(planned.skipped)
     first_of = {image.sha256: image.key for image in known}
-    for one, content in _expand_films(wanted, before, report, frames, skipped):
+    for one, content in _expand_films(planned, before, report, frames, skipped):
         try:
             old = None if before is None else before.of_key(one.key) or before.skipped_of(one.key)
             same = old is not None and (old.bytes, old.mtime_ns) == (one.size, one.mtime_ns)
@@ -71,21 +71,21 @@ def plan_extraction(
 
 
 def _expand_films(
-    wanted: SyncPlan, before: Photos | None, report: StageProgress, frames: float | None, skipped: list[SkippedRecord]
+    planned: SyncPlan, before: Photos | None, report: StageProgress, frames: float | None, skipped: list[SkippedRecord]
 ) -> Iterator[tuple[ListedFile, str | None]]:
-    """Yield the photos wanted, those of films with their contents; skipped files are added to `skipped`."""
-    for done, one in enumerate(wanted.found, 1):
+    """Yield the planned photos, those of films with their contents; skipped files are added to `skipped`."""
+    for done, one in enumerate(planned.found, 1):
         if frames is None or not one.film:
             yield one, None
-        elif isinstance(found := frames_of(one, frames, before, wanted.removed), SkippedRecord):
+        elif isinstance(found := frames_of(one, frames, before, planned.removed), SkippedRecord):
             skipped.append(found)
         else:
             for frame, content in found:
-                if frame.key in wanted.removed:
+                if frame.key in planned.removed:
                     skipped.append(SkippedRecord(frame.key, SkipReason.REMOVED))
                 else:
                     yield frame, content
-        report("files", done, len(wanted.found))
+        report("files", done, len(planned.found))
 
 
 class ExtractedPhoto(NamedTuple):
