@@ -34,7 +34,7 @@ from manifind.index import (
 from manifind.index.search.confidence import null_similarity
 from manifind.index.search.pipeline import Pipeline, Retrieve, search_steps
 from manifind.index.search.query import Deadline, QueryFeatures, SearchQuery
-from manifind.index.search.repeats import verify_clusters, repeats
+from manifind.index.search.repeats import repeats, verify_clusters
 from manifind.index.search.verification import default_depth
 from manifind.index.storage.catalogue import ImageRecord
 from manifind.index.storage.remote import read_only_error
