@@ -49,6 +49,23 @@ def test_features_are_spread_over_the_photo() -> None:
     assert places[0] > 1.3 * places[1]
 
 
+def test_fewer_keypoints_are_the_first_of_more() -> None:
+    pixels = photograph("motorcycle_left.png")
+    few, many = (extract(pixels, max_keypoints=count) for count in (100, 400))
+    np.testing.assert_array_equal(few.keypoints[:80], many.keypoints[:80])
+
+
+def test_a_small_photo_is_enlarged_and_keeps_its_coordinates() -> None:
+    pixels = photograph("motorcycle_left.png")[:400, :600]
+    plain, enlarged = (
+        extract(pixels, max_keypoints=9_000, long_side=1_200, max_enlargement=factor) for factor in (1.0, 2.0)
+    )
+    assert (enlarged.width, enlarged.height) == (600, 400)
+    assert len(enlarged) > 2 * len(plain)
+    apart = np.linalg.norm(plain.keypoints[:, None] - enlarged.keypoints[None], axis=2).min(axis=1)
+    assert np.median(apart) < 0.5
+
+
 def spots(contrast: float) -> npt.NDArray[np.uint8]:
     """A photo of nine soft spots that stand out by so much, where black to white is 1."""
     down, across = np.mgrid[:300, :300]

@@ -7,6 +7,7 @@ import pytest
 
 from manifind import Index
 from manifind.index.storage.catalogue import SkipReason
+from manifind.index.storage.local_features import COARSE_FEATURES
 from manifind.index.storage.manifest import FORMAT, read_manifest
 
 STORED = Path(__file__).with_name("format2.zip")
@@ -32,6 +33,7 @@ def test_it_is_searched_with_the_same_result(stored: Path) -> None:
     hits = index.search(stored / "photos" / "0.jpg", box=(10, 20, 74, 84), top=5)
     assert {hit.key: hit.score for hit in hits} == pytest.approx(FOUND, rel=1e-5)
     assert [hit.key for hit in hits if hit.verified] == ["0.jpg", "1.jpg", "2.jpg", "3.jpg"]
+    assert index.info()["config"]["local_features"] == COARSE_FEATURES.fields
 
 
 def test_its_sentences_are_read_as_codes(stored: Path) -> None:

@@ -12,6 +12,7 @@ from PIL import Image
 
 from manifind.errors import MissingExtraError
 from manifind.geometry import VerificationConfig
+from manifind.geometry.extraction import resized_size
 from manifind.geometry.features import Features, no_features
 from manifind.index import Index, SearchConfig, SearchResult, Stage, Verification
 from manifind.index.config import FullResolutionConfig, LocalQueryConfig
@@ -19,12 +20,12 @@ from manifind.index.search import explain, image_features, pipeline, verificatio
 from manifind.index.search.image_features import (
     ImageFile,
     extract_full_resolution,
-    extract_image_features,
     unchanged_file,
 )
 from manifind.index.search.query import Deadline, QueryFeatures, extract_query_features
 from manifind.index.search.results import Order
-from manifind.index.search.verification import verify_images, verify_sources
+from manifind.index.search.verification import full_resolution_candidates, verify_images, verify_sources
+from manifind.index.storage.local_features import COARSE_FEATURES, extract_image_features
 from manifind.index.storage.snapshot import Snapshot
 from tests.extraction_options import PLAINLY
 from tests.index.conftest import AT, BOX, Pixels, crowded, scene, texture
@@ -46,7 +47,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def index(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Index:
     path = tmp_path_factory.mktemp("made") / "photos.manifind"
-    return Index.create(path, photos, **PLAINLY, k=20, query_k=20)
+    return Index.create(path, photos, **PLAINLY, k=20, query_k=20, local_features=COARSE_FEATURES)
 
 
 def state_of(index: Index) -> Snapshot:
@@ -72,7 +73,7 @@ def test_all_features_are_more_than_the_stored_ones_and_lie_at_the_same_places(p
     asked = extract_query_features(query, BOX).features
     everything = extract_full_resolution(ImageFile(photos / "small-0.png", 768, 576), asked)
     assert everything is not None
-    few = extract_image_features(crowded(0, 1))
+    few = extract_image_features(crowded(0, 1), COARSE_FEATURES)
     assert len(few) == 500 < len(everything)
     assert (everything.width, everything.height) == (768, 576)
     apart = np.linalg.norm(few.keypoints[:, None] - everything.keypoints[None], axis=2).min(axis=1)
@@ -86,10 +87,10 @@ def test_a_small_photo_is_enlarged_up_to_twice_its_size(
 ) -> None:
     sizes, asked = [], extract_query_features(query, BOX).features
 
-    def seen(pixels: Pixels, *, long_side: int, **_: object) -> Features:
-        assert long_side == LIMITS.long_side  # what is larger is reduced to that
-        sizes.append(pixels.shape[1::-1])
-        return no_features("sift", 128, *pixels.shape[1::-1])
+    def seen(pixels: Pixels, *, long_side: int, max_enlargement: float, **_: object) -> Features:
+        height, width = pixels.shape[:2]
+        sizes.append(resized_size(width, height, long_side, max_enlargement))
+        return no_features("sift", 128, width, height)
 
     monkeypatch.setattr(image_features, "extract", seen)
     for width, height in ((400, 300), (768, 576), (1152, 100)):
@@ -98,6 +99,22 @@ def test_a_small_photo_is_enlarged_up_to_twice_its_size(
         assert found is not None
         assert (found.width, found.height) == (width, height)
     assert sizes == [(800, 600), (LIMITS.long_side, 864), (LIMITS.long_side, 100)]
+
+
+@pytest.mark.parametrize(("stored", "low_contrast", "read"), [(1152, False, 0), (1152, True, 2), (768, False, 2)])
+def test_files_are_read_for_low_contrast_queries_or_coarse_stored_features_alone(
+    index: Index, query: Pixels, first_sight: SearchResult, stored: int, low_contrast: bool, read: int
+) -> None:
+    view = extract_query_features(query, BOX)
+    views = [view._replace(features=replace(view.features, low_contrast=low_contrast))]
+    snapshot = state_of(index)
+    assert snapshot.local is not None
+    assert snapshot.local.keeping == COARSE_FEATURES
+    local = replace(snapshot.local, keeping=replace(COARSE_FEATURES, long_side=stored))
+    candidates = full_resolution_candidates(
+        replace(snapshot, local=local), [0, 1], first_sight.verifications, views, SearchConfig()
+    )
+    assert len(list(candidates)) == read
 
 
 def test_a_small_thing_in_a_crowded_photo_is_verified_at_full_resolution_alone(

@@ -32,7 +32,7 @@ class Kind:
     dimension: int
     """Of a descriptor."""
     long_side: int
-    """Larger images are reduced to this many pixels first."""
+    """Larger images are reduced to this many pixels first, unless `extract` is given another long side."""
 
 
 def extract(
@@ -42,6 +42,7 @@ def extract(
     kind: str = "sift",
     max_keypoints: int = 500,
     long_side: int | None = None,
+    max_enlargement: float = 1.0,
     grid: int = GRID,
     low_contrast: bool = False,
 ) -> Features:
@@ -59,6 +60,8 @@ def extract(
         Features at most.
     long_side : int, optional
         Larger images are reduced to this; the kind's own by default.
+    max_enlargement : float
+        Smaller images are enlarged to it, by this factor at most.
     grid : int
         The strongest keypoints are selected in turn from this many cells across and down.
     low_contrast : bool
@@ -73,7 +76,7 @@ def extract(
     left, top = max(0, math.floor(x0 - across)), max(0, math.floor(y0 - down))
     right, bottom = min(width, math.ceil(x1 + across)), min(height, math.ceil(y1 + down))
     crop = pixels[top:bottom, left:right]
-    reduced, factor = _reduce(crop, max(x1 - x0, y1 - y0), long_side or feature.long_side)
+    resized, factor = _resize(crop, max(x1 - x0, y1 - y0), long_side or feature.long_side, max_enlargement)
     corner = np.array([left, top], np.float32)
 
     def select(keypoints: FloatArray, strengths: FloatArray) -> npt.NDArray[np.intp]:
@@ -81,7 +84,7 @@ def extract(
         inner = np.flatnonzero((at >= inside[:2]).all(axis=1) & (at < inside[2:]).all(axis=1))
         return inner[spread(at[inner], strengths[inner], inside, max_keypoints, grid)]
 
-    grey = np.asarray(Image.fromarray(reduced).convert("L"))
+    grey = np.asarray(Image.fromarray(resized).convert("L"))
     keypoints, scales, orientations, descriptors = feature.detect(grey, select, low_contrast)
     if not len(keypoints):
         return no_features(kind, feature.dimension, width, height)
@@ -92,10 +95,11 @@ def extract(
 
 
 def spread(keypoints: FloatArray, strengths: FloatArray, box: Box, limit: int, grid: int) -> npt.NDArray[np.intp]:
-    """Return the indices of at most `limit` keypoints: the strongest of each cell, then the second, and so on."""
+    """Return the indices of at most `limit` keypoints: the strongest of each cell, then the second, and so on.
+
+    So the first of many keypoints are those that a smaller limit selects.
+    """
     order = np.argsort(-strengths, kind="stable")
-    if len(order) <= limit:
-        return order
     size = np.array([box[2] - box[0], box[3] - box[1]])
     at = np.clip((keypoints[order] - box[:2]) / size * grid, 0, grid - 1).astype(int)
     cell = at[:, 0] * grid + at[:, 1]
@@ -103,23 +107,28 @@ def spread(keypoints: FloatArray, strengths: FloatArray, box: Box, limit: int, g
     starts = np.searchsorted(cell[by_cell], np.arange(grid * grid))
     rank = np.empty(len(order), int)
     rank[by_cell] = np.arange(len(order)) - starts[cell[by_cell]]
-    first = np.argsort(rank, kind="stable")[:limit]
-    return order[np.sort(first)]
+    return order[np.argsort(rank, kind="stable")[:limit]]
 
 
-def _reduce(crop: Pixels, side: float, long_side: int) -> tuple[Pixels, FloatArray]:
-    """Return the crop reduced until `side` pixels are at most `long_side`, and the factors across and down."""
+def _resize(crop: Pixels, side: float, long_side: int, max_enlargement: float) -> tuple[Pixels, FloatArray]:
+    """Return the crop resized until `side` pixels are `long_side`, and the factors across and down."""
     height, width = crop.shape[:2]
-    size = reduced_size(width, height, long_side, side)
+    size = resized_size(width, height, long_side, max_enlargement, side)
     if size == (width, height):
         return np.ascontiguousarray(crop), np.ones(2, np.float32)
-    smaller = Image.fromarray(crop).resize(size, Image.Resampling.BOX, reducing_gap=None)
-    return np.asarray(smaller), np.array([size[0] / width, size[1] / height], np.float32)
+    filtering = Image.Resampling.BOX if size[0] < width else Image.Resampling.BICUBIC
+    resized = Image.fromarray(crop).resize(size, filtering, reducing_gap=None)
+    return np.asarray(resized), np.array([size[0] / width, size[1] / height], np.float32)
 
 
-def reduced_size(width: int, height: int, long_side: int, side: float | None = None) -> tuple[int, int]:
-    """Return the width and height of an image whose `side` (the longer by default) becomes at most `long_side`."""
-    scale = min(1.0, long_side / (side or max(width, height)))
+def resized_size(
+    width: int, height: int, long_side: int, max_enlargement: float = 1.0, side: float | None = None
+) -> tuple[int, int]:
+    """Return the width and height of an image whose `side` (the longer by default) becomes `long_side`.
+
+    A smaller image is enlarged by `max_enlargement` at most.
+    """
+    scale = min(max_enlargement, long_side / (side or max(width, height)))
     return max(1, round(width * scale)), max(1, round(height * scale))
 
 

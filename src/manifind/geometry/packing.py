@@ -1,9 +1,9 @@
 """Features <-> 38 bytes each: what an index stores of an image.
 
 Two bytes each for x and y, in parts of the image's width and height; one for the scale, in twentieths of an octave; one
-for the orientation, in 256ths of a full rotation; 32 for the descriptor, each coordinate quantized to a few levels. 500
-features take 19,000 bytes. Queries are not quantized; inner products of exact with quantized descriptors are unbiased
-enough to rank by (``docs/verification.md`` says what it costs).
+for the orientation, in 256ths of a full rotation; 32 for the descriptor, each coordinate quantized to a few levels.
+1,000 features take 38,000 bytes. Queries are not quantized; inner products of exact with quantized descriptors are
+unbiased enough to rank by (``docs/verification.md`` says what it costs).
 """
 
 from dataclasses import dataclass, replace

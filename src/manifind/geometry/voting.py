@@ -31,6 +31,8 @@ class VotingConfig:
     """Width of a bin of relative scale, in twentieths of an octave."""
     max_images: int = 2_000
     """Images of a ranking, from the first on, that are voted for: 0.1 ms of processor time each."""
+    max_keypoints: int = 500
+    """Features of an image that are voted for, the first that it has: the time of a vote grows with them."""
     min_votes: int = 4
     """Votes that an image needs to be verified."""
 

@@ -285,8 +285,11 @@ class LocalQueryConfig:
 
 @dataclass(frozen=True)
 class FullResolutionConfig:
-    """Verification from image files, at more pixels and with all keypoints. Chosen on planted scenes."""
+    """Verification from image files, with all keypoints. Chosen on planted scenes."""
 
+    only_low_contrast: bool = True
+    """Whether files are read for low-contrast queries alone, where the stored features are of `long_side` pixels too:
+    others gain little by the keypoints that are not stored. Chosen on small objects in clutter."""
     batch_size: int = 6
     """Images that are verified at full resolution at first."""
     max_images: int = 18

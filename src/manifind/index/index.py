@@ -170,7 +170,7 @@ class Index:
         long_side: int | None = None,
         extractor: RegionExtractor | None = None,
         regions_per_image: int | None = None,
-        local_features: bool | None = None,
+        local_features: bool | LocalFeatureConfig | None = None,
         frames: float | None = None,
         memory: int | None = None,
         progress: StageProgress | None = None,
@@ -206,9 +206,9 @@ class Index:
         regions_per_image : int, optional
             Represent each photo by so many means of a mixture of its regions (5, say) in place of its twenty-odd
             regions: a quarter of the disk and of the work, for a loss in quality.
-        local_features : bool, optional
-            Store local features of the photos, by which `search` verifies that a photo shows this very object, and
-            where. By default they are stored where they can be extracted.
+        local_features : bool or LocalFeatureConfig, optional
+            Store local features of the photos, 38 kB each at most, by which `search` verifies that a photo shows this
+            very object, and where. By default they are stored where they can be extracted.
         frames : float, optional
             Index films too, a frame every so many seconds (2, or 0.5 say) with the key ``film.mp4#00:12.4``. ffmpeg
             decodes them: see `manifind.io.video`.

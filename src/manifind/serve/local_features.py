@@ -10,8 +10,9 @@ from manifind.errors import MissingExtraError
 from manifind.geometry import Features
 from manifind.index import MatchingPoints, SearchConfig
 from manifind.index.search.explain import match_views, match_views_full_resolution
-from manifind.index.search.image_features import extract_image_features, feature_kind
+from manifind.index.search.image_features import feature_kind
 from manifind.index.search.query import QueryFeatures, extract_query_features
+from manifind.index.storage.local_features import COARSE_FEATURES, extract_image_features
 from manifind.index.storage.snapshot import AnySnapshot
 from manifind.serve.errors import ServiceError
 from manifind.serve.metrics import Metrics
@@ -86,7 +87,7 @@ class LocalFeatures:
             # In a thread: the features may lie in a store, on another machine.
             return await self.pool.run(lambda: local.of_photo(record).features())
         pixels = (await self._thumbnails.photo(snapshot, ViewRequest(key=key))).pixels
-        return await self._extracted(lambda: extract_image_features(pixels))
+        return await self._extracted(lambda: extract_image_features(pixels, COARSE_FEATURES))
 
     async def _extracted(self, work: Callable[[], T]) -> T:
         def measured() -> T:

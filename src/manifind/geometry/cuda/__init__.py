@@ -17,10 +17,10 @@ ON_GPU = ("sift",)
 """The kinds of local feature that a GPU finds."""
 
 
-def on_gpu(kind: str, most: int) -> "Finder":
-    """Return what finds local features on a GPU, `most` of a photo; `InvalidInputError` says why it cannot."""
+def on_gpu(kind: str, most: int, long_side: int | None = None, max_enlargement: float = 1.0) -> "Finder":
+    """Return what finds local features on a GPU, as `extract` does; `InvalidInputError` says why it cannot."""
     if kind not in ON_GPU:
         raise InvalidInputError(f"kind {kind} is none of {', '.join(ON_GPU)}")
     from manifind.geometry.cuda.sift import Finder
 
-    return Finder(most)
+    return Finder(most, long_side, max_enlargement)

@@ -6,10 +6,10 @@ from manifind.types import Tensor
 
 
 def spread(of: Tensor, cell: Tensor, strengths: Tensor, pictures: int, most: int, cells: int) -> Tensor:
-    """Return (pictures, most) places of points, the strongest first; −1 where a picture has no more.
+    """Return (pictures, most) places of points; −1 where a picture has no more.
 
-    Of each cell the strongest is taken, then of each the second, and so on. A point whose strength is not above zero is
-    none.
+    They begin with the strongest of each cell, then comes the second of each, and so on. A point whose strength is not
+    above zero is none.
 
     Parameters
     ----------
@@ -31,10 +31,8 @@ def spread(of: Tensor, cell: Tensor, strengths: Tensor, pictures: int, most: int
     turn = _places(of * cells + cell, (pictures + 1) * cells, numbers)
     rank = _places(of, pictures + 1, numbers, after=turn)
     taken = (rank < most) & (of < pictures)
-    counts = torch.zeros(pictures + 1, dtype=torch.int64, device=device).index_add_(0, of, taken.long())
-    begins = counts.cumsum(0) - counts
     slots = torch.full((pictures * most + 1,), -1, dtype=torch.int64, device=device)
-    slots[torch.where(taken, of * most + taken.cumsum(0) - 1 - begins[of], pictures * most)] = order
+    slots[torch.where(taken, of * most + rank, pictures * most)] = order
     return slots[:-1].view(pictures, most)
 
 

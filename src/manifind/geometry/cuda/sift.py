@@ -11,7 +11,7 @@ from manifind.geometry import sift
 from manifind.geometry.cuda.choosing import spread
 from manifind.geometry.cuda.octaves import LAYERS, SCALES, Octaves, Sizes, blurs
 from manifind.geometry.cuda.packing import packed
-from manifind.geometry.extraction import GRID, KINDS, reduced_size
+from manifind.geometry.extraction import GRID, KINDS, resized_size
 from manifind.geometry.packing import Packed
 from manifind.geometry.sift import DIMENSION
 from manifind.kernels import CONTRAST
@@ -53,12 +53,16 @@ class Finder:
     ----------
     most : int
         Features of a photo at most.
+    long_side, max_enlargement
+        As for `extract`.
     """
 
     kind = KIND
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, long_side: int | None = None, max_enlargement: float = 1.0) -> None:
         self.most = most
+        self.long_side = long_side or KINDS[KIND].long_side
+        self.max_enlargement = max_enlargement
 
     def __call__(self, pixels: Tensor, sizes: Sizes) -> list[Packed]:
         """Return the features of photos as an index keeps them.
@@ -70,9 +74,11 @@ class Finder:
         sizes : (photos, 2) array
             The height and the width of each.
         """
+        # Packed features have no size of their own: those of an enlarged photo are those of the photo.
+        pixels, sizes = enlarge(pixels, sizes, self.long_side, self.max_enlargement)
         ends = np.cumsum([0, *sizes.prod(axis=1)]).tolist()
         features: list[Packed] = []
-        for first, last in _runs(detection_sizes(sizes)[1].prod(axis=1).tolist()):
+        for first, last in _runs(detection_sizes(sizes, self.long_side)[1].prod(axis=1).tolist()):
             run_sizes = sizes[first:last]
             found = self.find(pixels[ends[first] : ends[last]], run_sizes)
             in_pixels = to_device(np.ascontiguousarray(run_sizes[:, ::-1]), pixels.device, dtype=np.float64)
@@ -84,7 +90,7 @@ class Finder:
     def find(self, pixels: Tensor, sizes: Sizes) -> Found:
         """Return the features of photos, which are as for a call."""
         pixels, device = pixels.contiguous(), pixels.device
-        small, first = detection_sizes(sizes)
+        small, first = detection_sizes(sizes, self.long_side)
         octaves = Octaves(first, (small != first).any(axis=1))
         if not octaves.sizes:
             return _nothing(device)
@@ -104,10 +110,28 @@ class Finder:
         return Found(own, at[features], points[features, 2] / by.mean(dim=1)[own], angles, descriptors)
 
 
-def detection_sizes(sizes: Sizes) -> tuple[Sizes, Sizes]:
+def enlarge(pixels: Tensor, sizes: Sizes, long_side: int, max_enlargement: float) -> tuple[Tensor, Sizes]:
+    """Return the pixels (rows, 3) and sizes of photos, the smaller ones enlarged as `extract` enlarges them."""
+    larger = np.array(
+        [
+            resized_size(width, height, max(long_side, width, height), max_enlargement)[::-1]
+            for height, width in sizes.tolist()
+        ]
+    )
+    if (larger == sizes).all():
+        return pixels, sizes
+    photos = list(pixels.split(sizes.prod(axis=1).tolist()))
+    for number in np.flatnonzero((larger != sizes).any(axis=1)).tolist():
+        planes = photos[number].view(*sizes[number].tolist(), 3).permute(2, 0, 1)[None].float()
+        # Anti-aliasing also selects Pillow's cubic kernel.
+        planes = torch.nn.functional.interpolate(planes, larger[number].tolist(), mode="bicubic", antialias=True)
+        photos[number] = planes[0].round().clamp(0, 255).to(torch.uint8).permute(1, 2, 0).reshape(-1, 3)
+    return torch.cat(photos), larger
+
+
+def detection_sizes(sizes: Sizes, long_side: int = KINDS[KIND].long_side) -> tuple[Sizes, Sizes]:
     """Return the sizes to which photos are reduced, and those of detection: small photos are doubled."""
-    long_side = KINDS[KIND].long_side
-    small = np.array([reduced_size(width, height, long_side)[::-1] for height, width in sizes.tolist()])
+    small = np.array([resized_size(width, height, long_side)[::-1] for height, width in sizes.tolist()])
     return small, np.where(small.prod(axis=1, keepdims=True) <= sift.MAX_DOUBLED_PIXELS, 2 * small - 1, small)
 
 

@@ -40,7 +40,7 @@ def resolve_config(
     long_side: int | None,
     extractor: RegionExtractor | None,
     regions_per_image: int | None,
-    local_features: bool | None,
+    local_features: bool | LocalFeatureConfig | None,
     frames: float | None,
     by_workers: bool,
 ) -> tuple[BuildConfig, SyncPlan]:
@@ -78,7 +78,9 @@ def resolve_config(
     else:
         built, origin, learning = extractor, WhiteningOrigin(OWN), None
     own = absolute_source(source) if extractor is None else None
-    keeping = LOCAL_FEATURES if local_features or (local_features is None and LOCAL_FEATURES.available()) else None
+    keeping = local_features if isinstance(local_features, LocalFeatureConfig) else None
+    if local_features is True or (local_features is None and LOCAL_FEATURES.available()):
+        keeping = LOCAL_FEATURES
     return BuildConfig(
         root, built, given, regions_per_image, own, origin, learning=learning, local_features=keeping, frames=frames
     ), planned

@@ -5,9 +5,9 @@ of its threads, and `main` is what runs there: requests come on its standard inp
 line of JSON each, and pixels as they are. For each photo:
 
 ========  ==============================================================================================================
-request   ``{"path", "long_side", "max_pixels", "max_bytes", "kind", "max_keypoints", "left"}``: the file, the limits of
-          `read_photo`, which local features are extracted, if any, and up to how many bytes of pixels these are left
-          to the building process
+request   ``{"path", "long_side", "max_pixels", "max_bytes", "local_features", "left"}``: the file, the limits of
+          `read_photo`, the fields of `LocalFeatureConfig` or null, and up to how many bytes of pixels local features
+          are left to the building process
 reply     ``{"needs": bytes}`` before the photo is decoded
 request   an empty line when there is so much memory
 reply     ``{"unreadable": reason, "temporary": bool}``, and that is all, or
@@ -92,7 +92,7 @@ class Readers:
         max_bytes: int = MAX_BYTES,
     ) -> None:
         self._seen_size = seen_size
-        kept = {"kind": None, "max_keypoints": 0} if keeping is None else keeping.fields
+        kept = {"local_features": None if keeping is None else keeping.fields}
         limits = {"long_side": long_side, "max_pixels": max_pixels, "max_bytes": max_bytes}
         self._request = {**limits, **kept, "left": MAX_SENT_BYTES if left else 0}
         self._of_thread = threading.local()
@@ -206,9 +206,10 @@ def serve_request(request: dict[str, Any], source: BinaryIO, sink: BinaryIO) -> 
         send(sink, {"unreadable": error.reason, "temporary": error.temporary})
         return
     kept = NO_FEATURES
-    left = request["kind"] is not None and photo.pixels.nbytes <= request["left"]
-    if request["kind"] is not None and not left:
-        kept = keep(photo.pixels, LocalFeatureConfig(request["kind"], request["max_keypoints"])).rows
+    fields = request["local_features"]
+    left = fields is not None and photo.pixels.nbytes <= request["left"]
+    if fields is not None and not left:
+        kept = keep(photo.pixels, LocalFeatureConfig(**fields)).rows
     send(
         sink,
         {

@@ -134,7 +134,7 @@ def gpu_feature_finder(keeping: LocalFeatureConfig | None) -> "Finder | None":
     if keeping is None:
         return None
     try:
-        return features_on_gpu(keeping.kind, keeping.max_keypoints)
+        return features_on_gpu(keeping.kind, keeping.max_keypoints, keeping.long_side, keeping.max_enlargement)
     except InvalidInputError as reason:
         log.info("local features are found on the processor, because %s", reason)
         return None

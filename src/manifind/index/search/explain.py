@@ -21,7 +21,6 @@ from manifind.geometry import Features, verify
 from manifind.index.config import SearchConfig
 from manifind.index.search.image_features import (
     extract_full_resolution,
-    extract_image_features,
     feature_kind,
     load_or_locate_features,
     read_features,
@@ -40,6 +39,7 @@ from manifind.index.search.query import (
 from manifind.index.search.retrieval import Retrieval
 from manifind.index.search.verification import sureness
 from manifind.index.storage.catalogue import ImageRecord
+from manifind.index.storage.local_features import COARSE_FEATURES, extract_image_features
 from manifind.index.storage.snapshot import AnySnapshot, Snapshot
 from manifind.types import Box, FloatArray, IntArray
 
@@ -103,7 +103,7 @@ def matching_points(
     record = None if snapshot.local is None else record_of(snapshot, other)
     photo = None if record is None else read_features(load_or_locate_features(snapshot, [record])[0])
     if photo is None:
-        photo = extract_image_features(pixels_of(snapshot, other), kind=kind)
+        photo = extract_image_features(pixels_of(snapshot, other), replace(COARSE_FEATURES, kind=kind))
     points = match_views([_stored_or_extracted(snapshot, image, box, config)], photo, config)
     if record is None or points.verified is not False or unchanged_file(snapshot, record) is None:
         return points

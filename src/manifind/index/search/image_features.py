@@ -1,18 +1,15 @@
 """Loads local features for verification, from an index or from image files."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-from PIL import Image
-
 from manifind.errors import InvalidInputError, UnreadableImageError
-from manifind.geometry import KINDS, Features, PackedFeatures, VerificationConfig, extract
+from manifind.geometry import Features, PackedFeatures, VerificationConfig, extract
 from manifind.index.config import FullResolutionConfig
 from manifind.index.storage.catalogue import ImageRecord
-from manifind.index.storage.local_features import LOCAL_FEATURES
+from manifind.index.storage.local_features import COARSE_FEATURES, LOCAL_FEATURES, extract_image_features
 from manifind.index.storage.snapshot import AnySnapshot
 from manifind.io import key_to_path, read_photo
 from manifind.types import Box
@@ -46,18 +43,12 @@ def read_features(source: PackedFeatures | Path, *, kind: str = LOCAL_FEATURES.k
     """Return the features of an image in its own pixels; None where its file cannot be read."""
     if isinstance(source, PackedFeatures):
         return source.features()
+    config = replace(COARSE_FEATURES, kind=kind)
     try:
-        photo = read_photo(source, long_side=KINDS[kind].long_side)
+        photo = read_photo(source, long_side=config.long_side)
     except UnreadableImageError:
         return None
-    return extract_image_features(photo.pixels, kind=kind).resized(photo.width, photo.height)
-
-
-def extract_image_features(
-    pixels: npt.NDArray[np.uint8], *, kind: str = LOCAL_FEATURES.kind, max_keypoints: int = LOCAL_FEATURES.max_keypoints
-) -> Features:
-    """Return the strongest features of an image."""
-    return extract(pixels, kind=kind, max_keypoints=max_keypoints)
+    return extract_image_features(photo.pixels, config).resized(photo.width, photo.height)
 
 
 def extract_full_resolution(
@@ -74,17 +65,12 @@ def extract_full_resolution(
         return None
     if (photo.width, photo.height) != (image.width, image.height):
         return None
-    pixels = photo.pixels
-    height, width = pixels.shape[:2]
-    factor = min(config.max_enlargement, config.long_side / max(width, height))
-    if factor > 1:
-        size = round(factor * width), round(factor * height)
-        pixels = np.asarray(Image.fromarray(pixels).resize(size, Image.Resampling.BICUBIC))
     features = extract(
-        pixels,
+        photo.pixels,
         kind=query.kind,
         max_keypoints=config.max_keypoints,
         long_side=config.long_side,
+        max_enlargement=config.max_enlargement,
         low_contrast=query.low_contrast,
     )
     return features.resized(photo.width, photo.height)

@@ -221,7 +221,8 @@ class VerifyingSteps:
         snapshot = result.retrieval.snapshot
         ranked = [image for image in result.by_score.images.tolist() if image not in result.own]
         candidates = islice(
-            full_resolution_candidates(snapshot, ranked, result.verifications, self._config), limits.max_images
+            full_resolution_candidates(snapshot, ranked, result.verifications, self._views, self._config),
+            limits.max_images,
         )
         new: dict[int, Verification] = {}
         while self._complete and (batch := dict(islice(candidates, limits.batch_size))):

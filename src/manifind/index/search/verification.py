@@ -5,10 +5,10 @@ say that it shows this very object, and where (`manifind.geometry`).
 
 - `verify_images` verifies images from their stored features, `vote_for_images` chooses more of them: those that the
   query's features vote for, wherever they rank.
-- `full_resolution_candidates` are the most promising unverified images, whose files are read. An index stores the
-  strongest few hundred local features of an image. A small object in an image full of texture may have three of them,
-  where the file has dozens. Reading a file takes as long as verifying fifty images by stored features, so it is done
-  for a few. `manifind.index.search.pipeline` says when.
+- `full_resolution_candidates` are the most promising unverified images, whose files are read: for low-contrast
+  queries, whose kind of keypoints no index stores, and in an index that stores features at fewer pixels. Reading a
+  file takes as long as verifying two hundred images by stored features, so it is done for a few.
+  `manifind.index.search.pipeline` says when.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -234,7 +234,9 @@ def vote_for_images(
     if not voters:
         return []
     numbers = np.sort(ranked[: config.voting.max_images])
-    subset = local.some(numbers.tolist()) if len(numbers) < len(snapshot.catalogue) else local
+    limit_each = config.voting.max_keypoints
+    whole = len(numbers) == len(snapshot.catalogue) and local.keeping.max_keypoints <= limit_each
+    subset = local if whole else local.some(numbers.tolist(), limit_each)
     best = select_by_votes(voters, subset.rows, subset.starts, limit, local.keeping.kind, config=config.voting)
     return [int(place if subset is local else numbers[place]) for place in best]
 
@@ -243,16 +245,24 @@ def vote_for_images(
 
 
 def full_resolution_candidates(
-    snapshot: Snapshot, ranked: Sequence[int], known: Mapping[int, Verification], config: SearchConfig
+    snapshot: Snapshot,
+    ranked: Sequence[int],
+    known: Mapping[int, Verification],
+    views: Sequence[QueryFeatures],
+    config: SearchConfig,
 ) -> Iterator[tuple[int, ImageFile]]:
     """Yield the images to verify at full resolution, the most promising first, with their files.
 
     `ranked` are the images in the order of their scores, without the query's own, and `known` their verifications. An
     image is verified at full resolution once, and none where the index stores no features: the files were read already.
+    Where it stores features of full resolution, only low-contrast queries gain by files.
     """
+    limits = config.full_resolution
     if snapshot.local is None:
         return
-    limits = config.full_resolution
+    stored = snapshot.local.keeping.long_side >= limits.long_side
+    if stored and limits.only_low_contrast and not any(view.features.low_contrast for view in views):
+        return
     unverified = (image for image in ranked if image in known and known[image].verified is False)
     left = [image for image in islice(unverified, limits.pool) if not known[image].full_resolution]
     left.sort(key=lambda image: (known[image].weak_match_box is None, known[image].consensus < limits.min_consensus))

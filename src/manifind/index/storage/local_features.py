@@ -12,23 +12,27 @@ import numpy as np
 import numpy.typing as npt
 
 from manifind.errors import DamagedError, MissingExtraError
-from manifind.geometry import FEATURE_BYTES, PackedFeatures, extract, pack
+from manifind.geometry import FEATURE_BYTES, Features, PackedFeatures, extract, pack
 from manifind.geometry.packing import Packed
 from manifind.index.storage.catalogue import ImageRecord
 
 ARRAYS = ("features", "feature_starts")
 """The names of the two arrays in an index."""
-MAX_KEYPOINTS = 500
-"""How many features of a photo are kept."""
+MAX_KEYPOINTS = 3_000
+"""How many features of a photo an index may store."""
 
 
 @dataclass(frozen=True)
 class LocalFeatureConfig:
-    """What is kept of each photo."""
+    """What is stored of each photo. Chosen on small objects in clutter (docs/trials.md)."""
 
     kind: str = "sift"
-    max_keypoints: int = MAX_KEYPOINTS
-    """The most features that are kept of a photo."""
+    max_keypoints: int = 1_000
+    """The most features that are stored of a photo."""
+    long_side: int = 1152
+    """Pixels of a photo's long side when its features are extracted."""
+    max_enlargement: float = 2.0
+    """Smaller photos are enlarged by this factor at most."""
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -50,13 +54,20 @@ class LocalFeatureConfig:
 
 
 LOCAL_FEATURES = LocalFeatureConfig()
-"""What is kept unless it is said otherwise."""
+"""What a new index stores."""
+COARSE_FEATURES = LocalFeatureConfig(max_keypoints=500, long_side=768, max_enlargement=1.0)
+"""What indexes stored of photos before, and what is extracted of the files of an index without stored features."""
 
 
 def keep(pixels: npt.NDArray[np.uint8], keeping: LocalFeatureConfig = LOCAL_FEATURES) -> PackedFeatures:
     """Return what an index keeps of a photo."""
-    features = extract(pixels, kind=keeping.kind, max_keypoints=keeping.max_keypoints)
+    features = extract_image_features(pixels, keeping)
     return PackedFeatures(pack(features), features.width, features.height, keeping.kind)
+
+
+def extract_image_features(pixels: npt.NDArray[np.uint8], config: LocalFeatureConfig) -> Features:
+    """Return the features of a photo that such an index stores, before they are packed."""
+    return extract(pixels, **config.fields)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,9 +98,9 @@ class StoredLocalFeatures:
         """Return features that lie in `rows` in order, so many of each photo."""
         return cls(keeping, rows, np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
 
-    def some(self, images: Sequence[int]) -> "StoredLocalFeatures":
-        """Return the features of some photos, in this order, in memory."""
-        parts = [self.rows[slice(*self.span(image))] for image in images]
+    def some(self, images: Sequence[int], limit: int | None = None) -> "StoredLocalFeatures":
+        """Return the features of some photos, in this order, in memory; the first `limit` of each."""
+        parts = [self.rows[slice(*self.span(image))][:limit] for image in images]
         rows = np.concatenate(parts) if parts else self.rows[:0]
         return self.laid_out(self.keeping, [len(part) for part in parts], rows)
 

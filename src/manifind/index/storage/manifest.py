@@ -17,7 +17,7 @@ from manifind.errors import DamagedError, InvalidInputError
 from manifind.features import RegionExtractor
 from manifind.geometry import KINDS
 from manifind.graph import KnnReport
-from manifind.index.storage.local_features import MAX_KEYPOINTS, LocalFeatureConfig
+from manifind.index.storage.local_features import COARSE_FEATURES, MAX_KEYPOINTS, LocalFeatureConfig
 from manifind.io.video import check_frame_interval
 from manifind.manifold import BUILT, Manifold
 from manifind.storage import store
@@ -57,6 +57,9 @@ PARTS_OF_FORMAT_2 = {
     "local_features": {"most": "max_keypoints"},
 }
 """The names inside of these fields that were others in format 2."""
+
+MAX_LONG_SIDE, MAX_ENLARGEMENT = 8_192, 8
+"""Bounds of what photos are resized to before local features are extracted."""
 
 OF_THE_MACHINE = ("memory", "device")
 """Parameters of a manifold that are a matter of the machine and not of the index."""
@@ -296,7 +299,12 @@ def _local_features(given: Mapping[str, Any]) -> LocalFeatureConfig:
     max_keypoints = _typed(given, "max_keypoints", int, "local_features.")
     _check_value(kind in KINDS, "local_features.kind", kind)
     _check_value(0 < max_keypoints <= MAX_KEYPOINTS, "local_features.max_keypoints", max_keypoints)
-    return LocalFeatureConfig(kind, max_keypoints)
+    given = {"long_side": COARSE_FEATURES.long_side, "max_enlargement": COARSE_FEATURES.max_enlargement, **given}
+    long_side = _typed(given, "long_side", int, "local_features.")
+    _check_value(0 < long_side <= MAX_LONG_SIDE, "local_features.long_side", long_side)
+    enlargement = _typed(given, "max_enlargement", (int, float), "local_features.")
+    _check_value(1 <= enlargement <= MAX_ENLARGEMENT, "local_features.max_enlargement", enlargement)
+    return LocalFeatureConfig(kind, max_keypoints, long_side, float(enlargement))
 
 
 def _mapping(fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:
