@@ -16,7 +16,7 @@ import pytest
 from manifind.index import Index, PhotoSet
 from manifind.index.search.filters import date_of
 from manifind.index.sets import Member
-from manifind.io import open_regular
+from manifind.io.originals import open_original
 from manifind.reports.sets import archived_sidecars
 from manifind.serve.errors import ServiceError
 from manifind.serve.metrics import Metrics
@@ -66,7 +66,7 @@ def slow_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
         return wait
 
     monkeypatch.setattr("manifind.serve.browsing.date_of", held_up(date_of))
-    monkeypatch.setattr("manifind.serve.photos.open_regular", held_up(open_regular))
+    monkeypatch.setattr("manifind.serve.photos.open_original", held_up(open_original))
     yield answers
     answers.set()
 

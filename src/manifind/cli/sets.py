@@ -135,7 +135,7 @@ def _archive_photo(archive: zipfile.ZipFile, root: Path, key: str) -> None:
     """Add the file of a photo to an archive; of a film's frame, a JPEG."""
     original = open_original(root, key)
     with original.file as source:
-        if not original.is_frame:
+        if original.frame is None:
             with archive.open(archived(key), "w", force_zip64=True) as into:
                 shutil.copyfileobj(source, into)
             return

@@ -22,8 +22,9 @@ class Original:
     file: BinaryIO
     path: Path
     format: str
-    """As `photo_format` and `film_format` name it."""
-    is_frame: bool
+    """As `photo_format` and `video_format` name it."""
+    frame: Path | None
+    """The path of the frame, if the photo is one."""
 
 
 def open_original(root: Path, key: str, *, follow_links: bool = False) -> Original:
@@ -35,18 +36,19 @@ def open_original(root: Path, key: str, *, follow_links: bool = False) -> Origin
     try:
         path = key_to_path(root, key)
     except InvalidInputError as error:
-        raise UnreadableImageError("no file can be named so", printable(key)) from error
-    frame = locate_frame(path)
-    path = path if frame is None else frame[0]
+        raise UnreadableImageError("no file can be named so", printable(key), code="no-access") from error
+    frame, located = None, locate_frame(path)
+    if located is not None:
+        frame, path = path, located[0]
     file = open_regular(path, root=None if follow_links else root)
     try:
         head = file.read(HEAD_BYTES)
         file.seek(0)
     except OSError as error:
         file.close()
-        raise UnreadableImageError(access_reason(error), printable(path)) from error
+        raise UnreadableImageError(access_reason(error), printable(path), code="no-access") from error
     found = photo_format(head) if frame is None else video_format(head, path.name)
     if found is None:
         file.close()
-        raise UnreadableImageError("not a photo any more", printable(path))
-    return Original(file, path, found, frame is not None)
+        raise UnreadableImageError("not a photo any more", printable(path), code="not-a-photo")
+    return Original(file, path, found, frame)

@@ -24,9 +24,9 @@ from manifind.errors import InvalidInputError, UnreadableImageError
 from manifind.index.storage.catalogue import ImageRecord
 from manifind.index.storage.snapshot import AnySnapshot
 from manifind.io import Photo, key_to_path, open_regular, read_photo
-from manifind.io.files import HEAD_BYTES, access_reason
-from manifind.io.image import photo_format
-from manifind.io.video import frame_key, locate_frame, video_format
+from manifind.io.files import access_reason
+from manifind.io.originals import Original, open_original
+from manifind.io.video import locate_frame
 from manifind.reports.text import archived, plain_name, visible
 from manifind.serve.errors import ServiceError
 from manifind.serve.schemas import ViewRequest
@@ -54,18 +54,6 @@ class Upload:
     data: bytes
     width: int
     height: int
-
-
-@dataclass(frozen=True)
-class OpenPhoto:
-    """The open file of a photo, or of its film if it is a frame."""
-
-    file: BinaryIO
-    path: Path
-    format: str
-    """As `photo_format` and `video_format` name it."""
-    frame: Path | None
-    """The path of the frame, if the photo is one."""
 
 
 @dataclass(frozen=True)
@@ -127,34 +115,16 @@ class PhotoStore:
         """Return the folder that must hold the files of photos; None where links out of the collection are followed."""
         return None if self._settings.follow_links else snapshot.manifest.root
 
-    def open(self, snapshot: AnySnapshot, record: ImageRecord) -> OpenPhoto:
+    def open(self, snapshot: AnySnapshot, record: ImageRecord) -> Original:
         """Open the file of a photo; it must lie in the collection and begin like a photo still."""
         try:
-            path = key_to_path(snapshot.manifest.root, record.key)
-            frame = locate_frame(path)
-            file = open_regular(path if frame is None else frame[0], root=self.root(snapshot))
-        except InvalidInputError:
-            _refuse(record, "no file can be named so", "no-access")
+            return open_original(snapshot.manifest.root, record.key, follow_links=self._settings.follow_links)
         except UnreadableImageError as error:
             if error.code == "outside-root":
                 raise ServiceError(
                     403, f"{record.key!a} is a link out of the collection; serve with --follow-links.", code=error.code
                 ) from None
             _refuse(record, error.reason, error.code)
-        try:
-            head = file.read(HEAD_BYTES)
-            file.seek(0)
-            found = photo_format(head) if frame is None else video_format(head, frame[0].name)
-            if found is None:
-                _refuse(record, "not a photo any more", "not-a-photo")
-        except BaseException as error:
-            file.close()
-            if isinstance(error, OSError):
-                _refuse(record, access_reason(error), "no-access")
-            raise
-        if frame is None:
-            return OpenPhoto(file, path, found, None)
-        return OpenPhoto(file, frame[0], found, Path(frame_key(str(frame[0]), frame[1])))
 
     def read(self, snapshot: AnySnapshot, view: ViewRequest) -> Source:
         """Return the bytes of a view's photo; of a film's frame, its path."""
