@@ -14,7 +14,7 @@ strangers  pairs of photos of different groups of Holidays that are verified, of
 turned     how many matching points are left when a photo is turned
 answers    an index of scenes, searched as it is and with verification: mAP, precision, recall and F1 of the line, the
            overlap of boxes with the truth, and how many queries of noise and even colour are told that there is some
-cost       milliseconds of one thread to extract, to unpack and verify, and bytes kept
+cost       milliseconds of processor time to extract and to verify, and bytes stored
 """
 
 import argparse
@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +35,9 @@ import harness
 from harness import make_parser
 from manifind.boxes import iou
 from manifind.demo.scenes import make_scenes
-from manifind.geometry import KINDS, Features, VerificationConfig, extract, pack, unpack, verify
+from manifind.geometry import KINDS, Features, PackedFeatures, VerificationConfig, extract, verify, verify_many
 from manifind.index import Index, SearchConfig
-from manifind.index.storage.local_features import MAX_KEYPOINTS as PHOTO_FEATURES
+from manifind.index.storage.local_features import LOCAL_FEATURES, keep
 from manifind.io import read_photo
 from manifind.types import Box
 
@@ -103,25 +103,22 @@ def planted(count: int, folder: Path) -> list[Pair]:
     ]
 
 
-class PackedFeatures:
-    """Features of photos as an index would keep them, and of queries, extracted once."""
+class FeatureCache:
+    """Features of photos as an index stores them, and of queries, extracted once."""
 
-    def __init__(self, kind: str, long_side: int | None = None, most: int = PHOTO_FEATURES) -> None:
-        self.kind = kind
-        self.long_side = long_side or KINDS[kind].long_side
-        self.most = most
+    def __init__(self, kind: str) -> None:
+        self.config = replace(LOCAL_FEATURES, kind=kind)
         self.seconds: list[float] = []
-        self._photos: dict[Path, tuple[Any, int, int]] = {}
+        self._photos: dict[Path, PackedFeatures] = {}
         self._queries: dict[tuple[Path, Box | None], Features] = {}
 
-    def photo(self, file: Path) -> Features:
+    def photo(self, file: Path) -> PackedFeatures:
         if file not in self._photos:
-            read = read_photo(file, long_side=self.long_side)
-            before = time.thread_time()
-            features = extract(read.pixels, kind=self.kind, max_keypoints=self.most, long_side=self.long_side)
-            self.seconds.append(time.thread_time() - before)
-            self._photos[file] = pack(features), read.width, read.height
-        return unpack(*self._photos[file], self.kind)
+            pixels = read_photo(file, long_side=self.config.long_side).pixels
+            before = time.process_time()
+            self._photos[file] = keep(pixels, self.config)
+            self.seconds.append(time.process_time() - before)
+        return self._photos[file]
 
     def query(self, file: Path, box: Box | None) -> Features:
         if (file, box) not in self._queries:
@@ -129,26 +126,25 @@ class PackedFeatures:
             self._queries[file, box] = extract(
                 pixels,
                 box,
-                kind=self.kind,
+                kind=self.config.kind,
                 max_keypoints=SearchConfig().local_query.max_keypoints,
-                long_side=self.long_side,
             )
         return self._queries[file, box]
 
     def bytes_mean(self) -> float:
-        return float(np.mean([rows.nbytes for rows, _, _ in self._photos.values()]))
+        return float(np.mean([packed.rows.nbytes for packed in self._photos.values()]))
 
 
-def verified(pairs: Sequence[Pair], kept: PackedFeatures) -> dict[str, Any]:
+def verified(pairs: Sequence[Pair], kept: FeatureCache) -> dict[str, Any]:
     """Return precision and recall by how many matching points are asked for, and how well boxes meet the truth."""
     fewest = THRESHOLDS[0]
     config = VerificationConfig(min_inliers=fewest, min_weak_inliers=fewest)
     inliers, met, seconds = [], [], []
     for pair in pairs:
         query, photo = kept.query(pair.query, pair.box), kept.photo(pair.photo)
-        before = time.thread_time()
+        before = time.process_time()
         verdict = verify(query, photo, pair.box, config=config)
-        seconds.append(time.thread_time() - before)
+        seconds.append(time.process_time() - before)
         inliers.append(verdict.inliers)
         if pair.shows and pair.truth is not None and verdict.inliers >= VerificationConfig().min_inliers:
             met.append(iou(verdict.instances[0].box, pair.truth))
@@ -165,7 +161,7 @@ def verified(pairs: Sequence[Pair], kept: PackedFeatures) -> dict[str, Any]:
     return result | ({"overlap": float(np.mean(met))} if met else {})
 
 
-def strangers(photos: Path, kept: PackedFeatures, count: int) -> dict[str, Any]:
+def strangers(photos: Path, kept: FeatureCache, count: int) -> dict[str, Any]:
     """Return how many pairs of photos of different groups are verified, and which."""
     files = sorted(photos.glob("*.jpg"))
     numbers = np.random.default_rng(1)
@@ -190,22 +186,22 @@ def turned(files: Sequence[Path], kind: str) -> dict[int, float]:
         query = extract(np.asarray(photo), kind=kind, max_keypoints=SearchConfig().local_query.max_keypoints)
         for turn in TURNS:
             made = np.asarray(photo.rotate(turn, Image.Resampling.BICUBIC, expand=True))
-            counts[turn].append(verify(query, extract(made, kind=kind, max_keypoints=PHOTO_FEATURES)).inliers)
+            image = extract(made, kind=kind, max_keypoints=LOCAL_FEATURES.max_keypoints)
+            counts[turn].append(verify(query, image).inliers)
     return {turn: float(np.mean(some)) for turn, some in counts.items()}
 
 
-def cost(pairs: Sequence[Pair], kept: PackedFeatures, count: int = 50) -> dict[str, float]:
-    """Return milliseconds of one thread for 50 photos of one query, unpacked and verified: the median of queries."""
+def cost(pairs: Sequence[Pair], kept: FeatureCache, count: int = 50) -> dict[str, float]:
+    """Return milliseconds of processor time to verify 50 photos of one query: the median of queries."""
     seconds = []
     for query in list(dict.fromkeys((pair.query, pair.box) for pair in pairs))[:10]:
         files = [pair.photo for pair in pairs if (pair.query, pair.box) == query][:count]
         asked = kept.query(*query)
-        rows = [(kept.photo(file), kept._photos[file])[1] for file in files]
-        before = time.thread_time()
-        for row in rows:
-            verify(asked, unpack(*row, kept.kind), query[1])
-        seconds.append((time.thread_time() - before) / len(files) * count)
-    sizes = [rows.nbytes for rows, _, _ in kept._photos.values()]
+        photos = [kept.photo(file) for file in files]
+        before = time.process_time()
+        verify_many(asked, photos, query[1])
+        seconds.append((time.process_time() - before) / len(files) * count)
+    sizes = [packed.rows.nbytes for packed in kept._photos.values()]
     return {
         "ms_to_extract_a_photo": 1000 * float(np.mean(kept.seconds)),
         "ms_to_verify_50_median": 1000 * float(np.median(seconds)),
@@ -257,7 +253,7 @@ def answers(count: int, folder: Path) -> dict[str, Any]:
 
 
 def measure(arguments: argparse.Namespace, kind: str, scenes: Path) -> Iterator[tuple[str, Any]]:
-    kept = PackedFeatures(kind)
+    kept = FeatureCache(kind)
     if arguments.oxford:
         pairs = oxford(arguments.oxford)
         yield "Oxford5k (limits chosen here)", verified(pairs[:: arguments.every], kept)

@@ -59,7 +59,8 @@ class NonzeroRows {
 };
 
 void solve_block(const Csr& S, const int32_t* order, const float* y, int64_t columns, int64_t first, int64_t count,
-                 int words, float alpha, StopRule stop, ThreadTeam& team, float* f, int32_t* iterations, float* residuals) {
+                 int words, float alpha, StopRule stop, ThreadTeam& team, float* f, int32_t* iterations,
+                 float* residuals) {
     const int width = 2 * words;
     const Kernels& simd = kernels();
     ZeroedArray<uint32_t> p(size_t(S.n) * words);

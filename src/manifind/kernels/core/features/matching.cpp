@@ -127,8 +127,7 @@ std::vector<ImageMatch> match_images(const Query& query, const std::vector<Image
     std::vector<ImageMatch> found(images.size());
     std::vector<Workspace> workspaces(size_t(std::max(1, threads)));
     parallel(int64_t(images.size()), threads, [&](int64_t i, int thread) {
-        found[size_t(i)] =
-            match_image(query, images[size_t(i)], layout, max_ratio, config, workspaces[size_t(thread)]);
+        found[size_t(i)] = match_image(query, images[size_t(i)], layout, max_ratio, config, workspaces[size_t(thread)]);
     });
     return found;
 }

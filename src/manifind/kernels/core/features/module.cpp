@@ -1,4 +1,5 @@
-// The Python module _features: SIFT, matching, transform estimation and Hamming search. Arguments are checked here, once.
+// The Python module _features: SIFT, matching, transform estimation and Hamming search. Arguments are checked here,
+// once.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/array.h>
