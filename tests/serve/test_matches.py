@@ -23,7 +23,7 @@ def ask_geometry(route: Route) -> None:
 @pytest.fixture
 def page(browser: Browser, address: str) -> Iterator[Page]:
     page = opened(browser, address)
-    page.route("**/api/search", ask_geometry)
+    page.route("**/api/search/stream", ask_geometry)
     yield page
     leave(page, address)
 
@@ -103,7 +103,7 @@ def test_the_query_is_laid_on_the_result_and_faded(page: Page, repository: Path)
 
 def test_results_that_come_late_disturb_nobody_who_looks_at_one(page: Page) -> None:
     held: list[Route] = []
-    page.route("**/api/search", lambda route: held.append(route))
+    page.route("**/api/search/stream", lambda route: held.append(route))
     page.goto(f"{SEARCH}&why=first-3.png")
     slider = page.get_by_label("How much of the query is seen")
     slider.focus()

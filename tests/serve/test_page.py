@@ -119,7 +119,9 @@ def test_a_box_is_moved_resized_and_removed_with_the_mouse(page: Page) -> None:
     assert boxes_in(page)[0] == pytest.approx([60, 32, 260, 200], abs=1)
     old = page.url
     asked: list[list[list[float]]] = []
-    page.on("request", lambda one: asked.append(searched_boxes(one)) if one.url.endswith("/api/search") else None)
+    page.on(
+        "request", lambda one: asked.append(searched_boxes(one)) if one.url.endswith("/api/search/stream") else None
+    )
     drag(page, (5, 5, 50.37, 25.19))
     settled(page, old=old)
     assert len(boxes_in(page)) == 2
@@ -355,6 +357,7 @@ def test_a_picture_is_asked_for_again_while_the_service_is_busy(browser: Browser
 
     page.route("**/api/picture*first-1.png*", answer)
     page.goto(SEARCH)
+    shown(page)
     card = page.locator(".card[data-key='first-1.png'] img")
     card.scroll_into_view_if_needed()
     page.wait_for_function("one => one.complete && one.naturalWidth > 0", arg=card.element_handle())

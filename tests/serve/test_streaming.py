@@ -50,6 +50,15 @@ def test_a_search_that_cannot_begin_has_a_status(client: httpx.Client) -> None:
     refused(client.post("/api/search/stream", json={"views": []}), 422)
 
 
+def test_a_search_may_set_its_deadline(client: httpx.Client) -> None:
+    body = {"views": [VIEW], "top": 12}
+    assert client.post("/api/search", json={**body, "deadline": PATIENCE}).json()["complete"]
+    cut_short = client.post("/api/search", json={**body, "deadline": 1e-6}).json()
+    assert not cut_short["complete"]
+    assert cut_short["results"]
+    refused(client.post("/api/search", json={**body, "deadline": 0}), 422)
+
+
 def test_a_search_whose_client_left_is_cancelled(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     go_on, begun = threading.Event(), threading.Event()
 

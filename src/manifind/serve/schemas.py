@@ -87,6 +87,10 @@ class SearchRequest(Strict):
     top: int = Field(default=60, ge=1, le=MAX_TOP)
     verify: int | None = Field(default=None, ge=0, le=200, description=VERIFY)
     expand: bool = Field(default=True, description=EXPAND)
+    deadline: Annotated[Finite, Field(gt=0)] | None = Field(
+        default=None,
+        description="Seconds after which the result so far is returned; the service sets its own, and a highest one.",
+    )
     folder: str | None = Field(default=None, max_length=LONGEST_KEY, description="Only photos below this folder.")
     since: str | None = Field(
         default=None, pattern=DATE.pattern, description="Only photos taken then or later: 2019, 2019-07 …"

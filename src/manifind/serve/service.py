@@ -214,7 +214,8 @@ class Service:
         with self._admission.acquire():
             snapshot, query = await self._query(request)
             extracted = time.perf_counter()
-            result, retrieved = await self._run(snapshot, query, on_step)
+            seconds_allowed = min(request.deadline or self.settings.deadline_seconds, self.settings.time_limit)
+            result, retrieved = await self._run(snapshot, query, Deadline.after(seconds_allowed), on_step)
             searched = time.perf_counter()
         seconds = {"describe": extracted - start, "search": retrieved - extracted}
         if query.verify:
@@ -222,13 +223,12 @@ class Service:
         return result.nonzero(), seconds
 
     async def _run(
-        self, snapshot: AnySnapshot, query: SearchQuery, on_step: Callable[[SearchResult], None]
+        self, snapshot: AnySnapshot, query: SearchQuery, deadline: Deadline, on_step: Callable[[SearchResult], None]
     ) -> tuple[SearchResult, float]:
         """Return the last result of the pipeline before the deadline, and when its first retrieval was done.
 
         Where verification is too busy, or the deadline passes, the result before stands.
         """
-        deadline = Deadline.after(self.settings.deadline_seconds)
         pipeline = search_steps(snapshot, query, self.config, deadline, may_read_files=self.may_read_files)
         request = next(pipeline)
         assert isinstance(request, Retrieve)  # noqa: S101 (every search begins so)

@@ -9,7 +9,8 @@ export class Refused extends Error {
   }
 }
 
-async function json(address, options = {}) {
+// The response to a request; a busy service is asked once more.
+async function request(address, options = {}) {
   let answer;
   try {
     answer = await fetch(address, options);
@@ -20,12 +21,17 @@ async function json(address, options = {}) {
   if (answer.status === 503 && !options.again) {
     const seconds = Number(answer.headers.get("Retry-After") ?? 1);
     await new Promise((done) => setTimeout(done, 1000 * seconds));
-    return json(address, { ...options, again: true });
+    return request(address, { ...options, again: true });
   }
+  if (answer.ok) return answer;
   const body = await answer.json().catch(() => ({}));
-  if (!answer.ok) throw new Refused(body.error ?? `The service answered ${answer.status}.`, answer.status);
-  return body;
+  throw new Refused(body.error ?? `The service answered ${answer.status}.`, answer.status);
 }
+
+const json = async (address, options) => (await request(address, options)).json().catch((error) => {
+  if (error.name === "AbortError") throw error;
+  return {};
+});
 
 const sent = (body, signal) => ({
   method: "POST",
@@ -36,6 +42,27 @@ const sent = (body, signal) => ({
 
 export const search = (views, negatives, method, top, signal, within = {}) =>
   json("/api/search", sent({ views, negatives, method, top, ...within }, signal));
+
+// The steps of a search as they come: `{ result }`, or `{ progress: { checked, total } }`. The last result is the answer.
+export async function* searchSteps(views, negatives, method, top, signal, within = {}) {
+  const answer = await request("/api/search/stream", sent({ views, negatives, method, top, ...within }, signal));
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  let text = "";
+  for (;;) {
+    const { value, done } = await reader.read().catch((error) => {
+      if (error.name === "AbortError" || signal?.aborted) throw error;
+      throw new Refused("The service broke off its answer; search again.", 0);
+    });
+    if (done) return;
+    const lines = (text + value).split("\n");
+    text = lines.pop();
+    for (const line of lines) {
+      const step = JSON.parse(line);
+      if (step.error) throw new Refused(step.error, answer.status);
+      yield step;
+    }
+  }
+}
 
 export const explain = (views, negatives, key, signal) => json("/api/explain", sent({ views, negatives, key }, signal));
 

@@ -7,6 +7,7 @@ import { complain, counted, h, named, say } from "./dom.js";
 import { marks, photo } from "./photo.js";
 import { Selection } from "./selection.js";
 import { filters, sheet } from "./filters.js";
+import { Steps, capture } from "./steps.js";
 import { METHODS, PAPER_NAMES, address, sameSource, sources, tenths, viewText, viewsOf, within } from "./state.js";
 
 const FIRST = 60;
@@ -14,7 +15,8 @@ const MORE = 120;
 const SIDE_BY_SIDE = 15;
 const SCORE = "How much of the query's weight reached this photo, from part to part. It ranks the photos of one search; " +
   "scores of different searches do not compare.";
-const SETTLES = 300; // milliseconds after which a box counts as settled
+const NO_DEADLINE = 3600; // seconds; the service allows less
+const SETTLES = 50; // milliseconds after which a box counts as settled; a search that it makes stale is cancelled
 const SETTLES_SLOWLY = 700; // the same while keys are being pressed
 
 export class Search {
@@ -24,6 +26,7 @@ export class Search {
     this.top = FIRST;
     this.asked = null;
     this.answer = null;
+    this.steps = null;
     this.ticks = new Selection(page);
     this.query = h("section", { class: "query", "aria-label": "What to look for" });
     this.found = h("section", { class: "results", "aria-label": "Results" });
@@ -38,7 +41,7 @@ export class Search {
   show(main, state) {
     if (!state.views.length) {
       this.abort?.abort();
-      this.asked = this.shown = this.answer = null;
+      this.asked = this.shown = this.answer = this.shownQuery = null;
       this.landing(main);
       return;
     }
@@ -167,6 +170,11 @@ export class Search {
 
   settle(drawn, milliseconds) {
     clearTimeout(this.settling);
+    this.abort?.abort(); // nobody waits for the results of the box before
+    this.steps?.drop();
+    this.asked = null;
+    this.found.setAttribute("aria-busy", "true");
+    this.found.classList.add("stale");
     this.settling = setTimeout(() => {
       const all = sources(this.page.state.views);
       all[this.active].boxes = drawn.map(tenths);
@@ -189,40 +197,73 @@ export class Search {
     this.show(this.page.main, this.page.state);
   }
 
-  async ask(state) {
-    const asked = JSON.stringify([state.views.map(viewText), state.negatives.map(viewText), state.compare ? "all" : state.method, this.top, within(state), state.sheet]);
-    if (asked === this.asked) return;
+  async ask(state, { deadline } = {}) {
+    const query = JSON.stringify([state.views.map(viewText), state.negatives.map(viewText), state.compare ? "all" : state.method, within(state)]);
+    const asked = JSON.stringify([query, this.top, state.sheet]);
+    if (asked === this.asked) {
+      this.steps?.release();
+      return;
+    }
     this.asked = asked;
+    this.steps?.drop();
     this.abort?.abort(); // the service stops working on what nobody waits for
     const abort = (this.abort = new AbortController());
+    const again = query === this.shownQuery; // more of what is shown: it stays until all is known
     this.found.setAttribute("aria-busy", "true");
-    const one = (method, top) => api.search(state.views, state.negatives, method, top, abort.signal, within(state));
+    this.found.classList.toggle("stale", !again);
     try {
-      if (state.compare) {
-        const answers = await Promise.all(Object.keys(METHODS).map((method) => one(method, SIDE_BY_SIDE)));
-        answers.forEach((answer) => this.page.learn(answer.results));
-        this.answer = answers[0];
-        this.showCompared(state, answers);
-      } else {
-        this.answer = await one(state.method, this.top);
-        this.page.learn(this.answer.results);
-        this.showFound(state, this.answer);
-      }
-      this.page.detail.refresh();
+      if (state.compare) await this.compare(state, abort.signal);
+      else await this.follow(state, abort.signal, again, deadline ? { ...within(state), deadline } : within(state));
+      if (abort.signal.aborted) return;
+      this.shownQuery = query;
       this.found.removeAttribute("aria-busy");
     } catch (error) {
-      if (error.name === "AbortError") return;
+      if (error.name === "AbortError" || abort.signal.aborted) return;
       this.found.removeAttribute("aria-busy");
-      this.asked = null;
+      this.found.classList.remove("stale");
+      this.asked = this.shownQuery = this.answer = this.steps = null;
       this.found.replaceChildren(this.bar(state), h("p", { class: "nothing" }, error.message));
-      this.answer = null;
       complain(error.message);
     }
   }
 
+  async compare(state, signal) {
+    const answers = await Promise.all(Object.keys(METHODS).map((method) =>
+      api.search(state.views, state.negatives, method, SIDE_BY_SIDE, signal, within(state))));
+    answers.forEach((answer) => this.page.learn(answer.results));
+    this.answer = answers[0];
+    this.steps = null;
+    this.found.classList.remove("stale");
+    this.showCompared(state, answers);
+    this.page.detail.refresh();
+  }
+
+  // Show the ranking at once, and each result that is surer than the one before.
+  async follow(state, signal, again, options) {
+    let latest = null;
+    let drawn = null;
+    const show = (last) => {
+      drawn = latest;
+      this.showStep(state, latest, last);
+    };
+    for await (const { result, progress } of api.searchSteps(state.views, state.negatives, state.method, this.top, signal, options)) {
+      if (signal.aborted) return;
+      if (!again && latest && latest !== drawn) show(false); // another follows it
+      latest = result ?? latest;
+      if (!again && !drawn) {
+        this.begin(state);
+        if (!latest.complete) show(false);
+      }
+      if (progress) this.progress(progress);
+    }
+    if (signal.aborted) return;
+    if (again) this.begin(state, capture(this.found));
+    show(true);
+  }
+
   // -- what was found ------------------------------------------------------------------------------------------------
 
-  bar(state, answer = null) {
+  bar(state) {
     const choices = [...Object.entries(METHODS), ["compare", "Side by side"]];
     const chosen = state.compare ? "compare" : state.method;
     return h("div", { class: "bar" },
@@ -231,8 +272,7 @@ export class Search {
         choices.map(([name, label]) => h("label", { class: name === chosen ? "chosen" : null, title: PAPER_NAMES[name] ?? "All three at once" },
           h("input", { type: "radio", name: "method", value: name, checked: name === chosen,
             onchange: () => this.page.go(name === "compare" ? { compare: true } : { compare: false, method: name }) }),
-          label))),
-      answer && answer.results.length ? this.downloads(state, answer) : null);
+          label))));
   }
 
   // Those above the line, and all: whoever wants the object does not want what stands below.
@@ -250,50 +290,112 @@ export class Search {
       group(this.top, likely < all ? `all ${all}` : `the ${all}`));
   }
 
-  showFound(state, answer) {
-    const { results, confidence } = answer;
-    const byDate = state.sort === "date";
-    const likely = answer.n_matches ?? results.length;
-    const sure = results.filter((one) => one.verified).length;
-    const milliseconds = Math.round(Object.values(answer.milliseconds).reduce((sum, one) => sum + one, 0));
-    const own = (one) => state.views.some((view) => view.key === one.key);
-    // Besides the photos that the query was taken from, which match themselves.
-    const nothing = answer.n_matches !== null && !results.some((one, at) => !own(one) && (one.verified || at < likely));
-    const gallery = h("ol", { class: "gallery" });
+  // Lay out what stays while the steps of a search come.
+  begin(state, before = null) {
+    const { why } = state;
+    this.tickedAtFirst = null;
+    this.before = before ?? new Map([...capture(this.found)].map(([key, { image }]) => [key, { image }])); // another query's move nowhere
+    this.topBar = this.bar(state);
+    this.status = h("div", { class: "status" }, h("p", { class: "count" }, "Checking …"));
+    this.steps = new Steps(() => this.ticks.chosen.size > this.tickedAtFirst || (this.page.state.why && this.page.state.why !== why));
+    this.found.replaceChildren(this.topBar, filters(this.page, state), this.status, this.steps.element);
+    this.found.classList.remove("stale");
+  }
+
+  progress({ checked, total }) {
+    this.status?.querySelector(".count")?.replaceChildren(`Checking ${checked} of ${total} …`);
+  }
+
+  // Show a result of a search: its last one, or one that another follows.
+  showStep(state, answer, last) {
+    this.page.learn(answer.results);
+    const { steps } = this;
+    steps.offer(() => {
+      this.answer = answer;
+      const parts = last ? this.foundParts(state, answer) : this.rankingParts(state, answer);
+      if (!last) this.tickedAtFirst ??= this.ticks.chosen.size;
+      this.page.detail.refresh();
+      return parts;
+    }, this.before);
+    this.before = null;
+    if (!last) return;
+    const words = summary(answer);
+    const unchecked = answer.complete ? "" : ` ${uncheckedWords(answer)}.`;
+    if (!steps.waiting) {
+      say(`${words}.${unchecked}`);
+      return;
+    }
+    say(`${words}.${unchecked} Their order has changed.`);
+    this.status.replaceChildren(
+      h("p", { class: "count" }, `${words}. `),
+      h("button", { type: "button", onclick: () => steps.apply() }, "Show the new order"));
+  }
+
+  // A ranking that is not verified yet says nothing of an empty collection.
+  rankingParts(state, answer) {
+    if (answer.n_matches === 0) return [];
+    this.showDownloads(state, answer, "unready");
+    return [this.ticks.element, this.gallery(state, answer)];
+  }
+
+  // Downloads are of the last result; before it, their place is kept.
+  showDownloads(state, answer, kind = null) {
+    this.topBar.querySelector(".offered")?.remove();
+    if (answer) this.topBar.append(h("div", { class: `offered ${kind ?? ""}` }, this.downloads(state, answer)));
+  }
+
+  gallery(state, answer) {
+    const likely = answer.n_matches ?? answer.results.length;
+    const verified = answer.results.filter((one) => one.verified).length;
     this.ticks.begin(answer, likely);
-    const cards = results.map((one) => this.card(one, one.rank > likely));
-    const empty = !results.length || likely === 0;
-    const bar = this.bar(state, empty ? null : answer);
-    const parts = [bar, filters(this.page, state)];
-    if (empty) {
-      parts.push(this.emptiness(results, confidence, () => {
-        gallery.append(...cards, h("li", { class: "filler", "aria-hidden": "true" }));
-        bar.append(this.downloads(state, answer));
+    const gallery = h("ol", { class: "gallery" });
+    answer.results.forEach((one, at) => {
+      if (at === likely && likely && state.sort !== "date") gallery.append(line(answer.confidence, nothingElse(state, answer), verified));
+      gallery.append(this.card(one, one.rank > likely));
+    });
+    gallery.append(h("li", { class: "filler", "aria-hidden": "true" }));
+    return gallery;
+  }
+
+  foundParts(state, answer) {
+    const { results, confidence } = answer;
+    const gallery = this.gallery(state, answer);
+    if (!results.length || answer.n_matches === 0) {
+      this.status.replaceChildren();
+      this.showDownloads(state, null);
+      return [this.unchecked(answer), this.emptiness(results, confidence, () => {
+        this.showDownloads(state, answer);
         return gallery;
-      }));
-      say("Nothing in this collection matches.");
-    } else {
-      if (nothing) {
-        parts.push(h("p", { class: "note" }, "Besides the photo that you searched with, nothing in this collection seems to match."));
-      }
-      const above = (likely < results.length ? `${counted(likely, "photo")} above the line` : counted(results.length, "photo")) +
-        (sure ? `, ${sure} verified` : "");
-      parts.push(h("p", { class: "count" }, `${above}, in ${milliseconds} ms `, this.teaching(state, sure)));
-      say(`${above}.`);
-      cards.forEach((card, at) => {
-        if (at === likely && !byDate) gallery.append(line(confidence, nothing, sure));
-        gallery.append(card);
-      });
-      gallery.append(h("li", { class: "filler", "aria-hidden": "true" }));
-      parts.push(this.ticks.element, gallery);
-      if (results.length === this.top && this.top < 1000) {
-        parts.push(h("button", { type: "button", class: "more", onclick: () => {
+      })].filter(Boolean);
+    }
+    const milliseconds = Math.round(Object.values(answer.milliseconds).reduce((sum, one) => sum + one, 0));
+    const verified = results.filter((one) => one.verified).length;
+    this.showDownloads(state, answer);
+    this.status.replaceChildren(
+      h("p", { class: "count" }, `${summary(answer)}, in ${milliseconds} ms `, this.teaching(state, verified)));
+    return [
+      this.unchecked(answer),
+      nothingElse(state, answer)
+        ? h("p", { class: "note" }, "Besides the photo that you searched with, nothing in this collection seems to match.") : null,
+      this.ticks.element,
+      gallery,
+      results.length === this.top && this.top < 1000
+        ? h("button", { type: "button", class: "more", onclick: () => {
           this.top = Math.min(1000, this.top + MORE);
           this.ask(this.page.state);
-        } }, "Show more"));
-      }
-    }
-    this.found.replaceChildren(...parts);
+        } }, "Show more") : null,
+    ].filter(Boolean);
+  }
+
+  unchecked(answer) {
+    if (answer.complete) return null;
+    return h("div", { class: "note unchecked" },
+      h("p", {}, `${uncheckedWords(answer)}: the service had no time left.`),
+      h("button", { type: "button", onclick: () => {
+        this.asked = null;
+        this.ask(this.page.state, { deadline: NO_DEADLINE });
+      } }, answer.n_unchecked === 1 ? "Check it" : "Check them"),
+      h("p", { class: "quiet" }, "This searches again from the start, for as long as the service allows."));
   }
 
   // What verified photos show of the object may join the query, which is then answered once more.
@@ -374,9 +476,24 @@ export class Search {
     const count = [...regional].filter((key) => others.every((set) => !set.has(key))).length;
     const words = `Of the first ${answers[0].results.length} found by their parts, ${count} are not among the first ${SIDE_BY_SIDE} of the other two ways.`;
     say(words);
-    this.found.replaceChildren(this.bar(state, null), h("p", { class: "count" }, words), h("div", { class: "columns" }, columns));
+    this.found.replaceChildren(this.bar(state), h("p", { class: "count" }, words), h("div", { class: "columns" }, columns));
   }
 }
+
+// Whether nothing matches besides the photos that the query was taken from, which match themselves.
+function nothingElse(state, answer) {
+  const own = (one) => state.views.some((view) => view.key === one.key);
+  return answer.n_matches !== null && !answer.results.some((one, at) => !own(one) && (one.verified || at < answer.n_matches));
+}
+
+function summary({ n_matches: matches, results }) {
+  if (!results.length || matches === 0) return "Nothing in this collection matches";
+  const verified = results.filter((one) => one.verified).length;
+  return (matches === null ? counted(results.length, "photo") : counted(matches, "match", "matches")) + (verified ? `, ${verified} verified` : "");
+}
+
+const uncheckedWords = ({ n_unchecked: count }) =>
+  (count ? `${counted(count, "photo")} ${count === 1 ? "was" : "were"} not checked` : "Not every photo was checked");
 
 const hint = (boxes) => (boxes.length
   ? "Move or resize the box, or draw another."
