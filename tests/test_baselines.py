@@ -174,18 +174,18 @@ def test_equal_images_and_a_query_like_none_of_them_are_ranked(
 
 @each_method
 @pytest.mark.parametrize(
-    ("ask", "named"),
+    ("ask", "code", "named"),
     [
-        (lambda s: s.search(np.ones((2, 5), np.float32)), "query_vectors has 5 dimensions but the collection has 12"),
-        (lambda s: s.search_many([np.ones((2, 5), np.float32)]), "queries[0] has 5 dimensions"),
-        (lambda s: s.search(np.full((1, 12), np.nan, np.float32)), "query_vectors has NaN"),
-        (lambda s: s.search(np.zeros((0, 12), np.float32)), "query_vectors is empty"),
-        (lambda s: s.search(np.eye(12, dtype=np.float32), top=0), "top is 0"),
-        (lambda s: s.search_many(np.eye(12, dtype=np.float32)), "queries is one 2-D array"),
-        (lambda s: s.fit(np.eye(3, dtype=np.float32), [2, 1, 0]), "image_of is not ascending"),
-        (lambda s: s.fit(np.eye(3, dtype=np.float32), [0, 1]), "image_of has shape"),
-        (lambda s: s.fit(np.zeros((3, 3), np.float32)), "vectors has no direction"),
-        (lambda s: s.fit(np.eye(3, dtype=np.int64)), "vectors has dtype int64"),
+        (lambda s: s.search(np.ones((2, 5), np.float32)), "wrong-dimension", "query_vectors"),
+        (lambda s: s.search_many([np.ones((2, 5), np.float32)]), "wrong-dimension", "queries[0]"),
+        (lambda s: s.search(np.full((1, 12), np.nan, np.float32)), "not-finite", "query_vectors"),
+        (lambda s: s.search(np.zeros((0, 12), np.float32)), "empty", "query_vectors"),
+        (lambda s: s.search(np.eye(12, dtype=np.float32), top=0), "invalid-input", "top"),
+        (lambda s: s.search_many(np.eye(12, dtype=np.float32)), "wrong-type", "queries"),
+        (lambda s: s.fit(np.eye(3, dtype=np.float32), [2, 1, 0]), "not-ascending", "image_of"),
+        (lambda s: s.fit(np.eye(3, dtype=np.float32), [0, 1]), "wrong-shape", "image_of"),
+        (lambda s: s.fit(np.zeros((3, 3), np.float32)), "zero-vector", "vectors"),
+        (lambda s: s.fit(np.eye(3, dtype=np.int64)), "wrong-dtype", "vectors"),
     ],
 )
 def test_what_cannot_be_used_is_refused_in_one_sentence(
@@ -193,9 +193,10 @@ def test_what_cannot_be_used_is_refused_in_one_sentence(
     parameters: dict[str, Any],
     collection: Collection,
     ask: Callable[[baselines.ImageScorer], object],
+    code: str,
     named: str,
 ) -> None:
-    with raises("invalid-input", InvalidInputError) as refused:
+    with raises(code, InvalidInputError) as refused:
         ask(fitted(method, parameters, collection))
     sentence = str(refused.value)
     assert sentence.startswith(named)

@@ -186,30 +186,38 @@ def _build(
 def given_neighbours(neighbours: tuple[npt.ArrayLike, npt.ArrayLike], vectors: FloatArray, k: int) -> Neighbours:
     """Check lists that were found elsewhere, and cut them to `k`."""
     if not isinstance(neighbours, tuple | list) or len(neighbours) != 2:
-        raise InvalidInputError(f"neighbours is a {type(neighbours).__name__}; give two arrays, ids and similarities.")
+        raise InvalidInputError(
+            f"neighbours is a {type(neighbours).__name__}; give two arrays, ids and similarities.", code="wrong-type"
+        )
     n = len(vectors)
     ids, similarities = np.asarray(neighbours[0]), np.asarray(neighbours[1])
     if ids.dtype.kind not in "iu" or similarities.dtype.kind != "f":
         raise InvalidInputError(
-            f"neighbours has dtypes {ids.dtype} and {similarities.dtype}; give integer ids and floating similarities."
+            f"neighbours has dtypes {ids.dtype} and {similarities.dtype}; give integer ids and floating similarities.",
+            code="wrong-dtype",
         )
     k = min(k, n - 1)
     if ids.ndim != 2 or ids.shape != similarities.shape or len(ids) != n or ids.shape[1] < k:
         raise InvalidInputError(
-            f"neighbours has shapes {ids.shape} and {similarities.shape}; give both ({n}, {k}), or longer lists."
+            f"neighbours has shapes {ids.shape} and {similarities.shape}; give both ({n}, {k}), or longer lists.",
+            code="wrong-shape",
         )
     ids, similarities = ids[:, :k], similarities[:, :k]
     if ids.size and (ids.min() < 0 or ids.max() >= n):
         raise InvalidInputError(
-            f"neighbours has ids from {ids.min()} to {ids.max()}; give rows of vectors, 0 to {n - 1}."
+            f"neighbours has ids from {ids.min()} to {ids.max()}; give rows of vectors, 0 to {n - 1}.",
+            code="out-of-range",
         )
     own = (ids == np.arange(n)[:, None]).any(axis=1)
     if own.any():
         raise InvalidInputError(
-            f"neighbours lists region {own.argmax()} as its own neighbour; leave it out of its list."
+            f"neighbours lists region {own.argmax()} as its own neighbour; leave it out of its list.",
+            code="own-neighbour",
         )
     if not np.isfinite(similarities).all() or (np.diff(similarities, axis=1) > 0).any():
-        raise InvalidInputError("neighbours has similarities that are not finite or not best first; sort each list.")
+        raise InvalidInputError(
+            "neighbours has similarities that are not finite or not best first; sort each list.", code="not-descending"
+        )
     checked = Neighbours(ids.astype(np.int32), similarities.astype(np.float32))
     sample = np.unique(np.linspace(0, n - 1, min(n, 200)).astype(int))
     if k:
@@ -218,7 +226,8 @@ def given_neighbours(neighbours: tuple[npt.ArrayLike, npt.ArrayLike], vectors: F
         if worst > UNIT_TOLERANCE:
             raise InvalidInputError(
                 f"neighbours has similarities that are off by up to {worst:.2g}; give the inner products of vectors "
-                "again: approximate scores cost retrieval quality."
+                "again: approximate scores cost retrieval quality.",
+                code="wrong-similarities",
             )
     return checked
 

@@ -16,6 +16,7 @@ from manifind.io.files import HEAD_BYTES, open_regular
 from manifind.io.image import OPENERS, photo_format, quietly
 from manifind.io.tiff import directories
 
+TIME = re.compile(r"(\d{4})[:-](\d\d)[:-](\d\d)[ T](\d\d):(\d\d):(\d\d).*", re.ASCII)
 MAX_NAME = 100
 """Characters of the name of a camera."""
 MAX_EXIF_BYTES = 2**20
@@ -95,8 +96,7 @@ def _parse(stream: BinaryIO) -> ExifData:
 
 def _time(text: str | None) -> datetime | None:
     """Read ``2019:07:04 12:33:05``."""
-    pattern = r"(\d{4})[:-](\d\d)[:-](\d\d)[ T](\d\d):(\d\d):(\d\d).*"
-    numbers = re.fullmatch(pattern, (text or "").strip("\0 "), re.ASCII)
+    numbers = TIME.fullmatch((text or "").strip("\0 "))
     if numbers is None:
         return None
     try:
