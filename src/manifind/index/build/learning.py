@@ -9,12 +9,14 @@ what they do, on parts that do not depend on how many they are.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import reduce
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from threadpoolctl import threadpool_limits
 
 from manifind.features import Moments, Regions, Whitening
 from manifind.features.moments import Sums, centre
@@ -25,6 +27,7 @@ from manifind.index.build.workers import Workers
 from manifind.index.storage.build_config import BuildConfig
 from manifind.index.storage.catalogue import ImageRecord
 from manifind.index.storage.manifest import LEARNT, WhiteningOrigin
+from manifind.kernels.threads import thread_count
 from manifind.types import StageProgress
 
 ROWS = 2**13
@@ -99,7 +102,7 @@ def whiten(
     runs = [[_run(raw, image) for image in group] for group in groups]
     found: Iterator[list[Regions]]
     if workers is None:
-        found = (whitened(whitening, vectors, boxes, own, config.regions_per_image) for own in runs)
+        found = _whiten_in_threads(whitening, vectors, boxes, runs, config.regions_per_image)
     else:
         found = workers.whiten(raw, config, runs)
     done = len(images) - sum(map(len, groups))
@@ -120,13 +123,34 @@ def whitened(
     photos: Sequence[Run],
     regions_per_image: int | None,
 ) -> list[Regions]:
-    """Whiten the vectors of some photos together, and reduce each to its means where there are to be any."""
-    rows = whitening.apply(np.concatenate([vectors[first:end] for first, end in photos]))
+    """Whiten the vectors of some photos together, and reduce each to its means where there are to be any.
+
+    BLAS uses one thread: how it divides a product decides the last bits, which are to be those of any machine.
+    """
+    with threadpool_limits(1, user_api="blas"):
+        rows = whitening.apply(np.concatenate([vectors[first:end] for first, end in photos]))
     ends = np.cumsum([end - first for first, end in photos])
     return [
         reduce_regions(Regions(own, np.asarray(boxes[first:end])), regions_per_image)
         for own, (first, end) in zip(np.split(rows, ends[:-1]), photos, strict=True)
     ]
+
+
+def _whiten_in_threads(
+    whitening: Whitening,
+    vectors: Sliced,
+    boxes: Sliced,
+    groups: Sequence[Sequence[Run]],
+    regions_per_image: int | None,
+) -> Iterator[list[Regions]]:
+    """Yield the photos of each group whitened, as many groups at a time as there are threads."""
+    threads = thread_count()
+    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(threads) as pool:
+        for at in range(0, len(groups), threads):
+            yield from pool.map(
+                lambda photos: whitened(whitening, vectors, boxes, photos, regions_per_image),
+                groups[at : at + threads],
+            )
 
 
 def in_blocks(vectors: Sliced, runs: Iterable[Run]) -> Iterator[npt.NDArray[np.float16]]:
