@@ -41,6 +41,17 @@ from manifind.reports.text import visible
 @click.option(
     "--frames", type=FRAME_INTERVAL, metavar="SECONDS", help="Index videos too, a frame every SECONDS, 2 for example."
 )
+@click.option(
+    "--exclude",
+    multiple=True,
+    metavar="PATTERN",
+    help="Leave out files and folders that match, by gitignore's rules; may be repeated, '' for none any more.",
+)
+@click.option(
+    "--follow-links/--no-follow-links",
+    default=None,
+    help="Whether links to files and folders count; they do unless told otherwise.",
+)
 @click.option("--memory", type=BYTES, help="Memory that the build may take.")
 @DEVICE
 @click.option("--scheduler", metavar="ADDRESS", help="Build on Dask's workers, tcp://host:8786 for example.")
@@ -60,6 +71,8 @@ def index(
     photos: Path,
     output: Path | None,
     local_features: bool | None,
+    exclude: tuple[str, ...],
+    follow_links: bool | None,
     memory: int | None,
     device: str,
     scheduler: str | None,
@@ -79,6 +92,8 @@ def index(
         config = {**given, "local_features": local_features}
         config = {name: value for name, value in config.items() if value is not None}
         config |= settings_of(pooling, scales, long_side)
+        given_rules = {"exclude": exclude or None, "follow_links": follow_links}
+        rules: dict[str, Any] = {name: value for name, value in given_rules.items() if value is not None}
         changes: Changes | None = None
         repaired: str | None = None
         # Of devices there is something to say where there are two.
@@ -94,7 +109,7 @@ def index(
                     raise InvalidInputError(
                         f"{target} is no index yet; --whiten learn makes one that learns its whitening."
                     )
-                built = Index.create(target, photos, device=device, **config, **options)
+                built = Index.create(target, photos, device=device, **config, **rules, **options)
             else:
                 if local_features:
                     del config["local_features"]  # they can be added
@@ -103,11 +118,16 @@ def index(
                             "--local-features is for a run of its own; leave out --retrain-whitening and --repair."
                         )
                 built = _open_index(target, photos, config, device)
+                if rules and (retrain_whitening or repair):
+                    raise InvalidInputError(
+                        "--exclude and --follow-links are for a run of their own; leave out --retrain-whitening and "
+                        "--repair."
+                    )
                 new_root = folder if folder != built.root else None
                 if retrain_whitening:
                     changes = built.retrain_whitening(new_root, **options)
                 elif not repair:
-                    changes = built.sync(new_root, local_features=bool(local_features), **options)
+                    changes = built.sync(new_root, local_features=bool(local_features), **rules, **options)
         facts = built.info()
         if as_json:
             counts = None if changes is None else vars(changes)

@@ -13,6 +13,7 @@ from manifind.cli.terminal import out, plain_errors, show_skipped
 from manifind.errors import InvalidInputError
 from manifind.index import Index
 from manifind.index.build.estimate import size
+from manifind.reports.text import visible
 from manifind.version import VERSION
 
 
@@ -66,6 +67,7 @@ def show_info(facts: dict[str, Any]) -> None:
     for name, value in rows.items():
         out.print(f"{name:<11} {value}")
     for sentence in (
+        visible(facts["files"]["words"]),
         facts["graph"]["words"],
         *facts["health"]["words"],
         facts["whitening"]["words"],

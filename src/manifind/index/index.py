@@ -54,6 +54,7 @@ from manifind.index.storage.manifest import FILES, KIND, read_manifest
 from manifind.index.storage.remote import is_address, open_collection, read_only_error
 from manifind.index.storage.snapshot import AnySnapshot, Snapshot
 from manifind.io import Photo
+from manifind.io.ignore import FileRules
 from manifind.kernels import CPU
 from manifind.manifold import Manifold, batch_size
 from manifind.storage import store
@@ -172,6 +173,8 @@ class Index:
         regions_per_image: int | None = None,
         local_features: bool | LocalFeatureConfig | None = None,
         frames: float | None = None,
+        exclude: Sequence[str] = (),
+        follow_links: bool = True,
         memory: int | None = None,
         progress: StageProgress | None = None,
         on_estimate: OnEstimate | None = None,
@@ -212,6 +215,10 @@ class Index:
         frames : float, optional
             Index films too, a frame every so many seconds (2, or 0.5 say) with the key ``film.mp4#00:12.4``. ffmpeg
             decodes them: see `manifind.io.video`.
+        exclude : sequence of str, optional
+            Patterns of files and folders that are left out, by the rules of gitignore: see `manifind.io.ignore`.
+        follow_links : bool
+            Whether links to files and folders count.
         memory : int, optional
             Bytes that the build may take; refused, with what it needs, where that is too little.
         progress : callable, optional
@@ -243,6 +250,7 @@ class Index:
             regions_per_image=regions_per_image,
             local_features=local_features,
             frames=frames,
+            files=FileRules.of(exclude, follow_links=follow_links),
             by_workers=client is not None,
         )
         with store.writing(target, KIND, FILES) as writer, connect_workers(client) as workers:
@@ -617,6 +625,8 @@ class Index:
         photos: str | os.PathLike[str] | None = None,
         *,
         local_features: bool = False,
+        exclude: Sequence[str] | None = None,
+        follow_links: bool | None = None,
         memory: int | None = None,
         progress: StageProgress | None = None,
         on_estimate: OnEstimate | None = None,
@@ -634,13 +644,24 @@ class Index:
         local_features : bool
             Keep local features from now on: an index that has none gets those of all its photos, whose files are read
             and not extracted again.
+        exclude, follow_links : optional
+            Which files count from now on, as for `create`; what is not given stays as it is.
         memory, progress, on_estimate, client
             As for `create`.
         """
         root = None if photos is None else Path(photos)
+
+        def files(snapshot: Snapshot) -> FileRules:
+            old = snapshot.manifest.files
+            return FileRules.of(
+                old.exclude if exclude is None else exclude,
+                follow_links=old.follow_links if follow_links is None else follow_links,
+            )
+
         return self._change(
-            lambda snapshot: plan_sync(snapshot, root),
+            lambda snapshot: plan_sync(snapshot, root, files(snapshot)),
             root=root,
+            files=files,
             keeping=LOCAL_FEATURES if local_features else None,
             memory=memory,
             progress=progress,
@@ -704,6 +725,7 @@ class Index:
         plan: Callable[[Snapshot], SyncPlan],
         *,
         root: Path | None = None,
+        files: Callable[[Snapshot], FileRules] | None = None,
         retrain_whitening: bool = False,
         keeping: LocalFeatureConfig | None = None,
         memory: int | None = None,
@@ -719,6 +741,7 @@ class Index:
         if not isinstance(self._snapshot, Snapshot):
             options: dict[str, Any] = {
                 "root": root,
+                "files": files,
                 "retrain_whitening": retrain_whitening,
                 "keeping": keeping,
                 "memory": memory,
@@ -735,10 +758,11 @@ class Index:
             self.reload()
             snapshot = self._here
             photos = plan(snapshot)
+            config = BuildConfig.of(snapshot.manifest, self.extractor, root, device=self.device)
             changes = change_index(
                 writer,
                 snapshot,
-                BuildConfig.of(snapshot.manifest, self.extractor, root, device=self.device),
+                config if files is None else replace(config, files=files(snapshot)),
                 photos,
                 retrain_whitening=retrain_whitening,
                 keeping=keeping,

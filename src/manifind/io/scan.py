@@ -6,12 +6,13 @@ characters and line separators are written ``\xNN``, byte by byte, and a backsla
 they are.
 
 What counts is what the files hold, not what they are called: a file whose first bytes begin no photo is skipped, in
-silence unless it is called like one. SkippedFile in silence are also hidden files and folders (names that begin with a
-dot), pipes and devices, and manifind's own indexes.
+silence unless it is called like one. Skipped in silence are also hidden files and folders (names that begin with a
+dot), pipes and devices, manifind's own indexes, and what patterns leave out (`manifind.io.ignore`). A folder whose
+ignore file cannot be read is not listed: what it would leave out is not known.
 
-Links are followed, to files and to folders, inside or outside. A folder is listed once: at its own place if that is
-below the root, else at the first of the links to it, those nearest to the root first. Links to a folder that holds the
-root lead nowhere. So loops end, and the listing of an unchanged folder is always the same.
+Links are followed, to files and to folders, inside or outside, unless the rules say otherwise. A folder is listed once:
+at its own place if that is below the root, else at the first of the links to it, those nearest to the root first. Links
+to a folder that holds the root lead nowhere. So loops end, and the listing of an unchanged folder is always the same.
 """
 
 import heapq
@@ -26,6 +27,7 @@ from pathlib import Path
 
 from manifind.errors import InvalidInputError, UnreadableImageError
 from manifind.io.files import access_reason, modified_ns, read_head
+from manifind.io.ignore import FileRules, Rules, rules_of
 from manifind.io.image import photo_format
 from manifind.io.video import video_format
 
@@ -67,10 +69,24 @@ class SkippedFile:
     reason: str
 
 
-def list_photos(root: str | os.PathLike[str], *, films: bool = False) -> Iterator[ListedFile | SkippedFile]:
+def list_photos(
+    root: str | os.PathLike[str],
+    *,
+    films: bool = False,
+    files: FileRules | None = None,
+    base: str | os.PathLike[str] | None = None,
+) -> Iterator[ListedFile | SkippedFile]:
     """List the photos below a folder as they are found, sorted by key, with what had to be left out and why.
 
-    Films are listed too if they are asked for.
+    Parameters
+    ----------
+    root : path
+    films : bool
+        Whether to list films too.
+    files : FileRules, optional
+        Which files count; by default all but those that ignore files leave out.
+    base : path, optional
+        The folder whose files the rules are about, `root` or one above it.
     """
     folder = Path(root)
     if not folder.is_dir():
@@ -81,7 +97,11 @@ def list_photos(root: str | os.PathLike[str], *, films: bool = False) -> Iterato
         os.scandir(folder).close()
     except OSError as error:
         raise InvalidInputError(f"root {os.fspath(root)!r} cannot be listed: {access_reason(error)}.") from error
-    return _list(folder, films)
+    try:
+        rules = rules_of(folder if base is None else Path(base), files or FileRules(), None if base is None else folder)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"root {os.fspath(root)!r} cannot be listed: {error.problem}.") from error
+    return _list(folder, films, rules)
 
 
 def key_of(root: str | os.PathLike[str], path: str | os.PathLike[str]) -> str:
@@ -141,10 +161,20 @@ class _Entry:
         return stat.S_ISDIR(self.status.st_mode)
 
 
-def _list(root: Path, films: bool) -> Iterator[ListedFile | SkippedFile]:
-    places = _places(root)
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a folder is listed, and what is left out of it; no key for the folders that hold the root."""
+
+    key: str | None
+    rules: Rules
+    fault: str | None = None
+    """What is wrong with its ignore file."""
+
+
+def _list(root: Path, films: bool, rules: Rules) -> Iterator[ListedFile | SkippedFile]:
+    places = _places(root, rules)
     # The folders on the way down, each with what is left of it: a path may be deeper than Python's recursion.
-    descent = [iter(_entries(root, ""))]
+    descent = [iter(_entries(root, "", rules))]
     while descent:
         entry = next(descent[-1], None)
         if entry is None:
@@ -155,17 +185,19 @@ def _list(root: Path, films: bool) -> Iterator[ListedFile | SkippedFile]:
             yield from _sniffed(entry, films)
         elif (identity := _identity(entry.status)) in places:  # else it was made since, for the next time
             place = places[identity]
-            if place == entry.key:
-                descent.append(iter(_entries(entry.path, entry.key)))
+            if place.key == entry.key and place.fault is not None:
+                yield SkippedFile(entry.key, place.fault)
+            elif place.key == entry.key:
+                descent.append(iter(_entries(entry.path, entry.key, place.rules)))
             else:
-                where = "that holds this one" if place is None else "that is listed at another place"
+                where = "that holds this one" if place.key is None else "that is listed at another place"
                 yield SkippedFile(entry.key, f"a link to a folder {where}")
 
 
-def _entries(folder: Path, key: str) -> list[_Entry | SkippedFile]:
+def _entries(folder: Path, key: str, rules: Rules) -> list[_Entry | SkippedFile]:
     """Return what is in a folder, in the order of the keys that it leads to."""
     try:
-        visible = _visible(folder)
+        visible = _visible(folder, rules)
     except OSError as error:
         return [SkippedFile(key, access_reason(error))]
     entries: list[_Entry | SkippedFile] = []
@@ -207,37 +239,54 @@ def _called_otherwise(name: str, films: bool) -> str | None:
     return "not a film" if films and name.endswith(FILM_NAMES) else None
 
 
-def _places(root: Path) -> dict[tuple[int, int], str | None]:
-    """Return the key at which each folder is listed, by its identity; None for the folders that hold the root."""
-    places: dict[tuple[int, int], str | None] = {}
+def _places(root: Path, rules: Rules) -> dict[tuple[int, int], _Place]:
+    """Return where each folder is listed, by its identity."""
+    places: dict[tuple[int, int], _Place] = {}
     for above in root.resolve().parents:
         with suppress(OSError):
-            places[_identity(above.stat())] = None
+            places[_identity(above.stat())] = _Place(None, rules)
     # Folders proper come before all links, links near the root before others.
-    queue: list[tuple[int, str, Path]] = [(0, "", root)]
+    queue: list[tuple[int, str, Path, Rules]] = [(0, "", root, rules)]
     while queue:
-        _, key, path = heapq.heappop(queue)
-        folders = [(key, path)]
+        _, key, path, rules = heapq.heappop(queue)
+        folders = [(key, path, rules)]
         while folders:
-            key, path = folders.pop()
+            key, path, rules = folders.pop()
             with suppress(OSError):  # reported when it is listed
                 identity = _identity(path.stat())
                 if identity in places:
                     continue
-                places[identity] = key
-                for item in _visible(path):
+                try:
+                    rules = rules.with_file(path) if key else rules
+                except InvalidInputError as error:
+                    places[identity] = _Place(key, rules, error.problem)
+                    continue
+                places[identity] = _Place(key, rules)
+                for item in _visible(path, rules):
                     below = _below(key, item.name)
                     if item.is_dir(follow_symlinks=False):
-                        folders.append((below, Path(item.path)))
+                        folders.append((below, Path(item.path), rules.below(item.name)))
                     elif _is_link_to_folder(item):
-                        heapq.heappush(queue, (below.count("/"), below, Path(item.path)))
+                        heapq.heappush(queue, (below.count("/"), below, Path(item.path), rules.below(item.name)))
     return places
 
 
-def _visible(folder: Path) -> list[os.DirEntry[str]]:
-    """Return what is in a folder but hidden files and folders, and indexes."""
+def _visible(folder: Path, rules: Rules) -> list[os.DirEntry[str]]:
+    """Return what is in a folder but hidden files and folders, indexes, and what the rules leave out."""
     with os.scandir(folder) as items:
-        return [item for item in items if not item.name.startswith(".") and not _is_index(item)]
+        return [item for item in items if not item.name.startswith(".") and _counts(item, rules)]
+
+
+def _counts(item: os.DirEntry[str], rules: Rules) -> bool:
+    if not rules.follow_links and item.is_symlink():
+        return False
+    return not _is_index(item) and not rules.excludes(item.name, _is_folder(item))
+
+
+def _is_folder(item: os.DirEntry[str]) -> bool:
+    with suppress(OSError):
+        return item.is_dir()
+    return False
 
 
 def _is_index(item: os.DirEntry[str]) -> bool:

@@ -24,6 +24,7 @@ from manifind.index.storage.catalogue import ImageRecord
 from manifind.index.storage.local_features import LOCAL_FEATURES, LocalFeatureConfig
 from manifind.index.storage.manifest import FILES, KIND, OWN, WhiteningOrigin
 from manifind.index.storage.snapshot import Snapshot
+from manifind.io.ignore import FileRules
 from manifind.io.video import check_frame_interval
 from manifind.kernels import CPU
 from manifind.manifold import Manifold
@@ -42,6 +43,7 @@ def resolve_config(
     regions_per_image: int | None,
     local_features: bool | LocalFeatureConfig | None,
     frames: float | None,
+    files: FileRules,
     by_workers: bool,
 ) -> tuple[BuildConfig, SyncPlan]:
     """Return the configuration of a build, and the photos below the folder.
@@ -58,6 +60,8 @@ def resolve_config(
         Those of `Manifold` that were given.
     long_side, extractor, regions_per_image, local_features, frames
         As for `Index.create`.
+    files
+        Which files count.
     by_workers
         Whether Dask's workers extract the photos: then the network does not depend on this machine's device.
     """
@@ -69,7 +73,7 @@ def resolve_config(
     given = given_parameters({**choices.manifold, **parameters})
     Manifold(**given).check_params()
     frames = None if frames is None else check_frame_interval(frames)
-    planned = plan_folder(root, films=frames is not None)
+    planned = plan_folder(root, films=frames is not None, files=files)
     source = str(chosen.pop("backbone"))
     if given_choices["backbone"] is None and not by_workers:
         source = network_for(source, len(planned.found), parameters.get("device", CPU))
@@ -81,9 +85,19 @@ def resolve_config(
     keeping = local_features if isinstance(local_features, LocalFeatureConfig) else None
     if local_features is True or (local_features is None and LOCAL_FEATURES.available()):
         keeping = LOCAL_FEATURES
-    return BuildConfig(
-        root, built, given, regions_per_image, own, origin, learning=learning, local_features=keeping, frames=frames
-    ), planned
+    config = BuildConfig(
+        root,
+        built,
+        given,
+        regions_per_image,
+        own,
+        origin,
+        learning=learning,
+        local_features=keeping,
+        frames=frames,
+        files=files,
+    )
+    return config, planned
 
 
 def check_free(target: Path) -> None:

@@ -18,6 +18,7 @@ from manifind.index.storage.catalogue import ImageRecord, Photos, SkippedRecord,
 from manifind.index.storage.snapshot import Snapshot
 from manifind.io import ListedFile, SkippedFile, content_hash, key_of, list_photos
 from manifind.io.files import modified_ns, read_head
+from manifind.io.ignore import FileRules, excluded_part
 from manifind.io.image import photo_format
 from manifind.io.video import FRAME_STEP, MAX_FRAMES, frame_key, split_frame_key, video_format, video_length
 
@@ -36,13 +37,26 @@ class SyncPlan:
     """The keys of what was removed by hand: frames of films that are to be found are not taken for it."""
 
 
-def plan_folder(root: Path, removed: Iterable[str] = (), *, films: bool = False) -> SyncPlan:
-    """Plan an index of the photos below a folder without the keys in `removed`; with `films`, of their frames too."""
+def plan_folder(
+    root: Path, removed: Iterable[str] = (), *, films: bool = False, files: FileRules | None = None
+) -> SyncPlan:
+    """Plan an index of the photos below a folder.
+
+    Parameters
+    ----------
+    root : Path
+    removed : iterable of str
+        Keys of photos to leave out.
+    films : bool
+        Whether the frames of films are photos too.
+    files : FileRules, optional
+        Which files count.
+    """
     if not root.is_dir():
         raise InvalidInputError(f"{root} is not a folder", remedy="give the folder that holds the photos")
     by_hand = frozenset(removed)
     found, skipped = [], []
-    for one in list_photos(root, films=films):
+    for one in list_photos(root, films=films, files=files):
         if isinstance(one, SkippedFile):
             skipped.append(SkippedRecord(one.key, SkipReason.UNREADABLE, one.reason))
         elif one.key in by_hand:
@@ -54,12 +68,24 @@ def plan_folder(root: Path, removed: Iterable[str] = (), *, films: bool = False)
     return SyncPlan(found, skipped, [], by_hand)
 
 
-def plan_sync(snapshot: Snapshot, root: Path | None = None) -> SyncPlan:
-    """Plan the photos of the index's folder as they are now; `root` where the folder is another one by now."""
+def plan_sync(snapshot: Snapshot, root: Path | None = None, files: FileRules | None = None) -> SyncPlan:
+    """Plan the photos of the index's folder as they are now.
+
+    Parameters
+    ----------
+    snapshot : Snapshot
+    root : Path, optional
+        The folder, where it is another one by now.
+    files : FileRules, optional
+        Which files count, where that is to change.
+    """
     folder = _root(snapshot) if root is None else root
     try:
         wanted = plan_folder(
-            folder, removed_keys(snapshot.catalogue.skipped), films=snapshot.manifest.frames is not None
+            folder,
+            removed_keys(snapshot.catalogue.skipped),
+            films=snapshot.manifest.frames is not None,
+            files=files or snapshot.manifest.files,
         )
         # A folder that cannot be listed at the moment is not one whose photos are gone.
         closed = tuple(f"{one.key}/" for one in wanted.skipped)
@@ -76,7 +102,7 @@ def plan_addition(snapshot: Snapshot, paths: Sequence[Path]) -> SyncPlan:
     found: dict[str, ListedFile] = {}
     skipped = {one.key: one for one in snapshot.catalogue.skipped}
     for path in paths:
-        for one in _below(root, path, films=snapshot.manifest.frames is not None):
+        for one in _below(root, path, films=snapshot.manifest.frames is not None, files=snapshot.manifest.files):
             skipped.pop(one.key, None)
             if isinstance(one, ListedFile):
                 found[one.key] = one
@@ -129,7 +155,7 @@ def _whole(key: str) -> str:
     return key if frame is None else frame[0]
 
 
-def _below(root: Path, path: Path, *, films: bool) -> Iterator[ListedFile | SkippedFile]:
+def _below(root: Path, path: Path, *, films: bool, files: FileRules) -> Iterator[ListedFile | SkippedFile]:
     """List a photo, or the photos of a folder, below the root; a path may be taken from there."""
     full = Path(os.path.normpath(path.absolute() if path.is_absolute() or path.exists() else root / path))
     if not full.is_relative_to(root) and (root / path).exists():
@@ -141,8 +167,12 @@ def _below(root: Path, path: Path, *, films: bool) -> Iterator[ListedFile | Skip
     key = "" if full == root else key_of(root, full)
     if any(part.startswith(".") for part in full.relative_to(root).parts):
         raise InvalidInputError(f"{path} is hidden, or lies in a hidden folder, and those are passed over; rename it.")
+    if (part := excluded_part(root, full, files)) is not None:
+        raise InvalidInputError(
+            f"{part} is left out by a pattern or as a link; `manifind info` tells by which.", code="excluded"
+        )
     if full.is_dir():
-        for one in list_photos(full, films=films):
+        for one in list_photos(full, films=films, files=files, base=root):
             yield replace(one, key=f"{key}/{one.key}" if key else one.key)
     else:
         status = full.stat()

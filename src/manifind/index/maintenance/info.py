@@ -14,6 +14,7 @@ from manifind.index.config import CHOSEN, IndexConfig
 from manifind.index.storage.local_features import StoredLocalFeatures
 from manifind.index.storage.manifest import LEARNT, NONE, OWN, SHIPPED, WhiteningChoice, WhiteningOrigin
 from manifind.index.storage.snapshot import CATALOGUE, Snapshot
+from manifind.io.ignore import DEFAULT_EXCLUDE, IGNORE_FILE, FileRules
 
 
 def info(path: Path, snapshot: Snapshot) -> dict[str, Any]:
@@ -28,6 +29,11 @@ def info(path: Path, snapshot: Snapshot) -> dict[str, Any]:
         "path": str(path),
         "photos_folder": str(manifest.root),
         "photos_folder_is_there": manifest.root.is_dir(),
+        "files": {
+            "exclude": list(manifest.files.exclude),
+            "follow_links": manifest.files.follow_links,
+            "words": describe_files(manifest.files),
+        },
         "generation": snapshot.number,
         "made_by": manifest.made_by,
         "photos": photos,
@@ -60,6 +66,17 @@ def info(path: Path, snapshot: Snapshot) -> dict[str, Any]:
         "health": facts.as_dict(),
         "skipped": [file.to_dict() for file in snapshot.catalogue.skipped],
     }
+
+
+def describe_files(files: FileRules) -> str:
+    """Say which files of the folder count."""
+    defaults = ", ".join(one.rstrip("/") for one in DEFAULT_EXCLUDE[:2])
+    given = f"what matches {' or '.join(files.exclude)}, " if files.exclude else ""
+    links = "Links are followed." if files.follow_links else "Links are not followed."
+    return (
+        f"Left out of the folder are {given}what its {IGNORE_FILE} files say, hidden files, and folders that systems "
+        f"keep for themselves ({defaults} and others). {links}"
+    )
 
 
 def by_part(sizes: dict[str, int]) -> dict[str, int]:

@@ -74,7 +74,7 @@ def repair(
         changes = build(
             writer,
             config,
-            plan_folder(root, removed, films=manifest.frames is not None),
+            plan_folder(root, removed, films=manifest.frames is not None, files=manifest.files),
             memory=memory,
             progress=progress,
         )

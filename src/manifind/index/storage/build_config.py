@@ -9,6 +9,7 @@ from manifind.features.moments import DIMENSION, PRIOR
 from manifind.index.config import CHOSEN, IndexConfig, WhiteningCandidate, WhiteningConfig
 from manifind.index.storage.local_features import LocalFeatureConfig
 from manifind.index.storage.manifest import LEARNT, Fingerprint, Manifest, WhiteningOrigin, stored_parameters
+from manifind.io.ignore import ALL_FILES, FileRules
 from manifind.kernels import CPU
 from manifind.manifold import Manifold
 from manifind.types import FloatArray
@@ -70,6 +71,8 @@ class BuildConfig:
     """What is kept of the photos' local features; None for nothing."""
     frames: float | None = None
     """Seconds between two frames of a film that are taken for photos; None for no films."""
+    files: FileRules = ALL_FILES
+    """Which files of the folder count."""
 
     @classmethod
     def of(cls, manifest: Manifest, extractor: RegionExtractor, root: Path | None = None, *, device: str = CPU) -> Self:
@@ -85,6 +88,7 @@ class BuildConfig:
             chosen_for=manifest.chosen_for,
             local_features=manifest.local_features,
             frames=manifest.frames,
+            files=manifest.files,
         )
 
     def for_photos(self, photos: int) -> Self:
@@ -126,6 +130,7 @@ class BuildConfig:
             chosen_for=self.chosen_for,
             local_features=self.local_features,
             frames=self.frames,
+            files=self.files,
         )
 
     @property

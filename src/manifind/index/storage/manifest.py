@@ -18,6 +18,7 @@ from manifind.features import RegionExtractor
 from manifind.geometry import KINDS
 from manifind.graph import KnnReport
 from manifind.index.storage.local_features import COARSE_FEATURES, MAX_KEYPOINTS, LocalFeatureConfig
+from manifind.io.ignore import ALL_FILES, FileRules
 from manifind.io.video import check_frame_interval
 from manifind.manifold import BUILT, Manifold
 from manifind.storage import store
@@ -176,6 +177,8 @@ class Manifest:
     """Seconds between two frames of a film that are taken for photos; None for no films."""
     null_similarity: float | None = None
     """The similarity that few pairs of regions of different photos exceed; None where it was not kept yet."""
+    files: FileRules = ALL_FILES
+    """Which files of the folder count."""
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Self:
@@ -215,6 +218,7 @@ class Manifest:
             _local_features(_mapping(fields, "local_features")) if fields.get("local_features") is not None else None,
             _frame_interval(fields.get("frames")),
             _similarity(fields.get("null_similarity"), "null_similarity"),
+            _file_rules(_mapping(fields, "files")) if fields.get("files") is not None else ALL_FILES,
         )
 
     @property
@@ -238,6 +242,8 @@ class Manifest:
             said["frames"] = self.frames
         if self.null_similarity is not None:
             said["null_similarity"] = self.null_similarity
+        if self.files != ALL_FILES:
+            said["files"] = {"exclude": list(self.files.exclude), "follow_links": self.files.follow_links}
         return said if self.built is None else {**said, BUILT: self.built._asdict()}
 
     def has_same_config(self, other: "Manifest") -> bool:
@@ -332,6 +338,14 @@ def _frame_interval(value: object) -> float | None:
         return None if value is None else check_frame_interval(value)
     except InvalidInputError:
         raise _impossible("frames", value) from None
+
+
+def _file_rules(given: Mapping[str, Any]) -> FileRules:
+    exclude = _typed(given, "exclude", list, "files.")
+    try:
+        return FileRules.of(exclude, follow_links=given.get("follow_links", True))
+    except InvalidInputError:
+        raise _impossible("files", given) from None
 
 
 def _similarity(value: object, name: str) -> float | None:
