@@ -106,7 +106,7 @@ def test_a_photo_dropped_or_pasted_is_the_query(page: Page, tmp_path: Path) -> N
         assert "q=u:" in page.url
 
 
-def test_a_box_is_moved_resized_and_removed_with_the_mouse(page: Page) -> None:
+def test_a_box_is_moved_resized_replaced_and_removed_with_the_mouse(page: Page, repository: Path) -> None:
     page.goto(SEARCH)
     shown(page)
     old = page.url
@@ -122,15 +122,40 @@ def test_a_box_is_moved_resized_and_removed_with_the_mouse(page: Page) -> None:
     page.on(
         "request", lambda one: asked.append(searched_boxes(one)) if one.url.endswith("/api/search/stream") else None
     )
-    drag(page, (5, 5, 50.37, 25.19))
+    drag(page, (5, 5, 50.37, 25.19))  # a drag beside the box replaces it
     settled(page, old=old)
-    assert len(boxes_in(page)) == 2
+    assert boxes_in(page) == [pytest.approx([5, 5, 50, 25], abs=1)]
     assert asked[-1] == boxes_in(page)  # the address leads back to the very same search
+    drag(page, (300, 200, 303, 202))  # too small to be meant: the box stays
+    expect(page.locator(".box")).to_have_count(1)
+    assert boxes_in(page) == asked[-1]
+    box, cross = box_of(page.locator(".box")), box_of(page.get_by_role("button", name="Remove box 1"))
+    assert cross["x"] >= box["x"] + box["width"]  # it covers nothing of a small box
+    assert cross["y"] >= box["y"] + box["height"]  # and there is no room above it
+    kept(page, "small-box", repository)
     old = page.url
-    page.locator(".box").first.hover()
     page.get_by_role("button", name="Remove box 1").click()
     settled(page, old=old)
-    assert boxes_in(page)[0] == pytest.approx([5, 5, 50, 25], abs=1)
+    assert boxes_in(page) == []
+
+
+def test_add_a_box_adds_one_and_there_is_a_way_back(page: Page, repository: Path) -> None:
+    page.goto(SEARCH)
+    shown(page)
+    old = page.url
+    page.get_by_role("button", name="Add a box").click()
+    settled(page, old=old)
+    expect(page.locator(".hint")).to_contain_text("Both boxes show one object")
+    old = page.url
+    drag(page, (230, 10, 290, 50))  # replaces the box that was added
+    settled(page, old=old)
+    assert boxes_in(page) == [list(BOX), pytest.approx([230, 10, 290, 50], abs=1)]
+    kept(page, "two-boxes", repository)
+    page.locator(".box").first.focus()
+    old = page.url
+    page.get_by_role("button", name="Back to one box").click()
+    settled(page, old=old)
+    assert boxes_in(page) == [list(BOX)]
 
 
 def test_why_shows_the_query_the_result_and_the_chain(page: Page, repository: Path) -> None:
@@ -299,7 +324,7 @@ def test_the_hint_speaks_of_what_is_drawn(page: Page) -> None:
     old = page.url
     drag(page, BOX)
     settled(page, old=old)
-    expect(page.locator(".hint")).to_have_text("Move or resize the box, or draw another.")
+    expect(page.locator(".hint")).to_have_text("Draw again, or move or resize the box.")
     old = page.url
     page.locator(".box").first.hover()
     page.get_by_role("button", name="Remove box 1").click()

@@ -1,15 +1,19 @@
 // Boxes on a photo: drawn, moved and resized by mouse, touch and keyboard. All places are in pixels of the upright photo.
+// A drag beside the boxes replaces one: the box that was drawn, moved or focused last. Only `add` makes them more.
 
 import { h } from "./dom.js";
 import { missing } from "./photo.js";
 
 const LEAST = 12; // pixels on the screen below which a drag draws no box
+const SMALL = 72; // pixels on the screen below which the handles of a box stand outside it
+const HANDLE = 34; // pixels on the screen that the button beside a small box takes
 const CORNERS = ["nw", "ne", "sw", "se"];
 
 export class BoxEditor {
   constructor({ image, width, height, boxes, label, changed }) {
     Object.assign(this, { width, height, changed });
     this.boxes = boxes.map((box) => clipped(box, width, height));
+    this.active = this.boxes.length - 1; // the box that the next drag replaces
     this.layer = h("div", { class: "layer" });
     this.element = h(
       "div",
@@ -17,6 +21,7 @@ export class BoxEditor {
       h("img", { src: image, alt: label, draggable: "false", onerror: missing }),
       this.layer,
     );
+    new ResizeObserver(() => this.boxes.forEach((_, at) => this.lay(at))).observe(this.layer);
     this.layer.addEventListener("pointerdown", (event) => this.press(event));
     this.layer.addEventListener("pointermove", (event) => this.drag(event));
     this.layer.addEventListener("pointerup", (event) => this.release(event));
@@ -24,10 +29,20 @@ export class BoxEditor {
     this.draw();
   }
 
-  // The middle of the photo, for whoever has no pointer.
+  // One more box, in the middle of the photo: moved from there, or replaced by the next drag.
   add() {
     const { width, height } = this;
     this.boxes.push([0.3 * width, 0.3 * height, 0.7 * width, 0.7 * height]);
+    this.active = this.boxes.length - 1;
+    this.draw();
+    this.layer.lastElementChild.focus();
+    this.changed(this.boxes);
+  }
+
+  // The way back from several boxes: the one that was used last stays.
+  keepOne() {
+    this.boxes = [this.boxes[this.active] ?? this.boxes[0]];
+    this.active = 0;
     this.draw();
     this.layer.lastElementChild.focus();
     this.changed(this.boxes);
@@ -55,7 +70,8 @@ export class BoxEditor {
       this.held = { at, corner, x, y, from: [...this.boxes[at]] };
       element.focus();
     } else {
-      this.held = { at: this.boxes.length, corner: "new", x, y, from: [x, y, x, y], drawn: false };
+      const at = Math.max(0, this.active);
+      this.held = { at, corner: "new", x, y, from: [x, y, x, y], drawn: false, before: this.boxes[at] };
     }
   }
 
@@ -65,7 +81,8 @@ export class BoxEditor {
     const { at, corner, from } = this.held;
     if (corner === "new") {
       if (!this.held.drawn) {
-        this.boxes.push([...from]);
+        this.boxes[at] = [...from];
+        this.active = at;
         this.held.drawn = true;
         this.draw();
       }
@@ -86,15 +103,17 @@ export class BoxEditor {
 
   release(event, cancelled = false) {
     if (!this.held) return;
-    const { at, corner, from, drawn } = this.held;
+    const { at, corner, from, drawn, before } = this.held;
     this.held = null;
     const scale = this.layer.getBoundingClientRect().width / this.width;
     const box = this.boxes[at];
     if (corner === "new" && !drawn) return;
     const small = (box[2] - box[0]) * scale < LEAST || (box[3] - box[1]) * scale < LEAST;
     if (cancelled || small) {
-      if (corner === "new") this.boxes.splice(at, 1);
-      else this.boxes[at] = from;
+      if (corner !== "new") this.boxes[at] = from;
+      else if (before) this.boxes[at] = before;
+      else this.boxes.splice(at, 1);
+      this.active = Math.min(this.active, this.boxes.length - 1);
       this.draw();
       return;
     }
@@ -126,6 +145,7 @@ export class BoxEditor {
 
   remove(at) {
     this.boxes.splice(at, 1);
+    this.active = this.boxes.length - 1;
     this.draw();
     (this.layer.children[Math.min(at, this.boxes.length - 1)] ?? this.element.parentElement.querySelector("button"))?.focus();
     this.changed(this.boxes);
@@ -146,6 +166,7 @@ export class BoxEditor {
         "data-at": at,
         "aria-roledescription": "box",
         "aria-describedby": "box-help",
+        onfocus: () => { this.active = at; },
         onkeydown: (event) => event.target === event.currentTarget && this.keys(event, at),
       },
       CORNERS.map((corner) => h("span", { class: `corner ${corner}`, "data-corner": corner })),
@@ -161,6 +182,13 @@ export class BoxEditor {
     element.style.top = percent(y0, this.height);
     element.style.width = percent(x1 - x0, this.width);
     element.style.height = percent(y1 - y0, this.height);
+    const frame = this.layer.getBoundingClientRect();
+    const [across, down] = [frame.width / this.width, frame.height / this.height];
+    const small = frame.width > 0 && Math.min((x1 - x0) * across, (y1 - y0) * down) < SMALL;
+    element.classList.toggle("small", small);
+    // A small box would be covered by its button, which stands at the corner that has room beside it.
+    element.classList.toggle("at-left", small && frame.width - x1 * across < HANDLE && x0 * across >= HANDLE);
+    element.classList.toggle("at-foot", small && y0 * down < HANDLE);
     const shown = [x0, y0, x1 - x0, y1 - y0].map(Math.round);
     element.setAttribute(
       "aria-label", `Box ${at + 1} of ${this.boxes.length}: left ${shown[0]}, top ${shown[1]}, ${shown[2]} by ${shown[3]} pixels`);

@@ -123,7 +123,7 @@ export class Search {
     if (this.shown !== shown) return;
     const parts = [
       h("h2", {}, "Looking for"),
-      (this.hint = h("p", { class: "quiet hint" }, hint(source.boxes))),
+      (this.hint = h("div", { class: "quiet hint" }, this.hintParts(source.boxes))),
       this.editor.element,
       h("p", { id: "box-help", class: "unseen" },
         "Arrow keys move the box, Shift with an arrow resizes it, Control takes small steps, Delete removes it."),
@@ -133,6 +133,16 @@ export class Search {
       this.rejected(state.negatives),
     ];
     this.query.replaceChildren(...parts.filter(Boolean));
+  }
+
+  // What a drag does now; with several boxes, what they mean and the way back to one.
+  hintParts(boxes) {
+    if (!boxes.length) return [h("p", {}, "The whole photo is searched for. Draw a box round the object.")];
+    if (boxes.length === 1) return [h("p", {}, "Draw again, or move or resize the box.")];
+    const number = boxes.length === 2 ? "Both" : `All ${boxes.length}`;
+    return [h("div", { class: "both" },
+      h("p", {}, `${number} boxes show one object: photos of any of them are found.`),
+      h("button", { type: "button", onclick: () => this.editor.keepOne() }, "Back to one box"))];
   }
 
   tools(all) {
@@ -178,7 +188,7 @@ export class Search {
     this.settling = setTimeout(() => {
       const all = sources(this.page.state.views);
       all[this.active].boxes = drawn.map(tenths);
-      this.hint?.replaceChildren(hint(drawn));
+      this.hint?.replaceChildren(...this.hintParts(drawn));
       this.drawn = JSON.stringify(drawn.map((box) => box.map((corner) => corner.toFixed(1))));
       this.top = FIRST;
       this.page.go({ views: viewsOf(all) });
@@ -494,10 +504,6 @@ function summary({ n_matches: matches, results }) {
 
 const uncheckedWords = ({ n_unchecked: count }) =>
   (count ? `${counted(count, "photo")} ${count === 1 ? "was" : "were"} not checked` : "Not every photo was checked");
-
-const hint = (boxes) => (boxes.length
-  ? "Move or resize the box, or draw another."
-  : "The whole photo is searched for. Draw a box round the object.");
 
 function line(confidence, nothing, sure) {
   return h("li", { class: "line" },
