@@ -5,6 +5,15 @@ from typing import Any
 
 from starlette.responses import Response
 
+from manifind.index.search.filters import DATE
+from manifind.serve.schemas import UPLOAD
+
+PATTERNS = {
+    UPLOAD: "is no upload; upload the photo again",
+    DATE.pattern: "is no date; write 2019, 2019-07 or 2019-07-04",
+}
+"""What is wrong with a text that a pattern refuses, and what to do."""
+
 CODES = {
     401: "unauthorized",
     403: "forbidden",
@@ -49,6 +58,8 @@ def first_sentence(errors: Any) -> str:
     where = ".".join(str(part) for part in found["loc"] if part not in ("body", "query"))
     # A validator of ours raised the sentence itself; pydantic's message puts words before it.
     what = str(found["ctx"]["error"] if found["type"] == "value_error" else found["msg"]).rstrip(".")
+    if found["type"] == "string_pattern_mismatch":
+        what = f"{str(found['input'])[:80]!r} {PATTERNS.get(found['ctx']['pattern'], 'is written otherwise')}"
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
     return f"{where or 'The request'}: {what[:300]}{more}."
 

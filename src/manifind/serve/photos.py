@@ -24,7 +24,7 @@ from manifind.errors import InvalidInputError, UnreadableImageError
 from manifind.index.storage.catalogue import ImageRecord
 from manifind.index.storage.snapshot import AnySnapshot
 from manifind.io import Photo, key_to_path, open_regular, read_photo
-from manifind.io.files import access_reason
+from manifind.io.files import access_reason, printable
 from manifind.io.originals import Original, open_original
 from manifind.io.video import locate_frame
 from manifind.reports.text import archived, plain_name, visible
@@ -120,6 +120,15 @@ class PhotoStore:
         try:
             return open_original(snapshot.manifest.root, record.key, follow_links=self._settings.follow_links)
         except UnreadableImageError as error:
+            root = snapshot.manifest.root
+            if not root.is_dir():
+                where = f", {printable(root)}," if self._settings.tell_paths else ""
+                raise ServiceError(
+                    404,
+                    f"The folder of the photos{where} is not there: connect its disk, or if it was moved, "
+                    "run manifind index NEW_PLACE -o INDEX.",
+                    code="no-folder",
+                ) from None
             if error.code == "outside-root":
                 raise ServiceError(
                     403, f"{record.key!a} is a link out of the collection; serve with --follow-links.", code=error.code

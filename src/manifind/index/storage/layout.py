@@ -28,12 +28,15 @@ def is_index(path: Path) -> bool:
     return (path / store.MANIFEST).exists()
 
 
+def has_index_files(path: Path) -> bool:
+    """Say whether a folder holds an index, finished or not, or what is left of one."""
+    ours = (store.MANIFEST, store.LOCK, store.WORK)
+    return any((path / name).exists() for name in ours) or bool(store.copies_of_manifest(path))
+
+
 def is_folder_of_photos(path: Path) -> bool:
     """Say whether a folder holds photos and no index, finished or not."""
-    ours = (store.MANIFEST, store.LOCK, store.WORK)
-    if any((path / name).exists() for name in ours) or store.copies_of_manifest(path):
-        return False
-    return next(list_photos(path), None) is not None
+    return not has_index_files(path) and next(list_photos(path), None) is not None
 
 
 def note(work: Path, root: Path, photos: int) -> None:
