@@ -59,6 +59,13 @@ def kept(page: Page, name: str, repository: Path) -> None:
     page.screenshot(path=folder / f"{name}.png")
 
 
+def more(page: Page) -> None:
+    """Open what is rarely needed of a search: methods, filters, downloads, sets."""
+    button = page.get_by_role("button", name="More", exact=True)
+    if button.get_attribute("aria-expanded") == "false":
+        button.click()
+
+
 def box_of(one: Locator) -> dict[str, float]:
     """Where something is on the screen, once two pictures of the screen in a row have it there."""
     found = one.evaluate(

@@ -11,7 +11,7 @@ from manifind.index import Index
 from manifind.index.search.filters import is_within
 from tests.index.small import small_extractor, small_photo
 from tests.serve.asking import get
-from tests.serve.browsing import kept, leave, opened, shown
+from tests.serve.browsing import kept, leave, more, opened, shown
 from tests.serve.running import running
 
 
@@ -79,14 +79,14 @@ def test_the_page_filters_sorts_and_shows_parts_and_its_address_keeps_all_of_it(
 ) -> None:
     page.goto("/?q=k:new/02.jpg")
     assert len(shown(page)) == 12
-    page.get_by_text("Filter and sort").click()
+    more(page)
     page.get_by_label("Folder").select_option("old")
     expect(page.locator(".card")).to_have_count(6)
     page.get_by_label("From", exact=True).fill("2019-05-01")
     expect(page.locator(".card")).to_have_count(4)
     page.get_by_label("Order").select_option("date")
     expect(page.locator(".card").first).to_contain_text("2019-05-15")
-    page.get_by_label("Only the parts that match").check()
+    page.get_by_role("button", name="Only the parts that match").click()
     expect(page.locator(".card .look .outlines")).to_have_count(0)
     keys = shown(page)
     assert keys == ["old/07.jpg", "old/05.jpg", "old/03.jpg", "old/01.jpg"]
@@ -94,7 +94,8 @@ def test_the_page_filters_sorts_and_shows_parts_and_its_address_keeps_all_of_it(
     again = opened(browser, address)
     again.goto(page.url)
     assert shown(again) == keys
-    assert again.get_by_label("Only the parts that match").is_checked()
+    expect(again.get_by_role("button", name="Only the parts that match")).to_have_attribute("aria-pressed", "true")
+    expect(again.locator(".chip")).to_have_text(["in old", "from 2019-05-01", "by date"])
     leave(again, address)
     page.get_by_role("button", name="Show all").click()
     expect(page.locator(".card")).to_have_count(12)

@@ -16,7 +16,7 @@ from playwright.sync_api import Page, expect
 from manifind.index import Index
 from tests.index.small import save_photo, small_index
 from tests.serve.asking import PATIENCE, client_of, get, post, refused, wait_for
-from tests.serve.browsing import kept, shown
+from tests.serve.browsing import kept, more, shown
 from tests.serve.running import patient, running
 from tests.serve.test_service import slowly
 
@@ -47,6 +47,7 @@ def test_results_are_ticked_named_kept_judged_and_exported(
     boxes.nth(4).click(modifiers=["Shift"])
     assert ticked(page) == keys[1:5]
     page.get_by_role("button", name="Tick none").click()
+    more(page)
     page.get_by_role("button", name="above the line").click()
     likely = ticked(page)
     assert likely == keys[: len(likely)]
@@ -67,15 +68,20 @@ def test_results_are_ticked_named_kept_judged_and_exported(
     assert {photo.key: photo.verdict for photo in made.sets["object 1923.4"].members} == {
         key: "no" if key == likely[0] else "yes" for key in likely if key != likely[1]
     }
-    for kind, name in (("CSV", "set.csv"), ("Sidecars (XMP)", "sidecars.zip"), ("Photos (zip)", "set.zip")):
+    for kind, name in (
+        ("CSV", "object 1923.4.csv"),
+        ("Sidecars (XMP)", "object 1923.4 sidecars.zip"),
+        ("Photos (zip)", "object 1923.4.zip"),
+    ):
         with page.expect_download() as download:
             page.get_by_role("link", name=kind, exact=True).click()
+        assert download.value.suggested_filename == name
         download.value.save_as(tmp_path / name)
-    rows = list(csv.DictReader(io.StringIO((tmp_path / "set.csv").read_text())))
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "object 1923.4.csv").read_text())))
     assert [row["verdict"] for row in rows].count("no") == 1
-    with zipfile.ZipFile(tmp_path / "sidecars.zip") as sidecars:
+    with zipfile.ZipFile(tmp_path / "object 1923.4 sidecars.zip") as sidecars:
         assert sorted(sidecars.namelist()) == sorted(f"{key}.xmp" for key in likely[2:])
-    with zipfile.ZipFile(tmp_path / "set.zip") as photos:
+    with zipfile.ZipFile(tmp_path / "object 1923.4.zip") as photos:
         assert len(photos.namelist()) == 1 + len(likely) - 2
     page.get_by_role("button", name="Delete the set").click()
     page.get_by_role("button", name="Really delete it").click()

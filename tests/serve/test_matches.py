@@ -10,7 +10,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, Response, Route, expect
 
 from tests.serve.asking import SEARCH
-from tests.serve.browsing import kept, leave, opened, shown
+from tests.serve.browsing import kept, leave, more, opened, shown
 from tests.serve.conftest import PLACES, SIZE
 
 
@@ -42,7 +42,7 @@ def test_verified_tiles_have_an_outline_and_say_so(page: Page, repository: Path)
         found = [[float(part) for part in corner.split(",")] for corner in text.split()]
         whole = np.array([[x, y], [x + 128, y], [x + 128, y + 128], [x, y + 128]])
         np.testing.assert_allclose(found, np.clip(whole, 0, SIZE), atol=4)  # along the border where it goes beyond
-    expect(page.locator(".count")).to_contain_text("6 verified")
+    expect(page.locator(".count")).to_have_text("6 photos, all of them sure")
     expect(page.locator(".line")).to_be_visible()
     expect(page.locator(".card.doubtful .sure")).to_have_count(0)
     kept(page, "verified", repository)
@@ -131,22 +131,29 @@ def test_hops_that_geometry_joins_look_strong_and_others_weak(page: Page, reposi
     assert {arrow.get_attribute("title") for arrow in page.locator(".arrow.strong").all()} <= inliers
 
 
-def test_verified_photos_teach_the_query_until_a_click(page: Page) -> None:
+def test_the_search_goes_on_with_the_sure_photos_until_it_is_switched_off(page: Page) -> None:
+    asked: list[bool] = []
+    page.on(
+        "request",
+        lambda one: (
+            asked.append(json.loads(one.post_data or "{}").get("expand", True))
+            if one.url.endswith("/api/search/stream")
+            else None
+        ),
+    )
     page.goto(SEARCH)
     assert set(shown(page)[:6]) == {f"first-{i}.png" for i in range(6)}
-    scores = page.locator(".card .score").all_inner_texts()
-    teach = page.get_by_role("button", name="Verified photos teach the query")
-    expect(teach).to_have_attribute("aria-pressed", "true")
+    more(page)
+    switch = page.get_by_role("switch", name="Search again with the sure ones")
+    expect(switch).to_be_checked()
     assert "expand" not in page.url
-    teach.click()
-    expect(page.get_by_role("button", name="Let the verified photos teach the query")).to_be_visible()
+    switch.click()
+    expect(switch).not_to_be_checked()
     assert "expand=0" in page.url
     shown(page)
-    assert page.locator(".card .score").all_inner_texts() != scores
-    page.get_by_role("button", name="Let the verified photos teach the query").click()
-    expect(teach).to_have_attribute("aria-pressed", "true")
-    shown(page)
-    assert page.locator(".card .score").all_inner_texts() == scores
+    switch.click()
+    expect(switch).to_be_checked()
+    assert asked == [True, False, True]
 
 
 def test_a_query_without_texture_says_that_geometry_cannot_tell(page: Page) -> None:

@@ -19,7 +19,7 @@ from manifind.index import Index
 from manifind.reports.text import visible
 from tests.extraction_options import PLAINLY
 from tests.serve.asking import BOX, FIRST, SEARCH
-from tests.serve.browsing import box_of, kept, leave, opened, shown
+from tests.serve.browsing import box_of, kept, leave, more, opened, shown
 from tests.serve.conftest import planted
 from tests.serve.running import patient, running
 
@@ -48,6 +48,11 @@ def drag(page: Page, way: tuple[float, ...], width: int = 320, height: int = 240
     page.mouse.move(frame["x"] + (way[0] + way[2]) / 2 * across, frame["y"] + (way[1] + way[3]) / 2 * down)
     page.mouse.move(frame["x"] + way[2] * across, frame["y"] + way[3] * down, steps=3)
     page.mouse.up()
+
+
+def keys_of(place: Locator, items: str) -> list[str]:
+    """Return the keys of some items of a list."""
+    return [str(key) for key in place.locator(items).evaluate_all("all => all.map((one) => one.dataset.key)")]
 
 
 def above_the_line(page: Page) -> list[str]:
@@ -231,19 +236,25 @@ def test_the_address_holds_the_search(page: Page, browser: Browser, address: str
 def test_three_ways_are_seen_side_by_side(page: Page, repository: Path) -> None:
     page.goto(SEARCH)
     shown(page)
+    more(page)
     page.get_by_text("Side by side").click()
     expect(page.locator(".column")).to_have_count(3)
     assert "compare=1" in page.url
     columns = page.locator(".column").all()
     assert [column.locator("h3").inner_text() for column in columns] == [
-        "Parts of photos, followed from photo to photo",
-        "Whole photos, followed",
-        "Just look-alikes",
+        "The object",
+        "The whole scene",
+        "Look-alikes",
     ]
     keys = columns[0].locator("li").evaluate_all("all => all.map((one) => one.dataset.key)")
     assert set(keys[:6]) == FIRST
     kept(page, "compare", repository)
-    page.get_by_text("Just look-alikes").first.click()
+    # A photo is judged the same in whichever column it stands.
+    stamps = {column.locator("li:has(.stamp.sure)").count() for column in columns}
+    assert max(stamps) == 6
+    assert all(set(keys_of(column, "li:has(.stamp.sure)")) <= FIRST for column in columns)
+    assert all(set(keys_of(column, "li.doubtful")).isdisjoint(FIRST) for column in columns)
+    page.locator(".methods label", has_text="Look-alikes").click()
     expect(page.locator(".gallery")).to_be_visible()
     assert "method=plain" in page.url
 
@@ -281,6 +292,7 @@ def test_an_honest_empty_result(page: Page, tmp_path: Path, repository: Path) ->
     kept(page, "nothing", repository)
     page.get_by_role("button", name="Show what comes nearest anyway").click()
     expect(page.locator(".card").first).to_be_visible()
+    more(page)
     expect(page.get_by_role("link", name="CSV")).to_be_visible()
 
 
@@ -303,17 +315,21 @@ def test_those_above_the_line_can_be_downloaded_and_all(page: Page, tmp_path: Pa
     keys = shown(page)
     likely = len(above_the_line(page))
     assert 6 <= likely < len(keys)
-    for count, label in ((likely, f"Download the {likely}"), (len(keys), f"Download all {len(keys)}")):
-        for kind, name in (("JSON", "results.json"), ("CSV", "results.csv"), ("Photos (zip)", "photos.zip")):
+    more(page)
+    for count, label in (
+        (likely, f"Download the {likely} above the line"),
+        (len(keys), f"Download all {len(keys)}"),
+    ):
+        for kind, name in (("JSON", "found.json"), ("CSV", "found.csv"), ("Photos (zip)", "found.zip")):
             with page.expect_download() as download:
                 page.get_by_role("group", name=label).get_by_role("link", name=kind, exact=True).click()
-            assert download.value.suggested_filename == name
+            assert download.value.suggested_filename == name.replace("found", "found with first-0")
             download.value.save_as(tmp_path / name)
-        found = json.loads((tmp_path / "results.json").read_text())
+        found = json.loads((tmp_path / "found.json").read_text())
         assert [one["key"] for one in found["results"]] == keys[:count]
-        rows = list(csv.DictReader(io.StringIO((tmp_path / "results.csv").read_text())))
+        rows = list(csv.DictReader(io.StringIO((tmp_path / "found.csv").read_text())))
         assert [row["is_match"] for row in rows] == (["yes"] * likely + ["no"] * len(keys))[:count]
-        with zipfile.ZipFile(tmp_path / "photos.zip") as archive:
+        with zipfile.ZipFile(tmp_path / "found.zip") as archive:
             assert len(archive.namelist()) == 1 + count
 
 
@@ -337,10 +353,15 @@ def test_the_main_screen_speaks_to_people(page: Page, repository: Path) -> None:
     shown(page)
     words = page.locator("body").inner_text().lower()
     assert "diffusion" not in words
+    expect(page.locator(".bar .count")).to_have_text(
+        re.compile(r"^\d+ photos, 6 of them sure$|^6 photos, all of them sure$")
+    )
+    expect(page.locator(".line strong")).to_have_text("Below this line: probably something else")
+    assert re.search(r"0\.\d\d", page.locator(".ranking").inner_text()) is None  # no raw scores
+    more(page)
     ways = page.locator(".methods label")
     expect(ways.nth(0)).to_have_attribute("title", "Regional diffusion")
-    expect(ways.nth(2)).to_have_text("Just look-alikes")
-    expect(page.locator(".score").first).to_have_attribute("title", re.compile("do not compare"))
+    expect(ways).to_have_text(["The object", "The whole scene", "Look-alikes", "Side by side"])
     kept(page, "words", repository)
     page.goto("/?tab=health")
     expect(page.get_by_text("For engineers")).to_be_visible()
@@ -443,8 +464,12 @@ def test_the_collection_is_browsed_filtered_and_picked_from(page: Page, reposito
     expect(page.locator(".browse .count")).to_have_text("116 photos")
     kept(page, "browse", repository)
     page.get_by_label("Folder").select_option("more")
-    expect(page.locator(".browse .count")).to_have_text("104 photos")
+    expect(page.locator(".browse .count")).to_have_text("104 of 116 photos")
     page.get_by_label("Folder").select_option("")
+    page.get_by_label("Name").fill("nobody's")
+    expect(page.locator(".nothing")).to_contain_text("No photo has “nobody's” in its name")
+    page.get_by_role("button", name="Show all photos").click()
+    expect(page.locator(".browse .count")).to_have_text("116 photos")
     page.get_by_label("Name").fill("second")
     expect(page.locator(".cell")).to_have_count(6)
     page.get_by_role("button", name="Search with second-2.png").click()

@@ -168,6 +168,22 @@ def test_a_folder_without_photos_is_told_and_another_can_be_chosen(folder: Path,
         until_ready(address)
 
 
+def test_an_empty_folder_is_told_on_the_page_where_it_was_chosen(
+    browser: Browser, folder: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "empty").mkdir()
+    monkeypatch.chdir(folder)
+    with begun(patient()) as address:
+        page = opened(browser, address)
+        page.goto("/")
+        page.get_by_role("button", name="empty").click()
+        page.get_by_role("button", name="Use this folder").click()
+        expect(page.get_by_role("alert")).to_contain_text("has no photos; give a folder with at least one")
+        expect(page.locator(".path")).to_have_text(str(folder / "empty"))  # one folder up there is another
+        kept(page, "empty-folder", repository)
+        leave(page, address)
+
+
 def test_odd_folders_are_refused_and_odd_entries_passed_over(folder: Path) -> None:
     (folder / "loop").symlink_to("loop")
     (folder / "pipe.jpg").unlink(missing_ok=True)
@@ -205,6 +221,9 @@ def test_what_is_typed_is_an_index_a_folder_or_nothing(folder: Path) -> None:
         assert len(found) == 8
     with pytest.raises(InvalidInputError, match="does not exist"):
         what_to_serve(folder / "nowhere", "cpu")
+    (folder / "empty").mkdir()
+    with pytest.raises(InvalidInputError, match="empty has no photos; give a folder with at least one"):
+        what_to_serve(folder / "empty", "cpu")
 
 
 def test_choosing_begins_at_home_where_the_folder_of_the_command_is_gone_or_is_no_place_for_photos(

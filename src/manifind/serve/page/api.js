@@ -89,6 +89,7 @@ export const news = (name) => json(`/api/set/news?${new URLSearchParams({ name }
 export const changeSet = (change) => json("/api/set", sent(change));
 export const setDownload = (kind, name) => `/api/set.${kind}?${new URLSearchParams({ name })}`;
 export const building = () => json("/api/building");
+export const update = () => json("/api/update", { method: "POST" });
 export const collection = () => json("/api/collection");
 export const info = () => json("/api/info");
 export const folders = () => json("/api/folders");

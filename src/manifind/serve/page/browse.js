@@ -42,12 +42,14 @@ export class Browse {
       oninput: () => { clearTimeout(this.typing); this.typing = setTimeout(() => this.page.go({ contains: this.contains.value.trim() }, { replace: true }), 250); } });
     this.folder = h("select", { id: "folder", onchange: () => this.page.go({ folder: this.folder.value }) }, h("option", { value: "" }, "All folders"));
     this.count = h("p", { class: "count", role: "status" });
+    this.none = h("div", { class: "nothing", hidden: true });
     this.grid = h("div", { class: "grid", role: "list", "aria-label": "Photos of the collection", onkeydown: (event) => this.keys(event) });
     main.replaceChildren(h("section", { class: "browse" }, this.title,
       h("div", { class: "filters" },
         h("label", { for: "contains" }, "Name"), this.contains,
         h("label", { for: "folder" }, "Folder"), this.folder,
         this.count),
+      this.none,
       this.grid));
     this.fillFolders(state.folder);
   }
@@ -83,16 +85,32 @@ export class Browse {
       if (photos !== this.photos) return;
       answer.photos.forEach((one, at) => photos.set(stretch * STRETCH + at, one));
       this.page.learn(answer.photos);
-      if (this.total !== answer.total) {
-        this.total = answer.total;
-        this.count.textContent = counted(answer.total, "photo");
-        if (!answer.total) say("No photo has such a name.");
-      }
+      this.total = answer.total;
+      this.tell(state);
       this.draw();
     } catch (error) {
       asked.delete(stretch);
       if (error.name !== "AbortError") complain(error.message);
     }
+  }
+
+  // How many photos are shown, or that nothing is called so.
+  async tell({ folder, contains }) {
+    const { photos } = this;
+    const where = folder ? ` in ${folder}` : "";
+    if (!this.total) {
+      this.count.textContent = "0 photos";
+      const words = contains ? `No photo${where} has “${contains}” in its name.` : `No photo lies${where || " here"}.`;
+      this.none.replaceChildren(h("p", {}, words), h("button", { type: "button", onclick: () => this.page.go({ contains: "", folder: "" }) }, "Show all photos"));
+      this.none.hidden = false;
+      say(words);
+      return;
+    }
+    this.none.hidden = true;
+    this.count.textContent = counted(this.total, "photo");
+    if (!contains && !folder) return;
+    const all = await api.collection().catch(() => null);
+    if (all && photos === this.photos) this.count.textContent = `${this.total.toLocaleString("en")} of ${counted(all.photos, "photo")}`;
   }
 
   measure() {

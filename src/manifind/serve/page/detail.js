@@ -5,6 +5,7 @@ import { byId, counted, h, named, say } from "./dom.js";
 import { facts } from "./facts.js";
 import { confirm, matches } from "./geometry.js";
 import { heat, outlines, photo } from "./photo.js";
+import { GRADES, gradeOf } from "./grades.js";
 import { sameSource, sources } from "./state.js";
 
 export class Detail {
@@ -107,11 +108,13 @@ export class Detail {
     const results = this.results();
     const place = results.findIndex((one) => one.key === key);
     // The list ranks what verified photos have taught the query; the chain is that of the query as it was given.
-    const { rank, score } = results[place] ?? answer ?? {};
+    const found = results[place] ?? answer ?? {};
+    const grade = GRADES[gradeOf(found)];
     return h("header", { class: "detail-head" },
       h("div", {},
         h("h2", { id: "detail-title" }, key),
-        h("p", { class: "quiet" }, answer ? `Rank ${rank}, score ${score.toFixed(4)}` : "\u00a0")),
+        h("p", { class: "quiet" }, answer ? `Rank ${found.rank}${results.length ? ` of ${results.length}` : ""}` : "\u00a0",
+          grade && answer ? [" · ", h("span", { class: grade.kind, title: grade.meaning(found) }, grade.mark)] : null)),
       h("div", { class: "steps" },
         h("button", { type: "button", disabled: place <= 0, "aria-label": "The result before", onclick: () => this.step(-1) }, "‹"),
         h("button", { type: "button", disabled: place < 0 || place >= results.length - 1, "aria-label": "The next result", onclick: () => this.step(1) }, "›"),
@@ -141,6 +144,7 @@ export class Detail {
 
   // Geometry knows better than regions where the object is.
   outline(answer, corners) {
+    answer.outlined = corners;
     const drawn = this.dialog.querySelector(".beside figure:last-child .outlines");
     drawn?.replaceWith(outlines(answer.width, answer.height, [], "found", [corners]));
   }

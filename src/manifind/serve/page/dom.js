@@ -32,6 +32,7 @@ export function say(text) {
 
 export function complain(text) {
   const problem = byId("problem");
+  if (text && !problem.hidden && problem.firstElementChild?.textContent === visible(text)) return; // said once is enough
   problem.hidden = !text;
   problem.replaceChildren();
   if (text) {

@@ -3,31 +3,48 @@
 import * as api from "./api.js";
 import { complain, h } from "./dom.js";
 import { missing } from "./photo.js";
+import { METHODS } from "./state.js";
 
 let folders = null;
 
+const isFiltered = ({ below, since, until, sort }) => Boolean(below || since || until || sort === "date");
+
 export function filters(page, state) {
-  const active = state.below || state.since || state.until || state.sort === "date" || state.sheet;
   const go = (change) => page.go(change, { replace: true });
   const folder = h("select", { id: "below", onchange: () => go({ below: folder.value }) },
     h("option", { value: "" }, "All folders"),
     state.below ? h("option", { value: state.below, selected: true }, state.below) : null);
   fill(folder, state.below);
-  const day = (name, label) => [
+  const day = (name, label) => h("span", {},
     h("label", { for: name }, label),
-    h("input", { id: name, type: "date", value: full(state[name]), onchange: (event) => go({ [name]: event.target.value }) })];
+    h("input", { id: name, type: "date", value: full(state[name]), onchange: (event) => go({ [name]: event.target.value }) }));
   const order = h("select", { id: "sort", onchange: () => go({ sort: order.value }) },
     h("option", { value: "score" }, "best first"),
     h("option", { value: "date", selected: state.sort === "date" }, "by date"));
-  return h("details", { class: "confine", open: Boolean(active) },
-    h("summary", {}, "Filter and sort"),
-    h("div", { class: "confined" },
-      h("label", { for: "below" }, "Folder"), folder,
-      day("since", "From"), day("until", "To"),
-      h("label", { for: "sort" }, "Order"), order,
-      h("label", { class: "switch" },
-        h("input", { type: "checkbox", checked: state.sheet, onchange: (event) => go({ sheet: event.target.checked }) }), "Only the parts that match"),
-      active ? h("button", { type: "button", onclick: () => go({ below: "", since: "", until: "", sort: "score", sheet: false }) }, "Show all") : null));
+  return h("div", { class: "confined", role: "group", "aria-label": "Filter and sort" },
+    h("span", {}, h("label", { for: "below" }, "Folder"), folder),
+    day("since", "From"), day("until", "To"),
+    h("span", {}, h("label", { for: "sort" }, "Order"), order));
+}
+
+// What differs from a search of all photos for the object, in one line with a way back; nothing where nothing does.
+export function chips(page, state) {
+  const said = [
+    state.compare ? "Side by side" : state.method === "regional" ? null : METHODS[state.method],
+    state.below ? `in ${state.below}` : null,
+    state.since ? `from ${state.since}` : null,
+    state.until ? `to ${state.until}` : null,
+    state.sort === "date" ? "by date" : null,
+  ].filter(Boolean);
+  if (!said.length) return null;
+  return h("p", { class: "chips" }, said.map((words) => h("span", { class: "chip" }, words)),
+    h("button", { type: "button", onclick: () => page.go(
+      { below: "", since: "", until: "", sort: "score", method: "regional", compare: false }, { replace: isFiltered(state) }) }, "Show all"));
+}
+
+// The collection has changed, and maybe its folders.
+export function forgetFolders() {
+  folders = null;
 }
 
 // A year or a month alone is shown as its first day.

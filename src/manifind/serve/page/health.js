@@ -29,16 +29,28 @@ function about(facts) {
   return [
     facts.photos_folder_is_there ? null : h("p", { class: "note" }, "The folder of the photos is not there: searches still rank, but show no photo. Is its disk connected?"),
     h("p", { class: "lead" }, whatIsIn(facts.photos, skipped)),
-    h("ul", { class: "lead" }, [facts.graph.words, ...facts.health.words, facts.whitening.words].map((words) => h("li", {}, words))),
-    h("dl", {}, Object.entries(NAMES).filter(([name]) => facts[name] !== undefined).flatMap(([name, label]) => [
-      h("dt", {}, label), h("dd", {}, shown(name, facts[name]))])),
-    h("h2", {}, "How it was made"),
-    h("dl", {}, h("dt", {}, "Network"), h("dd", {}, `${facts.extractor.name}, ${facts.extractor.dimension} dimensions`)),
+    h("ul", { class: "lead" }, inWords(facts).map((words) => h("li", {}, words))),
     h("details", {},
       h("summary", {}, "For engineers"),
+      h("ul", {}, [facts.graph.words, ...facts.health.words, facts.whitening.words].map((words) => h("li", {}, words))),
+      h("dl", {}, Object.entries(NAMES).filter(([name]) => facts[name] !== undefined).flatMap(([name, label]) => [
+        h("dt", {}, label), h("dd", {}, shown(name, facts[name]))]),
+      h("dt", {}, "Network"), h("dd", {}, `${facts.extractor.name}, ${facts.extractor.dimension} dimensions`)),
       h("dl", {}, Object.entries(facts.manifold).flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, String(value))]))),
     ...listed("Passed over", "No file was passed over", skipped.filter((one) => !one.duplicate_of)),
     ...listed("Copies, shown with their twin", null, skipped.filter((one) => one.duplicate_of)),
+  ].filter(Boolean);
+}
+
+// What the figures mean for whoever searches.
+function inWords({ bytes, health }) {
+  const [together, alone] = [health.largest_component / health.regions, health.isolated_regions / health.regions];
+  return [
+    together > 0.9 ? "A search can follow an object from any photo to nearly all others."
+      : together > 0.5 ? "A search can follow an object through most of the photos."
+        : "The photos fall into groups that have little in common; an object is followed within its group.",
+    alone > 0.2 ? `${Math.round(100 * alone)} % of all parts of photos resemble no other: what they show is found only where it looks much the same.` : null,
+    bytes ? `The index takes ${shown("bytes", bytes)} on disk.` : null,
   ].filter(Boolean);
 }
 

@@ -16,7 +16,7 @@ export class Lightbox {
     this.pointers = new Map();
     this.image = h("img", { src: api.picture(photo, 2048, { version: photo.version }), alt: `The photo: ${photo.key}`, draggable: "false" });
     this.sheet = h("div", { class: "lightbox-sheet" }, this.image,
-      photo.box ? outlines(photo.width, photo.height, [photo.box], "found") : null);
+      this.drawn());
     this.stage = h("div", { class: "lightbox-stage", tabindex: "0", role: "application",
       "aria-label": "The photo. Plus and minus zoom, arrow keys move, 0 shows all of it." }, this.sheet);
     this.percent = h("output", { class: "quiet" });
@@ -26,10 +26,17 @@ export class Lightbox {
         this.percent,
         h("button", { type: "button", "aria-label": "Zoom in", onclick: () => this.zoom(STEP) }, "+"),
         h("button", { type: "button", onclick: () => this.fit() }, "All of it"),
-        photo.box ? h("button", { type: "button", onclick: () => this.show(photo.box) }, "The object") : null,
+        photo.outlined || photo.box ? h("button", { type: "button", onclick: () => this.show(round(photo)) }, "The object") : null,
         h("button", { type: "button", class: "full", onclick: () => this.fullScreen() }, "Full screen"),
         h("button", { type: "button", "aria-label": "Close", onclick: () => this.dialog.close() }, "×")));
     this.listen();
+  }
+
+  // The same outline as on the result, else its box.
+  drawn() {
+    const { width, height, box, outlined } = this.photo;
+    if (outlined) return outlines(width, height, [], "found", [outlined]);
+    return box ? outlines(width, height, [box], "found") : null;
   }
 
   open() {
@@ -169,4 +176,11 @@ export class Lightbox {
       say("The browser does not allow full screen.");
     }
   }
+}
+
+// The box round what is outlined, as far as it lies in the photo.
+function round({ outlined, box, width, height }) {
+  if (!outlined) return box;
+  const [across, down] = [0, 1].map((axis) => outlined.map((corner) => Math.min([width, height][axis], Math.max(0, corner[axis]))));
+  return [Math.min(...across), Math.min(...down), Math.max(...across), Math.max(...down)];
 }

@@ -5,6 +5,7 @@ import { Browse } from "./browse.js";
 import { Detail } from "./detail.js";
 import { byId, complain, counted, h, say } from "./dom.js";
 import { watchBuild } from "./build_progress.js";
+import { forgetFolders } from "./filters.js";
 import { showHealth } from "./health.js";
 import { showRepeats } from "./repeats.js";
 import { Search } from "./search.js";
@@ -135,6 +136,7 @@ class Page {
   // More photos can be searched: what is shown is asked for again.
   grown() {
     this.greet();
+    forgetFolders();
     this.known.clear();
     if (this.state.tab === "search") this.search.again();
     else this.show(this.state);

@@ -1,7 +1,7 @@
 // A photo with regions outlined, or with a heat map of the regions' shares.
 
 import { picture } from "./api.js";
-import { h, svg } from "./dom.js";
+import { complain, h, svg } from "./dom.js";
 
 const TRIES = 3;
 
@@ -16,7 +16,10 @@ export async function missing({ target: image }) {
   }
   const body = await why?.json().catch(() => null);
   image.parentElement?.classList.add("gone");
-  image.after(h("span", { class: "gone-why" }, body?.error ?? "The service does not answer."));
+  // What is wrong with all photos is said once, above them.
+  if (body?.code === "no-folder") complain(body.error);
+  const words = body?.code === "no-folder" ? "not there" : body?.error ?? "The service does not answer.";
+  image.after(h("span", { class: "gone-why" }, words));
 }
 
 export function photo(source, { side = 320, alt = "", boxes = [], corners = [], kind = "found", lazy = true, overlays = [] } = {}) {

@@ -6,18 +6,19 @@ import { copies } from "./duplicates.js";
 import { complain, counted, h, named, say } from "./dom.js";
 import { marks, photo } from "./photo.js";
 import { Selection } from "./selection.js";
-import { filters, sheet } from "./filters.js";
+import { chips, filters, sheet } from "./filters.js";
+import { GRADES, gradeOf, summary } from "./grades.js";
 import { Steps, capture } from "./steps.js";
 import { METHODS, PAPER_NAMES, address, sameSource, sources, tenths, viewText, viewsOf, within } from "./state.js";
 
 const FIRST = 60;
 const MORE = 120;
 const SIDE_BY_SIDE = 15;
-const SCORE = "How much of the query's weight reached this photo, from part to part. It ranks the photos of one search; " +
-  "scores of different searches do not compare.";
 const NO_DEADLINE = 3600; // seconds; the service allows less
 const SETTLES = 50; // milliseconds after which a box counts as settled; a search that it makes stale is cancelled
 const SETTLES_SLOWLY = 700; // the same while keys are being pressed
+const TINY = 32; // pixels of the photo: in a smaller box nothing can be recognised
+const LARGE = 0.25; // of the photo: a larger box holds more than most objects
 
 export class Search {
   constructor(page) {
@@ -28,6 +29,8 @@ export class Search {
     this.answer = null;
     this.steps = null;
     this.ticks = new Selection(page);
+    this.more = false; // whether what is rarely needed is shown
+    this.editing = null; // whether the query is open on a small screen; null until somebody says so
     this.query = h("section", { class: "query", "aria-label": "What to look for" });
     this.found = h("section", { class: "results", "aria-label": "Results" });
     this.element = h("div", { class: "desk" }, this.query, this.found);
@@ -36,6 +39,8 @@ export class Search {
   forget() {
     this.active = 0;
     this.top = FIRST;
+    this.more = false;
+    this.editing = null;
   }
 
   show(main, state) {
@@ -97,6 +102,7 @@ export class Search {
     const source = all[this.active];
     const shown = JSON.stringify([all.map(({ key, upload }) => [key, upload]), this.active, state.negatives]);
     const boxes = JSON.stringify(source.boxes.map((box) => box.map((corner) => corner.toFixed(1))));
+    this.fold();
     if (this.shown === shown && boxes === this.drawn) return;
     this.shown = shown;
     this.drawn = boxes;
@@ -128,11 +134,25 @@ export class Search {
       h("p", { id: "box-help", class: "unseen" },
         "Arrow keys move the box, Shift with an arrow resizes it, Control takes small steps, Delete removes it."),
       h("p", { class: "caption" }, source.key ?? "Uploaded photo", h("span", {}, `${about.width} × ${about.height}`)),
+      h("button", { type: "button", class: "fold", onclick: () => { this.editing = this.query.classList.contains("folded"); this.fold(); } }),
       this.tools(all),
       strip,
       this.rejected(state.negatives),
     ];
     this.query.replaceChildren(...parts.filter(Boolean));
+    this.fold();
+  }
+
+  // On a small screen a query that has its box takes one line, until somebody wants to change it.
+  fold() {
+    const { views, negatives } = this.page.state;
+    const folded = !(this.editing ?? !views.some((view) => view.box));
+    this.query.classList.toggle("folded", folded);
+    const button = this.query.querySelector(".fold");
+    if (!button) return;
+    button.setAttribute("aria-expanded", String(!folded));
+    const parts = views.length + negatives.length;
+    button.textContent = folded ? (parts > 1 ? `Change the query (${parts} parts)` : "Change the box") : "Show the results";
   }
 
   // What a drag does now; with several boxes, what they mean and the way back to one.
@@ -190,6 +210,7 @@ export class Search {
       all[this.active].boxes = drawn.map(tenths);
       this.hint?.replaceChildren(...this.hintParts(drawn));
       this.drawn = JSON.stringify(drawn.map((box) => box.map((corner) => corner.toFixed(1))));
+      this.editing ??= true; // it was open, and stays so
       this.top = FIRST;
       this.page.go({ views: viewsOf(all) });
     }, milliseconds);
@@ -232,7 +253,7 @@ export class Search {
       this.found.removeAttribute("aria-busy");
       this.found.classList.remove("stale");
       this.asked = this.shownQuery = this.answer = this.steps = null;
-      this.found.replaceChildren(this.bar(state), h("p", { class: "nothing" }, error.message));
+      this.found.replaceChildren(...this.head(state, "No result"));
       complain(error.message);
     }
   }
@@ -273,16 +294,38 @@ export class Search {
 
   // -- what was found ------------------------------------------------------------------------------------------------
 
-  bar(state) {
+  // One line above the photos says what was found; what is rarely needed waits under More.
+  head(state, words) {
+    this.count = h("h2", { class: "count" }, words);
+    this.offered = h("div", { class: "offered" });
+    const panel = h("div", { class: "panel", id: "more", hidden: !this.more },
+      this.methods(state), filters(this.page, state), this.offered);
+    const more = h("button", { type: "button", class: "more-button", "aria-expanded": String(this.more), "aria-controls": "more", onclick: () => {
+      this.more = !this.more;
+      panel.hidden = !this.more;
+      more.setAttribute("aria-expanded", String(this.more));
+    } }, "More");
+    return [
+      h("h1", { class: "unseen" }, "Results"),
+      h("div", { class: "bar" }, this.count,
+        h("div", { class: "actions" },
+          state.compare ? null : h("button", { type: "button", "aria-pressed": String(state.sheet),
+            onclick: () => this.page.go({ sheet: !state.sheet }, { replace: true }) }, "Only the parts that match"),
+          more)),
+      panel,
+      chips(this.page, state),
+    ].filter(Boolean);
+  }
+
+  methods(state) {
     const choices = [...Object.entries(METHODS), ["compare", "Side by side"]];
     const chosen = state.compare ? "compare" : state.method;
-    return h("div", { class: "bar" },
-      h("fieldset", { class: "methods" },
-        h("legend", { class: "unseen" }, "How to search"),
-        choices.map(([name, label]) => h("label", { class: name === chosen ? "chosen" : null, title: PAPER_NAMES[name] ?? "All three at once" },
-          h("input", { type: "radio", name: "method", value: name, checked: name === chosen,
-            onchange: () => this.page.go(name === "compare" ? { compare: true } : { compare: false, method: name }) }),
-          label))));
+    return h("fieldset", { class: "methods" },
+      h("legend", {}, "Look for"),
+      choices.map(([name, label]) => h("label", { class: name === chosen ? "chosen" : null, title: PAPER_NAMES[name] ?? "All three at once" },
+        h("input", { type: "radio", name: "method", value: name, checked: name === chosen,
+          onchange: () => this.page.go(name === "compare" ? { compare: true } : { compare: false, method: name }) }),
+        label)));
   }
 
   // Those above the line, and all: whoever wants the object does not want what stands below.
@@ -292,12 +335,12 @@ export class Search {
     const group = (top, label) => h("span", { class: "downloads", role: "group", "aria-label": `Download ${label}` },
       h("span", { class: "quiet" }, `Download ${label}:`),
       ["zip", "csv", "json"].map((kind) =>
-        h("a", { href: api.download(kind, state, top), download: `${kind === "zip" ? "photos" : "results"}.${kind}` },
+        h("a", { href: api.download(kind, state, top), download: `${fileName(state)}.${kind}` },
           { json: "JSON", csv: "CSV", zip: "Photos (zip)" }[kind])));
-    if (all === 1) return group(1, "it");
+    if (all === 1) return h("div", { class: "taken" }, group(1, "it"));
     return h("div", { class: "taken" },
-      likely < all ? group(likely, `the ${likely}`) : null,
-      group(this.top, likely < all ? `all ${all}` : `the ${all}`));
+      likely < all ? group(likely, likely === 1 ? "the one above the line" : `the ${likely} above the line`) : null,
+      group(this.top, `all ${all}`));
   }
 
   // Lay out what stays while the steps of a search come.
@@ -305,15 +348,14 @@ export class Search {
     const { why } = state;
     this.tickedAtFirst = null;
     this.before = before ?? new Map([...capture(this.found)].map(([key, { image }]) => [key, { image }])); // another query's move nowhere
-    this.topBar = this.bar(state);
-    this.status = h("div", { class: "status" }, h("p", { class: "count" }, "Checking …"));
     this.steps = new Steps(() => this.ticks.chosen.size > this.tickedAtFirst || (this.page.state.why && this.page.state.why !== why));
-    this.found.replaceChildren(this.topBar, filters(this.page, state), this.status, this.steps.element);
+    this.waiting = h("div", { class: "waiting" });
+    this.found.replaceChildren(...this.head(state, "Checking …"), this.waiting, this.steps.element);
     this.found.classList.remove("stale");
   }
 
   progress({ checked, total }) {
-    this.status?.querySelector(".count")?.replaceChildren(`Checking ${checked} of ${total} …`);
+    this.count?.replaceChildren(`Checking ${checked} of ${total} …`);
   }
 
   // Show a result of a search: its last one, or one that another follows.
@@ -336,31 +378,33 @@ export class Search {
       return;
     }
     say(`${words}.${unchecked} Their order has changed.`);
-    this.status.replaceChildren(
-      h("p", { class: "count" }, `${words}. `),
-      h("button", { type: "button", onclick: () => steps.apply() }, "Show the new order"));
+    this.count.replaceChildren(words);
+    this.waiting.replaceChildren(h("button", { type: "button", onclick: () => steps.apply() }, "Show the new order"));
   }
 
   // A ranking that is not verified yet says nothing of an empty collection.
   rankingParts(state, answer) {
     if (answer.n_matches === 0) return [];
-    this.showDownloads(state, answer, "unready");
-    return [this.ticks.element, this.gallery(state, answer)];
+    return [this.gallery(state, answer), this.ticks.element];
   }
 
-  // Downloads are of the last result; before it, their place is kept.
-  showDownloads(state, answer, kind = null) {
-    this.topBar.querySelector(".offered")?.remove();
-    if (answer) this.topBar.append(h("div", { class: `offered ${kind ?? ""}` }, this.downloads(state, answer)));
+  // What can be done with the last result: taken along, kept as a set, searched with once more.
+  offerMore(state, answer) {
+    const sure = answer.results.filter((one) => one.verified).length;
+    this.offered.replaceChildren(...[
+      this.downloads(state, answer),
+      this.ticks.all(),
+      sure ? this.teaching(state) : null,
+    ].filter(Boolean));
   }
 
   gallery(state, answer) {
     const likely = answer.n_matches ?? answer.results.length;
     const verified = answer.results.filter((one) => one.verified).length;
     this.ticks.begin(answer, likely);
-    const gallery = h("ol", { class: "gallery" });
+    const gallery = h("ol", { class: "gallery", role: "list", "aria-label": "Photos, best first" });
     answer.results.forEach((one, at) => {
-      if (at === likely && likely && state.sort !== "date") gallery.append(line(answer.confidence, nothingElse(state, answer), verified));
+      if (at === likely && likely && state.sort !== "date") gallery.append(line(nothingElse(state, answer), verified));
       gallery.append(this.card(one, one.rank > likely));
     });
     gallery.append(h("li", { class: "filler", "aria-hidden": "true" }));
@@ -368,32 +412,31 @@ export class Search {
   }
 
   foundParts(state, answer) {
-    const { results, confidence } = answer;
+    const { results } = answer;
     const gallery = this.gallery(state, answer);
+    const milliseconds = Math.round(Object.values(answer.milliseconds).reduce((sum, one) => sum + one, 0));
+    this.waiting.replaceChildren();
+    this.count.replaceChildren(summary(answer));
+    this.count.title = `Searched in ${milliseconds} ms`;
     if (!results.length || answer.n_matches === 0) {
-      this.status.replaceChildren();
-      this.showDownloads(state, null);
-      return [this.unchecked(answer), this.emptiness(results, confidence, () => {
-        this.showDownloads(state, answer);
-        return gallery;
+      this.offered.replaceChildren();
+      return [this.unchecked(answer), this.emptiness(state, answer, () => {
+        this.offerMore(state, answer);
+        return [gallery, this.ticks.element];
       })].filter(Boolean);
     }
-    const milliseconds = Math.round(Object.values(answer.milliseconds).reduce((sum, one) => sum + one, 0));
-    const verified = results.filter((one) => one.verified).length;
-    this.showDownloads(state, answer);
-    this.status.replaceChildren(
-      h("p", { class: "count" }, `${summary(answer)}, in ${milliseconds} ms `, this.teaching(state, verified)));
+    this.offerMore(state, answer);
     return [
       this.unchecked(answer),
       nothingElse(state, answer)
         ? h("p", { class: "note" }, "Besides the photo that you searched with, nothing in this collection seems to match.") : null,
-      this.ticks.element,
       gallery,
       results.length === this.top && this.top < 1000
         ? h("button", { type: "button", class: "more", onclick: () => {
           this.top = Math.min(1000, this.top + MORE);
           this.ask(this.page.state);
         } }, "Show more") : null,
+      this.ticks.element,
     ].filter(Boolean);
   }
 
@@ -409,31 +452,40 @@ export class Search {
   }
 
   // What verified photos show of the object may join the query, which is then answered once more.
-  teaching(state, sure) {
-    if (!sure) return null;
-    return h("button", { type: "button", class: "teach", "aria-pressed": String(state.expand),
-      title: "What the verified photos show of the object joins the query, which is answered once more",
-      onclick: () => this.page.go({ expand: !state.expand }) },
-    state.expand ? "Verified photos teach the query" : "Let the verified photos teach the query");
+  teaching(state) {
+    return h("button", { type: "button", class: "toggle", role: "switch", "aria-checked": String(state.expand),
+      title: "Photos that are sure show the object from other sides: the search is run again with them",
+      onclick: () => this.page.go({ expand: !state.expand }) }, "Search again with the sure ones");
   }
 
-  emptiness(results, confidence, nearest) {
+  emptiness(state, { results, confidence }, nearest) {
+    const chance = confidence && confidence.similarity <= confidence.null_similarity;
     const element = h("div", { class: "nothing" },
-      h("h2", {}, "Nothing in this collection matches"),
-      confidence && confidence.similarity <= confidence.null_similarity
-        ? h("p", {}, `No photo resembles it more (${confidence.similarity.toFixed(2)}) than photos of different things resemble ` +
-          `each other by chance (${confidence.null_similarity.toFixed(2)}). ` +
-          "A smaller box that holds the object alone may help, or another photo of it.")
-        : h("p", {}, results.length
-          ? "No photo stands out from the others. A smaller box that holds the object alone may help, or another photo of it."
-          : "No photo has a score above zero."),
+      h("p", {}, !results.length
+        ? "No photo resembles it at all."
+        : chance ? "No photo resembles it more than photos of different things resemble each other." : "No photo stands out from the others."),
+      h("p", {}, this.advice(state)),
       results.length
         ? h("button", { type: "button", onclick: (event) => {
           event.target.replaceWith(h("p", { class: "quiet" }, "What comes nearest, though it is probably something else:"));
-          element.after(nearest());
+          element.after(...nearest());
         } }, "Show what comes nearest anyway")
         : null);
     return element;
+  }
+
+  // What may help a search that found nothing depends on the size of its box.
+  advice(state) {
+    const { box, ...source } = state.views[0];
+    const photo = this.page.known.get(source.key != null ? `k:${source.key}` : `u:${source.upload}`);
+    if (box && Math.min(box[2] - box[0], box[3] - box[1]) < TINY) {
+      return `The box has only ${Math.round(box[2] - box[0])} × ${Math.round(box[3] - box[1])} pixels, too few to recognise anything. ` +
+        "Draw a larger box, or search with a photo that was taken closer.";
+    }
+    const share = box && photo ? ((box[2] - box[0]) * (box[3] - box[1])) / (photo.width * photo.height) : 1;
+    return share < LARGE ? "Another photo of the object may help, sharper or from another side."
+      : box ? "A box that fits the object closely may help, or another photo of it."
+        : "A box round the object alone may help, or another photo of it.";
   }
 
   card(one, doubtful) {
@@ -441,17 +493,15 @@ export class Search {
     const marked = state.views.some((view) => view.key === one.key);
     const box = one.box;
     const aspect = state.sheet && box ? (box[2] - box[0]) / (box[3] - box[1]) : one.width / one.height;
+    const grade = GRADES[gradeOf(one)];
     return h("li", { class: `card${doubtful ? " doubtful" : ""}`, style: { "--aspect": aspect }, "data-key": one.key },
       h("a", { class: "look", "data-local": true, href: address({ ...state, why: one.key }),
-        title: one.verified ? `${counted(one.inliers, "point")} of the query were found again in it, in the same arrangement` : null,
-        "aria-label": `Rank ${one.rank}: ${one.key}, ${one.verified ? "verified, " : ""}score ${one.score.toFixed(3)}. Look closer` },
+        "aria-label": `Look closer at ${one.key}, rank ${one.rank}${grade ? `, ${grade.label}` : doubtful ? ", probably something else" : ""}` },
       state.sheet && box ? sheet(one) : photo(one, { side: 320, ...marks(one) })),
       h("div", { class: "about" },
         this.ticks.box(one),
-        h("span", { class: "rank" }, one.rank),
-        named(one.key),
-        one.verified ? h("span", { class: "sure", title: one.expanded ? "Only a second pass reached it, whose query verified photos had joined" : null }, one.expanded ? "✓ verified, by way of others" : "✓ verified") : null,
-        h("span", { class: "score", title: `Score: ${SCORE}` }, one.score.toFixed(3))),
+        h("h3", {}, h("span", { class: "rank" }, one.rank), " ", named(one.key)),
+        grade ? h("span", { class: grade.kind, title: grade.meaning(one) }, grade.mark) : null),
       one.date ? h("p", { class: "quiet date" }, one.date.slice(0, 10)) : null,
       copies(one),
       h("div", { class: "marks" },
@@ -469,24 +519,33 @@ export class Search {
     this.page.go({ [list]: [...this.page.state[list], { key, box }], why: null });
   }
 
+  // A photo is marked the same in each column: as the search for the object judges it, which alone verifies.
   showCompared(state, answers) {
     const of = (answer) => new Set(answer.results.map((one) => one.key));
     const [regional, ...others] = answers.map(of);
+    const judged = new Map(answers[0].results.map((one) => [one.key, gradeOf(one)]));
     const columns = Object.entries(METHODS).map(([method, label], at) => {
       const own = at === 0 ? [...regional].filter((key) => others.every((set) => !set.has(key))) : [];
       return h("section", { class: "column", "aria-label": label },
         h("h3", { title: PAPER_NAMES[method] }, label),
-        h("ol", {}, answers[at].results.map((one) => h("li", { class: own.includes(one.key) ? "only" : null, "data-key": one.key },
-          h("a", { class: "look", "data-local": true, href: address({ ...state, compare: false, method: "regional", why: one.key }),
-            "aria-label": `Rank ${one.rank}: ${one.key}${own.includes(one.key) ? ", found in this way only" : ""}` },
-          photo(one, { side: 320, ...marks(one) })),
-          h("span", { class: "rank" }, one.rank),
-          own.includes(one.key) ? h("span", { class: "badge" }, "only here") : null))));
+        h("ol", { role: "list" }, answers[at].results.map((one) => {
+          const name = judged.get(one.key) ?? "not likely";
+          const grade = GRADES[name];
+          return h("li", { class: `${own.includes(one.key) ? "only" : ""} ${name === "not likely" ? "doubtful" : ""}`, "data-key": one.key },
+            h("a", { class: "look", "data-local": true, href: address({ ...state, compare: false, method: "regional", why: one.key }),
+              "aria-label": `Look closer at ${one.key}, rank ${one.rank}, ${grade?.label ?? "probably something else"}${own.includes(one.key) ? ", only here" : ""}` },
+            photo(one, { side: 320 })),
+            h("span", { class: "rank", "aria-hidden": "true" }, one.rank),
+            grade ? h("span", { class: `stamp ${grade.kind}`, title: grade.meaning(one), "aria-hidden": "true" }, grade.sign) : null,
+            own.includes(one.key) ? h("span", { class: "badge", "aria-hidden": "true" }, "only here") : null);
+        })));
     });
     const count = [...regional].filter((key) => others.every((set) => !set.has(key))).length;
-    const words = `Of the first ${answers[0].results.length} found by their parts, ${count} are not among the first ${SIDE_BY_SIDE} of the other two ways.`;
-    say(words);
-    this.found.replaceChildren(this.bar(state), h("p", { class: "count" }, words), h("div", { class: "columns" }, columns));
+    const words = `${counted(count, "photo")} of the first ${answers[0].results.length} ${count === 1 ? "is" : "are"} found in the first column only`;
+    say(`${words}.`);
+    this.found.replaceChildren(...this.head(state, words),
+      h("p", { class: "quiet legend" }, "✓ is sure, ~ is likely; pale photos are probably something else."),
+      h("div", { class: "columns" }, columns));
   }
 }
 
@@ -496,27 +555,25 @@ function nothingElse(state, answer) {
   return answer.n_matches !== null && !answer.results.some((one, at) => !own(one) && (one.verified || at < answer.n_matches));
 }
 
-function summary({ n_matches: matches, results }) {
-  if (!results.length || matches === 0) return "Nothing in this collection matches";
-  const verified = results.filter((one) => one.verified).length;
-  return (matches === null ? counted(results.length, "photo") : counted(matches, "match", "matches")) + (verified ? `, ${verified} verified` : "");
+// What a download holds: the matches of the photo that was searched with.
+function fileName({ views: [{ key }] }) {
+  return key == null ? "found" : `found with ${key.slice(key.lastIndexOf("/") + 1).replace(/\.[^.]*$/, "")}`;
 }
 
 const uncheckedWords = ({ n_unchecked: count }) =>
   (count ? `${counted(count, "photo")} ${count === 1 ? "was" : "were"} not checked` : "Not every photo was checked");
 
-function line(confidence, nothing, sure) {
+function line(nothing, sure) {
   return h("li", { class: "line" },
-    h("p", {}, h("strong", {}, "Probably not below here")),
+    h("p", {}, h("strong", {}, "Below this line: probably something else")),
     h("details", {},
       h("summary", {}, "Why the line is here"),
-      nothing
-        ? h("p", {}, `Besides the query's own photo, none resembles it clearly more (${confidence.similarity.toFixed(2)}) than photos ` +
-          `that have nothing in common do by chance (${confidence.null_similarity.toFixed(2)}), and no points of it were found again.`)
+      h("p", {}, nothing
+        ? "Besides the query's own photo, none resembles it clearly more than photos that have nothing in common, " +
+          "and no points of it were found again."
         : sure
-          ? h("p", {}, "Above it stand the photos in which points of the query were found again in the same arrangement, and those whose score " +
-            "is near theirs: the object seen from another side is reached from photo to photo, where no points match.")
-          : h("p", {}, `Scores fall steeply behind the photos that show the object. Below here they are under ${confidence.cutoff.toFixed(4)}, ` +
-          "half of what the best photo scores. On photos whose contents are known, this line is right more often than " +
-          "not, but it is a measured habit of the scores, not a proof: look at a few below it.")));
+          ? "Above it stand the photos in which points of the query were found again in the same arrangement, and those whose score " +
+            "is near theirs: the object seen from another side is reached from photo to photo, where no points match."
+          : "Here the likeness to the query falls steeply, below half of what the best photo has. On photos whose contents are known " +
+            "this line is right more often than not. It is no proof: look at a few photos below it.")));
 }

@@ -1,4 +1,5 @@
 // Results that somebody ticked: one by one, a range with Shift, or all above the line; then kept as a named set.
+// The bar with what can be done with them lies over the foot of the window, so that no photo moves.
 
 import * as api from "./api.js";
 import { complain, counted, h, say } from "./dom.js";
@@ -48,16 +49,24 @@ export class Selection {
     this.draw();
   }
 
+  // A button that ticks what is above the line.
+  all() {
+    const above = this.results.filter((one) => one.rank <= this.likely).map((one) => one.key);
+    return h("p", { class: "tick-all" },
+      h("button", { type: "button", onclick: () => this.set(above, true) },
+        above.length === 1 ? "Tick the one above the line" : `Tick all ${above.length} above the line`),
+      h("span", { class: "quiet" }, "Ticked photos can be kept as a set."));
+  }
+
   draw() {
     const count = this.chosen.size;
     const named = this.element.querySelector("#set-name")?.value ?? "";
     const focused = document.activeElement?.id === "set-name";
-    const above = this.results.filter((one) => one.rank <= this.likely).map((one) => one.key);
     const name = h("input", { id: "set-name", type: "text", list: "set-names", placeholder: "name of a set", maxlength: 200, value: named,
       "aria-label": "Name of the set", onkeydown: (event) => { if (event.key === "Enter") this.keep(name.value); } });
+    this.element.hidden = !count;
     this.element.replaceChildren(...[
-      h("span", { class: "quiet", role: "status" }, count ? `${counted(count, "photo")} ticked` : "Tick photos to keep them as a set"),
-      h("button", { type: "button", onclick: () => this.set(above, true) }, `Tick all ${above.length} above the line`),
+      count ? h("span", { class: "quiet", role: "status" }, `${counted(count, "photo")} ticked`) : null,
       count ? h("button", { type: "button", onclick: () => this.set([...this.chosen], false) }, "Tick none") : null,
       count ? name : null,
       count ? h("datalist", { id: "set-names" }, (this.names ?? []).map((one) => h("option", { value: one }))) : null,
@@ -91,6 +100,7 @@ export class Selection {
       for (const box of this.boxes.values()) box.checked = false;
       this.draw();
       say(`${counted(add.length, "photo")} kept in ${kept.name}.`);
+      this.element.hidden = false;
       this.element.append(h("span", { class: "kept" }, `Kept ${counted(add.length, "photo")} in `,
         h("a", { "data-local": true, href: address({ ...state, tab: "sets", set: kept.name, why: null }) }, kept.name)));
     } catch (error) {

@@ -44,9 +44,9 @@ async function showOne(page, section, name) {
     h("p", { class: "count" }, `${counted(one.photos.length, "photo")}, ${yes} of them with a yes; made ${one.made.slice(0, 10)}`),
     h("div", { class: "tools" },
       one.search ? h("a", { class: "button", "data-local": true, href: searchOf(one.search) }, "Search again") : null,
-      h("a", { class: "button", href: api.setDownload("zip", name), download: "set.zip" }, "Photos (zip)"),
-      h("a", { class: "button", href: api.setDownload("csv", name), download: "set.csv" }, "CSV"),
-      h("a", { class: "button", href: api.setDownload("xmp.zip", name), download: "sidecars.zip",
+      h("a", { class: "button", href: api.setDownload("zip", name), download: `${name}.zip` }, "Photos (zip)"),
+      h("a", { class: "button", href: api.setDownload("csv", name), download: `${name}.csv` }, "CSV"),
+      h("a", { class: "button", href: api.setDownload("xmp.zip", name), download: `${name} sidecars.zip`,
         title: "Keywords for digiKam and darktable, and for raw files in Lightroom: unpack them beside the photos" }, "Sidecars (XMP)"),
       h("button", { type: "button", onclick: (event) => confirmDelete(event.target, () =>
         api.changeSet({ name, delete: true }).then(() => page.go({ set: null })).catch((error) => complain(error.message))) }, "Delete the set")));

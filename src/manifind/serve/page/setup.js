@@ -1,15 +1,9 @@
 // Before there is an index: choose a folder of this machine, and watch its index grow.
 
+import { stageWords } from "./build_progress.js";
 import { byId, complain, counted, h, say } from "./dom.js";
 
 const main = byId("main");
-const STAGES = {
-  files: "Looking at the files",
-  photos: "Extracting features",
-  whitening: "Learning from them",
-  graph: "Linking their parts",
-};
-
 async function asked(address, body) {
   const answer = await fetch(address, body && { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
   // The service of the index has taken over, which does not know these addresses.
@@ -22,9 +16,9 @@ async function asked(address, body) {
 async function look() {
   try {
     const told = await asked("/api/start");
-    if (told.error) complain(told.error);
     if (told.building) grow(told.building);
-    else if (told.picks) await pick("");
+    else if (told.picks) await pick(chosen, told.error ?? "");
+    else if (told.error) complain(told.error);
     else main.replaceChildren(h("p", { class: "lead" }, "The index is made by whoever started the service."));
     if (told.building) setTimeout(look, 500);
   } catch (error) {
@@ -33,7 +27,10 @@ async function look() {
   }
 }
 
-async function pick(path) {
+let chosen = ""; // the folder that was chosen, to go on from where its index could not be made
+
+// Show a folder, and what was wrong with the one before.
+async function pick(path, problem = "") {
   let told;
   try {
     told = await asked(`/api/start/folders?${new URLSearchParams({ path })}`);
@@ -41,7 +38,7 @@ async function pick(path) {
     complain(error.message);
     return;
   }
-  complain("");
+  complain(problem);
   const into = (name) => (told.path.endsWith("/") ? told.path : `${told.path}/`) + name;
   const photos = told.photos ? `${counted(told.photos, "photo")} seen in it` : "No photo lies directly in it; folders below it count too";
   main.replaceChildren(...[
@@ -58,6 +55,7 @@ async function pick(path) {
 }
 
 async function begin(folder) {
+  chosen = folder;
   try {
     await asked("/api/start", { folder });
     look();
@@ -67,27 +65,19 @@ async function begin(folder) {
 }
 
 function grow({ folder, stage, done, total, seconds_left: left }) {
-  const words = STAGES[stage] ?? stage;
   if (!main.querySelector("progress")) {
     main.replaceChildren(
       h("h1", {}, "Making the index"),
       h("p", { class: "path" }, folder),
       h("p", { class: "lead", id: "stage" }),
       h("progress", { max: 1, value: 0, "aria-label": "How far it is" }),
-      h("p", { class: "quiet", id: "left" }),
       h("p", { class: "quiet" }, "The search opens here as soon as a dozen photos are processed. If it is interrupted, it goes on from where it was."));
   }
   const bar = main.querySelector("progress");
   bar.value = total ? done / total : 0;
-  const told = total ? `${words}: ${done.toLocaleString("en")} of ${total.toLocaleString("en")}` : words;
-  byId("stage").textContent = told;
-  byId("left").textContent = left === null ? "\u00a0" : `${span(left)} left`;
-  if (done === total) say(told);
-}
-
-function span(seconds) {
-  if (seconds < 90) return counted(Math.ceil(seconds), "second");
-  return seconds < 5400 ? counted(Math.round(seconds / 60), "minute") : counted(Math.round(seconds / 3600), "hour");
+  const words = stageWords(stage, done, total, left);
+  byId("stage").textContent = words;
+  if (done === total) say(words);
 }
 
 look();

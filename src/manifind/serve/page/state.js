@@ -11,9 +11,9 @@
 
 // What each way of searching is called, and how the paper calls it.
 export const METHODS = {
-  regional: "Parts of photos, followed from photo to photo",
-  global: "Whole photos, followed",
-  plain: "Just look-alikes",
+  regional: "The object",
+  global: "The whole scene",
+  plain: "Look-alikes",
 };
 
 export const PAPER_NAMES = {

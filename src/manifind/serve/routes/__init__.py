@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable
 from typing import Annotated, Any, TypeVar
+from urllib.parse import quote
 
 from fastapi import Query, Request
 from pydantic import ValidationError
@@ -11,6 +12,9 @@ from manifind.serve.schemas import LONGEST_BOX, LONGEST_KEY, ViewRequest, corner
 from manifind.serve.service import Service
 
 T = TypeVar("T")
+
+MAX_FILE_NAME = 150
+"""Characters of the name of a download."""
 
 BoxText = Annotated[str | None, Query(description="x0,y0,x1,y1 in pixels of the upright photo", max_length=LONGEST_BOX)]
 Key = Annotated[str, Query(max_length=LONGEST_KEY)]
@@ -50,5 +54,8 @@ def body_of_kind(*kinds: str) -> dict[int | str, dict[str, Any]]:
 
 
 def attachment(name: str) -> dict[str, str]:
-    """Return the header by which a browser saves a response under a name."""
-    return {"Content-Disposition": f'attachment; filename="{name}"'}
+    """Return the header by which a browser saves a response under a name, which may hold what no file's name does."""
+    safe = "".join("_" if letter in '/\\:*?"<>|' or not letter.isprintable() else letter for letter in name)
+    safe = safe.strip(". ")[:MAX_FILE_NAME]
+    plain = safe.encode("ascii", "replace").decode().replace("?", "_")
+    return {"Content-Disposition": f"attachment; filename=\"{plain}\"; filename*=utf-8''{quote(safe)}"}

@@ -1,6 +1,7 @@
 """Searches, explanations of results, and uploads to search with."""
 
 from collections.abc import AsyncIterator
+from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
 from fastapi import Depends, FastAPI, Query, Request
@@ -121,7 +122,7 @@ def add(app: FastAPI, service: Service) -> None:
     async def search_as_table(http: Request, request: Parsed) -> Response:
         """Return the results of a search as a table."""
         text = _table(await run(http, request))
-        return Response(text, media_type="text/csv", headers=attachment("results.csv"))
+        return Response(text, media_type="text/csv", headers=attachment(f"{_name_of(request)}.csv"))
 
     @app.get("/api/search.zip", tags=["search"], response_class=Response, responses=body_of_kind("application/zip"))
     async def search_as_archive(http: Request, request: Parsed) -> Response:
@@ -129,7 +130,7 @@ def add(app: FastAPI, service: Service) -> None:
         found = await run(http, request)
         keys = [one.key for one in found.results]
         pieces = service.resources.archive(service.photo_store.archive(service.snapshot, keys, _table(found)))
-        return StreamingResponse(pieces, media_type="application/zip", headers=attachment("photos.zip"))
+        return StreamingResponse(pieces, media_type="application/zip", headers=attachment(f"{_name_of(request)}.zip"))
 
     @app.post("/api/explain", tags=["search"])
     async def explain(http: Request, request: ExplainRequest) -> ExplainResponse:
@@ -152,6 +153,12 @@ def add(app: FastAPI, service: Service) -> None:
         """Say whether an upload is still kept."""
         kept = service.photo_store.upload(upload[:64])
         return UploadResponse(upload=kept.name, width=kept.width, height=kept.height)
+
+
+def _name_of(request: SearchRequest) -> str:
+    """Return what the file of a search's results is called: by the photo that was searched with."""
+    key = request.views[0].key if request.views else None
+    return "found" if key is None else f"found with {PurePosixPath(key).stem}"
 
 
 def _table(found: SearchResponse) -> str:

@@ -63,7 +63,7 @@ def add(app: FastAPI, service: Service) -> None:
     async def table(http: Request, name: Name) -> Response:
         """Return a set as a table."""
         text = await run(http, lambda: set_csv(_find(service, name)))
-        return Response(text, media_type="text/csv", headers=attachment("set.csv"))
+        return Response(text, media_type="text/csv", headers=attachment(f"{name}.csv"))
 
     @app.get("/api/set.zip", tags=["sets"], response_class=Response, responses=body_of_kind("application/zip"))
     async def archive(http: Request, name: Name) -> Response:
@@ -71,7 +71,7 @@ def add(app: FastAPI, service: Service) -> None:
         found = await run(http, lambda: _find(service, name))
         keys = [photo.key for photo in shown(found)]
         pieces = service.resources.archive(service.photo_store.archive(service.snapshot, keys, set_csv(found)))
-        return StreamingResponse(pieces, media_type="application/zip", headers=attachment("set.zip"))
+        return StreamingResponse(pieces, media_type="application/zip", headers=attachment(f"{name}.zip"))
 
     @app.get("/api/set.xmp.zip", tags=["sets"], response_class=Response, responses=body_of_kind("application/zip"))
     async def sidecar_archive(http: Request, name: Name) -> Response:
@@ -85,7 +85,7 @@ def add(app: FastAPI, service: Service) -> None:
             return buffer.getvalue()
 
         content = await run(http, pack)
-        return Response(content, media_type="application/zip", headers=attachment("sidecars.zip"))
+        return Response(content, media_type="application/zip", headers=attachment(f"{name} sidecars.zip"))
 
 
 def _find(service: Service, name: str) -> PhotoSet:
