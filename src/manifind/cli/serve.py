@@ -8,7 +8,7 @@ from manifind.cli.parameters import DEVICE, INDEX, TIME_LIMIT
 from manifind.cli.terminal import out, plain_errors
 from manifind.errors import InvalidInputError
 from manifind.index import Index
-from manifind.index.storage.layout import SUFFIX, index_of, is_folder_of_photos, is_index
+from manifind.index.storage.layout import SUFFIX, has_index_files, index_of, is_folder_of_photos, is_index
 
 
 @click.command()
@@ -20,6 +20,7 @@ from manifind.index.storage.layout import SUFFIX, index_of, is_folder_of_photos,
 @click.option("--open", "in_browser", is_flag=True, help="Open the page in the browser.")
 @click.option("--follow-links", is_flag=True, help="Serve photos that are links out of the collection's folder.")
 @click.option("--cors", "origins", multiple=True, metavar="ORIGIN", help="Another site whose pages may use the API.")
+@click.option("--watch", is_flag=True, help="Bring the index up to date by itself when photos come or go.")
 @click.option("--time-limit", type=TIME_LIMIT, default=30.0, show_default=True, help="Seconds a search.")
 @click.option(
     "--waiting", type=click.IntRange(min=1), default=256, show_default=True, help="Searches at once, at most."
@@ -36,6 +37,7 @@ def serve(
     in_browser: bool,
     follow_links: bool,
     origins: tuple[str, ...],
+    watch: bool,
     time_limit: float,
     waiting: int,
     device: str,
@@ -53,6 +55,9 @@ def serve(
             if in_browser:
                 click.launch(address)
 
+        may_write = service.is_loopback(host) or bool(token)
+        if watch and not may_write:
+            raise InvalidInputError("--watch changes the index; give a --token, or leave --host out.")
         settings = service.Settings(
             token=token or None,
             follow_links=follow_links,
@@ -60,7 +65,9 @@ def serve(
             time_limit=time_limit,
             waiting=waiting,
             tell_paths=service.is_loopback(host) and not origins,
-            keep_sets=service.is_loopback(host) or bool(token),
+            keep_sets=may_write,
+            updates=may_write,
+            watch=watch,
         )
         service.serve(
             what_to_serve(index_path, device),
@@ -82,4 +89,6 @@ def what_to_serve(given: Path | str | None, device: str) -> Index | Path | None:
             folder, given = given, index_of(given)
             if not is_index(given):
                 return folder
+        elif given.is_dir() and not has_index_files(given) and not is_index(index_of(given)):
+            raise InvalidInputError(f"{given} has no photos; give a folder with at least one, or an index.")
     return None if given is None else Index.open(given, device=device)

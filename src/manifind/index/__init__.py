@@ -3,6 +3,7 @@
 from manifind.index.build.build import Changes
 from manifind.index.build.builder import PartialIndex
 from manifind.index.build.estimate import Estimate
+from manifind.index.build.plan import PendingChanges
 from manifind.index.config import SearchConfig
 from manifind.index.index import Index
 from manifind.index.maintenance.check import Problem
@@ -43,6 +44,7 @@ __all__ = [
     "Occurrence",
     "Outline",
     "PartialIndex",
+    "PendingChanges",
     "PhotoSet",
     "PhotoSets",
     "Place",

@@ -17,7 +17,15 @@ from manifind.index.build.build import Changes, build
 from manifind.index.build.builder import PartialIndex, change_index, check_free, resolve_config
 from manifind.index.build.estimate import OnEstimate
 from manifind.index.build.extractor_factory import extractor_of
-from manifind.index.build.plan import SyncPlan, check_list, plan_addition, plan_removal, plan_sync
+from manifind.index.build.plan import (
+    PendingChanges,
+    SyncPlan,
+    check_list,
+    compare_folder,
+    plan_addition,
+    plan_removal,
+    plan_sync,
+)
 from manifind.index.build.workers import connect_workers
 from manifind.index.config import SearchConfig, config_conflicts
 from manifind.index.maintenance.check import Problem, check
@@ -668,6 +676,10 @@ class Index:
             on_estimate=on_estimate,
             client=client,
         )
+
+    def pending_changes(self) -> PendingChanges:
+        """Count the photos by which the folder differs from the index: what `sync` would do. No photo is decoded."""
+        return compare_folder(self._here)
 
     def add(
         self,

@@ -7,6 +7,7 @@ service looks at the files before each search.
 
 import asyncio
 import logging
+import threading
 from collections.abc import Hashable
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
@@ -154,6 +155,7 @@ class LiveIndex:
         self._files = watch_index(index)
         self.lasting = True
         """Whether the index stays where it is: sets can be kept in it."""
+        self._looking = threading.Lock()
         self._tried: Hashable = None
         """What was there when reloading failed: it is not tried again before something changes."""
         self._edited: str | None = None
@@ -188,9 +190,14 @@ class LiveIndex:
         while True:
             await asyncio.sleep(seconds)
             try:
-                await asyncio.to_thread(self._look)
+                await asyncio.to_thread(self.look)
             except Exception:
                 log.exception("the state of the index could not be looked at")
+
+    def look(self) -> None:
+        """Look at what is on disk, and move to it."""
+        with self._looking:
+            self._look()
 
     def _look(self) -> None:
         files = self._files

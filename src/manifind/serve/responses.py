@@ -6,7 +6,7 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from manifind.index import Hit, MatchingPoints, Retrieval, SearchResult, explain_result
+from manifind.index import Hit, MatchingPoints, PendingChanges, Retrieval, SearchResult, explain_result
 from manifind.index.sets import VERDICTS, PhotoSet
 from manifind.index.storage.catalogue import ImageRecord
 from manifind.index.storage.snapshot import AnySnapshot
@@ -256,11 +256,32 @@ class BuildingProgress(ResponseModel):
     seconds_left: float | None = Field(description="Of this stage.")
 
 
+class PendingResponse(ResponseModel):
+    """How many photos of the folder differ from the index."""
+
+    new: int
+    changed: int
+    moved: int
+    gone: int
+
+    @classmethod
+    def of(cls, pending: PendingChanges) -> Self:
+        """Return the response for changes."""
+        return cls(**asdict(pending))
+
+
 class BuildingResponse(ResponseModel):
-    """The index that is being made, if there is one."""
+    """The index that is being made or brought up to date, if there is one, and what is new in its folder."""
 
     building: BuildingProgress | None
     error: str | None = Field(description="Why it could not be made.")
+    generation: int | None = Field(default=None, description="Of the index that is served.")
+    pending: PendingResponse | None = Field(
+        default=None, description="What an update would do; null where this service does not change its index."
+    )
+    watching: Literal["events", "polling"] | None = Field(
+        default=None, description="How new photos are noticed: by the system's events, or by looking every so often."
+    )
 
 
 class HealthResponse(ResponseModel):

@@ -44,9 +44,11 @@ from manifind.reports.repeats import repeats_data
 from manifind.serve.batcher import Batcher
 from manifind.serve.browsing import Browsing, Dates
 from manifind.serve.errors import ServiceError, too_busy
+from manifind.serve.folder_watch import FolderWatch
 from manifind.serve.live_index import LiveIndex
 from manifind.serve.resources import Resources
 from manifind.serve.responses import (
+    BuildingResponse,
     ExplainResponse,
     FoldersResponse,
     GeometryResponse,
@@ -97,6 +99,7 @@ class Service:
         self.photo_store, self.thumbnails = resources.photo_store, resources.thumbnails
         self._extraction = resources.extraction
         self.live_index = LiveIndex(index, self.metrics)
+        self.folder_watch = FolderWatch(self.live_index, self.settings)
         self._dates = Dates(resources.files)
         self._browse = Browsing(resources.browsing, self._dates, self._memoize)
         self._repeats: SingleFlight[RepeatsResponse] = SingleFlight()
@@ -121,10 +124,12 @@ class Service:
         self._tasks = [
             asyncio.create_task(self._warm_up()),
             asyncio.create_task(self.live_index.follow(self.settings.reload_seconds)),
+            asyncio.create_task(self.folder_watch.run()),
         ]
 
     async def stop(self) -> None:
         """Stop answering; what is shared goes on."""
+        await self.folder_watch.stop()
         for task in self._tasks:
             task.cancel()
             with suppress(asyncio.CancelledError):
@@ -140,6 +145,10 @@ class Service:
     def name(self) -> str:
         """What the collection is called."""
         return self.live_index.name
+
+    def building(self) -> BuildingResponse:
+        """Return the progress of the build or update that is under way, and what is new in the folder."""
+        return self.folder_watch.status(self.resources.building())
 
     def check(self) -> None:
         """Raise `ServiceError` where the files of the index are not those that were opened."""

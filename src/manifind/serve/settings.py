@@ -19,6 +19,12 @@ class Settings:
     """Tell where on this machine a photo's file lies: for whoever sits at it."""
     keep_sets: bool = True
     """Let clients keep sets of photos in the index's folder."""
+    updates: bool = False
+    """Compare the photos' folder with the index, and let clients bring the index up to date."""
+    watch: bool = False
+    """Bring the index up to date whenever photos come or go, without being asked."""
+    poll_seconds: float = 30.0
+    """How often to compare the folder where the system does not report changes, at most."""
     gather_seconds: float = 0.004
     """How long a query waits for others to be solved with, while the solver is idle."""
     largest_batch: int = 64

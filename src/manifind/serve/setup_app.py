@@ -30,7 +30,9 @@ from manifind.io.files import access_reason, printable, read_head
 from manifind.io.image import photo_format
 from manifind.kernels import CPU
 from manifind.serve.app import add_error_handlers, create_app
+from manifind.serve.build_progress import StageClock
 from manifind.serve.errors import ServiceError
+from manifind.serve.folder_watch import BuildStopped
 from manifind.serve.guard import Guard
 from manifind.serve.resources import Resources
 from manifind.serve.responses import BuildingProgress, BuildingResponse, HealthResponse, ResponseModel
@@ -74,10 +76,6 @@ class FolderListing(ResponseModel):
     indexed: bool
 
 
-class BuildStopped(Exception):
-    """The program ends while an index is built."""
-
-
 class IndexBuild:
     """An index that is being built, and partial indexes of the photos so far, to be searched meanwhile.
 
@@ -108,8 +106,7 @@ class IndexBuild:
         self._device, self._options, self._on_partial = device, options, on_partial
         self._min_wait = min_wait
         self._stop = threading.Event()
-        self._stage, self._done, self._total = "files", 0, 0
-        self._began = time.monotonic()
+        self._clock = StageClock(self.folder)
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="partial-index")
         self._next: float | None = 0.0
         """When the next partial index may be begun; None while one is built, or none can be."""
@@ -147,18 +144,12 @@ class IndexBuild:
     def _progress(self, stage: str, done: int, total: int) -> None:
         if self._stop.is_set():
             raise BuildStopped
-        if stage != self._stage:
-            self._began = time.monotonic()
-        self._stage, self._done, self._total = stage, done, total
+        self._clock.report(stage, done, total)
 
     @property
     def progress(self) -> BuildingProgress:
         """The progress of the build, and how long its present stage will take."""
-        passed = time.monotonic() - self._began
-        left = None if self._done < 2 else round(passed / self._done * (self._total - self._done), 1)
-        return BuildingProgress(
-            folder=printable(self.folder), stage=self._stage, done=self._done, total=self._total, seconds_left=left
-        )
+        return self._clock.progress
 
     def _index_partial(self, partial: PartialIndex) -> None:
         if len(partial) >= MIN_PARTIAL_PHOTOS and self._next is not None and time.monotonic() >= self._next:

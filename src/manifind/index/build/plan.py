@@ -7,6 +7,7 @@ its frames is extracted again.
 
 import hashlib
 import os
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
@@ -21,6 +22,21 @@ from manifind.io.files import modified_ns, read_head
 from manifind.io.ignore import FileRules, excluded_part
 from manifind.io.image import photo_format
 from manifind.io.video import FRAME_STEP, MAX_FRAMES, frame_key, split_frame_key, video_format, video_length
+
+
+@dataclass(frozen=True)
+class PendingChanges:
+    """How many photos of a folder differ from its index; a film counts as one."""
+
+    new: int = 0
+    changed: int = 0
+    moved: int = 0
+    """Photos of the same size and time under another name."""
+    gone: int = 0
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to do."""
+        return bool(self.new or self.changed or self.moved or self.gone)
 
 
 @dataclass(frozen=True)
@@ -94,6 +110,24 @@ def plan_sync(snapshot: Snapshot, root: Path | None = None, files: FileRules | N
     except InvalidInputError as error:
         remedy = "is its disk there? The index stays as it was"
         raise InvalidInputError(error.problem, remedy=remedy, code=error.code) from error
+
+
+def compare_folder(snapshot: Snapshot) -> PendingChanges:
+    """Compare the index's folder with the index by names, sizes and times; no photo is decoded."""
+    planned = plan_sync(snapshot)
+    there = {_whole(one.key): (one.bytes, one.mtime_ns) for one in snapshot.catalogue.images}
+    skipped = {_whole(one.key): (one.bytes, one.mtime_ns) for one in snapshot.catalogue.skipped}
+    found = {one.key: (one.size, one.mtime_ns) for one in planned.found}
+    unread = {_whole(one.key) for one in planned.unread}
+    # What was skipped without being read, for lack of memory or rights, is not counted again and again.
+    new = {
+        key for key, stat in found.items() if key not in there and skipped.get(key, stat) not in (stat, (None, None))
+    }
+    new |= found.keys() - there.keys() - skipped.keys()
+    changed = sum(found[key] != stat for key, stat in there.items() if key in found)
+    gone = there.keys() - found.keys() - unread
+    moved = (Counter(found[key] for key in new) & Counter(there[key] for key in gone)).total()
+    return PendingChanges(len(new) - moved, changed, moved, len(gone) - moved)
 
 
 def plan_addition(snapshot: Snapshot, paths: Sequence[Path]) -> SyncPlan:

@@ -43,7 +43,13 @@ def add(app: FastAPI, service: Service) -> None:
     @app.get("/api/building", tags=["service"])
     async def building() -> BuildingResponse:
         """Return the progress of an index that is being built and searched meanwhile."""
-        return service.resources.building()
+        return service.building()
+
+    @app.post("/api/update", tags=["service"])
+    async def update() -> BuildingResponse:
+        """Bring the index up to date with its folder, in the background; `/api/building` tells how far it is."""
+        service.folder_watch.begin()
+        return service.building()
 
     @app.get("/api/health", tags=["service"])
     async def health() -> HealthResponse:
