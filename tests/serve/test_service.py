@@ -134,8 +134,8 @@ def test_results_can_be_taken_away_as_a_table_and_an_archive(client: httpx.Clien
     rows = list(csv.DictReader(io.StringIO(client.get("/api/search.csv", params=words).text)))
     assert [row["key"] for row in rows] == keys
     answer = client.get("/api/search.zip", params=words)
-    names = "filename=\"found with first-0.zip\"; filename*=utf-8''found%20with%20first-0.zip"
-    assert answer.headers["content-disposition"] == f"attachment; {names}"
+    header = "attachment; filename=\"found with first-0.zip\"; filename*=utf-8''found%20with%20first-0.zip"
+    assert answer.headers["content-disposition"] == header
     with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
         assert archive.testzip() is None
         names = archive.namelist()

@@ -31,7 +31,7 @@ export async function watchBuild(changed) {
     if (told) {
       if (told.error && (building || photos === null)) complain(`The index was not finished: ${told.error}`);
       const before = photos;
-      if (told.building || generation !== told.generation) photos = (await api.collection().catch(() => ({ photos }))).photos;
+      if (told.building || building || generation !== told.generation) photos = (await api.collection().catch(() => ({ photos }))).photos;
       if (before !== null && (before !== photos || (generation !== null && generation !== told.generation))) changed();
       if (building && !told.building && !told.error) say("The index is up to date.");
       generation = told.generation;
