@@ -30,7 +30,7 @@ import numpy as np
 from PIL import Image
 
 from manifind.errors import InvalidInputError, ManifindError
-from manifind.index import Chain, Link, Match, Outline, Place, RegionShare, Source
+from manifind.index import Chain, Grade, Link, Match, Outline, Place, RegionShare, Source
 from manifind.types import Box
 
 LONGEST_WAIT = 10.0
@@ -100,7 +100,9 @@ class RemoteSearchResult(Sequence[RemoteHit]):
             duplicates=tuple(one["duplicates"]),
             is_match=one["is_match"],
             verified=one["verified"],
+            grade=None if one["grade"] is None else Grade(one["grade"]),
             outline=None if one["outline"] is None else _outline(one["outline"]),
+            part=None if one["part"] is None else _outline(one["part"]),
             inliers=one["inliers"],
             other_outlines=tuple(map(_outline, one["other_outlines"])),
             expanded=one["expanded"],

@@ -10,7 +10,7 @@ import pytest
 
 from manifind.boxes import iou
 from manifind.geometry.object_box import fit_object_box
-from manifind.index import Hit, Index, RegionShare, SearchConfig, SearchResult, Verification, measure_confidence
+from manifind.index import Grade, Hit, Index, RegionShare, SearchConfig, SearchResult, Verification, measure_confidence
 from manifind.index.config import CutoffConfig
 from manifind.index.search import results
 from manifind.index.search.query import SearchQuery, extract_query_features
@@ -147,7 +147,7 @@ def test_data_and_table_say_the_same(index: Index, photos: Path) -> None:
 def test_what_a_method_does_not_know_is_empty_in_the_table(index: Index) -> None:
     hit = index.search("first-0.png", method="plain")[0]
     _, row = table_rows([hit_data(hit)])
-    assert row[3:] == [""] * 11
+    assert row[3:] == [""] * 13
     region = RegionShare((0, 0, 1, 1), 0.5)
     told = {**hit_data(hit), "verified": False, "regions": [{"box": region.box, "share": region.share}]}
     _, row = table_rows([told])
@@ -192,6 +192,21 @@ def test_weak_matches_beside_verified_images_are_matches(index: Index, query: Pi
     assert [hit.image for hit in found[:2]] == [sure, doubted]
     assert (found[1].is_match, found[1].verified, found[1].box) == (True, False, where)
     assert (found.n_verified, found.head(1).n_matches, found.head(2).n_matches) == (1, 1, 2)
+
+
+def test_each_grade_says_what_is_known_of_a_photo(index: Index, query: Pixels) -> None:
+    result = ranked(index, query, BOX)
+    corners = ((1.0, 1.0), (9.0, 1.0), (9.0, 9.0), (1.0, 9.0))
+    part = Verification(False, 7, weak_match_box=(1.0, 1.0, 9.0, 9.0), part=corners)
+    last = result.images.tolist()[-1]
+    alone = knowing(result, {last: part}, is_part=True).hit_of(last)
+    assert alone is not None
+    assert (alone.grade, alone.part, alone.inliers, alone.outline) == (Grade.SHARES_PART, corners, 7, None)
+    assert (alone.verified, alone.is_match) == (False, False)
+    found = knowing(result, {last: Verification(True, 9, corners, BOX)}, is_part=True)
+    assert found[0].grade is Grade.VERIFIED
+    assert {(hit.is_match, hit.grade) for hit in found[1:]} <= {(True, Grade.LIKELY), (False, Grade.UNLIKELY)}
+    assert index.search("first-0.png", method="plain")[0].grade is None
 
 
 @pytest.mark.parametrize("scores_tell", [False, True])

@@ -42,7 +42,15 @@ def test_search_prints_json_and_csv(index: Index, photos: Path) -> None:
     assert printed["query"]["box"] == [20, 30, 148, 158]
     assert [result["rank"] for result in printed["results"]] == [1, 2, 3, 4]
     found = {"rank", "key", "score", "box", "is_match", "duplicates", "regions"}
-    assert set(printed["results"][0]) == found | {"verified", "outline", "inliers", "other_outlines", "expanded"}
+    assert set(printed["results"][0]) == found | {
+        "verified",
+        "grade",
+        "outline",
+        "part",
+        "inliers",
+        "other_outlines",
+        "expanded",
+    }
     assert [one["is_match"] for one in printed["results"]] == [place < printed["n_matches"] for place in range(4)]
     assert set(printed["results"][0]["regions"][0]) == {"box", "share"}
     text = run("search", index.path, photos / "first-0.png", "--box", BOX, "--top", 4, "--csv").stdout
@@ -75,14 +83,16 @@ def test_verified_photos_say_so_in_every_shape(index: Index, photos: Path, tmp_p
     rows = list(csv.DictReader(io.StringIO(run(*words, "--csv").stdout)))
     sure = [one for one in told["results"] if one["verified"]]
     assert sorted(one["key"] for one in sure) == [f"first-{i}.png" for i in range(4)]
-    assert "verified" in shown[0]
-    assert [line.split()[4] for line in shown[1:] if "points" in line] == ["points"] * 4
+    assert "grade" in shown[0]
+    assert [line.split()[5] for line in shown[1:] if " verified, " in line] == ["points"] * 4
     (rule,) = [at for at, line in enumerate(shown) if line.startswith("──")]
     assert rule == 1 + told["n_matches"]
     for one, row in zip(told["results"], rows, strict=True):
         corners = [[float(part) for part in corner.split(",")] for corner in row["outline"].split()]
         assert corners == (one["outline"] or [])
         assert row["verified"] == ("yes" if one["verified"] else "no")
+        assert (row["grade"] == "verified") == one["verified"]
+        assert row["grade"] == one["grade"]
         assert row["inliers"] == str(one["inliers"] or "")
     text = page.read_text()
     assert text.count("<polygon") == 4
@@ -95,6 +105,7 @@ def test_geometry_is_left_out_where_it_is_not_wanted(index: Index, photos: Path)
     words = ("search", index.path, photos / "first-0.png", "--box", BOX, "--no-verify")
     assert {one["verified"] for one in json.loads(run(*words, "--json").stdout)["results"]} == {None}
     assert "verified" not in run(*words).stdout
+    assert {one["grade"] for one in json.loads(run(*words, "--json").stdout)["results"]} <= {"likely", "not likely"}
     assert run(*words, "--verify", 5).exit_code == 2
 
 

@@ -197,16 +197,15 @@ def hit_lines(result: SearchResult) -> Iterator[str]:
     """Yield the lines of a table of results, with a rule across it at the cutoff."""
     keys = [visible(hit.key) for hit in result]
     widest = max(map(len, keys), default=0)
-    any_verified = any(hit.verified for hit in result)
     verdicts = [_verdict(hit) for hit in result]
-    wide = max(map(len, ["verified", *verdicts]))
-    column = f"{'verified':<{wide}}  " if any_verified else ""
+    wide = max(map(len, ["grade", *verdicts]))
+    column = f"{'grade':<{wide}}  " if any(verdicts) else ""
     if result:
         yield f"{'rank':>4}  {'score':>8}  {'photo':<{widest}}  {column}where"
     for key, hit, words in zip(keys, result, verdicts, strict=True):
         if result.n_matches == hit.rank - 1:
             yield f"── {BELOW if result.n_matches else NEAREST} ".ljust(widest + 40, "─")
-        checked = f"{words:<{wide}}  " if any_verified else ""
+        checked = f"{words:<{wide}}  " if column else ""
         where = "the query's own" if hit.image in result.own else "" if hit.box is None else shown_box(hit.box)
         yield f"{hit.rank:4}  {hit.score:8.4f}  {key:<{widest}}  {checked}{where}".rstrip()
         for copy in hit.duplicates:
@@ -214,10 +213,9 @@ def hit_lines(result: SearchResult) -> Iterator[str]:
 
 
 def _verdict(hit: Hit) -> str:
-    """Return how many points verify a photo, and whether only query expansion found it."""
-    if not hit.verified:
-        return ""
-    return f"{hit.inliers} points" + (", by way of others" if hit.expanded else "")
+    """Return a hit's grade, with the number of matching points, and whether only query expansion found it."""
+    points = "" if hit.inliers is None else f", {counted(hit.inliers, 'point')}"
+    return f"{hit.grade or ''}{points}" + (", by way of others" if hit.expanded else "")
 
 
 def search_batch(

@@ -94,6 +94,12 @@ class Instance:
     weak: bool = False
     """Whether the inliers verify nothing: fewer than `sufficient_inliers`, and crowded or not similar enough."""
 
+    def part(self, query: Features) -> npt.NDArray[np.float64]:
+        """Return the corners of the box round the query's inliers, (4, 2), in pixels of this image."""
+        inlying = query.keypoints[self.matches[:, 0]]
+        x0, y0, x1, y1 = (float(side) for side in (*inlying.min(axis=0), *inlying.max(axis=0)))
+        return transforms.apply(self.transform, transforms.box_corners((x0, y0, x1, y1)))
+
 
 @dataclass(frozen=True, eq=False)
 class Verdict:

@@ -19,7 +19,7 @@ from manifind.index.search.query import (
     whole_box,
 )
 from manifind.index.search.repeats import ObjectCluster, ObjectClusters, Occurrence
-from manifind.index.search.results import Hit, Match, SearchResult, Stage
+from manifind.index.search.results import Grade, Hit, Match, SearchResult, Stage
 from manifind.index.search.retrieval import METHODS, RegionShare, Retrieval, retrieve
 from manifind.index.search.verification import Outline, Verification
 from manifind.index.sets import Member, PhotoSet, PhotoSets
@@ -33,6 +33,7 @@ __all__ = [
     "Changes",
     "Confidence",
     "Estimate",
+    "Grade",
     "Hit",
     "Index",
     "Link",

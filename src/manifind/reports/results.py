@@ -18,7 +18,7 @@ from manifind.reports.text import cell
 from manifind.types import Box
 
 BEFORE = "rank", "key", "score", "x0", "y0", "x1", "y1", "share"
-COLUMNS = (*BEFORE, "is_match", "verified", "inliers", "expanded", "outline", "duplicates")
+COLUMNS = (*BEFORE, "is_match", "verified", "grade", "inliers", "expanded", "outline", "part", "duplicates")
 """Of the table: the box is the one round the object, the share that of its best region, the outline four corners."""
 
 # -- plain data -------------------------------------------------------------------------------------------------------
@@ -46,7 +46,9 @@ def hit_data(hit: Hit) -> dict[str, Any]:
         "box": hit.box,
         "is_match": hit.is_match,
         "verified": hit.verified,
+        "grade": hit.grade,
         "outline": hit.outline,
+        "part": hit.part,
         "inliers": hit.inliers,
         "other_outlines": hit.other_outlines,
         "expanded": hit.expanded,
@@ -105,9 +107,14 @@ def table_rows(results: Iterable[Mapping[str, Any]]) -> Iterator[list[Any]]:
         flags = [yes_or_no(one[name]) for name in ("is_match", "verified")]
         later = yes_or_no(one["expanded"] if one["verified"] else None)
         inliers = "" if one["inliers"] is None else one["inliers"]
-        outline = " ".join(f"{x + 0.0:g},{y + 0.0:g}" for x, y in one["outline"] or ())  # never -0
+        outline, part = (_corners_text(one[name]) for name in ("outline", "part"))
         also = cell("; ".join(one["duplicates"]))
-        yield [one["rank"], cell(one["key"]), one["score"], *box, share, *flags, inliers, later, outline, also]
+        words = [one["grade"] or "", inliers, later, outline, part, also]
+        yield [one["rank"], cell(one["key"]), one["score"], *box, share, *flags, *words]
+
+
+def _corners_text(outline: Sequence[Sequence[float]] | None) -> str:
+    return " ".join(f"{x + 0.0:g},{y + 0.0:g}" for x, y in outline or ())  # never -0
 
 
 def as_csv(results: Iterable[Mapping[str, Any]]) -> str:
@@ -127,11 +134,11 @@ def query_picture(index: Index, image: Source, box: Sequence[float] | None, name
 
 
 def hit_pictures(index: Index, hits: Iterable[Hit]) -> list[tuple[Hit, Picture]]:
-    """Return hits with their pictures: the outline that geometry found, or else the one box round the object."""
+    """Return hits with their pictures: the outline of the object or of a shared part, or else the one box round it."""
     shown = []
     for hit in hits:
-        picture = photo_picture(index, hit.key, hit.box if hit.outline is None else None)
-        outlines = [] if hit.outline is None else [hit.outline, *hit.other_outlines]
+        outlines = [one for one in (hit.outline, hit.part, *hit.other_outlines) if one is not None]
+        picture = photo_picture(index, hit.key, None if outlines else hit.box)
         shown.append((hit, replace(picture, outlines=outlines)))
     return shown
 

@@ -50,8 +50,12 @@ class ResultResponse(PhotoResponse):
     box: Box | None = Field(description="One box round what matched; null where the method does not know.")
     is_match: bool | None = Field(description="Whether it is believed to show the object; null without a cutoff.")
     verified: bool | None = Field(description="Whether spatial verification confirms it; null where it did not run.")
+    grade: Literal["verified", "shares a part", "likely", "not likely"] | None = Field(
+        description="What is known of it: verified, shares a part, likely or not likely; null without a cutoff."
+    )
     outline: list[list[float]] | None = Field(description="Four corners of the object in the photo.")
-    inliers: int | None = Field(description="Keypoints that agree on the transform.")
+    part: list[list[float]] | None = Field(description="Four corners of the part that it shares with the query.")
+    inliers: int | None = Field(description="Keypoints that agree on the transform, of the object or of the part.")
     other_outlines: list[list[list[float]]] = Field(description="Outlines of the object's further instances.")
     expanded: bool = Field(description="True if only query expansion found this photo.")
     duplicates: list[str] = Field(description="Keys of files that are byte for byte the same.")

@@ -37,6 +37,19 @@ class Stage(StrEnum):
     FULL_RESOLUTION = "full resolution"
 
 
+class Grade(StrEnum):
+    """What is known of a result, the surest first."""
+
+    VERIFIED = "verified"
+    """Spatial verification confirms that the image shows this very object."""
+    SHARES_PART = "shares a part"
+    """A part of the query appears in the image: the same logo, print, label or background. No match."""
+    LIKELY = "likely"
+    """A match by its score alone."""
+    UNLIKELY = "not likely"
+    """Merely among the nearest."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Match:
     """One result, as an index or a service returns it."""
@@ -54,10 +67,14 @@ class Match:
     """Whether the image is believed to show the object; None where the method has no cutoff."""
     verified: bool | None = None
     """Whether spatial verification confirms that the image shows the object; None where it was not verified."""
+    grade: Grade | None = None
+    """What is known of the image; None where the method has no cutoff."""
     outline: Outline | None = None
     """The corners of the query's box in the image."""
+    part: Outline | None = None
+    """The corners of the part that an image of grade `SHARES_PART` shares with the query."""
     inliers: int | None = None
-    """How many keypoints agree on the transform."""
+    """How many keypoints agree on the transform, of the object or of the shared part."""
     other_outlines: tuple[Outline, ...] = ()
     """The outlines of the object's further instances in the image."""
     expanded: bool = False
@@ -411,15 +428,22 @@ class SearchResult(Sequence[Hit]):
             query=self.original.query,
             method=self.method,
         )
+        if hit.is_match is not None:
+            hit = replace(hit, grade=Grade.LIKELY if hit.is_match else Grade.UNLIKELY)
         known = self.verifications.get(image)
         if known is None:
             return hit
         if not known.verified:
-            believed = self.has_verified and hit.is_match
-            return replace(hit, verified=known.verified, box=(known.weak_match_box if believed else None) or hit.box)
+            hit = replace(hit, verified=known.verified)
+            if self.has_verified and hit.is_match:
+                return replace(hit, box=known.weak_match_box or hit.box)
+            if known.part is not None:
+                return replace(hit, grade=Grade.SHARES_PART, part=known.part, inliers=known.inliers)
+            return hit
         return replace(
             hit,
             verified=True,
+            grade=Grade.VERIFIED,
             box=self._object_box(image, known),
             outline=known.outline,
             inliers=known.inliers,

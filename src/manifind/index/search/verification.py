@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from manifind.checks import check_int
-from manifind.geometry import Features, Instance, PackedFeatures, Verdict, pack, select_by_votes, verify_many
+from manifind.geometry import Features, PackedFeatures, Verdict, pack, select_by_votes, verify_many
 from manifind.geometry.transforms import Transform
 from manifind.index.config import DepthConfig, SearchConfig
 from manifind.index.search.image_features import (
@@ -71,6 +71,8 @@ class Verification:
     """The outlines of the object's further instances."""
     weak_match_box: Box | None = None
     """Where the object would be, in an image with a weak instance only (`geometry.Instance`)."""
+    part: Outline | None = None
+    """The corners of the part of the query that appears in an image with a weak instance only."""
     consensus: int = field(default=0, repr=False, compare=False)
     """The most keypoints that agree on one transform, be they enough or not."""
     full_resolution: bool = field(default=False, repr=False, compare=False)
@@ -82,19 +84,19 @@ class Verification:
 # -- images -----------------------------------------------------------------------------------------------------------
 
 
-def _of_verdict(verdict: Verdict) -> Verification:
+def _of_verdict(verdict: Verdict, query: Features) -> Verification:
     if not verdict.instances:
         return Verification(verdict.verified)
     first, *more = verdict.instances
     box = rounded_box(np.array(first.box))
     if first.weak:
-        return Verification(False, first.inliers, weak_match_box=box)
-    others = tuple(_outline(instance) for instance in more if not instance.weak)
-    return Verification(True, first.inliers, _outline(first), box, others)
+        return Verification(False, first.inliers, weak_match_box=box, part=_corners(first.part(query)))
+    others = tuple(_corners(instance.outline) for instance in more if not instance.weak)
+    return Verification(True, first.inliers, _corners(first.outline), box, others)
 
 
-def _outline(instance: Instance) -> Outline:
-    a, b, c, d = ((round(float(x), 1), round(float(y), 1)) for x, y in instance.outline)
+def _corners(outline: npt.NDArray[np.float64]) -> Outline:
+    a, b, c, d = ((round(float(x), 1), round(float(y), 1)) for x, y in outline)
     return a, b, c, d
 
 
@@ -174,7 +176,7 @@ def _load_features(
 def _verification(
     query: QueryFeatures, image: Features | PackedFeatures, verdict: Verdict, *, full_resolution: bool
 ) -> Verification:
-    result = replace(_of_verdict(verdict), consensus=verdict.consensus, full_resolution=full_resolution)
+    result = replace(_of_verdict(verdict, query.features), consensus=verdict.consensus, full_resolution=full_resolution)
     if query.box is None or not query.is_part or not result.verified:
         return result
     surest = verdict.instances[0]
