@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from manifind.errors import DamagedError, InvalidInputError
 from manifind.storage import disk, store
-from manifind.storage.arrays import NotAnArray, read_array
+from manifind.storage.arrays import NotAnArrayError, read_array
 from tests.errors import raises
 from tests.faults import faulty
 
@@ -248,7 +248,7 @@ def test_no_header_is_more_than_damage(tmp_path_factory: Any, piece: bytes, at: 
     for read in (content, None):
         try:
             found = read_array(file, read)
-        except NotAnArray:
+        except NotAnArrayError:
             continue
         assert found.nbytes <= len(content)
     file.unlink()

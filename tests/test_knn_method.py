@@ -75,7 +75,7 @@ def test_where_rows_cannot_descend_all_pairs_are_compared_and_it_is_said(monkeyp
     monkeypatch.setitem(BACKENDS, "cpu", "manifind.kernels.cpu.numpy_backend")
     vectors = unit(np.random.default_rng(7).normal(size=(50, 6)))
     with pytest.warns(ManifindWarning, match="needs the compiled core"):
-        manifold = Manifold(k=5, graph="nn-descent").fit(vectors)
+        manifold = Manifold(k=5, knn="nn-descent").fit(vectors)
     assert manifold.graph_.method == "exact"
 
 
@@ -153,7 +153,7 @@ def test_by_default_a_small_collection_is_exact_and_says_so(caplog: pytest.LogCa
     collection = make("clusters", images=60, most_regions=4, d=8, seed=3)
     with caplog.at_level(logging.INFO, "manifind"):
         manifold = Manifold(k=8).fit(collection.vectors, collection.image_of)
-    assert manifold.graph == "auto"
+    assert manifold.knn == "auto"
     assert manifold.graph_ == KnnReport("exact", 1.0, 1.0, 0)
     assert "none is missing" in manifold.graph_.words()
     assert f"graph: exact for {collection.n} regions and k = 8, expected recall 1" in caplog.text
@@ -172,7 +172,7 @@ def test_what_auto_picks_is_what_is_done_and_its_recall_is_measured(caplog: pyte
     assert manifold.graph_.recall == pytest.approx(np.mean(shares), abs=0.02)
     assert "expected recall 0.995" in caplog.text
     assert "estimated on 300 regions" in caplog.text
-    forced = Manifold(k=12, graph="exact").fit(vectors)
+    forced = Manifold(k=12, knn="exact").fit(vectors)
     assert forced.graph_ == KnnReport("exact", 1.0, 1.0, 0)
 
 
@@ -241,14 +241,14 @@ def test_it_is_saved_and_loaded(tmp_path: Path) -> None:
         assert fields["built"] == manifold.graph_._asdict()
         loaded = Manifold.load(path)
         assert loaded.graph_ == manifold.graph_
-        assert loaded.graph == "auto"
+        assert loaded.knn == "auto"
         again = Manifold.from_arrays(*loaded.to_arrays())
         assert again.graph_ == manifold.graph_
 
 
 def test_what_was_saved_before_there_was_a_word_of_it_still_loads(tmp_path: Path) -> None:
     collection = make("clusters", images=60, most_regions=3, d=8, seed=9)
-    manifold = Manifold(k=10, graph="exact").fit(collection.vectors, collection.image_of)
+    manifold = Manifold(k=10, knn="exact").fit(collection.vectors, collection.image_of)
     fields, arrays = manifold.to_arrays()
     del fields["built"]
     with store.writing(tmp_path / "old.manifold", "manifold") as writer:
@@ -260,6 +260,17 @@ def test_what_was_saved_before_there_was_a_word_of_it_still_loads(tmp_path: Path
     np.testing.assert_array_equal(old.search(query).images, manifold.search(query).images)
     old.save(tmp_path / "again.manifold")
     assert Manifold.load(tmp_path / "again.manifold").graph_ == old.graph_
+
+
+def test_a_manifold_of_format_1_loads(tmp_path: Path) -> None:
+    collection = make("clusters", images=30, most_regions=3, d=8, seed=9)
+    manifold = Manifold(k=10, gmp_lambda=2.0).fit(collection.vectors, collection.image_of)
+    fields, arrays = manifold.to_arrays()
+    del fields["solver"]
+    former = {"gmp_lambda": "lam", "knn": "graph"}
+    with store.writing(tmp_path / "old.manifold", "manifold") as writer:
+        writer.write(1, {former.get(name, name): value for name, value in fields.items()}, arrays)
+    assert Manifold.load(tmp_path / "old.manifold").get_params() == manifold.get_params()
 
 
 @pytest.mark.parametrize(

@@ -84,13 +84,13 @@ def test_parameters_of_the_graph_hold_from_the_next_fit(
     manifold: Manifold, collection: Collection, tmp_path: Path
 ) -> None:
     before = manifold.search(collection.queries[0])
-    manifold.set_params(k=3, gamma=1.0, pooling="sum", lam=9.0, graph="nn-descent")
+    manifold.set_params(k=3, gamma=1.0, pooling="sum", gmp_lambda=9.0, knn="nn-descent")
     assert_same(manifold.search(collection.queries[0]), before)
     manifold.save(tmp_path / "x.manifold")
     loaded = Manifold.load(tmp_path / "x.manifold")
     assert (loaded.k, loaded.gamma, loaded.pooling) == (10, 3.0, "gmp")
     assert_same(loaded.search(collection.queries[0]), before)
-    manifold.set_params(graph="exact").fit(collection.vectors, collection.image_of)
+    manifold.set_params(knn="exact").fit(collection.vectors, collection.image_of)
     assert manifold.neighbours_.ids.shape[1] == 3
 
 
@@ -294,7 +294,7 @@ def test_given_neighbours_stand_in_for_the_search(manifold: Manifold, collection
 def test_nn_descent_ranks_nearly_as_the_exact_graph() -> None:
     collection = make("clusters", images=400, most_regions=6, d=24, seed=5, queries=4)
     exact, approximate = (
-        Manifold(k=15, graph=graph).fit(collection.vectors, collection.image_of) for graph in ("exact", "nn-descent")
+        Manifold(k=15, knn=knn).fit(collection.vectors, collection.image_of) for knn in ("exact", "nn-descent")
     )
     for query in collection.queries:
         a, b = exact.search(query, top=20), approximate.search(query, top=20)
@@ -357,13 +357,13 @@ def test_a_collection_that_cannot_be_used_is_named(vectors: Any, image_of: Any, 
         ("query_k", -1, "query_k is -1"),
         ("gamma", 0, "above 0"),
         ("gamma", float("inf"), "finite"),
-        ("lam", 0.0, "lam is 0.0"),
+        ("gmp_lambda", 0.0, "gmp_lambda is 0.0"),
         ("tol", 0, "tol is 0"),
         ("max_iter", 0, "max_iter is 0"),
         ("memory", 0, "memory is 0"),
         ("pooling", "max", "'gmp', 'sum'"),
         ("seeding", "mine", "'paper', 'released'"),
-        ("graph", "hnsw", "'exact', 'nn-descent'"),
+        ("knn", "hnsw", "'exact', 'nn-descent'"),
     ],
 )
 def test_a_parameter_that_cannot_be_used_is_named(parameter: str, value: Any, what: str, manifold: Manifold) -> None:
@@ -505,9 +505,10 @@ def test_a_graph_is_divided_beforehand_if_one_likes(manifold: Manifold, monkeypa
 # -- which solver ----------------------------------------------------------------------------------------------------
 
 
-def test_the_default_solver_is_the_whole_graph_until_it_is_large_and_the_queries_are_few(
+def test_the_automatic_solver_is_the_whole_graph_until_it_is_large_and_the_queries_are_few(
     manifold: Manifold, collection: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    manifold.set_params(solver="auto")
     assert manifold.search(collection.queries[0]).reached is None
     monkeypatch.setattr("manifind.diffusion.solvers.MAX_WHOLE_REGIONS", 10)
     monkeypatch.setattr("manifind.diffusion.solvers.MAX_LOCAL_QUERIES", 2)

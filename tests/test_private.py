@@ -75,7 +75,7 @@ rng = np.random.default_rng(0)
 vectors = rng.standard_normal((4000, 32)).astype(np.float32)
 vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
 kernels.set_threads(2)
-manifold = Manifold(k=10, query_k=5, graph="exact").fit(vectors, np.arange(4000))
+manifold = Manifold(k=10, query_k=5, knn="exact").fit(vectors, np.arange(4000))
 first = manifold.search(vectors[:3], top=5)
 import faiss
 faiss.knn(vectors[:500], vectors, 5, metric=faiss.METRIC_INNER_PRODUCT)

@@ -26,7 +26,7 @@ def test_gmp_weights_are_the_dense_formula(collection: Collection, lam: float, m
 def test_gmp_halves_the_weight_of_a_region_seen_twice() -> None:
     """With λ small, two equal regions together weigh what one does alone."""
     vectors = np.array([[1, 0], [1, 0], [0, 1]], np.float32)
-    weights = gmp_weights(vectors, Layout.of(np.zeros(3, np.int32)), lam=1e-6)
+    weights = gmp_weights(vectors, Layout.of(np.zeros(3, np.int32)), gmp_lambda=1e-6)
     np.testing.assert_allclose(weights, [0.5, 0.5, 1], atol=1e-5)
 
 
@@ -95,7 +95,7 @@ def test_a_small_lambda_is_not_lost_in_rounding(rng: np.random.Generator) -> Non
     """Regions that are nearly equal make a system near to singular, whose products single precision would spoil."""
     near = unit(rng.normal(size=(1, 256)) + 1e-4 * rng.normal(size=(12, 256)))
     vectors, image_of = np.concatenate([near, unit(rng.normal(size=(2, 256)))]), [0] * 13 + [1]
-    weights = gmp_weights(vectors, Layout.of(np.array(image_of, np.int32)), lam=1e-5)
+    weights = gmp_weights(vectors, Layout.of(np.array(image_of, np.int32)), gmp_lambda=1e-5)
     np.testing.assert_allclose(weights, literal.weights(vectors.astype(np.float64), image_of, "gmp", 1e-5), rtol=1e-3)
 
 
@@ -129,5 +129,5 @@ def test_best_first_of_many_are_the_first_of_all_in_order(rng: np.random.Generat
 
 def test_equal_regions_without_lambda_have_no_weights() -> None:
     vectors = np.array([[1, 0], [1, 0], [0, 1]], np.float32)
-    with pytest.raises(InvalidInputError, match="lam is 0, too small for images with equal regions"):
-        gmp_weights(vectors, Layout.of(np.array([0, 0, 1], np.int32)), lam=0.0)
+    with pytest.raises(InvalidInputError, match="gmp_lambda is 0, too small for images with equal regions"):
+        gmp_weights(vectors, Layout.of(np.array([0, 0, 1], np.int32)), gmp_lambda=0.0)

@@ -31,6 +31,7 @@ from PIL import Image
 
 from manifind.errors import InvalidInputError, ManifindError
 from manifind.index import Chain, Grade, Link, Match, Outline, Place, RegionShare, Source
+from manifind.io import upright_pixels
 from manifind.types import Box
 
 LONGEST_WAIT = 10.0
@@ -159,6 +160,7 @@ class Client:
         method: str = "regional",
         verify: int | None = None,
         expand: bool = True,
+        deadline: float | None = None,
         folder: str | None = None,
         since: str | None = None,
         until: str | None = None,
@@ -166,7 +168,7 @@ class Client:
         """Find the photos that contain what is in the box: see `Index.search`."""
         query = self._query(image, box, positives, negatives)
         options = {"top": top, "method": method, "verify": verify, "expand": expand}
-        filters = {"folder": folder, "since": since, "until": until}
+        filters = {"deadline": deadline, "folder": folder, "since": since, "until": until}
         payload = self._post_json("/api/search", {**query, **options, **filters})
         with _expected_fields():
             return RemoteSearchResult(payload, query)
@@ -182,6 +184,7 @@ class Client:
         method: str = "regional",
         verify: int | None = None,
         expand: bool = True,
+        deadline: float | None = None,
         folder: str | None = None,
         since: str | None = None,
         until: str | None = None,
@@ -189,7 +192,7 @@ class Client:
         """Yield the results of a search as they come, each surer than the one before: see `Index.search_steps`."""
         query = self._query(image, box, positives, negatives)
         options = {"top": top, "method": method, "verify": verify, "expand": expand}
-        filters = {"folder": folder, "since": since, "until": until}
+        filters = {"deadline": deadline, "folder": folder, "since": since, "until": until}
         body = json.dumps({**query, **options, **filters}).encode()
         with self._open("/api/search/stream", body, "application/json") as (response, deadline):
             while line := response.readline(MAX_JSON_BYTES):
@@ -240,6 +243,8 @@ class Client:
 
     def _view(self, image: Source, box: Sequence[float] | None) -> dict[str, Any]:
         part = None if box is None else [float(corner) for corner in box]
+        if isinstance(image, Image.Image):
+            image = upright_pixels(image)
         if isinstance(image, np.ndarray):
             buffer = io.BytesIO()
             Image.fromarray(image).save(buffer, "PNG")
@@ -249,7 +254,9 @@ class Client:
                 return {"key": os.fspath(image), "box": part}
             image = Path(image).read_bytes()
         elif not isinstance(image, bytes):
-            raise InvalidInputError(f"image is a {type(image).__name__}; give a path, a key, bytes or pixels.")
+            raise InvalidInputError(
+                f"image is a {type(image).__name__}; give a path, a key, bytes, pixels or an image of Pillow's."
+            )
         kept = _parse_json(self._request("/api/uploads", image, "application/octet-stream"))
         with _expected_fields():
             return {"upload": str(kept["upload"]), "box": part}

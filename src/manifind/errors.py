@@ -9,10 +9,13 @@
     │   └── InUseError                              in-use              another process is writing: wait for it
     ├── DamagedError            (ValueError)        damaged             a saved file is cut short, altered or not ours
     │   └── FormatVersionError                      format-version      it is whole, and of another version of manifind
+    ├── MissingFileError        (FileNotFoundError) missing-file        a file or folder that was named does not exist
+    ├── DiskFullError           (OSError)           disk-full           the disk has too little space for what is asked
     ├── UnreadableImageError                        unreadable-image    a file is no photo that can be read whole
     └── MissingExtraError       (ImportError)       missing-extra       an optional package is not installed
 
     ManifindWarning             (UserWarning)       the work went on, but not quite as asked
+    └── ConvergenceWarning                          a solver reached `max_iter` before `tol`
 
 The message is one sentence for people: what is wrong, then what to do. Programs and tests read the type, the `code`
 and the fields, never the message. A raise may give a code of its own, more exact than that of its class.
@@ -21,6 +24,7 @@ and the fields, never the message. A raise may give a code of its own, more exac
 import os
 import shlex
 import subprocess
+from errno import ENOSPC
 from typing import Any
 
 
@@ -91,6 +95,19 @@ class FormatVersionError(DamagedError):
     code = "format-version"
 
 
+class MissingFileError(ManifindError, FileNotFoundError):
+    """A file or folder that was named does not exist; the message says what to give."""
+
+    code = "missing-file"
+
+
+class DiskFullError(ManifindError, OSError):
+    """The disk has too little space for what is asked; the message has both numbers."""
+
+    code = "disk-full"
+    errno = ENOSPC
+
+
 class UnreadableImageError(ManifindError):
     """A file is no photo that can be read whole; `reason` says why in a few words.
 
@@ -117,3 +134,7 @@ class MissingExtraError(ManifindError, ImportError):
 
 class ManifindWarning(UserWarning):
     """The work went on, but not quite as asked; the message says what was done instead."""
+
+
+class ConvergenceWarning(ManifindWarning):
+    """A solver that is meant to converge reached `max_iter` before `tol`."""

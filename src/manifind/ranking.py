@@ -66,7 +66,7 @@ CACHE_BYTES = 2**21
 """Bytes of regions that are weighed at a time: they stay in the cache of a core."""
 
 
-def gmp_weights(vectors: Vectors, layout: Layout, lam: float = 1.0, *, memory: int = CACHE_BYTES) -> FloatArray:
+def gmp_weights(vectors: Vectors, layout: Layout, gmp_lambda: float = 1.0, *, memory: int = CACHE_BYTES) -> FloatArray:
     """Return the weight of each region in generalised max pooling: w = (ΦΦᵀ + λI)^−1 1 for each image (eq. 14).
 
     Regions that resemble many others of their image weigh less, so that an object's score does not depend on how many
@@ -75,21 +75,21 @@ def gmp_weights(vectors: Vectors, layout: Layout, lam: float = 1.0, *, memory: i
     weights = np.empty(len(vectors), np.float32)
     d = vectors.shape[1]
     # Products of unit vectors in float32 are off by some 1e-7, which the inverse makes up to 1 / λ times as much.
-    precision = np.float32 if lam >= MIN_FLOAT32_LAMBDA else np.float64
+    precision = np.float32 if gmp_lambda >= MIN_FLOAT32_LAMBDA else np.float64
     for _, table in layout.equal_counts(lambda m: 12 * m * d + 24 * m * m, min(memory, CACHE_BYTES)):
         m = table.shape[1]
         phi: npt.NDArray[np.floating[Any]] = vectors[table].astype(precision, copy=False)
-        system = (phi @ phi.transpose(0, 2, 1)).astype(np.float64, copy=False) + lam * np.eye(m)
+        system = (phi @ phi.transpose(0, 2, 1)).astype(np.float64, copy=False) + gmp_lambda * np.eye(m)
         try:
             weights[table] = np.linalg.solve(system, np.ones((len(table), m, 1)))[..., 0]
         except np.linalg.LinAlgError as error:
             raise InvalidInputError(
-                f"lam is {lam:g}, too small for images with equal regions; give 1e-6 or more."
+                f"gmp_lambda is {gmp_lambda:g}, too small for images with equal regions; give 1e-6 or more."
             ) from error
     return weights
 
 
-def _sum_weights(vectors: Vectors, layout: Layout, lam: float, *, memory: int = CACHE_BYTES) -> FloatArray:  # noqa: ARG001
+def _sum_weights(vectors: Vectors, layout: Layout, gmp_lambda: float, *, memory: int = CACHE_BYTES) -> FloatArray:  # noqa: ARG001
     return np.ones(len(vectors), np.float32)
 
 
@@ -98,7 +98,7 @@ POOLINGS: dict[str, Callable[..., FloatArray]] = {"gmp": gmp_weights, "sum": _su
 
 
 def pooling_weights(
-    pooling: str, vectors: Vectors, layout: Layout, lam: float = 1.0, *, memory: int = CACHE_BYTES
+    pooling: str, vectors: Vectors, layout: Layout, gmp_lambda: float = 1.0, *, memory: int = CACHE_BYTES
 ) -> FloatArray:
     """Return what each region weighs in the score of its image.
 
@@ -106,4 +106,4 @@ def pooling_weights(
     """
     if len(layout.images) == len(vectors):
         return np.ones(len(vectors), np.float32)
-    return POOLINGS[pooling](vectors, layout, lam, memory=memory)
+    return POOLINGS[pooling](vectors, layout, gmp_lambda, memory=memory)

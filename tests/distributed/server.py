@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from manifind.remote.store import Address, Unavailable, store_at
+from manifind.remote.store import Address, StoreUnavailableError, store_at
 from tests.distributed.ports import PATIENCE, free_port, taken, wait_for
 
 PROGRAM = Path(sys.executable).with_name("milvus-server")
@@ -58,7 +58,7 @@ class MilvusServer:
             while True:
                 try:
                     store.names()
-                except Unavailable:
+                except StoreUnavailableError:
                     assert time.monotonic() < until, (self.folder / "log").read_text()[-2000:]
                     time.sleep(0.2)
                 else:

@@ -16,7 +16,7 @@ from manifind.remote import collection as collection_room
 from manifind.remote.collection import StoredCollection
 from manifind.remote.publish import publish
 from manifind.remote.row_format import photo_number
-from manifind.remote.store import Address, Store, Unavailable, store_at
+from manifind.remote.store import Address, Store, StoreUnavailableError, store_at
 from tests.distributed.conftest import SCHEMES, save_photo
 from tests.errors import raises
 
@@ -232,7 +232,7 @@ def test_a_collection_that_has_lost_rows_says_so(
 ) -> None:
     publish(index, store, grace=0)
     monkeypatch.setattr(store, "fetch", lambda numbers: [None] * len(numbers))
-    with raises("lost-rows", Unavailable):
+    with raises("lost-rows", StoreUnavailableError):
         opened(store, address, extractor).search(photos / "003.png")
 
 

@@ -17,7 +17,7 @@ from manifind.index import Index
 from manifind.remote.collection import StoredCollection
 from manifind.remote.milvus import MilvusStore
 from manifind.remote.publish import publish
-from manifind.remote.store import Address, Row, Unavailable, store_at
+from manifind.remote.store import Address, Row, StoreUnavailableError, store_at
 from tests.distributed.conftest import save_photo
 from tests.distributed.ports import PATIENCE
 from tests.distributed.server import MilvusServer
@@ -63,10 +63,10 @@ def test_a_server_killed_while_written_to_and_while_searched_loses_nothing_ackno
         acknowledged.extend(rows)
 
     monkeypatch.setattr(store, "upsert", put_and_note)
-    with raises("unavailable", Unavailable):
+    with raises("unavailable", StoreUnavailableError):
         publish(index, store, grace=0)
     store.close()
-    with raises("unavailable", Unavailable):
+    with raises("unavailable", StoreUnavailableError):
         Index.open(address(server, DEAD), extractor=extractor)
     assert len(acknowledged) > 15
 
@@ -88,7 +88,7 @@ def test_a_server_killed_while_written_to_and_while_searched_loses_nothing_ackno
     monkeypatch.setattr(far.state.store._milvus, "_timeout", DEAD)
     killer = threading.Timer(0.3, server.kill)
     killer.start()
-    with raises("unavailable", Unavailable):
+    with raises("unavailable", StoreUnavailableError):
         search_for_ever(far, photos / "003.png")
     killer.join()
 
@@ -160,7 +160,7 @@ def test_a_server_that_listens_and_does_not_answer_yet_is_waited_for(monkeypatch
     assert asked[1] < asked[0] <= PATIENCE, "the seconds that are left, not all of them again"
 
     asked.clear()
-    with raises("unavailable", Unavailable):
+    with raises("unavailable", StoreUnavailableError):
         MilvusStore(Address.parse(f"milvus://127.0.0.1:{port}/demo?timeout={PATIENCE:.0f}"))
     assert len(asked) == 1, "where nobody listens, waiting is of no use"
 
@@ -175,6 +175,6 @@ def test_a_server_that_refuses_is_not_asked_again(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(pymilvus, "MilvusClient", client)
     with socket.create_server(("127.0.0.1", 0)) as refusing:
         port = refusing.getsockname()[1]
-        with pytest.raises(Unavailable, match="wrong token"):
+        with pytest.raises(StoreUnavailableError, match="wrong token"):
             MilvusStore(Address.parse(f"milvus://me:not@127.0.0.1:{port}/demo?timeout={PATIENCE:.0f}"))
     assert asked == ["me:not"]

@@ -12,7 +12,7 @@ from manifind.index import Index
 from manifind.index.search.results import Hit
 from manifind.remote.publish import publish
 from manifind.remote.row_format import pack_features, unpack_features
-from manifind.remote.store import Store, Unavailable
+from manifind.remote.store import Store, StoreUnavailableError
 from tests.distributed.conftest import SCHEMES
 from tests.distributed.test_collection import opened
 from tests.errors import raises
@@ -86,7 +86,7 @@ def test_features_are_handed_out_by_key_and_go_with_their_photo(
     gone = next(hit.image for hit in answer if hit.key == "2.png")
     local = answer.retrieval.snapshot.local
     assert local is not None
-    with raises("superseded", Unavailable):
+    with raises("superseded", StoreUnavailableError):
         local.of_photos([answer.retrieval.snapshot.catalogue[gone]])
 
 

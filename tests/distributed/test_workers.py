@@ -38,7 +38,7 @@ from manifind.index.storage.build_config import BuildConfig, WhiteningTraining
 from manifind.index.storage.manifest import FILES, KIND, LEARNT, WhiteningOrigin
 from manifind.index.storage.snapshot import Snapshot
 from manifind.manifold import building
-from manifind.remote.store import Unavailable
+from manifind.remote.store import StoreUnavailableError
 from manifind.storage import store
 from tests.distributed.conftest import save_photo
 from tests.distributed.dask_cluster import REPOSITORY, DaskCluster
@@ -530,5 +530,7 @@ def test_an_object_store_that_fsspec_does_not_know_is_named_in_a_sentence() -> N
 
 
 def test_an_object_store_that_does_not_answer_is_named_in_a_sentence() -> None:
-    with pytest.raises(Unavailable, match=r"^ftp://127.0.0.1:9/folder did not answer \(.*refused\); see that it is"):
+    with pytest.raises(
+        StoreUnavailableError, match=r"^ftp://127.0.0.1:9/folder did not answer \(.*refused\); see that it is"
+    ):
         ExchangeDir("ftp://127.0.0.1:9/folder").exists("a")

@@ -40,7 +40,7 @@ def test_the_shell_gets_a_script_that_completes(shell: str) -> None:
     [
         ("manifind se", {"search", "sets", "serve"}),
         ("manifind search photos.manifind shot.jpg --ver", {"--verify"}),
-        ("manifind index photos --graph ", {"auto", "exact", "nn-descent"}),
+        ("manifind index photos --knn ", {"auto", "exact", "nn-descent"}),
         ("manifind --thr", {"--threads"}),
     ],
 )

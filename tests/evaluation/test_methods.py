@@ -19,7 +19,7 @@ def test_parameters_are_the_estimators_own_but_for_those_asked_for() -> None:
     own = {name: one.default for name, one in signature if name not in ("memory", "reserve")}
     asked = {"k": 50, "alpha": 0.9, "solver": "iteration", "pooling": "sum"}
     # All pairs are compared, whatever the machine: figures should not depend on it.
-    assert choice.parameters == {**own, "shortlist": None, "size": 1000, "graph": "exact", **asked}
+    assert choice.parameters == {**own, "shortlist": None, "size": 1000, "knn": "exact", **asked}
     assert parse("global-diffusion:solver=offline,size=300").parameters["size"] == 300
     assert parse("compact-diffusion:shortlist=30").parameters["shortlist"] == 30
     assert method_spec("regional-diffusion-paper").parameters["k"] == 200
@@ -30,7 +30,7 @@ def test_what_is_computed_alike_is_computed_once() -> None:
     """Two names for the paper's setting, and the order in which parameters are given."""
     paper = method_spec("regional-diffusion-paper")
     assert parse("regional-diffusion:query_k=200,k=200").key == paper.key
-    assert parse("regional-diffusion-paper:graph=auto").key == paper.key
+    assert parse("regional-diffusion-paper:knn=auto").key == paper.key
     assert parse("regional-diffusion-paper:pooling=sum").key != paper.key
 
 
@@ -89,11 +89,11 @@ def beside(method: str, column: str, value: float) -> bool:
         ("Oxford5k", 93.2, "regional-diffusion:k=200,query_k=200"),
         ("Oxford5k", 92.2, "regional-diffusion:k=200,query_k=200,pooling=sum"),
         ("Oxford5k+100k", 92.5, "regional-diffusion:k=200,query_k=200"),
-        ("Oxford5k+100k", 91.6, "regional-diffusion:k=200,query_k=200,graph=nn-descent"),
-        ("Oxford5k+100k", 90.3, "regional-diffusion:k=200,query_k=200,graph=nn-descent,shortlist=10000"),
+        ("Oxford5k+100k", 91.6, "regional-diffusion:k=200,query_k=200,knn=nn-descent"),
+        ("Oxford5k+100k", 90.3, "regional-diffusion:k=200,query_k=200,knn=nn-descent,shortlist=10000"),
         ("INSTRE", 77.7, "regional-diffusion:k=200,query_k=200,seeding=append"),
         ("Oxford5k", 91.5, "compact-diffusion"),
-        ("Oxford5k+100k", 84.7, "compact-diffusion:graph=nn-descent,shortlist=40000"),
+        ("Oxford5k+100k", 84.7, "compact-diffusion:knn=nn-descent,shortlist=40000"),
         ("Oxford5k", 80.94, "global-diffusion"),
     ],
 )
@@ -101,7 +101,7 @@ def test_a_published_figure_stands_beside_a_run_of_the_same_and_no_other(
     column: str, value: float, method: str
 ) -> None:
     assert beside(method, column, value)
-    others = ("alpha=0.9", "pooling=sum", "graph=nn-descent", "shortlist=10000", "query_k=50", "seeding=released")
+    others = ("alpha=0.9", "pooling=sum", "knn=nn-descent", "shortlist=10000", "query_k=50", "seeding=released")
     for other in others:
         name, _, given = method.partition(":")
         changed = f"{name}:{','.join([*filter(None, given.split(',')), other])}"
@@ -135,5 +135,5 @@ def test_the_papers_recipe_is_every_row_of_its_tables_for_the_columns_at_hand() 
     assert {"compact-diffusion", "regional-diffusion-paper", "regional-diffusion-paper:pooling=sum"} <= set(small)
     assert not any("shortlist" in method for method in small)
     large = methods_of_the_paper(["Oxford5k+100k"])
-    assert "regional-diffusion-paper:shortlist=10000,graph=nn-descent" in large
+    assert "regional-diffusion-paper:shortlist=10000,knn=nn-descent" in large
     assert methods_of_the_paper(["toys"]) == small

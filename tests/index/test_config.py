@@ -19,9 +19,7 @@ def manifest(index: Index) -> Manifest:
 
 def test_the_choices_that_an_index_was_made_with_are_no_others(manifest: Manifest) -> None:
     given = {"backbone": "mobilenet_v2", "whiten": "shipped", "scales": (1.0,), "pooling": "gem", "long_side": 768}
-    assert (
-        config_conflicts(manifest, given | {"k": 20, "graph": "auto", "regions_per_image": None, "frames": None}) == {}
-    )
+    assert config_conflicts(manifest, given | {"k": 20, "knn": "auto", "regions_per_image": None, "frames": None}) == {}
 
 
 @pytest.mark.parametrize(

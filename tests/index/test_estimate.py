@@ -25,12 +25,12 @@ rng = np.random.default_rng(0)
 centres = rng.standard_normal((n // 20 + 1, d), np.float32)
 X = centres[rng.integers(0, len(centres), n)] + np.float32(0.6) * rng.standard_normal((n, d), np.float32)
 X /= np.linalg.norm(X, axis=1, keepdims=True)
-Manifold(k=5, graph=method).fit(X[:2000])
+Manifold(k=5, knn=method).fit(X[:2000])
 def status(name):
     return next(1024 * int(line.split()[1]) for line in open("/proc/self/status") if line.startswith(name))
 open("/proc/self/clear_refs", "w").write("5")  # the peak begins anew
 before = status("VmRSS")
-made = Manifold(k=k, reserve=k // 4, graph=method, memory=2**22).fit(X)
+made = Manifold(k=k, reserve=k // 4, knn=method, memory=2**22).fit(X)
 print(status("VmHWM") - before, made.S_.nnz)
 """
 

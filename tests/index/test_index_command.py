@@ -146,21 +146,21 @@ def test_info_tells_what_is_there_and_the_health_of_the_graph_in_words(index: In
 def test_info_tells_how_the_graph_was_built(index: Index, photos: Path, tmp_path: Path) -> None:
     assert "- Neighbours were found by comparing all pairs: none is missing.\n" in run("info", index.path).stdout
     facts = json.loads(run("info", index.path, "--json").stdout)
-    assert facts["manifold"]["graph"] == "auto"
+    assert facts["manifold"]["knn"] == "auto"
     assert (facts["graph"]["method"], facts["graph"]["recall"]) == ("exact", 1.0)
     target = tmp_path / "i.manifind"
-    words = ("-k", 10, "--regions-per-image", 5, "--graph", "nn-descent", *QUICKLY)
+    words = ("-k", 10, "--regions-per-image", 5, "--knn", "nn-descent", *QUICKLY)
     assert run("index", photos, "-o", target, *words).exit_code == 0
     told = run("info", target).stdout
     assert re.search(
         r"- Neighbours were found by NN-Descent: [\d.]+ % of the true ones, estimated on \d+ regions", told
     )
     facts = json.loads(run("info", target, "--json").stdout)
-    assert facts["manifold"]["graph"] == facts["graph"]["method"] == "nn-descent"
+    assert facts["manifold"]["knn"] == facts["graph"]["method"] == "nn-descent"
     assert facts["graph"]["sample"] == facts["regions"] <= 60
     assert facts["graph"]["recall"] > 0.9
-    assert run("index", photos, "-o", target, "--graph", "exact").exit_code == 2  # settled when it was made
-    assert "'auto', 'exact', 'nn-descent'" in run("index", photos, "--graph", "hnsw").stderr
+    assert run("index", photos, "-o", target, "--knn", "exact").exit_code == 2  # settled when it was made
+    assert "'auto', 'exact', 'nn-descent'" in run("index", photos, "--knn", "hnsw").stderr
 
 
 @pytest.mark.parametrize(

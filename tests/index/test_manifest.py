@@ -71,7 +71,7 @@ def test_fields_come_back_as_they_were(whole: Path) -> None:
 def test_a_manifest_of_before_graphs_were_chosen_is_read(copy: Path) -> None:
     def older(manifest: dict[str, Any]) -> None:
         del manifest["fields"]["built"], manifest["fields"]["null_similarity"]
-        for name in ("graph", "reserve"):
+        for name in ("knn", "reserve"):
             del manifest["fields"]["manifold"][name]
 
     resigned(copy, older)

@@ -38,11 +38,11 @@ def test_a_client_answers_as_the_index_does(address: str, index: Index) -> None:
     assert client.repeats(top=1)["objects"][0]["rank"] == 1
 
 
-def test_a_photo_is_given_by_path_by_bytes_or_by_pixels(address: str, tmp_path: Path) -> None:
+def test_a_photo_is_given_by_path_by_bytes_by_pixels_or_as_an_image(address: str, tmp_path: Path) -> None:
     client = Client(address, timeout=PATIENCE)
     shot = planted(5000, 1, (150, 60))
     shot.save(tmp_path / "shot.png")
-    sources = (tmp_path / "shot.png", (tmp_path / "shot.png").read_bytes(), np.asarray(shot))
+    sources = (tmp_path / "shot.png", (tmp_path / "shot.png").read_bytes(), np.asarray(shot), shot)
     answers = [client.search(source, (150, 60, 278, 188), top=6) for source in sources]
     assert all([hit.key for hit in one] == [hit.key for hit in answers[0]] for one in answers)
     assert answers[0][0].key.startswith("first-")

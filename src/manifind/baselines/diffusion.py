@@ -160,7 +160,7 @@ class RegionalDiffusion(ImageScorer):
         manifold = Manifold(k=self.k, query_k=self.query_k, **self.parameters)
         manifold.check_params()
         lists = None
-        if collection.find is not None and manifold.graph != "nn-descent" and len(vectors) > 1:
+        if collection.find is not None and manifold.knn != "nn-descent" and len(vectors) > 1:
             lists = collection.find(vectors, min(self.k, len(vectors) - 1), collection.progress)
         began = time.perf_counter()
         self.manifold_ = manifold.fit(

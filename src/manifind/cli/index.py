@@ -26,7 +26,7 @@ from manifind.reports.text import visible
 @extraction_options
 @WHITEN
 @click.option("-k", type=click.IntRange(min=1), help="Neighbours of each region in the graph; by the number of photos.")
-@click.option("--graph", type=click.Choice([AUTO, *GRAPHS]), help="How to find neighbours; auto by default.")
+@click.option("--knn", type=click.Choice([AUTO, *GRAPHS]), help="How to find neighbours; auto by default.")
 @click.option(
     "--regions-per-image",
     type=click.IntRange(min=1),

@@ -126,7 +126,8 @@ def plain_errors(
         if debug:
             raise
         err.print(error)
-        sys.exit(MACHINE_FAULT if isinstance(error, DamagedError) else WRONG_WORDS)
+        named = isinstance(error, FileNotFoundError | NotADirectoryError)
+        sys.exit(MACHINE_FAULT if isinstance(error, DamagedError | OSError) and not named else WRONG_WORDS)
     except (OSError, sqlite3.Error, MemoryError) as error:
         if debug:
             raise

@@ -18,7 +18,7 @@ from manifind.kernels import FLOAT64_MAX_REGIONS, MIN_RESIDUAL, Operator, Soluti
 from manifind.kernels.cpu.two_level import Aggregation, TwoLevelSolver
 from manifind.types import FloatArray
 
-AUTO = "auto"
+AUTO, CG, LOCAL = "auto", "cg", "local"
 MAX_WHOLE_REGIONS, MAX_LOCAL_QUERIES = 200_000, 8
 """By default the whole graph is solved for where it has up to the first number of regions. On larger graphs that were
 divided, up to the second number of queries at a time are solved by the local solver."""
@@ -106,10 +106,10 @@ def _load_two_level(operator: Operator, arrays: Mapping[str, npt.NDArray[Any]]) 
 SOLVERS: dict[str, Solver] = {
     solver.name: solver
     for solver in (
-        Solver("cg", "Conjugate gradient on the whole system (Sec. 4.3).", _conjugate_gradient, pools=True),
+        Solver(CG, "Conjugate gradient on the whole system (Sec. 4.3).", _conjugate_gradient, pools=True),
         Solver("iteration", "The iteration of eq. 3, which needs several times as many products.", _iteration),
         Solver(
-            "local",
+            LOCAL,
             "Conjugate gradient with the neighbourhood of the query in detail and the rest of the graph in parts.",
             _two_level,
             lambda operator: operator.aggregate(),
@@ -128,7 +128,7 @@ def best_solver(regions: int, queries: int, *, divided: bool) -> str:
     `MAX_WHOLE_REGIONS` regions the local solver takes a fraction of the time, once the graph was aggregated for it,
     unless enough queries share a pass. ``benchmarks/speed.py solvers`` has the times, and mAP.
     """
-    return "local" if divided and regions > MAX_WHOLE_REGIONS and queries <= MAX_LOCAL_QUERIES else "cg"
+    return LOCAL if divided and regions > MAX_WHOLE_REGIONS and queries <= MAX_LOCAL_QUERIES else CG
 
 
 def diffuse(
@@ -138,7 +138,7 @@ def diffuse(
     alpha: float = 0.99,
     max_iter: int = 20,
     tol: float = 1e-6,
-    solver: str = "cg",
+    solver: str = CG,
 ) -> Solution:
     """Return f = (1 − α)(I − αS)^−1 y (eq. 4), as nearly as `max_iter` and `tol` allow.
 

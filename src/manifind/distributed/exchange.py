@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from manifind.errors import ManifindError, MissingExtraError
-from manifind.remote.store import Unavailable
+from manifind.remote.store import StoreUnavailableError
 from manifind.storage import disk
-from manifind.storage.arrays import NotAnArray, read_array
+from manifind.storage.arrays import NotAnArrayError, read_array
 
 ROWS_PER_READ = 2**14
 """Rows of an array that are read or written at a time."""
@@ -95,8 +95,10 @@ class ExchangeDir:
         """Return the array of an ``.npy`` file: mapped where it lies in a folder."""
         try:
             return read_array(Path(self.where) / name, None if self.folder is not None else self.read(name))
-        except NotAnArray as error:
-            raise Unavailable(f"{name} of {self.where} is no array ({error}); remove it and begin again.") from error
+        except NotAnArrayError as error:
+            raise StoreUnavailableError(
+                f"{name} of {self.where} is no array ({error}); remove it and begin again."
+            ) from error
 
     def arrays(self, name: str, count: int) -> list[npt.NDArray[Any]]:
         """Return the arrays of a file of `npy_files`."""
@@ -207,6 +209,6 @@ def _store(where: str) -> Iterator[tuple[Any, str]]:
         raise
     except Exception as error:  # each store has errors of its own
         said = " ".join(str(error).split())[:200] or type(error).__name__
-        raise Unavailable(
+        raise StoreUnavailableError(
             f"{where} did not answer ({said}); see that it is there and that you may write to it, and try again."
         ) from error

@@ -29,7 +29,7 @@ from manifind.index.build.learning import Run
 from manifind.index.storage.build_config import BuildConfig
 from manifind.io import ListedFile
 from manifind.kernels import KnnGraphBuilder, compiled
-from manifind.remote.store import Unavailable
+from manifind.remote.store import StoreUnavailableError
 from manifind.storage import disk
 from manifind.types import Vectors
 
@@ -70,7 +70,9 @@ def workers(client: Any, *, shards: str | None = None, seconds: float = 20) -> "
     try:
         return DaskWorkers(Client(client, timeout=seconds, set_as_default=False), shards, owns_client=True)
     except (OSError, ValueError) as error:
-        raise Unavailable(f"no scheduler of Dask answers at {client}; start one with `dask scheduler`.") from error
+        raise StoreUnavailableError(
+            f"no scheduler of Dask answers at {client}; start one with `dask scheduler`."
+        ) from error
 
 
 class DaskWorkers:
@@ -151,7 +153,9 @@ class DaskWorkers:
                 submit(1)
                 yield futures.pop(future)
         except KilledWorker as error:
-            raise Unavailable("Dask's workers die of a task; see their logs, and give them more memory.") from error
+            raise StoreUnavailableError(
+                "Dask's workers die of a task; see their logs, and give them more memory."
+            ) from error
         finally:
             self._client.cancel(list(futures))
 

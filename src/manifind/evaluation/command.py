@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from manifind.checks import check_choice
-from manifind.errors import InvalidInputError
+from manifind.errors import InvalidInputError, MissingFileError
 from manifind.evaluation.cache import Cache
 from manifind.evaluation.comparison import ALL_FIGURES, Comparison, compare_methods, select_figures
 from manifind.evaluation.dataset import EvaluationSet, prepare
@@ -115,7 +115,7 @@ def run(
         data = _load_descriptors(request)
     else:
         if not request.collection.is_dir():
-            raise FileNotFoundError(f"{request.collection} does not exist; give photos, an index, or descriptors.")
+            raise MissingFileError(f"{request.collection} does not exist; give photos, an index, or descriptors.")
         if request.queries:
             raise InvalidInputError(
                 "--queries is for descriptors; queries on photos are cut out of them as the truth says.",

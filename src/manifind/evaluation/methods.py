@@ -62,8 +62,8 @@ class Method:
                     code="method-parameter",
                 )
         values = known | dict(self.settings) | dict(given or {})
-        if values.get("graph") == "auto":
-            values["graph"] = "exact"  # so that figures are every machine's
+        if values.get("knn") == "auto":
+            values["knn"] = "exact"  # so that figures are every machine's
         return values
 
     def _known(self) -> dict[str, Any]:

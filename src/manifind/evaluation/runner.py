@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from manifind.baselines import Baseline
 from manifind.baselines.scorer import FindNeighbours
-from manifind.errors import ManifindWarning, MissingExtraError
+from manifind.errors import ConvergenceWarning, MissingExtraError
 from manifind.evaluation import measures
 from manifind.evaluation.cache import Cache, code_checksum
 from manifind.evaluation.dataset import EvaluationSet
@@ -245,7 +245,7 @@ class Runner:
         shared = lists.seconds
         with warnings.catch_warnings():
             # Curves cut iterations short on purpose.
-            warnings.filterwarnings("ignore", message="solver=", category=ManifindWarning)
+            warnings.simplefilter("ignore", ConvergenceWarning)
             result = evaluate(estimator, data, fit=not reused, find=lists.find, progress=progress)
         costs = dict(result.costs)
         costs["fit_seconds"] -= lists.seconds - shared

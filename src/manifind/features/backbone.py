@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from manifind.checks import check_choice, check_float, check_int
-from manifind.errors import DamagedError, InvalidInputError
+from manifind.errors import DamagedError, InvalidInputError, MissingFileError
 from manifind.features.tokens import LONG, SHORT, measure_patches, tokens_to_map
 from manifind.networks import first_line, load_session
 from manifind.types import FloatArray
@@ -127,7 +127,7 @@ class OnnxBackbone:
     ) -> None:
         path = Path(path)
         if not path.is_file():
-            raise FileNotFoundError(f"{path} does not exist; give the path of an ONNX file.")
+            raise MissingFileError(f"{path} does not exist; give the path of an ONNX file.")
         threads = available_cores() if threads is None else check_int(threads, "threads")
         sha256 = checksum_of(path)
         if spec is not None and spec.sha256 not in ("", sha256):

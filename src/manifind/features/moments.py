@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from manifind.checks import check_float
-from manifind.errors import DamagedError, InvalidInputError
+from manifind.errors import DamagedError, InvalidInputError, MissingFileError
 
 DoubleArray = npt.NDArray[np.float64]
 
@@ -125,7 +125,7 @@ class Moments:
         """Read what `save` wrote."""
         path = Path(path)
         if not path.is_file():
-            raise FileNotFoundError(f"{path} does not exist; give the path of saved moments.")
+            raise MissingFileError(f"{path} does not exist; give the path of saved moments.")
         try:
             with path.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
                 deviations = arrays["deviations"].astype(np.float64)

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from manifind.checks import check_choice
-from manifind.errors import DamagedError, InvalidInputError, MissingExtraError
+from manifind.errors import DamagedError, InvalidInputError, MissingExtraError, MissingFileError
 from manifind.features.backbone import BackboneSpec, Photo, complete_spec, features_of
 from manifind.features.whitening import Whitening
 from manifind.networks import first_line
@@ -276,7 +276,7 @@ def _resnet(blocks: tuple[int, ...]) -> Any:
 
 def _read_checkpoint(path: Path) -> tuple[Mapping[str, Any], dict[str, Any]]:
     if not path.is_file():
-        raise FileNotFoundError(f"{path} does not exist; give the path of a retrieval checkpoint.")
+        raise MissingFileError(f"{path} does not exist; give the path of a retrieval checkpoint.")
     try:
         with torch.serialization.safe_globals(_numpy_globals()):
             content = torch.load(path, map_location="cpu", weights_only=True)

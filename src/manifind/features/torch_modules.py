@@ -16,7 +16,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from manifind.errors import InvalidInputError, MissingExtraError
+from manifind.errors import InvalidInputError, MissingExtraError, MissingFileError
 from manifind.features.torch_backbone import TorchBackbone
 from manifind.networks import first_line
 
@@ -70,7 +70,7 @@ def _made(library: str, name: str) -> Any:
 def _weights(path: Path) -> Any:
     """Return the state dict in a file."""
     if not path.is_file():
-        raise FileNotFoundError(f"{path} does not exist; give the path of the network's weights.")
+        raise MissingFileError(f"{path} does not exist; give the path of the network's weights.")
     try:
         if path.suffix == ".safetensors":
             state = importlib.import_module("safetensors.torch").load_file(path)

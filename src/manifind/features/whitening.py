@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from manifind.checks import check_float, check_int
-from manifind.errors import DamagedError, InvalidInputError
+from manifind.errors import DamagedError, InvalidInputError, MissingFileError
 from manifind.features.moments import BLOCK, DIMENSION, Moments, rows_of
 from manifind.types import FloatArray
 
@@ -93,7 +93,7 @@ class Whitening:
         """Read what `save` wrote; arrays of half precision are welcome."""
         path = Path(path)
         if not path.is_file():
-            raise FileNotFoundError(f"{path} does not exist; give the path of a saved whitening.")
+            raise MissingFileError(f"{path} does not exist; give the path of a saved whitening.")
         try:
             with path.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
                 pooling = str(arrays["pooling"]) if "pooling" in arrays else ""

@@ -104,7 +104,7 @@ class KnnReport(NamedTuple):
         if self.recall is None:
             return f"Neighbours {how}; how many of the true ones was not measured."
         when = " when the graph was built, before it last changed" if self.updated else ""
-        remedy = "; graph='exact' (--graph exact) finds all" if self.recall < POOR_RECALL else ""
+        remedy = "; knn='exact' (--knn exact) finds all" if self.recall < POOR_RECALL else ""
         share = math.floor(1000 * self.recall) / 10  # never 100 unless it is
         return f"Neighbours {how}: {share:.1f} % of the true ones, estimated on {self.sample} regions{when}{remedy}."
 

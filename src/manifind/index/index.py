@@ -63,7 +63,7 @@ from manifind.index.storage.remote import is_address, open_collection, read_only
 from manifind.index.storage.snapshot import AnySnapshot, Snapshot
 from manifind.io import Photo
 from manifind.io.ignore import FileRules
-from manifind.kernels import CPU
+from manifind.kernels import AUTO
 from manifind.manifold import Manifold, batch_size
 from manifind.storage import store
 from manifind.types import FloatArray, StageProgress
@@ -87,7 +87,7 @@ class Index:
         generation: AnySnapshot,
         extractor: RegionExtractor | None = None,
         *,
-        device: str = CPU,
+        device: str = AUTO,
         config: SearchConfig | None = None,
     ) -> None:
         self.path = Path(path)
@@ -273,7 +273,7 @@ class Index:
                 workers=workers,
                 on_partial=None if on_partial is None else lambda *made: on_partial(PartialIndex(*made)),
             )
-        device = parameters.get("device", CPU)
+        device = parameters.get("device", AUTO)
         return cls(target, Snapshot.read(target, device=device), config.extractor, device=device)
 
     @classmethod
@@ -283,7 +283,7 @@ class Index:
         *,
         extractor: RegionExtractor | None = None,
         verify: bool = False,
-        device: str = CPU,
+        device: str = AUTO,
         config: SearchConfig | None = None,
     ) -> Self:
         """Open an index; its arrays are memory-mapped, and not read before they are needed.
@@ -297,7 +297,7 @@ class Index:
             The extractor of queries, where the index was made by a custom one; it must be the same.
         verify : bool
             Read everything through and compare checksums; sizes are always compared.
-        device : {"cpu", "cuda", "auto"}
+        device : {"auto", "cpu", "cuda"}
             The device that searches it and brings it up to date, whichever built it: see `Manifold`.
         config : SearchConfig, optional
             Every number that decides a search; the defaults say where they were chosen.
@@ -344,7 +344,7 @@ class Index:
         Parameters
         ----------
         image
-            A photo: its path, the key of one in the collection, its bytes, or its pixels.
+            A photo: its path, the key of one in the collection, its bytes, its pixels, or an image of Pillow's.
         box : (x0, y0, x1, y1), optional
             The part of it to look for, in pixels of the upright photo; without it, all of it.
         positives

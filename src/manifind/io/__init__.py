@@ -1,7 +1,7 @@
 """Image files: find them in a folder, decode them within limits, read ahead; EXIF, raw previews and video frames."""
 
 from manifind.io.files import content_hash, open_regular
-from manifind.io.image import Photo, read_photo
+from manifind.io.image import Photo, read_photo, upright_pixels
 from manifind.io.prefetch import extract_ahead, read_ahead
 from manifind.io.scan import ListedFile, SkippedFile, key_of, key_to_path, list_photos
 
@@ -17,4 +17,5 @@ __all__ = [
     "open_regular",
     "read_ahead",
     "read_photo",
+    "upright_pixels",
 ]

@@ -161,6 +161,22 @@ def read_photo(
         raise UnreadableImageError(reason, name, code=code) from error
 
 
+def upright_pixels(image: Image.Image) -> ByteArray:
+    """Return the pixels of an image of Pillow's, as `read_photo` returns those of its file: upright, sRGB, on white."""
+    if not image.width or not image.height:
+        raise InvalidInputError(f"image is {image.width} × {image.height} pixels; give one that has pixels.")
+    limits.check_size(image, MAX_PIXELS)
+    try:
+        with quietly():
+            image.load()
+            pixels = colour.to_srgb(colour.flatten(image), image.info.get("icc_profile"))
+    except Exception as error:  # a file that Pillow opened is read only now
+        reason, code = _reason(error)
+        raise UnreadableImageError(reason, "The image", code=code) from error
+    orientation = _orientation(image)
+    return colour.as_array(pixels.transpose(_TRANSPOSES[orientation]) if orientation in _TRANSPOSES else pixels)
+
+
 def _frame(film: Path, tenths: int, max_pixels: int, max_bytes: int, admit: Admit | None, root: Root) -> Photo:
     """Read a frame of a film: whole, since ffmpeg decodes it whole."""
     pixels = video.read_frame(

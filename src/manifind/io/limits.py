@@ -7,7 +7,7 @@ AVIF whole frames before Pillow copies them, a TIFF its strips or tiles.
 
 from collections.abc import Callable
 
-from PIL import ExifTags
+from PIL import ExifTags, Image
 from PIL.AvifImagePlugin import AvifImageFile
 from PIL.ImageFile import ImageFile
 from PIL.Jpeg2KImagePlugin import Jpeg2KImageFile
@@ -39,7 +39,7 @@ Admit = Callable[[int], None]
 """Called with the bytes that a photo is about to take, before it is decoded; it may wait, or raise."""
 
 
-def check_size(image: ImageFile, max_pixels: int) -> None:
+def check_size(image: Image.Image, max_pixels: int) -> None:
     """Refuse a photo whose header claims more than can be decoded."""
     width, height = image.size
     if max(width, height) > MAX_SIDE:

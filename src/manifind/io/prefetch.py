@@ -34,7 +34,7 @@ LARGE_SHARE = 2**26
 """Bytes of a share from which it is worth a few milliseconds to hand its memory back to the system."""
 
 
-class BudgetClosed(Exception):
+class BudgetClosedError(Exception):
     """The budget was closed while a thread waited for a share."""
 
 
@@ -57,7 +57,7 @@ class MemoryBudget:
         with self._changed:
             self._changed.wait_for(lambda: self._closed or (self._turn == ticket and self._fits(share)))
             if self._closed:
-                raise BudgetClosed
+                raise BudgetClosedError
             self._held[ticket] = share
             self._ended.add(ticket)
             self._advance()

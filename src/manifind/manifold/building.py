@@ -49,11 +49,11 @@ def fit_state(
     if neighbours is not None:
         method, lists = GIVEN, given_neighbours(neighbours, vectors, k)
     else:
-        method = resolve_method(parameters.graph, builder, k)
+        method = resolve_method(parameters.knn, builder, k)
         lists = GRAPHS[method](builder, k, reserve=parameters.reserve, memory=memory, progress=progress)
     recall = estimate_recall(method, lists, builder.vectors, k, memory=memory)
     weights = pooling_weights(
-        parameters.pooling, vectors, layout, parameters.lam, memory=min(MAX_POOLING_BYTES, memory)
+        parameters.pooling, vectors, layout, parameters.gmp_lambda, memory=min(MAX_POOLING_BYTES, memory)
     )
     return Fitted.of(parameters, device, builder, vectors, layout, lists, recall, weights, globals_)
 
@@ -120,12 +120,12 @@ def _updated_weights(
     """Return the pooling weights of a changed collection; those of images that stayed are as they were."""
     pooled = len(layout.images) < len(vectors), len(before.layout.images) < len(before.vectors)
     if pooled != (True, True):  # with one region an image there is nothing to pool
-        return pooling_weights(parameters.pooling, vectors, layout, parameters.lam)
+        return pooling_weights(parameters.pooling, vectors, layout, parameters.gmp_lambda)
     weights = np.ones(len(origin), np.float32)
     weights[origin >= 0] = before.weights[origin[origin >= 0]]
     for _, regions, own in _new_image_blocks(change):
         new = vectors[regions].astype(np.float32, copy=False)
-        weights[regions] = POOLINGS[parameters.pooling](new, own, parameters.lam)
+        weights[regions] = POOLINGS[parameters.pooling](new, own, parameters.gmp_lambda)
     return weights
 
 

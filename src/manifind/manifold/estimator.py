@@ -26,11 +26,13 @@ import scipy.sparse as sp
 from manifind.checks import check_choice, check_int, image_numbers, integers, sequence_of_queries, unit_vectors
 from manifind.diffusion import SOLVERS, Seed, best_solver
 from manifind.diffusion.solvers import AUTO as AUTO_SOLVER
+from manifind.diffusion.solvers import CG
 from manifind.errors import InvalidInputError, NotFittedError
 from manifind.estimator import Estimator
 from manifind.graph import AUTO, UNKNOWN, KnnReport, Neighbours, given_origin
 from manifind.groups import Layout
-from manifind.kernels import CPU, KnnGraphBuilder
+from manifind.kernels import AUTO as AUTO_DEVICE
+from manifind.kernels import KnnGraphBuilder
 from manifind.manifold import validation
 from manifind.manifold.building import fit_state, update_state
 from manifind.manifold.fitted import Fitted
@@ -41,7 +43,9 @@ from manifind.ranking import Ranking
 from manifind.storage import store
 from manifind.types import FloatArray, Progress, Vectors
 
-FORMAT = 1
+FORMAT, OLDEST_FORMAT = 2, 1
+NAMES_OF_FORMAT_1 = {"lam": "gmp_lambda", "graph": "knn"}
+"""Parameters that were called otherwise in format 1."""
 BUILT = "built"
 """The name under which a saved manifold says how its graph was built, beside the names of the parameters."""
 MAX_NEW_SHARE = 0.25
@@ -68,16 +72,22 @@ class Manifold(Estimator):
         Exponent of the affinity max(x·z, 0)^gamma.
     pooling : {"gmp", "sum"}, default "gmp"
         How region scores become an image's: generalised max pooling, or their sum.
+    solver : {"cg", "iteration", "local", "auto"}, default "cg"
+        How scores are solved for. "cg" is conjugate gradient on the whole graph. "iteration" is the iteration of eq. 3.
+        "local" is conjugate gradient with the query's neighbourhood in detail and the rest of the graph in parts: its
+        cost hardly grows with the collection, and `Ranking.reached` says how many regions the neighbourhood has. "auto"
+        is the fastest of equal quality: "cg", or "local" for few queries on more than 200,000 regions once `prepare`
+        has divided the graph.
     max_iter : int, default 20
         Most iterations of the solver. 20 is enough for conjugate gradient; ``solver="iteration"`` wants some 110.
     tol : float, default 1e-6
         Relative residual at which the solver stops before `max_iter`.
-    lam : float, default 1.0
+    gmp_lambda : float, default 1.0
         Regularisation λ of generalised max pooling, positive.
     seeding : {"paper", "released"}, default "paper"
         How the query enters: eq. 8; or as in the authors' released program, which sums similarities before raising them
         to `gamma`.
-    graph : {"auto", "exact", "nn-descent"}, default "auto"
+    knn : {"auto", "exact", "nn-descent"}, default "auto"
         How neighbours are found: all pairs, or NN-Descent with exact re-scoring, which misses some. "auto" compares all
         pairs of up to 200,000 regions, and of more where that is expected to be the faster
         (`manifind.graph.choose_knn_method`); `graph_` says what it came to.
@@ -86,7 +96,7 @@ class Manifold(Estimator):
         short of k that must be searched for anew.
     memory : int, default 2**28
         Bytes of scratch for finding neighbours, beyond the vectors and the lists.
-    device : {"cpu", "cuda", "auto"}, default "cpu"
+    device : {"auto", "cpu", "cuda"}, default "auto"
         What does the work, from the next fit: the processor, or a GPU (``pip install 'manifind[torch]'``). "auto" is
         the GPU where one can be used, and a line of the log says what it came to. It is not saved: a manifold that
         one device built is loaded and searched on the other. A GPU's answers are the processor's, up to rounding.
@@ -126,25 +136,27 @@ class Manifold(Estimator):
         alpha: float = 0.99,
         gamma: float = 3.0,
         pooling: str = "gmp",
+        solver: str = CG,
         max_iter: int = 20,
         tol: float = 1e-6,
-        lam: float = 1.0,
+        gmp_lambda: float = 1.0,
         seeding: str = "paper",
-        graph: str = AUTO,
+        knn: str = AUTO,
         reserve: int = 0,
         memory: int = 2**28,
-        device: str = CPU,
+        device: str = AUTO_DEVICE,
     ) -> None:
         self.k = k
         self.query_k = query_k
         self.alpha = alpha
         self.gamma = gamma
         self.pooling = pooling
+        self.solver = solver
         self.max_iter = max_iter
         self.tol = tol
-        self.lam = lam
+        self.gmp_lambda = gmp_lambda
         self.seeding = seeding
-        self.graph = graph
+        self.knn = knn
         self.reserve = reserve
         self.memory = memory
         self.device = device
@@ -153,7 +165,7 @@ class Manifold(Estimator):
     # -- parameters ---------------------------------------------------------------------------------------------------
 
     def set_params(self, **parameters: Any) -> Self:
-        """Change parameters: those of the query (query_k, alpha, max_iter, tol, seeding) hold from the next search.
+        """Change parameters: query_k, alpha, solver, max_iter, tol and seeding hold from the next search.
 
         The others made the graph and hold from the next fit.
         """
@@ -398,7 +410,7 @@ class Manifold(Estimator):
         query_vectors: npt.ArrayLike,
         top: int | None = None,
         *,
-        solver: str = AUTO_SOLVER,
+        solver: str | None = None,
         shortlist: int | npt.ArrayLike | None = None,
         global_vector: npt.ArrayLike | None = None,
     ) -> Ranking:
@@ -410,12 +422,8 @@ class Manifold(Estimator):
             All regions of the query.
         top : int, optional
             Images to return; all by default. Images that no score reached are last, at zero.
-        solver : {"auto", "cg", "iteration", "local"}
-            "auto" is the fastest of equal quality: "cg", or "local" for few queries on more than 200,000 regions once
-            `prepare` has divided the graph. "cg" is conjugate gradient on the whole graph. "iteration" is the iteration
-            of eq. 3. "local" is conjugate gradient with the query's neighbourhood in detail and the rest of the graph
-            in parts: its cost hardly grows with the collection, and `Ranking.reached` says how many regions the
-            neighbourhood has.
+        solver : {"cg", "iteration", "local", "auto"}, optional
+            In place of the manifold's.
         shortlist : int or array of image numbers, optional
             Diffuse only on the regions of these images (Sec. 4.4): the given ones, or as many as given that are the
             most similar by global descriptor. The others are not in the ranking.
@@ -435,7 +443,7 @@ class Manifold(Estimator):
         queries: Sequence[npt.ArrayLike],
         top: int | None = None,
         *,
-        solver: str = AUTO_SOLVER,
+        solver: str | None = None,
         shortlist: int | npt.ArrayLike | Sequence[npt.ArrayLike] | None = None,
         global_vectors: Sequence[npt.ArrayLike] | None = None,
         negatives: Sequence[npt.ArrayLike | None] | None = None,
@@ -464,10 +472,16 @@ class Manifold(Estimator):
         return self._answer(requests, validation.places(fitted, shortlist, Q, global_vectors), top, solver)
 
     def _answer(
-        self, requests: Sequence[Request], places: Any, top: int | None, solver: str, *, keep_regions: bool = False
+        self,
+        requests: Sequence[Request],
+        places: Any,
+        top: int | None,
+        solver: str | None = None,
+        *,
+        keep_regions: bool = False,
     ) -> list[Ranking]:
         checked, fitted = self._effective(), self._fitted
-        check_choice(solver, (AUTO_SOLVER, *SOLVERS), "solver")
+        solver = checked.solver if solver is None else check_choice(solver, (AUTO_SOLVER, *SOLVERS), "solver")
         if top is not None:
             check_int(top, "top")
         if solver == AUTO_SOLVER:
@@ -479,7 +493,7 @@ class Manifold(Estimator):
         """Return what each query puts on the graph, y: the largest `query_k` entries of eq. 8."""
         fitted, listed = self._fitted, sequence_of_queries(queries, "queries")
         Q = validation.queries(fitted, listed, [f"queries[{i}]" for i in range(len(listed))])
-        options = SearchOptions(self._effective(), SOLVERS["cg"])
+        options = SearchOptions(self._effective(), SOLVERS[CG])
         return Searcher(fitted, options).seeds([Request(regions) for regions in Q])
 
     # -- solvers that work off line ----------------------------------------------------------------------------------
@@ -530,7 +544,7 @@ class Manifold(Estimator):
             writer.write(FORMAT, fields, arrays)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], *, verify: bool = True, device: str = CPU) -> Self:
+    def load(cls, path: str | os.PathLike[str], *, verify: bool = True, device: str = AUTO_DEVICE) -> Self:
         """Open a saved manifold; its arrays are memory-mapped, read only.
 
         Parameters
@@ -539,11 +553,12 @@ class Manifold(Estimator):
             The folder that `save` wrote.
         verify : bool, default True
             Read everything through once and compare checksums. Without, only sizes are compared.
-        device : {"cpu", "cuda", "auto"}, default "cpu"
+        device : {"auto", "cpu", "cuda"}, default "auto"
             What searches it, whatever built it.
         """
-        stored = store.read(Path(path), "manifold", FORMAT, verify=verify)
-        return cls.from_arrays({**stored.fields, "device": device}, stored.arrays)
+        stored = store.read(Path(path), "manifold", FORMAT, oldest=OLDEST_FORMAT, verify=verify)
+        parameters = {NAMES_OF_FORMAT_1.get(name, name): value for name, value in stored.fields.items()}
+        return cls.from_arrays({**parameters, "device": device}, stored.arrays)
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
         """Return the parameters with what is known of the graph, and the fitted state as named arrays.
@@ -623,4 +638,4 @@ def answer(
     The rankings hold the scores of all regions, n a request.
     """
     places = validation.places(manifold._fitted, shortlist, [request.regions for request in requests], None)
-    return manifold._answer(requests, places, top, AUTO_SOLVER, keep_regions=True)
+    return manifold._answer(requests, places, top, keep_regions=True)

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from manifind.checks import check_choice, check_float, check_int
-from manifind.diffusion import SEEDINGS, SolverOptions
+from manifind.diffusion import SEEDINGS, SOLVERS, SolverOptions
+from manifind.diffusion.solvers import AUTO as AUTO_SOLVER
 from manifind.graph import AUTO, GRAPHS
 from manifind.kernels import DEVICES, MAX_BYTES
 from manifind.ranking import POOLINGS
 
-GRAPH_PARAMETERS = ("k", "gamma", "pooling", "lam", "graph", "reserve")
+GRAPH_PARAMETERS = ("k", "gamma", "pooling", "gmp_lambda", "knn", "reserve")
 """Parameters that made the graph, and hold until the next fit; the others hold from the next search."""
 
 MACHINE_PARAMETERS = ("device",)
@@ -29,11 +30,12 @@ class Parameters:
     alpha: float
     gamma: float
     pooling: str
+    solver: str
     max_iter: int
     tol: float
-    lam: float
+    gmp_lambda: float
     seeding: str
-    graph: str
+    knn: str
     reserve: int
     memory: int
     device: str
@@ -47,11 +49,12 @@ class Parameters:
             alpha=check_float(given["alpha"], "alpha", above=0, below=1),
             gamma=check_float(given["gamma"], "gamma", above=0),
             pooling=check_choice(given["pooling"], POOLINGS, "pooling"),
+            solver=check_choice(given["solver"], (AUTO_SOLVER, *SOLVERS), "solver"),
             max_iter=check_int(given["max_iter"], "max_iter", most=MAX_INT32),
             tol=check_float(given["tol"], "tol", above=0, below=1),
-            lam=check_float(given["lam"], "lam", above=0),
+            gmp_lambda=check_float(given["gmp_lambda"], "gmp_lambda", above=0),
             seeding=check_choice(given["seeding"], SEEDINGS, "seeding"),
-            graph=check_choice(given["graph"], (AUTO, *GRAPHS), "graph"),
+            knn=check_choice(given["knn"], (AUTO, *GRAPHS), "knn"),
             reserve=check_int(given["reserve"], "reserve", least=0, most=MAX_INT32),
             memory=check_int(given["memory"], "memory", most=MAX_BYTES),
             device=check_choice(given["device"], DEVICES, "device"),

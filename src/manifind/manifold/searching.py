@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from manifind.diffusion import Seed, Solution, Solver, expand_seed, seed, subtract_negatives
-from manifind.errors import ManifindWarning, NotFittedError
+from manifind.errors import ConvergenceWarning, NotFittedError
 from manifind.kernels import Neighbours, pooled_solution
 from manifind.kernels.topk import argsort_topk
 from manifind.manifold.fitted import Fitted
@@ -178,7 +178,7 @@ class Searcher:
                 f"solver='iteration' stopped after {parameters.max_iter} steps at a relative residual of "
                 f"{worst:.1e}; raise max_iter (the paper needed 110 steps for the ranking to settle) or use "
                 "solver='cg'.",
-                ManifindWarning,
+                ConvergenceWarning,
                 stacklevel=6,
             )
 

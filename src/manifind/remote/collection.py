@@ -34,7 +34,7 @@ from manifind.remote.generations import GRACE_SECONDS, Published, visible_genera
 from manifind.remote.publish import publish, shortlist_descriptors
 from manifind.remote.row_format import Numbers, photo_number, unpack, unpack_features
 from manifind.remote.shortlist import RemoteCatalogue, RemoteFeatures, RowCache, record_of, shortlist_snapshot
-from manifind.remote.store import Address, NearestRows, Store, Unavailable, Versions, store_at
+from manifind.remote.store import Address, NearestRows, Store, StoreUnavailableError, Versions, store_at
 from manifind.types import FloatArray
 
 T = TypeVar("T")
@@ -116,7 +116,9 @@ class StoredCollection:
         """Fetch what lies beside rows."""
         fetched = self._blobs.fetch(rows)
         if any(one is None for one in fetched):
-            raise Unavailable(f"{self.where} has been published again meanwhile; search again.", code="superseded")
+            raise StoreUnavailableError(
+                f"{self.where} has been published again meanwhile; search again.", code="superseded"
+            )
         return [unpack_features(one) for one in fetched if one is not None]
 
     @property
@@ -131,7 +133,7 @@ class StoredCollection:
             return self
         published = Published.read(self.store)
         if published is None:
-            raise Unavailable(f"{self.where} has no collection any more; publish it again.")
+            raise StoreUnavailableError(f"{self.where} has no collection any more; publish it again.")
         return StoredCollection(self.address, self.store, published, self.shortlist_size, self._caches)
 
     def retrieve(
@@ -149,13 +151,13 @@ class StoredCollection:
                     for part, query in zip(parts, queries, strict=True)
                 ]
             state = state._newest_comparable(self.manifest)
-        raise Unavailable(f"{self.where} changes too fast to be searched; try again.")
+        raise StoreUnavailableError(f"{self.where} changes too fast to be searched; try again.")
 
     def _newest_comparable(self, made_by: Manifest) -> "StoredCollection":
         """Return the visible generation, if queries that were extracted for this one can be compared with it."""
         newest = self.newest()
         if newest.manifest.extractor.sha256 != made_by.extractor.sha256:
-            raise Unavailable(f"{self.where} was extracted again; open it again.")
+            raise StoreUnavailableError(f"{self.where} was extracted again; open it again.")
         assert isinstance(newest, StoredCollection)  # noqa: S101 (it is made here)
         return newest
 
@@ -204,7 +206,7 @@ class StoredCollection:
         for (photos, numbers), rows in zip(chosen, fetched, strict=True):
             present = [row for row in rows if row is not None]
             if len(present) != len(rows) or not present:
-                raise Unavailable(
+                raise StoreUnavailableError(
                     f"{self.where} has lost {len(rows) - len(present)} rows; publish it again.", code="lost-rows"
                 )
             parts.append(

@@ -23,7 +23,7 @@ from manifind.kernels import VectorSet, backend
 from manifind.remote.row_format import Numbers
 from manifind.remote.store import Address, NearestRows, Row, Versions
 from manifind.storage import disk
-from manifind.storage.arrays import NotAnArray, read_array
+from manifind.storage.arrays import NotAnArrayError, read_array
 from manifind.types import FloatArray
 
 PARTS = ("rows", "vectors", "owners", "facts")
@@ -267,5 +267,5 @@ class FolderStore:
 def _read_array(file: Path) -> npt.NDArray[Any]:
     try:
         return read_array(file)
-    except (OSError, NotAnArray) as error:
+    except (OSError, NotAnArrayError) as error:
         raise DamagedError(f"{file} cannot be read ({error}); publish the collection again.") from error

@@ -23,7 +23,7 @@ from manifind.errors import InvalidInputError
 from manifind.remote.folder import FolderStore
 from manifind.remote.milvus_requests import MAX_QUERY_ROWS, NEWEST, Requests
 from manifind.remote.row_format import Numbers, blob_number, row_number
-from manifind.remote.store import Address, NearestRows, Row, Unavailable, Versions, versions_of_pieces
+from manifind.remote.store import Address, NearestRows, Row, StoreUnavailableError, Versions, versions_of_pieces
 from manifind.types import FloatArray
 
 PART_BYTES = 48_000
@@ -277,7 +277,7 @@ class MilvusStore:
 
     def _check_exists(self) -> None:
         if not self._exists:
-            raise Unavailable(f"{self._address.shown} has no collection; manifind publish makes one.")
+            raise StoreUnavailableError(f"{self._address.shown} has no collection; manifind publish makes one.")
 
     def _consistency(self, generation: int) -> str:
         seen = self._seen.setdefault(generation, time.monotonic())

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from manifind.errors import MissingExtraError
-from manifind.remote.store import Address, Unavailable
+from manifind.remote.store import Address, StoreUnavailableError
 
 T = TypeVar("T")
 
@@ -64,7 +64,7 @@ class Requests:
             left = max(1.0, until - time.monotonic())
             try:
                 return self._request(lambda: self._milvus.MilvusClient(**where, timeout=left))  # noqa: B023
-            except Unavailable as error:
+            except StoreUnavailableError as error:
                 if time.monotonic() + 1 > until or not (_is_unavailable(error) and _accepts_connections(self._address)):
                     raise
                 time.sleep(0.5)
@@ -75,13 +75,13 @@ class Requests:
             return work()
         except (self._milvus.MilvusException, OSError, EOFError) as error:
             reason = " ".join(str(getattr(error, "message", "") or error).split())[:200]
-            raise Unavailable(
+            raise StoreUnavailableError(
                 f"{self._address.shown} did not answer ({reason}); see that Milvus runs there, and try again."
             ) from error
         except Exception as error:
             if type(error).__module__.partition(".")[0] != "grpc":
                 raise
-            raise Unavailable(
+            raise StoreUnavailableError(
                 f"{self._address.shown} cannot be reached; see that Milvus runs there, and try again."
             ) from error
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from manifind.errors import MissingExtraError
 from manifind.remote.row_format import Numbers, blob_number, photo_number, row_number
-from manifind.remote.store import Address, NearestRows, Row, Unavailable, Versions, versions_of_pieces
+from manifind.remote.store import Address, NearestRows, Row, StoreUnavailableError, Versions, versions_of_pieces
 from manifind.types import FloatArray
 
 T = TypeVar("T")
@@ -50,7 +50,7 @@ class QdrantStore:
         self._client: Any = self._request(partial(qdrant_client.QdrantClient, **where))
 
     def _request(self, work: Callable[[], T]) -> T:
-        """Call Qdrant's client; its errors become `Unavailable`."""
+        """Call Qdrant's client; its errors become `StoreUnavailableError`."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # where its local mode differs from a server
             try:
@@ -62,7 +62,7 @@ class QdrantStore:
                 ):
                     raise
                 reason = " ".join(str(error).split())[:200]
-                raise Unavailable(
+                raise StoreUnavailableError(
                     f"{self._address.shown} did not answer ({reason}); see that Qdrant runs there, and try again."
                 ) from error
 

@@ -20,6 +20,7 @@ from manifind.index.storage.catalogue import ImageRecord, Photos, SkippedRecord
 from manifind.index.storage.local_features import LocalFeatureConfig, StoredLocalFeatures
 from manifind.index.storage.manifest import Manifest
 from manifind.index.storage.snapshot import Snapshot
+from manifind.kernels import CPU
 from manifind.manifold import Manifold
 from manifind.remote.row_format import Numbers, Unpacked, content_number, photo_number, unpack
 
@@ -193,7 +194,7 @@ def shortlist_snapshot(
     starts = np.concatenate([[0], np.cumsum(unpacked.regions)])
     layout = Layout(np.arange(len(own), dtype=np.int32), starts)
     manifold = Manifold.from_affinity(
-        manifest.parameters,
+        {**manifest.parameters, "device": CPU},  # a shortlist that is searched once is not worth sending to a GPU
         unpacked.vectors,
         layout,
         affinity(own, starts, unpacked),

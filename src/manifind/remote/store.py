@@ -26,7 +26,7 @@ from manifind.remote.row_format import Numbers
 from manifind.types import FloatArray
 
 
-class Unavailable(ManifindError, OSError):
+class StoreUnavailableError(ManifindError, OSError):
     """A store cannot be reached or gave up; the message says which, and what to do."""
 
     code = "unavailable"
@@ -82,7 +82,7 @@ class NearestRows(NamedTuple):
 
 
 class Store(Protocol):
-    """A place that keeps a collection. Every method may raise `Unavailable`; what returned is kept."""
+    """A place that keeps a collection. Every method may raise `StoreUnavailableError`; what returned is kept."""
 
     def create(self, dimension: int, photos: int) -> None:
         """Create the collection for descriptors of `dimension` dimensions and about so many photos, if missing."""

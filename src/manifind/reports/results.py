@@ -30,10 +30,10 @@ def result_data(query: Mapping[str, Any], result: SearchResult) -> dict[str, Any
         "query": dict(query),
         "method": result.method,
         "complete": result.complete,
-        "n_unchecked": len(result.unchecked_images),
         "n_matches": result.n_matches,
-        "config": result.config.config_hash,
         "results": [hit_data(hit) for hit in result],
+        "n_unchecked": len(result.unchecked_images),
+        "config": result.config.config_hash,
     }
 
 
@@ -46,14 +46,14 @@ def hit_data(hit: Hit) -> dict[str, Any]:
         "box": hit.box,
         "is_match": hit.is_match,
         "verified": hit.verified,
-        "grade": hit.grade,
         "outline": hit.outline,
-        "part": hit.part,
         "inliers": hit.inliers,
-        "other_outlines": hit.other_outlines,
-        "expanded": hit.expanded,
         "duplicates": list(hit.duplicates),
         "regions": regions_data(hit.regions),
+        "grade": hit.grade,
+        "part": hit.part,
+        "other_outlines": hit.other_outlines,
+        "expanded": hit.expanded,
     }
 
 

@@ -31,7 +31,7 @@ MAX_WAIT_MILLISECONDS = 20_000
 """How long changes may go on before they are looked at all the same."""
 
 
-class BuildStopped(Exception):
+class BuildStoppedError(Exception):
     """The program ends while an index is built."""
 
 
@@ -121,13 +121,13 @@ class FolderWatch:
     async def _bring_up_to_date(self, report: Callable[[str, int, int], None]) -> None:
         def progress(stage: str, done: int, total: int) -> None:
             if self._stop.is_set():
-                raise BuildStopped
+                raise BuildStoppedError
             report(stage, done, total)
 
         try:
             await asyncio.to_thread(self._sync, progress)
             await self._compare()
-        except BuildStopped:
+        except BuildStoppedError:
             log.warning("stopped; extracted photos are saved, the next update goes on from there")
         except (ManifindError, OSError, MemoryError) as error:
             self._error = str(error)

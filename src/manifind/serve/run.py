@@ -27,7 +27,7 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from manifind.errors import InvalidInputError
 from manifind.index import Index
-from manifind.kernels import CPU
+from manifind.kernels import AUTO
 from manifind.serve.app import create_app
 from manifind.serve.settings import Settings
 from manifind.serve.setup_app import SetupApp
@@ -50,7 +50,7 @@ def serve(
     open_to_all: bool = False,
     settings: Settings | None = None,
     started: Callable[[str], None] | None = None,
-    device: str = CPU,
+    device: str = AUTO,
 ) -> None:
     """Serve an index until interrupted.
 

@@ -19,7 +19,8 @@ SHORT_VIEW = (
 )
 VERIFY = "How many of the first photos to verify by local features; without it, what the index does by itself."
 EXPAND = "Let regions of verified photos expand the query, which is then searched once more."
-MAX_TOP = 1000
+DEADLINE = "Seconds after which the result so far is returned; the service sets its own, and a highest one."
+DEFAULT_TOP, MAX_TOP = 20, 1000
 LONGEST_KEY = 4096
 LONGEST_BOX = 200
 LONGEST_SHORT = 2 + LONGEST_KEY + 1 + LONGEST_BOX
@@ -84,13 +85,10 @@ class SearchRequest(Strict):
         description="Descriptors of the query's regions, made as the index's were.",
     )
     method: Method = "regional"
-    top: int = Field(default=60, ge=1, le=MAX_TOP)
+    top: int = Field(default=DEFAULT_TOP, ge=1, le=MAX_TOP)
     verify: int | None = Field(default=None, ge=0, le=200, description=VERIFY)
     expand: bool = Field(default=True, description=EXPAND)
-    deadline: Annotated[Finite, Field(gt=0)] | None = Field(
-        default=None,
-        description="Seconds after which the result so far is returned; the service sets its own, and a highest one.",
-    )
+    deadline: Annotated[Finite, Field(gt=0)] | None = Field(default=None, description=DEADLINE)
     folder: str | None = Field(default=None, max_length=LONGEST_KEY, description="Only photos below this folder.")
     since: str | None = Field(
         default=None, pattern=DATE.pattern, description="Only photos taken then or later: 2019, 2019-07 …"

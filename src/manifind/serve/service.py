@@ -79,7 +79,7 @@ VIEWS_BYTES = 64_000_000
 """What the region descriptors of queries may take that are kept for a search with the same box."""
 
 
-class _ExtractorChanged(Exception):
+class _ExtractorChangedError(Exception):
     """The index has moved on to descriptors of another kind."""
 
 
@@ -333,7 +333,7 @@ class Service:
             snapshot = self.snapshot
             try:
                 return snapshot, await self._query_of(snapshot, request)
-            except _ExtractorChanged:
+            except _ExtractorChangedError:
                 await asyncio.sleep(0.05)
         raise too_busy()
 
@@ -402,7 +402,7 @@ class Service:
         if self._checked is not extractor:
             self._checked, self._fingerprint = extractor, extractor.fingerprint()["sha256"]
         if self._fingerprint != snapshot.manifest.extractor.sha256:
-            raise _ExtractorChanged
+            raise _ExtractorChangedError
         return extractor
 
     def _key_of(self, snapshot: AnySnapshot, one: ViewRequest) -> str | None:

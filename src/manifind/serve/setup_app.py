@@ -28,11 +28,11 @@ from manifind.index import Index, PartialIndex
 from manifind.index.storage.layout import SUFFIX, index_of, is_index
 from manifind.io.files import access_reason, printable, read_head
 from manifind.io.image import photo_format
-from manifind.kernels import CPU
+from manifind.kernels import AUTO
 from manifind.serve.app import add_error_handlers, create_app
 from manifind.serve.build_progress import StageClock
 from manifind.serve.errors import ServiceError
-from manifind.serve.folder_watch import BuildStopped
+from manifind.serve.folder_watch import BuildStoppedError
 from manifind.serve.guard import Guard
 from manifind.serve.resources import Resources
 from manifind.serve.responses import BuildingProgress, BuildingResponse, HealthResponse, ResponseModel
@@ -143,7 +143,7 @@ class IndexBuild:
 
     def _progress(self, stage: str, done: int, total: int) -> None:
         if self._stop.is_set():
-            raise BuildStopped
+            raise BuildStoppedError
         self._clock.report(stage, done, total)
 
     @property
@@ -203,7 +203,7 @@ class SetupApp:
         settings: Settings,
         folder: Path | None = None,
         *,
-        device: str = CPU,
+        device: str = AUTO,
         options: dict[str, Any] | None = None,
         min_partial_wait: float = MIN_PARTIAL_WAIT,
     ) -> None:
@@ -268,7 +268,7 @@ class SetupApp:
         try:
             await self._serve(await asyncio.to_thread(building.run), lasting=True)
             self._building = None
-        except BuildStopped:
+        except BuildStoppedError:
             log.warning(
                 "stopped; extracted photos of %s are saved, the same command goes on from there",
                 building.folder,

@@ -22,7 +22,7 @@ HEADER = re.compile(
 )
 
 
-class NotAnArray(Exception):
+class NotAnArrayError(Exception):
     """A file does not hold an array as we write them; the message says in a few words what is wrong."""
 
 
@@ -37,7 +37,7 @@ def read_array(file: Path, content: bytes | None = None) -> npt.NDArray[Any]:
     dtype, shape, offset = _header(start)
     count = math.prod(shape)
     if size - offset != dtype.itemsize * count:
-        raise NotAnArray(f"{size - offset} bytes for an array of {dtype} and shape {shape}")
+        raise NotAnArrayError(f"{size - offset} bytes for an array of {dtype} and shape {shape}")
     if content is None and count:
         return np.asarray(np.memmap(file, dtype, "r", offset, shape))
     return np.frombuffer(content or start, dtype, count, offset).reshape(shape)
@@ -46,14 +46,14 @@ def read_array(file: Path, content: bytes | None = None) -> npt.NDArray[Any]:
 def _header(start: bytes) -> tuple[np.dtype[Any], tuple[int, ...], int]:
     """Return the type and shape that a header tells, and where the numbers begin."""
     if not start.startswith(MAGIC) or len(start) < len(MAGIC) + 2:
-        raise NotAnArray("it does not begin as one")
+        raise NotAnArrayError("it does not begin as one")
     (length,) = struct.unpack_from("<H", start, len(MAGIC))
     offset = len(MAGIC) + 2 + length
     found = HEADER.fullmatch(start[len(MAGIC) + 2 : offset])
     if found is None:
-        raise NotAnArray("its header is none of ours")
+        raise NotAnArrayError("its header is none of ours")
     try:
         dtype = np.dtype(found[1].decode())
     except TypeError as error:
-        raise NotAnArray(str(error)) from error
+        raise NotAnArrayError(str(error)) from error
     return dtype, tuple(int(side) for side in re.findall(rb"[0-9]+", found[2])), offset

@@ -24,9 +24,9 @@ from typing import Any
 
 import numpy.typing as npt
 
-from manifind.errors import DamagedError, FormatVersionError, InvalidInputError
+from manifind.errors import DamagedError, FormatVersionError, InvalidInputError, MissingFileError
 from manifind.storage import disk
-from manifind.storage.arrays import NotAnArray, read_array
+from manifind.storage.arrays import NotAnArrayError, read_array
 
 MEND = "restore it or save it again; manifind index PHOTOS --repair mends an index"
 MANIFEST = "manifest.json"
@@ -254,7 +254,7 @@ def open_file(file: Path, listed: Mapping[str, Any], *, verify: bool) -> npt.NDA
         return read_array(file, content) if file.suffix == ".npy" else None
     except FileNotFoundError as error:
         raise DamagedFileError(file, "is missing", code="missing-file") from error
-    except NotAnArray as error:
+    except NotAnArrayError as error:
         raise DamagedFileError(file, f"is no plain array ({error})", code="not-an-array") from error
 
 
@@ -288,7 +288,7 @@ def digest(file: Path) -> str:
 
 def _read_manifest(path: Path, kind: str, name: str = MANIFEST) -> dict[str, Any]:
     if not path.exists():
-        raise FileNotFoundError(f"{path} does not exist; give the path of a saved {kind}.")
+        raise MissingFileError(f"{path} does not exist; give the path of a saved {kind}.")
     file = path / name
     if not file.is_file():
         wrong = f"{path} has no {name}: it is not a saved {kind}, or it was not saved to the end"

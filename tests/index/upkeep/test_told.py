@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from manifind import InvalidInputError
+from manifind.errors import DiskFullError
 from manifind.graph import KnnReport
 from manifind.index import Estimate, Index
 from manifind.index.build import estimate
@@ -23,6 +24,7 @@ from manifind.index.storage.snapshot import CATALOGUE
 from manifind.manifold import Manifold
 from manifind.storage import store
 from tests.collections_of_regions import unit
+from tests.errors import raises
 from tests.index.small import save_photo, small_extractor
 from tests.index.upkeep.fresh import PARAMETERS, Counting, assert_as_fresh
 
@@ -67,7 +69,7 @@ def test_what_is_said_of_the_graph_follows_it(
 def test_an_index_from_before_graphs_were_spoken_of_opens_and_is_exact(made: Index) -> None:
     manifest = store.read_manifest(made.path, KIND, FORMAT)
     fields = {name: said for name, said in manifest["fields"].items() if name != "built"}
-    fields["manifold"] = {**fields["manifold"], "graph": "exact"}
+    fields["manifold"] = {**fields["manifold"], "knn": "exact"}
     with store.writing(made.path, KIND) as writer:
         writer.write(FORMAT, fields, {}, keep=manifest["files"])
     old = Index.open(made.path, extractor=made.extractor)
@@ -112,8 +114,9 @@ def test_a_long_build_is_announced_and_one_that_cannot_fit_is_refused(
     with pytest.raises(InvalidInputError, match=r"memory is 1\.0 MiB, and a graph of .* regions needs 5\d\d MiB"):
         Index.create(tmp_path / "small.manifind", folder, extractor=extractor, memory=2**20, **PARAMETERS)
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1000))
-    with pytest.raises(OSError, match="are needed for") as full:
+    with raises("disk-full", DiskFullError) as full:
         Index.create(tmp_path / "full.manifind", folder, extractor=extractor, **PARAMETERS)
+    assert isinstance(full.value, OSError)
     assert full.value.errno == 28
 
 

@@ -17,7 +17,7 @@ a JSON object of images and queries      Revisited in one file, where queries ha
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from manifind.errors import InvalidInputError
+from manifind.errors import InvalidInputError, MissingFileError
 from manifind.evaluation.formats.gnd import from_gnd
 from manifind.evaluation.formats.json_csv import from_csv, from_json
 from manifind.evaluation.formats.matlab import read_matlab
@@ -60,7 +60,7 @@ def _read(path: Path, names: Sequence[str] | None, *, query_counts: bool) -> Pro
         read = ilias if any(path.glob("*/query/Q*_bbox.txt")) else oxford_folder
         return read(path, needed_names(names, path))
     if not path.is_file():
-        raise FileNotFoundError(f"{path} does not exist; give the file or folder of a ground truth.")
+        raise MissingFileError(f"{path} does not exist; give the file or folder of a ground truth.")
     suffix = path.suffix.lower()
     if suffix in (".pkl", ".mat"):
         stored = read_pickle(path) if suffix == ".pkl" else read_matlab(path)

@@ -33,7 +33,7 @@ DTYPE = re.compile(r"b1|[iu][1248]|f[248]")
 MARK = object()
 
 
-class _Refused(Exception):
+class _RefusedError(Exception):
     """The file holds something that is not read; the message says what it is."""
 
 
@@ -67,7 +67,7 @@ class _Dtype(_Unbuilt):
 
 def _dtype(kind: object, *_: object) -> _Dtype:
     if not isinstance(kind, str) or not DTYPE.fullmatch(kind):
-        raise _Refused(f"it has an array of {kind!r}, and only numbers are read")
+        raise _RefusedError(f"it has an array of {kind!r}, and only numbers are read")
     return _Dtype(kind)
 
 
@@ -76,7 +76,7 @@ def _with_order(dtype: _Dtype, state: object) -> _Dtype:
     match state:
         case (int(), "<" | ">" | "=" | "|" as order, None, None, None, *_):
             return _Dtype(dtype.kind, order)
-    raise _Refused("it has an array whose type has parts")
+    raise _RefusedError("it has an array whose type has parts")
 
 
 def _raw(data: object) -> bytes:
@@ -84,17 +84,17 @@ def _raw(data: object) -> bytes:
         return data.encode("latin1")
     if isinstance(data, bytes | bytearray):
         return bytes(data)
-    raise _Refused("it has an array without its bytes")
+    raise _RefusedError("it has an array without its bytes")
 
 
 def _array(dtype: object, shape: object, data: object, order: str) -> npt.NDArray[Any]:
     raw = _raw(data)
     if not isinstance(dtype, _Dtype) or not isinstance(shape, tuple) or len(shape) > MAX_DIMENSIONS:
-        raise _Refused("it has an array that is none")
+        raise _RefusedError("it has an array that is none")
     if not all(type(side) is int and 0 <= side < 2**31 for side in shape):
-        raise _Refused("it has an array with sides that are no sizes")
+        raise _RefusedError("it has an array with sides that are no sizes")
     if math.prod(shape) * dtype.numpy().itemsize != len(raw):
-        raise _Refused(f"it has an array of {shape} with {len(raw)} bytes")
+        raise _RefusedError(f"it has an array of {shape} with {len(raw)} bytes")
     return np.frombuffer(raw, dtype.numpy()).reshape(shape, order="F" if order == "F" else "C").copy()
 
 
@@ -102,7 +102,7 @@ def _of_state(state: object) -> npt.NDArray[Any]:
     match state:
         case (int(), tuple() as shape, _Dtype() as dtype, bool() | int() as fortran, data):
             return _array(dtype, shape, data, "F" if fortran else "C")
-    raise _Refused("it has an array whose state is none")
+    raise _RefusedError("it has an array whose state is none")
 
 
 def _scalar(dtype: object, data: object) -> int | float | bool:
@@ -140,7 +140,7 @@ class _Machine:
             stack.append(argument)
         elif code in NUMBERS:
             if isinstance(argument, int) and not -(2**63) <= argument < 2**64:
-                raise _Refused("it has a number of more than 64 bits")
+                raise _RefusedError("it has a number of more than 64 bits")
             stack.append(argument)
         elif code in CONSTANTS:
             stack.append(CONSTANTS[code])
@@ -157,7 +157,7 @@ class _Machine:
         elif code in ("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"):
             place = len(self._memo) if code == "MEMOIZE" else argument
             if not 0 <= place < self._size:
-                raise _Refused("it numbers what it remembers beyond its own size")
+                raise _RefusedError("it numbers what it remembers beyond its own size")
             self._memo[place] = stack[-1]
             if isinstance(stack[-1], _Unbuilt):
                 stack[-1].places.append(place)
@@ -193,7 +193,7 @@ class _Machine:
         elif code == "REDUCE":
             arguments, called = stack.pop(), stack.pop()
             if not isinstance(called, _Name) or called.text not in CALLS or not isinstance(arguments, tuple):
-                raise _Refused("it calls what is no function")
+                raise _RefusedError("it calls what is no function")
             stack.append(CALLS[called.text](*arguments))
         elif code == "BUILD":
             state, built = stack.pop(), stack.pop()
@@ -202,9 +202,9 @@ class _Machine:
             elif isinstance(built, _Array):
                 self._replace(built, _of_state(state))
             else:
-                raise _Refused(f"it sets the state of a {type(built).__name__}")
+                raise _RefusedError(f"it sets the state of a {type(built).__name__}")
         else:
-            raise _Refused(f"it uses {code}")
+            raise _RefusedError(f"it uses {code}")
 
     def _replace(self, before: _Unbuilt, after: object) -> None:
         """Push what has its state now, and remember it where it was remembered without."""
@@ -214,7 +214,7 @@ class _Machine:
 
     def _top(self, kind: type) -> Any:
         if type(self.stack[-1]) is not kind:
-            raise _Refused(f"it fills a {type(self.stack[-1]).__name__} as a {kind.__name__}")
+            raise _RefusedError(f"it fills a {type(self.stack[-1]).__name__} as a {kind.__name__}")
         return self.stack[-1]
 
     def _above_mark(self) -> list[Any]:
@@ -228,7 +228,7 @@ class _Machine:
         for key, value in zip(entries[::2], entries[1::2], strict=True):
             # Text alone: the hashes of numbers can be chosen so that all collide.
             if type(key) is not str:
-                raise _Refused(f"it has a dictionary with a {type(key).__name__} for a key")
+                raise _RefusedError(f"it has a dictionary with a {type(key).__name__} for a key")
             into[key] = value
 
 
@@ -238,7 +238,7 @@ def _named(module: object, name: object) -> _Name:
         text = "numpy._core." + text.removeprefix("numpy.core.")
     text = {"__builtin__.bytes": "builtins.bytes"}.get(text, text)
     if text not in NAMES:
-        raise _Refused(f"it asks for {text}")
+        raise _RefusedError(f"it asks for {text}")
     return _Name(text)
 
 
@@ -258,13 +258,13 @@ def _check(value: object) -> None:
         elif type(one) in (list, tuple):
             within = one  # type: ignore[assignment]
         elif not (one is None or isinstance(one, bool | int | float)):
-            raise _Refused(f"it has a {type(one).__name__.strip('_').lower()} where a value should be")
+            raise _RefusedError(f"it has a {type(one).__name__.strip('_').lower()} where a value should be")
         waiting += [(each, depth + 1) for each in within]
         entries += 1
         if depth > MAX_DEPTH:
-            raise _Refused(f"it has lists within lists more than {MAX_DEPTH} deep")
+            raise _RefusedError(f"it has lists within lists more than {MAX_DEPTH} deep")
         if entries + len(waiting) > MAX_ENTRIES or characters > MAX_CHARACTERS:
-            raise _Refused("it stands for far more than its own size")
+            raise _RefusedError("it stands for far more than its own size")
 
 
 def read_pickle(path: Path) -> Any:
@@ -278,13 +278,13 @@ def read_pickle(path: Path) -> Any:
     try:
         for number, (opcode, argument, _) in enumerate(pickletools.genops(path.read_bytes())):
             if number > MAX_OPCODES:
-                raise _Refused(f"it has more than {MAX_OPCODES} steps")  # noqa: TRY301
+                raise _RefusedError(f"it has more than {MAX_OPCODES} steps")  # noqa: TRY301
             if opcode.name != "STOP":
                 machine.step(opcode.name, argument)
         (value,) = machine.stack
         _check(value)
     except Exception as error:  # a damaged pickle may raise anything
-        why = error if isinstance(error, _Refused) else f"it is damaged ({error})"
+        why = error if isinstance(error, _RefusedError) else f"it is damaged ({error})"
         raise InvalidInputError(
             f"{path} is not a ground truth that can be read safely: {why}; nothing of it was run. Take it from where "
             "it was published.",

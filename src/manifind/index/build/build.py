@@ -177,7 +177,7 @@ def _extract_new(
     """
     chosen = plan_extraction(planned, journal, None if known is None else known.catalogue, report, config.frames)
     config = config.for_photos(len(chosen.known) + len(chosen.new))
-    device = config.parameters.get("device", kernels.CPU) if workers is None else kernels.CPU
+    device = config.parameters.get("device", kernels.AUTO) if workers is None else kernels.CPU
     with place_on_device(config.extractor, len(chosen.new), device, config.local_features) as extractor:
         made_by = replace(config, extractor=extractor)
         scratch = check_resources(

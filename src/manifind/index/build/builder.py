@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from manifind.checks import check_choice, check_int
+from manifind.diffusion.solvers import AUTO as AUTO_SOLVER
 from manifind.errors import InvalidInputError
 from manifind.features import RegionExtractor
 from manifind.features.backbone import absolute_source
@@ -26,7 +27,7 @@ from manifind.index.storage.manifest import FILES, KIND, OWN, WhiteningOrigin
 from manifind.index.storage.snapshot import Snapshot
 from manifind.io.ignore import FileRules
 from manifind.io.video import check_frame_interval
-from manifind.kernels import CPU
+from manifind.kernels import AUTO as AUTO_DEVICE
 from manifind.manifold import Manifold
 from manifind.storage import disk, store
 from manifind.storage.store import Writer
@@ -70,13 +71,13 @@ def resolve_config(
     chosen: dict[str, Any] = {
         name: getattr(choices, name) if value is None else value for name, value in given_choices.items()
     }
-    given = given_parameters({**choices.manifold, **parameters})
+    given = given_parameters({"solver": AUTO_SOLVER, **choices.manifold, **parameters})
     Manifold(**given).check_params()
     frames = None if frames is None else check_frame_interval(frames)
     planned = plan_folder(root, films=frames is not None, files=files)
     source = str(chosen.pop("backbone"))
     if given_choices["backbone"] is None and not by_workers:
-        source = network_for(source, len(planned.found), parameters.get("device", CPU))
+        source = network_for(source, len(planned.found), parameters.get("device", AUTO_DEVICE))
     if extractor is None:
         built, origin, learning = make_extractor(source, **chosen, long_side=long_side)
     else:

@@ -3,8 +3,6 @@
 Bytes are counted from the arrays that will be written and the lists that will be held.
 """
 
-import errno
-import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -12,7 +10,7 @@ from pathlib import Path
 
 from manifind import kernels
 from manifind.diffusion.solvers import MAX_WHOLE_REGIONS
-from manifind.errors import InvalidInputError
+from manifind.errors import DiskFullError, InvalidInputError
 from manifind.graph import AUTO, choose_knn_method
 from manifind.index.build.gather import ExtractionPlan
 from manifind.index.storage.build_config import BuildConfig
@@ -89,11 +87,9 @@ def check_resources(
     free = shutil.disk_usage(path).free
     supplemented = known is not None and known.local is None and config.local_features is not None
     if (chosen.new or supplemented) and expected.disk > free:
-        raise OSError(
-            errno.ENOSPC,
-            f"{size(expected.disk)} are needed for {expected.regions:,} regions and {size(free)} are free; free some "
-            "space, or choose another disk",
-            os.fspath(path),
+        raise DiskFullError(
+            f"{path} needs {size(expected.disk)} for {expected.regions:,} regions and {size(free)} are free; free some "
+            "space, or choose another disk."
         )
     scratch = config.manifold().check_params().memory
     if memory is not None:
@@ -149,7 +145,7 @@ def estimate(
     scratch = raw + n * 2 * d + new * (2 * d + 16) + (4 * (n + photos) * d if whole else 0)
     late = len(chosen.known) if known is not None and known.local is None else 0
     scratch += (photos + journals * len(chosen.new) + late) * kept
-    method = choose_knn_method(n, checked.k) if checked.graph == AUTO else checked.graph
+    method = choose_knn_method(n, checked.k) if checked.knn == AUTO else checked.knn
     if distributed:
         scratch += 3 * 8 * n * width + 8 * edges  # the lists of tasks, merged, and taken in
         scratch += 0 if whole else 4 * photos * d

@@ -19,7 +19,7 @@ from manifind.index.storage.build_config import WhiteningTraining
 from manifind.index.storage.local_features import LocalFeatureConfig
 from manifind.index.storage.manifest import LEARNT, NONE, SHIPPED, Fingerprint, WhiteningOrigin
 from manifind.index.storage.snapshot import AnySnapshot
-from manifind.kernels import CPU, CUDA, backend
+from manifind.kernels import AUTO, CPU, CUDA, backend
 
 if TYPE_CHECKING:
     from manifind.geometry.cuda.sift import Finder
@@ -90,7 +90,7 @@ def _check_fingerprint(extractor: RegionExtractor, snapshot: AnySnapshot, where:
     return extractor
 
 
-def network_for(usual: str, photos: int, device: str = CPU) -> str:
+def network_for(usual: str, photos: int, device: str = AUTO) -> str:
     """Return the default network for so many photos on a device; `usual` on the CPU.
 
     On a GPU it is the one in half precision, which takes no longer there than whole numbers would.
@@ -101,7 +101,7 @@ def network_for(usual: str, photos: int, device: str = CPU) -> str:
 
 @contextmanager
 def place_on_device(
-    extractor: RegionExtractor, photos: int, device: str = CPU, keeping: LocalFeatureConfig | None = None
+    extractor: RegionExtractor, photos: int, device: str = AUTO, keeping: LocalFeatureConfig | None = None
 ) -> Iterator[RegionExtractor]:
     """Yield the extractor on the device that suits so many photos; log the device and the reason.
 

@@ -207,7 +207,7 @@ def _check_descriptors(snapshot: Snapshot, report: StageProgress) -> Iterator[Pr
             yield Problem("vectors", "a descriptor is not of unit norm", Remedy.EXTRACT)
             return
         report("descriptors", min(start + ROWS, n), n)
-    expected = pooling_weights(manifold.pooling, X, layout, float(manifold.lam))
+    expected = pooling_weights(manifold.pooling, X, layout, float(manifold.gmp_lambda))
     if not np.allclose(manifold.weights_, expected, atol=1e-4):
         yield Problem("weights", "a pooling weight is not that of the region", Remedy.REBUILD_GRAPH)
     sizes = np.array([(image.width, image.height) for image in snapshot.catalogue.images], np.float32)

@@ -3,7 +3,7 @@
 `extract_query_view` makes the region descriptors of a part of a photo, `QueryRegions.of` one query of several views.
 `extract_query_features` makes the local features that spatial verification matches. All of these are frozen: a search
 runs in any thread, while the index moves on to its next snapshot. `pixels_of` and `record_of` take a photo however it
-is given: its file, the key of a photo in the collection, its bytes, or its pixels.
+is given: its file, the key of a photo in the collection, its bytes, its pixels, or an image of Pillow's.
 """
 
 import hashlib
@@ -17,6 +17,7 @@ from typing import NamedTuple, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from PIL import Image
 
 from manifind.errors import InvalidInputError, UnreadableImageError
 from manifind.features import RegionExtractor
@@ -25,7 +26,7 @@ from manifind.index.config import SearchConfig
 from manifind.index.storage.catalogue import ImageRecord
 from manifind.index.storage.local_features import LOCAL_FEATURES
 from manifind.index.storage.snapshot import AnySnapshot, Snapshot
-from manifind.io import Photo, content_hash, key_of, key_to_path, read_photo
+from manifind.io import Photo, content_hash, key_of, key_to_path, read_photo, upright_pixels
 from manifind.io.video import is_photo_there
 from manifind.types import Box, FloatArray, IntArray
 
@@ -231,12 +232,14 @@ def rounded_box(row: npt.NDArray[np.floating]) -> Box:
     return x0, y0, x1, y1
 
 
-Source = str | os.PathLike[str] | bytes | npt.NDArray[np.uint8]
-"""A photo: its path, the key of one in the collection, its bytes, or its pixels (h, w, 3)."""
+Source = str | os.PathLike[str] | bytes | npt.NDArray[np.uint8] | Image.Image
+"""A photo: its path, the key of one in the collection, its bytes, its pixels (h, w, 3), or an image of Pillow's."""
 
 
 def pixels_of(snapshot: AnySnapshot, image: Source) -> npt.NDArray[np.uint8]:
     """Return the upright pixels (h, w, 3) of a photo, however it is given."""
+    if isinstance(image, Image.Image):
+        return upright_pixels(image)
     pixels = image if isinstance(image, np.ndarray) else _read(snapshot, image).pixels
     if pixels.ndim != 3 or pixels.shape[2] != 3 or pixels.dtype != np.uint8:
         raise InvalidInputError(f"image has shape {pixels.shape} and dtype {pixels.dtype}; give (h, w, 3) of uint8.")
@@ -258,7 +261,7 @@ def record_of(snapshot: AnySnapshot, image: Source) -> ImageRecord | None:
     catalogue, root = snapshot.catalogue, snapshot.manifest.root
     if isinstance(image, bytes):
         return catalogue.of_content(hashlib.sha256(image).hexdigest())
-    if isinstance(image, np.ndarray):
+    if isinstance(image, np.ndarray | Image.Image):
         return None
     if not is_photo_there(image):
         return catalogue.photo_of(os.fspath(image))
@@ -277,7 +280,9 @@ def _read(snapshot: AnySnapshot, image: str | os.PathLike[str] | bytes) -> Photo
     if isinstance(image, bytes):
         return read_photo(image)
     if not isinstance(image, str | os.PathLike):
-        raise InvalidInputError(f"image is a {type(image).__name__}; give a path, a key, bytes or pixels.")
+        raise InvalidInputError(
+            f"image is a {type(image).__name__}; give a path, a key, bytes, pixels or an image of Pillow's."
+        )
     if is_photo_there(image):
         return read_photo(image)
     if snapshot.catalogue.photo_of(os.fspath(image)) is None:

@@ -153,7 +153,7 @@ def _check_scores(retrieval: Retrieval) -> None:
     limit = 2.0 * m
     if y is not None:
         largest = 2 * manifold.query_k * (m**manifold.gamma if manifold.seeding == "released" else m)
-        pooled = float(np.sqrt(np.diff(manifold.layout_.starts).max())) / min(manifold.lam, 1.0)
+        pooled = float(np.sqrt(np.diff(manifold.layout_.starts).max())) / min(manifold.gmp_lambda, 1.0)
         limit = 2 * pooled * min(float(np.linalg.norm(y.values)), largest)
     worst = scores[np.argmax(np.abs(scores))]  # NaN where there is one
     stuck = worst == 0 and y is not None and len(y.values) > 0 and retrieval.ranking.residual >= 1
@@ -200,7 +200,7 @@ def _fit_estimator(snapshot: Snapshot, method: str) -> Manifold | NearestImages 
         # An index whose parameters were given has always been searched with its own α.
         alpha = manifold.alpha if snapshot.manifest.chosen_for is None else GLOBAL["alpha"]
         k = min(int(GLOBAL["k"]), max(1, len(snapshot.catalogue) - 1))
-        whole = Manifold(k=k, query_k=int(GLOBAL["query_k"]), alpha=alpha, gamma=manifold.gamma)
+        whole = Manifold(k=k, query_k=int(GLOBAL["query_k"]), alpha=alpha, gamma=manifold.gamma, device=manifold.device)
         return whole.fit(manifold.global_vectors_)
     baseline = NearestImages() if method == "plain" else RegionMatch()
     return baseline.fit(manifold.vectors_, manifold.layout_.image_of)

@@ -10,7 +10,7 @@ from manifind.index.config import CHOSEN, IndexConfig, WhiteningCandidate, White
 from manifind.index.storage.local_features import LocalFeatureConfig
 from manifind.index.storage.manifest import LEARNT, Fingerprint, Manifest, WhiteningOrigin, stored_parameters
 from manifind.io.ignore import ALL_FILES, FileRules
-from manifind.kernels import CPU
+from manifind.kernels import AUTO
 from manifind.manifold import Manifold
 from manifind.types import FloatArray
 from manifind.version import VERSION
@@ -75,7 +75,9 @@ class BuildConfig:
     """Which files of the folder count."""
 
     @classmethod
-    def of(cls, manifest: Manifest, extractor: RegionExtractor, root: Path | None = None, *, device: str = CPU) -> Self:
+    def of(
+        cls, manifest: Manifest, extractor: RegionExtractor, root: Path | None = None, *, device: str = AUTO
+    ) -> Self:
         """Return the config that a manifest speaks of; `root` where the photos are elsewhere now."""
         return cls(
             root or manifest.root,

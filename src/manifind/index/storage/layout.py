@@ -7,7 +7,7 @@ the build is finished says how far the build came and how to go on.
 import json
 from pathlib import Path
 
-from manifind.errors import InvalidInputError, shell_quote
+from manifind.errors import InvalidInputError, MissingFileError, shell_quote
 from manifind.io import list_photos
 from manifind.storage import disk, store
 
@@ -51,7 +51,7 @@ def check_finished(path: Path) -> None:
     if not path.exists():
         photos = path.with_name(path.name.removesuffix(SUFFIX))
         if photos != path and photos.is_dir():
-            raise FileNotFoundError(f"{path} is not there yet; make it with manifind index {shell_quote(photos)}.")
+            raise MissingFileError(f"{path} is not there yet; make it with manifind index {shell_quote(photos)}.")
         return
     if not path.is_dir():
         raise InvalidInputError(f"{path} is a file; give the folder of an index, photos{SUFFIX} say.")

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
+from manifind.diffusion.solvers import AUTO
 from manifind.errors import DamagedError, InvalidInputError
 from manifind.features import RegionExtractor
 from manifind.geometry import KINDS
@@ -56,6 +57,7 @@ PARTS_OF_FORMAT_2 = {
     "extractor": {"scales": "grid_levels", "zooms": "scales"},
     "extractor_settings": {"scales": "grid_levels", "zooms": "scales"},
     "local_features": {"most": "max_keypoints"},
+    "manifold": {"lam": "gmp_lambda", "graph": "knn"},
 }
 """The names inside of these fields that were others in format 2."""
 
@@ -278,6 +280,8 @@ def _from_format_2(fields: Mapping[str, Any]) -> dict[str, Any]:
     for part, names in PARTS_OF_FORMAT_2.items():
         if part in found:
             found[part] = renamed(found[part], names)
+    if isinstance(found.get("manifold"), dict):
+        found["manifold"] = {"solver": AUTO, **found["manifold"]}
     return found
 
 

@@ -16,7 +16,7 @@ from manifind.index.storage.catalogue import Catalogue, Photos
 from manifind.index.storage.local_features import StoredLocalFeatures
 from manifind.index.storage.manifest import Manifest, read_manifest, read_store
 from manifind.index.storage.remote import RemoteCollection
-from manifind.kernels import CPU
+from manifind.kernels import AUTO
 from manifind.manifold import BUILT, Manifold
 from manifind.manifold.serialization import check_ids
 from manifind.storage import store
@@ -70,7 +70,7 @@ class Snapshot:
         return len(self.catalogue) if self.part_of is None else self.part_of
 
     @classmethod
-    def read(cls, path: Path, *, verify: bool = False, device: str = CPU) -> Self:
+    def read(cls, path: Path, *, verify: bool = False, device: str = AUTO) -> Self:
         """Open the newest generation of the index at `path`; no array is read, unless to `verify` its checksum.
 
         `device` is what searches it.
@@ -90,7 +90,7 @@ class Snapshot:
         try:
             manifest = Manifest.of(stored.fields)
             # Before there was a choice, the lists were those of the parameter.
-            built = manifest.built or KnnReport.by(manifest.parameters.get("graph", UNKNOWN))
+            built = manifest.built or KnnReport.by(manifest.parameters.get("knn", UNKNOWN))
             manifold = Manifold.from_arrays({**manifest.parameters, "device": device, BUILT: built._asdict()}, arrays)
             _check_shapes(arrays, manifold)
             catalogue = Catalogue.open(stored.files[CATALOGUE])

@@ -21,6 +21,8 @@ from manifind.serve.responses import (
 )
 from manifind.serve.routes import BoxText, attachment, body_of_kind, checked_view, parse_box, while_connected
 from manifind.serve.schemas import (
+    DEADLINE,
+    DEFAULT_TOP,
     EXPAND,
     LONGEST_KEY,
     LONGEST_SHORT,
@@ -49,6 +51,7 @@ NDJSON = "application/x-ndjson"
 Top = Annotated[int, Query(ge=1, le=MAX_TOP)]
 Expand = Annotated[bool, Query(description=EXPAND)]
 Verify = Annotated[int | None, Query(ge=0, le=200, description=VERIFY)]
+Deadline = Annotated[float | None, Query(gt=0, allow_inf_nan=False, description=DEADLINE)]
 ShortView = Annotated[str, Field(max_length=LONGEST_SHORT)]
 
 
@@ -59,17 +62,19 @@ def add(app: FastAPI, service: Service) -> None:
         q: Annotated[list[ShortView], Query(max_length=64, description=SHORT_VIEW)] = [],  # noqa: B006 (copied)
         negatives: Annotated[list[ShortView], Query(max_length=64, description=SHORT_VIEW)] = [],  # noqa: B006
         method: Method = "regional",
-        top: Top = 60,
+        top: Top = DEFAULT_TOP,
         verify: Verify = None,
         expand: Expand = True,
+        deadline: Deadline = None,
         folder: Annotated[str | None, Query(max_length=LONGEST_KEY)] = None,
         since: Annotated[str | None, Query(pattern=DATE.pattern)] = None,
         until: Annotated[str | None, Query(pattern=DATE.pattern)] = None,
         sort: Literal["score", "date"] = "score",
     ) -> SearchRequest:
         views, against = short_views("q", q), short_views("negatives", negatives)
-        within: dict[str, Any] = {"expand": expand, "folder": folder, "since": since, "until": until, "sort": sort}
-        return SearchRequest(views=views, negatives=against, method=method, top=top, verify=verify, **within)
+        options: dict[str, Any] = {"top": top, "verify": verify, "expand": expand, "deadline": deadline, "sort": sort}
+        filters: dict[str, Any] = {"folder": folder, "since": since, "until": until}
+        return SearchRequest(views=views, negatives=against, method=method, **options, **filters)
 
     Parsed = Annotated[SearchRequest, Depends(parsed)]
 
@@ -105,7 +110,7 @@ def add(app: FastAPI, service: Service) -> None:
 
     @app.post("/api/search/photo", tags=["search"], openapi_extra=PHOTO_BODY)
     async def search_by_photo(
-        http: Request, box: BoxText = None, method: Method = "regional", top: Top = 60, verify: Verify = None
+        http: Request, box: BoxText = None, method: Method = "regional", top: Top = DEFAULT_TOP, verify: Verify = None
     ) -> SearchResponse:
         """Find photos by the photo that is the body of the request."""
         data = await photo_body(http)
