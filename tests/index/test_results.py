@@ -133,7 +133,7 @@ def test_the_box_is_round_what_resembles_the_query_and_not_round_what_scored(ind
 def test_data_and_table_say_the_same(index: Index, photos: Path) -> None:
     result = index.search(photos / "first-0.png", THING)
     said = json.loads(json.dumps(result_data({"image": "x"}, result)))
-    assert list(said) == ["query", "method", "complete", "n_unchecked", "n_matches", "config", "results"]
+    assert list(said) == ["query", "method", "complete", "n_matches", "results", "n_unchecked", "config"]
     assert (said["complete"], said["n_matches"], said["config"]) == (True, result.n_matches, index.config.config_hash)
     header, *rows = table_rows(said["results"])
     assert tuple(header) == COLUMNS
