@@ -17,6 +17,14 @@ def level(request: pytest.FixtureRequest) -> Iterator[str]:
     core.use_level(before)
 
 
+@pytest.fixture(params=[False, True])
+def gather(request: pytest.FixtureRequest) -> Iterator[bool]:
+    """The way in which one column loads what a row of the matrix asks for."""
+    core.use_gather(request.param)
+    yield bool(request.param)
+    core.use_gather(None)
+
+
 @pytest.fixture
 def everywhere(level: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """The core on small graphs too, which are otherwise solved in float64."""

@@ -101,7 +101,7 @@ def test_precise_steps_are_those_of_scipy(level: str, n: int, columns: int, rng:
 @pytest.mark.parametrize("precise", [False, True])
 @pytest.mark.parametrize("columns", [5, 33, 70])
 def test_a_column_has_the_same_answer_alone_and_among_others(
-    level: str, precise: bool, columns: int, rng: np.random.Generator
+    level: str, gather: bool, precise: bool, columns: int, rng: np.random.Generator
 ) -> None:
     S = normalise(symmetric(5000, rng, density=0.003))[0]
     y = np.zeros((5000, columns), np.float32)
@@ -126,7 +126,7 @@ def test_reordering_is_a_relabelling(n: int, seed: int) -> None:
 
 @pytest.mark.parametrize("n", [1, 63, 64, 65, 700])
 def test_an_ordered_matrix_is_solved_to_the_closed_form_alone_and_in_a_batch(
-    level: str, n: int, rng: np.random.Generator
+    level: str, gather: bool, n: int, rng: np.random.Generator
 ) -> None:
     S, y = symmetric(n, rng, density=min(1, 20 / n)), right_hand_sides(n, 40, rng)
     matrix = core.OrderedMatrix(matrix_of(S), 2)

@@ -17,7 +17,8 @@ inline Words to_bf16(Floats v) {
 }
 inline Words pack_bf16(Floats low, Floats high) { return (to_bf16(low) >> 16) | (to_bf16(high) & 0xffff0000u); }
 
-constexpr int64_t PREFETCH_ENTRIES = 16;  // prefetch distance in entries of S
+constexpr int64_t PREFETCH_ENTRIES = 16;          // of S, from whose columns p is prefetched
+constexpr int64_t STREAM_PREFETCH_ENTRIES = 256;  // of S itself, where one column makes little use of each
 
 // Stores past the caches: the values are not read again soon.
 inline void store_streaming(float* at, Floats value) {
@@ -67,11 +68,14 @@ inline void spmv_row(const Csr& S, int64_t i, int words, const uint32_t* p, floa
             highs[v][u] += s * bf16_high(w);
         }
     };
+    const int64_t end = S.starts[i + 1];
     int64_t e = S.starts[i];
-    for (; e + PARTIAL_SUMS <= S.starts[i + 1]; e += PARTIAL_SUMS)
+    for (; e + PARTIAL_SUMS <= end; e += PARTIAL_SUMS)
 #pragma GCC unroll 4
         for (int u = 0; u < PARTIAL_SUMS; ++u) add(e + u, u);
-    for (; e < S.starts[i + 1]; ++e) add(e, 0);
+#pragma GCC unroll 4
+    for (int u = 0; u < PARTIAL_SUMS - 1; ++u)
+        if (e + u < end) add(e + u, u);
 #pragma GCC unroll 4
     for (int v = 0; v < V; ++v) {
         store(out + v * LANES, sum_partials(lows[v]));
@@ -149,46 +153,83 @@ NO_VECTORIZE void spmv_small(const Csr& S, int64_t begin, int64_t end, const flo
     }
 }
 
-// One row of Sp for one column, with the sums of `spmv_row`.
-NO_VECTORIZE inline float spmv_row_single(const Csr& S, int64_t i, const float* p) {
+#if defined(__AVX512F__)
+// The same sums as below, by gathers of 16 entries.
+inline __m128 spmv_row_gather(const Csr& S, int64_t i, const float* p) {
+    const int64_t end = S.starts[i + 1];
+    __m128 sums = _mm_setzero_ps();
+    for (int64_t e = S.starts[i]; e < end; e += 16) {
+        __builtin_prefetch(S.columns + e + STREAM_PREFETCH_ENTRIES);
+        __builtin_prefetch(S.values + e + STREAM_PREFETCH_ENTRIES);
+        const __mmask16 in_row = end - e >= 16 ? 0xffff : __mmask16((1u << (end - e)) - 1);
+        const __m512 s = _mm512_maskz_loadu_ps(in_row, S.values + e);
+        const __m512i columns = _mm512_maskz_loadu_epi32(in_row, S.columns + e);
+        const __m512 x = _mm512_mask_i32gather_ps(_mm512_setzero_ps(), in_row, columns, p, 4);
+        sums = _mm_fmadd_ps(_mm512_castps512_ps128(s), _mm512_castps512_ps128(x), sums);
+        sums = _mm_fmadd_ps(_mm512_extractf32x4_ps(s, 1), _mm512_extractf32x4_ps(x, 1), sums);
+        sums = _mm_fmadd_ps(_mm512_extractf32x4_ps(s, 2), _mm512_extractf32x4_ps(x, 2), sums);
+        sums = _mm_fmadd_ps(_mm512_extractf32x4_ps(s, 3), _mm512_extractf32x4_ps(x, 3), sums);
+    }
+    return sums;
+}
+inline __m128 spmv_row_loads(const Csr& S, int64_t i, const float* p) {
     const int64_t end = S.starts[i + 1];
     int64_t e = S.starts[i];
-    float sums[PARTIAL_SUMS] = {};
-#if defined(__AVX512F__)
-    __m128 four = _mm_setzero_ps();
+    __m128 sums = _mm_setzero_ps();
     for (; e + 4 <= end; e += 4) {
         const int32_t* c = S.columns + e;
-        four = _mm_fmadd_ps(_mm_loadu_ps(S.values + e), _mm_set_ps(p[c[3]], p[c[2]], p[c[1]], p[c[0]]), four);
+        sums = _mm_fmadd_ps(_mm_loadu_ps(S.values + e), _mm_set_ps(p[c[3]], p[c[2]], p[c[1]], p[c[0]]), sums);
     }
-    _mm_storeu_ps(sums, four);
-    if (end + 3 <= S.starts[S.n]) {
-        // The last entries without a branch, which would be unpredictable: what follows the row counts as zero.
-        static constexpr float IS_IN_ROW[6] = {1, 1, 1, 0, 0, 0};
-        const float* factors = IS_IN_ROW + 3 - (end - e);
-        for (int u = 0; u < 3; ++u) sums[0] += (S.values[e + u] * factors[u]) * p[S.columns[e + u]];
-        e = end;
-    }
+    // The last entries without a branch, which would be unpredictable: what follows the row counts as zero. At the end
+    // of the matrix nothing follows.
+    const __mmask8 in_row = __mmask8((1u << (end - e)) - 1);
+    const __m128 s = _mm_maskz_loadu_ps(in_row, S.values + e);
+    const int32_t* c = S.columns + e;
+    if (end + 3 <= S.starts[S.n]) return _mm_fmadd_ps(s, _mm_set_ps(0, p[c[2]], p[c[1]], p[c[0]]), sums);
+    float x[4] = {};
+    for (int u = 0; e + u < end; ++u) x[u] = p[c[u]];
+    return _mm_fmadd_ps(s, _mm_loadu_ps(x), sums);
+}
+#endif
+
+// One row of Sp for one column, with the sums of `spmv_row`.
+template <bool GATHER>
+NO_VECTORIZE inline float spmv_row_single(const Csr& S, int64_t i, const float* p) {
+    float sums[PARTIAL_SUMS] = {};
+#if defined(__AVX512F__)
+    _mm_storeu_ps(sums, GATHER ? spmv_row_gather(S, i, p) : spmv_row_loads(S, i, p));
 #else
+    const int64_t end = S.starts[i + 1];
+    int64_t e = S.starts[i];
     for (; e + PARTIAL_SUMS <= end; e += PARTIAL_SUMS)
         for (int u = 0; u < PARTIAL_SUMS; ++u) sums[u] += S.values[e + u] * p[S.columns[e + u]];
+    for (int u = 0; e < end; ++e, ++u) sums[u] += S.values[e] * p[S.columns[e]];
 #endif
-    for (; e < end; ++e) sums[0] += S.values[e] * p[S.columns[e]];
     return sum_partials(sums);
 }
 
+template <bool GATHER>
 NO_VECTORIZE void cg_multiply_single(const Csr& S, int64_t begin, int64_t end, const char* row_mask, float alpha,
                                      const float* p, float* ap, double* dots) {
     for (int64_t block = begin; block < end; block += FLUSH_ROWS) {
         float pAp = 0, ApAp = 0;
         for (int64_t i = block; i < (block + FLUSH_ROWS < end ? block + FLUSH_ROWS : end); ++i) {
             if (row_mask && !row_mask[i]) continue;
-            const float Ap = ap[i] = p[i] - alpha * spmv_row_single(S, i, p);
+            const float Ap = ap[i] = p[i] - alpha * spmv_row_single<GATHER>(S, i, p);
             pAp += p[i] * Ap;
             ApAp += Ap * Ap;
         }
         dots[0] += pAp;
         dots[1] += ApAp;
     }
+}
+
+void cg_multiply_single_any(const Csr& S, int64_t begin, int64_t end, const char* row_mask, bool gather, float alpha,
+                            const float* p, float* ap, double* dots) {
+    if (gather)
+        cg_multiply_single<true>(S, begin, end, row_mask, alpha, p, ap, dots);
+    else
+        cg_multiply_single<false>(S, begin, end, row_mask, alpha, p, ap, dots);
 }
 
 inline float to_bf16(float value) {

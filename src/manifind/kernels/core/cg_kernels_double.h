@@ -47,6 +47,7 @@ void cg_multiply_double(const Csr& S, int64_t begin, int64_t end, const char* ro
         for (int lane = 0; lane < DOUBLES; ++lane) pap[v * DOUBLES + lane] += sums[v][lane];
 }
 
+template <bool GATHER>
 NO_VECTORIZE void cg_multiply_single_double(const Csr& S, int64_t begin, int64_t end, const char* row_mask,
                                             double alpha, const double* p, double* ap, double* pap) {
     double pAp = 0;
@@ -55,6 +56,20 @@ NO_VECTORIZE void cg_multiply_single_double(const Csr& S, int64_t begin, int64_t
         double sums[8] = {};
         int64_t e = S.starts[i];
 #if defined(__AVX512F__)
+        if constexpr (GATHER) {
+            __m512d eight = _mm512_setzero_pd();
+            for (; e < S.starts[i + 1]; e += 8) {
+                __builtin_prefetch(S.columns + e + STREAM_PREFETCH_ENTRIES);
+                __builtin_prefetch(S.values + e + STREAM_PREFETCH_ENTRIES);
+                const int64_t left = S.starts[i + 1] - e;
+                const __mmask8 in_row = left >= 8 ? 0xff : __mmask8((1u << left) - 1);
+                const __m256i columns = _mm256_maskz_loadu_epi32(in_row, S.columns + e);
+                const __m512d s = _mm512_cvtps_pd(_mm256_maskz_loadu_ps(in_row, S.values + e));
+                eight = _mm512_fmadd_pd(s, _mm512_mask_i32gather_pd(_mm512_setzero_pd(), in_row, columns, p, 8), eight);
+            }
+            _mm512_storeu_pd(sums, eight);
+            e = S.starts[i + 1];
+        }
         __m256d low = _mm256_setzero_pd(), high = low;
         for (; e + 8 <= S.starts[i + 1]; e += 8) {
             const int32_t* c = S.columns + e;
@@ -63,13 +78,15 @@ NO_VECTORIZE void cg_multiply_single_double(const Csr& S, int64_t begin, int64_t
             high = _mm256_fmadd_pd(_mm256_cvtps_pd(_mm_loadu_ps(S.values + e + 4)),
                                    _mm256_set_pd(p[c[7]], p[c[6]], p[c[5]], p[c[4]]), high);
         }
-        _mm256_storeu_pd(sums, low);
-        _mm256_storeu_pd(sums + 4, high);
+        if constexpr (!GATHER) {
+            _mm256_storeu_pd(sums, low);
+            _mm256_storeu_pd(sums + 4, high);
+        }
 #else
         for (; e + 8 <= S.starts[i + 1]; e += 8)
             for (int u = 0; u < 8; ++u) sums[u] += double(S.values[e + u]) * p[S.columns[e + u]];
 #endif
-        for (; e < S.starts[i + 1]; ++e) sums[0] += double(S.values[e]) * p[S.columns[e]];
+        for (int u = 0; e < S.starts[i + 1]; ++e, ++u) sums[u] += double(S.values[e]) * p[S.columns[e]];
         const double product =
             ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
         ap[i] = p[i] - alpha * product;
@@ -78,10 +95,12 @@ NO_VECTORIZE void cg_multiply_single_double(const Csr& S, int64_t begin, int64_t
     *pap += pAp;
 }
 
-void cg_multiply_double_any(const Csr& S, int64_t begin, int64_t end, const char* row_mask, int columns, double alpha,
-                            const double* p, double* ap, double* pap) {
+void cg_multiply_double_any(const Csr& S, int64_t begin, int64_t end, const char* row_mask, bool gather, int columns,
+                            double alpha, const double* p, double* ap, double* pap) {
     switch (columns) {
-        case 1: return cg_multiply_single_double(S, begin, end, row_mask, alpha, p, ap, pap);
+        case 1:
+            return gather ? cg_multiply_single_double<true>(S, begin, end, row_mask, alpha, p, ap, pap)
+                          : cg_multiply_single_double<false>(S, begin, end, row_mask, alpha, p, ap, pap);
         case 8: return cg_multiply_double<8 / DOUBLES>(S, begin, end, row_mask, alpha, p, ap, pap);
         default: return cg_multiply_double<FLOAT64_MAX_COLUMNS / DOUBLES>(S, begin, end, row_mask, alpha, p, ap, pap);
     }

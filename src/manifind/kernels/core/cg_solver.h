@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "kernels.h"
@@ -25,6 +26,10 @@ struct StopRule {
 // percent. So a single column rounds too.)
 void solve(const Csr& S, const int32_t* order, const float* y, int64_t columns, double alpha, StopRule stop,
            bool use_float64, int threads, float* f, int32_t* iterations, float* residuals);
+
+// Says how one column loads p, for tests: null is the faster way on this processor, which is measured once. The results
+// are the same.
+void use_gather(std::optional<bool> choice);
 
 constexpr double MIN_RESIDUAL = 1e-10;  // relative; float32 resolves no smaller one
 

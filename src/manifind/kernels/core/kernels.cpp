@@ -80,7 +80,7 @@ const Kernels LEVEL_NAME(kernels) = {
     PANELS * PANEL,
     cg_multiply_any,
     cg_update,
-    cg_multiply_single,
+    cg_multiply_single_any,
     cg_update_single,
     spmv_small,
     cg_dots_small,

@@ -86,8 +86,9 @@ struct Kernels {
     // x += step·p, r −= step·ap, p = r + beta·p; adds, by column, the new rᵀr and rᵀp to `dots` (2, 2 words).
     void (*cg_update)(int64_t begin, int64_t end, int words, const float* step, const float* beta, uint32_t* p,
                       const float* ap, float* x, float* r, double* dots);
-    // Bitwise the same for one right-hand side: p is rounded to bf16 but stored in float32.
-    void (*cg_multiply_single)(const Csr& S, int64_t begin, int64_t end, const char* row_mask, float alpha,
+    // Bitwise the same for one right-hand side: p is rounded to bf16 but stored in float32. With `gather`, the
+    // instructions that gather load p, which some processors do slowly (`gathers_fast`).
+    void (*cg_multiply_single)(const Csr& S, int64_t begin, int64_t end, const char* row_mask, bool gather, float alpha,
                                const float* p, float* ap, double* dots);
     void (*cg_update_single)(int64_t begin, int64_t end, float step, float beta, float* p, const float* ap, float* x,
                              float* r, double* dots);
@@ -98,8 +99,8 @@ struct Kernels {
     void (*cg_update_small)(int64_t n, float step, float beta, float* p, const float* ap, float* x, float* r,
                             double* rr);
     // In float64, with S in float32 and 1, 8 or FLOAT64_MAX_COLUMNS columns: ap = (I − αS)p, adding to pᵀAp by column;
-    // r −= step·ap, adding to rᵀr; x += step·p, p = r + beta·p.
-    void (*cg_multiply_double)(const Csr& S, int64_t begin, int64_t end, const char* row_mask, int columns,
+    // r −= step·ap, adding to rᵀr; x += step·p, p = r + beta·p. `gather` as above, for one column.
+    void (*cg_multiply_double)(const Csr& S, int64_t begin, int64_t end, const char* row_mask, bool gather, int columns,
                                double alpha, const double* p, double* ap, double* pap);
     void (*cg_update_residual_double)(int64_t begin, int64_t end, int columns, const double* step, const double* ap,
                                       double* r, double* rr);

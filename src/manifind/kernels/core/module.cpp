@@ -339,6 +339,7 @@ NB_MODULE(_core, m) {
     using namespace manifind;
     initialize_module();
     levels.bind(m);
+    m.def("use_gather", use_gather, "choice"_a.none());
     m.def("has_int8_dot", [] { return kernels().has_int8_dot; });
     nb::class_<Matrix>(m, "Matrix")
         .def(nb::init<Array<const int64_t, 1>, Array<const int32_t, 1>, Array<const float, 1>>(),
