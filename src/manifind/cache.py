@@ -28,6 +28,15 @@ class LRUCache(Generic[Value]):
             self._values.move_to_end(key)
             return self._values[key][0]
 
+    def pop(self, key: Hashable) -> Value | None:
+        """Return the value of a key and forget it, if it is still there."""
+        with self._lock:
+            if key not in self._values:
+                return None
+            value, size = self._values.pop(key)
+            self._size -= size
+            return value
+
     def put(self, key: Hashable, value: Value, size: int) -> None:
         """Keep a value of this size; a value that is larger than `max_size` is not kept."""
         with self._lock:

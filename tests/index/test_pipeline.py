@@ -190,7 +190,8 @@ def test_a_resumed_search_computes_nothing_twice(index: Index, query: Pixels, mo
 def test_progress_counts_the_images_of_a_step(index: Index, query: Pixels) -> None:
     small = Index.open(index.path, config=SearchConfig(depth=DepthConfig(batch_size=3)))
     steps = list(small.search_steps(query, BOX, verify=7))
-    assert [one.progress for one in steps[:4]] == [None, (0, 7), (3, 7), (6, 7)]
+    assert steps[0].progress is None
+    assert [one.progress for one in steps[1:4]] == [(0, 7, False), (3, 7, False), (6, 7, False)]
     assert [hit.key for hit in steps[3]] == [hit.key for hit in steps[0]]
     assert steps[-1].progress is None
 
@@ -297,7 +298,8 @@ def test_where_files_may_not_be_read_nothing_is_verified_at_full_resolution(inde
     assert not last.complete
     assert last.stage == Stage.EXPANDED
     assert not any(one.full_resolution for one in last.verifications.values())
-    *_, read = results_of(index, query)
+    *before, read = results_of(index, query)
+    assert [one.progress.reads_files for one in before if one.progress][-1]
     assert read.complete
     assert any(one.full_resolution for one in read.verifications.values())
 

@@ -13,6 +13,7 @@ from PIL import Image
 from manifind.geometry import Verdict, verify_many
 from manifind.index import Index
 from manifind.index.search import pipeline, verification
+from manifind.index.search.image_features import extract_full_resolution
 from manifind.serve import Settings
 from manifind.serve.resources import Resources
 from manifind.serve.service import Service
@@ -200,7 +201,7 @@ def verified_of(client: httpx.Client, **asked: Any) -> set[str]:
 
 
 @pytest.mark.parametrize("expand", [False, True])
-def test_a_search_has_a_closer_look_while_no_other_waits(
+def test_a_search_verifies_at_full_resolution(
     crowded_index: Index, expand: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with running(crowded_index) as address, client_of(address) as client:
@@ -209,12 +210,33 @@ def test_a_search_has_a_closer_look_while_no_other_waits(
         assert verified_of(client, expand=expand) == {"query.png"}
 
 
-@pytest.mark.parametrize(("waiting", "may"), [(0, True), (1, False)])
-def test_files_are_not_read_while_another_search_waits(index: Index, waiting: int, may: bool) -> None:
+def test_no_search_waits_for_the_files_of_another(crowded_index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on, reading = threading.Event(), threading.Event()
+    extract = extract_full_resolution
+
+    def slow_disk(*given: Any, **more: Any) -> Any:
+        reading.set()
+        go_on.wait(PATIENCE)
+        return extract(*given, **more)
+
+    monkeypatch.setattr(verification, "extract_full_resolution", slow_disk)
+    with running(crowded_index) as address, client_of(address) as client, ThreadPoolExecutor(1) as other:
+        waiting = other.submit(verified_of, client)
+        assert reading.wait(PATIENCE)
+        beside = client.post("/api/search", json={"views": [{"key": "none.png"}]}).json()
+        assert (beside["complete"], beside["n_verified"]) == (True, 1)
+        assert not waiting.done()
+        go_on.set()
+        assert waiting.result() == {"query.png", "small.png"}
+
+
+@pytest.mark.parametrize("stuck", [False, True])
+def test_files_are_not_read_while_the_disk_does_not_answer(
+    index: Index, stuck: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     resources = Resources(Settings())
-    service = Service(index, resources)
-    resources.verification.amount = 1 + waiting  # one is the search itself
-    assert service.may_read_files() is may
+    monkeypatch.setattr(type(resources.files), "stuck", int(stuck))
+    assert Service(index, resources).may_read_files() is not stuck
     resources.stop()
 
 

@@ -180,10 +180,10 @@ def watched_stages(monkeypatch: pytest.MonkeyPatch) -> tuple[list[float], list[f
     admit = WorkerPool.admit
 
     @contextmanager
-    def watched(stage: WorkerPool, amount: float) -> Any:
+    def watched(stage: WorkerPool, amount: float, seconds: float | None = None) -> Any:
         came.append(amount)
         try:
-            with admit(stage, amount) as job:
+            with admit(stage, amount, seconds) as job:
                 yield job
         finally:
             left.append(amount)

@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from typing import Any
 
 import httpx
@@ -57,6 +58,34 @@ def test_a_search_may_set_its_deadline(client: httpx.Client) -> None:
     assert not cut_short["complete"]
     assert cut_short["results"]
     refused(client.post("/api/search", json={**body, "deadline": 0}), 422)
+
+
+def test_a_search_that_was_cut_short_goes_on_where_it_stopped(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    verified: list[int] = []
+    slow = threading.Event()
+
+    def counting(query: Any, images: Any, *given: Any, **more: Any) -> Any:
+        verified.append(len(images))
+        if slow.is_set() and len(verified) == 2:
+            time.sleep(1)  # the deadline comes amid the second batch
+        return verify_many(query, images, *given, **more)
+
+    monkeypatch.setattr(verification, "verify_many", counting)
+    with running(index) as address, httpx.Client(base_url=address, timeout=PATIENCE) as client:
+        body = {"views": [VIEW], "top": 12}
+        whole = client.post("/api/search", json=body).json()
+        n_images = sum(verified)
+        verified.clear()
+        slow.set()
+        cut_short = client.post("/api/search", json={**body, "deadline": 0.9}).json()
+        assert not cut_short["complete"]
+        assert 0 < sum(verified) < n_images
+        answer = client.post("/api/search/stream", json={**body, "deadline": PATIENCE}).text
+        first, *_, last = [step["result"] for step in map(json.loads, answer.splitlines()) if step.get("result")]
+        assert not first["complete"]
+        assert comparable(last) == comparable(whole)
+        assert sum(verified) == n_images  # none is verified twice
+        assert comparable(client.post("/api/search", json=body).json()) == comparable(whole)
 
 
 def test_a_search_whose_client_left_is_cancelled(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:

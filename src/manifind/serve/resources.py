@@ -51,11 +51,15 @@ class Resources:
         self.browsing = pool("browse", 1, 20.0)
         self.repeats = pool("repeats", 1, 1.0)
         self.ranking = pool("rank", 2, 100.0)
-        # One result at a time: verification shares its photos out to threads of its own.
+        # One step at a time: verification shares its photos out to threads of its own.
         self.verification = pool("verify", 1, settings.initial_verifications, wait=settings.deadline_seconds)
+        # Apart, as steps that read files take longer than those that others wait for.
+        pace = settings.initial_verifications
+        self.full_resolution = pool("full resolution", 1, pace, wait=settings.deadline_seconds)
         self._pools = (
             *(self.files, self.downloads, self.sets, self.extraction, self.browsing, self.repeats, self.ranking),
-            *(self.verification, self.thumbnails.decode, self.thumbnails.draw, self.local_features.pool),
+            *(self.verification, self.full_resolution, self.local_features.pool),
+            *(self.thumbnails.decode, self.thumbnails.draw),
         )
         self.building: Callable[[], BuildingResponse] = lambda: BuildingResponse(building=None, error=None)
         """The progress of the index that is being built, while it is searched as far as it is."""

@@ -118,7 +118,7 @@ class ExplainRequest(Strict):
 
     def search(self) -> SearchRequest:
         """Return the search that it is about."""
-        return SearchRequest(views=self.views, negatives=self.negatives, vectors=self.vectors)
+        return SearchRequest(views=self.views, negatives=self.negatives, vectors=self.vectors, verify=0)
 
     @model_validator(mode="after")
     def _something(self) -> Self:

@@ -32,7 +32,7 @@ from manifind.index import (
     stored_query_view,
 )
 from manifind.index.search.confidence import null_similarity
-from manifind.index.search.pipeline import Pipeline, Retrieve, search_steps
+from manifind.index.search.pipeline import Pipeline, Retrieve, resume_steps, search_steps
 from manifind.index.search.query import Deadline, QueryFeatures, SearchQuery
 from manifind.index.search.repeats import repeats, verify_clusters
 from manifind.index.search.verification import default_depth
@@ -72,11 +72,19 @@ REPEATS_DEADLINES = 3
 """How many times as long as a search the verification of repeated objects may take: they are found once."""
 MAX_VERIFIED_REPEATS = 30
 """Repeated objects that are verified, the largest scores first, where the index stores local features."""
+CUT_SHORT_CACHED = 16
+"""Searches that go on where a deadline had cut them short, if they are asked for again."""
+OVERTIME_SECONDS = 0.1
+"""How far a search may pass its deadline: the step under way ends, and says which photos are left."""
 TRIES = 20
 """Times that a query is extracted before it is given up, while the index changes its extractor."""
 
 VIEWS_BYTES = 64_000_000
 """What the region descriptors of queries may take that are kept for a search with the same box."""
+
+
+Extracting = asyncio.Future[tuple[QueryFeatures, ...]]
+"""The local features of a query, which are being extracted."""
 
 
 class _ExtractorChangedError(Exception):
@@ -107,6 +115,8 @@ class Service:
         self.ready = False
         self._views: LRUCache[QueryView] = LRUCache(VIEWS_BYTES)
         self._records: LRUCache[ImageRecord] = LRUCache(RECORDS_CACHED)
+        self._cut_short: LRUCache[SearchResult] = LRUCache(CUT_SHORT_CACHED)
+        """Searches that their deadlines cut short: who asks once more gets what follows."""
         self._checked: RegionExtractor | None = None
         self._fingerprint = ""
         self._tasks: list[asyncio.Task[None]] = []
@@ -174,7 +184,8 @@ class Service:
         try:
             while (step := await steps.get()) is not None:
                 if step.progress is not None:
-                    yield SearchStep(progress=ProgressResponse(**step.progress._asdict()))
+                    checked, total, _ = step.progress
+                    yield SearchStep(progress=ProgressResponse(checked=checked, total=total))
                 else:
                     yield SearchStep(result=await self._response(request, step.nonzero(), {}))
             yield SearchStep(result=await self._response(request, *await search))
@@ -221,48 +232,93 @@ class Service:
             await self._dates.read_all(self.snapshot)
         start = time.perf_counter()
         with self._admission.acquire():
-            snapshot, query = await self._query(request)
-            extracted = time.perf_counter()
             seconds_allowed = min(request.deadline or self.settings.deadline_seconds, self.settings.time_limit)
-            result, retrieved = await self._run(snapshot, query, Deadline.after(seconds_allowed), on_step)
-            searched = time.perf_counter()
-        seconds = {"describe": extracted - start, "search": retrieved - extracted}
-        if query.verify:
-            seconds["verify"] = searched - retrieved
+            name = request.model_dump_json(exclude={"deadline"})
+            cut_short = self._cut_short.pop((self.snapshot.stamp, name))
+            if cut_short is not None:
+                result = await self._resume(cut_short, Deadline.after(seconds_allowed), on_step)
+                seconds = {"verify": time.perf_counter() - start}
+            else:
+                snapshot, query, local_features = await self._query(request)
+                try:
+                    extracted = time.perf_counter()
+                    deadline = Deadline.after(seconds_allowed)
+                    result, retrieved = await self._run(snapshot, query, local_features, deadline, on_step)
+                finally:
+                    _discard(local_features)
+                seconds = {"describe": extracted - start, "search": retrieved - extracted}
+                if query.verify:
+                    seconds["verify"] = time.perf_counter() - retrieved
+            if not result.complete and result.state is not None and result.state.views:
+                self._cut_short.put((self.snapshot.stamp, name), result, 1)
         return result.nonzero(), seconds
 
     async def _run(
-        self, snapshot: AnySnapshot, query: SearchQuery, deadline: Deadline, on_step: Callable[[SearchResult], None]
+        self,
+        snapshot: AnySnapshot,
+        query: SearchQuery,
+        local_features: Extracting,
+        deadline: Deadline,
+        on_step: Callable[[SearchResult], None],
     ) -> tuple[SearchResult, float]:
         """Return the last result of the pipeline before the deadline, and when its first retrieval was done.
 
-        Where verification is too busy, or the deadline passes, the result before stands.
+        The images are ranked while `local_features` are extracted. Where verification is too busy, or the deadline
+        passes, the result before stands.
         """
         pipeline = search_steps(snapshot, query, self.config, deadline, may_read_files=self.may_read_files)
         request = next(pipeline)
         assert isinstance(request, Retrieve)  # noqa: S101 (every search begins so)
-        retrieval: Retrieval | None = await self._retrieve(request)
+        retrieval = await self._retrieve(request)
         retrieved = time.perf_counter()
-        step: Retrieve | SearchResult | None = await self.resources.ranking.run(lambda: pipeline.send(retrieval))
-        assert isinstance(step, SearchResult)  # noqa: S101 (the ranking)
-        result, retrieval = step, None
-        with suppress(TimeoutError, ServiceError):
-            async with asyncio.timeout(deadline.seconds_left):
-                while not result.complete:
-                    if isinstance(step, SearchResult):
-                        on_step(step)
-                    step = await self.resources.verification.submit(1, lambda: self._advance(pipeline, retrieval))  # noqa: B023
-                    if step is None:
-                        break
-                    retrieval = await self._retrieve(step) if isinstance(step, Retrieve) else None
-                    result = step if isinstance(step, SearchResult) else result
+        result = await self.resources.ranking.run(lambda: pipeline.send(retrieval))
+        assert isinstance(result, SearchResult)  # noqa: S101 (the ranking)
+        if not result.complete:
+            on_step(result)
+            await asyncio.wait({local_features}, timeout=max(0.0, deadline.seconds_left))
+            if local_features.done():
+                local_features.result()  # what cannot be extracted fails the search
+                result = await self._follow(pipeline, result, deadline, on_step)
         if query.verify and result.n_verified is None:
             self.metrics.unverified.inc()
         return result, retrieved
 
+    async def _resume(
+        self, cut_short: SearchResult, deadline: Deadline, on_step: Callable[[SearchResult], None]
+    ) -> SearchResult:
+        """Return the last result of a search that goes on where its deadline had cut it short."""
+        cut_short = replace(cut_short, progress=None)
+        on_step(cut_short)
+        pipeline = resume_steps(cut_short, deadline, may_read_files=self.may_read_files)
+        return await self._follow(pipeline, cut_short, deadline, on_step)
+
+    async def _follow(
+        self, pipeline: Pipeline, result: SearchResult, deadline: Deadline, on_step: Callable[[SearchResult], None]
+    ) -> SearchResult:
+        """Return the last result of the steps of a pipeline after `result`; `on_step` gets those before."""
+        retrieval: Retrieval | None = None
+        with suppress(TimeoutError, ServiceError):
+            async with asyncio.timeout(deadline.seconds_left + OVERTIME_SECONDS):
+                while not result.complete:
+                    reads_files = result.progress is not None and result.progress.reads_files
+                    pool = self.resources.full_resolution if reads_files else self.resources.verification
+                    step = await pool.submit(
+                        1,
+                        lambda: self._advance(pipeline, retrieval),  # noqa: B023
+                        seconds=deadline.seconds_left + OVERTIME_SECONDS,
+                    )
+                    if step is None:
+                        break
+                    retrieval = await self._retrieve(step) if isinstance(step, Retrieve) else None
+                    if isinstance(step, SearchResult):
+                        result = step
+                        if not result.complete:
+                            on_step(result)
+        return result
+
     def may_read_files(self) -> bool:
-        """Return whether a search may verify at full resolution: no other is being verified, and the disk answers."""
-        return self.resources.verification.amount <= 1 and not self.resources.files.stuck
+        """Return whether a search may verify at full resolution: the disk answers."""
+        return not self.resources.files.stuck
 
     def _advance(self, pipeline: Pipeline, retrieval: Retrieval | None) -> Retrieve | SearchResult | None:
         """Return the next step of a pipeline; None at its end."""
@@ -281,7 +337,7 @@ class Service:
         """Return why a photo was found."""
         self.photo_store.record(self.snapshot, request.key)  # before anything is extracted
         with self._admission.acquire():
-            snapshot, query = await self._query(request.search())
+            snapshot, query, _ = await self._query(request.search())
             retrieval = await self._retrieve(Retrieve(snapshot, query.regions, None, query.method))
 
             def chain() -> ExplainResponse:
@@ -327,24 +383,34 @@ class Service:
         """Every number that decides a search."""
         return self.live_index.index.config
 
-    async def _query(self, request: SearchRequest) -> tuple[AnySnapshot, SearchQuery]:
-        """Extract a query in threads; once more where a new generation has another extractor."""
+    async def _query(self, request: SearchRequest) -> tuple[AnySnapshot, SearchQuery, Extracting]:
+        """Extract a query in threads; once more where a new generation has another extractor.
+
+        The local features may be under way still. The caller waits for them before they are needed, or cancels them.
+        """
         for _ in range(TRIES):
             snapshot = self.snapshot
             try:
-                return snapshot, await self._query_of(snapshot, request)
+                return snapshot, *(await self._query_of(snapshot, request))
             except _ExtractorChangedError:
                 await asyncio.sleep(0.05)
         raise too_busy()
 
-    async def _query_of(self, snapshot: AnySnapshot, request: SearchRequest) -> SearchQuery:
+    async def _query_of(self, snapshot: AnySnapshot, request: SearchRequest) -> tuple[SearchQuery, Extracting]:
         self.live_index.check()
-        given = [] if request.vectors is None else [_given_view(snapshot, request.vectors)]
         verify = default_depth(snapshot, request.method, request.verify, self.config.depth) if request.views else 0
-        views, local_features = await asyncio.gather(
-            asyncio.gather(*(self._view(snapshot, view) for view in (*request.views, *request.negatives))),
-            self._local_features(snapshot, request, verify),
-        )
+        local_features = asyncio.ensure_future(self._local_features(snapshot, request, verify))
+        try:
+            return await self._query_with(snapshot, request, verify, local_features), local_features
+        except BaseException:
+            _discard(local_features)
+            raise
+
+    async def _query_with(
+        self, snapshot: AnySnapshot, request: SearchRequest, verify: int, local_features: Extracting
+    ) -> SearchQuery:
+        given = [] if request.vectors is None else [_given_view(snapshot, request.vectors)]
+        views = await asyncio.gather(*(self._view(snapshot, view) for view in (*request.views, *request.negatives)))
         positives, negatives = [*given, *views[: len(request.views)]], views[len(request.views) :]
         if sum(len(view.vectors) for view in (*positives, *negatives)) > self.settings.most_regions:
             raise ServiceError(422, f"The query has more than {self.settings.most_regions} regions; give fewer boxes.")
@@ -360,7 +426,7 @@ class Service:
 
         return SearchQuery(
             QueryRegions.of(positives, negatives),
-            lambda: local_features,
+            local_features.result,
             method=request.method,
             top=request.top,
             verify=verify,
@@ -489,6 +555,12 @@ class Service:
             found = find()
             self._known.put((snapshot.stamp, what), found, 1)
         return found
+
+
+def _discard(task: "asyncio.Future[Any]") -> None:
+    """Cancel a task whose result nobody waits for."""
+    task.cancel()
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 
 def _find_repeats(snapshot: Snapshot, until: float) -> RepeatsResponse:

@@ -76,12 +76,15 @@ class WorkerPool:
         self.amount = 0.0
         """Admitted work that is not done."""
 
-    async def submit(self, amount: float, work: Callable[[], T], *, measure: bool = True) -> T:
+    async def submit(
+        self, amount: float, work: Callable[[], T], *, measure: bool = True, seconds: float | None = None
+    ) -> T:
         """Do work of this amount in a thread; 503 where more is waiting than can be done in time.
 
         When the wait is cancelled, work that has not begun is taken back. `measure` lets the pace follow this work.
+        This work may wait for as many `seconds`, or for as long as all work of the pool.
         """
-        with self.admit(amount) as job:
+        with self.admit(amount, seconds) as job:
             job.future = self._begin(work, amount if measure else None)
             return await self._result(job.future)
 
@@ -121,10 +124,11 @@ class WorkerPool:
             worker.join(max(0.0, deadline - time.monotonic()))
 
     @contextmanager
-    def admit(self, amount: float) -> Iterator["_Job"]:
+    def admit(self, amount: float, seconds: float | None = None) -> Iterator["_Job"]:
         """Count work of this amount while the block runs, and on while a thread is at it; 503 where it is too much."""
         self._check_stuck()
-        if self.amount and (self.amount + amount) * self._unit_seconds / self._threads > self._seconds:
+        limit = self._seconds if seconds is None else seconds
+        if self.amount and (self.amount + amount) * self._unit_seconds / self._threads > limit:
             self._metrics.shed.labels(self.name).inc()
             raise too_busy()
         loop, job = asyncio.get_running_loop(), _Job()

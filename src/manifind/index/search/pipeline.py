@@ -22,6 +22,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
+from manifind.geometry import PackedFeatures
 from manifind.index.config import SearchConfig
 from manifind.index.search.image_features import FeatureSource, load_or_locate_features
 from manifind.index.search.query import NO_DEADLINE, Deadline, QueryFeatures, QueryRegions, SearchQuery
@@ -74,7 +75,7 @@ def search_steps(
     config : SearchConfig, optional
     deadline : Deadline
     may_read_files : callable
-        Asked before each verification at full resolution; a busy service may say no, and the result is not complete.
+        Asked before files are read to verify at full resolution; where it says no, the result is not complete.
     """
     config = config or SearchConfig()
     candidates = None if query.top is None else max(query.top, max_candidates(query.verify, config))
@@ -255,8 +256,9 @@ class VerifyingSteps:
                 self._complete = False
                 self.unchecked += left
                 break
-            yield replace(self._latest, progress=Progress(len(sources) - len(left), len(sources)))
-            batch, left = left[:size], left[size:]
+            n_checked, batch, left = len(sources) - len(left), left[:size], left[size:]
+            reads_files = any(not isinstance(sources[image], PackedFeatures) for image in batch)
+            yield replace(self._latest, progress=Progress(n_checked, len(sources), reads_files))
             found = verify_sources(self._views, [sources[image] for image in batch], self._config)
             known |= zip(batch, found, strict=True)
         return {image: known[image] for image in sources if image in known}

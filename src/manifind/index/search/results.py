@@ -201,6 +201,8 @@ class Progress(NamedTuple):
     """Images that are verified or found not to match."""
     total: int
     """Images that the step verifies."""
+    reads_files: bool = False
+    """Whether the images to be verified next are read from their files, which takes longer."""
 
 
 @dataclass(eq=False)

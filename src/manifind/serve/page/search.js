@@ -448,7 +448,7 @@ export class Search {
         this.asked = null;
         this.ask(this.page.state, { deadline: NO_DEADLINE });
       } }, answer.n_unchecked === 1 ? "Check it" : "Check them"),
-      h("p", { class: "quiet" }, "This searches again from the start, for as long as the service allows."));
+      h("p", { class: "quiet" }, "The search goes on where it stopped, for as long as the service allows."));
   }
 
   // What verified photos show of the object may join the query, which is then answered once more.
