@@ -59,7 +59,7 @@ def raw_vectors(
     extractor, threads = whole.for_threads()
     rows, names = [], []
     found = [one for one in list_photos(folder) if isinstance(one, ListedFile)]
-    extract = partial(seen_both_ways, extractor) if flip else extractor.unwhitened
+    extract = partial(seen_both_ways, extractor) if flip else extractor.extract_unwhitened
     with closing(extract_ahead(found, extract, threads=threads, long_side=extractor.long_side)) as photos:
         for one, _, seen in photos:
             if seen is not None:

@@ -278,7 +278,7 @@ def plain_truncated(manifold: Manifold, query: Array) -> tuple[float, list[int],
         nonlocal size, entries
         chosen = (globals_ @ held.sum(dim=0)).topk(10_000).indices.sort().values
         rows = (starts[chosen][:, None] + torch.arange(REGIONS_OF_IMAGE, device="cuda")).view(-1)
-        part, _ = matrices.normalised_anew(matrices.part(system.matrix, rows), system.degrees[rows].double().sqrt())
+        part, _ = matrices.renormalise(matrices.part(system.matrix, rows), system.degrees[rows].double().sqrt())
         size, entries = len(rows), len(part.columns)
         found = (held @ vectors[rows].T).topk(50, dim=1)
         sums = torch.zeros(size, device="cuda").index_add_(0, found.indices.view(-1), found.values.view(-1) ** 3)

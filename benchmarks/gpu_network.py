@@ -19,7 +19,7 @@ import torch
 
 from manifind.features import BackboneSpec, RegionExtractor, load_extractor
 from manifind.features.cuda import on_gpu
-from manifind.features.cuda.images import laid_out
+from manifind.features.cuda.images import stack_layouts
 from manifind.features.cuda.layers import FILTER, PRODUCT, Layer
 from manifind.features.extractor import SCALES
 from manifind.features.grid import region_grid, rescale_boxes
@@ -160,9 +160,9 @@ def compare(case: str, sizes: Sequence[tuple[int, int]], networks: dict[str, Any
     solver = there._engine
     jobs = [there._job(photo, None)[0] for photo in photos]
     given = torch.cat([job.pixels.cuda() for job in jobs])
-    pixels, seen = solver._seen(jobs, given)
+    pixels, seen = solver._resize_photos(jobs, given)
     sizes_of_levels, starts = solver._levels(seen)
-    levels = laid_out(sizes_of_levels, starts, solver.network.device)
+    levels = stack_layouts(sizes_of_levels, starts, solver.network.device)
     report(f"{case}, network alone, Triton", lambda: solver.network.run(pixels, levels), str)
     inputs = [
         resize(group, here._side(height * scale), here._side(width * scale))

@@ -99,7 +99,7 @@ def compare_alone(kind: torch.dtype) -> None:
     matrix = matrix_of((S / scale[:, None] / scale).astype(np.float32))
     y = torch.rand(n, 1, dtype=kind)
     for right, iterations, enough in ((y, 6, 1e-12), (y, 60, 1e-3), (0 * y, 5, 1e-6), (y, 0, 1e-6)):
-        alone = gradient.descended(matrix, right, 0.9, iterations, enough)
+        alone = gradient.solve_column(matrix, right, 0.9, iterations, enough)
         in_torch = gradient._InTorch(matrix, right, 0.9, enough)
         for _ in range(iterations):
             in_torch.iterate()
@@ -117,7 +117,7 @@ def compare_with_closed_form() -> None:
         y = torch.zeros(n, 1)
         y[:2, 0] = torch.tensor([0.3, 0.9])
         for enough in (1e-6, 1e-10):
-            solved = gradient.descended(matrix_of(S), y, 0.99, 40, enough)
+            solved = gradient.solve_column(matrix_of(S), y, 0.99, 40, enough)
             truth = 0.01 * np.linalg.inv(np.eye(n) - 0.99 * S.astype(np.float64)) @ y.numpy()
             np.testing.assert_allclose(solved.scores.numpy(), truth, atol=1e-4 * truth.max())
             assert float(solved.residuals[0]) < 1e-5
@@ -148,8 +148,8 @@ def compare_parts() -> None:
     degrees = torch.rand(n) + 1
     kept = torch.tensor([0, 2, 3, 5, 8, 9, 12])
     roots, longest = degrees.double().sqrt(), int((S > 0).sum(axis=1).max())
-    truth, sums = matrices.restricted(matrix_of(S), kept, roots, longest)
-    made, made_sums = matrices.restricted_by_kernels(matrix_of(S), kept.int(), roots, longest)
+    truth, sums = matrices.restrict_matrix(matrix_of(S), kept, roots, longest)
+    made, made_sums = matrices.restrict_by_kernels(matrix_of(S), kept.int(), roots, longest)
     made = made._replace(entries=made.entries[: int(made.starts[-1])])  # there is more room than entries
     for one, other in zip((*made, made_sums), (*truth, sums), strict=True):
         np.testing.assert_allclose(one.numpy(), other.numpy(), atol=1e-6)
@@ -157,7 +157,7 @@ def compare_parts() -> None:
     for b in (1, 3):
         scores = torch.rand(7, b)
         for regions in (None, torch.tensor([6, 1, 2, 0, 3, 5, 4], dtype=torch.int32)):
-            pooled = matrices.pooled_by_kernels(starts, weights, regions, scores)
+            pooled = matrices.pool_by_kernels(starts, weights, regions, scores)
             own = weights if regions is None else weights[regions]
             expected = [(own[a:b, None] * scores[a:b]).sum(dim=0).tolist() for a, b in pairwise(starts.tolist())]
             np.testing.assert_allclose(pooled.numpy(), expected, atol=1e-6)

@@ -27,7 +27,7 @@ from manifind.kernels import (
     reference,
 )
 from manifind.kernels.api import BACKENDS
-from manifind.kernels.cuda import lacking
+from manifind.kernels.cuda import unavailable_reason
 from tests import literal
 from tests.collections_of_regions import make, unit
 from tests.sparse import symmetric
@@ -53,7 +53,7 @@ def by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Backe
         pytest.skip("the core was not compiled")
     if request.param == "torch":
         pytest.importorskip("torch", reason="torch is not installed")
-    if request.param == "cuda" and (reason := lacking()) is not None:
+    if request.param == "cuda" and (reason := unavailable_reason()) is not None:
         pytest.skip(str(reason))
     monkeypatch.setitem(BACKENDS, "cpu", MODULES[request.param])
     made: Backend = importlib.import_module(MODULES[request.param]).make()

@@ -5,7 +5,7 @@ import pytest
 
 from manifind.groups import RowRanges
 from manifind.kernels import reference as plain
-from manifind.kernels.cuda import lacking
+from manifind.kernels.cuda import unavailable_reason
 from manifind.types import FloatArray, IntArray, Vectors
 from tests.collections_of_regions import unit
 from tests.interpreted import run_interpreted
@@ -17,7 +17,7 @@ from manifind.kernels.cuda import neighbours  # noqa: E402 (needs torch)
 from manifind.kernels.cuda.packing import pack  # noqa: E402
 from manifind.kernels.cuda.rows import TorchVectorSet  # noqa: E402
 
-REASON = lacking()
+REASON = unavailable_reason()
 on_a_gpu = pytest.mark.skipif(REASON is not None, reason=str(REASON))
 
 

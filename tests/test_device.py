@@ -19,7 +19,7 @@ from tests.collections_of_regions import make
 def test_auto_never_fails_and_says_what_it_chose(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(cuda, "lacking", lambda: InvalidInputError("there is no GPU."))
+    monkeypatch.setattr(cuda, "unavailable_reason", lambda: InvalidInputError("there is no GPU."))
     with caplog.at_level(logging.INFO, "manifind"):
         assert kernels.backend("auto").name == "cpu"
     assert "device: cpu, because there is no GPU." in caplog.text
@@ -110,7 +110,7 @@ def test_what_one_device_built_another_searches(
     builds: str, searches: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
-    if cuda.lacking() is not None:
+    if cuda.unavailable_reason() is not None:
         monkeypatch.setitem(BACKENDS, "cuda", "tests.torch_on_cpu")
     collection = make("clusters", images=40, most_regions=5, d=12, seed=1)
     built = Manifold(k=8, query_k=6, device=builds).fit(collection.vectors, collection.image_of)

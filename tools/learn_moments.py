@@ -40,7 +40,7 @@ def main(name: str, words: list[str]) -> None:
 
     def blocks() -> Iterator[FloatArray]:
         options = {"threads": threads, "long_side": extractor.long_side}
-        with closing(extract_ahead(photos, extractor.unwhitened, **options)) as read:
+        with closing(extract_ahead(photos, extractor.extract_unwhitened, **options)) as read:
             for number, (one, photo, vectors) in enumerate(read, 1):
                 if vectors is None:
                     print(f"{one.key}: {photo}")

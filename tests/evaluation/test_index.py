@@ -32,13 +32,13 @@ def test_an_index_is_evaluated_with_the_descriptors_that_it_has(
     rows = [f'{kind}-0.png,"{box}",{";".join(f"{kind}-{i}.png" for i in (1, 2, 3))}' for kind, box in BOXES.items()]
     truth.write_text("query,box,positives\n" + "\n".join(rows) + "\n")
     extracted = list[Any]()
-    usual = RegionExtractor.unwhitened
+    usual = RegionExtractor.extract_unwhitened
 
     def counted(self: RegionExtractor, photo: Any) -> Any:
         extracted.append(photo)
         return usual(self, photo)
 
-    monkeypatch.setattr(RegionExtractor, "unwhitened", counted)
+    monkeypatch.setattr(RegionExtractor, "extract_unwhitened", counted)
     methods = ("--method", "regional-diffusion:k=20,query_k=20", "--method", "index")
     words = [index.path, "--truth", truth, *methods, "--no-cache", "--json"]
     result = run("evaluate", *words)

@@ -74,9 +74,9 @@ def test_the_global_descriptor_of_a_photo_is_whitened_on_its_own() -> None:
     """The regions are those that an index has; the whole is their sum before whitening, then whitened: Sec. 5.1."""
     extractor, pixels = small_extractor(), small_photo(3)
     assert extractor.whitening is not None
-    regions, whole = regional_and_global(extractor.unwhitened(pixels), extractor.whitening)
+    regions, whole = regional_and_global(extractor.extract_unwhitened(pixels), extractor.whitening)
     np.testing.assert_allclose(regions, extractor.extract(pixels).vectors, atol=1e-6)
-    total = extractor.unwhitened(pixels).astype(np.float64).sum(axis=0)
+    total = extractor.extract_unwhitened(pixels).astype(np.float64).sum(axis=0)
     centred = (total / np.linalg.norm(total) - extractor.whitening.mean) @ extractor.whitening.project
     np.testing.assert_allclose(whole, centred / np.linalg.norm(centred), atol=1e-5)
 

@@ -21,11 +21,11 @@ from manifind.features.cuda.batches import Batches
 from manifind.features.cuda.layers import FILTER, PRODUCT, Layer, read_layers
 from manifind.index.build import extractor_factory as device
 from manifind.index.storage.local_features import LocalFeatureConfig
-from manifind.kernels.cuda import lacking
+from manifind.kernels.cuda import unavailable_reason
 from manifind.types import FloatArray
 from tests.interpreted import run_interpreted
 
-REASON = lacking()
+REASON = unavailable_reason()
 on_a_gpu = pytest.mark.skipif(REASON is not None, reason=str(REASON))
 
 
@@ -109,7 +109,7 @@ def test_on_a_gpu_descriptors_are_those_of_onnxruntime(scales: Sequence[float]) 
         with ThreadPoolExecutor(8) as pool:
             found = list(pool.map(there.extract, photos))
             again = there.extract(photos[0])
-            bare = there.unwhitened(photos[1])
+            bare = there.extract_unwhitened(photos[1])
         part = there.extract(photos[2][:200], scale=1.5)
     finally:
         there.close()
@@ -118,7 +118,7 @@ def test_on_a_gpu_descriptors_are_those_of_onnxruntime(scales: Sequence[float]) 
         np.testing.assert_array_equal(made.boxes, truth.boxes)
         assert (made.vectors * truth.vectors).sum(axis=1).min() > 0.999
     np.testing.assert_allclose(again.vectors, found[0].vectors, atol=2e-3)
-    assert (bare * here.unwhitened(photos[1])).sum(axis=1).min() > 0.9999
+    assert (bare * here.extract_unwhitened(photos[1])).sum(axis=1).min() > 0.9999
     assert (part.vectors * here.extract(photos[2][:200], scale=1.5).vectors).sum(axis=1).min() > 0.9999
 
 

@@ -180,7 +180,7 @@ def test_without_whitening_descriptors_are_the_pooled_responses() -> None:
         np.array([[60, 30, 80], [0, 30, 40], [60, 0, 80]]) / [[104.403], [50], [100]],
         atol=1e-4,
     )
-    np.testing.assert_array_equal(extractor.unwhitened(photo), extractor.extract(photo).vectors)
+    np.testing.assert_array_equal(extractor.extract_unwhitened(photo), extractor.extract(photo).vectors)
 
 
 def test_the_fingerprint_changes_with_whatever_descriptors_depend_on() -> None:

@@ -10,7 +10,7 @@ from manifind.errors import InvalidInputError
 from manifind.geometry import Features, extract, pack, verify
 from manifind.geometry.cuda import on_gpu
 from manifind.geometry.extraction import spread
-from manifind.kernels.cuda import lacking
+from manifind.kernels.cuda import unavailable_reason
 from tests.geometry.agreement import agree, features_of
 from tests.geometry.photographs import UNRELATED, Pixels, photograph, turned, warped
 from tests.interpreted import run_interpreted
@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from manifind.geometry.cuda import choosing, octaves, packing, sift  # noqa: E402 (need torch)
 
-REASON = lacking()
+REASON = unavailable_reason()
 on_a_gpu = pytest.mark.skipif(REASON is not None, reason=str(REASON))
 
 

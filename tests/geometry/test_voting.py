@@ -15,7 +15,7 @@ Pixels = npt.NDArray[np.uint8]
 NAMES = ("motorcycle_left.png", "coffee.png", "chelsea.png", "astronaut.png", "rocket.jpg")
 
 
-def laid_out(photos: list[Features]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+def from_rows(photos: list[Features]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
     rows = [pack(photo) for photo in photos]
     return np.concatenate(rows), np.cumsum([0, *map(len, rows)]).astype(np.int64)
 
@@ -27,7 +27,7 @@ def photos() -> list[Features]:
 
 @pytest.mark.parametrize("turned", [0, 30, 90, 200])
 def test_a_part_of_a_photo_votes_for_that_photo_however_turned_and_large(photos: list[Features], turned: int) -> None:
-    rows, starts = laid_out(photos)
+    rows, starts = from_rows(photos)
     for place, name in enumerate(NAMES[:4]):
         whole = Image.fromarray(photograph(name))
         width, height = whole.size
@@ -39,7 +39,7 @@ def test_a_part_of_a_photo_votes_for_that_photo_however_turned_and_large(photos:
 
 def test_votes_are_counted_as_one_by_one(photos: list[Features]) -> None:
     """Each feature of the query votes for the ten features with the fewest bits that differ; the largest bin counts."""
-    rows, starts = laid_out([photo[:60] for photo in photos])
+    rows, starts = from_rows([photo[:60] for photo in photos])
     query = pack(photos[0][60:160])
     bits, asked = (np.unpackbits(gray_codes(some), axis=1).astype(int) for some in (rows, query))
     apart = np.sort(np.abs(asked[:, None] - bits).sum(axis=2), axis=1)
@@ -61,14 +61,14 @@ def test_votes_are_counted_as_one_by_one(photos: list[Features]) -> None:
 
 def test_where_there_is_no_feature_nobody_votes(photos: list[Features]) -> None:
     none = np.empty((0, FEATURE_BYTES), np.uint8)
-    rows, starts = laid_out(photos[:2])
+    rows, starts = from_rows(photos[:2])
     assert count_votes(none, rows, starts).tolist() == [0, 0]
     assert count_votes(pack(photos[0]), none, np.zeros(3, np.int64)).tolist() == [0, 0]
     assert count_votes(rows[:3], rows[:2], np.array([0, 1, 1, 2])).tolist()[1] == 0
 
 
 def test_the_images_with_the_most_votes_of_any_query_come_first(photos: list[Features]) -> None:
-    rows, starts = laid_out(photos)
+    rows, starts = from_rows(photos)
     queries = [pack(photos[number][:200]) for number in (1, 3)]
     votes = np.maximum(*(count_votes(query, rows, starts) for query in queries))
     best = select_by_votes(queries, rows, starts, 2)

@@ -32,7 +32,7 @@ def add(path: Path, photos: Path, extractor: RegionExtractor) -> None:
     Index.open(path, extractor=extractor).add([photos / "new"])
 
 
-def supplement(path: Path, photos: Path, extractor: RegionExtractor) -> None:
+def add_local_features(path: Path, photos: Path, extractor: RegionExtractor) -> None:
     Index.open(path, extractor=extractor).sync(local_features=True)
 
 
@@ -58,7 +58,7 @@ OPERATIONS: dict[str, Callable[[Path, Path, RegionExtractor], None]] = {
     "remove": remove,
     "sync": sync,
     "retrain_whitening": retrain_whitening,
-    "supplement": supplement,
+    "supplement": add_local_features,
 }
 
 

@@ -39,7 +39,7 @@ def small_extractor(*, whitened: bool = True) -> RegionExtractor:
         return bare
     rng = np.random.default_rng(1)
     photos = (rng.integers(0, 256, (48, 64, 3), dtype=np.uint8) for _ in range(20))
-    return bare.with_whitening(learn_pca((bare.unwhitened(photo) for photo in photos), dimension=8))
+    return bare.with_whitening(learn_pca((bare.extract_unwhitened(photo) for photo in photos), dimension=8))
 
 
 def small_photo(seed: int) -> npt.NDArray[np.uint8]:

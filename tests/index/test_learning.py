@@ -43,7 +43,7 @@ def photos(tmp_path: Path) -> Path:
 @pytest.fixture
 def prior() -> Moments:
     bare = small_extractor(whitened=False)
-    return Moments.of((bare.unwhitened(small_photo(1000 + i)) for i in range(30)), bare.pooled_by)
+    return Moments.of((bare.extract_unwhitened(small_photo(1000 + i)) for i in range(30)), bare.pooled_by)
 
 
 def create(
@@ -63,7 +63,7 @@ def create(
 
 def raw_rows() -> npt.NDArray[np.float32]:
     bare = RegionExtractor(SmallBackbone(), scales=(1, 0.5))
-    return np.concatenate([bare.unwhitened(small_photo(i)) for i in range(PHOTOS)])
+    return np.concatenate([bare.extract_unwhitened(small_photo(i)) for i in range(PHOTOS)])
 
 
 def test_the_whitening_is_that_of_the_mixed_moments(

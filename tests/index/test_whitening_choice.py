@@ -159,7 +159,7 @@ class TestInAnIndex:
     def training(self) -> WhiteningTraining:
         bare = small_extractor(whitened=False)
         rng = np.random.default_rng(5)
-        seen = [bare.unwhitened(rng.integers(0, 256, (48, 64, 3), dtype=np.uint8)) for _ in range(20)]
+        seen = [bare.extract_unwhitened(rng.integers(0, 256, (48, 64, 3), dtype=np.uint8)) for _ in range(20)]
         config = replace(WhiteningConfig(), min_photos=2, proposing_dimension=6)
         return WhiteningTraining(Moments.of(seen, bare.pooled_by), 50, 8, config)
 
@@ -191,7 +191,7 @@ class TestInAnIndex:
         assert (choice["chosen"], choice["scores"]) == (few.config.default.name, {})
         assert "too few to choose" in made.info()["whitening"]["words"]
         rows = np.concatenate(
-            [made.extractor.with_whitening(None).unwhitened(made.pixels(i.key)) for i in made.catalogue.images]
+            [made.extractor.with_whitening(None).extract_unwhitened(made.pixels(i.key)) for i in made.catalogue.images]
         )
         expected = few.whitening(Moments.of(rows)).apply(rows)
         stored = np.asarray(made.manifold.vectors_, np.float32)

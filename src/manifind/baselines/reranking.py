@@ -157,7 +157,7 @@ class KReciprocal(NearestImages):
         count, width = lists.ids.shape
         self._reach = lists.similarities[:, k1 - 1] if width >= k1 else np.full(count, -np.inf, np.float32)
         self._half = _reciprocal(lists, k1 // 2)
-        codes = _expanded(_reciprocal(lists, k1), self._half)
+        codes = _expand_neighbourhoods(_reciprocal(lists, k1), self._half)
         rows = np.repeat(np.arange(count), np.diff(codes.indptr))
         codes.data = np.exp(-_distances(self.global_vectors_, rows, codes.indices))
         averages = _indicator(lists.ids[:, : k2 - 1], count)
@@ -181,7 +181,7 @@ class KReciprocal(NearestImages):
         """Return the code (1, images) of a query by its similarity to each image."""
         nearest = argsort_topk(similarities, self.k1)
         mutual = nearest[similarities[nearest] > self._reach[nearest]]
-        around = _expanded(_row(mutual, len(similarities)), self._half)
+        around = _expand_neighbourhoods(_row(mutual, len(similarities)), self._half)
         around.data = np.exp(-(2 - 2 * similarities[around.indices]))
         nearest_codes = self._local_codes[argsort_topk(similarities, self.k2)[: self.k2 - 1]]
         return sp.csr_array((around + sp.csr_array(nearest_codes.sum(axis=0)[None, :])) / (1 + nearest_codes.shape[0]))
@@ -205,7 +205,7 @@ def _row(places: np.ndarray, columns: int) -> sp.csr_array:
     return sp.csr_array((np.ones(len(places), np.float32), places, [0, len(places)]), shape=(1, columns))
 
 
-def _expanded(around: sp.csr_array, half: sp.csr_array) -> sp.csr_array:
+def _expand_neighbourhoods(around: sp.csr_array, half: sp.csr_array) -> sp.csr_array:
     """Add to each neighbourhood those of its members of which at least two thirds are in it."""
     common = sp.csr_array((around @ half).multiply(around))  # half is symmetric
     sizes = np.diff(half.indptr)

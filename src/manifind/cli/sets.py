@@ -19,7 +19,7 @@ from manifind.io import key_to_path, read_photo
 from manifind.io.originals import open_original
 from manifind.reports.results import hit_data
 from manifind.reports.sets import set_csv, set_data, shown, sidecars
-from manifind.reports.text import archived, visible
+from manifind.reports.text import archive_name, visible
 
 JPEG_QUALITY = 92
 """Of a film's frame in an archive."""
@@ -136,12 +136,12 @@ def _archive_photo(archive: zipfile.ZipFile, root: Path, key: str) -> None:
     original = open_original(root, key)
     with original.file as source:
         if original.frame is None:
-            with archive.open(archived(key), "w", force_zip64=True) as into:
+            with archive.open(archive_name(key), "w", force_zip64=True) as into:
                 shutil.copyfileobj(source, into)
             return
     buffer = io.BytesIO()
     Image.fromarray(read_photo(key_to_path(root, key), root=root).pixels).save(buffer, "JPEG", quality=JPEG_QUALITY)
-    archive.writestr(archived(f"{key}.jpg"), buffer.getvalue())
+    archive.writestr(archive_name(f"{key}.jpg"), buffer.getvalue())
 
 
 def write_sidecars(photos: PhotoSet, folder: Path) -> None:

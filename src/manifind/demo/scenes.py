@@ -245,7 +245,7 @@ def _crop_background(rng: np.random.Generator, choices: Sequence[Background], si
     scale = max(1 / BLOWN_UP, min((x1 - x0) / size[0], (y1 - y0) / size[1]) * rng.uniform(0.7, 1))
     needed = [max(1, round(scale * side)) for side in size]
     columns, rows = (
-        _mirrored(length, extent, rng.uniform()) for length, extent in zip(needed, (x1 - x0, y1 - y0), strict=True)
+        _mirror_places(length, extent, rng.uniform()) for length, extent in zip(needed, (x1 - x0, y1 - y0), strict=True)
     )
     if rng.random() < 0.5:
         columns = columns[::-1]
@@ -253,7 +253,7 @@ def _crop_background(rng: np.random.Generator, choices: Sequence[Background], si
     return random_tint(Image.fromarray(part).resize(size, Image.Resampling.BICUBIC), rng)
 
 
-def _mirrored(length: int, extent: int, place: float) -> npt.NDArray[np.intp]:
+def _mirror_places(length: int, extent: int, place: float) -> npt.NDArray[np.intp]:
     """Return `length` places in a row that run over an extent from somewhere, to and fro where it is too short."""
     start = round(place * max(0, extent - length))
     there = (start + np.arange(length)) % (2 * extent)

@@ -56,7 +56,7 @@ class Comparison:
             if any(run is not None for run in runs):
                 yield spec, runs
 
-    def compared(self) -> Iterator[tuple[str, MethodSpec, list[tuple[MethodSpec, float, float]]]]:
+    def compare_methods(self) -> Iterator[tuple[str, MethodSpec, list[tuple[MethodSpec, float, float]]]]:
         """Yield each column with its best method, and how far below it the others are, each with p."""
         rows = list(self.rows())
         for place, (name, _, task) in enumerate(self.columns()):
@@ -109,7 +109,7 @@ class Comparison:
             return run.mean_average_precision(task, self.definition)
         return run.costs.get("single_seconds" if row.measure == "seconds" else "edges_a_region")
 
-    def gained(self) -> EvaluationSet:
+    def gain_data(self) -> EvaluationSet:
         """Return the data that `gains` is about."""
         return next(data for data in self.data if data.regional)
 

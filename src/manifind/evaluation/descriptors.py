@@ -24,7 +24,7 @@ import numpy.typing as npt
 from manifind.checks import image_numbers, unit_vectors
 from manifind.errors import InvalidInputError, MissingExtraError
 from manifind.evaluation.formats.matlab import cells, is_hdf5, open_hdf5
-from manifind.evaluation.protocol import Protocol, duplicated, name_lookup, preview
+from manifind.evaluation.protocol import Protocol, duplicate_names, name_lookup, preview
 from manifind.groups import Layout
 from manifind.types import FloatArray, IntArray
 
@@ -175,7 +175,7 @@ def descriptor_set(
         )
     made = DescriptorSet(what, regional, whole, None if names is None else tuple(map(str, names)))
     if made.names is not None:
-        repeated = duplicated(made.names)
+        repeated = duplicate_names(made.names)
         if repeated:
             raise InvalidInputError(
                 f"{what} names {preview(repeated)} twice; give each {kind} a name of its own.", code="duplicate-name"
@@ -231,7 +231,7 @@ def align_images(collection: DescriptorSet, protocol: Protocol) -> DescriptorSet
             code="missing-descriptor",
         )
     numbers = [place for place in places if place is not None]
-    same = duplicated(collection.names[number] for number in numbers)
+    same = duplicate_names(collection.names[number] for number in numbers)
     if same:
         raise InvalidInputError(
             f"{protocol.name} has two images that both look like {preview(same[:1])} of {collection.what}.",

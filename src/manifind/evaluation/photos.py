@@ -186,7 +186,7 @@ class Photos:
             left, top = max(0, int(np.floor(x0))), max(0, int(np.floor(y0)))
             part = np.ascontiguousarray(pixels[top : int(np.ceil(y1)), left : int(np.ceil(x1))])
             began = time.perf_counter()
-            raw = self._extractor.unwhitened(part).astype(np.float16)
+            raw = self._extractor.extract_unwhitened(part).astype(np.float16)
             seconds.append(time.perf_counter() - began)
             self._cache.put(key, {}, {"raw": raw})
             extracted.append(raw)
@@ -209,7 +209,7 @@ class Photos:
             extracted: list[PhotoDescriptors | None] = []
             extractor, threads = self._extractor_for_threads
             options = {"threads": threads, "long_side": extractor.long_side}
-            with closing(extract_ahead(files, extractor.unwhitened, **options)) as photos:
+            with closing(extract_ahead(files, extractor.extract_unwhitened, **options)) as photos:
                 for _, photo, raw in photos:
                     if isinstance(photo, UnreadableImageError) or raw is None:
                         extracted.append(None)

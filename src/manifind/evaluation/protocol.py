@@ -97,7 +97,7 @@ class Protocol:
         """
         return _own_photos(self.images, self.queries)
 
-    def ignoring_own_photos(self) -> "Protocol":
+    def ignore_own_photos(self) -> "Protocol":
         """Return the protocol with each query's own photo among what it ignores, unless the photo counts.
 
         The photo that a query was cut out of comes first by every method: it says nothing, and is no mistake.
@@ -112,7 +112,7 @@ class Protocol:
         tasks = [replace(task, junk=tuple(map(with_own, task.junk, own))) for task in self.tasks]
         return replace(self, tasks=tuple(tasks))
 
-    def merging_copies(self, names: Sequence[str], copies: Mapping[str, str]) -> "Protocol":
+    def merge_copies(self, names: Sequence[str], copies: Mapping[str, str]) -> "Protocol":
         """Return the protocol on a collection of these names, each copy of an image taken for the image itself.
 
         A copy of a positive is no second one to find; a copy of the query's own photo is that photo.
@@ -191,8 +191,8 @@ def check(protocol: Protocol) -> None:
     name, images, queries = protocol.name, protocol.images, protocol.queries
     if not queries:
         raise InvalidInputError(f"{name} has no queries; give a ground truth with at least one.", code="no-queries")
-    refuse(duplicated(images), name, "lists {} twice among its images; give each once", "duplicate-image")
-    duplicates = duplicated([query.name for query in queries])
+    refuse(duplicate_names(images), name, "lists {} twice among its images; give each once", "duplicate-image")
+    duplicates = duplicate_names([query.name for query in queries])
     refuse(duplicates, name, "has two queries called {}; give each a name of its own", "duplicate-query")
     refuse(
         _wrong_boxes(protocol),
@@ -251,7 +251,7 @@ def preview(names: Sequence[str]) -> str:
     return listed if len(names) <= MAX_NAMED else f"{listed} and {len(names) - MAX_NAMED} more"
 
 
-def duplicated(names: Iterable[str]) -> list[str]:
+def duplicate_names(names: Iterable[str]) -> list[str]:
     """Return the names that occur more than once."""
     seen: set[str] = set()
     repeated: dict[str, None] = {}

@@ -67,7 +67,7 @@ def report(comparison: Comparison, pictures: dict[str, bytes], find: Find | None
 
 def _gain(comparison: Comparison, gain: Gain, find: Find | None) -> dict[str, Any]:
     """Return what the page shows of one query: pictures where there are photos."""
-    protocol = comparison.gained().protocol
+    protocol = comparison.gain_data().protocol
     query = protocol.queries[gain.query]
     objects = (protocol.objects[gain.query] if protocol.objects else None) or {}
     shown = _picture(find, query.image, query.box)

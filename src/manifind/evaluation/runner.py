@@ -298,10 +298,10 @@ def _run(
     from_cache: bool,
 ) -> Run:
     n_matches = tuple(arrays["n_matches"].tolist()) if "n_matches" in arrays else None
-    return Run(data, _unpadded(arrays["images"]), costs, n_matches, spec=spec, from_cache=from_cache)
+    return Run(data, _strip_padding(arrays["images"]), costs, n_matches, spec=spec, from_cache=from_cache)
 
 
-def _unpadded(table: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int32], ...]:
+def _strip_padding(table: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int32], ...]:
     """Return the rows of a table without the -1 at their ends, as views."""
     return tuple(row[: np.count_nonzero(row >= 0)] for row in table)
 

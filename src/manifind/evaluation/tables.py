@@ -54,7 +54,10 @@ def legend(comparison: Comparison) -> str:
 def method_cells(comparison: Comparison) -> Cells:
     """Return mAP of every method in every column, and the times of a query."""
     unsure = {
-        (name, spec.key) for name, _, others in comparison.compared() for spec, _, p in others if p >= SIGNIFICANCE
+        (name, spec.key)
+        for name, _, others in comparison.compare_methods()
+        for spec, _, p in others
+        if p >= SIGNIFICANCE
     }
     columns = comparison.columns()
     extracts = any(data.extraction_seconds is not None for data in comparison.data)
@@ -81,7 +84,7 @@ def difference_cells(comparison: Comparison) -> Cells:
     header = ["column", "best", "other", "difference", "p"]
     rows = [
         [name, best.title, spec.title, f"{difference:+.2f}", f"{p:.4f}"]
-        for name, best, others in comparison.compared()
+        for name, best, others in comparison.compare_methods()
         for spec, difference, p in others
     ]
     return header, rows
@@ -187,16 +190,16 @@ def _first(runs: Sequence[Run | None]) -> Run:
 
 def as_table(comparison: Comparison, *, paper: bool = False) -> str:
     """Return the table for a terminal; with the paper's figures beside ours where those were asked for."""
-    parts = [_aligned(*method_cells(comparison)), legend(comparison), *comparison.warnings()]
+    parts = [_align_columns(*method_cells(comparison)), legend(comparison), *comparison.warnings()]
     if cutoff_cells(comparison)[1]:
-        parts.append(_aligned(*cutoff_cells(comparison)))
+        parts.append(_align_columns(*cutoff_cells(comparison)))
     if paper:
         header, rows = published_cells(comparison, paper_only=True)
-        parts.append(_aligned(header[:-1], [row[:-1] for row in rows]))
+        parts.append(_align_columns(header[:-1], [row[:-1] for row in rows]))
     return "\n\n".join(parts)
 
 
-def _aligned(header: list[str], rows: list[list[str]]) -> str:
+def _align_columns(header: list[str], rows: list[list[str]]) -> str:
     widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
     return "\n".join(
         "  ".join(
@@ -283,7 +286,7 @@ def as_json(comparison: Comparison) -> str:
         "results": list(_measured(comparison, each=True)),
         "differences": [
             {"column": name, "best": best.title, "other": spec.title, "difference": difference, "p": p}
-            for name, best, others in comparison.compared()
+            for name, best, others in comparison.compare_methods()
             for spec, difference, p in others
         ],
         "figures": {curve.name: _curve(curve) for curve in comparison.curves},
@@ -291,9 +294,9 @@ def as_json(comparison: Comparison) -> str:
         "gains": [
             {
                 **asdict(gain),
-                "query": comparison.gained().protocol.queries[gain.query].name,
+                "query": comparison.gain_data().protocol.queries[gain.query].name,
                 "images": [
-                    {"image": comparison.gained().protocol.images[image], "before": before, "after": after}
+                    {"image": comparison.gain_data().protocol.images[image], "before": before, "after": after}
                     for image, before, after in gain.images
                 ],
             }

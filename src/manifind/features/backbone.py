@@ -138,7 +138,9 @@ class OnnxBackbone:
         self._threads = threads
         self._session = load_session(path, threads)
         self._input, self._dtype = _photo_input(self._session, path)
-        declared = _declared(self._session, path) if spec is None else {"output": spec.output} if spec.output else {}
+        declared = (
+            _read_declaration(self._session, path) if spec is None else {"output": spec.output} if spec.output else {}
+        )
         self._output = _map_output(self._session, declared.get("output"), path)
         if spec is None:
             spec = complete_spec(
@@ -344,7 +346,7 @@ def _map_output(session: Any, wanted: str | None, path: Path) -> str:
     return wanted if wanted is not None else maps[0]
 
 
-def _declared(session: Any, path: Path) -> dict[str, Any]:
+def _read_declaration(session: Any, path: Path) -> dict[str, Any]:
     """Return what the file says about itself, and over it what the JSON file beside it says."""
     beside = path.with_name(f"{path.name}.json")
     prefix = "manifind."

@@ -173,7 +173,7 @@ class RegionExtractor:
         """Return a function that returns the photo's regions; subclasses may begin the work at once."""
         return lambda: self.extract(photo)
 
-    def unwhitened(self, photo: Photo) -> FloatArray:
+    def extract_unwhitened(self, photo: Photo) -> FloatArray:
         """Return the (r, C) unit vectors of a photo's regions before whitening: what a whitening is learnt from."""
         return unit_rows(self._pooled(check_photo(photo), None)[0])
 

@@ -25,7 +25,7 @@ def whitening_from_pairs(
     place = {file: i for i, file in enumerate(files)}
     vectors = np.empty((len(files), extractor.backbone.spec.channels), np.float32)
     for done, file in enumerate(files, 1):
-        vectors[done - 1] = extractor.unwhitened(read_photo(file, long_side=extractor.long_side).pixels)[0]
+        vectors[done - 1] = extractor.extract_unwhitened(read_photo(file, long_side=extractor.long_side).pixels)[0]
         if progress is not None:
             progress(done, len(files))
     rows = np.array([[place[a], place[b]] for a, b in pairs])

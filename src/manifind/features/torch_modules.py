@@ -38,7 +38,7 @@ def load_torch_backbone(library: str, name: str, path: Path, device: str | None 
         backbone = TorchBackbone(module, device=device, name=path.name)
         backbone.spec = dataclasses.replace(backbone.spec, **scaling)
         return backbone
-    made = _made(library, name)
+    made = _make_model(library, name)
     try:
         missing, unknown = made.load_state_dict(_weights(path), strict=False)
     except (RuntimeError, TypeError, AttributeError) as error:
@@ -53,9 +53,9 @@ def load_torch_backbone(library: str, name: str, path: Path, device: str | None 
     return TorchBackbone(made, device=device, name=name)
 
 
-def _made(library: str, name: str) -> Any:
+def _make_model(library: str, name: str) -> Any:
     """Return a model without weights worth having; transformers of timm for photos of any shape."""
-    models = _imported(library)
+    models = _import_library(library)
     try:
         if library == "torchvision":
             return models.models.get_model(name, weights=None)
@@ -85,7 +85,7 @@ def _weights(path: Path) -> Any:
 
 def _of_transformers(folder: Path) -> tuple[Any, dict[str, Any]]:
     """Return the network in a folder, the half that sees where it has two, and how its input is scaled."""
-    automatic = _imported("transformers").AutoModel
+    automatic = _import_library("transformers").AutoModel
     try:
         module = automatic.from_pretrained(str(folder), local_files_only=True)
     except (OSError, ValueError, KeyError) as error:
@@ -99,7 +99,7 @@ def _of_transformers(folder: Path) -> tuple[Any, dict[str, Any]]:
     return getattr(module, "vision_model", module), said
 
 
-def _imported(library: str) -> Any:
+def _import_library(library: str) -> Any:
     try:
         return importlib.import_module(library)
     except ImportError as missing:

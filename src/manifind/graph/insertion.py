@@ -31,10 +31,10 @@ def insert_new_rows(
     # Into a list of everybody whoever comes belongs; into others, who is nearer than the last.
     open_ = complete & (counts < lists.ids.shape[1])
     last = np.where(open_, -np.inf, lists.similarities[np.arange(len(counts)), np.maximum(counts, 1) - 1])
-    return _entered(lists, products, products > last[:, None], coming)
+    return _insert_marked(lists, products, products > last[:, None], coming)
 
 
-def _entered(lists: Neighbours, products: FloatArray, enters: npt.NDArray[np.bool_], new: IntArray) -> Neighbours:
+def _insert_marked(lists: Neighbours, products: FloatArray, enters: npt.NDArray[np.bool_], new: IntArray) -> Neighbours:
     """Let each list take in the new regions marked in its row, each at its place; what falls off the end is gone."""
     ids, similarities = lists
     coming = enters.sum(axis=1)

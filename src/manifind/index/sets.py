@@ -287,7 +287,7 @@ class PhotoSets:
             return read(db)
 
     def _update(self, change: Callable[[sqlite3.Connection], T]) -> T:
-        with _locked(self._index.path), closing(self._load()) as db:
+        with _hold_lock(self._index.path), closing(self._load()) as db:
             result = change(db)
             db.commit()
             draft = self._index.path / DRAFT
@@ -321,7 +321,7 @@ class PhotoSets:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def _hold_lock(path: Path) -> Iterator[None]:
     """Hold the lock of the sets; wait for another process to release it."""
     until = time.monotonic() + LOCK_TIMEOUT
     with ExitStack() as stack:

@@ -426,7 +426,7 @@ def backend(device: str = CPU) -> Backend:
 
 
 def _choose_device() -> str:
-    reason: ManifindError | None = importlib.import_module(BACKENDS[CUDA]).lacking()
+    reason: ManifindError | None = importlib.import_module(BACKENDS[CUDA]).unavailable_reason()
     if reason is None:
         log.info("device: cuda")
         return CUDA

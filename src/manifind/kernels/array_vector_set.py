@@ -15,9 +15,9 @@ class ArrayVectorSet(VectorSet):
 
     def __repr__(self) -> str:
         n, d = self.shape
-        return f"<{n:,} rows of {d} dimensions, {self.vectors.dtype}, {self._held()}>"
+        return f"<{n:,} rows of {d} dimensions, {self.vectors.dtype}, {self._describe_storage()}>"
 
-    def _held(self) -> str:
+    def _describe_storage(self) -> str:
         """Say in words what is held beside the array."""
         raise NotImplementedError
 

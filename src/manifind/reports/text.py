@@ -2,8 +2,8 @@
 
 The key of a photo is the name of a file, and a file can be named by somebody who means harm. `cell` keeps a spreadsheet
 from running a name as a formula. `visible` writes out the characters that nobody can see, or that turn the rest of the
-line round: ``invoice\u202egpj.exe`` instead of what looks like ``invoiceexe.jpg``. `archived` keeps to characters that
-every system takes in the name of a file.
+line round: ``invoice\u202egpj.exe`` instead of what looks like ``invoiceexe.jpg``. `archive_name` keeps to characters
+that every system takes in the name of a file.
 """
 
 import re
@@ -58,7 +58,7 @@ def visible(text: str) -> str:
     )
 
 
-def archived(key: str) -> str:
+def archive_name(key: str) -> str:
     """Return the name of a photo in an archive: its key, in characters that every system can unpack."""
     return "/".join(plain_name(part) for part in PurePosixPath(key).parts)
 

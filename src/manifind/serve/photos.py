@@ -27,7 +27,7 @@ from manifind.io import Photo, key_to_path, open_regular, read_photo
 from manifind.io.files import access_reason, printable
 from manifind.io.originals import Original, open_original
 from manifind.io.video import locate_frame
-from manifind.reports.text import archived, plain_name, visible
+from manifind.reports.text import archive_name, plain_name, visible
 from manifind.serve.errors import ServiceError
 from manifind.serve.schemas import ViewRequest
 from manifind.serve.settings import Settings
@@ -264,7 +264,7 @@ def _whole_jpeg(frame: Path) -> bytes:
 
 def _zip_entry(rank: int, key: str, file: BinaryIO) -> zipfile.ZipInfo:
     """Return the name and date of a photo in an archive, in its folder; nothing in the name leads out of it."""
-    folder, slash, name = archived(key).rpartition("/")
+    folder, slash, name = archive_name(key).rpartition("/")
     first, last = ZIP_DATES
     date = time.localtime(min(max(os.fstat(file.fileno()).st_mtime, first), last))[:6]
     return zipfile.ZipInfo(f"photos/{folder}{slash}{rank:03d}-{name}", date)

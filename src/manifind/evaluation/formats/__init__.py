@@ -47,12 +47,12 @@ def read_truth(
         Names of files that are no images of the collection because each is identical to one, and that one's name.
     """
     if not copies or names is None:
-        return _read(path, names, query_counts=query_counts).ignoring_own_photos()
+        return _read(path, names, query_counts=query_counts).ignore_own_photos()
     find, place = name_lookup(names), {name: number for number, name in enumerate(names)}
     # A copy that name_lookup takes for its original already needs no name of its own.
     distinct = {copy: photo for copy, photo in copies.items() if find(copy) != place[photo]}
     read = _read(path, [*names, *distinct], query_counts=query_counts)
-    return read.merging_copies(names, distinct).ignoring_own_photos()
+    return read.merge_copies(names, distinct).ignore_own_photos()
 
 
 def _read(path: Path, names: Sequence[str] | None, *, query_counts: bool) -> Protocol:

@@ -9,7 +9,16 @@ import numpy.typing as npt
 
 from manifind.errors import InvalidInputError
 from manifind.evaluation.formats.text import title_of
-from manifind.evaluation.protocol import Images, Protocol, QueryPhoto, Task, as_box, duplicated, name_lookup, preview
+from manifind.evaluation.protocol import (
+    Images,
+    Protocol,
+    QueryPhoto,
+    Task,
+    as_box,
+    duplicate_names,
+    name_lookup,
+    preview,
+)
 from manifind.types import Box
 
 
@@ -39,7 +48,7 @@ def from_gnd(stored: Any, path: Path, *, first: int = 0) -> Protocol:
             f"{path} has {len(asked)} queries and {len(gnd)} entries in gnd; it is cut short.", code="query-count"
         )
     corners = _corners([entry.get("bbx") for entry in gnd], path)
-    repeated = set(duplicated(asked))
+    repeated = set(duplicate_names(asked))
     queries = tuple(
         QueryPhoto(f"{name} ({i})" if name in repeated else name, name, box)
         for i, (name, box) in enumerate(zip(asked, corners, strict=True))

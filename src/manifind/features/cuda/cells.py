@@ -130,7 +130,7 @@ def first(
 
 
 @triton.jit(do_not_specialize=["rows"])
-def filtered(
+def depthwise(
     cells, out, of, outs, ins, weight, bias, low_in, high_in, low, high, rows, channels,
     STRIDE: tl.constexpr, BLOCK: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip

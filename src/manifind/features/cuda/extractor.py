@@ -13,7 +13,7 @@ import torch
 from manifind.errors import InvalidInputError
 from manifind.features.backbone import OnnxBackbone, Photo, available_cores, check_photo
 from manifind.features.cuda.batches import Batches
-from manifind.features.cuda.images import Pictures, Sizes, Starts, laid_out, to_device
+from manifind.features.cuda.images import Pictures, Sizes, Starts, stack_layouts, to_device
 from manifind.features.cuda.layers import read_layers
 from manifind.features.cuda.network import Maps, Network
 from manifind.features.extractor import RegionExtractor, Regions
@@ -113,7 +113,7 @@ class CudaExtractor(RegionExtractor):
 
         return regions
 
-    def unwhitened(self, photo: Photo) -> FloatArray:
+    def extract_unwhitened(self, photo: Photo) -> FloatArray:
         """Return the (r, C) unit vectors of a photo's regions before whitening."""
         return self._engine.begin(self._job(check_photo(photo), None)[0], whitened=False)()[0]
 
@@ -211,8 +211,8 @@ class Solver:
 
     def vectors(self, jobs: Sequence[Job], given: Tensor, *, whitened: bool) -> Tensor:
         """Return the descriptors of the regions of all photos, one photo after the other, on the device."""
-        pixels, seen = self._seen(jobs, given)
-        levels = laid_out(*self._levels(seen), self.network.device)
+        pixels, seen = self._resize_photos(jobs, given)
+        levels = stack_layouts(*self._levels(seen), self.network.device)
         maps = self.network.run(pixels, levels)
         scales = len(jobs[0].boxes)
         pooled = self._pooled(maps, levels[-1], [job.boxes[scale] for scale in range(scales) for job in jobs])
@@ -223,7 +223,7 @@ class Solver:
         mean, project = self.whitening
         return _unit((vectors - mean) @ project)
 
-    def _seen(self, jobs: Sequence[Job], given: Tensor) -> tuple[Tensor, "Seen"]:
+    def _resize_photos(self, jobs: Sequence[Job], given: Tensor) -> tuple[Tensor, "NetworkInput"]:
         """Resize photos to what the network sees of them, all scales of the first size first; and say where it lies."""
         from manifind.features.cuda import cells
 
@@ -237,7 +237,7 @@ class Solver:
         for (start, end), begin in zip(steps, begins, strict=False):
             layouts += [np.column_stack([sizes[start][:, 0], sizes[end][:, 1]]), sizes[end]]
             firsts += [0, begin]
-        source, *made = laid_out(layouts, firsts, device)
+        source, *made = stack_layouts(layouts, firsts, device)
         pixels = torch.empty((begins[-1], 3), dtype=torch.uint8, device=device)
         where: dict[int, Pictures] = {}
 
@@ -253,11 +253,11 @@ class Solver:
             resample(between, across, pixels, down, down=True)
             where[end] = down
         scales = [where.get(scale, where[1]) for scale in range(2, len(sizes))]
-        return pixels, Seen(
+        return pixels, NetworkInput(
             np.concatenate([one.sizes for one in scales]), np.concatenate([one.starts for one in scales])
         )
 
-    def _levels(self, seen: "Seen") -> tuple[list[Sizes], list[Starts | int]]:
+    def _levels(self, seen: "NetworkInput") -> tuple[list[Sizes], list[Starts | int]]:
         sizes = self.network.levels(seen.sizes)
         return sizes, [seen.starts, *([0] * (len(sizes) - 1))]
 
@@ -282,7 +282,7 @@ class Solver:
         return pooled.pow_(1 / p) if p != 1 else pooled
 
 
-class Seen(NamedTuple):
+class NetworkInput(NamedTuple):
     """What the network sees: the pictures of the first scale, then those of the next."""
 
     sizes: Sizes

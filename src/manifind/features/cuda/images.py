@@ -44,7 +44,7 @@ class Pictures:
         return of
 
 
-def laid_out(sizes: list[Sizes], firsts: list[Starts | int], device: Any) -> list[Pictures]:
+def stack_layouts(sizes: list[Sizes], firsts: list[Starts | int], device: Any) -> list[Pictures]:
     """Return several layouts at once, which go to the device in one copy.
 
     Parameters
@@ -67,7 +67,7 @@ def laid_out(sizes: list[Sizes], firsts: list[Starts | int], device: Any) -> lis
     ]
 
 
-def halved(sizes: Sizes, stride: int) -> Sizes:
+def half_sizes(sizes: Sizes, stride: int) -> Sizes:
     """Return the sizes that a convolution of three by three leaves."""
     return (sizes + stride - 1) // stride
 

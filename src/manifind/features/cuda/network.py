@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from manifind.features.backbone import BackboneSpec
-from manifind.features.cuda.images import Pictures, Sizes, few_lengths, halved
+from manifind.features.cuda.images import Pictures, Sizes, few_lengths, half_sizes
 from manifind.features.cuda.layers import FILTER, FIRST, PRODUCT, Layer
 from manifind.types import Tensor
 
@@ -70,7 +70,7 @@ class Network:
         levels = [sizes]
         for layer in self.layers:
             if layer.stride > 1:
-                levels.append(halved(levels[-1], layer.stride))
+                levels.append(half_sizes(levels[-1], layer.stride))
         return levels
 
     def run(self, pixels: Tensor, levels: Sequence[Pictures]) -> Maps:
@@ -102,7 +102,7 @@ class Network:
                         BLOCK=CELLS_OF_FIRST, num_warps=4,
                     )  # fmt: skip
                 else:
-                    cells.filtered[(-(-rows // CELLS), -(-channels // CHANNELS))](
+                    cells.depthwise[(-(-rows // CELLS), -(-channels // CHANNELS))](
                         values, out, after.of, after.table, before.table, weight, bias, *clip, *layer_clip, rows,
                         channels, STRIDE=layer.stride, BLOCK=CELLS, WIDE=CHANNELS, num_warps=4,
                     )  # fmt: skip

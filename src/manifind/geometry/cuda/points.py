@@ -140,8 +140,8 @@ def _extremum(source, width, rows, goes):
     over, under = _difference(source + rows, rows, goes), _difference(source - rows, rows, goes)
     by_x, by_y, by_s = (right - left) / 2, (down - up) / 2, (over - under) / 2
     xx, yy, ss = right + left - 2 * here, down + up - 2 * here, over + under - 2 * here
-    xy = _mixed(source, 1, width, rows, goes)
-    xs, ys = _mixed(source, 1, rows, rows, goes), _mixed(source, width, rows, rows, goes)
+    xy = _mixed_derivative(source, 1, width, rows, goes)
+    xs, ys = _mixed_derivative(source, 1, rows, rows, goes), _mixed_derivative(source, width, rows, rows, goes)
     # Cramer's rule for H · shift = −slope.
     a, b, c = yy * ss - ys * ys, xs * ys - xy * ss, xy * ys - xs * yy
     d, e, f = xx * ss - xs * xs, xs * xy - xx * ys, xx * yy - xy * xy
@@ -156,7 +156,7 @@ def _extremum(source, width, rows, goes):
 
 
 @triton.jit
-def _mixed(source, one, other, rows, goes):
+def _mixed_derivative(source, one, other, rows, goes):
     """Return the mixed second derivative of differences in two directions."""
     ahead = _difference(source + other + one, rows, goes) - _difference(source + other - one, rows, goes)
     behind = _difference(source - other + one, rows, goes) - _difference(source - other - one, rows, goes)

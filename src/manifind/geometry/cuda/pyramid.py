@@ -40,7 +40,7 @@ def _covered(at, size, wanted):
 
 
 @triton.jit
-def greyed(pixels, grey, sources, targets, BLOCK: tl.constexpr):
+def shrink_to_grey(pixels, grey, sources, targets, BLOCK: tl.constexpr):
     """Reduce photos by Pillow's box filter, across and then down, and write their grey values, as Pillow has them.
 
     Pillow 13 reduces a photo that is much higher than wide down before across, and a value may then differ by one.
@@ -89,7 +89,7 @@ def begun(grey, first, greys, table, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def blurred(source, target, table, weights, RADIUS: tl.constexpr, DOWN: tl.constexpr, BLOCK: tl.constexpr):
+def blur(source, target, table, weights, RADIUS: tl.constexpr, DOWN: tl.constexpr, BLOCK: tl.constexpr):
     """Blur pictures across, or down where `DOWN`; what lies beyond their sides is mirrored.
 
     The weights of a doubled picture follow those of the others.

@@ -98,13 +98,13 @@ class Finder:
         positions = masks.nonzero()[:, 0]
         if not len(positions):
             return _nothing(device)
-        of, points, places = _refined(scales, positions, octaves)
+        of, points, places = _refine_extrema(scales, positions, octaves)
         by = to_device(small[:, ::-1] / sizes[:, ::-1], device, dtype=np.float32)
         at = points[:, :2] / by[of]
         in_pixels = to_device(np.ascontiguousarray(sizes[:, ::-1]), device, dtype=np.float64)
         cell = (at / in_pixels[of] * GRID).clamp(0, GRID - 1).long()
         chosen = spread(of, cell[:, 0] * GRID + cell[:, 1], points[:, 3], len(sizes), self.most, GRID**2)
-        features, angles = _turned(scales, chosen, points, places)
+        features, angles = _assign_orientations(scales, chosen, points, places)
         descriptors = _descriptors(scales, features, angles, points, places)
         own = of[features]
         return Found(own, at[features], points[features, 2] / by.mean(dim=1)[own], angles, descriptors)
@@ -172,13 +172,15 @@ def _pyramid(pixels: Tensor, sizes: Sizes, small: Sizes, octaves: Octaves) -> tu
     def blur(source: Tensor, target: Tensor, octave: int, number: int) -> None:
         grid = programs(octaves.sizes[octave])
         for one, other, down in ((source, between, True), (between, target, False)):
-            pyramid.blurred[grid](
+            pyramid.blur[grid](
                 one, other, tables[octave], weights[number], RADIUS=radii[number], DOWN=down, BLOCK=BLOCK, num_warps=4
             )
 
     grey = torch.empty(int(small.prod(axis=1).sum()), dtype=torch.uint8, device=device)
     # Pillow rounds after every step, and so must this: a step more or less decides what a pixel covers.
-    pyramid.greyed[programs(small)](pixels, grey, sources, greys, BLOCK=BLOCK, num_warps=4, enable_fp_fusion=False)
+    pyramid.shrink_to_grey[programs(small)](
+        pixels, grey, sources, greys, BLOCK=BLOCK, num_warps=4, enable_fp_fusion=False
+    )
     for octave, (own, rows, begin) in enumerate(zip(octaves.sizes, octaves.rows, octaves.begins, strict=False)):
         held = scales[SCALES * begin :]
         layers = [held[number * rows : (number + 1) * rows] for number in range(SCALES)]
@@ -197,7 +199,7 @@ def _pyramid(pixels: Tensor, sizes: Sizes, small: Sizes, octaves: Octaves) -> tu
     return scales, masks
 
 
-def _refined(scales: Tensor, positions: Tensor, octaves: Octaves) -> tuple[Tensor, Tensor, Tensor]:
+def _refine_extrema(scales: Tensor, positions: Tensor, octaves: Octaves) -> tuple[Tensor, Tensor, Tensor]:
     """Return the photo of each extremum, and its point and its place (`points.refine`)."""
     from manifind.geometry.cuda import points
 
@@ -214,7 +216,7 @@ def _refined(scales: Tensor, positions: Tensor, octaves: Octaves) -> tuple[Tenso
     return segments[segment_of, 7].long(), found, places
 
 
-def _turned(scales: Tensor, chosen: Tensor, points: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
+def _assign_orientations(scales: Tensor, chosen: Tensor, points: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
     """Return the point of each feature and how it is turned: a point may be turned in several ways.
 
     The features of a picture are at most as many as points may be chosen of it.
@@ -242,11 +244,15 @@ def _turned(scales: Tensor, chosen: Tensor, points: Tensor, places: Tensor) -> t
 def peaks(bins: Tensor) -> Tensor:
     """Return the angle of each bin that is a peak of its histogram of directions, (m, 36); −1 for the others."""
 
-    def beside(histogram: Tensor, by: int) -> Tensor:
+    def neighbour_bin(histogram: Tensor, by: int) -> Tensor:
         return histogram.roll(by, dims=1)
 
-    smooth = (beside(bins, 2) + beside(bins, -2)) / 16 + (beside(bins, 1) + beside(bins, -1)) / 4 + bins * (6 / 16)
-    left, right = beside(smooth, 1), beside(smooth, -1)
+    smooth = (
+        (neighbour_bin(bins, 2) + neighbour_bin(bins, -2)) / 16
+        + (neighbour_bin(bins, 1) + neighbour_bin(bins, -1)) / 4
+        + bins * (6 / 16)
+    )
+    left, right = neighbour_bin(smooth, 1), neighbour_bin(smooth, -1)
     peak = (smooth > left) & (smooth >= right) & (smooth >= ALSO * smooth.amax(dim=1, keepdim=True))
     between = 0.5 * (left - right) / torch.where(peak, left - 2 * smooth + right, 1.0)
     angle = (torch.arange(BINS, device=bins.device) + between + BINS) % BINS * (2 * np.pi / BINS)

@@ -43,7 +43,7 @@ def without_features(images: Sequence[ImageRecord], known: Snapshot | None, conf
     return [image for image in images if known.catalogue.of_content(image.sha256) is not None]
 
 
-def supplement(
+def extract_missing_features(
     images: Sequence[ImageRecord], config: BuildConfig, journal: Journal, report: StageProgress, **limits: int
 ) -> list[str]:
     """Make the features of photos, all that are not in the journal yet; return the keys of those that cannot be read.

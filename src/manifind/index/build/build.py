@@ -18,7 +18,7 @@ from manifind import kernels
 from manifind.diffusion.solvers import MAX_WHOLE_REGIONS
 from manifind.errors import DamagedError, InvalidInputError, ManifindWarning
 from manifind.index.build import learning
-from manifind.index.build.backfill_features import supplement, supplement_journal, without_features
+from manifind.index.build.backfill_features import extract_missing_features, supplement_journal, without_features
 from manifind.index.build.estimate import OnEstimate, check_resources, reading_limits
 from manifind.index.build.extractor_factory import place_on_device
 from manifind.index.build.gather import extract_locally, plan_extraction, record_outcomes
@@ -136,7 +136,7 @@ def build(
                 late = without_features(images, known, config)
                 extra = open_journals.enter_context(supplement_journal(writer, config)) if late else None
                 if extra is not None:
-                    unreadable = supplement(late, config, extra, report, **reading_limits(memory))
+                    unreadable = extract_missing_features(late, config, extra, report, **reading_limits(memory))
                     supplemented = len(late) - len(unreadable)
                 local = merge_local_features(images, journal, known, extra, config.local_features, writer.work)
                 regions = regions._replace(local=local)

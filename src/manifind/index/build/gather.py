@@ -56,7 +56,7 @@ def plan_extraction(
             skipped.append(SkippedRecord(one.key, SkipReason.UNREADABLE, error.reason))
             continue
         if digest in first_of:
-            skipped.append(_skipped(one, SkipReason.DUPLICATE, first_of[digest], digest))
+            skipped.append(_skipped_file(one, SkipReason.DUPLICATE, first_of[digest], digest))
             continue
         if same and isinstance(old, SkippedRecord) and old.code is not SkipReason.DUPLICATE:
             skipped.append(old)  # as unreadable as it was
@@ -192,7 +192,7 @@ def record_outcomes(
             if isinstance(photo, UnreadableImageError):
                 # What an extra or more memory could read is tried again, and what may have been torn while it was read.
                 lasting = is_unchanged(one, gone=False) and not photo.temporary
-                known = _skipped(one, SkipReason.UNREADABLE, photo.reason, hashes[one.key])
+                known = _skipped_file(one, SkipReason.UNREADABLE, photo.reason, hashes[one.key])
                 skipped.append(known if lasting else SkippedRecord(one.key, SkipReason.UNREADABLE, photo.reason))
             elif not is_unchanged(one):
                 skipped.append(SkippedRecord(one.key, SkipReason.CHANGED))
@@ -203,10 +203,10 @@ def record_outcomes(
                 if on_partial is not None:
                     on_partial(images)
             report("photos", done, len(chosen.new))
-    return _numbered(images), sorted(skipped, key=lambda one: one.key)
+    return _number_images(images), sorted(skipped, key=lambda one: one.key)
 
 
-def _skipped(one: ListedFile, code: SkipReason, detail: str, digest: str) -> SkippedRecord:
+def _skipped_file(one: ListedFile, code: SkipReason, detail: str, digest: str) -> SkippedRecord:
     """Return a skipped file with its content hash, size and time: it is not read again while these stay the same."""
     return SkippedRecord(one.key, code, detail, digest, one.size, one.mtime_ns)
 
@@ -237,5 +237,5 @@ def _record(one: ListedFile, digest: str, width: int, height: int) -> ImageRecor
     return ImageRecord(-1, one.key, digest, one.size, one.mtime_ns, width, height)
 
 
-def _numbered(images: Iterable[ImageRecord]) -> list[ImageRecord]:
+def _number_images(images: Iterable[ImageRecord]) -> list[ImageRecord]:
     return [replace(image, number=number) for number, image in enumerate(sorted(images, key=lambda image: image.key))]

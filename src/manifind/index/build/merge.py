@@ -104,7 +104,7 @@ def merge_local_features(
     for source, first, end in spans:
         rows[at : at + end - first] = source[first:end]
         at += end - first
-    return StoredLocalFeatures.laid_out(keeping, counts, rows)
+    return StoredLocalFeatures.from_rows(keeping, counts, rows)
 
 
 def merge_global_descriptors(vectors: Vectors, image_of: IntArray, folder: Path) -> FloatArray | None:

@@ -187,7 +187,7 @@ class Catalogue:
         tables = sorted(self._rows(LISTED))
         self._is_format_2 = tables == tables_of(SCHEMA_2)
         if not self._is_format_2 and tables != tables_of(SCHEMA):
-            raise self._damaged("it has other tables than a catalogue has")
+            raise self._damage_error("it has other tables than a catalogue has")
         self._count = int(self._rows("SELECT coalesce(max(number), -1) + 1 FROM images")[0][0])
 
     @classmethod
@@ -226,20 +226,20 @@ class Catalogue:
     @property
     def skipped(self) -> list[SkippedRecord]:
         """Skipped files, by key."""
-        return [self._skipped(row) for row in self._rows("SELECT * FROM skipped ORDER BY key")]
+        return [self._skipped_record(row) for row in self._rows("SELECT * FROM skipped ORDER BY key")]
 
     def of_key(self, key: str) -> ImageRecord | None:
         """Return the photo of that key, if it is in the collection."""
-        return self._one("SELECT * FROM images WHERE key = ?", key)
+        return self._query_one("SELECT * FROM images WHERE key = ?", key)
 
     def of_content(self, sha256: str) -> ImageRecord | None:
         """Return the photo of that content, if it is in the collection."""
-        return self._one("SELECT * FROM images WHERE sha256 = ?", sha256)
+        return self._query_one("SELECT * FROM images WHERE sha256 = ?", sha256)
 
     def skipped_of(self, key: str) -> SkippedRecord | None:
         """Return why the file of that key was passed over, if it was."""
         rows = self._rows("SELECT * FROM skipped WHERE key = ?", key)
-        return self._skipped(rows[0]) if rows else None
+        return self._skipped_record(rows[0]) if rows else None
 
     def photo_of(self, key: str) -> ImageRecord | None:
         """Return the photo of that key, or the one that a file of that key is identical to."""
@@ -261,7 +261,7 @@ class Catalogue:
         return self._copies.get(sha256, ())
 
     def __getitem__(self, number: int) -> ImageRecord:
-        found = self._one("SELECT * FROM images WHERE number = ?", int(number))
+        found = self._query_one("SELECT * FROM images WHERE number = ?", int(number))
         if found is None:
             raise DamagedError(f"{self._name} has no photo of number {number}; repair the index or make it again.")
         return found
@@ -269,21 +269,21 @@ class Catalogue:
     def __len__(self) -> int:
         return self._count
 
-    def _one(self, query: str, value: Any) -> ImageRecord | None:
+    def _query_one(self, query: str, value: Any) -> ImageRecord | None:
         rows = self._rows(query, value)
         return self._image(rows[0]) if rows else None
 
     def _image(self, row: tuple[Any, ...]) -> ImageRecord:
         sound = all(map(isinstance, row, IMAGE_TYPES)) and 0 <= row[0] < self._count and min(row[3], *row[5:]) >= 0
         if not sound:
-            raise self._damaged(f"photo {row[0]!r} has a row that is none")
+            raise self._damage_error(f"photo {row[0]!r} has a row that is none")
         return ImageRecord(*row)
 
-    def _skipped(self, row: tuple[Any, ...]) -> SkippedRecord:
+    def _skipped_record(self, row: tuple[Any, ...]) -> SkippedRecord:
         if self._is_format_2 and isinstance(row[1], str):
             row = (row[0], *_reason_of_format_2(row[1]), *row[2:])
         if not all(map(isinstance, row, SKIPPED_TYPES)) or row[1] not in set(SkipReason):
-            raise self._damaged("a skipped file has a row that is none")
+            raise self._damage_error("a skipped file has a row that is none")
         return SkippedRecord(row[0], SkipReason(row[1]), *row[2:])
 
     def _rows(self, query: str, *values: Any) -> list[Any]:
@@ -294,12 +294,12 @@ class Catalogue:
         except UnicodeEncodeError:  # a key with lone surrogates is nobody's
             return []
         except (sqlite3.Error, OverflowError, UnicodeDecodeError) as error:
-            raise self._damaged(str(error)) from error
+            raise self._damage_error(str(error)) from error
 
     def _may_go_on(self) -> bool:
         """Count the steps of SQLite; a return value other than zero ends the look-up."""
         self._steps += STEPS_AT_A_TIME
         return self._most_steps is not None and self._steps > self._most_steps
 
-    def _damaged(self, why: str) -> DamagedError:
+    def _damage_error(self, why: str) -> DamagedError:
         return DamagedError(f"{self._name} cannot be read ({why}); repair the index or make it again.")

@@ -94,7 +94,7 @@ class StoredLocalFeatures:
         return cls(keeping, rows, starts)
 
     @classmethod
-    def laid_out(cls, keeping: LocalFeatureConfig, counts: Sequence[int], rows: Packed) -> "StoredLocalFeatures":
+    def from_rows(cls, keeping: LocalFeatureConfig, counts: Sequence[int], rows: Packed) -> "StoredLocalFeatures":
         """Return features that lie in `rows` in order, so many of each photo."""
         return cls(keeping, rows, np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
 
@@ -102,7 +102,7 @@ class StoredLocalFeatures:
         """Return the features of some photos, in this order, in memory; the first `limit` of each."""
         parts = [self.rows[slice(*self.span(image))][:limit] for image in images]
         rows = np.concatenate(parts) if parts else self.rows[:0]
-        return self.laid_out(self.keeping, [len(part) for part in parts], rows)
+        return self.from_rows(self.keeping, [len(part) for part in parts], rows)
 
     @property
     def arrays(self) -> dict[str, npt.NDArray[Any]]:

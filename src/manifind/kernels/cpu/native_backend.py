@@ -68,7 +68,7 @@ class NativeVectorSet(ArrayVectorSet):
         self.quantized: _core.QuantizedMatrix | None = None
         self._quantizing = threading.Lock()
 
-    def _held(self) -> str:
+    def _describe_storage(self) -> str:
         return "quantized to eight bits" if self.quantized is not None else "not searched yet"
 
     def quantize(self) -> "_core.QuantizedMatrix":
@@ -105,7 +105,7 @@ class NativeVectorSet(ArrayVectorSet):
         ids, scores = self._lists(k)
         if not k:
             return ids, scores
-        return _stepped(core.SelfJoin(self.vectors, memory, thread_count(), ids, scores), ids, scores, progress)
+        return _run_steps(core.SelfJoin(self.vectors, memory, thread_count(), ids, scores), ids, scores, progress)
 
     def nn_descent(self, k: int, *, seed: int = 0, progress: Progress | None = None) -> tuple[IntArray, FloatArray]:
         """Find nearly the `k` most similar other rows of each row by NN-Descent (``core/nn_descent.h``).
@@ -115,14 +115,14 @@ class NativeVectorSet(ArrayVectorSet):
         compared already; most of it is free again when the lists are written.
         """
         ids, scores = self._lists(k)
-        return _stepped(core.NNDescent(self.vectors, seed, thread_count(), ids, scores), ids, scores, progress)
+        return _run_steps(core.NNDescent(self.vectors, seed, thread_count(), ids, scores), ids, scores, progress)
 
     def _lists(self, k: int) -> tuple[IntArray, FloatArray]:
         n = len(self.vectors)
         return np.empty((n, k), np.int32), np.empty((n, k), np.float32)
 
 
-def _stepped(
+def _run_steps(
     search: "_core.SelfJoin | _core.NNDescent",
     ids: IntArray,
     scores: FloatArray,
@@ -199,14 +199,14 @@ class NativeOperator(Operator):
         with self._making:
             if self.two_level is None:
                 made = aggregate(self.S, self.matrix, self.solve) if aggregation is None else aggregation
-                self.two_level = TwoLevelSolver(made, self._reordered(made.order))
+                self.two_level = TwoLevelSolver(made, self._reorder(made.order))
             return self.two_level
 
     def restrict(self, rows: IntArray) -> "RestrictedOperator":
         """Keep some regions of the affinity, and normalise anew."""
         return RestrictedOperator(self, np.ascontiguousarray(rows, np.int32))
 
-    def _reordered(self, order: IntArray) -> "_core.Matrix":
+    def _reorder(self, order: IntArray) -> "_core.Matrix":
         arrays = tuple(np.empty_like(array) for array in self._arrays)
         core.reorder(self.matrix, order, thread_count(), *arrays)
         matrix: _core.Matrix = core.Matrix(*arrays)

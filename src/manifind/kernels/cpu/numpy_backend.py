@@ -58,7 +58,7 @@ class NumpyBackend(Backend):
 class FaissVectorSet(ArrayVectorSet):
     """Descriptors of regions where they lie; half precision is widened a block at a time."""
 
-    def _held(self) -> str:
+    def _describe_storage(self) -> str:
         return "searched by faiss"
 
     def search(

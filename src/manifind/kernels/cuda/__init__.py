@@ -1,6 +1,6 @@
 """The GPU's backend: torch, with Triton kernels where torch's own are far from what the machine can do.
 
-Nothing of torch is imported before `make` is called, or before `lacking` has seen that there is a GPU.
+Nothing of torch is imported before `make` is called, or before `unavailable_reason` has seen that there is a GPU.
 """
 
 import importlib.util
@@ -20,7 +20,7 @@ def gpu_here() -> bool:
     return any(Path(one).exists() for one in DRIVERS)
 
 
-def lacking() -> ManifindError | None:
+def unavailable_reason() -> ManifindError | None:
     """Return why this backend cannot work here, as the error to raise, or None."""
     install = "pip install 'manifind[torch]'"
     if importlib.util.find_spec("torch") is None:
@@ -55,7 +55,7 @@ def lacking() -> ManifindError | None:
 
 def make() -> Backend:
     """Return this backend, or raise what is lacking."""
-    reason = lacking()
+    reason = unavailable_reason()
     if reason is not None:
         raise reason
     from manifind.kernels.cuda.torch_backend import TorchBackend

@@ -63,7 +63,7 @@ class Solved(NamedTuple):
 def conjugate_gradient(matrix: Matrix, y: Tensor, alpha: float, max_iter: int, tol: float) -> Solved:
     """Solve for the columns of y, (n, b), from f = 0 until `max_iter` or a relative residual of `tol` (Sec. 4.3)."""
     if y.is_cuda and y.shape[1] == 1 and 0 < len(y) <= SOON:
-        return descended(matrix, y, alpha, max_iter, max(tol, MIN_RESIDUAL))
+        return solve_column(matrix, y, alpha, max_iter, max(tol, MIN_RESIDUAL))
     state = (_OnGpu if y.is_cuda else _InTorch)(matrix, y, alpha, max(tol, MIN_RESIDUAL))
     for iteration in range(max_iter):
         if iteration % LOOK == LOOK - 1 and not bool(state.live.any()):
@@ -72,7 +72,7 @@ def conjugate_gradient(matrix: Matrix, y: Tensor, alpha: float, max_iter: int, t
     return Solved(state.x, state.iterations, state.residuals)
 
 
-def descended(matrix: Matrix, y: Tensor, alpha: float, max_iter: int, enough: float) -> Solved:
+def solve_column(matrix: Matrix, y: Tensor, alpha: float, max_iter: int, enough: float) -> Solved:
     """Solve for one column in one kernel."""
     import triton.language as tl
 

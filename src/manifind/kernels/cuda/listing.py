@@ -29,7 +29,7 @@ def listed(runs: RowRanges, device: Any) -> Listed:
     name = _with_number(device)
     made: Listed | None = runs.copies.get(name)
     if made is None:
-        starts, begins = _sent(runs, device)
+        starts, begins = _send_starts(runs, device)
         if starts.is_cuda:
             made = Listed(written(runs, starts, begins), starts)
         else:
@@ -56,7 +56,7 @@ def _with_number(device: Any) -> Any:
     return torch.device("cuda", torch.cuda.current_device()) if named.type == "cuda" and named.index is None else named
 
 
-def _sent(runs: RowRanges, device: Any) -> tuple[Tensor, Tensor]:
+def _send_starts(runs: RowRanges, device: Any) -> tuple[Tensor, Tensor]:
     """Return starts and begins on the device, sent together."""
     count = len(runs.begins)
     second = -(-(count + 1) // ALIGNED) * ALIGNED

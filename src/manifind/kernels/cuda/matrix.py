@@ -67,18 +67,18 @@ def part(matrix: Matrix, rows: Tensor) -> Matrix:
     return Matrix.of(starts, columns[keep], matrix.values[entries[keep]])
 
 
-def restricted(matrix: Matrix, rows: Tensor, roots: Tensor, longest: int) -> tuple[Matrix, Tensor]:
+def restrict_matrix(matrix: Matrix, rows: Tensor, roots: Tensor, longest: int) -> tuple[Matrix, Tensor]:
     """Return some rows and columns of the affinity behind S, normalised anew, and their degrees (Sec. 4.4).
 
     `roots` are those of the degrees, in float64, and `longest` is how many entries a row has at most.
     """
     if rows.is_cuda:
-        return restricted_by_kernels(matrix, rows, roots, longest)
-    return normalised_anew(part(matrix, rows.long()), roots[rows])
+        return restrict_by_kernels(matrix, rows, roots, longest)
+    return renormalise(part(matrix, rows.long()), roots[rows])
 
 
-def restricted_by_kernels(matrix: Matrix, rows: Tensor, roots: Tensor, longest: int) -> tuple[Matrix, Tensor]:
-    """Do what `restricted` says in two passes over the entries of these rows.
+def restrict_by_kernels(matrix: Matrix, rows: Tensor, roots: Tensor, longest: int) -> tuple[Matrix, Tensor]:
+    """Do what `restrict_matrix` says in two passes over the entries of these rows.
 
     Only the device knows how many entries are left, and asking would mean waiting for it. So where there are few, there
     is room for all, and what lies beyond the end of the last row means nothing.
@@ -106,7 +106,7 @@ def _room(starts: Tensor, most: int) -> int:
     return most if most <= SPARE else int(starts[-1])
 
 
-def sorted_by_column(matrix: Matrix) -> Matrix:
+def sort_by_column(matrix: Matrix) -> Matrix:
     """Return the matrix with the entries of each row in the order of their columns.
 
     Entries that are multiplied together then read what lies together in memory.
@@ -121,7 +121,7 @@ def sorted_by_column(matrix: Matrix) -> Matrix:
     return matrix._replace(entries=entries)
 
 
-def normalised_anew(matrix: Matrix, root: Tensor) -> tuple[Matrix, Tensor]:
+def renormalise(matrix: Matrix, root: Tensor) -> tuple[Matrix, Tensor]:
     """Return a part of S normalised anew, and its degrees.
 
     `root` is that of the degrees that its regions had in the whole, in float64.
@@ -159,14 +159,14 @@ def pooled(starts: Tensor, weights: Tensor, regions: Tensor | None, scores: Tens
     The weights are those of the scores, or of more regions, of which `regions` names those that have scores.
     """
     if scores.is_cuda:
-        return pooled_by_kernels(starts, weights, regions, scores)
+        return pool_by_kernels(starts, weights, regions, scores)
     images = len(starts) - 1
     image_of = torch.repeat_interleave(torch.arange(images), starts.diff())
     own = weights if regions is None else weights[regions]
     return torch.zeros((images, scores.shape[1])).index_add_(0, image_of, own[:, None] * scores)
 
 
-def pooled_by_kernels(starts: Tensor, weights: Tensor, regions: Tensor | None, scores: Tensor) -> Tensor:
+def pool_by_kernels(starts: Tensor, weights: Tensor, regions: Tensor | None, scores: Tensor) -> Tensor:
     """Do what `pooled` says in one pass, which adds up in the same order each time."""
     from manifind.kernels.cuda import sparse
 

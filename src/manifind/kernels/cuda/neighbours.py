@@ -54,7 +54,7 @@ class Best:
         self.ids: Tensor = torch.empty((len(queries), 0), dtype=torch.int32, device=queries.device)
         self.scores: Tensor = torch.empty((len(queries), 0), device=queries.device)
 
-    def meet(self, vectors: Tensor, first: int) -> None:
+    def compare_rows(self, vectors: Tensor, first: int) -> None:
         """Compare with successive rows, the first of which has the id `first`."""
         products = self._queries @ vectors.to(self._kind).T
         if self._own is not None:
@@ -107,7 +107,7 @@ def sort_products(
                 own = torch.as_tensor(some, dtype=torch.int32, device=rows.device)
                 best = Best(rows.on_device(some), k, own)
             for begin in range(0, len(block.vectors), width):
-                best.meet(block.vectors[begin : begin + width], block.first + begin)
+                best.compare_rows(block.vectors[begin : begin + width], block.first + begin)
         assert best is not None  # noqa: S101 (there are rows)
         ids[some], scores[some] = to_host(best.ids), to_host(best.scores)
         if progress is not None:

@@ -39,7 +39,7 @@ class Packed(NamedTuple):
         return bool(self.codes.dtype == torch.int8)
 
 
-def padded(d: int) -> int:
+def padded_dimension(d: int) -> int:
     """Return the dimensions, zeros added, that tiles work on: a power of two from 64 to 512, or a multiple of 128."""
     return max(64, 1 << (d - 1).bit_length()) if d <= 512 else -(-d // 128) * 128
 
@@ -57,7 +57,7 @@ def pack(vectors: Tensor, *, whole: bool = True, group: int = GROUP) -> Packed:
     by_group = largest[torch.cat([order, order[-1:].expand(places - n)])].view(-1, group).amax(dim=1)
     group_scales = (by_group / 127).clamp_min(1e-30) if whole else torch.ones_like(by_group)
     scales = group_scales.repeat_interleave(group)
-    codes = torch.zeros((places, padded(d)), dtype=torch.int8 if whole else torch.float16, device=device)
+    codes = torch.zeros((places, padded_dimension(d)), dtype=torch.int8 if whole else torch.float16, device=device)
     errors, lengths = torch.zeros(places, device=device), torch.zeros(places, device=device)
     for start in range(0, n, step):
         end = min(n, start + step)

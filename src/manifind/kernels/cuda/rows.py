@@ -79,7 +79,7 @@ class TorchVectorSet(ArrayVectorSet):
         self._resident: Tensor | None = None
         self._copying = threading.Lock()
 
-    def _held(self) -> str:
+    def _describe_storage(self) -> str:
         return f"copied to {self.device}" if self._resident is not None else f"for {self.device}"
 
     def blocks(self) -> Iterator[Block]:
@@ -107,7 +107,7 @@ class TorchVectorSet(ArrayVectorSet):
     ) -> tuple[IntArray, FloatArray]:
         """Find the `k` most similar rows of each query."""
         some = None if subset is None else Some(to_device(subset, self.device), lambda: subset)
-        return _arrived(self._lists(queries, k, some, memory), len(queries), k)
+        return _wait_for_lists(self._lists(queries, k, some, memory), len(queries), k)
 
     def search_ranges(
         self, ranges: RowRanges, queries: FloatArray, k: int, *, memory: int = SCRATCH_BYTES
@@ -115,12 +115,12 @@ class TorchVectorSet(ArrayVectorSet):
         """Begin to find the `k` most similar rows of each query in ascending runs."""
         held = listed(ranges, self.device).regions
         coming = list(self._lists(queries, k, Some(held, lambda: ranges.regions), memory))
-        return lambda: _arrived(coming, len(queries), k)
+        return lambda: _wait_for_lists(coming, len(queries), k)
 
     def choose_shortlist(self, queries: FloatArray, k: int) -> list[npt.NDArray[np.intp]]:
         """Return the `k` most similar rows of each query, ascending."""
         found = (to_host(best.ids) for _, best in self._search(queries, k, None, SCRATCH_BYTES, ordered=False))
-        return [_ascending(row, self.shape[0]) for some in found for row in some]
+        return [_sort_distinct(row, self.shape[0]) for some in found for row in some]
 
     def _lists(self, queries: FloatArray, k: int, some: "Some | None", memory: int) -> Iterator[Coming]:
         """Yield which queries were searched for, and a function that waits for their lists."""
@@ -143,7 +143,7 @@ class TorchVectorSet(ArrayVectorSet):
             for block in self.blocks():
                 if some is None:
                     for begin in range(0, len(block.vectors), width):
-                        best.meet(block.vectors[begin : begin + width], block.first + begin)
+                        best.compare_rows(block.vectors[begin : begin + width], block.first + begin)
                     continue
                 low, rows = some.inside(block, self.shape[0])
                 if few:
@@ -152,7 +152,7 @@ class TorchVectorSet(ArrayVectorSet):
                         best.take(products_with(held[own], block.vectors, of), low + begin)
                     continue
                 for begin in range(0, len(rows), width):
-                    best.meet(block.vectors[rows[begin : begin + width]], low + begin)
+                    best.compare_rows(block.vectors[rows[begin : begin + width]], low + begin)
             yield own, best
 
     def self_join(
@@ -194,7 +194,7 @@ def products_with(queries: Tensor, vectors: Tensor, rows: Tensor) -> Tensor:
     return made
 
 
-def _arrived(coming: Iterable[Coming], m: int, k: int) -> tuple[IntArray, FloatArray]:
+def _wait_for_lists(coming: Iterable[Coming], m: int, k: int) -> tuple[IntArray, FloatArray]:
     """Wait for the lists of m queries."""
     ids, scores = np.empty((m, k), np.int32), np.empty((m, k), np.float32)
     for own, lists in coming:
@@ -202,7 +202,7 @@ def _arrived(coming: Iterable[Coming], m: int, k: int) -> tuple[IntArray, FloatA
     return ids, scores
 
 
-def _ascending(ids: IntArray, n: int) -> npt.NDArray[np.intp]:
+def _sort_distinct(ids: IntArray, n: int) -> npt.NDArray[np.intp]:
     """Return different numbers below n in ascending order."""
     if n > SPARSE * len(ids):
         return np.sort(ids).astype(np.intp)

@@ -96,7 +96,7 @@ def product_of_many(
 
 
 @triton.jit
-def _added_up(sums, count, b, of, held, B: tl.constexpr, CHUNK: tl.constexpr):
+def _sum_rows(sums, count, b, of, held, B: tl.constexpr, CHUNK: tl.constexpr):
     """Return the sum of `count` rows of sums by column, in float64."""
     total = tl.zeros((B,), tl.float64)
     for start in range(0, count, CHUNK):
@@ -113,7 +113,7 @@ def step(
     """Take a step: r −= step·q, and write rᵀr by column. A column that has stopped stays as it is."""
     of = tl.arange(0, B)
     held = of < b
-    curvature = _added_up(curvatures, count, b, of, held, B, CHUNK)
+    curvature = _sum_rows(curvatures, count, b, of, held, B, CHUNK)
     goes = (tl.load(live + of, mask=held, other=0) != 0) & (curvature > 0)
     far = tl.where(goes, tl.load(rr + of, mask=held, other=0.0) / tl.where(goes, curvature, 1.0), 0.0)
     far = far.to(r.dtype.element_ty)
@@ -141,7 +141,7 @@ def turn(
     """
     of = tl.arange(0, B)
     held = of < b
-    snapshot = _added_up(squares, count, b, of, held, B, CHUNK)
+    snapshot = _sum_rows(squares, count, b, of, held, B, CHUNK)
     before = tl.load(rr + of, mask=held, other=1.0)
     lives = tl.load(live + of, mask=held, other=0) != 0
     residual = tl.sqrt(snapshot) / tl.where(lives, tl.load(norms + of, mask=held, other=1.0), 1.0)

@@ -121,7 +121,7 @@ class TorchOperator(Operator):
         self, seeds: Seeds, pool: Pool, alpha: float, max_iter: int, tol: float, *, keep_regions: bool = False
     ) -> Solution:
         """Solve, and pool the scores of regions. The arrays of the last `pool` stay on the device."""
-        to_images = self._pooled_by(pool)
+        to_images = self._make_pooling(pool)
         kept: list[Tensor] = []
 
         def then(scores: Tensor) -> Tensor:
@@ -145,7 +145,7 @@ class TorchOperator(Operator):
         y.view(-1).scatter_(0, to_device(regions, self.device), to_device(values, self.device, dtype=np.float32))
         return y
 
-    def _pooled_by(self, pool: Pool) -> Callable[[Tensor], Tensor]:
+    def _make_pooling(self, pool: Pool) -> Callable[[Tensor], Tensor]:
         """Return a function that pools the scores of this system's regions."""
         if self._pool is None or self._pool[0] is not pool:
             part = self._part
@@ -209,19 +209,19 @@ class TorchOperator(Operator):
         with self._ordering:
             if self.ordered is None:
                 order = matrices.near_each_other(self.matrix)
-                self.ordered = matrices.sorted_by_column(matrices.part(self.matrix, order)), order
+                self.ordered = matrices.sort_by_column(matrices.part(self.matrix, order)), order
             return self.ordered
 
     def restrict(self, rows: IntArray) -> "TorchOperator":
         """Return the system of some regions, whose affinity is normalised anew."""
-        return self._restricted(to_device(rows, self.device))
+        return self._restrict(to_device(rows, self.device))
 
     def restrict_ranges(self, ranges: RowRanges) -> "TorchOperator":
         """Return the system of the regions of ascending ranges, whose affinity is normalised anew."""
-        return self._restricted(listed(ranges, self.device).regions, ranges)
+        return self._restrict(listed(ranges, self.device).regions, ranges)
 
-    def _restricted(self, rows: Tensor, ranges: RowRanges | None = None) -> "TorchOperator":
-        made, degrees = matrices.restricted(self.matrix, rows, self.roots, self.longest)
+    def _restrict(self, rows: Tensor, ranges: RowRanges | None = None) -> "TorchOperator":
+        made, degrees = matrices.restrict_matrix(self.matrix, rows, self.roots, self.longest)
         return TorchOperator(made, degrees, reorder=False, part=PartOf(self, ranges), longest=self.longest)
 
     @property

@@ -27,7 +27,7 @@ def _wait_for_all(arrived, goal):
 
 
 @triton.jit
-def _added_up(sums, count, CHUNK: tl.constexpr):
+def _sum_rows(sums, count, CHUNK: tl.constexpr):
     """Return the sum of what the programs left, the same in each of them."""
     total = tl.zeros((CHUNK,), tl.float64)
     for start in range(0, count, CHUNK):
@@ -60,7 +60,7 @@ def descend(
     tl.store(squares + program, tl.sum(total, axis=0))
     goal = programs
     _wait_for_all(arrived, goal)
-    rr = _added_up(squares, programs, CHUNK)
+    rr = _sum_rows(squares, programs, CHUNK)
     norm = tl.sqrt(rr)
     relative = tl.where(norm > 0, 1.0, 0.0).to(tl.float64)
     # Nobody writes new sums before all have read these.
@@ -104,11 +104,11 @@ def descend(
         tl.store(lengths + program, tl.sum(length, axis=0))
         goal += programs
         _wait_for_all(arrived, goal)
-        curvature = _added_up(along_p, programs, CHUNK)
-        rr = _added_up(lengths, programs, CHUNK)
+        curvature = _sum_rows(along_p, programs, CHUNK)
+        rr = _sum_rows(lengths, programs, CHUNK)
         step = tl.where(curvature > 0, rr / tl.where(curvature > 0, curvature, 1.0), 0.0).to(KIND)
         far = step.to(tl.float64)
-        snapshot = rr - 2 * far * _added_up(along_r, programs, CHUNK) + far * far * _added_up(squares, programs, CHUNK)
+        snapshot = rr - 2 * far * _sum_rows(along_r, programs, CHUNK) + far * far * _sum_rows(squares, programs, CHUNK)
         snapshot = tl.maximum(snapshot, 0.0)
         relative = tl.sqrt(snapshot) / norm
         turn = tl.where(rr > 0, snapshot / tl.where(rr > 0, rr, 1.0), 0.0).to(KIND)
