@@ -17,6 +17,7 @@ COMMANDS = {
     "info": "Show counts, parameters and health of INDEX.",
     "check": "Verify every checksum and invariant of INDEX, and name the remedies.",
     "evaluate": "Evaluate methods on COLLECTION: an index, a folder of photos, or descriptors.",
+    "export": "Write the regions and vectors of INDEX to FILE, a Parquet table.",
     "publish": "Publish INDEX to the collection at ADDRESS, milvus://HOST:PORT/NAME for example.",
     "whiten": "Learn a whitening from pairs of photos of the same object.",
     "demo": "Plant objects in photos, find them by five methods, and write a report.",

@@ -28,6 +28,9 @@ from manifind.index.search.batch import read_queries
 from manifind.index.sets import View
 from manifind.io.video import is_photo_there
 from manifind.reports.batch import batch_csv, batch_data, batch_page
+from manifind.reports.coco import coco_data
+from manifind.reports.metadata import Condition, Metadata, metadata_words, read_metadata
+from manifind.reports.parquet import write_results
 from manifind.reports.results import as_csv as as_csv_text
 from manifind.reports.results import hit_data, result_data
 from manifind.reports.search import BELOW, NEAREST, counted, search_page
@@ -82,11 +85,28 @@ Examples = tuple[View, ...]
 @click.option("--folder", help="Search the photos below this folder of the collection only.")
 @click.option("--since", metavar="DATE", help="Search photos taken from this year, month or day on: 2019-07, say.")
 @click.option("--until", metavar="DATE", help="Search photos taken up to this year, month or day.")
+@click.option(
+    "--metadata",
+    "catalogue",
+    type=click.Path(path_type=Path),
+    metavar="CSV",
+    help="Show what a catalogue of your own says of the photos: a file with a column key and others.",
+)
+@click.option(
+    "--where",
+    "conditions",
+    multiple=True,
+    metavar="COLUMN=VALUE",
+    help="With --metadata: search the photos only whose column says so, or is in a range, year=1900..1920; may be "
+    "repeated.",
+)
 @click.option("--progress", is_flag=True, help="On a terminal, show the ranking at once, and what is being verified.")
 @click.option("--keep", metavar="NAME", help="Keep the search and its matches as a set of this name: manifind sets.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @click.option("--html", type=click.Path(path_type=Path), help="Write a page with the pictures as well.")
+@click.option("--parquet", type=click.Path(path_type=Path), help="Write a table of the results as Parquet as well.")
+@click.option("--coco", type=click.Path(path_type=Path), help="Write the boxes of the matches as COCO JSON as well.")
 @click.pass_obj
 def search(
     debug: bool,
@@ -105,11 +125,15 @@ def search(
     folder: str | None,
     since: str | None,
     until: str | None,
+    catalogue: Path | None,
+    conditions: tuple[str, ...],
     progress: bool,
     keep: str | None,
     as_json: bool,
     as_csv: bool,
     html: Path | None,
+    parquet: Path | None,
+    coco: Path | None,
 ) -> None:
     """Rank the photos of INDEX by what they have of IMAGE, or of the box in it."""
     with plain_errors(debug):
@@ -126,11 +150,17 @@ def search(
         filters: dict[str, Any] = {"deadline": deadline, "folder": folder, "since": since, "until": until}
         if queries is not None:
             filters["progress"] = progress or None
+            filters |= {"metadata": catalogue, "parquet": parquet, "coco": coco}
             if given := [name for name, value in filters.items() if value is not None]:
                 raise InvalidInputError(f"--queries takes no --{given[0]}; leave it out.", code="option-of-one-query")
             search_batch(index, queries, as_json=as_json, as_csv=as_csv, html=html, **options)
             return
         assert image is not None  # noqa: S101 (one of the two is given)
+        metadata = None if catalogue is None else read_metadata(catalogue)
+        if conditions:
+            if metadata is None:
+                raise InvalidInputError("--where is about the columns of a catalogue; give --metadata too.")
+            filters["keys"] = metadata.select([Condition.of(one) for one in conditions])
         steps = index.search_steps(image, box, positives=positives, negatives=negatives, **options, **filters)
         result = last_step(steps, shown=progress and err.is_terminal).nonzero()
         views = [(image, box), *positives]
@@ -138,20 +168,26 @@ def search(
             keep_search(index, keep, views, negatives, result, method)
         nothing = not result or result.n_matches == 0
         if html is not None:
-            write_page(html, search_page(index, views, result))
+            write_page(html, search_page(index, views, result, metadata))
+        shown = () if nothing else result
+        if parquet is not None:
+            write_results(parquet, (hit_data(hit, metadata) for hit in shown), metadata.columns if metadata else ())
+        if coco is not None:
+            write_page(coco, json.dumps(coco_data(index, shown)))
         if as_json:
             examples = {
                 name: [{"image": photo, "box": part} for photo, part in some]
                 for name, some in (("positives", positives), ("negatives", negatives))
             }
-            data = result_data({"image": image, "box": box, **examples}, result)
+            data = result_data({"image": image, "box": box, **examples}, result, metadata)
             click.echo(json.dumps({**data, "results": []} if nothing else data, indent=2))
         elif as_csv:
-            click.echo(as_csv_text(() if nothing else map(hit_data, result)), nl=False)
+            columns = metadata.columns if metadata else ()
+            click.echo(as_csv_text((hit_data(hit, metadata) for hit in shown), columns), nl=False)
         else:
-            show_hits(result)
-        if html is not None:
-            err.print(f"wrote {html}")
+            show_hits(result, metadata)
+        for file in filter(None, (html, parquet, coco)):
+            err.print(f"wrote {file}")
         if not result.complete:
             left = counted(len(result.unchecked_images), "photo")
             err.print(f"the deadline came first; next to be verified: {left}.")
@@ -187,13 +223,13 @@ def last_step(steps: Iterable[SearchResult], *, shown: bool) -> SearchResult:
     return result
 
 
-def show_hits(result: SearchResult) -> None:
+def show_hits(result: SearchResult, metadata: Metadata | None = None) -> None:
     """Print a table of results, with a rule across it at the cutoff."""
-    for line in hit_lines(result):
+    for line in hit_lines(result, metadata):
         out.print(line)
 
 
-def hit_lines(result: SearchResult) -> Iterator[str]:
+def hit_lines(result: SearchResult, metadata: Metadata | None = None) -> Iterator[str]:
     """Yield the lines of a table of results, with a rule across it at the cutoff."""
     keys = [visible(hit.key) for hit in result]
     widest = max(map(len, keys), default=0)
@@ -210,6 +246,8 @@ def hit_lines(result: SearchResult) -> Iterator[str]:
         yield f"{hit.rank:4}  {hit.score:8.4f}  {key:<{widest}}  {checked}{where}".rstrip()
         for copy in hit.duplicates:
             yield f"{'':14}  {visible(copy)} is the same file"
+        if metadata is not None and (said := metadata_words(metadata.of((hit.key, *hit.duplicates)))):
+            yield f"{'':14}  {visible(said)}"
 
 
 def _verdict(hit: Hit) -> str:

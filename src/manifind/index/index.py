@@ -1,7 +1,7 @@
 """`Index`: photos in, photos out."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -338,6 +338,7 @@ class Index:
         folder: str | None = None,
         since: str | None = None,
         until: str | None = None,
+        keys: Collection[str] | None = None,
     ) -> SearchResult:
         """Find the photos that contain what is in the box.
 
@@ -369,6 +370,8 @@ class Index:
             Search the photos below this folder of the collection only.
         since, until : str, optional
             Search the photos taken between two dates only, both included: ``2019``, ``2019-07`` or ``2019-07-04``.
+        keys : collection of str, optional
+            Search these photos only; a key that the collection does not have counts for nothing.
         """
         *_, result = self.search_steps(
             image,
@@ -383,6 +386,7 @@ class Index:
             folder=folder,
             since=since,
             until=until,
+            keys=keys,
         )
         return result
 
@@ -401,6 +405,7 @@ class Index:
         folder: str | None = None,
         since: str | None = None,
         until: str | None = None,
+        keys: Collection[str] | None = None,
     ) -> Iterator[SearchResult]:
         """Yield the result of each step of a search, each surer than the one before; parameters as for `search`.
 
@@ -414,7 +419,7 @@ class Index:
         query = self._query(
             snapshot, views, negatives, top=top, method=method, verify=depth, expand=expand, at_once=True
         )
-        excluded = excluded_images(snapshot, folder, since, until)
+        excluded = excluded_images(snapshot, folder, since, until, keys)
         number_images = partial(self._number_images, views, excluded)
         query = replace(query, number_images=number_images, max_excluded=len(excluded))
         yield from run(search_steps(snapshot, query, self.config, limit), self.config)

@@ -37,6 +37,8 @@ class Picture:
     """Corners of what geometry found, in place of a box."""
     missing: str = ""
     """Why the photo cannot be shown."""
+    note: str = ""
+    """What the user's catalogue says of it."""
 
     @property
     def polygons(self) -> list[str]:

@@ -13,6 +13,7 @@ import numpy as np
 from manifind.errors import UnreadableImageError
 from manifind.index import Chain, Hit, Index, Link, MatchingPoints, Place, RegionShare, SearchResult, Source, whole_box
 from manifind.reports.html import THUMBNAIL, Picture
+from manifind.reports.metadata import Metadata, metadata_words
 from manifind.reports.tables import as_csv_text, yes_or_no
 from manifind.reports.text import cell
 from manifind.types import Box
@@ -24,21 +25,22 @@ COLUMNS = (*BEFORE, "is_match", "verified", "grade", "inliers", "expanded", "out
 # -- plain data -------------------------------------------------------------------------------------------------------
 
 
-def result_data(query: Mapping[str, Any], result: SearchResult) -> dict[str, Any]:
+def result_data(query: Mapping[str, Any], result: SearchResult, metadata: Metadata | None = None) -> dict[str, Any]:
     """Return a result as JSON; `query` is the query in the caller's words."""
     return {
         "query": dict(query),
         "method": result.method,
         "complete": result.complete,
         "n_matches": result.n_matches,
-        "results": [hit_data(hit) for hit in result],
+        "results": [hit_data(hit, metadata) for hit in result],
         "n_unchecked": len(result.unchecked_images),
         "config": result.config.config_hash,
     }
 
 
-def hit_data(hit: Hit) -> dict[str, Any]:
-    """Return a hit as JSON has it."""
+def hit_data(hit: Hit, metadata: Metadata | None = None) -> dict[str, Any]:
+    """Return a hit as JSON has it, with what a catalogue says of its photo."""
+    joined = {} if metadata is None else {"metadata": metadata.of((hit.key, *hit.duplicates))}
     return {
         "rank": hit.rank,
         "key": hit.key,
@@ -54,6 +56,7 @@ def hit_data(hit: Hit) -> dict[str, Any]:
         "part": hit.part,
         "other_outlines": hit.other_outlines,
         "expanded": hit.expanded,
+        **joined,
     }
 
 
@@ -117,9 +120,15 @@ def _corners_text(outline: Sequence[Sequence[float]] | None) -> str:
     return " ".join(f"{x + 0.0:g},{y + 0.0:g}" for x, y in outline or ())  # never -0
 
 
-def as_csv(results: Iterable[Mapping[str, Any]]) -> str:
-    """Return a table of results as CSV."""
-    return as_csv_text(table_rows(results))
+def as_csv(results: Iterable[Mapping[str, Any]], columns: Sequence[str] = ()) -> str:
+    """Return a table of results as CSV, with columns of a catalogue after its own."""
+    found = list(results)
+    header, *rows = table_rows(found)
+    names = [cell(name if name not in header else f"metadata {name}") for name in columns]
+    joined = (
+        [*row, *(cell(one["metadata"].get(name, "")) for name in columns)] for row, one in zip(rows, found, strict=True)
+    )
+    return as_csv_text([[*header, *names], *(joined if columns else rows)])
 
 
 # -- pictures ---------------------------------------------------------------------------------------------------------
@@ -133,13 +142,14 @@ def query_picture(index: Index, image: Source, box: Sequence[float] | None, name
     return Picture(pixels, width, height, shown, None if box is None else whole_box(box, width, height))
 
 
-def hit_pictures(index: Index, hits: Iterable[Hit]) -> list[tuple[Hit, Picture]]:
+def hit_pictures(index: Index, hits: Iterable[Hit], metadata: Metadata | None = None) -> list[tuple[Hit, Picture]]:
     """Return hits with their pictures: the outline of the object or of a shared part, or else the one box round it."""
     shown = []
     for hit in hits:
         outlines = [one for one in (hit.outline, hit.part, *hit.other_outlines) if one is not None]
         picture = photo_picture(index, hit.key, None if outlines else hit.box)
-        shown.append((hit, replace(picture, outlines=outlines)))
+        note = "" if metadata is None else metadata_words(metadata.of((hit.key, *hit.duplicates)))
+        shown.append((hit, replace(picture, outlines=outlines, note=note)))
     return shown
 
 

@@ -5,6 +5,7 @@ from itertools import pairwise
 
 from manifind.index import Chain, Hit, Index, MatchingPoints, SearchResult, Source, whole_box
 from manifind.reports.html import Picture, render
+from manifind.reports.metadata import Metadata
 from manifind.reports.registration import overlay, side_by_side
 from manifind.reports.results import chain_pictures, hit_pictures, query_picture
 from manifind.reports.text import visible
@@ -14,7 +15,12 @@ NEAREST = "These are merely the nearest"
 """What the rule at the line says; the second where nothing stands above it."""
 
 
-def search_page(index: Index, views: Sequence[tuple[Source, Sequence[float] | None]], result: SearchResult) -> str:
+def search_page(
+    index: Index,
+    views: Sequence[tuple[Source, Sequence[float] | None]],
+    result: SearchResult,
+    metadata: Metadata | None = None,
+) -> str:
     """Return a page with the query and the photos that were found, those below the line apart."""
     return render(
         "search.html",
@@ -22,7 +28,7 @@ def search_page(index: Index, views: Sequence[tuple[Source, Sequence[float] | No
         subtitle=f"{result.method}, among {len(index)} photos of {index.root}",
         views=[query_picture(index, *view) for view in views],
         heading=found_words(result),
-        found=hit_pictures(index, result),
+        found=hit_pictures(index, result, metadata),
         rule=rule_words(result),
     )
 

@@ -1,6 +1,7 @@
-"""Filters of a search: a folder of the collection, and dates."""
+"""Filters of a search: a folder of the collection, dates, and named photos."""
 
 import re
+from collections.abc import Collection
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,14 +13,18 @@ from manifind.io.exif import read_exif
 
 
 def excluded_images(
-    snapshot: AnySnapshot, folder: str | None = None, since: str | None = None, until: str | None = None
+    snapshot: AnySnapshot,
+    folder: str | None = None,
+    since: str | None = None,
+    until: str | None = None,
+    keys: Collection[str] | None = None,
 ) -> frozenset[int]:
-    """Return the numbers of the images outside a folder, or outside two dates, both included.
+    """Return the numbers of the images outside a folder, outside two dates (both included), or not among `keys`.
 
     Dates may be years, months or days: ``2019``, ``2019-07``, ``2019-07-04``. The first filter by date reads the heads
     of all image files.
     """
-    if folder is None and since is None and until is None:
+    if folder is None and since is None and until is None and keys is None:
         return frozenset()
     for name, value in (("since", since), ("until", until)):
         if value is not None:
@@ -27,13 +32,16 @@ def excluded_images(
     if not isinstance(folder, str | None):
         raise InvalidInputError(f"folder is {folder!r}; give its path below the collection's root.", code="folder")
     if not isinstance(snapshot, Snapshot):
-        raise InvalidInputError(
-            "a collection in a store cannot be filtered by folder or date; search all of it.", code="filter-in-store"
-        )
+        raise InvalidInputError("a collection in a store cannot be filtered; search all of it.", code="filter-in-store")
     below = f"{folder.rstrip('/')}/" if folder else ""
     excluded = {record.number for record in snapshot.catalogue.images if not record.key.startswith(below)}
     if since is not None or until is not None:
         excluded |= {number for number, date in enumerate(dates_of(snapshot)) if not is_within(date, since, until)}
+    if keys is not None:
+        if isinstance(keys, str):
+            raise InvalidInputError(f"keys is one, {keys[:80]!r}; give a list.", code="keys")
+        records = (snapshot.catalogue.photo_of(key) for key in keys)
+        excluded |= set(range(len(snapshot.catalogue))) - {one.number for one in records if one is not None}
     return frozenset(excluded)
 
 

@@ -403,6 +403,12 @@ class SearchResult(Sequence[Hit]):
         matches = "" if self.n_matches is None else f", {self.n_matches} of them matches"
         return f"SearchResult({len(self)} photos by {self.method!r}{matches}, {self.stage})"
 
+    def _repr_html_(self) -> str:
+        """Return the first photos as a notebook shows them."""
+        from manifind.index.search.notebook import result_html
+
+        return result_html(self)
+
     # -- hits ---------------------------------------------------------------------------------------------------------
 
     @cached_property

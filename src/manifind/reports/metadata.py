@@ -1,0 +1,143 @@
+"""A catalogue of the user's own, joined with photos by their keys: columns to show, and conditions to search by.
+
+The catalogue is a CSV file with a column ``key`` (or ``photo``, ``file``, ``filename``, ``path``) and others of any
+name, as a spreadsheet or a museum's database writes it. It may come from anybody: its size is bounded, and what it
+says is shown as text, never run.
+"""
+
+import csv
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from manifind.errors import InvalidInputError
+
+KEY_COLUMNS = ("key", "photo", "file", "filename", "path")
+MAX_BYTES = 100_000_000
+MAX_COLUMNS = 100
+SHOWN = 40
+"""Characters of a value in a list that is read by people."""
+
+_NUMBER = re.compile(r"[+-]?\d{1,300}(?:\.\d{0,300})?", re.ASCII)
+_DATE = re.compile(r"\d{4}-\d\d", re.ASCII)
+_CONDITION = re.compile(r"(?P<column>[^=]+?)\s*=\s*(?P<value>.*)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """What a catalogue says of photos."""
+
+    columns: tuple[str, ...]
+    """All but the column of the keys."""
+    rows: Mapping[str, tuple[str, ...]]
+    """The values of each photo, by its key."""
+
+    def of(self, keys: Iterable[str]) -> dict[str, str]:
+        """Return what is said of a photo under the first of its keys that the catalogue has; nothing that is empty."""
+        row = next((self.rows[key] for key in keys if key in self.rows), ())
+        return {column: value for column, value in zip(self.columns, row, strict=False) if value}
+
+    def select(self, conditions: Sequence["Condition"]) -> list[str]:
+        """Return the keys of the rows that meet all conditions."""
+        places = []
+        for condition in conditions:
+            near = [place for place, name in enumerate(self.columns) if name.casefold() == condition.column.casefold()]
+            if not near:
+                raise InvalidInputError(
+                    f"the catalogue has no column {condition.column!r}; it has {', '.join(self.columns)}.",
+                    code="no-such-column",
+                )
+            places.append((near[0], condition))
+        return [key for key, row in self.rows.items() if all(one.holds(row[place]) for place, one in places)]
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What a column must say: one value, or a range with both ends included."""
+
+    column: str
+    low: str
+    high: str | None = None
+    """The end of a range; None for a value."""
+
+    @classmethod
+    def of(cls, text: str) -> "Condition":
+        """Read ``artist=Klee``, ``year=1900..1920``, ``year=1900..`` or ``date=..1914-07``."""
+        read = _CONDITION.fullmatch(text.strip())
+        if read is None:
+            raise InvalidInputError(
+                f"{text[:80]!r} is no condition; give COLUMN=VALUE, or COLUMN=FROM..TO with one end or both."
+            )
+        low, dots, high = read["value"].partition("..")
+        return cls(read["column"], low.strip(), high.strip() if dots else None)
+
+    def holds(self, value: str) -> bool:
+        """Say whether a cell meets it: numbers as numbers, all else as text (dates as 1914-07-28)."""
+        if self.high is None:
+            return value.casefold() == self.low.casefold() or _equal_numbers(value, self.low)
+        bounds = [_number(one) for one in (self.low, self.high) if one]
+        if None not in bounds and (number := _number(value)) is not None:
+            low, high = _number(self.low), _number(self.high)
+            return (low is None or number >= low) and (high is None or number <= high)
+        if None not in bounds and not _DATE.match(value):
+            return False  # "ca. 1910" is neither in a range of years nor after one
+        return bool(value) and self.low <= value[: len(self.low)] and value[: len(self.high)] <= self.high
+
+
+def read_metadata(file: Path) -> Metadata:
+    """Read a catalogue, or raise `InvalidInputError` with the line that is off."""
+    if not file.is_file():
+        raise InvalidInputError(f"{file} is not a file; give a CSV file with a column key.")
+    if file.stat().st_size > MAX_BYTES:
+        raise InvalidInputError(f"{file} has more than {MAX_BYTES // 10**6} million bytes; leave out rows or columns.")
+    try:
+        with file.open(encoding="utf-8-sig", newline="") as stream:
+            first = stream.readline()
+            delimiter = max(",;\t", key=first.count)
+            stream.seek(0)
+            return _read(csv.reader(stream, delimiter=delimiter), file)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InvalidInputError(f"{file} is no CSV file in UTF-8 ({error}); save it as one.") from error
+
+
+def _read(rows: Iterable[Sequence[str]], file: Path) -> Metadata:
+    lines = iter(rows)
+    header = [name.strip() for name in next(lines, [])]
+    if len(header) > MAX_COLUMNS:
+        raise InvalidInputError(f"{file} has {len(header)} columns; the most are {MAX_COLUMNS}.")
+    named = [name.casefold() for name in header]
+    place = next((named.index(name) for name in KEY_COLUMNS if name in named), None)
+    if place is None:
+        raise InvalidInputError(f"{file} has no column named {', '.join(KEY_COLUMNS[:-1])} or {KEY_COLUMNS[-1]}.")
+    kept = [i for i, name in enumerate(header) if i != place and name]
+    if len({named[i] for i in kept}) < len(kept):
+        raise InvalidInputError(f"{file} has two columns of the same name; rename one.")
+    found: dict[str, tuple[str, ...]] = {}
+    for number, row in enumerate(lines, 2):
+        key = row[place].strip() if place < len(row) else ""
+        if not key:
+            continue
+        if key in found:
+            raise InvalidInputError(f"row {number} of {file} is of {key[:80]!r}, as is one before; keep one of them.")
+        found[key] = tuple(row[i].strip() if i < len(row) else "" for i in kept)
+    return Metadata(tuple(header[i] for i in kept), found)
+
+
+def metadata_words(values: Mapping[str, str], most: int = SHOWN) -> str:
+    """Return what is said of a photo as one line: ``artist: Klee; year: 1920``."""
+
+    def short(text: str) -> str:
+        flat = " ".join(text.split())
+        return flat if len(flat) <= most else f"{flat[: most - 1]}…"
+
+    return "; ".join(f"{short(name)}: {short(value)}" for name, value in values.items())
+
+
+def _number(text: str) -> float | None:
+    return float(text) if _NUMBER.fullmatch(text) else None
+
+
+def _equal_numbers(one: str, other: str) -> bool:
+    number = _number(one)
+    return number is not None and number == _number(other)
