@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -54,7 +55,8 @@ def test_a_batch_answers_as_single_searches_do(index: Index, photos: Path) -> No
 
 def test_the_command_reads_a_list_and_prints_json_csv_and_a_page(index: Index, listed: Path, tmp_path: Path) -> None:
     done = run("search", index.path, "--queries", listed, "--html", tmp_path / "page.html", "--top", 5)
-    assert done.exit_code == 0
+    assert done.exit_code == 1  # a script must not take it for done
+    assert re.search(r"^=bad: .*beside\.txt", done.stderr, re.MULTILINE)  # which, and why
     assert [line.split()[0] for line in done.stdout.splitlines()] == ["query", "roof", "flower", "=bad"]
     assert "1 of 3 queries could not be answered" in done.stderr
     page = (tmp_path / "page.html").read_text()
@@ -102,7 +104,7 @@ def test_a_name_that_no_file_could_have_costs_its_own_query_alone(index: Index, 
     file = tmp_path / "odd.csv"
     file.write_text("photo,box,name\n" + "x" * 5000 + ",,long\nfirst-0.png,,short\n", encoding="utf-8")
     done = run("search", index.path, "--queries", file, "--json")
-    assert done.exit_code == 0
+    assert done.exit_code == 1
     long, short = json.loads(done.stdout)["queries"]
     assert short["results"]
     assert not long.get("results")

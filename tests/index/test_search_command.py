@@ -72,7 +72,10 @@ def test_search_writes_a_page_that_needs_nothing_else(index: Index, photos: Path
     text = page.read_text()
     assert text.count("<figure") == 2 + 12
     assert "first-3.png" in text
-    assert not re.search(r"(src|href)=\"(?!data:)", text)
+    assert not re.search(r"src=\"(?!data:)", text)
+    linked = re.findall(r"href=\"([^\"]*)\"", text)  # the photos themselves, where the page is read beside them
+    assert (index.root / "first-3.png").as_uri() in linked
+    assert all(link.startswith(index.root.as_uri()) for link in linked)
 
 
 def test_verified_photos_say_so_in_every_shape(index: Index, photos: Path, tmp_path: Path) -> None:

@@ -220,8 +220,9 @@ def test_the_command_keeps_shows_judges_and_exports(index: Index, photos: Path, 
     path = tmp_path / "i.manifind"
     shutil.copytree(index.path, path)
     assert "no set yet" in run("sets", path).stderr
-    kept = run("search", path, "first-0.png", "--box", "20,30,148,158", "--no-verify", "--keep", "=roof")
+    kept = run("search", path, "first-0.png", "--box", "20,30,148,158", "--no-verify", "--keep", "=roof", "--top", 2)
     assert kept.exit_code == 0
+    assert len(kept.stdout.splitlines()) == 1 + 2  # two are shown; kept is what matches
     assert "as =roof" in kept.stderr
     (one,) = json.loads(run("sets", path, "--json").stdout)["sets"]
     assert one["name"] == "=roof"

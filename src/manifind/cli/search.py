@@ -1,6 +1,7 @@
 """`manifind search`."""
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
@@ -22,6 +23,7 @@ from manifind.cli.terminal import (
     shown_box,
     write_page,
 )
+from manifind.cli.terminal_pictures import check_protocol, show_picture, strip
 from manifind.errors import InvalidInputError, shell_quote
 from manifind.index import METHODS, BatchResult, Hit, Index, SearchResult
 from manifind.index.search.batch import read_queries
@@ -32,11 +34,14 @@ from manifind.reports.coco import coco_data
 from manifind.reports.metadata import Condition, Metadata, metadata_words, read_metadata
 from manifind.reports.parquet import write_results
 from manifind.reports.results import as_csv as as_csv_text
-from manifind.reports.results import hit_data, result_data
+from manifind.reports.results import hit_data, hit_pictures, result_data
 from manifind.reports.search import BELOW, NEAREST, counted, search_page
 from manifind.reports.text import visible
 
 Examples = tuple[View, ...]
+
+MAX_KEPT = 10_000
+"""Photos that one search keeps as a set."""
 
 
 @click.command()
@@ -102,6 +107,7 @@ Examples = tuple[View, ...]
 )
 @click.option("--progress", is_flag=True, help="On a terminal, show the ranking at once, and what is being verified.")
 @click.option("--keep", metavar="NAME", help="Keep the search and its matches as a set of this name: manifind sets.")
+@click.option("--show", is_flag=True, help="Show the photos in the terminal: kitty, iTerm2, WezTerm, foot and others.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @click.option("--html", type=click.Path(path_type=Path), help="Write a page with the pictures as well.")
@@ -129,6 +135,7 @@ def search(
     conditions: tuple[str, ...],
     progress: bool,
     keep: str | None,
+    show: bool,
     as_json: bool,
     as_csv: bool,
     html: Path | None,
@@ -145,11 +152,12 @@ def search(
                 "give either IMAGE, with --box, --positive and --negative, or --queries with a file of many.",
                 code="image-or-queries",
             )
+        protocol = check_protocol(os.environ, is_terminal=out.is_terminal) if show else None
         index = Index.open(index_path)
         options: dict[str, Any] = {"top": top, "method": method, "verify": 0 if no_verify else verify, "expand": expand}
         filters: dict[str, Any] = {"deadline": deadline, "folder": folder, "since": since, "until": until}
         if queries is not None:
-            filters["progress"] = progress or None
+            filters |= {"progress": progress or None, "keep": keep, "show": show or None}
             filters |= {"metadata": catalogue, "parquet": parquet, "coco": coco}
             if given := [name for name, value in filters.items() if value is not None]:
                 raise InvalidInputError(f"--queries takes no --{given[0]}; leave it out.", code="option-of-one-query")
@@ -161,11 +169,14 @@ def search(
             if metadata is None:
                 raise InvalidInputError("--where is about the columns of a catalogue; give --metadata too.")
             filters["keys"] = metadata.select([Condition.of(one) for one in conditions])
+        if keep is not None:
+            options["top"] = max(top, MAX_KEPT)
         steps = index.search_steps(image, box, positives=positives, negatives=negatives, **options, **filters)
-        result = last_step(steps, shown=progress and err.is_terminal).nonzero()
+        result = last_step(steps, top, shown=progress and err.is_terminal).nonzero()
         views = [(image, box), *positives]
         if keep is not None:
             keep_search(index, keep, views, negatives, result, method)
+            result = result.head(top)
         nothing = not result or result.n_matches == 0
         if html is not None:
             write_page(html, search_page(index, views, result, metadata))
@@ -186,6 +197,8 @@ def search(
             click.echo(as_csv_text((hit_data(hit, metadata) for hit in shown), columns), nl=False)
         else:
             show_hits(result, metadata)
+            if protocol is not None and result:
+                click.echo(show_picture(strip(hit_pictures(index, result)), protocol))
         for file in filter(None, (html, parquet, coco)):
             err.print(f"wrote {file}")
         if not result.complete:
@@ -199,7 +212,7 @@ def search(
 def keep_search(
     index: Index, name: str, views: Sequence[View], negatives: Sequence[View], result: SearchResult, method: str
 ) -> None:
-    """Store a search and its matches as a set."""
+    """Store a search and all its matches as a set."""
 
     def stored(views: Sequence[View]) -> list[View]:
         return [
@@ -208,18 +221,21 @@ def keep_search(
 
     index.sets.save_search(name, stored(views), negatives=stored(negatives), method=method)
     photos = index.sets.add(name, result[: result.n_matches])
-    err.print(f"kept {len(photos)} photos as {visible(name)}; manifind sets {shell_quote(index.path)} shows the sets.")
+    kept = f"kept {counted(len(photos), 'photo')} as {visible(name)}"
+    err.print(f"{kept}; manifind sets {shell_quote(index.path)} shows the sets.")
 
 
-def last_step(steps: Iterable[SearchResult], *, shown: bool) -> SearchResult:
-    """Return the last result of a search; where `shown`, the terminal has the latest one until then."""
+def last_step(steps: Iterable[SearchResult], top: int, *, shown: bool) -> SearchResult:
+    """Return the last result of a search; where `shown`, the terminal has the first of the latest one until then."""
     with Live(console=err, transient=True, auto_refresh=False) if shown else nullcontext() as live:
         for result in steps:
             if live is not None:
                 checked = (
                     "" if result.progress is None else f" {result.progress.checked} of {result.progress.total} photos"
                 )
-                live.update(Text("\n".join([*hit_lines(result.nonzero()), f"verifying{checked} …"])), refresh=True)
+                live.update(
+                    Text("\n".join([*hit_lines(result.head(top).nonzero()), f"verifying{checked} …"])), refresh=True
+                )
     return result
 
 
@@ -274,9 +290,11 @@ def search_batch(
     if html is not None:
         err.print(f"wrote {html}")
     failed = [result for result in results if result.error is not None]
+    for result in failed:
+        err.print(f"{visible(result.query.name)}: {visible(str(result.error))}")
     if failed:
-        err.print(f"{len(failed)} of {len(results)} queries could not be answered.")
-    if not any(result.result for result in results):
+        err.print(f"{len(failed)} of {counted(len(results), 'query', 'queries')} could not be answered.")
+    if failed or not any(result.result for result in results):
         sys.exit(NOTHING_FOUND)
 
 

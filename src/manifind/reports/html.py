@@ -39,6 +39,8 @@ class Picture:
     """Why the photo cannot be shown."""
     note: str = ""
     """What the user's catalogue says of it."""
+    link: str = ""
+    """The address of the photo's file on this machine."""
 
     @property
     def polygons(self) -> list[str]:

@@ -12,6 +12,8 @@ import numpy as np
 
 from manifind.errors import UnreadableImageError
 from manifind.index import Chain, Hit, Index, Link, MatchingPoints, Place, RegionShare, SearchResult, Source, whole_box
+from manifind.io import key_to_path
+from manifind.io.video import containing_file
 from manifind.reports.html import THUMBNAIL, Picture
 from manifind.reports.metadata import Metadata, metadata_words
 from manifind.reports.tables import as_csv_text, yes_or_no
@@ -181,4 +183,10 @@ def photo_picture(index: Index, key: str, box: Box | None) -> Picture:
         record = index.catalogue.photo_of(key)
         width, height = (120, 90) if record is None else (record.width, record.height)
         return Picture(np.full((90, 120, 3), 128, np.uint8), width, height, key, box, missing=error.reason)
-    return Picture(photo.pixels, photo.width, photo.height, key, box)
+    return Picture(photo.pixels, photo.width, photo.height, key, box, link=file_address(index, key))
+
+
+def file_address(index: Index, key: str) -> str:
+    """Return the address of a photo's file; of a frame, that of its film."""
+    path = key_to_path(index.root, key)
+    return containing_file(path).absolute().as_uri()

@@ -10,7 +10,7 @@ from manifind.reports.registration import overlay, side_by_side
 from manifind.reports.results import chain_pictures, hit_pictures, query_picture
 from manifind.reports.text import visible
 
-BELOW = "Probably not below here"
+BELOW = "Below this line: probably something else"
 NEAREST = "These are merely the nearest"
 """What the rule at the line says; the second where nothing stands above it."""
 
@@ -92,6 +92,6 @@ def geometry_words(points: MatchingPoints) -> str:
     return "Too few points of the query were found again in it, in the same arrangement: reached by likeness alone."
 
 
-def counted(count: int, what: str) -> str:
+def counted(count: int, what: str, many: str | None = None) -> str:
     """Count as people do."""
-    return f"1 {what}" if count == 1 else f"{count} {what}s"
+    return f"1 {what}" if count == 1 else f"{count} {many or what + 's'}"

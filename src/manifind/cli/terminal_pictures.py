@@ -1,0 +1,125 @@
+"""Pictures in terminals that can show them: by kitty's protocol, iTerm2's, or as sixels.
+
+A terminal says who it is in the environment; nothing is asked of it. Where it says nothing known, there is no picture.
+"""
+
+import base64
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+from manifind.errors import InvalidInputError
+from manifind.index import Hit
+from manifind.reports.html import Picture
+
+THUMBNAIL_HEIGHT, GAP, STRIP_WIDTH = 132, 6, 780
+"""In pixels: of each photo, between two, and of a row."""
+MAX_PAYLOAD = 4096
+"""Characters of one of kitty's commands."""
+SIXEL_COLOURS = 64
+OUTLINE = (255, 106, 43)
+
+
+def picture_protocol(environment: Mapping[str, str]) -> str | None:
+    """Return how the terminal shows pictures: "kitty", "iterm" or "sixel"; None where it is not known to."""
+    term, program = environment.get("TERM", ""), environment.get("TERM_PROGRAM", "")
+    if "KITTY_WINDOW_ID" in environment or term in ("xterm-kitty", "xterm-ghostty") or program == "ghostty":
+        return "kitty"
+    if program in ("iTerm.app", "WezTerm") or environment.get("LC_TERMINAL") == "iTerm2":
+        return "iterm"
+    if term.startswith(("foot", "mlterm", "yaft")) or "sixel" in term:
+        return "sixel"
+    return None
+
+
+def check_protocol(environment: Mapping[str, str], *, is_terminal: bool) -> str:
+    """Return how the terminal shows pictures, or raise `InvalidInputError`."""
+    protocol = picture_protocol(environment) if is_terminal else None
+    if protocol is None:
+        raise InvalidInputError(
+            "--show needs a terminal that shows pictures (kitty, Ghostty, iTerm2, WezTerm, foot, mlterm); "
+            "give --html report.html instead.",
+            code="no-pictures",
+        )
+    return protocol
+
+
+def strip(found: Sequence[tuple[Hit, Picture]]) -> Image.Image:
+    """Return photos in rows, each with its rank and the outline of the object."""
+    tiles = [_tile(hit.rank, picture) for hit, picture in found]
+    rows: list[list[Image.Image]] = [[]]
+    for tile in tiles:
+        if rows[-1] and sum(one.width + GAP for one in rows[-1]) + tile.width > STRIP_WIDTH:
+            rows.append([])
+        rows[-1].append(tile)
+    width = max(sum(one.width + GAP for one in row) for row in rows)
+    sheet = Image.new("RGB", (max(1, width - GAP), len(rows) * (THUMBNAIL_HEIGHT + GAP) - GAP))
+    for number, row in enumerate(rows):
+        x = 0
+        for tile in row:
+            sheet.paste(tile, (x, number * (THUMBNAIL_HEIGHT + GAP)))
+            x += tile.width + GAP
+    return sheet
+
+
+def _tile(rank: int, picture: Picture) -> Image.Image:
+    scale = THUMBNAIL_HEIGHT / picture.height
+    size = max(1, min(STRIP_WIDTH, round(picture.width * scale))), THUMBNAIL_HEIGHT
+    tile = Image.fromarray(picture.pixels).resize(size, Image.Resampling.LANCZOS)
+    draw = ImageDraw.Draw(tile)
+    outlines = [list(outline) for outline in picture.outlines]
+    if picture.box is not None:
+        x0, y0, x1, y1 = picture.box
+        outlines.append([(x0, y0), (x1, y0), (x1, y1), (x0, y1)])
+    for outline in outlines:
+        corners = [(x * scale, y * scale) for x, y in outline]
+        draw.line([*corners, corners[0]], fill=OUTLINE, width=2)
+    draw.rectangle((0, 0, 8 + 6 * len(str(rank)), 13), fill=(0, 0, 0))
+    draw.text((4, 1), str(rank), fill=(255, 255, 255))
+    return tile
+
+
+def show_picture(picture: Image.Image, protocol: str) -> str:
+    """Return what a terminal is to be sent to show a picture."""
+    if protocol == "sixel":
+        return "".join(_sixels(picture))
+    buffer = io.BytesIO()
+    picture.save(buffer, "PNG")
+    data = base64.b64encode(buffer.getvalue()).decode()
+    if protocol == "iterm":
+        return f"\x1b]1337;File=inline=1;size={len(buffer.getvalue())}:{data}\a"
+    parts = [data[start : start + MAX_PAYLOAD] for start in range(0, len(data), MAX_PAYLOAD)]
+    commands = []
+    for number, part in enumerate(parts):
+        first = "a=T,f=100," if number == 0 else ""
+        commands.append(f"\x1b_G{first}m={int(number + 1 < len(parts))};{part}\x1b\\")
+    return "".join(commands)
+
+
+def _sixels(picture: Image.Image) -> Iterator[str]:
+    """Yield a picture as sixels: bands of six rows, each colour of a band in a line of its own."""
+    indexed = picture.quantize(SIXEL_COLOURS)
+    palette = indexed.getpalette() or []
+    pixels = np.asarray(indexed)
+    height, width = pixels.shape
+    yield f'\x1bPq"1;1;{width};{height}'
+    for colour in np.unique(pixels).tolist():
+        red, green, blue = (round(100 * one / 255) for one in palette[3 * colour : 3 * colour + 3])
+        yield f"#{colour};2;{red};{green};{blue}"
+    for top in range(0, height, 6):
+        band = pixels[top : top + 6]
+        bits = 1 << np.arange(len(band))[:, None]
+        for colour in np.unique(band).tolist():
+            rows = ((band == colour) * bits).sum(axis=0)
+            yield f"#{colour}" + "".join(_runs(chr(63 + value) for value in rows.tolist())) + "$"
+        yield "-"
+    yield "\x1b\\"
+
+
+def _runs(letters: Iterator[str]) -> Iterator[str]:
+    for letter, group in groupby(letters):
+        count = len(list(group))
+        yield f"!{count}{letter}" if count > 3 else letter * count
