@@ -39,7 +39,7 @@ export function chips(page, state) {
   if (!said.length) return null;
   return h("p", { class: "chips" }, said.map((words) => h("span", { class: "chip" }, words)),
     h("button", { type: "button", onclick: () => page.go(
-      { below: "", since: "", until: "", sort: "score", method: "regional", compare: false }, { replace: isFiltered(state) }) }, "Show all"));
+      { below: "", since: "", until: "", sort: "score", method: "regional", compare: false }, { replace: isFiltered(state) }) }, isFiltered(state) ? "Show all" : `Back to ${METHODS.regional}`));
 }
 
 // The collection has changed, and maybe its folders.

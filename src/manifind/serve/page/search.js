@@ -14,6 +14,7 @@ import { METHODS, PAPER_NAMES, address, sameSource, sources, tenths, viewText, v
 const FIRST = 60;
 const MORE = 120;
 const SIDE_BY_SIDE = 15;
+const OWN_ALONE = "Only the photo that you searched with";
 const NO_DEADLINE = 3600; // seconds; the service allows less
 const SETTLES = 50; // milliseconds after which a box counts as settled; a search that it makes stale is cancelled
 const SETTLES_SLOWLY = 700; // the same while keys are being pressed
@@ -371,7 +372,7 @@ export class Search {
     }, this.before);
     this.before = null;
     if (!last) return;
-    const words = summary(answer);
+    const words = headline(state, answer);
     const unchecked = answer.complete ? "" : ` ${uncheckedWords(answer)}.`;
     if (!steps.waiting) {
       say(`${words}.${unchecked}`);
@@ -404,7 +405,9 @@ export class Search {
     this.ticks.begin(answer, likely);
     const gallery = h("ol", { class: "gallery", role: "list", "aria-label": "Photos, best first" });
     answer.results.forEach((one, at) => {
-      if (at === likely && likely && state.sort !== "date") gallery.append(line(nothingElse(state, answer), verified));
+      if (at === likely && likely && state.sort !== "date") {
+        gallery.append(h("li", { class: "filler", "aria-hidden": "true" }), line(nothingElse(state, answer), verified));
+      }
       gallery.append(this.card(one, one.rank > likely));
     });
     gallery.append(h("li", { class: "filler", "aria-hidden": "true" }));
@@ -416,7 +419,7 @@ export class Search {
     const gallery = this.gallery(state, answer);
     const milliseconds = Math.round(Object.values(answer.milliseconds).reduce((sum, one) => sum + one, 0));
     this.waiting.replaceChildren();
-    this.count.replaceChildren(summary(answer));
+    this.count.replaceChildren(headline(state, answer));
     this.count.title = `Searched in ${milliseconds} ms`;
     if (!results.length || answer.n_matches === 0) {
       this.offered.replaceChildren();
@@ -428,8 +431,7 @@ export class Search {
     this.offerMore(state, answer);
     return [
       this.unchecked(answer),
-      nothingElse(state, answer)
-        ? h("p", { class: "note" }, "Besides the photo that you searched with, nothing in this collection seems to match.") : null,
+      nothingElse(state, answer) ? h("p", { class: "note" }, this.advice(state)) : null,
       gallery,
       results.length === this.top && this.top < 1000
         ? h("button", { type: "button", class: "more", onclick: () => {
@@ -493,7 +495,8 @@ export class Search {
     const marked = state.views.some((view) => view.key === one.key);
     const box = one.box;
     const aspect = state.sheet && box ? (box[2] - box[0]) / (box[3] - box[1]) : one.width / one.height;
-    const grade = GRADES[gradeOf(one)];
+    // The photo that was searched with is no finding.
+    const grade = marked && !one.verified ? null : GRADES[gradeOf(one)];
     return h("li", { class: `card${doubtful ? " doubtful" : ""}`, style: { "--aspect": aspect }, "data-key": one.key },
       h("a", { class: "look", "data-local": true, href: address({ ...state, why: one.key }),
         "aria-label": `Look closer at ${one.key}, rank ${one.rank}${grade ? `, ${grade.label}` : doubtful ? ", probably something else" : ""}` },
@@ -524,8 +527,9 @@ export class Search {
     const of = (answer) => new Set(answer.results.map((one) => one.key));
     const [regional, ...others] = answers.map(of);
     const judged = new Map(answers[0].results.map((one) => [one.key, gradeOf(one)]));
+    const alone = [...regional].filter((key) => judged.get(key) !== "not likely" && others.every((set) => !set.has(key)));
     const columns = Object.entries(METHODS).map(([method, label], at) => {
-      const own = at === 0 ? [...regional].filter((key) => others.every((set) => !set.has(key))) : [];
+      const own = at === 0 ? alone : [];
       return h("section", { class: "column", "aria-label": label },
         h("h3", { title: PAPER_NAMES[method] }, label),
         h("ol", { role: "list" }, answers[at].results.map((one) => {
@@ -540,8 +544,9 @@ export class Search {
             own.includes(one.key) ? h("span", { class: "badge", "aria-hidden": "true" }, "only here") : null);
         })));
     });
-    const count = [...regional].filter((key) => others.every((set) => !set.has(key))).length;
-    const words = `${counted(count, "photo")} of the first ${answers[0].results.length} ${count === 1 ? "is" : "are"} found in the first column only`;
+    const words = alone.length
+      ? `${counted(alone.length, "photo")} that ${alone.length === 1 ? "matches is" : "match are"} in the first column only`
+      : "Another column has each photo that matches, too";
     say(`${words}.`);
     this.found.replaceChildren(...this.head(state, words),
       h("p", { class: "quiet legend" }, "✓ is sure, ~ is likely; pale photos are probably something else."),
@@ -554,6 +559,8 @@ function nothingElse(state, answer) {
   const own = (one) => state.views.some((view) => view.key === one.key);
   return answer.n_matches !== null && !answer.results.some((one, at) => !own(one) && (one.verified || at < answer.n_matches));
 }
+
+const headline = (state, answer) => (answer.n_matches && nothingElse(state, answer) ? OWN_ALONE : summary(answer));
 
 // What a download holds: the matches of the photo that was searched with.
 function fileName({ views: [{ key }] }) {
