@@ -5,6 +5,7 @@ import io
 import re
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from PIL import Image
 
@@ -23,7 +24,7 @@ def picture() -> Image.Image:
     return Image.fromarray(pixels)
 
 
-def unpacked_sixels(text: str) -> np.ndarray:  # type: ignore[type-arg]
+def unpacked_sixels(text: str) -> npt.NDArray[np.float64]:
     """Draw what sixels say: the pixels of a terminal."""
     head = re.match(r'\x1bPq"1;1;(\d+);(\d+)', text)
     assert head is not None

@@ -169,9 +169,16 @@ class TestInAnIndex:
     def test_the_choice_is_reported_and_the_same_again(
         self, photos: Path, tmp_path: Path, training: WhiteningTraining, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        told: list[tuple[str, int, int]] = []
         made, again = (
-            self.make(monkeypatch, tmp_path / name, photos, wanted=training) for name in ("a.manifind", "b.manifind")
+            self.make(monkeypatch, tmp_path / name, photos, wanted=training, progress=lambda *step: told.append(step))
+            for name in ("a.manifind", "b.manifind")
         )
+        # Comparing photos takes longest after their extraction: it is told photo by photo, and what comes last too.
+        learning = [(done, total) for stage, done, total in told[: len(told) // 2] if stage == "learning"]
+        assert sorted(done for done, _ in learning[1:]) == [done for done, _ in learning[1:]]
+        assert len({done for done, _ in learning}) > len(made) // 2
+        assert told[-1] == ("writing", 1, 1)
         choice = made.info()["whitening"]["choice"]
         assert choice["pairs"] >= 6
         assert set(choice["scores"]) == {one.name for one in training.config.candidates}

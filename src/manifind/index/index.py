@@ -230,8 +230,8 @@ class Index:
         memory : int, optional
             Bytes that the build may take; refused, with what it needs, where that is too little.
         progress : callable, optional
-            Called with the stage ("files", "photos", "whitening", "graph"), how much of it is done, and how much there
-            is.
+            Called with the stage ("files", "photos", "learning", "whitening", "graph", "writing"), how much of it is
+            done, and how much there is.
         on_estimate : callable, optional
             Called with an `Estimate` before a long build.
         client : distributed.Client or str, optional

@@ -254,7 +254,7 @@ class BuildingProgress(ResponseModel):
     """How far an index is that is being made."""
 
     folder: str
-    stage: str = Field(description='"files", "photos", "whitening" or "graph".')
+    stage: str = Field(description='"files", "photos", "learning", "whitening", "graph" or "writing".')
     done: int
     total: int
     seconds_left: float | None = Field(description="Of this stage.")

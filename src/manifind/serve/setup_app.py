@@ -48,9 +48,10 @@ MAX_SNIFFED = 200
 """Files of a folder whose heads are read to see whether there are photos in it."""
 MIN_PARTIAL_PHOTOS = 12
 """Photos of a partial index, at least."""
+PARTIAL_GROWTH = 2
+"""How many times more photos a partial index has than the one before."""
 PARTIAL_WAIT_FACTOR = 4.0
 """The wait after a partial index, as a multiple of the time it took: together they take a fifth of the time at most."""
-MIN_PARTIAL_WAIT = 2.0
 PARTIAL_SUFFIX = ".so-far"
 
 
@@ -89,8 +90,6 @@ class IndexBuild:
         More for `Index.create`.
     on_partial : callable
         Called with each partial index, in a thread of its own.
-    min_wait : float
-        Seconds between two partial indexes, at least.
     """
 
     def __init__(
@@ -99,17 +98,16 @@ class IndexBuild:
         device: str,
         options: dict[str, Any],
         on_partial: Callable[[Index], None],
-        *,
-        min_wait: float = MIN_PARTIAL_WAIT,
     ) -> None:
         self.folder, self.target = folder.resolve(), index_of(folder)
         self._device, self._options, self._on_partial = device, options, on_partial
-        self._min_wait = min_wait
         self._stop = threading.Event()
         self._clock = StageClock(self.folder)
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="partial-index")
         self._next: float | None = 0.0
         """When the next partial index may be begun; None while one is built, or none can be."""
+        self._least = MIN_PARTIAL_PHOTOS
+        """How many photos the next partial index has, at least."""
         self._count = 0
         self._previous: Path | None = None
         """Where the partial index lies that is searched by now."""
@@ -152,10 +150,10 @@ class IndexBuild:
         return self._clock.progress
 
     def _index_partial(self, partial: PartialIndex) -> None:
-        if len(partial) >= MIN_PARTIAL_PHOTOS and self._next is not None and time.monotonic() >= self._next:
+        if len(partial) >= self._least and self._next is not None and time.monotonic() >= self._next:
             if not self._count:
                 self._remove_leftovers()
-            self._next = None
+            self._next, self._least = None, PARTIAL_GROWTH * len(partial)
             self._pool.submit(self._write, partial)
 
     def _remove_leftovers(self) -> None:
@@ -179,7 +177,7 @@ class IndexBuild:
                 log.warning("the photos extracted so far cannot be searched: %s", error)
             return
         ended = time.monotonic()
-        self._next = ended + max(self._min_wait, PARTIAL_WAIT_FACTOR * (ended - began))
+        self._next = ended + PARTIAL_WAIT_FACTOR * (ended - began)
 
 
 class SetupApp:
@@ -194,8 +192,6 @@ class SetupApp:
         What builds and searches the index.
     options : dict, optional
         More for `Index.create`.
-    min_partial_wait : float
-        Seconds between two partial indexes, at least.
     """
 
     def __init__(
@@ -205,10 +201,8 @@ class SetupApp:
         *,
         device: str = AUTO,
         options: dict[str, Any] | None = None,
-        min_partial_wait: float = MIN_PARTIAL_WAIT,
     ) -> None:
         self._settings, self._device, self._options = settings, device, options or {}
-        self._min_partial_wait = min_partial_wait
         self._resources = Resources(settings)
         self._resources.building = self._status
         self._setup = self._make_setup()
@@ -250,7 +244,7 @@ class SetupApp:
         def on_partial(index: Index) -> None:
             asyncio.run_coroutine_threadsafe(self._serve(index, lasting=False), loop).result()
 
-        self._building = IndexBuild(folder, self._device, self._options, on_partial, min_wait=self._min_partial_wait)
+        self._building = IndexBuild(folder, self._device, self._options, on_partial)
         self._task = asyncio.ensure_future(self._build(self._building))
 
     async def _serve(self, index: Index, *, lasting: bool) -> None:

@@ -141,7 +141,9 @@ def build(
                 local = merge_local_features(images, journal, known, extra, config.local_features, writer.work)
                 regions = regions._replace(local=local)
             manifold = _update_graph(writer, config, regions, known, scratch, report, workers)
+            report("writing", 0, 1)
             _write(writer, config, catalogue, regions, manifold)
+            report("writing", 1, 1)
         if workers is not None:
             workers.clean_up(writer.work)
         used = {image.sha256 for image in images}

@@ -59,7 +59,7 @@ def train_whitening(
 ) -> BuildConfig:
     """Return the config with the whitening that the photos in the journal teach."""
     assert config.learning is not None  # noqa: S101 (asked by whoever calls)
-    report("whitening", 0, len(images))
+    report("learning", 0, len(images))
     vectors, _ = raw.arrays()
     runs = _runs(raw, images)
     parts = [list(part) for part in cut(runs, PART)]
@@ -73,7 +73,9 @@ def train_whitening(
     if prior is None or config.local_features is None:
         learnt = config.learning.whitening(own)
     else:
-        learnt, choice = choose_whitening(config.learning, own, raw, images, config.local_features)
+        learnt, choice = choose_whitening(
+            config.learning, own, raw, images, config.local_features, lambda *done: report("learning", *done)
+        )
     step = max(1, len(vectors) // SAMPLE)
     origin = WhiteningOrigin(
         LEARNT,

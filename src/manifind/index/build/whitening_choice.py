@@ -14,7 +14,7 @@ whitening by it helps. While an index is built, vectors before whitening and loc
 All of it works on a sample of bounded size, and depends on the photos and their numbers alone.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -31,7 +31,7 @@ from manifind.index.storage.build_config import WhiteningTraining
 from manifind.index.storage.catalogue import ImageRecord
 from manifind.index.storage.local_features import LocalFeatureConfig
 from manifind.index.storage.manifest import WhiteningChoice
-from manifind.types import FloatArray
+from manifind.types import FloatArray, Progress
 
 MIN_COVERED = 0.8
 """A region shows a part of a photo where it covers so much of it, or lies in it by so much."""
@@ -102,7 +102,12 @@ class PhotoSample:
 
 
 def choose_whitening(
-    training: WhiteningTraining, own: Moments, raw: Journal, images: Sequence[ImageRecord], kept: LocalFeatureConfig
+    training: WhiteningTraining,
+    own: Moments,
+    raw: Journal,
+    images: Sequence[ImageRecord],
+    kept: LocalFeatureConfig,
+    progress: Progress = lambda *_: None,
 ) -> tuple[Whitening, WhiteningChoice]:
     """Return the whitening that ranks verified photos best, and how it was chosen.
 
@@ -118,18 +123,23 @@ def choose_whitening(
         The photos in the order of their keys.
     kept
         What is stored of the photos' local features.
+    progress
+        Called with how many photos were compared with others, or candidates judged, and how many there are of both.
     """
     config = training.config
     sample = PhotoSample.of(raw, images, kept, config)
     anchors = np.unique(np.linspace(0, len(sample) - 1, min(config.max_anchors, len(sample))).round().astype(int))
-    pairs = find_verified_parts(sample, anchors.tolist(), propose_pairs(training, own, sample, anchors))
+    steps = len(anchors) + len(config.candidates)
+    pairs = find_verified_parts(
+        sample, anchors.tolist(), propose_pairs(training, own, sample, anchors), lambda done: progress(done, steps)
+    )
     judges = set(anchors[1::2].tolist())
     differences = region_differences(sample, [pair for pair in pairs if pair.photo not in judges])
     queries = [pair for pair in pairs if pair.photo in judges]
     if len({pair.photo for pair in queries}) < config.min_photos or not len(differences):
         return training.whitening(own), WhiteningChoice(config.default.name, len(pairs), {})
     candidates = {one.name: training.candidate(own, one, differences) for one in config.candidates}
-    scores = judge(sample, candidates, queries, config)
+    scores = judge(sample, candidates, queries, config, lambda done: progress(len(anchors) + done, steps))
     best = max(scores, key=lambda name: scores[name])
     if scores[best] < scores[config.default.name] + config.min_gain:
         best = config.default.name
@@ -160,11 +170,18 @@ def propose_pairs(
 
 
 def find_verified_parts(
-    sample: PhotoSample, anchors: Sequence[int], proposed: Sequence[Sequence[int]]
+    sample: PhotoSample,
+    anchors: Sequence[int],
+    proposed: Sequence[Sequence[int]],
+    progress: Callable[[int], None] = lambda _: None,
 ) -> list[VerifiedPart]:
-    """Return the parts of the anchors that spatial verification finds in the photos proposed for each."""
+    """Return the parts of the anchors that spatial verification finds in the photos proposed for each.
+
+    `progress` is called with how many anchors are done.
+    """
     found = []
-    for anchor, photos in zip(anchors, proposed, strict=True):
+    for done, (anchor, photos) in enumerate(zip(anchors, proposed, strict=True)):
+        progress(done)
         query = sample.local[anchor].features()
         for other, verdict in zip(photos, verify_many(query, [sample.local[photo] for photo in photos]), strict=True):
             for instance in verdict.instances:
@@ -186,7 +203,11 @@ def region_differences(sample: PhotoSample, pairs: Sequence[VerifiedPart]) -> Fl
 
 
 def judge(
-    sample: PhotoSample, candidates: Mapping[str, Whitening], pairs: Sequence[VerifiedPart], config: WhiteningConfig
+    sample: PhotoSample,
+    candidates: Mapping[str, Whitening],
+    pairs: Sequence[VerifiedPart],
+    config: WhiteningConfig,
+    progress: Callable[[int], None] = lambda _: None,
 ) -> dict[str, float]:
     """Return the score of each candidate: mean average precision of verified photos, in percent.
 
@@ -216,10 +237,12 @@ def judge(
             ignored.append(np.setdiff1d(np.append(others, photo), wanted[-1]))
     if not queries:
         return dict.fromkeys(candidates, 0.0)
-    return {
-        name: round(100 * float(np.average(_precisions(sample, one, queries, wanted, ignored), weights=weights)), 2)
-        for name, one in candidates.items()
-    }
+    scores = {}
+    for done, (name, one) in enumerate(candidates.items()):
+        progress(done)
+        precisions = _precisions(sample, one, queries, wanted, ignored)
+        scores[name] = round(100 * float(np.average(precisions, weights=weights)), 2)
+    return scores
 
 
 def _precisions(

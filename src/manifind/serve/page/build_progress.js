@@ -9,7 +9,8 @@ const STAGES = {
   files: "Looking at the files",
   photos: "Looking at the photos",
   features: "Looking at the photos once more",
-  whitening: "Learning from all of them",
+  learning: "Learning from all of them",
+  whitening: "Describing all of them by what was learnt",
   graph: "Linking the parts of all of them",
   writing: "Writing the index",
 };
