@@ -97,9 +97,9 @@ def test_a_manifold_searches_adds_removes_saves_and_loads(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("search", [Index.search, Index.search_steps, Client.search, Client.search_steps])
-def test_every_search_takes_the_same_arguments(search: Any) -> None:
+def test_every_search_takes_these_arguments(search: Any) -> None:
     assert [*inspect.signature(search).parameters][:2] == ["self", "image"]
-    assert defaults(search) == SEARCH
+    assert SEARCH.items() <= defaults(search).items()
 
 
 def test_a_request_to_the_service_has_the_same_words() -> None:

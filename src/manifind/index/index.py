@@ -17,6 +17,7 @@ from manifind.index.build.build import Changes, build
 from manifind.index.build.builder import PartialIndex, change_index, check_free, resolve_config
 from manifind.index.build.estimate import OnEstimate
 from manifind.index.build.extractor_factory import extractor_of
+from manifind.index.build.gather import connect_workers
 from manifind.index.build.plan import (
     PendingChanges,
     SyncPlan,
@@ -26,7 +27,6 @@ from manifind.index.build.plan import (
     plan_removal,
     plan_sync,
 )
-from manifind.index.build.workers import connect_workers
 from manifind.index.config import SearchConfig, config_conflicts
 from manifind.index.maintenance.check import Problem, check
 from manifind.index.maintenance.info import info

@@ -21,7 +21,7 @@ from manifind.index.build import learning
 from manifind.index.build.backfill_features import extract_missing_features, supplement_journal, without_features
 from manifind.index.build.estimate import OnEstimate, check_resources, reading_limits
 from manifind.index.build.extractor_factory import place_on_device
-from manifind.index.build.gather import extract_locally, plan_extraction, record_outcomes
+from manifind.index.build.gather import Workers, extract_locally, plan_extraction, record_outcomes
 from manifind.index.build.journal import Journal
 from manifind.index.build.merge import (
     GLOBAL,
@@ -34,7 +34,6 @@ from manifind.index.build.merge import (
     merge_regions,
 )
 from manifind.index.build.plan import SyncPlan
-from manifind.index.build.workers import Workers
 from manifind.index.storage.build_config import BuildConfig
 from manifind.index.storage.catalogue import Catalogue, ImageRecord, SkippedRecord, SkipReason
 from manifind.index.storage.layout import note

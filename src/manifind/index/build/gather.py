@@ -2,13 +2,18 @@
 
 A photo of unchanged size and time is the same photo; otherwise its content hash decides. Known content, of the index or
 of an interrupted run, is not extracted again, even if the file was moved or renamed.
+
+`Workers` extract, whiten and compare regions in place of the building process. `manifind.distributed` implements them
+with Dask's workers, and is imported when a client is given.
 """
 
+import importlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,18 +21,21 @@ import numpy.typing as npt
 from manifind.errors import UnreadableImageError
 from manifind.features import RegionExtractor, Regions
 from manifind.features.backbone import available_cores
+from manifind.features.moments import DoubleArray, Sums
 from manifind.geometry.packing import Packed
 from manifind.gmm import compact
 from manifind.index.build.decode_workers import Readers
 from manifind.index.build.journal import NO_FEATURES, Journal
 from manifind.index.build.plan import SyncPlan, frames_of
+from manifind.index.storage.build_config import BuildConfig
 from manifind.index.storage.catalogue import ImageRecord, Photos, SkippedRecord, SkipReason
 from manifind.index.storage.local_features import LocalFeatureConfig, keep
 from manifind.io import ListedFile, Photo, content_hash, extract_ahead
 from manifind.io.files import modified_ns
 from manifind.io.prefetch import begin_ahead
 from manifind.io.video import containing_file
-from manifind.types import FloatArray, StageProgress
+from manifind.kernels import KnnGraphBuilder
+from manifind.types import FloatArray, StageProgress, Vectors
 
 
 @dataclass(frozen=True)
@@ -239,3 +247,49 @@ def _record(one: ListedFile, digest: str, width: int, height: int) -> ImageRecor
 
 def _number_images(images: Iterable[ImageRecord]) -> list[ImageRecord]:
     return [replace(image, number=number) for number, image in enumerate(sorted(images, key=lambda image: image.key))]
+
+
+# -- by other processes -----------------------------------------------------------------------------------------------
+
+WORKERS_MODULE = "manifind.distributed.workers"
+"""The module whose function `workers` makes workers of a client or of a scheduler's address."""
+
+
+class Workers(Protocol):
+    """Do the long parts of a build in other processes, with the same result."""
+
+    def extract(
+        self, found: Sequence[ListedFile], config: BuildConfig, regions_per_image: int | None, work: Path
+    ) -> Outcomes:
+        """Yield what becomes of photos, in their order; what is finished may be kept in the folder `work`."""
+
+    def sum_rows(self, raw: Journal, parts: Sequence[Sequence[tuple[int, int]]], around: DoubleArray) -> Iterator[Sums]:
+        """Add up the rows of each part of a journal around a point: a part is the runs of rows that it has."""
+
+    def whiten(
+        self, raw: Journal, config: BuildConfig, groups: Sequence[Sequence[tuple[int, int]]]
+    ) -> Iterator[list[Regions]]:
+        """Yield `learning.whitened` of each group of photos, which are runs of rows."""
+
+    def knn_builder(self, vectors: Vectors, file: Path) -> KnnGraphBuilder:
+        """Return a builder of the k-NN graph of vectors that lie in a file, whose work workers do."""
+
+    def clean_up(self, work: Path) -> None:
+        """Remove what was kept in the folder `work` or elsewhere: the index is written."""
+
+    def close(self) -> None:
+        """Close a connection that was opened here."""
+
+
+@contextmanager
+def connect_workers(client: Any) -> Iterator[Workers | None]:
+    """Yield the workers of a Dask client, or of the scheduler at an address; None where there is no client."""
+    if client is None:
+        yield None
+        return
+    made: Workers = importlib.import_module(WORKERS_MODULE).workers(client)
+    try:
+        yield made
+    finally:
+        if made is not client:
+            made.close()

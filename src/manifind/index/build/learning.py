@@ -20,10 +20,9 @@ from threadpoolctl import threadpool_limits
 
 from manifind.features import Moments, Regions, Whitening
 from manifind.features.moments import Sums, centre
-from manifind.index.build.gather import reduce_regions
+from manifind.index.build.gather import Workers, reduce_regions
 from manifind.index.build.journal import Journal
 from manifind.index.build.whitening_choice import choose_whitening
-from manifind.index.build.workers import Workers
 from manifind.index.storage.build_config import BuildConfig
 from manifind.index.storage.catalogue import ImageRecord
 from manifind.index.storage.manifest import LEARNT, WhiteningOrigin
