@@ -2,27 +2,38 @@
 
 import sys
 import types
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import click
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from PIL import Image
+from sklearn.datasets import load_sample_image
 
-from manifind import Manifold, cli
+from manifind import Index, Manifold, cli
 from manifind.baselines import ImageScorer
 from manifind.diffusion import solvers
 from manifind.diffusion.solvers import Solver
 from manifind.evaluation import methods
+from manifind.geometry import KINDS, packing, sift
+from manifind.geometry.extraction import Kind
+from manifind.geometry.features import Detected, Pixels, Select
 from manifind.graph import exact_neighbours, update_neighbours
 from manifind.groups import Layout
+from manifind.index.storage.local_features import LocalFeatureConfig
 from manifind.kernels import Solution, dense_columns
 from manifind.kernels import reference as plain
 from manifind.kernels.api import BACKENDS
 from manifind.ranking import POOLINGS
+from manifind.remote.publish import publish
+from manifind.remote.row_format import Numbers
+from manifind.remote.store import STORES, Address, NearestRows, Row, Versions, store_at
 from manifind.types import FloatArray, Vectors
 from tests.collections_of_regions import Collection
+from tests.index.small import small_extractor, small_index
 from tests.trivial_backend import ListVectorSet
 
 
@@ -55,7 +66,7 @@ def test_a_solver_is_one_entry(collection: Collection, monkeypatch: pytest.Monke
 
 
 def test_a_pooling_is_one_entry(collection: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
-    def first(vectors: Vectors, layout: Layout, lam: float, *, memory: int = 0) -> FloatArray:
+    def first(vectors: Vectors, layout: Layout, gmp_lambda: float, *, memory: int = 0) -> FloatArray:
         weights = np.zeros(len(vectors), np.float32)
         weights[layout.starts[:-1]] = 1
         return weights
@@ -76,7 +87,7 @@ def test_a_device_is_a_module_and_one_entry(collection: Collection, monkeypatch:
     np.testing.assert_array_equal(manifold.search(collection.queries[0]).images, expected.images)
 
 
-def test_a_store_is_one_class(collection: Collection) -> None:
+def test_a_vector_set_is_one_class(collection: Collection) -> None:
     rows = ListVectorSet(collection.vectors)
     lists = exact_neighbours(rows, 5)
     np.testing.assert_allclose(lists.similarities, plain.nearest_others(collection.vectors, 5)[1], atol=1e-6)
@@ -84,6 +95,109 @@ def test_a_store_is_one_class(collection: Collection) -> None:
     origin = np.arange(1, collection.n, dtype=np.int32)
     truth = plain.nearest_others(collection.vectors[1:], 5)[1]
     np.testing.assert_allclose(update_neighbours(lists, fewer, origin, 5).similarities, truth, atol=1e-6)
+
+
+class DictStore:
+    """Keep a collection in dictionaries of this process."""
+
+    documents: ClassVar[dict[str, bytes]] = {}
+    rows: ClassVar[dict[int, Row]] = {}
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+
+    def create(self, dimension: int, photos: int) -> None: ...
+
+    def names(self) -> list[str]:
+        return list(self.documents)
+
+    def read(self, name: str) -> bytes | None:
+        return self.documents.get(name)
+
+    def write(self, name: str, content: bytes) -> None:
+        self.documents[name] = content
+
+    def delete(self, names: Sequence[str]) -> None:
+        for name in names:
+            self.documents.pop(name, None)
+
+    def upsert(self, rows: Sequence[Row]) -> None:
+        self.rows.update({row.number: row for row in rows})
+
+    def build_index(self) -> None: ...
+
+    def remove(self, numbers: Numbers) -> None:
+        for number in numbers.tolist():
+            self.rows.pop(number, None)
+
+    def _versions(self, rows: Iterable[Row]) -> Versions:
+        columns = [(row.number, row.photo, row.generation, row.digest) for row in rows]
+        return Versions(*np.array(columns, np.int64).reshape(-1, 4).T)
+
+    def versions(self) -> Iterator[Versions]:
+        yield self._versions(self.rows.values())
+
+    def nearest(self, queries: FloatArray, count: int, generation: int) -> list[NearestRows]:
+        rows = [row for row in self.rows.values() if row.generation <= generation]
+        owners = np.repeat(np.arange(len(rows)), [len(row.vectors) for row in rows])
+        numbers, photos = (np.array([getattr(row, name) for row in rows], np.int64) for name in ("number", "photo"))
+        found = []
+        for products in queries @ np.concatenate([row.vectors for row in rows]).T:
+            best = np.argsort(-products, kind="stable")[:count]
+            found.append(NearestRows(numbers[owners[best]], photos[owners[best]], products[best]))
+        return found
+
+    def fetch(self, numbers: Numbers) -> list[bytes | None]:
+        return [self.rows[number].packed if number in self.rows else None for number in numbers.tolist()]
+
+    def fetch_blobs(self, numbers: Numbers) -> list[bytes | None]:
+        return [self.rows[number].blob if number in self.rows else None for number in numbers.tolist()]
+
+    def of_photos(self, photos: Numbers, generation: int) -> Versions:
+        wanted = set(photos.tolist())
+        return self._versions(row for row in self.rows.values() if row.photo in wanted and row.generation <= generation)
+
+    def close(self) -> None: ...
+
+
+def test_a_store_is_one_class_and_one_entry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(STORES, "dict", f"{__name__}:DictStore")
+    index = small_index(tmp_path, 12)
+    report = publish(index, store_at(Address.parse("dict://here/photos")))
+    assert report.added == 12
+    opened = Index.open("dict://here/photos", extractor=small_extractor())
+    photo = tmp_path / "photos" / "3.png"
+    found = opened.search(photo, top=5, verify=0)
+    assert [hit.key for hit in found] == [hit.key for hit in index.search(photo, top=5, verify=0)]
+    assert opened.info()["photos"] == 12
+
+
+def test_a_feature_type_is_one_entry_in_two_tables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def detect(pixels: Pixels, select: Select, low_contrast: bool) -> Detected:
+        """SIFT's descriptors, mirrored: they match each other and no others."""
+        keypoints, scales, orientations, descriptors = sift.detect(pixels, select, low_contrast)
+        return keypoints, scales, orientations, np.ascontiguousarray(descriptors[:, ::-1])
+
+    monkeypatch.setitem(KINDS, "mirrored", Kind(detect, sift.DIMENSION, long_side=512))
+    monkeypatch.setitem(packing.QUANTIZATION_LEVELS, "mirrored", packing.QUANTIZATION_LEVELS["sift"])
+    monkeypatch.setitem(packing._QUANTIZERS, "mirrored", packing._QUANTIZERS["sift"])
+    photo, folder = load_sample_image("china.jpg"), tmp_path / "photos"
+    folder.mkdir()
+    Image.fromarray(photo[:, :400]).save(folder / "left.png")
+    Image.fromarray(photo[:, 200:]).save(folder / "right.png")
+    Image.fromarray(load_sample_image("flower.jpg")).save(folder / "other.png")
+    index = Index.create(
+        tmp_path / "i.manifind",
+        folder,
+        extractor=small_extractor(),
+        local_features=LocalFeatureConfig("mirrored"),
+        k=5,
+        query_k=5,
+    )
+    assert index.info()["local_features"]["kind"] == "mirrored"
+    again = Index.open(index.path, extractor=small_extractor())
+    found = again.search(folder / "left.png", box=(220, 100, 390, 300))
+    assert {hit.key for hit in found if hit.verified} == {"left.png", "right.png"}
 
 
 def test_a_baseline_is_one_class_and_one_entry(collection: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
