@@ -13,7 +13,7 @@ where    how well boxes meet the planted objects, as intersection over union: th
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,11 +24,11 @@ import numpy as np
 import harness
 from harness import make_parser
 from manifind import Manifold
-from manifind import manifold as manifold_module
 from manifind.boxes import iou
 from manifind.demo import scenes
-from manifind.diffusion import Seed, subtract_negatives
+from manifind.diffusion import SeedWeights
 from manifind.index import Index, QueryRegions, QueryView, Retrieval, Snapshot, retrieve, whole_box
+from manifind.manifold import Request, answer
 from manifind.ranking import Ranking
 from manifind.types import FloatArray
 
@@ -124,8 +124,9 @@ def refine(known: Known) -> dict[str, Any]:
         against = [np.concatenate([parts(r, one) for one in some]) for r, some in zip(base, wrong, strict=True)]
         row = {"without": mean_ap(base, known, out)}
         for weight in WEIGHTS:
-            with _weighed(weight):
-                row[str(weight)] = mean_ap(manifold.search_many(known.queries, negatives=against), known, out)
+            weights = SeedWeights(negatives=weight)
+            requests = [Request(*one, weights=weights) for one in zip(known.queries, against, strict=True)]
+            row[str(weight)] = mean_ap(answer(manifold, requests), known, out)
         result[f"not_this_{count}"] = row
     for count in (1, 3):
         queries = []
@@ -134,21 +135,6 @@ def refine(known: Known) -> dict[str, Any]:
             queries.append(np.concatenate([query, *(parts(ranking, one) for one in right)]))
         result[f"also_this_{count}"] = mean_ap(manifold.search_many(queries), known, nobody)
     return result
-
-
-class _weighed:  # noqa: N801 (a block)
-    """Count what is not meant by another weight while the block runs."""
-
-    def __init__(self, weight: float) -> None:
-        self._weight = weight
-
-    def __enter__(self) -> None:
-        self._before: Callable[..., Seed] = vars(manifold_module)["subtract_negatives"]
-        weight = self._weight
-        vars(manifold_module)["subtract_negatives"] = lambda seed, against: subtract_negatives(seed, against, weight)
-
-    def __exit__(self, *_: object) -> None:
-        vars(manifold_module)["subtract_negatives"] = self._before
 
 
 def where(known: Known, index: Index, made: scenes.Scenes) -> dict[str, float]:

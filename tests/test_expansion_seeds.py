@@ -5,8 +5,7 @@ import numpy.typing as npt
 import pytest
 
 from manifind import Manifold
-from manifind.diffusion import Seed, expand_seed
-from manifind.diffusion.seeding import EXPANSION_WEIGHT
+from manifind.diffusion import WEIGHTS, Seed, expand_seed
 from manifind.graph import Neighbours
 from manifind.manifold import Request, answer
 from manifind.types import FloatArray
@@ -62,5 +61,5 @@ def test_an_expanded_query_scores_the_weighted_sum_of_query_and_expansion(known:
     seeds = [manifold.search(one).seed for one in (query, vectors[expansion])]
     assert seeds[0] is not None
     assert seeds[1] is not None
-    share = EXPANSION_WEIGHT * seeds[0].values.sum() / seeds[1].values.sum()
-    np.testing.assert_allclose(both, (alone + share * itself) / (1 + EXPANSION_WEIGHT), atol=1e-5)
+    share = WEIGHTS.expansion * seeds[0].values.sum() / seeds[1].values.sum()
+    np.testing.assert_allclose(both, (alone + share * itself) / (1 + WEIGHTS.expansion), atol=1e-5)

@@ -9,7 +9,7 @@ import pytest
 from sklearn.base import clone
 
 from manifind import InvalidInputError, ManifindWarning, Manifold, NotFittedError, Ranking, kernels
-from manifind.diffusion.seeding import NEGATIVE_WEIGHT
+from manifind.diffusion import WEIGHTS
 from manifind.graph import exact_neighbours
 from manifind.manifold import Request, answer
 from manifind.manifold.subgraph import Subgraph
@@ -442,7 +442,7 @@ def test_what_speaks_against_a_query_is_subtracted_as_the_closed_form_has_it(col
         found = exact.search(one).seed
         assert found is not None
         into[found.regions] = found.values
-    y -= NEGATIVE_WEIGHT * rejected * y.sum() / rejected.sum()
+    y -= WEIGHTS.negatives * rejected * y.sum() / rejected.sum()
     system = np.eye(len(y)) - exact.alpha * exact.S_.toarray()
     f = (1 - exact.alpha) * np.linalg.solve(system, y)
     np.testing.assert_allclose(ranking.regions, f, atol=1e-5 * np.abs(f).max())

@@ -26,22 +26,30 @@ from manifind.graph import Neighbours, mutual_affinity
 from manifind.groups import Layout
 from manifind.types import FloatArray, IntArray, Vectors
 
-MIN_SIMILARITY = 0.3
-"""The similarity that two regions must have."""
-MARGIN = 0.1
-"""The least strength of a pair: its similarity less that of either region to other places of its image."""
-MAX_OVERLAP = 0.1
-"""Two regions of an image are different places where they overlap by no more of the smaller one's area."""
-MIN_TIED_SHARE = 0.3
-"""The share of the other images of a group that an image must be tied to."""
-MIN_SHARED = 0.5
-"""The share of its images that a group has in a surer group which it joins."""
-DUPLICATE_SIMILARITY = 0.7
-"""The similarity of regions at the same place of two near-duplicates."""
-DUPLICATE_SHARE = 0.7
-"""The share of the regions of two near-duplicates that are so similar."""
-DUPLICATE_OVERLAP = 0.6
-"""The share of the smaller box that the other covers, for two boxes at the same place."""
+
+@dataclass(frozen=True)
+class GroupConfig:
+    """Which regions show the same object, and which images are near-duplicates (``benchmarks/repeats.py``)."""
+
+    min_similarity: float = 0.3
+    """The similarity that two regions must have."""
+    margin: float = 0.1
+    """The least strength of a pair: its similarity less that of either region to other places of its image."""
+    max_overlap: float = 0.1
+    """Two regions of an image are different places where they overlap by no more of the smaller one's area."""
+    min_tied_share: float = 0.3
+    """The share of the other images of a group that an image must be tied to."""
+    min_shared: float = 0.5
+    """The share of its images that a group has in a surer group which it joins."""
+    duplicate_similarity: float = 0.7
+    """The similarity of regions at the same place of two near-duplicates."""
+    duplicate_share: float = 0.7
+    """The share of the regions of two near-duplicates that are so similar."""
+    duplicate_overlap: float = 0.6
+    """The share of the smaller box that the other covers, for two boxes at the same place."""
+
+
+GROUPS = GroupConfig()
 MAX_BYTES = 2**26
 
 
@@ -70,6 +78,7 @@ def find_groups(
     *,
     same: IntArray | None = None,
     least: int = 3,
+    config: GroupConfig = GROUPS,
 ) -> list[Group]:
     """Return the groups of regions that occur in several images, the surest first.
 
@@ -87,24 +96,27 @@ def find_groups(
         Images of an equal number count once: near-duplicates, for example.
     least : int
         The least number of images, different by `same`, in a group.
+    config : GroupConfig
     """
     least = check_int(least, "least", least=2)
     image_of = layout.place_of
     identity_of = image_of if same is None else same[image_of].astype(np.int32)
-    ties = _ties(neighbours, identity_of, self_similarity(vectors, boxes, layout))
+    ties = _ties(neighbours, identity_of, self_similarity(vectors, boxes, layout, config), config)
     strongest = _strongest(ties, identity_of)
     density = np.asarray(strongest.sum(axis=1)).ravel()
     groups = []
     for members in _basins(ties, density):
         if len(np.unique(identity_of[members])) >= least:
-            group = _prune_group(strongest, members, image_of, identity_of, least)
+            group = _prune_group(strongest, members, image_of, identity_of, least, config)
             if group is not None:
                 groups.append(group)
     groups.sort(key=lambda group: (-group.score, int(group.regions[0])))
-    return _merge_groups(groups)
+    return _merge_groups(groups, config)
 
 
-def near_duplicates(neighbours: Neighbours, boxes: FloatArray | None, layout: Layout) -> IntArray:
+def near_duplicates(
+    neighbours: Neighbours, boxes: FloatArray | None, layout: Layout, config: GroupConfig = GROUPS
+) -> IntArray:
     """Return a number for each image; images that are near-duplicates, directly or by way of others, have the same.
 
     Bursts, versions of a file, and a scene that hardly changed look alike everywhere and in the same places, not in one
@@ -115,25 +127,27 @@ def near_duplicates(neighbours: Neighbours, boxes: FloatArray | None, layout: La
     count = len(layout.images)
     image_of = layout.place_of
     pairs = mutual_affinity(neighbours, gamma=1.0).tocoo()
-    near = (pairs.data >= DUPLICATE_SIMILARITY) & (image_of[pairs.row] != image_of[pairs.col])
+    near = (pairs.data >= config.duplicate_similarity) & (image_of[pairs.row] != image_of[pairs.col])
     row, column = pairs.row[near], pairs.col[near]
     if boxes is not None:
         # Regions reach from edge to edge of their image, whose size they tell.
         sizes = np.maximum.reduceat(boxes[:, 2:], layout.starts[:-1])[image_of]
         a, b = (boxes[regions] / np.tile(sizes[regions], 2) for regions in (row, column))
-        together = covered_fraction(a, b) >= DUPLICATE_OVERLAP
-        alike_in_size = np.abs(np.log(areas(a) / areas(b))) <= np.log(1 / DUPLICATE_OVERLAP)
+        together = covered_fraction(a, b) >= config.duplicate_overlap
+        alike_in_size = np.abs(np.log(areas(a) / areas(b))) <= np.log(1 / config.duplicate_overlap)
         row, column = row[together & alike_in_size], column[together & alike_in_size]
     once = np.unique(row.astype(np.int64) * count + image_of[column])
     first, second = image_of[once // count], once % count
     parts = sp.csr_array((1 / layout.counts[first], (first, second)), shape=(count, count))
     alike = parts.minimum(parts.T)
-    alike.data[alike.data < DUPLICATE_SHARE - 1e-9] = 0
+    alike.data[alike.data < config.duplicate_share - 1e-9] = 0
     alike.eliminate_zeros()
     return np.asarray(connected_components(alike, directed=False)[1], np.int32)
 
 
-def self_similarity(vectors: Vectors, boxes: FloatArray | None, layout: Layout) -> FloatArray:
+def self_similarity(
+    vectors: Vectors, boxes: FloatArray | None, layout: Layout, config: GroupConfig = GROUPS
+) -> FloatArray:
     """Return the largest similarity of each region to another place of its own image, at least zero."""
     similarity = np.zeros(len(vectors), np.float32)
     if boxes is None:
@@ -141,16 +155,20 @@ def self_similarity(vectors: Vectors, boxes: FloatArray | None, layout: Layout) 
     for _, table in layout.equal_counts(lambda m: 4 * m * (vectors.shape[1] + 6 * m), MAX_BYTES):
         regions = np.asarray(vectors[table], np.float32)
         alike = regions @ regions.transpose(0, 2, 1)
-        alike[covered_fraction(boxes[table][:, :, None], boxes[table][:, None]) > MAX_OVERLAP] = 0
+        alike[covered_fraction(boxes[table][:, :, None], boxes[table][:, None]) > config.max_overlap] = 0
         similarity[table] = np.maximum(alike.max(axis=2), 0)
     return similarity
 
 
-def _ties(neighbours: Neighbours, identity_of: IntArray, similarity: FloatArray) -> sp.coo_array:
+def _ties(neighbours: Neighbours, identity_of: IntArray, similarity: FloatArray, config: GroupConfig) -> sp.coo_array:
     """Return the strengths of all pairs of mutual neighbours of different images that count."""
     pairs = mutual_affinity(neighbours, gamma=1.0).tocoo()
     strength = pairs.data - np.maximum(similarity[pairs.row], similarity[pairs.col])
-    counts = (pairs.data >= MIN_SIMILARITY) & (strength >= MARGIN) & (identity_of[pairs.row] != identity_of[pairs.col])
+    counts = (
+        (pairs.data >= config.min_similarity)
+        & (strength >= config.margin)
+        & (identity_of[pairs.row] != identity_of[pairs.col])
+    )
     return sp.coo_array((strength[counts], (pairs.row[counts], pairs.col[counts])), shape=pairs.shape)
 
 
@@ -182,7 +200,12 @@ def _basins(ties: sp.coo_array, density: FloatArray) -> list[npt.NDArray[np.intp
 
 
 def _prune_group(
-    strongest: sp.csr_array, members: npt.NDArray[np.intp], image_of: IntArray, identity_of: IntArray, least: int
+    strongest: sp.csr_array,
+    members: npt.NDArray[np.intp],
+    image_of: IntArray,
+    identity_of: IntArray,
+    least: int,
+    config: GroupConfig,
 ) -> Group | None:
     """Remove images that are tied to too few of the others, and choose a region of each other image."""
     within = strongest[members][:, members].tocoo()
@@ -193,7 +216,7 @@ def _prune_group(
     kept = np.arange(len(images))
     while len(kept) >= least:
         tied = (between[np.ix_(kept, kept)] > 0).sum(axis=1)
-        if tied.min() >= MIN_TIED_SHARE * (len(kept) - 1):
+        if tied.min() >= config.min_tied_share * (len(kept) - 1):
             break
         loosest = np.lexsort((between[np.ix_(kept, kept)].sum(axis=1), tied))[0]
         kept = np.delete(kept, loosest)
@@ -213,7 +236,7 @@ def _prune_group(
     )
 
 
-def _merge_groups(groups: list[Group]) -> list[Group]:
+def _merge_groups(groups: list[Group], config: GroupConfig) -> list[Group]:
     """Merge each group into a surer one that has most of its images."""
     merged: list[list[Group]] = []
     having: dict[int, list[int]] = {}
@@ -223,7 +246,7 @@ def _merge_groups(groups: list[Group]) -> list[Group]:
             for other in having.get(image, ()):
                 common[other] = common.get(other, 0) + 1
         surest = max(common, key=lambda other: (common[other], -other), default=None)
-        if surest is None or common[surest] < MIN_SHARED * len(group):
+        if surest is None or common[surest] < config.min_shared * len(group):
             surest = len(merged)
             merged.append([])
         merged[surest].append(group)

@@ -1,12 +1,17 @@
 """What was settled when an index was made."""
 
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
 
+from manifind.diffusion import SeedWeights
 from manifind.index import Index
-from manifind.index.config import config_conflicts
+from manifind.index.config import RepeatsConfig, RetrievalConfig, config_conflicts
 from manifind.index.storage.manifest import LEARNT, Manifest, WhiteningOrigin, read_manifest
+from manifind.repeats import GroupConfig
+from tests.index.searching import configured
 
 OWN_NETWORK = "/networks/mine.onnx"
 
@@ -68,3 +73,16 @@ def test_the_usual_preset_leaves_the_network_to_the_device(manifest: Manifest) -
     assert config_conflicts(usual, {"preset": "default", "backbone": "mobilenet_v2_int8"}) == {
         "backbone": "mobilenet_v2"
     }
+
+
+def test_weights_of_negatives_and_rules_of_repeats_are_configured(index: Index, photos: Path) -> None:
+    image, negatives = photos / "first-0.png", [(photos / "second-0.png", None)]
+    given = index.search(image, verify=0, top=None)
+    rejecting = index.search(image, verify=0, top=None, negatives=negatives)
+    assert not np.array_equal(rejecting.scores, given.scores)
+    weightless = RetrievalConfig(seed_weights=SeedWeights(negatives=0.0))
+    ignoring = configured(index, retrieval=weightless).search(image, verify=0, top=None, negatives=negatives)
+    np.testing.assert_array_equal(ignoring.scores, given.scores)
+    assert index.repeats(verify=False).found > 0
+    nothing_alike = RepeatsConfig(groups=GroupConfig(min_similarity=1.1))
+    assert configured(index, repeats=nothing_alike).repeats(verify=False).found == 0

@@ -5,6 +5,7 @@ a query of several regions the weights are summed (eq. 8), and only the largest 
 (Sec. 5.1): overlapping regions of the query agree on the right neighbours, and the wrong ones fall out.
 """
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -15,10 +16,18 @@ from manifind.types import FloatArray, IntArray
 SEEDINGS = ("paper", "released")
 """The ways to put a query on the graph: see `seed`."""
 
-EXPANSION_WEIGHT = 2.0
-"""The weight of expansion regions, relative to the regions of the original query; chosen on planted scenes."""
-NEGATIVE_WEIGHT = 0.25
-"""The weight of negatives, relative to the query; chosen by ``benchmarks/feedback.py``."""
+
+@dataclass(frozen=True)
+class SeedWeights:
+    """What counts beside the regions of the original query, whose weight is 1."""
+
+    expansion: float = 2.0
+    """The weight of expansion regions; chosen on planted scenes."""
+    negatives: float = 0.25
+    """The weight of negatives, which is subtracted; chosen on Oxford5k by ``benchmarks/feedback.py``."""
+
+
+WEIGHTS = SeedWeights()
 
 
 class Seed(NamedTuple):
@@ -60,7 +69,7 @@ def seed(neighbours: Neighbours, query_k: int, gamma: float, spelling: str = "pa
 
 
 def expand_seed(
-    original: Seed, neighbours: Neighbours, regions: FloatArray, gamma: float, weight: float = EXPANSION_WEIGHT
+    original: Seed, neighbours: Neighbours, regions: FloatArray, gamma: float, weight: float = WEIGHTS.expansion
 ) -> Seed:
     """Return y of an expanded query: y of the original query plus `weight` times as much by the expansion regions.
 
@@ -94,7 +103,7 @@ def expand_seed(
     return Seed(entries[kept].astype(np.int32), sums[kept].astype(np.float32))
 
 
-def subtract_negatives(seed: Seed, negatives: Seed, weight: float = NEGATIVE_WEIGHT) -> Seed:
+def subtract_negatives(seed: Seed, negatives: Seed, weight: float = WEIGHTS.negatives) -> Seed:
     """Return y of a query minus `weight` times y of its negatives.
 
     The solve is linear, so f is the query's score minus `weight` times the negatives' score: the two-class decision of

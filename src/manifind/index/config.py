@@ -14,11 +14,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
+from manifind.diffusion import WEIGHTS, SeedWeights
 from manifind.features.backbone import absolute_source, shipped_networks
 from manifind.features.extractor import ONE_SCALE, SCALES
 from manifind.geometry import VerificationConfig, VotingConfig
 from manifind.index.storage.local_features import LOCAL_FEATURES, LocalFeatureConfig
 from manifind.index.storage.manifest import LEARNT, NONE, SHIPPED, Manifest, WhiteningOrigin
+from manifind.repeats import GROUPS, GroupConfig
 
 AUTO, LEARN = "auto", "learn"
 
@@ -255,6 +257,8 @@ class RetrievalConfig:
     box_bins: int = 64
     """Steps across and down an image in which the place of the object is worked out. Boxes were measured on planted
     scenes (``benchmarks/feedback.py``)."""
+    seed_weights: SeedWeights = WEIGHTS
+    """What expansion regions and negatives count beside the query."""
 
 
 @dataclass(frozen=True)
@@ -362,6 +366,8 @@ class RepeatsConfig:
     """Images of an object that are verified, besides the first."""
     min_confirmed: int = 2
     """Images besides the first that must be verified to confirm an object."""
+    groups: GroupConfig = GROUPS
+    """Which regions of the graph show the same object, and which images are near-duplicates."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from manifind.diffusion import Seed, Solution, Solver, expand_seed, seed, subtract_negatives
+from manifind.diffusion import WEIGHTS, Seed, SeedWeights, Solution, Solver, expand_seed, seed, subtract_negatives
 from manifind.errors import ConvergenceWarning, NotFittedError
 from manifind.kernels import Neighbours, pooled_solution
 from manifind.kernels.topk import argsort_topk
@@ -32,6 +32,8 @@ class Request:
     neighbours of regions of the collection are in the graph already."""
     n_expansion_regions: int = 0
     """How many of the regions, the last ones, are expansion regions."""
+    weights: SeedWeights = WEIGHTS
+    """What expansion regions and negatives count."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,9 @@ class Searcher:
         seeds = [self._seed(own, request) for own, request in zip(lists, requests, strict=False)]
         negative_seeds = (self._seed(own) for own in lists[len(requests) :])
         return [
-            seed if request.negatives is None else subtract_negatives(seed, next(negative_seeds))
+            seed
+            if request.negatives is None
+            else subtract_negatives(seed, next(negative_seeds), request.weights.negatives)
             for request, seed in zip(requests, seeds, strict=True)
         ]
 
@@ -134,7 +138,8 @@ class Searcher:
         y = seed(neighbours.rows(slice(n_original)), parameters.query_k, parameters.gamma, parameters.seeding)
         if request is None or not request.n_expansion_regions:
             return y
-        return expand_seed(y, neighbours.rows(slice(n_original, None)), request.regions[n_original:], parameters.gamma)
+        expansion = neighbours.rows(slice(n_original, None)), request.regions[n_original:]
+        return expand_seed(y, *expansion, parameters.gamma, request.weights.expansion)
 
     def _search_neighbours(
         self, subgraph: Subgraph, blocks: Sequence[FloatArray], rows: Sequence[IntArray | None]

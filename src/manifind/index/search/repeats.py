@@ -90,7 +90,8 @@ def repeats(
     snapshot.check_ids()
     manifold = snapshot.manifold
     report("regions", 0, 2)
-    same = near_duplicates(manifold.neighbours_, snapshot.boxes, manifold.layout_)
+    groups_config = (config or SearchConfig()).repeats.groups
+    same = near_duplicates(manifold.neighbours_, snapshot.boxes, manifold.layout_, groups_config)
     report("regions", 1, 2)
     groups = find_groups(
         manifold.neighbours_,
@@ -99,6 +100,7 @@ def repeats(
         manifold.layout_,
         same=_merge_films(snapshot, same),
         least=least,
+        config=groups_config,
     )
     report("regions", 2, 2)
     objects = tuple(_object_cluster(snapshot, group) for group in groups[:top])

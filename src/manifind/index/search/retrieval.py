@@ -171,7 +171,10 @@ def _rank(
     negatives = [query.negatives for query in queries]
     if method == "regional":
         large = len(snapshot.catalogue) > 2 * config.shortlist_size and not snapshot.manifold.is_ready("local")
-        requests = [Request(query.vectors, query.negatives, query.rows, query.n_expansion_regions) for query in queries]
+        requests = [
+            Request(query.vectors, query.negatives, query.rows, query.n_expansion_regions, config.seed_weights)
+            for query in queries
+        ]
         return answer(snapshot.manifold, requests, top, shortlist=config.shortlist_size if large else None)
     estimator = _estimator_of(snapshot, method)
     if isinstance(estimator, Manifold):
