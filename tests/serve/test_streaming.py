@@ -79,6 +79,7 @@ def test_a_search_that_was_cut_short_goes_on_where_it_stopped(index: Index, monk
         slow.set()
         cut_short = client.post("/api/search", json={**body, "deadline": 0.9}).json()
         assert not cut_short["complete"]
+        assert cut_short["n_unchecked"] > 0
         assert 0 < sum(verified) < n_images
         answer = client.post("/api/search/stream", json={**body, "deadline": PATIENCE}).text
         first, *_, last = [step["result"] for step in map(json.loads, answer.splitlines()) if step.get("result")]

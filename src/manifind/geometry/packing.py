@@ -22,6 +22,8 @@ GEOMETRY_BYTES = 6
 """For position, scale and orientation."""
 DESCRIPTOR_BYTES = 32
 FEATURE_BYTES = GEOMETRY_BYTES + DESCRIPTOR_BYTES
+CACHED_ROWS = 4096
+"""Packed features that stay in a core's cache."""
 OCTAVES = 12
 """Of scale, below the image's long side."""
 STEPS_PER_OCTAVE = 20
@@ -81,13 +83,17 @@ def pack(features: Features) -> Packed:
 def gray_codes(rows: Packed, kind: str = "sift") -> Packed:
     """Return the descriptors of packed features in Gray code, (m, 32): neighbouring levels differ in one bit."""
     check_choice(kind, QUANTIZATION_LEVELS, "kind")
-    codes = rows[:, GEOMETRY_BYTES:].copy().view(np.uint64)
     # No coordinate's lowest bit moves down into the coordinate before it.
     inside = np.uint64(0x5555555555555555 if len(QUANTIZATION_LEVELS[kind]) == 4 else 0x7777777777777777)
-    shifted = codes >> np.uint64(1)
-    shifted &= inside
-    codes ^= shifted
-    return codes.view(np.uint8)
+    codes = np.empty((len(rows), DESCRIPTOR_BYTES), np.uint8)
+    for start in range(0, len(rows), CACHED_ROWS):
+        block = codes[start : start + CACHED_ROWS]
+        block[:] = rows[start : start + CACHED_ROWS, GEOMETRY_BYTES:]
+        words = block.view(np.uint64)
+        shifted = words >> np.uint64(1)
+        shifted &= inside
+        words ^= shifted
+    return codes
 
 
 _SCALES = np.exp2(np.arange(256, dtype=np.float32) / STEPS_PER_OCTAVE - OCTAVES)

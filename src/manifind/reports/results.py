@@ -35,7 +35,7 @@ def result_data(query: Mapping[str, Any], result: SearchResult, metadata: Metada
         "complete": result.complete,
         "n_matches": result.n_matches,
         "results": [hit_data(hit, metadata) for hit in result],
-        "n_unchecked": len(result.unchecked_images),
+        "n_unchecked": result.n_unchecked,
         "config": result.config.config_hash,
     }
 

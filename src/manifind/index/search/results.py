@@ -361,6 +361,14 @@ class SearchResult(Sequence[Hit]):
         return self.order.by_verification
 
     @property
+    def n_unchecked(self) -> int:
+        """How many images were to be verified next; a service may cut a search short within a step, in its progress."""
+        if self.complete:
+            return 0
+        left = 0 if self.progress is None else self.progress.total - self.progress.checked
+        return max(left, len(self.unchecked_images))
+
+    @property
     def unchecked(self) -> tuple[str, ...]:
         """The keys of the photos that were to be verified next when the search was cut short: `Index.resume_steps`."""
         catalogue = self.retrieval.snapshot.catalogue
