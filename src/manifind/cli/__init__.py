@@ -10,6 +10,7 @@ from manifind.version import VERSION
 COMMANDS = {
     "index": "Build an index of the folder PHOTOS, or update it.",
     "search": "Rank the photos of INDEX by what they have of IMAGE, or of the box in it.",
+    "verify": "Repeat the search of REPORT, a folder that `search --report` wrote, on INDEX; say what differs.",
     "explain": "Show the chain of photos that leads from IMAGE to RESULT, a photo of INDEX.",
     "repeats": "Find objects that occur in several photos of INDEX, without a query.",
     "sets": "Keep, judge and export sets of results from INDEX.",

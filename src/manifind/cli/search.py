@@ -36,6 +36,7 @@ from manifind.reports.parquet import write_results
 from manifind.reports.results import as_csv as as_csv_text
 from manifind.reports.results import hit_data, hit_pictures, result_data
 from manifind.reports.search import BELOW, NEAREST, counted, search_page
+from manifind.reports.search_report import write_report
 from manifind.reports.text import visible
 
 Examples = tuple[View, ...]
@@ -112,6 +113,12 @@ MAX_KEPT = 10_000
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @click.option("--html", type=click.Path(path_type=Path), help="Write a page with the pictures as well.")
 @click.option("--parquet", type=click.Path(path_type=Path), help="Write a table of the results as Parquet as well.")
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Write a report as well that stands by itself, with checksums; manifind verify repeats it.",
+)
 @click.option("--coco", type=click.Path(path_type=Path), help="Write the boxes of the matches as COCO JSON as well.")
 @click.pass_obj
 def search(
@@ -140,6 +147,7 @@ def search(
     as_csv: bool,
     html: Path | None,
     parquet: Path | None,
+    report: Path | None,
     coco: Path | None,
 ) -> None:
     """Rank the photos of INDEX by what they have of IMAGE, or of the box in it."""
@@ -158,7 +166,7 @@ def search(
         filters: dict[str, Any] = {"deadline": deadline, "folder": folder, "since": since, "until": until}
         if queries is not None:
             filters |= {"progress": progress or None, "keep": keep, "show": show or None}
-            filters |= {"metadata": catalogue, "parquet": parquet, "coco": coco}
+            filters |= {"metadata": catalogue, "parquet": parquet, "coco": coco, "report": report}
             if given := [name for name, value in filters.items() if value is not None]:
                 raise InvalidInputError(f"--queries takes no --{given[0]}; leave it out.", code="option-of-one-query")
             search_batch(index, queries, as_json=as_json, as_csv=as_csv, html=html, **options)
@@ -183,6 +191,8 @@ def search(
         shown = () if nothing else result
         if parquet is not None:
             write_results(parquet, (hit_data(hit, metadata) for hit in shown), metadata.columns if metadata else ())
+        if report is not None:
+            write_report(report, index, views, negatives, {**options, **filters, "top": top}, result, metadata)
         if coco is not None:
             write_page(coco, json.dumps(coco_data(index, shown)))
         if as_json:
@@ -199,7 +209,7 @@ def search(
             show_hits(result, metadata)
             if protocol is not None and result:
                 click.echo(show_picture(strip(hit_pictures(index, result)), protocol))
-        for file in filter(None, (html, parquet, coco)):
+        for file in filter(None, (html, parquet, report, coco)):
             err.print(f"wrote {file}")
         if not result.complete:
             left = counted(len(result.unchecked_images), "photo")
