@@ -56,6 +56,7 @@ def worst() -> dict[str, bytes]:
         "places.tif": previews(4_000_000, same=False, raw=False),
         "one-place.orf": previews(100_000, same=True),
         **{f"{name}.bin": data for name, data in crowded(8_000_000).items()},
+        **{f"{name}.bin": data for name, data in long_values(8_000_000).items()},
         "wide.jp2": saved(scene(24, 17), "JPEG2000").replace(b"\0\0\0\x18", b"\x7f\xff\xff\xff"),
     }
 
@@ -92,6 +93,43 @@ def crowded(size: int) -> dict[str, bytes]:
         "jp2-boxes": within(jp2, jp2.index(b"jp2h") - 4, b"\0\0\0\x08free"),
         "pnm-comment": b"P6\n#" + b"x" * size + b"\n1 1 255\n" + bytes(3),
     }
+
+
+def long_values(size: int) -> dict[str, bytes]:
+    """Return files of about `size` bytes whose metadata a decoder keeps as many numbers in Python, or joins often."""
+    orientation = b"II*\0" + struct.pack("<IHHHIII", 8, 1, 0x112, 3, size // 2, 26, 0) + bytes(size)
+    marked = saved(Image.new("RGB", (64, 64)), "AVIF", exif=b"Exif\0\0" + orientation.replace(b"\x12\1", b"\x99\x99"))
+
+    def box(name: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content) + 8) + name + content
+
+    kinds = box(b"iinf", bytes(5) + b"\1" + box(b"infe", b"\2" + bytes(4) + b"\1" + bytes(2) + b"av01"))
+    extents = struct.pack(">II", 0, size) * 5000
+    places = box(b"iloc", struct.pack(">IHHHHH", 0, 0x4400, 1, 1, 0, 5000) + extents)
+    overlapping = box(b"ftyp", b"avif" + bytes(4) + b"avif") + box(b"meta", bytes(4) + kinds + places)
+    return {
+        "tiff-fractions": tiff_values(282, 5, size // 8),
+        "tiff-numbers": tiff_values(274, 3, size // 2),
+        "tiff-strips": tiff_values(273, 4, size // 4),
+        "tiff-entries": tiff_values(700, 7, size, entries=3000),
+        "bigtiff-fractions": tiff_values(282, 5, size // 8, big=True),
+        "avif-exif": marked.replace(b"\x99\x99", b"\x12\1"),
+        "avif-extents": overlapping + bytes(size),
+    }
+
+
+def tiff_values(tag: int, kind: int, count: int, *, entries: int = 1, big: bool = False) -> bytes:
+    """Return a TIFF of which some entries have `count` values of a kind, the same for all."""
+    numbers = {256: 16, 257: 16, 258: 8, 259: 1, 262: 1, 273: 8, 277: 1, 278: 16, 279: 256}
+    known = [(number, 4, 1, value) for number, value in numbers.items() if number != tag]
+    layout, count_layout, head = ("<HHQQ", "<Q", b"II+\0\x08\0\0\0") if big else ("<HHII", "<H", b"II*\0")
+    pointer = struct.calcsize("<Q" if big else "<I")
+    begin = len(head) + pointer + 256
+    values = begin + struct.calcsize(count_layout) + struct.calcsize(layout) * (len(known) + entries) + pointer
+    table = sorted([*known, *((tag + i, kind, count, values) for i in range(entries))])
+    directory = struct.pack(count_layout, len(table)) + b"".join(struct.pack(layout, *entry) for entry in table)
+    content = b"\1\2" * (count * {3: 2, 4: 4, 5: 8, 7: 1}[kind] // 2)
+    return head + begin.to_bytes(pointer, "little") + bytes(256) + directory + bytes(pointer) + content
 
 
 def previews(size: int, *, same: bool, raw: bool = True) -> bytes:

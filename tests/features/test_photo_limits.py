@@ -17,7 +17,7 @@ from PIL import Image
 from manifind.errors import InvalidInputError, UnreadableImageError
 from manifind.io.exif import ExifData, read_exif
 from manifind.io.image import read_photo
-from tests.attack.photos import crowded, previews
+from tests.attack.photos import crowded, long_values, previews, tiff_values
 from tests.features.photo_files import FORMATS, SMALL, outcome_of, png, png_chunk, reason_of, saved, scene, tiff
 
 
@@ -136,6 +136,39 @@ class TestParts:
     @pytest.mark.parametrize("name", sorted(crowded(0)))
     def test_some_parts_more_than_usual_are_no_reason(self, name: str) -> None:
         assert read_photo(crowded(600)[name]).width in (24, 640, 1)
+
+    @pytest.mark.parametrize("name", sorted(long_values(0)))
+    def test_metadata_that_a_decoder_would_keep_as_millions_of_numbers_is_refused(
+        self, name: str, tmp_path: Path
+    ) -> None:
+        data = long_values(8_000_000)[name]
+        assert taken_bytes(lambda: outcome_of(data)) < 2**21
+        with pytest.raises(UnreadableImageError) as caught:
+            read_photo(data)
+        assert caught.value.code == "too-many-parts"
+        (tmp_path / "a").write_bytes(data)
+        assert taken_bytes(lambda: read_exif(tmp_path / "a")) < len(data) + 2**21
+
+    @pytest.mark.parametrize("name", ["avif-exif", "bigtiff-fractions", "tiff-fractions", "tiff-numbers"])
+    def test_metadata_of_usual_length_are_no_reason(self, name: str) -> None:
+        assert read_photo(long_values(200)[name]).width in (16, 64)
+
+    def test_a_tiff_of_many_strips_is_read(self) -> None:
+        rows = 60_000
+        entries = {256: 8, 257: rows, 258: 8, 259: 1, 262: 1, 273: 8 + 8 * rows, 277: 1, 278: 1, 279: 8 + 12 * rows}
+        counts = {273: rows, 279: rows}
+        table = (struct.pack("<HHII", tag, 4, counts.get(tag, 1), value) for tag, value in entries.items())
+        lists = struct.pack(f"<{rows}I", *range(8, 8 + 8 * rows, 8)) + struct.pack("<I", 8) * rows
+        begin = struct.pack("<I", 8 + 16 * rows)
+        data = b"II*\0" + begin + bytes(8 * rows) + lists + struct.pack("<H", 9) + b"".join(table) + bytes(4)
+        assert read_photo(data).height == rows
+
+    def test_exif_too_long_to_be_a_cameras_turns_nothing(self) -> None:
+        whole, size = SMALL["PNG"], 8_000_000
+        orientation = tiff_values(0x112, 3, size // 2)
+        data = whole[:33] + png_chunk(b"eXIf", orientation) + whole[33:]
+        assert taken_bytes(lambda: read_photo(data)) < 8 * size
+        assert read_photo(data).width == 24
 
     @pytest.mark.parametrize("raw", [True, False])
     @pytest.mark.parametrize("same", [True, False])

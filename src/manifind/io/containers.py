@@ -18,6 +18,8 @@ PART_BYTES = 1024
 MAX_METADATA = 2**25
 """Bytes of all parts that hold no pixels: 32 MiB."""
 MAX_EXIF_SEGMENTS = 16
+MAX_EXIF_BYTES = 2**20
+"""EXIF of a photo that is read; cameras write less than 64 kB."""
 MAX_PADDING = 2**20
 """Bytes between the segments of a JPEG, which a decoder skips one by one."""
 MAX_SCANS = 100

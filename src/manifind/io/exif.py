@@ -11,15 +11,15 @@ from typing import Any, BinaryIO
 
 from PIL import ExifTags
 
-from manifind.io.containers import APP1, EXIF, parts
+from manifind.io.containers import APP1, EXIF, MAX_EXIF_BYTES, parts
 from manifind.io.files import HEAD_BYTES, open_regular
 from manifind.io.image import OPENERS, photo_format, quietly
+from manifind.io.items import check_items
 from manifind.io.tiff import directories
 
 TIME = re.compile(r"(\d{4})[:-](\d\d)[:-](\d\d)[ T](\d\d):(\d\d):(\d\d).*", re.ASCII)
 MAX_NAME = 100
 """Characters of the name of a camera."""
-MAX_EXIF_BYTES = 2**20
 MAX_PARSED_WHOLE = 2**26
 """Bytes of an AVIF or HEIC file: these are parsed whole, though not decoded."""
 
@@ -52,8 +52,10 @@ def find_exif(stream: BinaryIO) -> BinaryIO | None:
         return stream
     if format_name in ("AVIF", "HEIF") and stream.seek(0, io.SEEK_END) <= MAX_PARSED_WHOLE:
         stream.seek(0)
+        data = stream.read()
+        check_items(data)
         with quietly():
-            return _stream(OPENERS[format_name](stream).info.get("exif"))
+            return _stream(OPENERS[format_name](io.BytesIO(data)).info.get("exif"))
     for part in parts(stream, str(format_name)):
         if part.name in (APP1, b"eXIf", b"EXIF", b"zTXt", b"tEXt") and part.length <= MAX_EXIF_BYTES:
             stream.seek(part.at)

@@ -49,10 +49,12 @@ from PIL.WebPImagePlugin import WebPImageFile
 from manifind.checks import check_int
 from manifind.errors import InvalidInputError, UnreadableImageError
 from manifind.io import colour, limits, video
-from manifind.io.containers import check_parts
+from manifind.io.containers import MAX_EXIF_BYTES, check_parts
 from manifind.io.files import HEAD_BYTES, access_reason, open_regular, printable
+from manifind.io.items import check_items
 from manifind.io.limits import MAX_BYTES, MAX_PIXELS, Admit
 from manifind.io.raw import preview
+from manifind.io.tiff import check_values
 
 ByteArray = npt.NDArray[np.uint8]
 Root = str | os.PathLike[str] | None
@@ -177,6 +179,18 @@ def upright_pixels(image: Image.Image) -> ByteArray:
     return colour.as_array(pixels.transpose(_TRANSPOSES[orientation]) if orientation in _TRANSPOSES else pixels)
 
 
+def read_size(data: bytes) -> tuple[int, int]:
+    """Return the sides that the header of a photo's file announces, as stored; raise `UnreadableImageError`."""
+    try:
+        with quietly():
+            return _open(data)[0].size
+    except UnreadableImageError:
+        raise
+    except Exception as error:
+        reason, code = _reason(error)
+        raise UnreadableImageError(reason, code=code) from error
+
+
 def _frame(film: Path, tenths: int, max_pixels: int, max_bytes: int, admit: Admit | None, root: Root) -> Photo:
     """Read a frame of a film: whole, since ffmpeg decodes it whole."""
     pixels = video.read_frame(
@@ -261,6 +275,11 @@ def _open(data: bytes) -> tuple[ImageFile, int]:
     stream = io.BytesIO(data)
     name = str(photo_format(data[:HEAD_BYTES]))
     check_parts(data, name)
+    if name == "TIFF":
+        check_values(stream)
+        stream.seek(0)
+    if name in ("AVIF", "HEIF"):
+        check_items(data)
     if name == "JPEG XL":
         raise UnreadableImageError("JPEG XL is not read: convert it to JPEG or PNG", code="not-read")
     if name == "JPEG":
@@ -316,7 +335,10 @@ OPENERS: dict[str, Callable[[BinaryIO], ImageFile]] = {
 
 
 def _orientation(image: Image.Image) -> int:
-    """Return the EXIF orientation, 1 (upright) to 8; one that is missing or broken is upright."""
+    """Return the EXIF orientation, 1 (upright) to 8; one that is missing, broken or in endless EXIF is upright."""
+    exif = (image.info.get(name) or b"" for name in ("exif", "Raw profile type exif"))
+    if any(len(data) > 3 * MAX_EXIF_BYTES for data in exif):
+        return 1
     try:
         orientation = image.getexif().get(ExifTags.Base.Orientation)
     except Exception:  # metadata is no reason to lose the photo
