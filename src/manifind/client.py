@@ -139,13 +139,20 @@ class Client:
     """
 
     def __init__(self, address: str, *, token: str | None = None, timeout: float = 60.0) -> None:
-        parts = urlsplit(address)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        try:
+            parts = urlsplit(address)
+            usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError:  # half a bracket, or a port that is no number
+            usable = False
+        if not usable:  # not repeated: it may hold the token
             raise InvalidInputError(
-                f"address is {address!r}; give what manifind serve prints, http://127.0.0.1:8765 say.", code="address"
+                "address is no address of a service; give what manifind serve prints, http://127.0.0.1:8765 say.",
+                code="address",
             )
         self.address = f"{parts.scheme}://{parts.netloc}"
         self._token = token or dict(parse_qsl(parts.query)).get("token")
+        if self._token is not None and not self._token.isprintable():
+            raise InvalidInputError("token has unseen characters; give it as the service got it.", code="token")
         self._timeout = timeout
         self._opener = urllib.request.build_opener(_NoRedirects)
 
@@ -195,7 +202,7 @@ class Client:
         filters = {"deadline": deadline, "folder": folder, "since": since, "until": until}
         body = json.dumps({**query, **options, **filters}).encode()
         with self._open("/api/search/stream", body, "application/json") as (response, deadline):
-            while line := response.readline(MAX_JSON_BYTES):
+            for line in _lines(response, deadline):
                 step = _parse_json(line)
                 if "error" in step:
                     raise ServiceUnavailableError(str(step["error"]), code=str(step.get("code", "unavailable")))
@@ -203,8 +210,6 @@ class Client:
                     with _expected_fields():
                         result = RemoteSearchResult(step["result"], query)
                     yield result
-                if time.monotonic() > deadline:
-                    raise ServiceUnavailableError(f"{self.address} took too long; try again.")
 
     def explain(self, hit: RemoteHit) -> Chain:
         """Return the chain of photos that led from the query to this one: see `Index.explain`."""
@@ -278,7 +283,8 @@ class Client:
         """Hold the response to a request, and its deadline; a busy service is tried once more."""
         headers = {"Content-Type": kind} if kind else {}
         if self._token:
-            headers["Authorization"] = f"Bearer {self._token}"
+            # Headers are Latin-1 to the standard library; the service reads UTF-8.
+            headers["Authorization"] = f"Bearer {self._token}".encode("utf-8", "surrogateescape").decode("latin-1")
         request = urllib.request.Request(self.address + path, body, headers)  # noqa: S310 (http or https: checked)
         deadline = time.monotonic() + self._timeout
         try:
@@ -331,6 +337,27 @@ def _read(response: Any, max_bytes: int, deadline: float) -> bytes:
     if expected is not None and expected.isdecimal() and int(expected) != size:
         raise http.client.IncompleteRead(b"", int(expected) - size)
     return b"".join(pieces)
+
+
+def _lines(response: Any, deadline: float) -> Iterator[bytes]:
+    """Yield the lines of a response, each of at most `MAX_JSON_BYTES`, before the deadline."""
+    pieces, size = [], 0
+    while piece := response.read1(CHUNK_BYTES):
+        *ended, rest = piece.split(b"\n")
+        for end in ended:
+            yield b"".join((*pieces, end))
+            pieces, size = [], 0
+        pieces.append(rest)
+        size += len(rest)
+        if size > MAX_JSON_BYTES:
+            raise UnexpectedResponseError(
+                f"a line of the response is longer than {MAX_JSON_BYTES / 1e6:.0f} million bytes; ask for less.",
+                code="too-large",
+            )
+        if time.monotonic() > deadline:
+            raise TimeoutError("timed out")
+    if size:
+        raise http.client.IncompleteRead(b"")
 
 
 def _parse_json(content: bytes) -> dict[str, Any]:

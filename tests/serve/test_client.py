@@ -3,7 +3,7 @@
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -16,7 +16,7 @@ from playwright.sync_api import Page, expect
 
 from manifind import Client, Index
 from manifind.client import _retry_seconds
-from manifind.errors import ManifindError
+from manifind.errors import InvalidInputError, ManifindError
 from tests.serve.asking import BOX, PATIENCE, get
 from tests.serve.browsing import kept
 from tests.serve.conftest import planted
@@ -52,6 +52,8 @@ def test_errors_have_codes(address: str, index: Index) -> None:
     assert code_of(lambda: Client(address).search("none.png")) == "not-found"
     assert code_of(lambda: Client("file:///etc/passwd")) == "address"
     assert code_of(lambda: Client("http://127.0.0.1:9").info()) == "unavailable"
+    with running(index, patient(token="ひらけ")) as guarded:  # noqa: S106 (a test's)
+        assert Client(guarded, token="ひらけ").info()["photos"] == len(index)  # noqa: S106
     with running(index, patient(token="secret")) as guarded:  # noqa: S106 (a test's)
         assert code_of(lambda: Client(guarded).info()) == "unauthorized"
         assert Client(f"{guarded}/?token=secret").info()["photos"] == len(index)
@@ -125,6 +127,57 @@ def test_a_response_is_bounded() -> None:
     endless = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + b"x" * (2**26 + 2**20)
     with answering_with(endless) as (address, _):
         assert code_of(lambda: Client(address, timeout=PATIENCE).info()) == "too-large"
+
+
+@pytest.mark.parametrize(
+    "address", ["http://[::1/?token=secret", "http://a:x/?token=secret", "htp://a/?token=secret", "a?token=secret"]
+)
+def test_a_malformed_address_is_not_repeated(address: str) -> None:
+    with pytest.raises(InvalidInputError) as error:
+        Client(address)
+    assert error.value.code == "address"
+    assert "secret" not in str(error.value)
+    assert code_of(lambda: Client("http://a", token="secret\n")) == "token"  # noqa: S106
+
+
+@contextmanager
+def streaming(pieces: Iterable[bytes]) -> Iterator[str]:
+    """Answer one request by a stream whose pieces are sent as they come."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection, suppress(OSError):
+                connection.recv(65536)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")
+                for piece in pieces:
+                    connection.sendall(piece)
+
+        threading.Thread(target=answer, daemon=True).start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+def slowly() -> Iterator[bytes]:
+    while True:
+        time.sleep(0.05)
+        yield b" "
+
+
+@pytest.mark.parametrize(
+    ("pieces", "code"),
+    [
+        (slowly(), "unavailable"),  # a line that never ends
+        ((b"x" * 2**20 for _ in range(70)), "too-large"),
+        ([b'{"progress": {}}\n{"progre'], "unexpected-response"),
+        ([b'{"error": "It is damaged.", "code": "damaged"}\n'], "damaged"),
+        ([b"[1]\n"], "unexpected-response"),
+        ([b'{"result": {"results": []}}\n'], "unexpected-response"),
+    ],
+)
+def test_a_stream_is_bounded_and_its_errors_have_codes(pieces: Iterable[bytes], code: str) -> None:
+    seconds = 0.5 if code == "unavailable" else PATIENCE
+    with streaming(pieces) as address:
+        assert code_of(lambda: list(Client(address, timeout=seconds).search_steps("a.jpg"))) == code
 
 
 @pytest.mark.parametrize(
