@@ -9,7 +9,12 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Browser, expect
 
+from manifind.errors import UnreadableImageError
 from manifind.index import Index
+from manifind.serve.errors import ServiceError
+from manifind.serve.photos import PhotoStore, _whole_jpeg
+from manifind.serve.schemas import ViewRequest
+from manifind.serve.settings import Settings
 from tests.extraction_options import PLAINLY
 from tests.films import film
 from tests.index.conftest import scene
@@ -21,12 +26,12 @@ LATE = "trips/walk.webm#00:01.0"
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
     root = tmp_path_factory.mktemp("films") / "photos"
     film(root / "trips" / "walk.webm", [scene(1, None)] * 10 + [scene(2, 1)] * 10, codec="libvpx")
     for i in range(4):
         Image.fromarray(scene(10 + i, 1 + i % 2)).save(root / f"{i}.png")
-    index = Index.create(
+    return Index.create(
         root.parent / "photos.manifind",
         root,
         frames=1,
@@ -35,6 +40,10 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         query_k=10,
         alpha=0.9,
     )
+
+
+@pytest.fixture(scope="module")
+def address(index: Index) -> Iterator[str]:
     with running(index) as where:
         yield where
 
@@ -61,6 +70,25 @@ def test_the_film_plays_in_the_browser(browser: Browser, address: str) -> None:
     page.wait_for_function("() => document.querySelector('video')?.readyState >= 2")
     assert page.evaluate("document.querySelector('video').videoWidth") == 320
     page.wait_for_function("() => document.querySelector('video').currentTime >= 1")
+
+
+def test_a_link_put_in_place_of_a_film_is_not_followed_out_of_the_collection(index: Index, tmp_path: Path) -> None:
+    film, secret = index.root / "trips" / "walk.webm", tmp_path / "secret.webm"
+    store, view = PhotoStore(Settings()), ViewRequest(key=LATE)
+    opened_frame = store.read(index.state, view)
+    film.rename(secret)
+    film.symlink_to(secret)
+    try:
+        with pytest.raises(ServiceError) as refused:
+            store.decode(view, opened_frame)
+        assert refused.value.code == "outside-root"
+        with pytest.raises(UnreadableImageError) as unreadable:
+            _whole_jpeg(opened_frame)  # type: ignore[arg-type]
+        assert unreadable.value.code == "outside-root"
+    finally:
+        film.unlink()
+        secret.rename(film)
+    assert store.decode(view, opened_frame).width == 320
 
 
 def test_frames_are_handed_out_as_photos(address: str) -> None:

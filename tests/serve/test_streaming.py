@@ -9,6 +9,8 @@ import httpx
 import pytest
 
 from manifind import Client, Index
+from manifind.client import ServiceUnavailableError
+from manifind.errors import DamagedError
 from manifind.geometry import verify_many
 from manifind.index.search import verification
 from tests.serve.asking import BOX, PATIENCE, VIEW, counted, refused, wait_for
@@ -87,6 +89,29 @@ def test_a_search_that_was_cut_short_goes_on_where_it_stopped(index: Index, monk
         assert comparable(last) == comparable(whole)
         assert sum(verified) == n_images  # none is verified twice
         assert comparable(client.post("/api/search", json=body).json()) == comparable(whole)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(DamagedError("It is damaged"), "damaged"), (RuntimeError("a fault"), "internal")]
+)
+def test_what_fails_after_the_first_result_is_the_last_line(
+    index: Index, error: Exception, code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(verification, "verify_many", fail)
+    body = {"views": [VIEW], "top": 12}
+    with running(index) as address, httpx.Client(base_url=address, timeout=PATIENCE) as client:
+        answer = client.post("/api/search/stream", json=body)
+        first, *_, last = [json.loads(line) for line in answer.text.splitlines()]
+        assert first["result"]["results"]
+        assert set(last) == {"error", "code"}
+        assert last["code"] == code
+        with pytest.raises(ServiceUnavailableError) as told:
+            list(Client(address, timeout=PATIENCE).search_steps("first-0.png", BOX))
+        assert told.value.code == code
+        assert counted(client, "manifind_searches_under_way") == 0
 
 
 def test_a_search_whose_client_left_is_cancelled(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,5 @@
 """The service as an ASGI application: routes, and what they answer when something is wrong."""
 
-import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,9 +12,9 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from manifind.errors import DamagedError, InvalidInputError, ManifindError, UnreadableImageError
+from manifind.errors import DamagedError, InvalidInputError, UnreadableImageError
 from manifind.index import Index
-from manifind.serve.errors import ServiceError, error_response, first_sentence
+from manifind.serve.errors import ServiceError, error_response, first_sentence, service_error
 from manifind.serve.guard import Guard
 from manifind.serve.resources import Resources
 from manifind.serve.responses import ErrorResponse
@@ -23,8 +22,6 @@ from manifind.serve.routes import photos, search, sets, system
 from manifind.serve.service import Service
 from manifind.serve.settings import Settings
 from manifind.version import VERSION
-
-log = logging.getLogger("manifind.serve")
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorResponse, "description": what}
@@ -97,25 +94,18 @@ def add_error_handlers(app: FastAPI) -> None:
     """Tell every error as one sentence."""
 
     @app.exception_handler(ServiceError)
-    async def told(_: Request, problem: ServiceError) -> Response:
+    @app.exception_handler(InvalidInputError)
+    @app.exception_handler(UnreadableImageError)
+    @app.exception_handler(DamagedError)
+    @app.exception_handler(Exception)
+    async def told(_: Request, error: Exception) -> Response:
+        problem = service_error(error)
         return error_response(problem.status, problem.sentence, problem.headers, problem.code)
 
     @app.exception_handler(RequestValidationError)
     @app.exception_handler(ValidationError)
     async def invalid(_: Request, error: RequestValidationError | ValidationError) -> Response:
         return error_response(422, first_sentence(error.errors()))
-
-    @app.exception_handler(InvalidInputError)
-    @app.exception_handler(UnreadableImageError)
-    async def unusable(_: Request, error: ManifindError) -> Response:
-        return error_response(422, str(error), code=error.code)
-
-    @app.exception_handler(DamagedError)
-    async def damaged(_: Request, error: ManifindError) -> Response:
-        log.error("the index cannot be read: %s", error)
-        return error_response(
-            503, "The index is damaged; see what manifind check says of it.", {"Retry-After": "5"}, error.code
-        )
 
     @app.exception_handler(ClientDisconnect)
     async def left(_: Request, __: ClientDisconnect) -> Response:
@@ -126,8 +116,3 @@ def add_error_handlers(app: FastAPI) -> None:
         sentences = {404: "There is nothing at this address.", 405: "The address does not take this method."}
         sentence = sentences.get(error.status_code, f"{str(error.detail).rstrip('.')}.")
         return error_response(error.status_code, sentence, dict(error.headers or {}))
-
-    @app.exception_handler(Exception)
-    async def fault(_: Request, error: Exception) -> Response:
-        log.error("a request could not be answered", exc_info=error)
-        return error_response(500, "The service failed; its log has the reason.")

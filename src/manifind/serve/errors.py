@@ -1,6 +1,7 @@
 """Errors of the service: a status, one sentence for people, and a code for programs."""
 
 import json
+import logging
 from typing import Any
 
 from starlette.responses import Response
@@ -13,6 +14,9 @@ PATTERNS = {
     DATE.pattern: "is no date; write 2019, 2019-07 or 2019-07-04",
 }
 """What is wrong with a text that a pattern refuses, and what to do."""
+from manifind.errors import DamagedError, InvalidInputError, UnreadableImageError
+
+log = logging.getLogger("manifind.serve")
 
 CODES = {
     401: "unauthorized",
@@ -44,6 +48,20 @@ class ServiceError(Exception):
         self.sentence = sentence
         self.headers = headers or {}
         self.code = code or CODES.get(status, "error")
+
+
+def service_error(error: Exception) -> ServiceError:
+    """Return what the service answers where an error was raised; the log gets what is not the client's to mend."""
+    if isinstance(error, ServiceError):
+        return error
+    if isinstance(error, InvalidInputError | UnreadableImageError):
+        return ServiceError(422, str(error), code=error.code)
+    if isinstance(error, DamagedError):
+        log.error("the index cannot be read: %s", error)
+        sentence = "The index is damaged; see what manifind check says of it."
+        return ServiceError(503, sentence, {"Retry-After": "5"}, code=error.code)
+    log.error("a request could not be answered", exc_info=error)
+    return ServiceError(500, "The service failed; its log has the reason.")
 
 
 def too_busy() -> ServiceError:

@@ -25,6 +25,7 @@ from manifind.index.storage.catalogue import ImageRecord
 from manifind.index.storage.snapshot import AnySnapshot
 from manifind.io import Photo, key_to_path, open_regular, read_photo
 from manifind.io.files import access_reason, printable
+from manifind.io.image import read_size
 from manifind.io.originals import Original, open_original
 from manifind.io.video import locate_frame
 from manifind.reports.text import archive_name, plain_name, visible
@@ -41,8 +42,18 @@ ZIP_DATES = 315_619_200, 4_354_732_800
 MAX_LINKS_CHECKED = 20_000
 """Photos whose files are checked for links out of the collection."""
 
-Source = bytes | Path
-"""The contents of a photo's file, or the path of a film's frame."""
+
+@dataclass(frozen=True)
+class Frame:
+    """A frame of a film."""
+
+    path: Path
+    root: Path | None
+    """The folder that must hold the film; None where links out of the collection are followed."""
+
+
+Source = bytes | Frame
+"""The contents of a photo's file, or a film's frame."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +154,7 @@ class PhotoStore:
         photo = self.open(snapshot, record)
         with photo.file as file:
             if photo.frame is not None:
-                return photo.frame
+                return Frame(photo.frame, self.root(snapshot))
             limit = max(record.bytes, self._settings.upload_bytes)  # it may be another file by now
             try:
                 data = file.read(limit + 1)
@@ -206,7 +217,8 @@ class PhotoStore:
                     photo = self.open(snapshot, self.record(snapshot, key))
                     with photo.file as file:
                         entry = _zip_entry(rank, key if photo.frame is None else f"{key}.jpg", file)
-                        source = file if photo.frame is None else io.BytesIO(_whole_jpeg(photo.frame))
+                        frame = None if photo.frame is None else Frame(photo.frame, self.root(snapshot))
+                        source = file if frame is None else io.BytesIO(_whole_jpeg(frame))
                         with archive.open(entry, "w", force_zip64=True) as into:
                             while chunk := source.read(CHUNK_BYTES):
                                 into.write(chunk)
@@ -223,6 +235,8 @@ class PhotoStore:
     def decode(self, view: ViewRequest, source: Source, long_side: int | None = None) -> Photo:
         """Decode the photo of a view from its file, upright and whole."""
         try:
+            if isinstance(source, Frame):
+                return read_photo(source.path, long_side=long_side, root=source.root)
             if view.upload is not None:
                 return read_photo(source, max_pixels=self._settings.upload_pixels, long_side=long_side)
             return read_photo(source, long_side=long_side)
@@ -236,10 +250,10 @@ def probe_upload(data: bytes) -> tuple[str, int]:
     """Return the checksum of an upload, and how many pixels its header announces."""
     sha256 = hashlib.sha256(data).hexdigest()
     try:
-        with Image.open(io.BytesIO(data)) as image:
-            return sha256, image.width * image.height
-    except Exception:  # whatever it is, decoding will say; until then its length must do
+        width, height = read_size(data)
+    except UnreadableImageError:  # decoding will say why; until then its length must do
         return sha256, PIXELS_PER_BYTE * len(data)
+    return sha256, width * height
 
 
 def encode_jpeg(pixels: npt.NDArray[np.uint8], side: int) -> bytes:
@@ -257,8 +271,8 @@ def _refuse(record: ImageRecord, reason: str, code: str) -> NoReturn:
     ) from None
 
 
-def _whole_jpeg(frame: Path) -> bytes:
-    pixels = read_photo(frame).pixels
+def _whole_jpeg(frame: Frame) -> bytes:
+    pixels = read_photo(frame.path, root=frame.root).pixels
     return encode_jpeg(pixels, max(pixels.shape))
 
 

@@ -9,7 +9,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -170,7 +170,7 @@ class Service:
         """Return the result of a search."""
         return await self._response(request, *await self._search(request))
 
-    async def search_steps(self, request: SearchRequest) -> AsyncIterator[SearchStep]:
+    async def search_steps(self, request: SearchRequest) -> AsyncGenerator[SearchStep, None]:
         """Yield the results of a search, each surer than the one before, and the progress between them."""
         steps: asyncio.Queue[SearchResult | None] = asyncio.Queue()
 

@@ -1,6 +1,7 @@
 """Searches, explanations of results, and uploads to search with."""
 
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
@@ -10,7 +11,7 @@ from starlette.responses import Response, StreamingResponse
 
 from manifind.index.search.filters import DATE
 from manifind.reports.results import as_csv
-from manifind.serve.errors import ServiceError, first_sentence
+from manifind.serve.errors import ServiceError, first_sentence, service_error
 from manifind.serve.responses import (
     ErrorResponse,
     ExplainResponse,
@@ -94,12 +95,14 @@ def add(app: FastAPI, service: Service) -> None:
 
         async def lines() -> AsyncIterator[str]:
             step: SearchStep | None = first
-            try:
-                while step is not None:
-                    yield f"{step.model_dump_json(exclude_none=step.result is None)}\n"
-                    step = await anext(steps, None)
-            except ServiceError as problem:
-                yield f"{ErrorResponse(error=problem.sentence, code=problem.code).model_dump_json()}\n"
+            async with aclosing(steps):
+                try:
+                    while step is not None:
+                        yield f"{step.model_dump_json(exclude_none=step.result is None)}\n"
+                        step = await anext(steps, None)
+                except Exception as error:  # the status was sent: what is wrong is the last line
+                    problem = service_error(error)
+                    yield f"{ErrorResponse(error=problem.sentence, code=problem.code).model_dump_json()}\n"
 
         return StreamingResponse(lines(), media_type=NDJSON)
 
