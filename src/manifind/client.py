@@ -341,7 +341,8 @@ def _read(response: Any, max_bytes: int, deadline: float) -> bytes:
 
 def _lines(response: Any, deadline: float) -> Iterator[bytes]:
     """Yield the lines of a response, each of at most `MAX_JSON_BYTES`, before the deadline."""
-    pieces, size = [], 0
+    pieces: list[bytes] = []
+    size = 0
     while piece := response.read1(CHUNK_BYTES):
         *ended, rest = piece.split(b"\n")
         for end in ended:

@@ -4,6 +4,7 @@ import asyncio
 import io
 import os
 import threading
+import time
 import zipfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +23,7 @@ from manifind.serve.errors import ServiceError
 from manifind.serve.metrics import Metrics
 from manifind.serve.photos import FileInfo, PhotoStore, probe_upload
 from manifind.serve.worker_pool import MAX_REPLACED, WorkerPool
+from tests.attack.photos import crowded, long_values
 from tests.index.small import save_photo, small_extractor, small_index
 from tests.serve.asking import PATIENCE, client_of, get, post, refused, wait_for
 from tests.serve.running import patient, running
@@ -241,6 +243,14 @@ def test_an_upload_is_probed_where_it_is_decoded(index: Index, monkeypatch: pyte
         assert not any(one.done() for one in sent)
         go_on.set()
         assert {one.result().status_code for one in sent} == {200}
+
+
+@pytest.mark.parametrize("name", ["png-text", "jpeg-segments", "tiff-fractions"])
+def test_the_header_of_an_upload_is_read_within_limits(name: str) -> None:
+    data = {**crowded(8_000_000), **long_values(8_000_000)}[name]
+    began = time.process_time()
+    assert probe_upload(data)[1] > len(data)  # as much work as its length suggests
+    assert time.process_time() - began < 0.5
 
 
 def test_an_archive_tells_of_a_photo_that_is_a_pipe(made: Index) -> None:
