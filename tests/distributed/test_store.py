@@ -178,6 +178,8 @@ def test_another_process_sees_what_was_kept(store: Store, rows: list[Row], addre
         ("milvus://se?secret@host:1/x", "address-name"),
         ("milvus://secret@host:1/na-me", "address-name"),
         ("milvus:/secret@host", "address-name"),
+        ("http://127.0.0.1:8765/?token=secret", "address-name"),
+        ("qdrant://host:port/x?api_key=secret", "address"),
         ("folder:///a%00b/x", "address"),
         ("folder:///a%ffb/x", "address"),
     ],

@@ -180,10 +180,12 @@ class TestParts:
 
     def test_exif_is_read_without_the_pixels(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         decoded: list[object] = []
-        monkeypatch.setattr("PIL.PngImagePlugin.PngImageFile.load", decoded.append)
+        monkeypatch.setattr("PIL.PngImagePlugin.PngImageFile.load", lambda image: decoded.append(image))
         (tmp_path / "a.png").write_bytes(SMALL["PNG"])
         assert read_exif(tmp_path / "a.png") == ExifData()
         assert decoded == []
+        outcome_of(SMALL["PNG"])
+        assert len(decoded) == 1
 
     def test_exif_whose_entries_share_their_values_is_read_within_bounds(self, tmp_path: Path) -> None:
         """Every entry claims nearly all of the EXIF as its value."""

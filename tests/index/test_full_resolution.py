@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from PIL.PngImagePlugin import PngImageFile
 
 from manifind.errors import MissingExtraError
 from manifind.geometry import VerificationConfig
@@ -80,6 +81,20 @@ def test_all_features_are_more_than_the_stored_ones_and_lie_at_the_same_places(p
     assert np.median(apart) < 1
     assert extract_full_resolution(ImageFile(photos / "small-0.png", 576, 768), asked) is None  # turned since
     assert extract_full_resolution(ImageFile(photos / "missing.png", 768, 576), asked) is None
+
+
+def test_a_file_that_is_a_larger_photo_by_now_is_not_decoded(
+    tmp_path: Path, query: Pixels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = extract_query_features(query, BOX).features
+    decoded: list[object] = []
+    load = PngImageFile.load
+    monkeypatch.setattr(PngImageFile, "load", lambda image: (decoded.append(image), load(image))[1])
+    Image.new("RGB", (800, 600)).save(tmp_path / "a.png")
+    assert extract_full_resolution(ImageFile(tmp_path / "a.png", 400, 300), asked) is None
+    assert decoded == []
+    assert extract_full_resolution(ImageFile(tmp_path / "a.png", 800, 600), asked) is not None
+    assert len(decoded) == 1
 
 
 def test_a_small_photo_is_enlarged_up_to_twice_its_size(

@@ -16,6 +16,7 @@ import pytest
 from PIL import Image
 
 from manifind.index import Index
+from tests.index.small import small_index
 from tests.index.test_bad_files import bomb
 from tests.serve.asking import PATIENCE, client_of, get, post, refused
 from tests.serve.conftest import background
@@ -203,6 +204,16 @@ def test_a_photo_beyond_the_limits_is_refused(index: Index) -> None:
                 yield bytes(10_000)
 
         refused(post(f"{address}/api/uploads", content=endless()), 413)
+
+
+def test_a_large_photo_put_in_place_of_a_small_one_is_not_decoded(tmp_path: Path) -> None:
+    index = small_index(tmp_path, 4)
+    Image.new("RGB", (1200, 1000)).save(index.root / "1.png")
+    with running(index, patient(upload_pixels=1000)) as address:
+        for box in ("", "&box=1,1,60,60"):  # in a reduced size, and a part of the whole
+            assert get(f"{address}/api/picture?key=2.png{box}").status_code == 200
+            answer = get(f"{address}/api/picture?key=1.png{box}")
+            assert (answer.status_code, answer.json()["code"]) == (404, "too-large")
 
 
 def test_old_uploads_make_room_for_new_ones(index: Index) -> None:

@@ -161,8 +161,9 @@ class Address:
 
     @classmethod
     def parse(cls, text: str) -> "Address":
-        """Read an address, or raise `InvalidInputError`, which shows nothing before the last @: it may be a token."""
-        shown = repr(f"…@{text.rpartition('@')[2]}" if "@" in text else text)[:MAX_SHOWN]
+        """Read an address, or raise `InvalidInputError`, which shows no token: nothing before the last @, no options."""
+        rest = text.rpartition("@")[2].partition("?")[0]
+        shown = repr(f"…@{rest}" if "@" in text else rest)[:MAX_SHOWN]
         try:
             parts = urlsplit(text)
             path = unquote(parts.path, errors="strict")

@@ -26,6 +26,7 @@ from manifind.index.storage.snapshot import AnySnapshot
 from manifind.io import Photo, key_to_path, open_regular, read_photo
 from manifind.io.files import access_reason, printable
 from manifind.io.image import read_size
+from manifind.io.limits import MAX_PIXELS
 from manifind.io.originals import Original, open_original
 from manifind.io.video import locate_frame
 from manifind.reports.text import archive_name, plain_name, visible
@@ -232,14 +233,17 @@ class PhotoStore:
 
     # -- decoding -----------------------------------------------------------------------------------------------------
 
-    def decode(self, view: ViewRequest, source: Source, long_side: int | None = None) -> Photo:
-        """Decode the photo of a view from its file, upright and whole."""
+    def decode(self, view: ViewRequest, source: Source, long_side: int | None = None, *, pixels: int = 0) -> Photo:
+        """Decode the photo of a view from its file, upright and whole.
+
+        `pixels` are those that the index has of a photo: by now its file may be another, which gets the limit of an
+        upload.
+        """
+        limit = max(min(pixels, MAX_PIXELS), self._settings.upload_pixels)
         try:
             if isinstance(source, Frame):
                 return read_photo(source.path, long_side=long_side, root=source.root)
-            if view.upload is not None:
-                return read_photo(source, max_pixels=self._settings.upload_pixels, long_side=long_side)
-            return read_photo(source, long_side=long_side)
+            return read_photo(source, max_pixels=limit, long_side=long_side)
         except UnreadableImageError as error:
             if view.upload is not None:
                 raise ServiceError(422, f"The uploaded file cannot be read: {error.reason}.", code=error.code) from None

@@ -68,7 +68,7 @@ class Thumbnails:
 
         def decode(source: Source) -> Photo:
             with self._metrics.stage("read"):
-                return self._keep(name, self._photo_store.decode(view, source))
+                return self._keep(name, self._photo_store.decode(view, source, pixels=pixels))
 
         return await self._decoding.run(
             name,
@@ -115,7 +115,7 @@ class Thumbnails:
 
             def reduce(source: Source) -> bytes:
                 with self._metrics.stage("picture"):
-                    return encode_jpeg(self._photo_store.decode(view, source, side).pixels, side)
+                    return encode_jpeg(self._photo_store.decode(view, source, side, pixels=pixels).pixels, side)
 
             amount = pixels / REDUCED_SPEEDUP + OVERHEAD_PIXELS
             return await self.draw.submit_prepared(amount, lambda: self._read(snapshot, view), reduce)

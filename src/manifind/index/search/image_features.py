@@ -12,6 +12,7 @@ from manifind.index.storage.catalogue import ImageRecord
 from manifind.index.storage.local_features import COARSE_FEATURES, LOCAL_FEATURES, extract_image_features
 from manifind.index.storage.snapshot import AnySnapshot
 from manifind.io import key_to_path, read_photo
+from manifind.io.limits import MAX_PIXELS
 from manifind.types import Box
 
 
@@ -60,7 +61,9 @@ def extract_full_resolution(
     """
     config = config or FullResolutionConfig()
     try:
-        photo = read_photo(image.file, long_side=config.long_side)
+        # The file may be another by now: no larger photo is decoded.
+        pixels = max(1, min(image.width * image.height, MAX_PIXELS))
+        photo = read_photo(image.file, max_pixels=pixels, long_side=config.long_side)
     except UnreadableImageError:
         return None
     if (photo.width, photo.height) != (image.width, image.height):
