@@ -89,7 +89,12 @@ def test_a_file_that_is_a_larger_photo_by_now_is_not_decoded(
     asked = extract_query_features(query, BOX).features
     decoded: list[object] = []
     load = PngImageFile.load
-    monkeypatch.setattr(PngImageFile, "load", lambda image: (decoded.append(image), load(image))[1])
+
+    def record(image: PngImageFile) -> object:
+        decoded.append(image)
+        return load(image)
+
+    monkeypatch.setattr(PngImageFile, "load", record)
     Image.new("RGB", (800, 600)).save(tmp_path / "a.png")
     assert extract_full_resolution(ImageFile(tmp_path / "a.png", 400, 300), asked) is None
     assert decoded == []

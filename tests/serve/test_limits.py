@@ -3,6 +3,7 @@
 import asyncio
 import http.client
 import io
+import json
 import logging
 import os
 import socket
@@ -384,6 +385,16 @@ def test_what_is_endless_is_ended(what: str, address: str) -> None:
         with suppress(ConnectionError):
             sender.sendall(beginning + more * 500_000)
         heard(sender)  # comes to an end: it is hung up on
+
+
+@pytest.mark.parametrize("request_text", [b"nonsense\r\n\r\n", b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\n\r\n"])
+def test_what_is_no_request_gets_a_sentence_and_a_code(request_text: bytes, address: str) -> None:
+    with raw(address) as sender:
+        with suppress(ConnectionError):
+            sender.sendall(request_text)
+        beginning, _, body = heard(sender).partition(b"\r\n\r\n")
+    assert beginning.split()[1] == b"400"
+    assert json.loads(body)["code"] == "bad-request"
 
 
 def test_the_size_of_a_head_is_bounded(index: Index) -> None:

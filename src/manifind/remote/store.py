@@ -161,7 +161,7 @@ class Address:
 
     @classmethod
     def parse(cls, text: str) -> "Address":
-        """Read an address, or raise `InvalidInputError`, which shows no token: nothing before the last @, no options."""
+        """Read an address, or raise `InvalidInputError`, which shows nothing before an @ and no options."""
         rest = text.rpartition("@")[2].partition("?")[0]
         shown = repr(f"…@{rest}" if "@" in text else rest)[:MAX_SHOWN]
         try:

@@ -6,19 +6,20 @@ from typing import Any
 
 from starlette.responses import Response
 
+from manifind.errors import DamagedError, InvalidInputError, UnreadableImageError
 from manifind.index.search.filters import DATE
 from manifind.serve.schemas import UPLOAD
+
+log = logging.getLogger("manifind.serve")
 
 PATTERNS = {
     UPLOAD: "is no upload; upload the photo again",
     DATE.pattern: "is no date; write 2019, 2019-07 or 2019-07-04",
 }
 """What is wrong with a text that a pattern refuses, and what to do."""
-from manifind.errors import DamagedError, InvalidInputError, UnreadableImageError
-
-log = logging.getLogger("manifind.serve")
 
 CODES = {
+    400: "bad-request",
     401: "unauthorized",
     403: "forbidden",
     404: "not-found",

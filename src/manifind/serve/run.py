@@ -29,6 +29,7 @@ from manifind.errors import InvalidInputError
 from manifind.index import Index
 from manifind.kernels import AUTO
 from manifind.serve.app import create_app
+from manifind.serve.errors import error_response
 from manifind.serve.settings import Settings
 from manifind.serve.setup_app import SetupApp
 
@@ -222,7 +223,15 @@ def limited_protocol(settings: Settings) -> type[asyncio.Protocol]:
             self._unparsed += len(data)
             super().data_received(data)
             if self._unparsed > settings.head_bytes and not self.transport.is_closing():
-                self.send_400_response("The head of the request is too large.")
+                self.send_400_response("its head is too large")
+
+        def send_400_response(self, msg: str) -> None:
+            """Answer what is no HTTP as every error is answered, and hang up."""
+            sentence = f"The request cannot be read: {msg.rstrip('.').lower()}; check the client."
+            body = error_response(400, sentence).body
+            head = f"content-type: application/json\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
+            self.transport.write(b"HTTP/1.1 400 Bad Request\r\n" + head.encode("ascii") + bytes(body))
+            self.transport.close()
 
         def on_headers_complete(self) -> None:
             self._unparsed = 0
