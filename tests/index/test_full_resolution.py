@@ -99,7 +99,7 @@ def test_a_file_that_is_a_larger_photo_by_now_is_not_decoded(
     assert extract_full_resolution(ImageFile(tmp_path / "a.png", 400, 300), asked) is None
     assert decoded == []
     assert extract_full_resolution(ImageFile(tmp_path / "a.png", 800, 600), asked) is not None
-    assert len(decoded) == 1
+    assert decoded
 
 
 def test_a_small_photo_is_enlarged_up_to_twice_its_size(
