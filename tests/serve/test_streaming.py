@@ -1,8 +1,11 @@
 """A search whose results arrive one after the other."""
 
+import gc
 import json
 import threading
 import time
+import weakref
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -13,6 +16,9 @@ from manifind.client import ServiceUnavailableError
 from manifind.errors import DamagedError
 from manifind.geometry import verify_many
 from manifind.index.search import verification
+from manifind.serve.resources import Resources
+from manifind.serve.service import Service
+from manifind.serve.settings import Settings
 from tests.serve.asking import BOX, PATIENCE, VIEW, counted, refused, wait_for
 from tests.serve.running import running
 from tests.serve.test_limits import head, raw
@@ -89,6 +95,24 @@ def test_a_search_that_was_cut_short_goes_on_where_it_stopped(index: Index, monk
         assert comparable(last) == comparable(whole)
         assert sum(verified) == n_images  # none is verified twice
         assert comparable(client.post("/api/search", json=body).json()) == comparable(whole)
+
+
+def test_a_search_that_was_cut_short_is_forgotten_with_its_snapshot(
+    index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would answer from another generation, and hold the files of its own."""
+    resources = Resources(Settings())
+    service = Service(index, resources)
+    cut_short = index.search("first-0.png", BOX, top=3, verify=0)
+    held = weakref.ref(cut_short)
+    service._resumable().put(b"a search", cut_short, 1)
+    del cut_short
+    assert service._resumable().get(b"a search") is held() is not None
+    monkeypatch.setattr(service, "live_index", SimpleNamespace(snapshot=SimpleNamespace(stamp="another")))
+    assert service._resumable().get(b"a search") is None
+    gc.collect()
+    assert held() is None
+    resources.stop()
 
 
 @pytest.mark.parametrize(

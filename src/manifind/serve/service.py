@@ -7,6 +7,7 @@
 """
 
 import asyncio
+import hashlib
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Hashable, Mapping, Sequence
@@ -115,8 +116,8 @@ class Service:
         self.ready = False
         self._views: LRUCache[QueryView] = LRUCache(VIEWS_BYTES)
         self._records: LRUCache[ImageRecord] = LRUCache(RECORDS_CACHED)
-        self._cut_short: LRUCache[SearchResult] = LRUCache(CUT_SHORT_CACHED)
-        """Searches that their deadlines cut short: who asks once more gets what follows."""
+        self._cut_short = "", LRUCache[SearchResult](CUT_SHORT_CACHED)
+        """A snapshot's stamp, and searches that their deadlines cut short: who asks once more gets what follows."""
         self._checked: RegionExtractor | None = None
         self._fingerprint = ""
         self._tasks: list[asyncio.Task[None]] = []
@@ -233,13 +234,15 @@ class Service:
         start = time.perf_counter()
         with self._admission.acquire():
             seconds_allowed = min(request.deadline or self.settings.deadline_seconds, self.settings.time_limit)
-            name = request.model_dump_json(exclude={"deadline"})
-            cut_short = self._cut_short.pop((self.snapshot.stamp, name))
+            stamp = self.snapshot.stamp
+            name = hashlib.sha256(request.model_dump_json(exclude={"deadline"}).encode()).digest()
+            cut_short = self._resumable().pop(name)
             if cut_short is not None:
                 result = await self._resume(cut_short, Deadline.after(seconds_allowed), on_step)
                 seconds = {"verify": time.perf_counter() - start}
             else:
                 snapshot, query, local_features = await self._query(request)
+                stamp = snapshot.stamp
                 try:
                     extracted = time.perf_counter()
                     deadline = Deadline.after(seconds_allowed)
@@ -249,9 +252,17 @@ class Service:
                 seconds = {"describe": extracted - start, "search": retrieved - extracted}
                 if query.verify:
                     seconds["verify"] = time.perf_counter() - retrieved
-            if not result.complete and result.state is not None and result.state.views:
-                self._cut_short.put((self.snapshot.stamp, name), result, 1)
+            if not result.complete and result.state is not None and result.state.views and stamp == self.snapshot.stamp:
+                self._resumable().put(name, result, 1)
         return result.nonzero(), seconds
+
+    def _resumable(self) -> LRUCache[SearchResult]:
+        """Return the searches cut short on the newest snapshot; older ones would hold the files of theirs."""
+        stamp, results = self._cut_short
+        if stamp != self.snapshot.stamp:
+            results = LRUCache(CUT_SHORT_CACHED)
+            self._cut_short = self.snapshot.stamp, results
+        return results
 
     async def _run(
         self,
