@@ -36,14 +36,14 @@ class FileStat(NamedTuple):
 
     @classmethod
     def of(cls, file: Path) -> "FileStat | None":
-        """Return the mark of a file; None where there is none."""
+        """Return what tells a file from others; None where there is none."""
         try:
             status = file.stat()
         except OSError:
             return None
         return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
-    def edited(self, later: "FileStat | None") -> bool:
+    def changed_in_place(self, later: "FileStat | None") -> bool:
         """Say whether the file itself, not another of its name, has changed since."""
         return later is not None and later != self and later[:2] == self[:2]
 
@@ -51,16 +51,16 @@ class FileStat(NamedTuple):
 class Watcher(Protocol):
     """What tells whether an index is still the one that was opened."""
 
-    def seen(self) -> Hashable:
+    def fingerprint(self) -> Hashable:
         """Return what is there now: something else whenever something has changed."""
 
-    def moved_on(self) -> bool:
+    def has_moved_on(self) -> bool:
         """Say whether there is another state by now, or another index."""
 
-    def edited(self) -> str | None:
+    def edited_file(self) -> str | None:
         """Return the name of a file that was changed in place, if there is one."""
 
-    def replaced(self) -> bool:
+    def has_replaced_files(self) -> bool:
         """Say whether some files are others than were opened, under the same manifest."""
 
 
@@ -70,18 +70,18 @@ class RemoteWatcher:
     def __init__(self, state: Collection) -> None:
         self._state = state
 
-    def seen(self) -> Hashable:
+    def fingerprint(self) -> Hashable:
         """Return the newest state's stamp."""
         return self._newest()
 
-    def moved_on(self) -> bool:
+    def has_moved_on(self) -> bool:
         """Say whether there is a newer generation."""
         return self._newest() != self._state.stamp
 
-    def edited(self) -> None:
+    def edited_file(self) -> None:
         """Return None."""
 
-    def replaced(self) -> bool:
+    def has_replaced_files(self) -> bool:
         """Say no."""
         return False
 
@@ -102,38 +102,36 @@ class FileWatcher:
     ----------
     path : Path
         The index's folder.
-    now : Generation
+    snapshot : Snapshot
     """
 
     def __init__(self, path: Path, snapshot: Snapshot) -> None:
         self.manifest = FileStat.of(path / store.MANIFEST)
         self._path = path
-        self._marks: dict[Path, FileStat] = {}
-        with suppress(
-            DamagedError, FormatVersionError, OSError
-        ):  # then there is nothing to compare with, and nothing to reload
+        self._stats: dict[Path, FileStat] = {}
+        # Without a manifest there is nothing to compare with, and nothing to reload.
+        with suppress(DamagedError, FormatVersionError, OSError):
             manifest = read_manifest(path)
-            if (
-                manifest["stamp"] == snapshot.stamp
-            ):  # else a newer state is there already, and the files of this one gone
+            # With another stamp, a newer state is there already, and the files of this one are gone.
+            if manifest["stamp"] == snapshot.stamp:
                 files = (path / listed["file"] for listed in manifest["files"].values())
-                self._marks = {file: mark for file in files if (mark := FileStat.of(file)) is not None}
+                self._stats = {file: stat for file in files if (stat := FileStat.of(file)) is not None}
 
-    def seen(self) -> tuple[FileStat | None, ...]:
+    def fingerprint(self) -> tuple[FileStat | None, ...]:
         """Return what is there now: another tuple whenever something has changed."""
-        return FileStat.of(self._path / store.MANIFEST), *(FileStat.of(file) for file in self._marks)
+        return FileStat.of(self._path / store.MANIFEST), *(FileStat.of(file) for file in self._stats)
 
-    def moved_on(self) -> bool:
+    def has_moved_on(self) -> bool:
         """Say whether the folder holds another state by now, or another index."""
         return FileStat.of(self._path / store.MANIFEST) not in (self.manifest, None)
 
-    def edited(self) -> str | None:
+    def edited_file(self) -> str | None:
         """Return the name of a file that was changed in place, if there is one."""
-        return next((file.name for file, mark in self._marks.items() if mark.edited(FileStat.of(file))), None)
+        return next((file.name for file, stat in self._stats.items() if stat.changed_in_place(FileStat.of(file))), None)
 
-    def replaced(self) -> bool:
+    def has_replaced_files(self) -> bool:
         """Say whether some files are others than were opened, under the same manifest."""
-        return any(FileStat.of(file) not in (mark, None) for file, mark in self._marks.items())
+        return any(FileStat.of(file) not in (stat, None) for file, stat in self._stats.items())
 
 
 log = logging.getLogger("manifind.serve")
@@ -155,8 +153,8 @@ class LiveIndex:
         self._files = watch_index(index)
         self.lasting = True
         """Whether the index stays where it is: sets can be kept in it."""
-        self._looking = threading.Lock()
-        self._tried: Hashable = None
+        self._lock = threading.Lock()
+        self._failed_fingerprint: Hashable = None
         """What was there when reloading failed: it is not tried again before something changes."""
         self._edited: str | None = None
 
@@ -167,7 +165,7 @@ class LiveIndex:
 
     def check(self) -> None:
         """Raise `ServiceError` where the files of the index are not those that were opened."""
-        self._edited = self._edited or self._files.edited()
+        self._edited = self._edited or self._files.edited_file()
         if self._edited is not None:
             self._refuse(self._edited)
 
@@ -177,12 +175,12 @@ class LiveIndex:
 
     def move_to(self, index: Index, *, lasting: bool) -> None:
         """Answer new requests from another index of the same photos; `lasting` if it is where it will stay."""
-        self._take(index)
+        self._switch_to(index)
         self.lasting = lasting
 
-    def _take(self, index: Index) -> None:
+    def _switch_to(self, index: Index) -> None:
         null_similarity(index.state)
-        self._files, self.index, self._edited, self._tried = watch_index(index), index, None, None
+        self._files, self.index, self._edited, self._failed_fingerprint = watch_index(index), index, None, None
         self._metrics.generation.labels(self.name).set(self.snapshot.number)
 
     async def follow(self, seconds: float) -> None:
@@ -196,32 +194,32 @@ class LiveIndex:
 
     def look(self) -> None:
         """Look at what is on disk, and move to it."""
-        with self._looking:
+        with self._lock:
             self._look()
 
     def _look(self) -> None:
         files = self._files
-        edited = self._edited = self._edited or files.edited()
-        if edited is None and not files.moved_on() and not files.replaced():
+        edited = self._edited = self._edited or files.edited_file()
+        if edited is None and not files.has_moved_on() and not files.has_replaced_files():
             return
-        seen = files.seen()
-        if seen == self._tried:
+        fingerprint = files.fingerprint()
+        if fingerprint == self._failed_fingerprint:
             return
-        self._tried = seen
+        self._failed_fingerprint = fingerprint
         if edited is not None:
             log.warning("%s of %s was changed in place; searches wait until it is whole", edited, self.index.where)
         try:
-            self._move(anew=edited is not None or not files.moved_on())
+            self._move(anew=edited is not None or not files.has_moved_on())
         except (ManifindError, OSError) as error:
             log.warning("the new state of the index is not taken: %s", error)
 
     def _move(self, *, anew: bool) -> None:
         """Move to what is on disk; `anew`, everything is opened and verified, even if the manifest is the same."""
         before = self.snapshot
-        index = self._opened() if anew else self.index
+        index = self._open_verified() if anew else self.index
         if not anew:
             index.reload()
-        self._take(index)
+        self._switch_to(index)
         if self.snapshot.number <= before.number:
             log.warning(
                 "%s is another index now, or was opened again; its generation is %d", index.where, self.snapshot.number
@@ -229,7 +227,7 @@ class LiveIndex:
         else:
             log.info("now serving generation %d", self.snapshot.number)
 
-    def _opened(self) -> Index:
+    def _open_verified(self) -> Index:
         device = self.index.device
         index = Index.open(self.index.path, verify=True, device=device)
         if index.state.manifest.backbone is None:  # made by a custom extractor, which nobody else has
