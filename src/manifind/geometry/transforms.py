@@ -139,3 +139,10 @@ def _normalization(points: Points) -> Transform | None:
         return None
     by = np.sqrt(2) / spread
     return np.array([[by, 0, -by * middle[0]], [0, by, -by * middle[1]], [0, 0, 1]])
+
+
+def inside_outline(outline: Points, points: Points) -> npt.NDArray[np.bool_]:
+    """Return which points lie within a convex outline, whose corners go clockwise."""
+    sides = np.roll(outline, -1, axis=0) - outline
+    beyond = points[:, None] - outline
+    return np.asarray((sides[:, 0] * beyond[..., 1] - sides[:, 1] * beyond[..., 0] >= 0).all(axis=1))

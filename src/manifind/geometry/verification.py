@@ -94,6 +94,24 @@ class Instance:
     weak: bool = False
     """Whether the inliers verify nothing: fewer than `sufficient_inliers`, and crowded or not similar enough."""
 
+    def coverage(self, query: Features, box: Box, image: ImageFeatures, cells: int, least: int) -> float:
+        """Return the share of a box's cells with inliers, of those in which the image could show enough keypoints.
+
+        Parameters
+        ----------
+        query : Features
+        box : (x0, y0, x1, y1)
+            The object in the query.
+        image : Features or PackedFeatures
+        cells : int
+            Across and down the box.
+        least : int
+            Keypoints of the query that make a cell count.
+        """
+        seen = _count_in_cells(query.keypoints[_visible(self.transform, query, image)], box, cells) >= least
+        reached = _count_in_cells(query.keypoints[self.matches[:, 0]], box, cells) > 0
+        return float((reached & seen).sum() / max(1, seen.sum()))
+
     def part(self, query: Features) -> npt.NDArray[np.float64]:
         """Return the corners of the box round the query's inliers, (4, 2), in pixels of this image."""
         inlying = query.keypoints[self.matches[:, 0]]
@@ -198,7 +216,7 @@ class _InstanceSearch:
         if instance.weak and instance.inliers < self._config.min_inliers:
             self.left = self.left[:0]  # a further instance would be as weak
             return
-        self.left = self.left[~_covered(instance, self._image.keypoints[self.left])]
+        self.left = self.left[~transforms.inside_outline(instance.outline, self._image.keypoints[self.left])]
 
     def verdict(self, otherwise: bool | None) -> Verdict:
         instances = tuple(sorted(self._instances, key=lambda instance: (instance.weak, -instance.inliers)))
@@ -272,10 +290,3 @@ def _count_in_cells(points: npt.NDArray[np.float32], box: Box, cells: int) -> np
     corner, size = np.array(box[:2]), np.array([box[2] - box[0], box[3] - box[1]])
     cell = np.clip(((points - corner) / size * cells).astype(int), 0, cells - 1)
     return np.bincount(cell @ (1, cells), minlength=cells**2)
-
-
-def _covered(instance: Instance, points: npt.NDArray[np.float32]) -> npt.NDArray[np.bool_]:
-    """Return which points lie within an instance's outline, which is convex."""
-    sides = np.roll(instance.outline, -1, axis=0) - instance.outline
-    beyond = points[:, None] - instance.outline
-    return np.asarray((sides[:, 0] * beyond[..., 1] - sides[:, 1] * beyond[..., 0] >= 0).all(axis=1))

@@ -359,6 +359,39 @@ class CutoffConfig:
 
 
 @dataclass(frozen=True)
+class GradingConfig:
+    """Whether a verified image of a query's box shows the very object (`manifind.index.search.grading`).
+
+    Coefficients: packages of two brands (Grocery Store) and planted scenes, seed 0 (``benchmarks/grades.py``); the
+    other numbers on the same.
+    """
+
+    enabled: bool = False
+    """Whether verified images are graded. It is meant for collections of packages: on Oxford5k it takes four in ten of
+    the right photos of a building for another object, because views from elsewhere match each other better."""
+    min_verified: float = 0.7
+    """The probability with which an image stays verified."""
+    max_part: float = 0.3
+    """Below this probability an image shares a part with the query, and is no match. In between it is a weak match."""
+    compared: int = 12
+    """Results, the most similar ones, that each result is matched with: 0.2 ms of processor time each."""
+    max_keypoints: int = 300
+    """Of the object's part of a result, matched with other results."""
+    max_rank: int = 5
+    """Ranks by inliers beyond this count as this: a query may have many right results."""
+    partners: int = 3
+    """Results that match a result best: their logits count for it."""
+    cells: int = 5
+    """Cells across and down the query's box, for its coverage by inliers."""
+    min_cell_keypoints: int = 3
+    """Keypoints of the query that make a cell count."""
+    own_coefficients: tuple[float, float, float, float] = (2.048, -0.85, -1.848, 9.28)
+    """Of the first logit: a constant, log(1 + rank), log(1 + results that match better), coverage."""
+    spread_coefficients: tuple[float, float, float, float] = (-0.992, 0.166, 0.613, 0.651)
+    """Of the last logit: a constant, the first logit, its mean over partners, and over their partners."""
+
+
+@dataclass(frozen=True)
 class RepeatsConfig:
     """Objects that occur in several images, found without a query (``benchmarks/repeats.py``)."""
 
@@ -383,6 +416,8 @@ class SearchConfig:
     """Which images local features vote for, wherever they rank."""
     full_resolution: FullResolutionConfig = field(default_factory=FullResolutionConfig)
     expansion: ExpansionConfig = field(default_factory=ExpansionConfig)
+    grading: GradingConfig = field(default_factory=GradingConfig)
+    """Which verified images show the very object, and which share a part of it."""
     cutoff: CutoffConfig = field(default_factory=CutoffConfig)
     repeats: RepeatsConfig = field(default_factory=RepeatsConfig)
 

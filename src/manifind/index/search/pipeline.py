@@ -24,6 +24,7 @@ from itertools import islice
 
 from manifind.geometry import PackedFeatures
 from manifind.index.config import SearchConfig
+from manifind.index.search.grading import grade_verifications
 from manifind.index.search.image_features import FeatureSource, load_or_locate_features
 from manifind.index.search.query import NO_DEADLINE, Deadline, QueryFeatures, QueryRegions, SearchQuery
 from manifind.index.search.query_expansion import expand_query
@@ -265,6 +266,15 @@ class VerifyingSteps:
 
     def _with(self, result: SearchResult, verifications: Mapping[int, Verification], stage: Stage) -> SearchResult:
         is_part = all(view.is_part for view in self._views)
+        if is_part:
+            verifications = grade_verifications(
+                result.retrieval.snapshot,
+                verifications,
+                result.own,
+                self._state.matches_of_results,
+                self._config,
+                lambda: self._complete and self._may_go_on(),
+            )
         return result.with_verifications(verifications, stage, is_part=is_part)
 
 

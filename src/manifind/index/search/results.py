@@ -152,6 +152,7 @@ def order_verified(
     is_own = np.isin(images, list(own))
     verified = np.array([one is not None and one.verified is True for one in known], bool)
     others = verified & ~is_own
+    shared = np.array([one is not None and one.shares_part for one in known], bool)
     matches, weak = verified.copy(), np.zeros(len(images), bool)
     if others.any():
         # Weak instances say something beside a verified image, and nothing by themselves.
@@ -161,16 +162,21 @@ def order_verified(
         clear = others & np.array([one is None or not one.full_resolution for one in known], bool)
         ratio = config.min_verified_ratio_box if is_part else config.min_verified_ratio_whole
         least = ratio * float(scores[clear if clear.any() else others].mean())
-        high = ~matches & (scores >= least)
+        high = ~matches & ~shared & (scores >= least)
         if is_part:
             places = np.flatnonzero(high)
             high[places] = [resembles(int(image)) for image in images[places]]
         matches |= high
-    # The query's own image comes first, even after query expansion.
-    order = np.lexsort((~is_own, ~matches, ~weak, ~verified))
     decides = bool(others.any())
-    n_matches = int(matches.sum()) if decides else n_matches_by_score
-    return Order(images[order], scores[order], int(verified.sum()), n_matches, decides)
+    n_matches, below = int(matches.sum()), np.zeros(len(images), bool)
+    if not decides and n_matches_by_score is not None:
+        # An image that shares a part is no match by its score either.
+        n_matches = n_matches_by_score - int(shared[:n_matches_by_score].sum())
+        below = shared | (np.arange(len(images)) >= n_matches_by_score)
+    # The query's own image comes first, even after query expansion.
+    order = np.lexsort((below, ~is_own, ~matches, ~weak, ~verified))
+    known_cutoff = decides or n_matches_by_score is not None
+    return Order(images[order], scores[order], int(verified.sum()), n_matches if known_cutoff else None, decides)
 
 
 def _count_own_first(images: IntArray, own: Collection[int]) -> int:
@@ -219,6 +225,8 @@ class SearchState:
     verifications: dict[int, Verification] = field(default_factory=dict)
     """By stored features, or by the files of an index that stores none."""
     full_resolution: dict[int, Verification] = field(default_factory=dict)
+    matches_of_results: dict[tuple[int, int, Box], int] = field(default_factory=dict)
+    """The inliers of pairs of results (`manifind.index.search.grading`)."""
     voted: list[int] | None = None
     """The images with the most votes, once they are counted."""
     retrievals: dict[bytes, Retrieval] = field(default_factory=dict)
@@ -451,8 +459,8 @@ class SearchResult(Sequence[Hit]):
             return hit
         if not known.verified:
             hit = replace(hit, verified=known.verified)
-            if self.has_verified and hit.is_match:
-                return replace(hit, box=known.weak_match_box or hit.box)
+            if hit.is_match:
+                return replace(hit, box=(known.weak_match_box if self.has_verified else None) or hit.box)
             if known.part is not None:
                 return replace(hit, grade=Grade.SHARES_PART, part=known.part, inliers=known.inliers)
             return hit

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from manifind.checks import check_int
 from manifind.geometry import Features, PackedFeatures, Verdict, pack, select_by_votes, verify_many
 from manifind.geometry.transforms import Transform
-from manifind.index.config import DepthConfig, SearchConfig
+from manifind.index.config import DepthConfig, GradingConfig, SearchConfig
 from manifind.index.search.image_features import (
     FeatureSource,
     ImageFile,
@@ -55,6 +55,21 @@ class MatchedGeometry(NamedTuple):
     """Which of the query's photos it is."""
 
 
+class Evidence(NamedTuple):
+    """What speaks for an image that shows at least a part of the object of a query's box."""
+
+    inliers: int
+    """Of the surest instance."""
+    coverage: float
+    """The part of the box that they cover: `geometry.Instance.coverage`."""
+    outline: Outline
+    """The corners of the query's box in the image."""
+    box: Box
+    """Round the outline, within the image."""
+    part: Outline
+    """The corners of the box round the inliers."""
+
+
 @dataclass(frozen=True)
 class Verification:
     """The result of spatial verification for one image."""
@@ -73,6 +88,12 @@ class Verification:
     """Where the object would be, in an image with a weak instance only (`geometry.Instance`)."""
     part: Outline | None = None
     """The corners of the part of the query that appears in an image with a weak instance only."""
+    shares_part: bool = False
+    """Whether the image shows a part of the object and is no match."""
+    evidence: Evidence | None = field(default=None, repr=False, compare=False)
+    """What the image is graded by (`manifind.index.search.grading`), where the query is a box."""
+    ungraded: "Verification | None" = field(default=None, repr=False, compare=False)
+    """The verification as it was before grading changed it."""
     consensus: int = field(default=0, repr=False, compare=False)
     """The most keypoints that agree on one transform, be they enough or not."""
     full_resolution: bool = field(default=False, repr=False, compare=False)
@@ -148,7 +169,7 @@ def _verify_view(
     return [
         Verification(None)
         if one is None
-        else _verification(query, one, next(verdicts), full_resolution=isinstance(source, ImageFile))
+        else _verification(query, one, next(verdicts), config.grading, full_resolution=isinstance(source, ImageFile))
         for source, one in zip(sources, features, strict=True)
     ]
 
@@ -174,12 +195,28 @@ def _load_features(
 
 
 def _verification(
-    query: QueryFeatures, image: Features | PackedFeatures, verdict: Verdict, *, full_resolution: bool
+    query: QueryFeatures,
+    image: Features | PackedFeatures,
+    verdict: Verdict,
+    grading: GradingConfig,
+    *,
+    full_resolution: bool,
 ) -> Verification:
     result = replace(_of_verdict(verdict, query.features), consensus=verdict.consensus, full_resolution=full_resolution)
-    if query.box is None or not query.is_part or not result.verified:
+    if query.box is None or not query.is_part or not verdict.instances:
         return result
     surest = verdict.instances[0]
+    if grading.enabled:
+        evidence = Evidence(
+            surest.inliers,
+            surest.coverage(query.features, query.box, image, grading.cells, grading.min_cell_keypoints),
+            _corners(surest.outline),
+            rounded_box(np.array(surest.box)),
+            _corners(surest.part(query.features)),
+        )
+        result = replace(result, evidence=evidence)
+    if not result.verified:
+        return result
     inliers = query.features.keypoints[surest.matches[:, 0]]
     return replace(result, geometry=MatchedGeometry(query.box, surest.transform, inliers, (image.width, image.height)))
 
@@ -265,7 +302,10 @@ def full_resolution_candidates(
     stored = snapshot.local.keeping.long_side >= limits.long_side
     if stored and limits.only_low_contrast and not any(view.features.low_contrast for view in views):
         return
-    unverified = (image for image in ranked if image in known and known[image].verified is False)
+    # Graded images were matched well enough: more keypoints say nothing new.
+    unverified = (
+        image for image in ranked if image in known and known[image].verified is False and not known[image].ungraded
+    )
     left = [image for image in islice(unverified, limits.pool) if not known[image].full_resolution]
     left.sort(key=lambda image: (known[image].weak_match_box is None, known[image].consensus < limits.min_consensus))
     for image in left:
