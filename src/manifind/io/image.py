@@ -29,6 +29,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -310,15 +311,18 @@ def _open_preview(data: bytes) -> tuple[ImageFile, int]:
     return JpegImageFile(io.BytesIO(jpeg)), len(data) + len(jpeg)
 
 
+HEIF_READERS = "pi_heif", "pillow_heif"
+"""What reads HEIC. The first only decodes: its wheels hold nothing under the GPL."""
+
+
 def _open_heif(stream: BinaryIO) -> ImageFile:
-    try:
-        import pillow_heif
-    except ImportError:
-        reason = "needs manifind[heic]: pip install 'manifind[heic]'"
-        raise UnreadableImageError(reason, temporary=True, code="missing-extra") from None
-    plugin: Any = pillow_heif
-    image: ImageFile = plugin.HeifImageFile(stream)
-    return image
+    for name in HEIF_READERS:
+        with suppress(ImportError):
+            plugin: Any = import_module(name)
+            image: ImageFile = plugin.HeifImageFile(stream)
+            return image
+    reason = "needs manifind[heic]: pip install 'manifind[heic]'"
+    raise UnreadableImageError(reason, temporary=True, code="missing-extra")
 
 
 OPENERS: dict[str, Callable[[BinaryIO], ImageFile]] = {
