@@ -174,7 +174,7 @@ export class Detail {
           at ? h("li", { class: "arrow", "aria-label": `similarity ${node.similarity.toFixed(2)}` },
             h("span", { "aria-hidden": "true" }, "→"), h("small", { "aria-hidden": "true" }, node.similarity.toFixed(2))) : null,
           h("li", { class: `stop ${node.kind}` },
-            photo(node.about, { side: 320, boxes: [node.box], kind: node.kind, lazy: false, alt: node.label }),
+            photo(node.about, { side: 320, boxes: [node.box], kind: node.kind, lazy: false }),
             h("img", { class: "crop", src: api.picture(node.about, 160, { box: node.box, version: node.about.version }), alt: `The part of it that matches` }),
             named(node.label)),
         ])));

@@ -36,7 +36,7 @@ function operation(one, api, seen) {
     h("summary", {}, h("code", { class: `method ${one.method}` }, one.method.toUpperCase()), " ", h("code", {}, one.path),
       h("span", {}, one.description ?? one.summary ?? "")),
     one.parameters?.length
-      ? h("table", {}, h("thead", {}, h("tr", {}, ["Parameter", "Type", ""].map((name) => h("th", { scope: "col" }, name)))),
+      ? h("table", {}, h("thead", {}, h("tr", {}, ["Parameter", "Type", "Meaning"].map((name) => h("th", { scope: "col" }, name)))),
         h("tbody", {}, one.parameters.map((parameter) => h("tr", {},
           h("td", {}, h("code", {}, parameter.name), parameter.required ? " (needed)" : ""),
           h("td", {}, typed(parameter.schema, seen)), h("td", {}, parameter.description ?? "")))))
@@ -77,7 +77,8 @@ function shapes(api, seen) {
     made.set(name, h("section", { id: `shape-${name}`, class: "shape" },
       h("h3", {}, name),
       schema.description ? h("p", { class: "quiet" }, schema.description) : null,
-      h("table", {}, h("tbody", {}, Object.entries(schema.properties ?? {}).map(([property, value]) => h("tr", {},
+      h("table", {}, h("thead", {}, h("tr", {}, ["Field", "Type", "Meaning"].map((title) => h("th", { scope: "col" }, title)))),
+        h("tbody", {}, Object.entries(schema.properties ?? {}).map(([property, value]) => h("tr", {},
         h("td", {}, h("code", {}, property), needed.has(property) ? "" : " (may be left out)"),
         h("td", {}, typed(value, seen)), h("td", {}, value.description ?? "")))))));
   }

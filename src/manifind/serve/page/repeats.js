@@ -49,7 +49,7 @@ function object(one) {
       h("h2", {}, `In ${counted(one.photos, "photo")}`),
       one.confirmed ? h("span", { class: "sure", title: `Points of the first photo were found again in ${counted(one.verified, "other")}, in the same arrangement` }, "✓ confirmed") : null,
       h("a", { class: "button", "data-local": true, href: searchFor([{ key: first.key, box: first.box }]),
-        "aria-label": `Search for object ${one.rank}, in ${one.photos} photos` }, "Search for it")),
+        "aria-label": `Search for it: object ${one.rank}, in ${counted(one.photos, "photo")}` }, "Search for it")),
     h("ul", { class: "crops" },
       one.occurrences.slice(0, IN_A_ROW).map((seen) => h("li", {},
         h("a", { "data-local": true, href: searchFor([{ key: seen.key, box: seen.box }]), title: seen.key, "aria-label": `Search with ${seen.key}` },

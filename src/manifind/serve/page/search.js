@@ -549,7 +549,7 @@ export class Search {
       : "Another column has each photo that matches, too";
     say(`${words}.`);
     this.found.replaceChildren(...this.head(state, words),
-      h("p", { class: "quiet legend" }, "✓ is sure, ~ is likely; pale photos are probably something else."),
+      h("p", { class: "quiet legend" }, "✓ is sure, ◐ shares a part, ~ is likely; pale photos are probably something else."),
       h("div", { class: "columns" }, columns));
   }
 }
