@@ -546,7 +546,7 @@ export class Search {
     });
     const words = alone.length
       ? `${counted(alone.length, "photo")} that ${alone.length === 1 ? "matches is" : "match are"} in the first column only`
-      : "Another column has each photo that matches, too";
+      : "The other columns find every match, too";
     say(`${words}.`);
     this.found.replaceChildren(...this.head(state, words),
       h("p", { class: "quiet legend" }, "✓ is sure, ◐ shares a part, ~ is likely; pale photos are probably something else."),
