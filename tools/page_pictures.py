@@ -8,12 +8,12 @@ import tempfile
 from pathlib import Path
 from urllib.parse import quote
 
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, ViewportSize, expect
 
 SCENES = 45
 QUERY, BOX = "scene-0035.jpg", (363, 162, 561, 387)
 """A scene that shows the pagoda, and where it is in it."""
-DESK, PHONE = {"width": 1280, "height": 860}, {"width": 390, "height": 844}
+DESK, PHONE = ViewportSize(width=1280, height=860), ViewportSize(width=390, height=844)
 QUALITY = 82
 SECONDS = 120_000
 
