@@ -1,5 +1,6 @@
 """What a release is made of, as far as it can be seen before it is built: scripts/release-check builds and tries it."""
 
+import json
 import re
 import subprocess
 import tomllib
@@ -14,6 +15,7 @@ from tools import contents
 import manifind
 from manifind.cli import main
 from manifind.kernels import cuda
+from tests.docs.blocks import Block, parsed
 
 
 @pytest.fixture(scope="module")
@@ -149,3 +151,15 @@ def test_a_wheel_that_lacks_a_file_or_has_one_too_many_is_noticed() -> None:
     assert contents.wrong_with_wheel([*own[1:], *licences], core=False) == [f"{own[0]} is missing"]
     assert contents.wrong_with_wheel([*own, *licences, "tests/x.py"], core=False) == ["tests/x.py is there"]
     assert contents.wrong_with_wheel([*own, *licences[1:]], core=False) == ["LICENSE is missing"]
+
+
+def test_the_container_serves_as_a_user_without_rights(repository: Path, project: dict[str, Any]) -> None:
+    lines = (repository / "Containerfile").read_text().splitlines()
+    said = {word: rest for word, _, rest in (line.partition(" ") for line in lines)}
+    assert said["USER"].isdecimal()
+    assert said["USER"] != "0"
+    extra = re.search(r"manifind\[(\w+)\]", "\n".join(lines))
+    assert extra is not None
+    assert extra[1] in project["project"]["optional-dependencies"]
+    words = [*json.loads(said["ENTRYPOINT"]), *json.loads(said["CMD"])]
+    parsed(Block("Containerfile", "sh", "parsed", " ".join(words), 0), words)
