@@ -172,12 +172,14 @@ class Page(html.parser.HTMLParser):
     def __init__(self, text: str) -> None:
         super().__init__()
         self.sources: list[str] = []
+        self.links: list[str] = []
         self.cells: list[str] = []
         self._in_cell = False
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.sources += [value for name, value in attrs if name in ("src", "href") and value]
+        addresses = [value for name, value in attrs if name in ("src", "href") and value]
+        (self.links if tag == "a" else self.sources).extend(addresses)
         self._in_cell = tag == "td"
 
     def handle_data(self, data: str) -> None:
@@ -193,6 +195,8 @@ def test_the_report_stands_alone_and_shows_a_chain_and_the_table(
     page = Page(text)
     assert page.sources
     assert all(source.startswith("data:image/") for source in page.sources)
+    assert page.links
+    assert all(link.startswith(made.folder.as_uri()) for link in page.links)
     assert "<script" not in text
     for method in result.methods:
         start = page.cells.index(method.method)

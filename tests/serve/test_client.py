@@ -60,6 +60,18 @@ def test_errors_have_codes(address: str, index: Index) -> None:
         assert Client(guarded, token="secret").search("first-0.png", top=1)[0].key == "first-0.png"  # noqa: S106
 
 
+def receive_request(connection: socket.socket) -> bytes:
+    """Receive a whole request: a connection that is closed before all of it is read is reset."""
+    request = b""
+    while b"\r\n\r\n" not in request:
+        request += connection.recv(65536)
+    head = request[: request.index(b"\r\n\r\n")].lower()
+    length = int(head.partition(b"content-length: ")[2].split(b"\r\n")[0] or 0)
+    while len(request) < len(head) + 4 + length:
+        request += connection.recv(65536)
+    return request
+
+
 @contextmanager
 def answering_with(*responses: bytes) -> Iterator[tuple[str, list[bytes]]]:
     """Answer each connection with the next of some bytes; gives the address and the requests."""
@@ -70,7 +82,7 @@ def answering_with(*responses: bytes) -> Iterator[tuple[str, list[bytes]]]:
             for response in responses:
                 connection, _ = server.accept()
                 with connection, suppress(OSError):
-                    requests.append(connection.recv(65536))
+                    requests.append(receive_request(connection))
                     connection.sendall(response)
 
         thread = threading.Thread(target=answer, daemon=True)
@@ -148,7 +160,7 @@ def streaming(pieces: Iterable[bytes]) -> Iterator[str]:
         def answer() -> None:
             connection, _ = server.accept()
             with connection, suppress(OSError):
-                connection.recv(65536)
+                receive_request(connection)
                 connection.sendall(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")
                 for piece in pieces:
                     connection.sendall(piece)
