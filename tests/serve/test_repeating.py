@@ -21,7 +21,7 @@ def test_the_page_shows_what_repeats_and_searches_for_it(page: Page, repository:
     kept(page, "repeats", repository)
     things = page.locator(".objects > li", has=page.locator("[title='first-2.png']"))
     expect(things.first.locator(".sure")).to_have_text("✓ confirmed")
-    things.first.get_by_role("link", name="Search for object").click()
+    things.first.get_by_role("link", name="Search for it").click()
     assert set(shown(page)[:6]) == FIRST
     page.go_back()
     expect(page.get_by_role("heading", name="What repeats")).to_be_visible()
