@@ -232,6 +232,7 @@ def test_the_command_prints_the_table_and_a_second_run_extracts_nothing_again(tm
     assert first.exit_code == 0
     assert [line[:20].strip() for line in first.stdout.splitlines() if line.endswith(" ms")] == METHODS
     assert (tmp_path / "report.html").exists()
+    assert first.stderr.splitlines()[-1].endswith(f" serve {tmp_path / 'scenes.manifind'}")
     extracted: list[int] = []
 
     def progress(stage: str, done: int, total: int) -> None:

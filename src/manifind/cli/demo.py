@@ -1,5 +1,8 @@
 """`manifind demo`."""
 
+import shlex
+import shutil
+import sys
 from pathlib import Path
 
 import click
@@ -30,5 +33,7 @@ def demo(debug: bool, folder: Path, as_json: bool) -> None:
         page.write_text(report.as_page(index, scenes, result), encoding="utf-8")
         click.echo(report.as_json(result) if as_json else report.as_text(result))
         err.print(f"wrote {page}")
+        manifind = "manifind" if shutil.which("manifind") else sys.argv[0]
+        err.print(f"draw a box on its page: {shlex.join([manifind, 'serve', str(folder / walkthrough.INDEX)])}")
         if result.figure is None:
             err.print("without Figure 1, which needs matplotlib; pip install 'manifind[plots]'")

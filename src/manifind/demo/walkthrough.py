@@ -33,6 +33,8 @@ from manifind.ranking import Ranking
 from manifind.types import Box, FloatArray, StageProgress
 
 SCENES = 300
+INDEX = "scenes.manifind"
+"""The folder of the index, in that of the demo."""
 ALPHA = 0.8
 REGIONAL_PARAMETERS: dict[str, Any] = {"k": 200, "query_k": 50, "alpha": ALPHA}
 GLOBAL_PARAMETERS: dict[str, Any] = {"k": 50, "query_k": 50, "alpha": ALPHA}
@@ -115,7 +117,7 @@ def run(
     made = make_scenes(out / "scenes", scenes=scenes, progress=lambda done, total: report("scenes", done, total))
     chosen = made.queries[:queries]
     times.append(perf_counter())
-    index = _open_index(out / "scenes.manifind", made, progress)
+    index = _open_index(out / INDEX, made, progress)
     times.append(perf_counter())
     vectors = [_query_descriptors(index, made, query) for query in chosen]
     times.append(perf_counter())
