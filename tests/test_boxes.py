@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from manifind import InvalidInputError
 from manifind.boxes import areas, clip_box, covered_fraction, iou, parse_box
+from tests.errors import raises
 
 Mask = npt.NDArray[np.bool_]
 SIDE = 24
@@ -85,7 +86,7 @@ def test_a_box_is_four_numbers_in_text_or_a_sequence(value: object) -> None:
     ],
 )
 def test_what_is_no_box_is_named_with_what_to_give(value: object) -> None:
-    with pytest.raises(InvalidInputError, match="give four numbers x0, y0, x1, y1 in pixels") as raised:
+    with raises("box-numbers", InvalidInputError) as raised:
         parse_box(value)
     assert len(str(raised.value)) < 300
 
@@ -94,7 +95,7 @@ def test_what_is_no_box_is_named_with_what_to_give(value: object) -> None:
 def test_a_clipped_box_is_what_lies_inside_the_image(box: tuple[int, int, int, int]) -> None:
     inside = {(x, y) for x in range(box[0], box[2]) for y in range(box[1], box[3]) if 0 <= x < 10 and 0 <= y < 8}
     if not inside:
-        with pytest.raises(InvalidInputError):
+        with raises("box-outside", InvalidInputError):
             clip_box(box, 10, 8)
         return
     x0, y0, x1, y1 = (int(side) for side in clip_box(box, 10, 8))

@@ -29,7 +29,8 @@ def parse_box(value: Any, name: str = "box") -> Box:
         shown = repr(value)
         raise InvalidInputError(
             f"{name} is {shown if len(shown) < MAX_TEXT else shown[:80] + '…'}; "
-            "give four numbers x0, y0, x1, y1 in pixels."
+            "give four numbers x0, y0, x1, y1 in pixels.",
+            code="box-numbers",
         )
     return x0, y0, x1, y1
 
@@ -41,7 +42,8 @@ def clip_box(value: Any, width: int, height: int, name: str = "box") -> Box:
     if not (inside[0] < inside[2] and inside[1] < inside[3]):
         raise InvalidInputError(
             f"{name} is {format_box(box)}, empty or outside the photo of {width} × {height} pixels; "
-            "give x0 < x1 and y0 < y1 inside it."
+            "give x0 < x1 and y0 < y1 inside it.",
+            code="box-outside",
         )
     return inside
 

@@ -7,7 +7,6 @@ right. Errors name the first few offenders.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -304,17 +303,6 @@ def numbers_of(names: Iterable[str], find: Callable[[str], int | None], missing:
         else:
             numbers[number] = None
     return np.array(list(numbers), np.int64)
-
-
-def as_box(values: Any, whose: str) -> Box:
-    """Return four numbers as a box."""
-    try:
-        x0, y0, x1, y1 = (float(value) for value in values)
-    except (TypeError, ValueError):
-        raise InvalidInputError(
-            f"the box of {whose} is {values!r}; give four numbers x0, y0, x1, y1 in pixels.", code="box-numbers"
-        ) from None
-    return x0, y0, x1, y1
 
 
 def boxes_in(file: Path) -> list[Box]:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from manifind.boxes import parse_box
 from manifind.errors import InvalidInputError
 from manifind.evaluation.formats.text import title_of
 from manifind.evaluation.protocol import (
@@ -14,7 +15,6 @@ from manifind.evaluation.protocol import (
     Protocol,
     QueryPhoto,
     Task,
-    as_box,
     duplicate_names,
     name_lookup,
     preview,
@@ -93,7 +93,7 @@ def _corners(boxes: Sequence[Any], path: Path) -> list[Box | None]:
     heights do not always exceed x and y: where one does not, all of the file are widths and heights.
     """
     read = [
-        None if box is None else as_box(_numbers(box, f"the box of query {i} in {path}"), f"query {i} in {path}")
+        None if box is None else parse_box(_numbers(box, whose := f"the box of query {i} in {path}"), whose)
         for i, box in enumerate(boxes)
     ]
     if all(box is None or (box[0] < box[2] and box[1] < box[3]) for box in read):

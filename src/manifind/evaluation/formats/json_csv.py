@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from manifind.boxes import parse_box
 from manifind.errors import InvalidInputError
 from manifind.evaluation.formats.gnd import from_gnd
 from manifind.evaluation.formats.text import is_entry, needed_names, of_entries, read_text, refuse_missing, title_of
-from manifind.evaluation.protocol import Protocol, QueryPhoto, Task, as_box, name_lookup, numbers_of, preview
+from manifind.evaluation.protocol import Protocol, QueryPhoto, Task, name_lookup, numbers_of, preview
 from manifind.types import Box
 
 
@@ -108,7 +109,7 @@ def _own(stored: Mapping[str, Any], path: Path, names: Sequence[str] | None, *, 
         usual = image if called[image] == 1 else f"{image} ({called[image]})"
         name = entry.get("name") or usual
         box = entry.get("box")
-        queries.append(QueryPhoto(name, image, None if box is None else as_box(box, name)))
+        queries.append(QueryPhoto(name, image, None if box is None else parse_box(box, f"the box of {name}")))
         detailed = [one if isinstance(one, dict) else {"image": one} for one in entry["positives"]]
         positives.append(numbers_of([one["image"] for one in detailed], find, missing))
         junk.append(numbers_of(entry.get("junk") or (), find, missing))
@@ -116,7 +117,7 @@ def _own(stored: Mapping[str, Any], path: Path, names: Sequence[str] | None, *, 
         for one in detailed:
             number = find(one["image"])
             if number is not None and "box" in one:
-                own[number] = as_box(one["box"], f"{name} in {one['image']}")
+                own[number] = parse_box(one["box"], f"the box of {name} in {one['image']}")
             if number is not None and "photo" in one:
                 sizes[number] = (float(one["photo"][0]), float(one["photo"][1]))
         objects.append(own)

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from manifind.boxes import parse_box
 from manifind.errors import InvalidInputError
 from manifind.evaluation.protocol import (
     Images,
     Protocol,
     QueryPhoto,
     Task,
-    as_box,
     box_around,
     name_lookup,
     numbers_of,
@@ -104,7 +104,7 @@ def of_entries(name: str, entries: Mapping[str, Mapping[str, Any]], names: Seque
     queries, positives, junk = [], [], []
     for key in sorted(entries):
         entry = entries[key]
-        queries.append(QueryPhoto(key, str(entry["name"]), as_box(entry["box"], key)))
+        queries.append(QueryPhoto(key, str(entry["name"]), parse_box(entry["box"], f"the box of {key}")))
         positives.append(numbers_of([*entry["good"], *entry["ok"]], find, missing))
         junk.append(numbers_of(entry["junk"], find, missing))
     refuse_missing(missing, file)

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from manifind.boxes import parse_box
 from manifind.errors import InvalidInputError, UnreadableImageError
 from manifind.features import RegionExtractor
 from manifind.geometry import Features, extract
@@ -209,12 +210,7 @@ def whole_box(box: Sequence[float] | None, width: int, height: int) -> tuple[int
     """Return the box in whole pixels within a photo of this size; all of it where there is no box."""
     if box is None:
         return 0, 0, width, height
-    try:
-        corners = np.asarray(box, np.float64)
-    except (TypeError, ValueError):
-        corners = np.empty(0)
-    if corners.shape != (4,) or not np.isfinite(corners).all():
-        raise InvalidInputError(f"box is {box!r}; give four numbers x0, y0, x1, y1 in pixels.", code="box-numbers")
+    corners = np.array(parse_box(box))
     x0, y0 = np.clip(np.floor(corners[:2]), 0, [width, height]).astype(int).tolist()
     x1, y1 = np.clip(np.ceil(corners[2:]), 0, [width, height]).astype(int).tolist()
     if x0 >= x1 or y0 >= y1:
