@@ -12,7 +12,7 @@ from PIL import Image
 
 from manifind.baselines import HammingQueryExpansion
 from manifind.baselines.hamming import embedding, expansion
-from manifind.baselines.hamming.features import local_descriptors
+from manifind.baselines.hamming.embedding import local_descriptors
 from manifind.errors import InvalidInputError, ManifindWarning, MissingExtraError, NotFittedError
 from manifind.types import FloatArray
 from tests.errors import raises

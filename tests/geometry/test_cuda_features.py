@@ -17,7 +17,7 @@ from tests.interpreted import run_interpreted
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
-from manifind.geometry.cuda import choosing, octaves, packing, sift  # noqa: E402 (need torch)
+from manifind.geometry.cuda import octaves, sift  # noqa: E402 (need torch)
 
 REASON = unavailable_reason()
 on_a_gpu = pytest.mark.skipif(REASON is not None, reason=str(REASON))
@@ -41,7 +41,7 @@ def test_the_points_of_each_photo_are_chosen_as_on_the_processor(
     strengths[rng.random(len(of)) < 0.2] = -1
     cell = (points * 4).astype(int)
     of_point, in_cell, strong = map(torch.from_numpy, (of, cell[:, 0] * 4 + cell[:, 1], strengths))
-    chosen = choosing.spread(of_point, in_cell, strong, len(counts), most, 16).numpy()
+    chosen = sift.spread(of_point, in_cell, strong, len(counts), most, 16).numpy()
     for picture, row in enumerate(chosen):
         own = np.flatnonzero((of == picture) & (strengths > 0))
         truth = own[spread(points[own], strengths[own], (0, 0, 1, 1), most, 4)]
@@ -63,7 +63,7 @@ def test_features_are_packed_as_on_the_processor(rng: np.random.Generator) -> No
     arrays = features.keypoints, features.scales, features.orientations, features.descriptors
     points, scales, angles, descriptors = map(torch.from_numpy, arrays)
     size = torch.tensor([[width, height]], dtype=torch.float64)
-    rows = packing.packed(points, scales, angles, descriptors, size, "sift")
+    rows = sift.packed(points, scales, angles, descriptors, size, "sift")
     np.testing.assert_array_equal(rows.numpy(), pack(features))
 
 

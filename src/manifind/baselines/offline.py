@@ -24,6 +24,7 @@ import scipy.sparse as sp
 
 from manifind.diffusion import Seed
 from manifind.kernels import VectorSet, as_vector_set, thread_count
+from manifind.kernels.cpu.block_cg import conjugate_gradient_of
 from manifind.types import FloatArray, IntArray, Progress, Vectors
 
 BLOCK_BYTES = 2**26
@@ -145,20 +146,10 @@ def _solve(
     parts: sp.csr_array, at: npt.NDArray[np.intp], size: int, alpha: float, max_iter: int, tol: float
 ) -> DoubleArray:
     """Solve by conjugate gradient in each part for a y that is one at its place `at`; (b, size)."""
-    each = np.arange(len(at))
-    r = np.zeros((len(at), size))
-    r[each, at] = 1 - alpha
-    x, p = np.zeros_like(r), r.copy()
-    rr = np.einsum("ij,ij->i", r, r)
-    enough = (tol * (1 - alpha)) ** 2
-    for _ in range(max_iter):
-        going = rr > enough
-        if not going.any():
-            break
-        along = p - alpha * (parts @ p.ravel()).reshape(p.shape)
-        step = np.divide(rr, np.einsum("ij,ij->i", p, along), out=np.zeros_like(rr), where=going)[:, None]
-        x += step * p
-        r -= step * along
-        before, rr = rr, np.einsum("ij,ij->i", r, r)
-        p = r + np.divide(rr, before, out=np.zeros_like(rr), where=going)[:, None] * p
-    return x
+    b = np.zeros((len(at), size))
+    b[np.arange(len(at)), at] = 1 - alpha
+
+    def multiply(p: DoubleArray) -> DoubleArray:
+        return p - alpha * (parts @ p.ravel()).reshape(p.shape)
+
+    return conjugate_gradient_of(multiply, b, max_iter, (tol * (1 - alpha)) ** 2, axis=1)

@@ -1,16 +1,15 @@
 """Regional diffusion by the unnormalised system, which converges slower by eq. 18."""
 
-from collections.abc import Callable
-
 import numpy as np
 
 from manifind.baselines.diffusion import RegionalDiffusion
 from manifind.baselines.scorer import QueryDescriptors
 from manifind.kernels import backend, dense_columns
+from manifind.kernels.cpu.block_cg import conjugate_gradient_of
 from manifind.ranking import Ranking
 from manifind.types import FloatArray
 
-SOLVED_RATIO = np.float32(1e-13)
+SOLVED_RATIO = 1e-13
 """A column is solved once its squared residual has fallen by this factor: float32 can do no more."""
 
 
@@ -39,29 +38,8 @@ class UnnormalisedDiffusion(RegionalDiffusion):
             product: FloatArray = roots * (f - alpha * multiply(f))
             return product
 
-        f = roots * _conjugate_gradient(system, roots * right, steps)
-        residuals = _ratio(np.linalg.norm(right - f + alpha * multiply(f), axis=0), np.linalg.norm(right, axis=0))
+        b = roots * right
+        f = roots * conjugate_gradient_of(system, b, steps, np.float32(SOLVED_RATIO) * (b * b).sum(axis=0))
+        norms = np.linalg.norm(right, axis=0)
+        residuals = np.linalg.norm(right - f + alpha * multiply(f), axis=0) / np.where(norms > 0, norms, 1)
         return self._rank_regions(f, top, steps, residuals.tolist(), seeds)
-
-
-def _conjugate_gradient(system: Callable[[FloatArray], FloatArray], right: FloatArray, steps: int) -> FloatArray:
-    """Take so many steps from zero, for each column; a column that is solved stays as it is."""
-    x, residual = np.zeros_like(right), right.copy()
-    direction, squared = residual.copy(), (residual**2).sum(axis=0)
-    solved = SOLVED_RATIO * squared
-    for _ in range(steps):
-        live = np.where(squared > solved, squared, 0)
-        if not live.any():
-            break
-        product = system(direction)
-        step = _ratio(live, (direction * product).sum(axis=0))
-        x += step * direction
-        residual -= step * product
-        before, squared = squared, (residual**2).sum(axis=0)
-        direction = residual + _ratio(squared, np.where(live > 0, before, 0)) * direction
-    return x
-
-
-def _ratio(a: FloatArray, b: FloatArray) -> FloatArray:
-    found: FloatArray = np.divide(a, b, out=np.zeros_like(a), where=b > 0)
-    return found

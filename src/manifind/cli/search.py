@@ -29,13 +29,11 @@ from manifind.index import METHODS, BatchResult, Hit, Index, SearchResult
 from manifind.index.search.batch import read_queries
 from manifind.index.sets import View
 from manifind.io.video import is_photo_there
-from manifind.reports.batch import batch_csv, batch_data, batch_page
-from manifind.reports.coco import coco_data
 from manifind.reports.metadata import Condition, Metadata, metadata_words, read_metadata
 from manifind.reports.parquet import write_results
 from manifind.reports.results import as_csv as as_csv_text
-from manifind.reports.results import hit_data, hit_pictures, result_data
-from manifind.reports.search import BELOW, NEAREST, counted, search_page
+from manifind.reports.results import coco_data, hit_data, hit_pictures, result_data
+from manifind.reports.search import BELOW, NEAREST, batch_csv, batch_data, batch_page, counted, search_page
 from manifind.reports.search_report import write_report
 from manifind.reports.text import visible
 

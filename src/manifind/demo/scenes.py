@@ -25,8 +25,13 @@ import numpy.typing as npt
 from PIL import Image
 
 from manifind.checks import check_int
-from manifind.demo.cutouts import BEHIND, GROUND, OBJECTS, Background, Box, Cutout, photograph
-from manifind.demo.painting import (
+from manifind.demo.cutouts import (
+    BEHIND,
+    GROUND,
+    OBJECTS,
+    Background,
+    Box,
+    Cutout,
     Points,
     apply_camera,
     area,
@@ -35,6 +40,7 @@ from manifind.demo.painting import (
     encode_jpeg,
     fill_outline,
     homography,
+    photograph,
     project,
     random_tint,
     random_view,

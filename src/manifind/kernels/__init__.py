@@ -31,8 +31,10 @@ from manifind.kernels.api import (
     backend,
     batch_size,
     dense_columns,
+    kernel,
     pooled_solution,
 )
+from manifind.kernels.cpu.native import compiled, features_compiled, machine
 from manifind.kernels.features import (
     CONTRAST,
     ImageMatch,
@@ -43,8 +45,6 @@ from manifind.kernels.features import (
     match_images,
     ransac,
 )
-from manifind.kernels.kernel import kernel
-from manifind.kernels.machine import compiled, features_compiled, machine
 from manifind.kernels.threads import set_threads, thread_count
 
 __all__ = [

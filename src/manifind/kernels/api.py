@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -437,3 +437,37 @@ def _choose_device() -> str:
 def as_vector_set(vectors: Vectors | VectorSet) -> VectorSet:
     """Return an array as a vector set of the default backend; a vector set is returned as it is."""
     return backend().vector_set(vectors) if isinstance(vectors, np.ndarray) else vectors
+
+
+class ArrayVectorSet(VectorSet):
+    """Descriptors of regions in an array, (n, d). Each device adds its own way to search them."""
+
+    def __init__(self, vectors: Vectors) -> None:
+        self.vectors: Vectors = vectors if vectors.flags.c_contiguous else vectors.copy()
+
+    def __repr__(self) -> str:
+        n, d = self.shape
+        return f"<{n:,} rows of {d} dimensions, {self.vectors.dtype}, {self._describe_storage()}>"
+
+    def _describe_storage(self) -> str:
+        """Say in words what is held beside the array."""
+        raise NotImplementedError
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """How many rows there are, and of how many dimensions."""
+        n, d = self.vectors.shape
+        return n, d
+
+    def gather(self, rows: npt.NDArray[np.integer]) -> FloatArray:
+        """Return some rows in float32."""
+        taken: FloatArray = self.vectors[rows].astype(np.float32, copy=False)
+        return taken
+
+
+def kernel(similarities: npt.NDArray[np.floating], gamma: float) -> FloatArray:
+    """Return max(s, 0)^gamma, the affinity of regions with inner product s."""
+    positive: FloatArray = np.maximum(similarities, 0, dtype=np.float32)
+    if gamma == 3:  # a general power is forty times as slow
+        return positive * positive * positive
+    return cast("FloatArray", positive ** np.float32(gamma))

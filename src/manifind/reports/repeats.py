@@ -6,8 +6,7 @@ from typing import Any
 from manifind.index import Index, ObjectClusters
 from manifind.reports.html import render
 from manifind.reports.results import photo_picture
-from manifind.reports.tables import as_csv_text, yes_or_no
-from manifind.reports.text import cell
+from manifind.reports.text import as_csv_text, cell, yes_or_no
 
 SHOWN = 12
 """Photos of an object on a page."""

@@ -14,11 +14,11 @@ from manifind.errors import UnreadableImageError
 from manifind.index import Chain, Hit, Index, Link, MatchingPoints, Place, RegionShare, SearchResult, Source, whole_box
 from manifind.io import key_to_path
 from manifind.io.video import containing_file
-from manifind.reports.html import THUMBNAIL, Picture
+from manifind.reports.html import THUMBNAIL, Picture, seen_part
 from manifind.reports.metadata import Metadata, metadata_words
-from manifind.reports.tables import as_csv_text, yes_or_no
-from manifind.reports.text import cell
+from manifind.reports.text import as_csv_text, cell, yes_or_no
 from manifind.types import Box
+from manifind.version import VERSION
 
 BEFORE = "rank", "key", "score", "x0", "y0", "x1", "y1", "share"
 COLUMNS = (*BEFORE, "is_match", "verified", "grade", "inliers", "expanded", "outline", "part", "duplicates")
@@ -190,3 +190,47 @@ def file_address(index: Index, key: str) -> str:
     """Return the address of a photo's file; of a frame, that of its film."""
     path = key_to_path(index.root, key)
     return containing_file(path).absolute().as_uri()
+
+
+CATEGORY = {"id": 1, "name": "object", "supercategory": ""}
+
+
+def coco_data(index: Index, hits: Iterable[Hit]) -> dict[str, Any]:
+    """Return the matches among `hits` as COCO has them: an annotation for each instance, polygons where known."""
+    images: list[dict[str, Any]] = []
+    annotations: list[dict[str, Any]] = []
+    for hit in hits:
+        record = index.catalogue.photo_of(hit.key)
+        if record is None or hit.is_match is False or (hit.box is None and hit.outline is None):
+            continue
+        image = {"id": len(images) + 1, "file_name": record.key, "width": record.width, "height": record.height}
+        images.append(image)
+        outlines = [] if hit.outline is None else [hit.outline, *hit.other_outlines]
+        seen = [corners for one in outlines if len(corners := seen_part(one, record.width, record.height)) >= 3]
+        for corners in seen or [[]]:
+            box = hit.box if not corners or corners is seen[0] else None
+            annotations.append(
+                {
+                    "id": len(annotations) + 1,
+                    "image_id": image["id"],
+                    "category_id": CATEGORY["id"],
+                    **_shape(box, corners),
+                    "iscrowd": 0,
+                    "score": hit.score,
+                    "grade": hit.grade,
+                }
+            )
+    info = {"description": f"matches of a search in {index.where}", "contributor": f"manifind {VERSION}"}
+    return {"info": info, "images": images, "annotations": annotations, "categories": [CATEGORY]}
+
+
+def _shape(box: Sequence[float] | None, corners: Sequence[tuple[float, float]]) -> dict[str, Any]:
+    """Return the box as left, top, width, height, the polygon and its area."""
+    xs, ys = ([point[axis] for point in corners] for axis in (0, 1))
+    x0, y0, x1, y1 = (min(xs), min(ys), max(xs), max(ys)) if box is None else box
+    area = abs(sum(xs[i - 1] * ys[i] - xs[i] * ys[i - 1] for i in range(len(xs)))) / 2
+    return {
+        "bbox": [round(value, 2) for value in (x0, y0, x1 - x0, y1 - y0)],
+        "segmentation": [[round(value, 2) for point in corners for value in point]] if corners else [],
+        "area": round(area if corners else (x1 - x0) * (y1 - y0), 2),
+    }

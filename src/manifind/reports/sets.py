@@ -12,8 +12,7 @@ from manifind.index.sets import Member, PhotoSet
 from manifind.io.scan import RAW_NAMES
 from manifind.io.video import split_frame_key
 from manifind.reports.html import render
-from manifind.reports.tables import as_csv_text, yes_or_no
-from manifind.reports.text import cell, plain_name
+from manifind.reports.text import as_csv_text, cell, plain_name, yes_or_no
 
 
 def set_data(one: PhotoSet) -> dict[str, Any]:

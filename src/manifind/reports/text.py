@@ -6,8 +6,11 @@ line round: ``invoice\u202egpj.exe`` instead of what looks like ``invoiceexe.jpg
 that every system takes in the name of a file.
 """
 
+import csv
+import io
 import re
 import unicodedata
+from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
 
 _FORMULA = re.compile(r"(?:^|(?<=[;\t\r\n]))(?=['\"]*[=+\-@\t\r\n＝＋－＠])")
@@ -86,3 +89,15 @@ def _belongs(before: str, here: str) -> bool:
 def _escaped(character: str) -> str:
     code = ord(character)
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+
+def as_csv_text(rows: Iterable[Sequence[object]]) -> str:
+    """Return rows as CSV, the names of the columns first."""
+    buffer = io.StringIO()
+    csv.writer(buffer).writerows(rows)
+    return buffer.getvalue()
+
+
+def yes_or_no(flag: bool | None) -> str:
+    """Return a flag as a cell says it; nothing where it is not known."""
+    return "" if flag is None else "yes" if flag else "no"

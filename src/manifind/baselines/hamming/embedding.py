@@ -1,4 +1,4 @@
-"""Local descriptors -> visual words and binary signatures: a vocabulary and Hamming embedding.
+"""A photo -> RootSIFT, by OpenCV -> visual words and binary signatures: a vocabulary and Hamming embedding.
 
 Jégou, Douze, Schmid: Hamming Embedding and Weak Geometric Consistency for Large Scale Image Search (ECCV 2008). A
 descriptor belongs to the nearest of k-means' centroids, its word. Within the word it is told from others by 64 bits:
@@ -12,7 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from manifind import kernels
-from manifind.types import FloatArray, IntArray
+from manifind.boxes import clip_box
+from manifind.errors import InvalidInputError
+from manifind.geometry.sift import import_opencv, opencv_features
+from manifind.io.image import Photo, Source, read_photo
+from manifind.types import Box, FloatArray, IntArray
 
 BITS = 64
 POINTS_A_WORD = 20
@@ -94,3 +98,49 @@ def distances(a: Signatures, b: Signatures) -> npt.NDArray[np.uint8]:
     differ = np.bitwise_xor(a, b)
     counts: npt.NDArray[np.uint8] = _BITS_SET[differ[:, None].view(np.uint8)].sum(axis=1, dtype=np.uint8)
     return counts
+
+
+def local_descriptors(
+    photo: Source | npt.NDArray[np.uint8], box: Box | None = None, *, long_side: int = 1024, most: int = 2500
+) -> FloatArray:
+    """Return the RootSIFT descriptors (m, 128) of a photo, or of the part of it within a box; m may be zero.
+
+    SIFT (Lowe, IJCV 2004), each descriptor at unit sum and then by its root (Arandjelović, Zisserman, CVPR 2012).
+
+    Parameters
+    ----------
+    photo : path, bytes, binary file, or (h, w, 3) uint8 pixels
+    box : (x0, y0, x1, y1), optional
+        In pixels of the photo in full; descriptors centred within it are returned.
+    long_side : int
+        A larger photo is reduced to this before anything is detected.
+    most : int
+        Descriptors at most: those of the strongest contrast, within the box if there is one.
+    """
+    cv2 = import_opencv()
+    decoded = _pixels(photo, long_side)
+    height, width = decoded.pixels.shape[:2]
+    scale = min(1.0, long_side / max(height, width))
+    grey = cv2.cvtColor(decoded.pixels, cv2.COLOR_RGB2GRAY)
+    if scale < 1:
+        size = (max(1, round(width * scale)), max(1, round(height * scale)))
+        grey = cv2.resize(grey, size, interpolation=cv2.INTER_AREA)
+    points, _, _, roots, strength = opencv_features(grey)
+    if box is not None:
+        x0, y0, x1, y1 = clip_box(box, decoded.width, decoded.height)
+        across, down = decoded.width / grey.shape[1], decoded.height / grey.shape[0]
+        at = points * (across, down)
+        inside = (at >= (x0, y0)).all(axis=1) & (at < (x1, y1)).all(axis=1)
+        roots, strength = roots[inside], strength[inside]
+    return roots[np.sort(np.argsort(-strength, kind="stable")[:most])]
+
+
+def _pixels(photo: Source | npt.NDArray[np.uint8], long_side: int) -> Photo:
+    if not isinstance(photo, np.ndarray):
+        return read_photo(photo, long_side=long_side)
+    if photo.ndim != 3 or photo.shape[2] != 3 or photo.dtype != np.uint8 or 0 in photo.shape:
+        raise InvalidInputError(
+            f"photo has shape {photo.shape} and dtype {photo.dtype}; give (height, width, 3) uint8 pixels, or a file.",
+            code="photo-array",
+        )
+    return Photo(np.ascontiguousarray(photo), photo.shape[1], photo.shape[0])

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from manifind.baselines.hamming import embedding
-from manifind.baselines.hamming.features import local_descriptors
+from manifind.baselines.hamming.embedding import local_descriptors
 from manifind.baselines.scorer import Baseline
 from manifind.checks import check_float, check_int
 from manifind.errors import InvalidInputError, ManifindWarning, NotFittedError, UnreadableImageError

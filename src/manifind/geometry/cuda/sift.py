@@ -8,11 +8,17 @@ import numpy.typing as npt
 import torch
 
 from manifind.geometry import sift
-from manifind.geometry.cuda.choosing import spread
 from manifind.geometry.cuda.octaves import LAYERS, SCALES, Octaves, Sizes, blurs
-from manifind.geometry.cuda.packing import packed
 from manifind.geometry.extraction import GRID, KINDS, resized_size
-from manifind.geometry.packing import Packed
+from manifind.geometry.packing import (
+    DESCRIPTOR_BYTES,
+    FEATURE_BYTES,
+    GEOMETRY_BYTES,
+    OCTAVES,
+    QUANTIZATION_LEVELS,
+    STEPS_PER_OCTAVE,
+    Packed,
+)
 from manifind.geometry.sift import DIMENSION
 from manifind.kernels import CONTRAST
 from manifind.kernels.cuda.transfer import to_device, to_host
@@ -277,3 +283,62 @@ def _table(sizes: Sizes) -> npt.NDArray[np.int32]:
     """Return where pictures start that follow each other, and their sizes."""
     areas = sizes.prod(axis=1)
     return np.column_stack([np.cumsum(areas) - areas, sizes, 0 * areas]).astype(np.int32)
+
+
+def packed(points: Tensor, scales: Tensor, angles: Tensor, descriptors: Tensor, sizes: Tensor, kind: str) -> Tensor:
+    """Return features as bytes, (m, 38) uint8; `sizes` is the width and the height of each one's photo, float64."""
+    rows = torch.empty((len(points), FEATURE_BYTES), dtype=torch.uint8, device=points.device)
+    places = (points.double() / sizes * 65535).round().clamp(0, 65535).int()
+    rows[:, 0:4:2], rows[:, 1:4:2] = places % 256, places // 256
+    octaves = (scales / sizes.amax(dim=1)).log2() + OCTAVES
+    rows[:, 4] = (octaves * STEPS_PER_OCTAVE).round().clamp(0, 255)
+    rows[:, 5] = (angles * (256 / (2 * np.pi))).round().long() % 256
+    levels = torch.tensor(QUANTIZATION_LEVELS[kind], device=points.device)
+    edges = (levels[1:] + levels[:-1]) / 2
+    of_level = torch.bucketize(descriptors, edges).view(len(points), DESCRIPTOR_BYTES, -1)
+    bits = (len(levels) - 1).bit_length()
+    weights = 1 << torch.arange(0, 8, bits, device=points.device)
+    rows[:, GEOMETRY_BYTES:] = (of_level * weights).sum(dim=2)
+    return rows
+
+
+def spread(of: Tensor, cell: Tensor, strengths: Tensor, pictures: int, most: int, cells: int) -> Tensor:
+    """Return (pictures, most) places of points; −1 where a picture has no more.
+
+    They begin with the strongest of each cell, then comes the second of each, and so on. A point whose strength is not
+    above zero is none.
+
+    Parameters
+    ----------
+    of : (m,) tensor
+        The picture of each point.
+    cell : (m,) tensor
+        The cell that each point lies in.
+    strengths : (m,) tensor
+    pictures, most, cells : int
+        How many pictures there are, how many points of each are taken, and how many cells a picture has.
+    """
+    device = of.device
+    numbers = torch.arange(len(of), device=device)
+    # What is no point belongs to a picture after the last.
+    of = torch.where(strengths > 0, of.long(), pictures)
+    order = torch.sort(-strengths, stable=True).indices
+    order = order[torch.sort(of[order], stable=True).indices]
+    of, cell = of[order], cell[order].long()
+    turn = _places(of * cells + cell, (pictures + 1) * cells, numbers)
+    rank = _places(of, pictures + 1, numbers, after=turn)
+    taken = (rank < most) & (of < pictures)
+    slots = torch.full((pictures * most + 1,), -1, dtype=torch.int64, device=device)
+    slots[torch.where(taken, of * most + rank, pictures * most)] = order
+    return slots[:-1].view(pictures, most)
+
+
+def _places(groups: Tensor, count: int, numbers: Tensor, after: Tensor = None) -> Tensor:
+    """Return the place of each in its group: in the order given, or those first for which `after` is less."""
+    key = groups if after is None else groups * (len(groups) + 1) + after
+    first = torch.sort(key, stable=True).indices
+    ordered = groups[first]
+    starts = torch.searchsorted(ordered, torch.arange(count, device=groups.device))
+    places = torch.empty_like(numbers)
+    places[first] = numbers - starts[ordered]
+    return places

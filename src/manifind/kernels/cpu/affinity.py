@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from manifind.kernels.kernel import kernel
+from manifind.kernels.api import kernel
 from manifind.types import FloatArray, IntArray
 
 ROWS = 2**14

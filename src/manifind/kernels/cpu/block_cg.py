@@ -5,7 +5,7 @@ answer depends on the others only through rounding. Columns are cut into blocks 
 memory bound, and the blocks are shared among the threads.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -72,6 +72,28 @@ def _solve_block(S: sp.csr_array, b: Floats, alpha: float, max_iter: int, tol: f
         p += r
     f[:, live] = x
     return Solution(f, convergence.iterations, convergence.residuals)
+
+
+def conjugate_gradient_of(
+    multiply: Callable[[Floats], Floats], b: Floats, max_iter: int, enough: Any, *, axis: int = 0
+) -> Floats:
+    """Solve Ax = b for the systems that lie along `axis`, by any A that `multiply` multiplies by.
+
+    A system takes `max_iter` steps, or fewer where its squared residual falls to `enough`.
+    """
+    x, r, p = np.zeros_like(b), b.copy(), b.copy()
+    rr = (r * r).sum(axis=axis, keepdims=True)
+    for _ in range(max_iter):
+        live = rr > enough
+        if not live.any():
+            break
+        Ap = multiply(p)
+        step = np.divide(rr, (p * Ap).sum(axis=axis, keepdims=True), out=np.zeros_like(rr), where=live)
+        x += step * p
+        r -= step * Ap
+        rr_before, rr = rr, (r * r).sum(axis=axis, keepdims=True)
+        p = r + np.divide(rr, rr_before, out=np.zeros_like(rr), where=live) * p
+    return x
 
 
 class _Convergence:

@@ -14,8 +14,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from manifind.errors import DamagedError
-from manifind.kernels.api import FLOAT64_MAX_REGIONS, SCRATCH_BYTES, Backend, Operator, Solution
-from manifind.kernels.array_vector_set import ArrayVectorSet
+from manifind.kernels.api import FLOAT64_MAX_REGIONS, SCRATCH_BYTES, ArrayVectorSet, Backend, Operator, Solution
 from manifind.kernels.cpu.native import core
 from manifind.kernels.cpu.spmm import multiply
 from manifind.kernels.cpu.two_level import Aggregation, TwoLevelSolver, aggregate

@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from manifind.kernels.api import SCRATCH_BYTES, Backend, Neighbours, Operator, Solution
-from manifind.kernels.array_vector_set import ArrayVectorSet
+from manifind.kernels.api import SCRATCH_BYTES, ArrayVectorSet, Backend, Neighbours, Operator, Solution
 from manifind.kernels.cpu import affinity
 from manifind.kernels.cpu.block_cg import conjugate_gradient
 from manifind.kernels.cpu.spmm import multiply

@@ -12,8 +12,7 @@ import numpy.typing as npt
 import torch
 
 from manifind.groups import RowRanges
-from manifind.kernels.api import SCRATCH_BYTES
-from manifind.kernels.array_vector_set import ArrayVectorSet
+from manifind.kernels.api import SCRATCH_BYTES, ArrayVectorSet
 from manifind.kernels.cuda import neighbours
 from manifind.kernels.cuda.listing import listed
 from manifind.kernels.cuda.matrix import width_of
